@@ -1,0 +1,2 @@
+//! sanctl
+fn main() {}
