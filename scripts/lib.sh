@@ -1,0 +1,59 @@
+# Shared by the scripts of this folder. Sourced by bash, never run by itself.
+# Provides: root, target, say, fail, find_rust, as_root.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+[[ $target == /* ]] || target=$root/$target
+
+# Debian keeps daemons in sbin, which an ordinary user's PATH leaves out; rustup keeps cargo in
+# the home folder, which a non-login shell leaves out.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+export PATH
+
+say() { printf '== %s\n' "$*" >&2; }
+
+fail() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# The options of a script are its own leading comment.
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
+
+# Runs a command as root, itself if we are root and through sudo otherwise.
+as_root() {
+    if [[ $(id -u) == 0 ]]; then
+        "$@"
+    elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+        sudo "$@"
+    else
+        fail "root is needed to run '$*': run this as root, or install sudo and allow $(id -un) to use it"
+    fi
+}
+
+# A positive decimal number, or the script ends.
+number() {
+    [[ $2 =~ ^[1-9][0-9]{0,5}$ ]] || fail "$1 needs a positive number, not '${2-}'"
+    printf '%s' "$2"
+}
+
+find_rust() {
+    command -v cargo >/dev/null ||
+        fail "cargo is missing: install Rust 1.85 or newer from https://rustup.rs, then run this again"
+}
+
+# Adds a rustup component when the tool it brings is absent: rust_component rustfmt cargo-fmt
+rust_component() {
+    "$2" --version >/dev/null 2>&1 && return
+    command -v rustup >/dev/null ||
+        fail "$2 is missing and there is no rustup: install the $1 component of your Rust toolchain"
+    say "adding the Rust component $1"
+    rustup component add "$1" >&2
+}
+
+build_release() {
+    find_rust
+    say "building libsanshim.so and sanctl"
+    (cd "$root" && cargo build --release --workspace)
+}
