@@ -1,0 +1,4 @@
+//! The atomics of the session, named in one place so that the model checker can put its own in
+//! (see `model.rs`). Must not hold anything else.
+
+pub(super) use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
