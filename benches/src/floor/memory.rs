@@ -1,0 +1,73 @@
+//! A memfd mapped shared, and the copies in and out of it.
+
+use crate::error::Error;
+use crate::sys;
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+
+/// A shared mapping that a forked child inherits. Zero-filled and touched.
+pub(crate) struct Shared {
+    base: *mut u8,
+    length: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(length: usize) -> Result<Shared, Error> {
+        // SAFETY: a literal name; no pointer is kept.
+        let fd = sys::check("memfd_create", unsafe {
+            libc::memfd_create(c"sanbench".as_ptr(), libc::MFD_CLOEXEC)
+        })?;
+        // SAFETY: fd is ours; the mapping is fresh and as long as the file just made so long.
+        let base = unsafe {
+            let sized = libc::ftruncate(fd, length as libc::off_t);
+            let base = if sized == 0 {
+                libc::mmap(
+                    ptr::null_mut(),
+                    length,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_POPULATE,
+                    fd,
+                    0,
+                )
+            } else {
+                libc::MAP_FAILED
+            };
+            libc::close(fd);
+            base
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last("mmap"));
+        }
+        Ok(Shared { base: base.cast(), length })
+    }
+
+    /// A shared word.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset % 8 == 0 && offset + 8 <= self.length, "word outside the mapping");
+        // SAFETY: in bounds and aligned; words are only ever used as atomics.
+        unsafe { &*self.base.add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Copies into the mapping. The caller owns that part until it publishes it.
+    #[inline]
+    pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= self.length, "copy outside the mapping");
+        // SAFETY: in bounds; by the floor's protocols no other process touches this part now.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.base.add(offset), from.len()) };
+    }
+
+    /// Copies out of the mapping. The caller has seen the part published.
+    #[inline]
+    pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset + to.len() <= self.length, "copy outside the mapping");
+        // SAFETY: as for `copy_in`.
+        unsafe { ptr::copy_nonoverlapping(self.base.add(offset), to.as_mut_ptr(), to.len()) };
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: base and length are those of the mapping; no reference into it outlives self.
+        unsafe { libc::munmap(self.base.cast(), self.length) };
+    }
+}

@@ -1,0 +1,22 @@
+//! What the machine allows: two processes over a shared mapping, nothing between them and it.
+
+mod memory;
+mod one_copy;
+mod ring;
+mod round_trip;
+
+use crate::error::Error;
+use crate::options::{Case, Options};
+
+/// Runs one floor measurement and prints its line.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    match options.case {
+        Case::RoundTrip => round_trip::run(options),
+        Case::OneWay | Case::Stream => ring::run(options),
+        Case::OneCopy => one_copy::run(options),
+        Case::Setup | Case::Idle => Err(Error::Usage(format!(
+            "{} has no floor: use sanbench socket {0}",
+            options.case.name()
+        ))),
+    }
+}

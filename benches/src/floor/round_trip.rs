@@ -1,0 +1,81 @@
+//! A message there and back: one sequence word per message, one copy in and one out each way.
+
+use super::memory::Shared;
+use crate::error::Error;
+use crate::options::Options;
+use crate::report::{self, Subject};
+use crate::spin::Spin;
+use crate::{process, stats};
+use std::sync::atomic::Ordering;
+
+/// The word that says "no more"; a run never gets to this number.
+const END: u64 = u64::MAX;
+
+/// One direction: the sequence word and right behind it the payload, so that a small message is
+/// one cache line.
+struct Slot<'a> {
+    shared: &'a Shared,
+    offset: usize,
+    spin: Spin,
+}
+
+impl Slot<'_> {
+    #[inline]
+    fn send(&self, sequence: u64, data: &[u8]) {
+        self.shared.copy_in(self.offset + 8, data);
+        self.shared.word(self.offset).store(sequence, Ordering::Release);
+    }
+
+    /// False at the end.
+    #[inline]
+    fn receive(&self, sequence: u64, data: &mut [u8]) -> bool {
+        let word = self.shared.word(self.offset);
+        let mut seen = 0;
+        self.spin.until(|| {
+            seen = word.load(Ordering::Acquire);
+            seen == sequence || seen == END
+        });
+        if seen == END {
+            return false;
+        }
+        self.shared.copy_out(self.offset + 8, data);
+        true
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    // Two lines apart: the neighbour-line prefetcher must not tie the directions together.
+    let span = (8 + options.size).next_multiple_of(64) + 128;
+    let shared = Shared::new(2 * span)?;
+    let spin = Spin::new(options.placement);
+    let there = Slot { shared: &shared, offset: 0, spin };
+    let back = Slot { shared: &shared, offset: span, spin };
+
+    let measured = || {
+        let out = vec![0x5a; options.size];
+        let mut into = vec![0; options.size];
+        let mut sequence = 0;
+        let summary = stats::measure(options, || {
+            sequence += 1;
+            there.send(sequence, &out);
+            back.receive(sequence, &mut into);
+            Ok(())
+        });
+        shared.word(0).store(END, Ordering::Release);
+        if into != out {
+            return Err(Error::Peer("the echo differs from what was sent".into()));
+        }
+        summary
+    };
+    let echo = || {
+        let mut buffer = vec![0; options.size];
+        let mut sequence = 1;
+        while there.receive(sequence, &mut buffer) {
+            back.send(sequence, &buffer);
+            sequence += 1;
+        }
+    };
+    let summary = process::fork_pair(options, measured, echo)?;
+    report::latency(Subject::Floor, options, &summary);
+    Ok(())
+}

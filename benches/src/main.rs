@@ -1,0 +1,46 @@
+//! `sanbench`: one measurement per run, one JSON line on standard output.
+//!
+//! `floor` measures two processes over bare shared memory: what the machine itself allows. `socket`
+//! measures two processes over a TCP connection made with plain libc calls; with `--library` those
+//! processes run under the shim, so the same code measures TCP and the SAN. `scripts/bench` runs
+//! both side by side; this program must know nothing of the shim but its path.
+
+mod error;
+mod floor;
+mod options;
+mod process;
+mod report;
+mod socket;
+mod spin;
+mod stats;
+mod sys;
+
+use error::Error;
+use options::{Options, Role};
+
+fn run() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1);
+    let Some(first) = args.next() else {
+        println!("{}", options::USAGE);
+        return Ok(());
+    };
+    if first == "help" || first == "--help" || first == "-h" {
+        println!("{}", options::USAGE);
+        return Ok(());
+    }
+    let role = Role::parse(&first)?;
+    let options = Options::parse(args)?;
+    match role {
+        Role::Floor => floor::run(&options),
+        Role::Socket => process::run_pair(&options),
+        Role::Client => socket::client(&options),
+        Role::Server => socket::server(&options),
+    }
+}
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("sanbench: {error}");
+        std::process::exit(error.exit_status());
+    }
+}

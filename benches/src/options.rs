@@ -1,0 +1,263 @@
+//! The command line. Both processes of a pair get the same options.
+
+use crate::error::Error;
+use std::time::Duration;
+
+pub(crate) const USAGE: &str = "\
+usage: sanbench floor  CASE [OPTIONS]    two processes over bare shared memory
+       sanbench socket CASE [OPTIONS]    two processes over a TCP connection, perhaps shimmed
+
+cases
+  round-trip   a message there and back, both ends waiting for it
+  one-way      messages in one direction, one call each; the receiver acknowledges the last
+  stream       as one-way, for large writes; the floor cuts them into chunks
+  one-copy     floor only: the receiver reads the sender's memory with process_vm_readv
+  setup        socket only: connect, --size bytes there and back, close
+  idle         socket only: CPU time and memory of --connections connections that do nothing
+
+options
+  --size BYTES           message, write or request size (default 64)
+  --wait blocking|epoll  how the ends wait for data (default blocking)
+  --placement two-cores|one-core|free    (default two-cores)
+  --seconds S            length of the measurement (default 0.3)
+  --count N              this many messages or connections instead of a length of time
+  --connections N        for idle (default 1)
+  --chunk BYTES          largest piece of the floor's ring (default 16384)
+  --ring BYTES           size of the floor's ring (default 262144)
+  --library FILE         run the ends with this library in LD_PRELOAD
+  --shimmed both|client|server           which of them (default both)";
+
+/// What this process is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Measure bare shared memory.
+    Floor,
+    /// Start a server and a client and let the client report.
+    Socket,
+    /// The measuring end; started by `Socket`.
+    Client,
+    /// The other end; started by `Socket`.
+    Server,
+}
+
+impl Role {
+    pub(crate) fn parse(text: &str) -> Result<Role, Error> {
+        match text {
+            "floor" => Ok(Role::Floor),
+            "socket" => Ok(Role::Socket),
+            "client" => Ok(Role::Client),
+            "server" => Ok(Role::Server),
+            _ => Err(Error::Usage(format!("unknown command {text:?}: floor or socket"))),
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    RoundTrip,
+    OneWay,
+    Stream,
+    OneCopy,
+    Setup,
+    Idle,
+}
+
+impl Case {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Case::RoundTrip => "round-trip",
+            Case::OneWay => "one-way",
+            Case::Stream => "stream",
+            Case::OneCopy => "one-copy",
+            Case::Setup => "setup",
+            Case::Idle => "idle",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Case, Error> {
+        [Case::RoundTrip, Case::OneWay, Case::Stream, Case::OneCopy, Case::Setup, Case::Idle]
+            .into_iter()
+            .find(|case| case.name() == text)
+            .ok_or_else(|| Error::Usage(format!("unknown case {text:?}")))
+    }
+}
+
+/// How an end waits for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// In a blocking call.
+    Blocking,
+    /// In `epoll_wait`, on a non-blocking socket, level-triggered.
+    Epoll,
+}
+
+/// Where the two ends run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Each end pinned to a core of its own.
+    TwoCores,
+    /// Both ends pinned to the same core.
+    OneCore,
+    /// Wherever the scheduler likes.
+    Free,
+}
+
+impl Placement {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Placement::TwoCores => "two-cores",
+            Placement::OneCore => "one-core",
+            Placement::Free => "free",
+        }
+    }
+}
+
+/// Which ends run under the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shimmed {
+    Both,
+    Client,
+    Server,
+}
+
+/// One measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) case: Case,
+    pub(crate) size: usize,
+    pub(crate) wait: Wait,
+    pub(crate) placement: Placement,
+    pub(crate) length: Duration,
+    pub(crate) count: Option<u64>,
+    pub(crate) connections: usize,
+    pub(crate) chunk: usize,
+    pub(crate) ring: usize,
+    pub(crate) library: Option<String>,
+    pub(crate) shimmed: Shimmed,
+    /// Where the client connects to.
+    pub(crate) port: u16,
+    /// The process whose idle CPU time and memory the client reads.
+    pub(crate) server_pid: u32,
+}
+
+fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, Error> {
+    value.parse().map_err(|_| Error::Usage(format!("{key} {value:?} is not a number it can use")))
+}
+
+fn choice<T: Copy>(key: &str, value: &str, choices: &[(&str, T)]) -> Result<T, Error> {
+    choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        Error::Usage(format!("{key} {value:?} is none of {}", names.join(", ")))
+    })
+}
+
+impl Options {
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, Error> {
+        let case = args.next().ok_or_else(|| Error::Usage("a case is missing".into()))?;
+        let mut options = Options {
+            case: Case::parse(&case)?,
+            size: 64,
+            wait: Wait::Blocking,
+            placement: Placement::TwoCores,
+            length: Duration::from_millis(300),
+            count: None,
+            connections: 1,
+            chunk: 16 << 10,
+            ring: 256 << 10,
+            library: None,
+            shimmed: Shimmed::Both,
+            port: 0,
+            server_pid: 0,
+        };
+        while let Some(key) = args.next() {
+            let value = args.next().ok_or_else(|| Error::Usage(format!("{key} needs a value")))?;
+            options.set(&key, &value)?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        match key {
+            "--size" => self.size = number(key, value)?,
+            "--wait" => {
+                let choices = [("blocking", Wait::Blocking), ("epoll", Wait::Epoll)];
+                self.wait = choice(key, value, &choices)?;
+            }
+            "--placement" => {
+                let all = [Placement::TwoCores, Placement::OneCore, Placement::Free];
+                self.placement = choice(key, value, &all.map(|p| (p.name(), p)))?;
+            }
+            "--seconds" => {
+                let seconds: f64 = number(key, value)?;
+                if !(0.001..=600.0).contains(&seconds) {
+                    return Err(Error::Usage(format!("{key} {value} is not in 0.001 to 600")));
+                }
+                self.length = Duration::from_secs_f64(seconds);
+            }
+            "--count" => self.count = Some(number(key, value)?),
+            "--connections" => self.connections = number(key, value)?,
+            "--chunk" => self.chunk = number(key, value)?,
+            "--ring" => self.ring = number(key, value)?,
+            "--library" => self.library = Some(value.to_string()),
+            "--shimmed" => {
+                let choices = [
+                    ("both", Shimmed::Both),
+                    ("client", Shimmed::Client),
+                    ("server", Shimmed::Server),
+                ];
+                self.shimmed = choice(key, value, &choices)?;
+            }
+            "--port" => self.port = number(key, value)?,
+            "--server-pid" => self.server_pid = number(key, value)?,
+            _ => return Err(Error::Usage(format!("unknown option {key}"))),
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |text: &str| Err(Error::Usage(text.into()));
+        if !(1..=64 << 20).contains(&self.size) {
+            return refuse("--size must be 1 to 67108864");
+        }
+        if !(64..=1 << 20).contains(&self.chunk) {
+            return refuse("--chunk must be 64 to 1048576");
+        }
+        if !(4 << 10..=64 << 20).contains(&self.ring) {
+            return refuse("--ring must be 4096 to 67108864");
+        }
+        if self.count == Some(0) || !(1..=100_000).contains(&self.connections) {
+            return refuse("--count must be above 0, --connections 1 to 100000");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options, Error> {
+        Options::parse(text.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = parse("stream --size 4096 --wait epoll --placement one-core").unwrap();
+        assert_eq!(options.case, Case::Stream);
+        assert_eq!(options.size, 4096);
+        assert_eq!(options.wait, Wait::Epoll);
+        assert_eq!(options.placement, Placement::OneCore);
+        assert_eq!(options.count, None);
+    }
+
+    #[test]
+    fn bad_options_are_usage_errors() {
+        for text in
+            ["", "nothing", "setup --size", "setup --size x", "setup --size 0", "idle --z 1"]
+        {
+            assert!(matches!(parse(text), Err(Error::Usage(_))), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Two processes: forked for the floor, started anew for sockets.
+//!
+//! The socket ends are pinned and get their LD_PRELOAD before exec, so a library sees the same
+//! surroundings when it loads as it would under `taskset`.
+
+use crate::error::Error;
+use crate::options::{Options, Role, Shimmed};
+use crate::sys;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// Forks, pins both halves, runs `child` in the new process and `parent` in this one.
+///
+/// The parent's half is the client. The child is ended if the parent's half fails.
+pub(crate) fn fork_pair<T>(
+    options: &Options,
+    parent: impl FnOnce() -> Result<T, Error>,
+    child: impl FnOnce(),
+) -> Result<T, Error> {
+    let client_cpu = sys::cpu_for(Role::Client, options.placement)?;
+    let server_cpu = sys::cpu_for(Role::Server, options.placement)?;
+    let pin = |cpu: Option<usize>| cpu.map_or(Ok(()), sys::pin);
+    // SAFETY: this process has one thread, so the child may go on as it likes.
+    let pid = sys::check("fork", unsafe { libc::fork() })?;
+    if pid == 0 {
+        let ready = sys::die_with_parent().and_then(|()| pin(server_cpu));
+        if ready.is_ok() {
+            child();
+        }
+        // SAFETY: _exit has no preconditions; the parent's buffers must not be flushed twice.
+        unsafe { libc::_exit(i32::from(ready.is_err())) };
+    }
+    let result = pin(client_cpu)
+        .map_err(|source| Error::System { call: "sched_setaffinity", source })
+        .and_then(|()| parent());
+    // SAFETY: pid is our own child and has not been waited for.
+    unsafe {
+        if result.is_err() {
+            libc::kill(pid, libc::SIGKILL);
+        }
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+    result
+}
+
+/// A started end; ended when dropped, so that a failed run leaves nothing behind.
+struct End(Child);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // Both fail only if the process is already gone and waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn command(role: Role, options: &Options) -> Result<Command, Error> {
+    let program =
+        std::env::current_exe().map_err(|source| Error::System { call: "readlink", source })?;
+    let mut command = Command::new(program);
+    command.arg(if role == Role::Server { "server" } else { "client" });
+    command.args(std::env::args().skip(2));
+    let shimmed = match options.shimmed {
+        Shimmed::Both => true,
+        Shimmed::Client => role == Role::Client,
+        Shimmed::Server => role == Role::Server,
+    };
+    if let Some(library) = options.library.as_deref().filter(|_| shimmed) {
+        command.env("LD_PRELOAD", library);
+    }
+    let cpu = sys::cpu_for(role, options.placement)?;
+    // SAFETY: only system calls between fork and exec, no allocation, no lock.
+    unsafe {
+        command.pre_exec(move || {
+            sys::die_with_parent()?;
+            sys::raise_descriptor_limit()?;
+            cpu.map_or(Ok(()), sys::pin)
+        });
+    }
+    Ok(command)
+}
+
+fn spawn(command: &mut Command) -> Result<End, Error> {
+    command.spawn().map(End).map_err(|source| Error::System { call: "spawn", source })
+}
+
+/// Runs server and client; the client prints the result.
+pub(crate) fn run_pair(options: &Options) -> Result<(), Error> {
+    if let Some(library) = &options.library {
+        if !std::path::Path::new(library).is_file() {
+            return Err(Error::Usage(format!("--library {library} is not a file: build it first")));
+        }
+    }
+    let mut server = spawn(command(Role::Server, options)?.stdout(Stdio::piped()))?;
+    let mut port = String::new();
+    if let Some(output) = server.0.stdout.take() {
+        BufReader::new(output)
+            .read_line(&mut port)
+            .map_err(|source| Error::System { call: "read", source })?;
+    }
+    if port.trim().parse::<u16>().is_err() {
+        return Err(Error::Peer("the server ended before it listened".into()));
+    }
+    let mut command = command(Role::Client, options)?;
+    command.args(["--port", port.trim(), "--server-pid", &server.0.id().to_string()]);
+    let mut client = spawn(&mut command)?;
+    let status = client.0.wait().map_err(|source| Error::System { call: "wait", source })?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(75) => Err(Error::Unavailable("see above".into())),
+        _ => Err(Error::Peer(format!("the client ended with {status}"))),
+    }
+}

@@ -1,0 +1,47 @@
+//! Messages in one direction, one send call each; the receiver counts and confirms the bytes.
+
+use super::channel::Channel;
+use super::endpoint::{self, Socket};
+use crate::error::Error;
+use crate::options::Options;
+use crate::report::{self, Subject};
+use std::time::Instant;
+
+pub(crate) fn client(options: &Options) -> Result<(), Error> {
+    let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+    let data = vec![0x5a; options.size];
+    let mut messages = 0u64;
+    let per_look = (65536 / options.size).clamp(1, 256) as u64;
+    let start = Instant::now();
+    while options.count.map_or(start.elapsed() < options.length, |count| messages < count) {
+        for _ in 0..per_look {
+            channel.send_all(&data)?;
+        }
+        messages += per_look;
+    }
+    endpoint::finish(&channel.socket)?;
+    let mut received = [0; 8];
+    if !channel.receive_all(&mut received)? {
+        return Err(Error::Peer("closed the connection without its count".into()));
+    }
+    let elapsed = start.elapsed();
+    let (sent, received) = (messages * options.size as u64, u64::from_le_bytes(received));
+    if received != sent {
+        return Err(Error::Peer(format!("received {received} of {sent} bytes")));
+    }
+    report::flow(Subject::Socket, options, messages, elapsed);
+    Ok(())
+}
+
+pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
+    let channel = Channel::new(endpoint::accept(listener)?, options.wait)?;
+    let mut buffer = vec![0; options.size];
+    let mut received = 0u64;
+    loop {
+        match channel.receive_some(&mut buffer)? {
+            0 => break,
+            count => received += count as u64,
+        }
+    }
+    channel.send_all(&received.to_le_bytes())
+}

@@ -1,0 +1,36 @@
+//! The same measurements over a socket. Whether the bytes go over TCP or the SAN is decided
+//! outside: nothing here may know.
+
+mod channel;
+mod endpoint;
+mod flow;
+mod idle;
+mod idle_figures;
+mod round_trip;
+mod setup;
+
+use crate::error::Error;
+use crate::options::{Case, Options};
+
+/// The measuring end.
+pub(crate) fn client(options: &Options) -> Result<(), Error> {
+    match options.case {
+        Case::RoundTrip => round_trip::client(options),
+        Case::OneWay | Case::Stream => flow::client(options),
+        Case::Setup => setup::client(options),
+        Case::Idle => idle::client(options),
+        Case::OneCopy => Err(Error::Usage("one-copy is a floor case".into())),
+    }
+}
+
+/// The other end: listens, says where on standard output, serves one measurement.
+pub(crate) fn server(options: &Options) -> Result<(), Error> {
+    let listener = endpoint::listen(options)?;
+    match options.case {
+        Case::RoundTrip => round_trip::server(options, &listener),
+        Case::OneWay | Case::Stream => flow::server(options, &listener),
+        Case::Setup => setup::server(options, &listener),
+        Case::Idle => idle::server(options, listener),
+        Case::OneCopy => Err(Error::Usage("one-copy is a floor case".into())),
+    }
+}

@@ -1,0 +1,82 @@
+//! System calls through libc with typed errors. Everything a shim may hook is called by its plain
+//! libc name here and in `socket`, never through a raw system call.
+
+use crate::error::Error;
+use crate::options::{Placement, Role};
+use std::ffi::c_int;
+use std::mem;
+
+/// Turns the result of a call that gives a negative number on failure into a `Result`.
+pub(crate) fn check(call: &'static str, result: c_int) -> Result<c_int, Error> {
+    if result < 0 {
+        return Err(Error::last(call));
+    }
+    Ok(result)
+}
+
+/// The CPUs this process may run on.
+fn cpus() -> Result<Vec<usize>, Error> {
+    // SAFETY: cpu_set_t is plain bits, all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: the kernel writes at most the given size into `set`.
+    let result = unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set) };
+    check("sched_getaffinity", result)?;
+    // SAFETY: every index is below CPU_SETSIZE.
+    Ok((0..libc::CPU_SETSIZE as usize)
+        .filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) })
+        .collect())
+}
+
+/// The CPU an end is to be pinned to, if any.
+pub(crate) fn cpu_for(role: Role, placement: Placement) -> Result<Option<usize>, Error> {
+    let cpus = cpus()?;
+    match placement {
+        Placement::Free => Ok(None),
+        Placement::OneCore => Ok(cpus.first().copied()),
+        Placement::TwoCores if cpus.len() < 2 => {
+            Err(Error::Unavailable("two cores need two CPUs in the affinity mask".into()))
+        }
+        Placement::TwoCores => Ok(Some(cpus[usize::from(role == Role::Server)])),
+    }
+}
+
+/// Pins the calling thread. Async-signal-safe: it runs between fork and exec.
+pub(crate) fn pin(cpu: usize) -> std::io::Result<()> {
+    // SAFETY: cpu_set_t is plain bits; the index comes from an affinity mask, so it is in range.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, mem::size_of_val(&set), &set)
+    };
+    if result < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Has the kernel end this process when its parent dies, so that nothing outlives a killed run.
+pub(crate) fn die_with_parent() -> std::io::Result<()> {
+    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Lets the process open as many descriptors as the hard limit allows.
+pub(crate) fn raise_descriptor_limit() -> std::io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls get a valid rlimit.
+    let result = unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) < 0 {
+            -1
+        } else {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit)
+        }
+    };
+    if result < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
