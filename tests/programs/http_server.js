@@ -1,0 +1,13 @@
+'use strict';
+// HTTP server: node http_server.js. Prints "port N" once it listens. GET /N answers N bytes of a
+// known pattern in chunks, POST answers the body it got.
+const http = require('http');
+
+const server = http.createServer((request, response) => {
+  if (request.method === 'POST') {
+    request.pipe(response);
+    return;
+  }
+  response.end(Buffer.alloc(Number(request.url.slice(1)), 'sanshim'));
+});
+server.listen(0, '127.0.0.1', () => console.log('port ' + server.address().port));

@@ -1,0 +1,127 @@
+//! What `sanctl status --json` says about the programs of a test.
+
+use super::{eventually, locate, Mode, Running};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fs;
+use std::process::Command;
+
+/// One connection of one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The process.
+    pub pid: u32,
+    /// Its descriptor.
+    pub fd: i64,
+    /// Its own address and port.
+    pub local: String,
+    /// The other end's.
+    pub peer: String,
+    /// `shm`, `verbs` or `tcp`.
+    pub provider: String,
+    /// Why, as a stable code.
+    pub reason: String,
+    /// Where in its life it is.
+    pub state: String,
+}
+
+/// The code of the entries that are listeners, not connections.
+const LISTENER: &str = "listener";
+
+/// Every connection of the given processes, without their listeners.
+pub fn connections(pids: &[u32]) -> Vec<Connection> {
+    let output = Command::new(locate::sanctl()).args(["status", "--json"]).output();
+    let output = output.expect("sanctl status --json runs");
+    assert!(
+        output.status.success(),
+        "sanctl status --json ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a JSON object");
+    let processes = report["processes"].as_array().expect("an array of processes");
+    processes
+        .iter()
+        .map(|process| (process["pid"].as_u64().expect("a pid") as u32, process))
+        .filter(|(pid, _)| pids.contains(pid))
+        .flat_map(|(pid, process)| {
+            let connections = process["connections"].as_array().expect("an array of connections");
+            connections.iter().map(move |entry| parse(pid, entry))
+        })
+        .filter(|connection| connection.reason != LISTENER)
+        .collect()
+}
+
+fn parse(pid: u32, entry: &Value) -> Connection {
+    let text = |name: &str| match &entry[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => panic!("'{name}' of a connection is {other}, not a string"),
+    };
+    Connection {
+        pid,
+        fd: entry["fd"].as_i64().expect("a descriptor number"),
+        local: text("local"),
+        peer: text("peer"),
+        provider: text("provider"),
+        reason: text("reason"),
+        state: text("state"),
+    }
+}
+
+/// Every process below `root` in the process tree, and itself.
+pub fn family(root: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .expect("/proc")
+        .filter_map(|entry| {
+            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            // The name, in parentheses, may hold anything: the fields begin after the last one.
+            let parent = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?;
+            Some((pid, parent.parse().ok()?))
+        })
+        .collect();
+    let mut family = vec![root];
+    let mut next = 0;
+    while next < family.len() {
+        let parent = family[next];
+        family.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    family
+}
+
+impl Mode {
+    /// Under the shim: waits until `program` and its descendants have at least `count` connections
+    /// and all of them are on shared memory. Natively there is nothing to ask.
+    pub fn expect_shm(self, program: &Running, count: usize) {
+        if self == Mode::Shim {
+            expect(program, count, "on shared memory", |connection| connection.provider == "shm");
+        }
+    }
+}
+
+/// Waits until `program` and its descendants have at least `count` connections and all of them are
+/// on TCP, each with a reason.
+pub fn expect_tcp(program: &Running, count: usize) {
+    expect(program, count, "on TCP with a reason", |connection| {
+        connection.provider == "tcp" && !connection.reason.is_empty()
+    });
+}
+
+fn expect(program: &Running, count: usize, what: &str, good: impl Fn(&Connection) -> bool) {
+    let seen = RefCell::new(Vec::new());
+    eventually(
+        || {
+            program.assert_alive();
+            let now = connections(&family(program.pid()));
+            let found = now.len() >= count && now.iter().all(&good);
+            seen.replace(now);
+            found.then_some(())
+        },
+        || {
+            let (seen, output) = (seen.borrow(), program.output());
+            format!("never {count} connections, all {what}; at last {seen:#?}\n{output}")
+        },
+    );
+}

@@ -1,0 +1,93 @@
+//! iperf3 in every mode it has on TCP.
+
+use crate::both;
+use sanshim_tests::programs::{port, Mode, Sandbox};
+use serde_json::Value;
+use std::fs;
+
+/// Runs a client of two seconds with `more` options, checks while it runs that its control and data
+/// connections are where they should be, and gives its report.
+fn measure(mode: Mode, streams: usize, more: &[&str]) -> Value {
+    let sandbox = Sandbox::new();
+    let number = port::reserve();
+    let port = number.to_string();
+    let mut server = sandbox.start(mode, "iperf3", ["-s", "-p", &port]);
+    port::wait_listening(number, &mut server);
+    let fixed = ["-c", "127.0.0.1", "-p", &port, "-t", "2", "-J"];
+    let client = sandbox.start(mode, "iperf3", fixed.iter().chain(more).copied());
+    mode.expect_shm(&client, 1 + streams);
+    mode.expect_shm(&server, 1 + streams);
+    let report: Value = serde_json::from_str(&client.finish()).expect("a JSON report");
+    assert!(report.get("error").is_none(), "{report:#}");
+    assert_eq!(report["end"]["streams"].as_array().map(Vec::len), Some(streams), "{report:#}");
+    // It serves another client as before.
+    let again = ["-c", "127.0.0.1", "-p", &port, "-n", "1M", "-J"];
+    sandbox.run(mode, "iperf3", again);
+    server.assert_alive();
+    report
+}
+
+fn assert_received(report: &Value, sum: &str) {
+    let received = report["end"][sum]["bytes"].as_u64();
+    assert!(received.is_some_and(|bytes| bytes > 1_000_000), "{sum}: {report:#}");
+}
+
+fn one_stream(mode: Mode) {
+    assert_received(&measure(mode, 1, &[]), "sum_received");
+}
+
+fn four_streams(mode: Mode) {
+    assert_received(&measure(mode, 4, &["-P", "4"]), "sum_received");
+}
+
+fn reverse(mode: Mode) {
+    assert_received(&measure(mode, 1, &["-R"]), "sum_received");
+}
+
+fn bidirectional(mode: Mode) {
+    let report = measure(mode, 2, &["--bidir"]);
+    assert_received(&report, "sum_received");
+    assert_received(&report, "sum_received_bidir_reverse");
+}
+
+/// sendfile() instead of write().
+fn zero_copy(mode: Mode) {
+    assert_received(&measure(mode, 1, &["-Z"]), "sum_received");
+}
+
+/// Small writes, a limited rate (timers beside sockets in select) and small socket buffers.
+fn paced(mode: Mode) {
+    let options = ["-l", "1000", "-b", "200M", "-w", "64K"];
+    assert_received(&measure(mode, 1, &options), "sum_received");
+}
+
+/// The bytes of a file, through the measuring connection. The server drops what it has not read when
+/// the client says on the control connection that it is done, so only a beginning must arrive.
+fn file(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let (sent, received) = (sandbox.file("sent"), sandbox.file("received"));
+    let content: Vec<u8> = (0..8 << 20).map(|i: u32| (i % 251) as u8).collect();
+    fs::write(&sent, &content).expect("the file to send");
+    let number = port::reserve();
+    let port = number.to_string();
+    let path = |path: &std::path::Path| path.to_str().expect("a path in UTF-8").to_owned();
+    let mut server =
+        sandbox.start(mode, "iperf3", ["-s", "-1", "-p", &port, "-F", &path(&received)]);
+    port::wait_listening(number, &mut server);
+    let arguments = ["-c", "127.0.0.1", "-p", &port, "-F", &path(&sent), "-b", "400M", "-J"];
+    sandbox.run(mode, "iperf3", arguments);
+    server.finish();
+    let got = fs::read(&received).expect("the received file");
+    assert!(!got.is_empty(), "nothing arrived");
+    assert!(content.starts_with(&got), "the file arrived with other bytes");
+}
+
+both! {
+    one_stream: iperf3_one_stream_native, iperf3_one_stream_shim;
+    four_streams: iperf3_four_streams_native, iperf3_four_streams_shim;
+    reverse: iperf3_reverse_native, iperf3_reverse_shim;
+    bidirectional: iperf3_bidirectional_native, iperf3_bidirectional_shim;
+    zero_copy: iperf3_zero_copy_native, iperf3_zero_copy_shim;
+    paced: iperf3_paced_native, iperf3_paced_shim;
+    file: iperf3_file_native, iperf3_file_shim;
+}

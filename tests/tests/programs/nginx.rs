@@ -1,0 +1,192 @@
+//! nginx, master and workers, with curl and wrk.
+
+use crate::both;
+use sanshim_tests::programs::{eventually, port, status, Mode, Running, Sandbox};
+use std::fs;
+use std::path::PathBuf;
+
+/// File names and sizes, in bytes.
+const FILES: [(&str, usize); 4] = [("0", 0), ("1", 1), ("100k", 100_000), ("20m", 20_000_000)];
+
+/// A master with two workers that serves a folder in several ways.
+struct Nginx {
+    port: String,
+    server: Running,
+    content: PathBuf,
+}
+
+impl Nginx {
+    fn start(sandbox: &Sandbox, mode: Mode, user: &str) -> Nginx {
+        let content = sandbox.file("content");
+        fs::create_dir(&content).expect("the folder of the files");
+        for (name, size) in FILES {
+            let bytes: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
+            fs::write(content.join(name), bytes).expect("a file");
+        }
+        let number = port::reserve();
+        fs::write(sandbox.file("nginx.conf"), configuration(number, user)).expect("the settings");
+        let prefix = sandbox.path().to_str().expect("a path in UTF-8").to_owned();
+        let arguments = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"];
+        let mut server = sandbox.start(mode, "nginx", arguments);
+        port::wait_listening(number, &mut server);
+        Nginx { port: number.to_string(), server, content }
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
+    /// The processes of the workers that take new connections.
+    fn workers(&self) -> Vec<u32> {
+        let mut workers = status::family(self.server.pid());
+        workers.retain(|&pid| pid != self.server.pid());
+        workers.sort_unstable();
+        workers
+    }
+}
+
+/// `user` matters only to a master that root started. /proxy/ makes workers connect to each other
+/// and to themselves.
+fn configuration(port: u16, user: &str) -> String {
+    format!(
+        "user {user};
+daemon off;
+worker_processes 2;
+pid nginx.pid;
+error_log error.log;
+events {{ worker_connections 256; }}
+http {{
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    client_max_body_size 100m;
+    server {{
+        listen 127.0.0.1:{port};
+        root content;
+        location /plain/ {{ alias content/; sendfile off; }}
+        location /sendfile/ {{ alias content/; sendfile on; tcp_nopush on; }}
+        location /upload/ {{ alias content/; dav_methods PUT; }}
+        location /proxy/ {{ proxy_pass http://127.0.0.1:{port}/sendfile/; }}
+    }}
+}}
+"
+    )
+}
+
+fn curl(sandbox: &Sandbox, mode: Mode, arguments: &[&str]) -> String {
+    let fixed = ["-q", "--noproxy", "*", "--fail", "--silent", "--show-error", "--max-time", "50"];
+    sandbox.run(mode, "curl", fixed.iter().chain(arguments).copied())
+}
+
+/// Downloads every file from one location over one connection, and compares.
+fn fetch_all(sandbox: &Sandbox, mode: Mode, nginx: &Nginx, location: &str) {
+    let got = sandbox.file("got");
+    fs::create_dir_all(&got).expect("the folder of the downloads");
+    let mut arguments = Vec::new();
+    for (name, _) in FILES {
+        let place = got.join(name).to_str().expect("a path in UTF-8").to_owned();
+        arguments.extend(["-o".into(), place, nginx.address(&format!("/{location}/{name}"))]);
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    curl(sandbox, mode, &arguments);
+    for (name, size) in FILES {
+        let bytes = fs::read(got.join(name)).expect("a download");
+        assert_eq!(bytes.len(), size, "/{location}/{name}");
+        let same = bytes == fs::read(nginx.content.join(name)).expect("a file");
+        assert!(same, "/{location}/{name} arrived with other bytes");
+    }
+    fs::remove_dir_all(&got).expect("remove the downloads");
+}
+
+fn downloads(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let nginx = Nginx::start(&sandbox, mode, "root");
+    for location in ["plain", "sendfile", "proxy"] {
+        fetch_all(&sandbox, mode, &nginx, location);
+    }
+    let part =
+        curl(&sandbox, mode, &["-r", "10-19", &nginx.address("/sendfile/100k"), "-o", "part"]);
+    assert_eq!(part, "");
+    let whole = fs::read(nginx.content.join("100k")).expect("a file");
+    assert_eq!(fs::read(sandbox.file("part")).expect("the part"), &whole[10..20]);
+    let head = curl(&sandbox, mode, &["-I", &nginx.address("/plain/100k")]);
+    assert!(head.contains("Content-Length: 100000\r\n"), "{head}");
+    nginx.server.terminate();
+}
+
+fn uploads(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let nginx = Nginx::start(&sandbox, mode, "root");
+    for (name, _) in FILES {
+        let file = nginx.content.join(name).to_str().expect("a path in UTF-8").to_owned();
+        let there = nginx.address(&format!("/upload/new-{name}"));
+        curl(&sandbox, mode, &["-T", &file, &there]);
+        let stored = fs::read(nginx.content.join(format!("new-{name}"))).expect("what was stored");
+        assert!(stored == fs::read(&file).expect("a file"), "{name} was stored with other bytes");
+    }
+    nginx.server.terminate();
+}
+
+/// wrk's own count of requests, all answered.
+fn requests(report: &str) -> u64 {
+    assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{report}");
+    let line = report.lines().find(|line| line.contains(" requests in "));
+    let count = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
+    count.unwrap_or_else(|| panic!("no count of requests: {report}"))
+}
+
+fn keep_alive(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let nginx = Nginx::start(&sandbox, mode, "root");
+    for (name, at_least) in [("1", 100), ("100k", 20)] {
+        let address = nginx.address(&format!("/sendfile/{name}"));
+        let load = sandbox.start(mode, "wrk", ["-t2", "-c16", "-d2s", &address]);
+        mode.expect_shm(&load, 16);
+        mode.expect_shm(&nginx.server, 16);
+        let report = load.finish();
+        assert!(requests(&report) > at_least, "{report}");
+    }
+    nginx.server.terminate();
+}
+
+/// New settings bring new workers, without a failed request.
+fn reload(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let nginx = Nginx::start(&sandbox, mode, "root");
+    let workers = || eventually(|| Some(nginx.workers()).filter(|w| w.len() == 2), String::new);
+    let before = workers();
+    let prefix = sandbox.path().to_str().expect("a path in UTF-8").to_owned();
+    let again = ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log", "-s", "reload"];
+    sandbox.run(mode, "nginx", again);
+    eventually(
+        || {
+            fetch_all(&sandbox, mode, &nginx, "sendfile");
+            let now = nginx.workers();
+            (now.len() == 2 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+        },
+        || format!("still the workers {:?}", nginx.workers()),
+    );
+    fetch_all(&sandbox, mode, &nginx, "plain");
+    nginx.server.terminate();
+}
+
+/// Workers of another user than the client's: the same bytes, on whatever they are carried.
+fn workers_of_another_user(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let nginx = Nginx::start(&sandbox, mode, "nobody nogroup");
+    sandbox.open_to_everybody();
+    fetch_all(&sandbox, mode, &nginx, "sendfile");
+    nginx.server.terminate();
+}
+
+both! {
+    downloads: nginx_downloads_native, nginx_downloads_shim;
+    uploads: nginx_uploads_native, nginx_uploads_shim;
+    keep_alive: nginx_keep_alive_native, nginx_keep_alive_shim;
+    reload: nginx_reload_native, nginx_reload_shim;
+    workers_of_another_user: nginx_workers_of_another_user_native,
+        nginx_workers_of_another_user_shim;
+}
