@@ -1,0 +1,67 @@
+"""What is measured once and not timed: system calls per message, and idle connections."""
+
+import os
+import tempfile
+
+# Set-up and warm-up cancel out between the two; a figure is exact to 1/20000 of a call.
+FEW, MANY = 1000, 21000
+
+
+def subjects(runner):
+    """(name, how to run it)"""
+    san = {"shimmed": "both", "on_san": True}
+    return [("tcp", {})] + ([("san", san)] if runner.library else [])
+
+
+def count_calls(runner, arguments, how):
+    """System calls by name of all processes of a run, or None."""
+    with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
+        counts = os.path.join(folder, "calls")
+        prefix = ("strace", "-f", "-c", "-o", counts)
+        if runner.run(arguments, prefix=prefix, **how) is None:
+            return None
+        calls = {}
+        with open(counts) as file:
+            for line in file:
+                words = line.split()
+                # % time, seconds, usecs/call, calls, [errors,] name
+                if len(words) >= 5 and words[3].isdigit() and words[-1] != "total":
+                    calls[words[-1]] = int(words[3])
+        return calls
+
+
+def system_calls(runner, quick):
+    """System calls per exchange while both ends are busy, for each case and subject."""
+    rows = []
+    scale = 4 if quick else 1
+    few, many = FEW // scale, MANY // scale
+    for case, wait in (("round-trip", "blocking"), ("round-trip", "epoll"),
+                       ("one-way", "blocking"), ("one-way", "epoll")):
+        row = {"case": case, "size": 64, "wait": wait}
+        for name, how in subjects(runner):
+            arguments = lambda count: ("socket", case, "--size", 64, "--wait", wait, "--count", count)
+            before = count_calls(runner, arguments(few), how)
+            after = count_calls(runner, arguments(many), how)
+            if before is None or after is None:
+                continue
+            # one-way sends in batches of 256: the numbers really sent are multiples of it.
+            sent = [-(-n // 256) * 256 if case == "one-way" else n for n in (few, many)]
+            more = {call: after.get(call, 0) - before.get(call, 0) for call in after}
+            exchanges = sent[1] - sent[0]
+            row[name] = max(0, sum(more.values())) / exchanges
+            most = sorted(more.items(), key=lambda entry: -entry[1])[:3]
+            row[f"{name}_most"] = {call: n / exchanges for call, n in most if n > 0}
+        rows.append(row)
+    return rows
+
+
+def idle(runner, quick):
+    """CPU time, wake-ups and memory of an idle epoll server with few and many connections."""
+    rows = []
+    for connections in (1, 1000):
+        for name, how in subjects(runner):
+            arguments = ("socket", "idle", "--connections", connections, "--placement", "free")
+            line = runner.run(arguments, seconds=1 if quick else 2, **how)
+            if line:
+                rows.append(line | {"subject": name})
+    return rows

@@ -1,0 +1,133 @@
+"""What is measured, and how one round of it goes.
+
+The SAN run lies between two floor runs. A virtual machine's cores may move to other cores of its
+host at any time, which changes every figure several times over, so a ratio counts only if the
+two floors around it agree.
+"""
+
+from statistics import median
+
+# Floors further apart than this: the machine changed in between.
+AGREE = 1.5
+
+
+class Item:
+    """One line of a table: one case, size, way of waiting and placement."""
+
+    def __init__(self, case, size, placement, wait="blocking", figure="typical_ns"):
+        self.case, self.size, self.placement, self.wait = case, size, placement, wait
+        self.figure = figure
+        self.name = f"{case} {size} B, {wait}, {placement}"
+        # Per round: subject -> JSON line of the run, or None.
+        self.rounds = []
+
+    def arguments(self, command, *more):
+        return (command, self.case, "--size", self.size, "--wait", self.wait,
+                "--placement", self.placement, *more)
+
+    def subjects(self, runner):
+        """The runs of a round, in order: (subject, function)."""
+        floor = lambda *more: runner.run(self.arguments("floor", *more))
+        socket = lambda **how: runner.run(self.arguments("socket"), **how)
+        runs = []
+        if self.case == "stream":
+            copy = ("floor", "one-copy", "--size", self.size, "--placement", self.placement)
+            runs += [("one-copy", lambda: runner.run(copy)),
+                     ("small-ring", lambda: floor("--ring", 256 << 10))]
+        runs.append(("tcp", socket))
+        runs.append(("floor", floor))
+        if runner.library:
+            runs.append(("san", lambda: socket(shimmed="both", on_san=True)))
+        runs.append(("floor-after", floor))
+        return runs
+
+    def run_round(self, runner):
+        self.rounds.append({subject: run() for subject, run in self.subjects(runner)})
+
+    def values(self, subject, figure=None):
+        lines = [done.get(subject) for done in self.rounds]
+        return [line[figure or self.figure] for line in lines if line]
+
+    def middle(self, subject, figure=None):
+        values = self.values(subject, figure)
+        return median(values) if values else None
+
+    def better_is_more(self):
+        return self.figure != "typical_ns"
+
+    def ratio(self, subject, other):
+        """How many times slower `subject` was than `other`: the median over the rounds."""
+        steady, every = [], []
+        for done in self.rounds:
+            if not done.get(subject) or not done.get(other):
+                continue
+            value, base = done[subject][self.figure], done[other][self.figure]
+            agree = True
+            after = done.get("floor-after") if other == "floor" else None
+            if after:
+                pair = sorted((base, after[self.figure]))
+                agree = pair[1] <= AGREE * pair[0]
+                base = sum(pair) / 2
+            ratio = base / value if self.better_is_more() else value / base
+            every.append(ratio)
+            if agree:
+                steady.append(ratio)
+        chosen = steady or every
+        return median(chosen) if chosen else None
+
+    def spread(self, subject):
+        values = self.values(subject)
+        return (min(values), max(values)) if values else None
+
+    def summary(self):
+        subjects = sorted({subject for done in self.rounds for subject in done})
+        return {
+            "case": self.case, "size": self.size, "wait": self.wait,
+            "placement": self.placement, "figure": self.figure,
+            "median": {subject: self.middle(subject) for subject in subjects},
+            "san_to_floor": self.ratio("san", "floor"),
+            "tcp_to_san": self.ratio("tcp", "san"),
+        }
+
+    def samples(self):
+        for number, done in enumerate(self.rounds):
+            for subject, line in done.items():
+                if line:
+                    yield line | {"round": number + 1, "subject": subject}
+
+
+class SetupItem(Item):
+    """Connections. There is no floor; the mixed runs have the library on one end only."""
+
+    def __init__(self, size, placement, count):
+        super().__init__("setup", size, placement)
+        self.count = count
+
+    def subjects(self, runner):
+        arguments = lambda count: self.arguments("socket", "--count", count)
+        runs = [("tcp", lambda: runner.run(arguments(self.count)))]
+        if runner.library:
+            # Logging a line per connection would be measured too: the check is a run of its own.
+            if not self.rounds:
+                runner.run(arguments(20), shimmed="both", on_san=True)
+            for subject, shimmed in (("san-server", "server"), ("san", "both"),
+                                     ("san-client", "client")):
+                run = lambda shimmed=shimmed: runner.run(arguments(self.count), shimmed=shimmed)
+                runs.append((subject, run))
+        return runs
+
+
+def matrix(quick):
+    """All items, in the order of the tables."""
+    found = []
+    for placement in ("two-cores", "one-core"):
+        for wait in ("blocking", "epoll"):
+            for size in (8, 64, 4096, 65536):
+                found.append(Item("round-trip", size, placement, wait))
+        for size in (8, 64):
+            found.append(Item("one-way", size, placement, figure="rate_per_s"))
+        for size in (4096, 65536, 1 << 20):
+            found.append(Item("stream", size, placement, figure="gb_per_s"))
+        for size in (1, 64):
+            found.append(SetupItem(size, placement, 500 if quick else 3000))
+    return found

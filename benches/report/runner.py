@@ -1,0 +1,87 @@
+"""Runs sanbench and checks that what should be on the SAN was."""
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+
+TIMEOUT = 60
+# What `sanbench` ends with when this machine cannot do a measurement.
+UNAVAILABLE = 75
+
+
+def machine():
+    """What a reader needs to judge the figures."""
+    model = "unknown CPU"
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {
+        "cpu": model,
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+class Runner:
+    """The sanbench binary, the library (None: no SAN runs) and the failures so far."""
+
+    def __init__(self, sanbench, library, seconds):
+        self.sanbench = sanbench
+        self.library = library
+        self.seconds = seconds
+        self.failures = []
+
+    def fail(self, text):
+        if text not in self.failures:
+            self.failures.append(text)
+
+    def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None):
+        """One measurement: its JSON line as a dict, or None.
+
+        `shimmed`: None for no library, else both, client or server. `on_san`: the library must
+        say that it used shared memory; the run fails otherwise. `prefix`: a command around it.
+        """
+        command = [*prefix, self.sanbench, *map(str, arguments)]
+        if "--count" not in command:
+            command += ["--seconds", str(seconds or self.seconds)]
+        if shimmed:
+            command += ["--library", self.library, "--shimmed", shimmed]
+        name = " ".join(map(str, arguments)) + (f" (shimmed: {shimmed})" if shimmed else "")
+        with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
+            log = os.path.join(folder, "log")
+            environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
+            environment.pop("LD_PRELOAD", None)
+            if on_san:
+                environment |= {"SANSHIM_LOG": "info", "SANSHIM_LOG_FILE": log}
+            # After a time-out only sanbench itself is killed; its ends die with their parent.
+            try:
+                done = subprocess.run(
+                    command, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+                )
+            except subprocess.TimeoutExpired:
+                self.fail(f"{name}: no result after {TIMEOUT} s")
+                return None
+            if done.returncode == UNAVAILABLE:
+                return None
+            if done.returncode != 0:
+                said = done.stderr.strip().splitlines()[-1:] or ["no message"]
+                self.fail(f"{name}: status {done.returncode}: {said[0]}")
+                return None
+            if on_san and not self.used_shared_memory(log):
+                self.fail(f"{name}: not on the SAN (no provider=shm in the library's log)")
+                return None
+        return json.loads(done.stdout.splitlines()[-1])
+
+    @staticmethod
+    def used_shared_memory(log):
+        try:
+            with open(log, errors="replace") as file:
+                return "provider=shm" in file.read()
+        except FileNotFoundError:
+            return False

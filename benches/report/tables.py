@@ -1,0 +1,152 @@
+"""The report as Markdown."""
+
+import datetime
+import os
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+PLACEMENTS = (("two-cores", "two cores"), ("one-core", "one core"))
+
+
+def size_name(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def significant(value, unit=""):
+    """Three significant digits, no exponent."""
+    if value is None:
+        return "–"
+    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:.{digits}f}{unit}"
+
+
+def times(ratio):
+    return "–" if ratio is None else f"{significant(ratio)}×"
+
+
+def scaled(item, value):
+    if value is None:
+        return None
+    return {"typical_ns": value / 1e3, "rate_per_s": value / 1e6, "gb_per_s": value}[item.figure]
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|" + " ---: |" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def figure(item, subject):
+    return significant(scaled(item, item.middle(subject)))
+
+
+def floor_range(item):
+    spread = item.spread("floor")
+    if not spread:
+        return "–"
+    low, high = (significant(scaled(item, value)) for value in spread)
+    return low if low == high else f"{low}–{high}"
+
+
+def compared(item):
+    return [figure(item, "floor"), floor_range(item), figure(item, "tcp"), figure(item, "san"),
+            times(item.ratio("san", "floor")), times(item.ratio("tcp", "san"))]
+
+
+COMPARED = ["floor", "floor, range", "TCP", "SAN", "SAN ÷ floor", "SAN faster than TCP"]
+
+
+def round_trips(items):
+    tail = lambda item, subject: significant((item.middle(subject, "p99_ns") or 0) / 1e3)
+    rows = [[size_name(item.size), item.wait, *compared(item), tail(item, "tcp"),
+             tail(item, "san") if item.values("san") else "–"] for item in items]
+    return table(["message", "wait", *COMPARED, "TCP p99", "SAN p99"], rows)
+
+
+def one_way(items):
+    return table(["message", *COMPARED], [[size_name(i.size), *compared(i)] for i in items])
+
+
+def stream(items):
+    rows = [[size_name(item.size), *compared(item), figure(item, "small-ring"),
+             figure(item, "one-copy")] for item in items]
+    return table(["write", *COMPARED, "floor, 256 KiB ring", "one copy"], rows)
+
+
+def setup(items):
+    rows = []
+    for item in items:
+        rates = [f"{item.middle(subject, 'rate_per_s'):.0f}" if item.values(subject) else "–"
+                 for subject in ("tcp", "san", "san-server", "san-client")]
+        mixed = [times(item.ratio(subject, "tcp")) for subject in
+                 ("san", "san-server", "san-client")]
+        rows.append([size_name(item.size), *rates, *mixed])
+    return table(["request", "TCP", "SAN", "plain client, shimmed server",
+                  "shimmed client, plain server", "SAN ÷ TCP (time)",
+                  "shimmed server ÷ TCP (time)", "shimmed client ÷ TCP (time)"], rows)
+
+
+SECTIONS = (
+    ("round-trip", "Round trip, µs", round_trips),
+    ("one-way", "One way, million messages a second", one_way),
+    ("stream", "Streaming, GB/s", stream),
+    ("setup", "Connect, request and reply, close: connections a second", setup),
+)
+
+
+def system_calls(rows):
+    def most(row, subject):
+        calls = row.get(f"{subject}_most", {})
+        return ", ".join(f"{call} {count:.3f}" for call, count in calls.items()) or "–"
+    count = lambda row, subject: f"{row[subject]:.3f}" if subject in row else "–"
+    return table(
+        ["case", "wait", "TCP", "SAN", "most frequent on the SAN"],
+        [[row["case"], row["wait"], count(row, "tcp"), count(row, "san"), most(row, "san")]
+         for row in rows])
+
+
+def idle(rows):
+    return table(
+        ["connections", "", "server CPU, ms", "server wake-ups", "client CPU, ms",
+         "segment, KiB each", "server's own, KiB each", "client's own, KiB each"],
+        [[str(row["connections"]), row["subject"].upper(), f"{row['server_cpu_ms']:.2f}",
+          str(row["server_wakeups"]), f"{row['client_cpu_ms']:.2f}",
+          *(f"{row[name]:.1f}" for name in
+            ("segment_kib_each", "server_own_kib_each", "client_own_kib_each"))]
+         for row in rows])
+
+
+def render(about, rounds, seconds, items, found):
+    """The whole report."""
+    day = datetime.date.today().isoformat()
+    parts = [
+        f"{about['cpu']}, {about['cpus']} CPUs, Linux {about['kernel']}, {about['libc']}; {day}; "
+        f"{rounds} rounds, {seconds} s each; load average at the start {about['load']}.\n"
+    ]
+    for case, title, render_section in SECTIONS:
+        for placement, name in PLACEMENTS:
+            chosen = [i for i in items if i.case == case and i.placement == placement]
+            if chosen:
+                parts += [f"### {title} ({name})\n", render_section(chosen)]
+    if found.get("syscalls"):
+        parts += ["### System calls per exchange, both ends busy\n",
+                  system_calls(found["syscalls"])]
+    if found.get("idle"):
+        seconds = found["idle"][0]["seconds"]
+        parts += [f"### Idle for {seconds:g} s\n", idle(found["idle"])]
+    return "\n".join(parts)
+
+
+def write_between_markers(path, text):
+    """Replaces what is between the markers; the file is never left half-written."""
+    with open(path) as file:
+        old = file.read()
+    head, begin, rest = old.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"scripts/bench: {path} lacks {BEGIN} or {END}: put them back")
+    with open(path + ".new", "w") as file:
+        file.write(f"{head}{BEGIN}\n\n{text}\n{END}{tail}")
+    os.replace(path + ".new", path)
