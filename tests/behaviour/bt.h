@@ -1,0 +1,224 @@
+/* Harness of the behaviour test programs.
+ *
+ * Responsible for: registering cases, reporting failures, building connections and the few
+ * helpers every area shares. It must not contain expectations about TCP: those belong to the cases.
+ *
+ * A program prints its cases with `PROGRAM list` (one per line; "san" after the name when both ends
+ * of its connections run in this program, so that they must leave plain TCP under the shim) and runs
+ * one with `PROGRAM CASE`: exit 0 passed, 1 failed (reason on stderr), 77 skipped.
+ */
+#ifndef BT_H
+#define BT_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- registration ------------------------------------------------------------------------- */
+
+typedef void bt_fn(void);
+void bt_register(const char *name, bt_fn *fn, bool san);
+
+#define BT_REGISTER(id, text, fn, san)                                        \
+  __attribute__((constructor)) static void id##_register(void) {              \
+    bt_register(text, fn, san);                                               \
+  }
+#define BT_CASE(name, san)                                                    \
+  static void name##_case(void);                                              \
+  BT_REGISTER(name, #name, name##_case, san)                                  \
+  static void name##_case(void)
+
+/* A case without a connection that must be on the SAN. */
+#define CASE(name) BT_CASE(name, false)
+/* A case whose connections must be on the SAN under the shim. */
+#define SAN_CASE(name) BT_CASE(name, true)
+
+/* ---- failing ------------------------------------------------------------------------------ */
+
+_Noreturn void bt_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+_Noreturn void bt_skip(const char *reason);
+
+#define FAIL(...) bt_fail(__FILE__, __LINE__, __VA_ARGS__)
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) FAIL("%s is false", #condition);                        \
+  } while (0)
+#define EQ(left, right)                                                       \
+  do {                                                                        \
+    long long l_ = (long long)(left), r_ = (long long)(right);                \
+    int e_ = errno;                                                           \
+    if (l_ != r_)                                                             \
+      FAIL("%s is %lld, want %s = %lld (errno %s)", #left, l_, #right, r_,    \
+           strerrorname_np(e_));                                              \
+  } while (0)
+/* The call succeeds; its value is the value of the expression. */
+#define SYS(call)                                                             \
+  ({                                                                          \
+    long long v_ = (long long)(call);                                         \
+    if (v_ < 0) FAIL("%s: %s", #call, strerrorname_np(errno));                \
+    v_;                                                                       \
+  })
+/* The call returns -1 with this errno. */
+#define ERR(call, wanted)                                                     \
+  do {                                                                        \
+    errno = 0;                                                                \
+    long long v_ = (long long)(call);                                         \
+    int e_ = errno;                                                           \
+    if (v_ != -1 || e_ != (wanted))                                           \
+      FAIL("%s gives %lld %s, want -1 %s", #call, v_, strerrorname_np(e_),    \
+           #wanted);                                                          \
+  } while (0)
+
+/* ---- memory shared by every process of the case ------------------------------------------- */
+
+struct bt_shared {
+  _Atomic long value[64];
+};
+extern struct bt_shared *bt_shared;
+/* Signals between the ends, whatever process or thread they are in. Steps are 0..31. */
+void step_done(int step);
+void step_wait(int step);
+
+/* ---- connections -------------------------------------------------------------------------- */
+
+enum family { V4, V6, DUAL };
+union address {
+  struct sockaddr any;
+  struct sockaddr_in v4;
+  struct sockaddr_in6 v6;
+};
+socklen_t address_len(const union address *address);
+union address address_v4(const char *text, int port);
+union address address_v6(const char *text, int port);
+int address_port(const union address *address);
+union address local_address(int fd);
+union address peer_address(int fd);
+bool address_equal(const union address *a, const union address *b);
+
+/* A blocking listener on loopback (DUAL: the IPv6 wildcard without V6ONLY) and where a client of
+ * that family connects to. */
+int listen_on(enum family family, union address *target);
+int listen_at(const union address *where);
+/* A blocking connection to the target. */
+int dial(const union address *target);
+
+/* Both ends of one connection, made by one thread. */
+struct pair {
+  int client;
+  int server;
+};
+struct pair open_pair(enum family family);
+void close_pair(struct pair *pair);
+
+/* Two ends that each run a function with their own blocking socket; both must return. The socket
+ * is closed by the end itself or left open: the process then goes on with it. */
+typedef void end_fn(int fd);
+void run_threads(enum family family, end_fn *client, end_fn *server);
+void run_processes(enum family family, end_fn *client, end_fn *server);
+
+/* Two ends as a case in three topologies: two threads, two processes, and two processes over IPv6
+ * with the roles of connector and acceptor exchanged. */
+#define ENDS(name, left, right)                                               \
+  static void name##_t(void) { run_threads(V4, left, right); }                \
+  BT_REGISTER(name##_t, #name "-threads", name##_t, true)                     \
+  static void name##_p(void) { run_processes(V4, left, right); }              \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, true)                   \
+  static void name##_s(void) { run_processes(V6, right, left); }              \
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, true)
+/* The same with the two processes only, for ends that need a process of their own. */
+#define PROCESS_ENDS(name, left, right)                                       \
+  static void name##_p(void) { run_processes(V4, left, right); }              \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, true)                   \
+  static void name##_s(void) { run_processes(V6, right, left); }              \
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, true)
+
+/* ---- bytes -------------------------------------------------------------------------------- */
+
+/* The byte stream all transfers use: byte i depends on i alone, with a long period. */
+#define PATTERN_PERIOD 65521
+/* At least 4 MiB of it from any offset. */
+#define PATTERN_SPAN ((size_t)4 << 20)
+const uint8_t *pattern(uint64_t offset);
+void check_pattern(const void *data, uint64_t offset, size_t len);
+/* Sends all, blocking or not (waits with poll when the socket is non-blocking). */
+void send_pattern(int fd, uint64_t offset, uint64_t len);
+/* Receives exactly len bytes and checks them. */
+void recv_pattern(int fd, uint64_t offset, uint64_t len);
+/* Exact strings, without their terminator. */
+void put(int fd, const char *text);
+void get(int fd, const char *text);
+void expect_eof(int fd);
+/* Nothing to read now: recv(MSG_DONTWAIT) says EAGAIN. */
+void expect_nothing(int fd);
+/* "ping" there and "pong" back: the connection works in both directions. Blocking sockets in one
+ * thread. */
+void exercise(int a, int b);
+
+/* ---- waiting ------------------------------------------------------------------------------ */
+
+enum { HANG_MS = 50000 }; /* A wait that long failed. */
+/* Polls until one of the events (or an error condition) is there; returns revents. */
+short wait_for(int fd, short events);
+/* Revents right now. */
+short ready_now(int fd, short events);
+/* Waits until poll() for these events reports exactly `wanted`. */
+void wait_revents(int fd, short events, short wanted);
+int64_t now_ms(void);
+void sleep_ms(int ms);
+/* Waits until a thread (by kernel id) sleeps in the kernel, i.e. its call blocks. */
+void wait_asleep(pid_t tid);
+/* Waits until a condition holds. */
+#define UNTIL(condition)                                                      \
+  do {                                                                        \
+    int64_t end_ = now_ms() + HANG_MS;                                        \
+    while (!(condition)) {                                                    \
+      if (now_ms() > end_) FAIL("%s never held", #condition);                 \
+      sleep_ms(1);                                                            \
+    }                                                                         \
+  } while (0)
+
+/* ---- processes, threads, options ---------------------------------------------------------- */
+
+pid_t start_child(void);      /* fork; 0 in the child, which must end with _exit(). */
+void end_child(pid_t pid);    /* Waits; the child must have exited with 0. */
+pthread_t start_thread(void *(*fn)(void *), void *arg);
+void end_thread(pthread_t thread);
+void set_nonblocking(int fd, bool on);
+void set_option(int fd, int level, int name, int value);
+int get_option(int fd, int level, int name);
+void set_timeout(int fd, int name, int ms);
+/* Fills the send direction of a non-blocking socket until EAGAIN; bytes sent. */
+uint64_t fill(int fd, uint64_t offset);
+/* An address that is never mapped, unknown to the compiler. */
+void *bad_pointer(void);
+/* close() that resets the connection (SO_LINGER on, 0 s). */
+void close_reset(int fd);
+void handle_signal(int number, void (*handler)(int), int flags);
+
+#endif
