@@ -6,6 +6,7 @@ import platform
 import subprocess
 import tempfile
 
+# Seconds; far above any run, strace included.
 TIMEOUT = 60
 # What `sanbench` ends with when this machine cannot do a measurement.
 UNAVAILABLE = 75
@@ -36,6 +37,7 @@ class Runner:
         self.library = library
         self.seconds = seconds
         self.failures = []
+        self.hung = set()
 
     def fail(self, text):
         if text not in self.failures:
@@ -53,6 +55,9 @@ class Runner:
         if shimmed:
             command += ["--library", self.library, "--shimmed", shimmed]
         name = " ".join(map(str, arguments)) + (f" (shimmed: {shimmed})" if shimmed else "")
+        # One time-out is enough: later rounds do not wait for it again.
+        if name in self.hung:
+            return None
         with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
             log = os.path.join(folder, "log")
             environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
@@ -65,6 +70,7 @@ class Runner:
                     command, env=environment, capture_output=True, text=True, timeout=TIMEOUT
                 )
             except subprocess.TimeoutExpired:
+                self.hung.add(name)
                 self.fail(f"{name}: no result after {TIMEOUT} s")
                 return None
             if done.returncode == UNAVAILABLE:
@@ -76,7 +82,11 @@ class Runner:
             if on_san and not self.used_shared_memory(log):
                 self.fail(f"{name}: not on the SAN (no provider=shm in the library's log)")
                 return None
-        return json.loads(done.stdout.splitlines()[-1])
+        try:
+            return json.loads(done.stdout)
+        except ValueError:
+            self.fail(f"{name}: printed {done.stdout[:80]!r} instead of a result")
+            return None
 
     @staticmethod
     def used_shared_memory(log):

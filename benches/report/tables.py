@@ -78,7 +78,7 @@ def stream(items):
 def setup(items):
     rows = []
     for item in items:
-        rates = [f"{item.middle(subject, 'rate_per_s'):.0f}" if item.values(subject) else "–"
+        rates = [f"{1e9 / item.middle(subject):.0f}" if item.values(subject) else "–"
                  for subject in ("tcp", "san", "san-server", "san-client")]
         mixed = [times(item.ratio(subject, "tcp")) for subject in
                  ("san", "san-server", "san-client")]
