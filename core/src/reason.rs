@@ -1,0 +1,122 @@
+//! Why a connection is, or is not, on the SAN.
+//!
+//! Owns the list of reasons, their stable codes (for programs: `sanctl status --json`, the log) and
+//! their sentences (for people). Decides nothing: the switch does.
+
+use std::fmt;
+
+/// Declares [`Reason`] with, for each value, its number in the registry, its code and its sentence.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $code:literal, $sentence:literal;)+) => {
+        /// Why a connection is, or is not, on the SAN.
+        ///
+        /// Numbers and codes are stable: the registry and `sanctl status --json` carry them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        #[non_exhaustive]
+        pub enum Reason {
+            $($(#[$doc])* $name = $number,)+
+        }
+
+        impl Reason {
+            /// Every reason, in the order of the numbers.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name),+];
+
+            /// The stable code, in kebab case: `no-listener`.
+            pub const fn code(self) -> &'static str {
+                match self { $(Reason::$name => $code,)+ }
+            }
+
+            /// One sentence for people, without a full stop.
+            pub const fn sentence(self) -> &'static str {
+                match self { $(Reason::$name => $sentence,)+ }
+            }
+
+            /// The reason with this number; `None` for a number this version does not know.
+            pub const fn from_u32(number: u32) -> Option<Reason> {
+                match number { $($number => Some(Reason::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Set-up has not finished.
+    Pending = 0, "pending", "the two ends have not agreed yet";
+    /// On the SAN.
+    OnSan = 1, "on-san", "uses shared memory";
+    /// Connector: no rendezvous at the address.
+    NoListener = 2, "no-listener", "nobody with the shim listens there";
+    /// Acceptor: no intent had been queued when the connection was accepted.
+    PeerNative = 3, "peer-native", "the peer runs without the shim";
+    /// Not SOCK_STREAM over IPv4 or IPv6.
+    NotStream = 4, "not-stream", "not a TCP stream";
+    /// The peer's address is not one of this host's.
+    NotLocal = 5, "not-local", "the peer is on another host";
+    /// The peer's user is not ours, and no `allow_users` admits it.
+    OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us";
+    /// The acceptor answered REFUSED.
+    RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined";
+    /// The acceptor's socket was accepted without its shim's taking the session.
+    Withdrawn = 8, "withdrawn", "the peer never took the session, so it went back to TCP";
+    /// A rule says `san = false`.
+    Policy = 9, "policy", "a rule in the configuration keeps it on TCP";
+    /// SANSHIM=off or `enabled = false`.
+    Off = 10, "off", "the shim is switched off";
+    /// A socket option in force that the SAN cannot honour.
+    UnsupportedOption = 11, "unsupported-option", "a socket option needs plain TCP";
+    /// No memory, or no descriptor, for a session.
+    OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session";
+    /// What the peer offered as a segment failed validation.
+    SegmentInvalid = 13, "segment-invalid", "the peer's shared memory was not valid";
+    /// The peer speaks another version of the protocol.
+    VersionMismatch = 14, "version-mismatch", "the peer runs another version of the shim";
+    /// A stream socket that is neither connected nor listening.
+    NotConnected = 15, "not-connected", "not connected";
+    /// A listening socket.
+    Listener = 16, "listener", "a listening socket";
+}
+
+impl Reason {
+    /// The number the registry stores.
+    pub const fn as_u32(self) -> u32 {
+        self as u32
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_round_trip_and_unknown_ones_are_none() {
+        for &reason in Reason::ALL {
+            assert_eq!(Reason::from_u32(reason.as_u32()), Some(reason));
+        }
+        assert_eq!(Reason::from_u32(Reason::ALL.len() as u32), None);
+        assert_eq!(Reason::from_u32(u32::MAX), None);
+    }
+
+    #[test]
+    fn codes_are_kebab_case_and_unique() {
+        let codes: HashSet<_> = Reason::ALL.iter().map(|reason| reason.code()).collect();
+        assert_eq!(codes.len(), Reason::ALL.len());
+        for code in codes {
+            assert!(code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{code}");
+        }
+    }
+
+    #[test]
+    fn sentences_are_unique_and_have_no_full_stop() {
+        let sentences: HashSet<_> = Reason::ALL.iter().map(|reason| reason.sentence()).collect();
+        assert_eq!(sentences.len(), Reason::ALL.len());
+        assert!(sentences.iter().all(|sentence| !sentence.ends_with('.')));
+    }
+}

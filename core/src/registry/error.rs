@@ -1,0 +1,67 @@
+//! Why a process cannot publish its connections.
+
+use std::{fmt, io};
+
+use super::folder::FolderPath;
+
+/// Why the registry is off for a process. Building one allocates nothing: it happens in fork
+/// children too.
+#[derive(Debug)]
+pub enum RegistryError {
+    /// A step on the folder or the file failed.
+    Io {
+        /// What was tried, as in "cannot {step}".
+        step: &'static str,
+        /// The folder concerned.
+        folder: FolderPath,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The folder belongs to another user or others may enter it.
+    NotPrivate {
+        /// The folder concerned.
+        folder: FolderPath,
+    },
+    /// RLIMIT_FSIZE is smaller than the table.
+    FileSizeLimit {
+        /// The limit in force, in bytes.
+        limit: u64,
+    },
+    /// The folder's path is longer than the kernel or this registry takes.
+    PathTooLong,
+}
+
+impl RegistryError {
+    pub(super) fn io(step: &'static str, folder: FolderPath) -> impl FnOnce(io::Error) -> Self {
+        move |source| RegistryError::Io { step, folder, source }
+    }
+}
+
+impl fmt::Display for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegistryError::Io { step, folder, source } => {
+                write!(f, "cannot {step} {folder}: {source}; make /dev/shm a writable tmpfs")
+            }
+            RegistryError::NotPrivate { folder } => write!(
+                f,
+                "{folder} is not a folder that only this user may enter; remove it, or chmod 700 it"
+            ),
+            RegistryError::FileSizeLimit { limit } => write!(
+                f,
+                "the file size limit of {limit} bytes leaves no room for the table of connections; \
+                 raise ulimit -f"
+            ),
+            RegistryError::PathTooLong => f.write_str("the registry folder's path is too long"),
+        }
+    }
+}
+
+impl std::error::Error for RegistryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RegistryError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The folder of one user's registry files, and the files' names.
+//!
+//! A path is kept in a fixed buffer and a folder is opened for each use: no allocation, and no
+//! descriptor that a program closing everything from 3 up could hit.
+
+use std::ffi::CStr;
+use std::fmt::{self, Write};
+use std::io;
+
+use super::error::RegistryError;
+use super::kernel::{self, Fd};
+
+/// Where the kernel keeps named shared memory.
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
+/// Folder names in it: this and the user's number.
+pub(super) const FOLDER_PREFIX: &str = "sanshim-";
+
+/// NUL-terminated text of at most `N - 1` bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Text<N> {
+    /// `None` when the text does not fit or holds a NUL.
+    pub(super) fn format(arguments: fmt::Arguments<'_>) -> Option<Self> {
+        let mut text = Text { bytes: [0; N], length: 0 };
+        text.write_fmt(arguments).ok()?;
+        Some(text)
+    }
+
+    pub(super) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> Write for Text<N> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        if end >= N || text.as_bytes().contains(&0) {
+            return Err(fmt::Error);
+        }
+        self.bytes[self.length..end].copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+/// The path of a registry folder.
+#[derive(Clone, Copy)]
+pub struct FolderPath(Text<64>);
+
+impl FolderPath {
+    /// The folder of a user: `/dev/shm/sanshim-<uid>`.
+    pub(super) fn of_user(uid: u32) -> Result<Self, RegistryError> {
+        Self::new(format_args!("{SHARED_MEMORY}/{FOLDER_PREFIX}{uid}"))
+    }
+
+    pub(super) fn new(path: fmt::Arguments<'_>) -> Result<Self, RegistryError> {
+        Text::format(path).map(FolderPath).ok_or(RegistryError::PathTooLong)
+    }
+
+    /// Opens the folder, making it first if it is missing, after checking that it is a folder of
+    /// `owner`'s which nobody else may enter.
+    pub(super) fn open(self, owner: u32) -> Result<Fd, RegistryError> {
+        let path = self.0.as_c_str();
+        let made = match kernel::make_folder(path, 0o700) {
+            Ok(()) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
+            Err(error) => return Err(RegistryError::io("make", self)(error)),
+        };
+        let fd = self.open_existing().map_err(|error| match error.raw_os_error() {
+            // A symbolic link, or not a folder.
+            Some(libc::ELOOP | libc::ENOTDIR) => RegistryError::NotPrivate { folder: self },
+            _ => RegistryError::io("open", self)(error),
+        })?;
+        if made {
+            // The umask may have taken bits away from the owner.
+            kernel::set_mode(&fd, 0o700).map_err(RegistryError::io("set the mode of", self))?;
+        }
+        let status = kernel::status(&fd).map_err(RegistryError::io("inspect", self))?;
+        if status.st_uid != owner || status.st_mode & 0o077 != 0 {
+            return Err(RegistryError::NotPrivate { folder: self });
+        }
+        Ok(fd)
+    }
+
+    /// Opens the folder if it is there and no symbolic link.
+    pub(super) fn open_existing(self) -> io::Result<Fd> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        kernel::open(libc::AT_FDCWD, self.0.as_c_str(), flags, 0)
+    }
+}
+
+impl fmt::Display for FolderPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.as_c_str().to_string_lossy())
+    }
+}
+
+impl fmt::Debug for FolderPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0.as_c_str())
+    }
+}
+
+/// A file's name in the folder: the process id, with a dot in front while it is being made.
+pub(super) fn file_name(pid: u32, finished: bool) -> Text<16> {
+    let dot = if finished { "" } else { "." };
+    let ten_digits_and_a_dot_fit = Text::format(format_args!("{dot}{pid}"));
+    ten_digits_and_a_dot_fit.unwrap_or(Text { bytes: [0; 16], length: 0 })
+}

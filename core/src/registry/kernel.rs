@@ -1,0 +1,169 @@
+//! The system calls the writer needs, made directly.
+//!
+//! Inside a shimmed process libc's `read`, `close` and others are our own hooks, and libc's `open`
+//! is a cancellation point that also changes the program's errno: none of that may happen here.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+
+use syscalls::{syscall, Errno, Sysno};
+
+fn os(error: Errno) -> io::Error {
+    io::Error::from_raw_os_error(error.into_raw())
+}
+
+/// A descriptor that is closed when dropped.
+pub(super) struct Fd(i32);
+
+impl Fd {
+    pub(super) fn raw(&self) -> i32 {
+        self.0
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours alone. There is no remedy for a failed close.
+        let _ = unsafe { syscall!(Sysno::close, self.0) };
+    }
+}
+
+/// `openat`, close-on-exec; `at` may be `AT_FDCWD`.
+pub(super) fn open(at: i32, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
+    // SAFETY: `path` is NUL-terminated and outlives the call.
+    unsafe { syscall!(Sysno::openat, at, path.as_ptr(), flags | libc::O_CLOEXEC, mode) }
+        .map(|fd| Fd(fd as i32))
+        .map_err(os)
+}
+
+pub(super) fn make_folder(path: &CStr, mode: u32) -> io::Result<()> {
+    // SAFETY: `path` is NUL-terminated and outlives the call.
+    unsafe { syscall!(Sysno::mkdirat, libc::AT_FDCWD, path.as_ptr(), mode) }.map(drop).map_err(os)
+}
+
+pub(super) fn set_mode(fd: &Fd, mode: u32) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    unsafe { syscall!(Sysno::fchmod, fd.raw(), mode) }.map(drop).map_err(os)
+}
+
+pub(super) fn status(fd: &Fd) -> io::Result<libc::stat> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: on 64-bit Linux libc::stat is the kernel's struct, and the call fills it.
+    unsafe { syscall!(Sysno::fstat, fd.raw(), status.as_mut_ptr()) }.map_err(os)?;
+    // SAFETY: filled by the successful call above.
+    Ok(unsafe { status.assume_init() })
+}
+
+/// `stat`, symbolic links followed.
+pub(super) fn status_of(path: &CStr) -> io::Result<libc::stat> {
+    let fd = open(libc::AT_FDCWD, path, libc::O_PATH, 0)?;
+    status(&fd)
+}
+
+pub(super) fn set_length(fd: &Fd, length: usize) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    unsafe { syscall!(Sysno::ftruncate, fd.raw(), length) }.map(drop).map_err(os)
+}
+
+/// The largest file this process may make, in bytes. Growing a file past it raises SIGXFSZ.
+pub(super) fn file_size_limit() -> u64 {
+    let mut limit = MaybeUninit::<libc::rlimit64>::uninit();
+    // SAFETY: the kernel fills one rlimit64 (its struct rlimit64 for this call).
+    let done = unsafe { syscall!(Sysno::prlimit64, 0, libc::RLIMIT_FSIZE, 0, limit.as_mut_ptr()) };
+    match done {
+        // SAFETY: filled by the successful call.
+        Ok(_) => unsafe { limit.assume_init() }.rlim_cur,
+        Err(_) => u64::MAX,
+    }
+}
+
+/// Maps `length` bytes anywhere: of the file, shared, or without one private zeroed memory.
+pub(super) fn map(file: Option<&Fd>, length: usize) -> io::Result<*mut u8> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let (flags, fd) = match file {
+        Some(fd) => (libc::MAP_SHARED, fd.raw()),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1),
+    };
+    // SAFETY: the kernel chooses an unused address, so nothing existing is touched.
+    unsafe { syscall!(Sysno::mmap, 0, length, protection, flags, fd, 0) }
+        .map(|address| address as *mut u8)
+        .map_err(os)
+}
+
+/// Moves the mapping at `from` to `to`, replacing in one step what was mapped there.
+///
+/// # Safety
+/// Both are mappings of `length` bytes made by [`map`], and what `from` held is no longer
+/// referred to by that address.
+pub(super) unsafe fn move_over(from: *mut u8, to: *mut u8, length: usize) -> io::Result<()> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(Sysno::mremap, from, length, length, flags, to) }.map(drop).map_err(os)
+}
+
+/// # Safety
+/// `address` is a mapping of `length` bytes made by [`map`] that nothing refers to.
+pub(super) unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { syscall!(Sysno::munmap, address, length) };
+}
+
+/// Makes sure the page at `address` has memory behind it, by letting the kernel write 16 bytes.
+///
+/// A store to a page of a full tmpfs raises SIGBUS; the kernel's own store answers EFAULT instead.
+///
+/// # Safety
+/// The 16 bytes at `address` lie in a live mapping and may be overwritten.
+pub(super) unsafe fn reserve(address: *mut u8) -> io::Result<()> {
+    // SAFETY: the kernel stores one timespec (16 bytes) there, as the caller allows.
+    unsafe { syscall!(Sysno::clock_gettime, libc::CLOCK_MONOTONIC, address) }.map(drop).map_err(os)
+}
+
+pub(super) fn rename(folder: &Fd, from: &CStr, to: &CStr) -> io::Result<()> {
+    let at = folder.raw();
+    // SAFETY: both names are NUL-terminated and outlive the call.
+    unsafe { syscall!(Sysno::renameat2, at, from.as_ptr(), at, to.as_ptr(), 0) }
+        .map(drop)
+        .map_err(os)
+}
+
+pub(super) fn unlink(folder: &Fd, name: &CStr) -> io::Result<()> {
+    // SAFETY: `name` is NUL-terminated and outlives the call.
+    unsafe { syscall!(Sysno::unlinkat, folder.raw(), name.as_ptr(), 0) }.map(drop).map_err(os)
+}
+
+/// One `read`; a signal's interruption is retried.
+pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: the kernel writes at most `len` bytes into the slice.
+        match unsafe { syscall!(Sysno::read, fd.raw(), buffer.as_mut_ptr(), buffer.len()) } {
+            Err(Errno::EINTR) => {}
+            result => return result.map_err(os),
+        }
+    }
+}
+
+/// The next directory entries, as the kernel's `linux_dirent64` records; 0 bytes at the end.
+pub(super) fn read_entries(folder: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the kernel writes at most `len` bytes into the slice.
+    unsafe { syscall!(Sysno::getdents64, folder.raw(), buffer.as_mut_ptr(), buffer.len()) }
+        .map_err(os)
+}
+
+pub(super) fn process_id() -> u32 {
+    // SAFETY: no memory is involved; the call cannot fail.
+    unsafe { syscall!(Sysno::getpid) }.map_or(0, |pid| pid as u32)
+}
+
+pub(super) fn effective_user() -> u32 {
+    // SAFETY: no memory is involved; the call cannot fail.
+    unsafe { syscall!(Sysno::geteuid) }.map_or(u32::MAX, |uid| uid as u32)
+}
+
+/// True when no process has this id.
+pub(super) fn is_gone(pid: u32) -> bool {
+    // SAFETY: signal 0 is never delivered.
+    let result = unsafe { syscall!(Sysno::kill, pid, 0) };
+    result == Err(Errno::ESRCH)
+}

@@ -1,0 +1,61 @@
+//! The file's layout: one header, then [`CAPACITY`] slots. Sparse; version [`VERSION`].
+//!
+//! Everything is an atomic, because writer and reader look at the same memory. The sizes are part
+//! of the version: a change of the header or of [`Slot`] needs a new number.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::slot::Slot;
+
+/// First word of a finished file.
+pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
+/// Version of the layout.
+pub(super) const VERSION: u32 = 1;
+/// Connections a process can publish; further ones count into the spare slot.
+pub const CAPACITY: usize = 16384;
+/// Bytes of the header, one page.
+pub(super) const HEADER_SIZE: usize = size_of::<Header>();
+/// Bytes of a slot.
+pub(super) const SLOT_SIZE: usize = size_of::<Slot>();
+/// Bytes of the file.
+pub(super) const FILE_SIZE: usize = size_of::<Table>();
+/// Bytes of the program's name that are kept.
+pub(super) const PROGRAM_SIZE: usize = 64;
+
+/// Who publishes. Written once, before the file gets its name; only `high_water` changes.
+#[repr(C, align(4096))]
+pub(super) struct Header {
+    pub(super) magic: AtomicU64,
+    pub(super) version: AtomicU32,
+    pub(super) header_size: AtomicU32,
+    pub(super) slot_size: AtomicU32,
+    pub(super) capacity: AtomicU32,
+    pub(super) pid: AtomicU32,
+    /// Effective user when the file was made.
+    pub(super) uid: AtomicU32,
+    /// Clock ticks after boot, field 22 of /proc/pid/stat: tells a process from a later one with
+    /// the same id.
+    pub(super) start_time: AtomicU64,
+    /// Inode of the pid namespace that `pid` counts in; 0 when unknown.
+    pub(super) pid_namespace: AtomicU64,
+    /// Device and inode of the executable: a process that has executed another program without
+    /// the shim keeps its id and its start time. 0 when unknown.
+    pub(super) executable: [AtomicU64; 2],
+    /// All slots ever used are below this index, so that nobody has to touch the others.
+    pub(super) high_water: AtomicU32,
+    _pad: AtomicU32,
+    /// The program's name, padded with NUL.
+    pub(super) program: [AtomicU64; PROGRAM_SIZE / 8],
+    _reserved: [AtomicU64; 495],
+}
+
+/// The file as it is mapped.
+#[repr(C)]
+pub(super) struct Table {
+    pub(super) header: Header,
+    pub(super) slots: [Slot; CAPACITY],
+}
+
+const _: () = assert!(HEADER_SIZE == 4096);
+const _: () = assert!(SLOT_SIZE == 256);
+const _: () = assert!(FILE_SIZE == 4096 + CAPACITY * 256);

@@ -1,0 +1,31 @@
+//! The registry: what every process under the shim publishes about its connections, and how
+//! `sanctl` reads it without stopping or slowing anybody.
+//!
+//! One file per process, `/dev/shm/sanshim-<euid>/<pid>`, mapped by its writer and never written
+//! by anybody else: a header, then a fixed table of connection slots. The file is sparse, so an
+//! idle process costs two pages.
+//!
+//! Responsible for the file's layout, its life (creation, fork, removal) and its reading. Must not
+//! know what a connection does, and the writer must not call a libc function that the shim hooks,
+//! allocate, or lock: it runs inside somebody else's process, in fork children of threaded
+//! programs too.
+
+mod counter;
+mod error;
+mod folder;
+mod kernel;
+mod layout;
+mod process;
+mod reader;
+mod slot;
+mod sweep;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use counter::{Counter, Direction, Gauge, SharedCounter};
+pub use error::RegistryError;
+pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
+pub use slot::{spare, Identity, Provider, Slot, State};
+pub use writer::{Registry, CAPACITY};

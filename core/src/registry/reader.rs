@@ -1,0 +1,388 @@
+//! The reader: every process's connections, as `sanctl` shows them.
+//!
+//! Files are read, not mapped: a hostile or broken writer may cut its file off at any time, which
+//! would end a reader that has mapped it with SIGBUS, and reading leaves a sparse file sparse.
+//! Everything in a file is somebody else's word: sizes and values are checked, and what makes no
+//! sense is reported and skipped.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use super::folder::{FOLDER_PREFIX, SHARED_MEMORY};
+use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
+use super::process::{own_pid_namespace, Stat};
+use super::slot::{Provider, Slot, State};
+use super::sweep::parse_pid;
+use crate::reason::Reason;
+
+/// How often a table is read again because connections in it were changing.
+const ATTEMPTS: usize = 5;
+
+/// All that could be read, and what could not.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Live processes under the shim, by process id.
+    pub processes: Vec<Process>,
+    /// Files that were skipped.
+    pub problems: Vec<Problem>,
+}
+
+/// A process under the shim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Effective user when the process joined.
+    pub uid: u32,
+    /// Its name, at most 64 bytes; may hold any character.
+    pub program: String,
+    /// By descriptor.
+    pub connections: Vec<Connection>,
+}
+
+/// One connection or listening socket of a process. Counts are those of this process since it
+/// got the socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The program's descriptor.
+    pub fd: RawFd,
+    /// Our address.
+    pub local: SocketAddr,
+    /// The peer's; unspecified with port 0 for a listener.
+    pub peer: SocketAddr,
+    /// What carries the bytes.
+    pub provider: Provider,
+    /// Why.
+    pub reason: Reason,
+    /// Where it is in its life.
+    pub state: State,
+    /// What went out.
+    pub sent: Traffic,
+    /// What came in.
+    pub received: Traffic,
+    /// Kernel calls made to wake the peer.
+    pub wakeups_sent: u64,
+    /// Events that needed none.
+    pub wakeups_avoided: u64,
+    /// Wake-ups from the peer.
+    pub wakeups_received: u64,
+    /// Send credit now.
+    pub credits: u64,
+    /// Credit updates sent.
+    pub credit_updates_sent: u64,
+    /// Bytes in the send buffer now.
+    pub buffered_bytes: u64,
+}
+
+/// What went one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of the program's stream.
+    pub bytes: u64,
+    /// Messages of the session.
+    pub messages: u64,
+}
+
+/// A file or folder that was skipped, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Why it was skipped, and what can be done.
+    pub why: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
+/// Reads every folder the caller may see: its own user's, or for root all users'. Files of
+/// processes that have ended are removed where they belong to the caller.
+pub fn read_all() -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    // SAFETY: no memory is involved.
+    let user = unsafe { libc::geteuid() };
+    let shared = Path::new(SHARED_MEMORY);
+    if user != 0 {
+        let folder = shared.join(format!("{FOLDER_PREFIX}{user}"));
+        if fs::symlink_metadata(&folder).is_ok() {
+            snapshot.add_folder(&folder, Some(user));
+        }
+    } else {
+        let entries = fs::read_dir(shared).into_iter().flatten().flatten();
+        for entry in entries {
+            if let Some(owner) = folder_owner(&entry.file_name()) {
+                snapshot.add_folder(&entry.path(), Some(owner));
+            }
+        }
+    }
+    snapshot.sort();
+    snapshot
+}
+
+/// Reads one folder, whoever owns it.
+pub fn read_folder(folder: &Path) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    snapshot.add_folder(folder, None);
+    snapshot.sort();
+    snapshot
+}
+
+/// The user in a folder's name.
+fn folder_owner(name: &OsStr) -> Option<u32> {
+    name.to_str()?.strip_prefix(FOLDER_PREFIX)?.parse().ok()
+}
+
+/// What became of one file.
+enum Outcome {
+    /// With what was wrong about some of its connections.
+    Alive(Process, Option<String>),
+    /// The process has ended, or has become another program.
+    Ended,
+    Skipped(String),
+}
+
+impl Snapshot {
+    fn sort(&mut self) {
+        self.processes.sort_by_key(|process| process.pid);
+        self.problems.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    fn add_folder(&mut self, folder: &Path, owner: Option<u32>) {
+        if let Err(why) = self.try_add_folder(folder, owner) {
+            self.problems.push(Problem { path: folder.to_owned(), why });
+        }
+    }
+
+    fn try_add_folder(&mut self, folder: &Path, owner: Option<u32>) -> Result<(), String> {
+        if let Some(owner) = owner {
+            let found = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
+            if !found.is_dir() || found.uid() != owner {
+                return Err(format!("is not a folder of user {owner}; remove it"));
+            }
+        }
+        let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
+        for entry in entries.flatten() {
+            let Some(pid) = parse_pid(entry.file_name().as_bytes()) else { continue };
+            let path = entry.path();
+            match read_file(&path, pid) {
+                Ok(Outcome::Alive(process, problem)) => {
+                    self.processes.push(process);
+                    self.problems.extend(problem.map(|why| Problem { path, why }));
+                }
+                Ok(Outcome::Ended) => remove_own(&path),
+                Ok(Outcome::Skipped(why)) => self.problems.push(Problem { path, why }),
+                // Its process has ended in this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => self.problems.push(Problem { path, why: error.to_string() }),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_own(path: &Path) {
+    // SAFETY: no memory is involved.
+    let user = unsafe { libc::geteuid() };
+    if fs::symlink_metadata(path).is_ok_and(|found| found.uid() == user) {
+        // Another reader may have been faster.
+        let _ = fs::remove_file(path);
+    }
+}
+
+fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
+    let skipped = |why: String| Ok(Outcome::Skipped(why));
+    // Non-blocking, because a FIFO in the file's place would block the open.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return skipped("is a symbolic link; remove it".into());
+        }
+        result => result?,
+    };
+    if !file.metadata()?.is_file() {
+        return skipped("is not a regular file; remove it".into());
+    }
+    let mut headers = zeroed::<Header>(1);
+    if fill(&file, &mut headers, 0)? != HEADER_SIZE {
+        return skipped("is shorter than its header; remove it".into());
+    }
+    let header = &headers[0];
+    if let Err(why) = validate(header, pid) {
+        return skipped(why);
+    }
+    let namespace = header.pid_namespace.load(Ordering::Relaxed);
+    if namespace != own_pid_namespace() {
+        return skipped("belongs to another pid namespace; run sanctl there".into());
+    }
+    if has_ended(header, pid) {
+        return Ok(Outcome::Ended);
+    }
+    let count = header.high_water.load(Ordering::Relaxed) as usize;
+    let Some((connections, problem)) = connections(&file, count)? else {
+        return skipped("is shorter than its table; remove it".into());
+    };
+    let uid = header.uid.load(Ordering::Relaxed);
+    let process = Process { pid, uid, program: program(header), connections };
+    Ok(Outcome::Alive(process, problem))
+}
+
+fn validate(header: &Header, pid: u32) -> Result<(), String> {
+    if header.magic.load(Ordering::Relaxed) != MAGIC {
+        return Err("is no registry file of sanshim; remove it".into());
+    }
+    let version = header.version.load(Ordering::Relaxed);
+    if version != VERSION {
+        return Err(format!(
+            "has version {version} of the layout and this sanctl reads version {VERSION}; use the \
+             sanctl beside the library that the program runs under"
+        ));
+    }
+    let value = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed) as usize;
+    let sizes = [&header.header_size, &header.slot_size, &header.capacity].map(value);
+    if sizes != [HEADER_SIZE, SLOT_SIZE, CAPACITY] {
+        return Err(format!("is corrupt: sizes {sizes:?}; remove it"));
+    }
+    if value(&header.high_water) > CAPACITY {
+        return Err(format!("is corrupt: {} slots in use; remove it", value(&header.high_water)));
+    }
+    if value(&header.pid) != pid as usize {
+        return Err(format!("is corrupt: says process {}; remove it", value(&header.pid)));
+    }
+    Ok(())
+}
+
+/// True when the process has ended, another one has its id, or it has executed another program.
+/// What /proc does not tell counts as alive.
+fn has_ended(header: &Header, pid: u32) -> bool {
+    let Some(stat) = (match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(line) => Stat::parse(&line),
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    }) else {
+        return false;
+    };
+    let start_time = header.start_time.load(Ordering::Relaxed);
+    if stat.ended || (start_time != 0 && start_time != stat.start_time) {
+        return true;
+    }
+    let recorded = header.executable.each_ref().map(|word| word.load(Ordering::Relaxed));
+    match fs::metadata(format!("/proc/{pid}/exe")) {
+        Ok(now) => recorded != [0; 2] && recorded != [now.dev(), now.ino()],
+        Err(_) => false,
+    }
+}
+
+fn program(header: &Header) -> String {
+    let mut bytes = [0; PROGRAM_SIZE];
+    for (part, word) in bytes.chunks_exact_mut(8).zip(&header.program) {
+        part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(PROGRAM_SIZE);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The connections in the first `count` slots, with what was wrong about one that was skipped;
+/// `None` when the file is too short.
+///
+/// The table is read three times: identities come from the middle reading, and only where the
+/// sequence number was the same and even before and after it, so that nothing changed meanwhile.
+fn connections(file: &File, count: usize) -> io::Result<Option<(Vec<Connection>, Option<String>)>> {
+    let mut readings = [zeroed::<Slot>(count), zeroed(count), zeroed(count)];
+    let mut settled = vec![false; count];
+    let mut found = Vec::new();
+    let mut problem = None;
+    for _ in 0..ATTEMPTS {
+        for reading in &mut readings {
+            if fill(file, reading, HEADER_SIZE as u64)? != count * SLOT_SIZE {
+                return Ok(None);
+            }
+        }
+        let [before, middle, after] = &readings;
+        for index in 0..count {
+            let sequence = before[index].stable_sequence();
+            if settled[index] || sequence.is_none() || sequence != after[index].stable_sequence() {
+                continue;
+            }
+            settled[index] = true;
+            if !middle[index].is_hidden() {
+                match connection(&middle[index]) {
+                    Ok(connection) => found.push(connection),
+                    Err(field) => {
+                        problem =
+                            Some(format!("connection skipped: slot {index} has no valid {field}"));
+                    }
+                }
+            }
+        }
+        if settled.iter().all(|&settled| settled) {
+            break;
+        }
+    }
+    found.sort_by_key(|connection| connection.fd);
+    Ok(Some((found, problem)))
+}
+
+fn connection(slot: &Slot) -> Result<Connection, &'static str> {
+    let identity = slot.identity()?;
+    Ok(Connection {
+        fd: identity.fd,
+        local: identity.local,
+        peer: identity.peer,
+        provider: identity.provider,
+        reason: identity.reason,
+        state: identity.state,
+        sent: Traffic { bytes: slot.sent.bytes.get(), messages: slot.sent.messages.get() },
+        received: Traffic {
+            bytes: slot.received.bytes.get(),
+            messages: slot.received.messages.get(),
+        },
+        wakeups_sent: slot.wakeups_sent.get(),
+        wakeups_avoided: slot.wakeups_avoided.get(),
+        wakeups_received: slot.wakeups_received.get(),
+        credits: slot.credits.get(),
+        credit_updates_sent: slot.credit_updates_sent.get(),
+        buffered_bytes: slot.buffered_bytes.get(),
+    })
+}
+
+/// Marks types made of nothing but atomics, so that any bytes are a valid value.
+///
+/// # Safety
+/// Every bit pattern is a valid value, and there is no padding.
+unsafe trait Plain {}
+// SAFETY: integers in atomics, with all padding declared as fields.
+unsafe impl Plain for Header {}
+// SAFETY: as above.
+unsafe impl Plain for Slot {}
+
+fn zeroed<T: Plain>(count: usize) -> Vec<T> {
+    // SAFETY: zero bytes are a valid T.
+    std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(count).collect()
+}
+
+/// Fills `values` from the file at `offset`; fewer bytes than they have at the end of the file.
+fn fill<T: Plain>(file: &File, values: &mut [T], offset: u64) -> io::Result<usize> {
+    let length = size_of_val(values);
+    // SAFETY: the same memory as bytes, of which any value is valid.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), length) };
+    let mut done = 0;
+    while done < length {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,306 @@
+//! The writer: this process's own file.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::RegistryError;
+use super::folder::{file_name, FolderPath};
+use super::kernel::{self, Fd};
+pub use super::layout::CAPACITY;
+use super::layout::{Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
+use super::process;
+use super::slot::Slot;
+use super::sweep::sweep;
+
+/// One fork child in so many looks for files left behind: a server that forks for each request
+/// pays next to nothing for it.
+const CHILDREN_PER_SWEEP: u32 = 16;
+
+/// This process's registry file.
+///
+/// The mapping stays for the life of the process, so that a [`Slot`] is `'static`; the value may
+/// be dropped at any time. No method allocates or locks.
+#[derive(Debug)]
+pub struct Registry {
+    table: &'static Table,
+    /// Bit per slot in use. Private memory, so that a fork child sees them as of the fork,
+    /// whatever the parent does with the file meanwhile.
+    used: [AtomicU64; CAPACITY / 64],
+    folder: FolderPath,
+    /// Whose folder that is.
+    owner: u32,
+    /// The process whose file this is.
+    pid: u32,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table at {:p}", std::ptr::from_ref(self))
+    }
+}
+
+impl Registry {
+    /// Creates and maps this process's file; a file that an earlier image of this process (before
+    /// exec) or a dead process of the same id left is replaced. `program` is the name to show, of
+    /// which 64 bytes are kept.
+    ///
+    /// # Errors
+    /// When `/dev/shm` or this user's folder in it cannot be used, or a limit forbids the file.
+    pub fn open(program: &[u8]) -> Result<Registry, RegistryError> {
+        let owner = kernel::effective_user();
+        Self::open_in(FolderPath::of_user(owner)?, owner, program)
+    }
+
+    /// As [`open`](Self::open), in the given folder of user `owner`.
+    pub(super) fn open_in(
+        folder: FolderPath,
+        owner: u32,
+        program: &[u8],
+    ) -> Result<Registry, RegistryError> {
+        let mut name = [0; PROGRAM_SIZE];
+        let length = program.len().min(PROGRAM_SIZE);
+        name[..length].copy_from_slice(&program[..length]);
+
+        let pid = kernel::process_id();
+        let opened = folder.open(owner)?;
+        let new = NewTable::create(folder, &opened, pid)?;
+        new.describe(pid, &name);
+        name_file(folder, &opened, pid)?;
+        let table = new.keep();
+        sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
+        let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
+        Ok(Registry { table, used, folder, owner, pid })
+    }
+
+    /// A free slot with zero counts, not visible before its first [`Slot::publish`]; `None` when
+    /// all [`CAPACITY`] are taken or shared memory is full. Lock-free; the lowest free slot, which
+    /// keeps the file small.
+    pub fn allocate(&self) -> Option<&'static Slot> {
+        let index = self.claim()?;
+        let slot = &self.table.slots[index];
+        // SAFETY: the slot is hidden and ours; its counts are set right below.
+        if unsafe { kernel::reserve(slot.counts_address()) }.is_err() {
+            self.free(index);
+            return None;
+        }
+        slot.reset();
+        self.table.header.high_water.fetch_max(index as u32 + 1, Ordering::Release);
+        Some(slot)
+    }
+
+    /// Hides a slot of [`allocate`](Self::allocate) and makes it free. The caller does not use it
+    /// afterwards. [`spare`](super::spare) may be released like any other, without effect.
+    pub fn release(&self, slot: &'static Slot) {
+        let offset = std::ptr::from_ref(slot).addr().wrapping_sub(self.table.slots.as_ptr().addr());
+        let index = offset / SLOT_SIZE;
+        if index < CAPACITY {
+            slot.hide();
+            self.free(index);
+        }
+    }
+
+    /// Gives a fork child a file of its own at the same address: every `&'static Slot` stays valid
+    /// and keeps its counts, and the child never writes to the parent's file. To be called before
+    /// anything else here, in the child's only thread; async-signal-safe.
+    ///
+    /// Slots that another thread of the parent released and reused since the fork are copied with
+    /// their newer identity.
+    ///
+    /// # Errors
+    /// When the child cannot have a file (a chroot, a limit, no space). The slots then lie in
+    /// private memory of the child: valid, and seen by nobody. Only without any memory for that
+    /// do they stay in the parent's file.
+    pub fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
+        self.pid = kernel::process_id();
+        let result = self.renew_with_file();
+        if result.is_err() {
+            let private = NewTable::private()
+                .map_err(RegistryError::io("replace the table of", self.folder))?;
+            self.renew(private)?;
+        }
+        result
+    }
+
+    /// Removes this process's file. Does nothing in a process that did not create it, such as a
+    /// fork child that has not renewed it.
+    pub fn remove(&self) {
+        if kernel::process_id() == self.pid {
+            if let Ok(folder) = self.folder.open_existing() {
+                // A process that changed its user may not; the next one to look sweeps it.
+                let _ = kernel::unlink(&folder, file_name(self.pid, true).as_c_str());
+            }
+        }
+    }
+
+    /// Sets the lowest clear bit and returns its index.
+    fn claim(&self) -> Option<usize> {
+        for (index, word) in self.used.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != u64::MAX {
+                let free = bits.trailing_ones();
+                // Acquire: sees the previous holder's last stores to the slot.
+                match word.compare_exchange_weak(
+                    bits,
+                    bits | 1 << free,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Some(index * 64 + free as usize),
+                    Err(now) => bits = now,
+                }
+            }
+        }
+        None
+    }
+
+    fn free(&self, index: usize) {
+        self.used[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Release);
+    }
+
+    fn renew_with_file(&mut self) -> Result<(), RegistryError> {
+        let opened = self.open_folder_in_child()?;
+        let new = NewTable::create(self.folder, &opened, self.pid)?;
+        let renewed = self.renew(new).and_then(|()| name_file(self.folder, &opened, self.pid));
+        if renewed.is_err() {
+            let _ = kernel::unlink(&opened, file_name(self.pid, false).as_c_str());
+        } else if self.pid % CHILDREN_PER_SWEEP == 0 {
+            sweep(&opened, self.table.header.pid_namespace.load(Ordering::Relaxed));
+        }
+        renewed
+    }
+
+    /// Opens the folder of when the library was loaded; a child that has changed its user since
+    /// then goes on in its new user's.
+    fn open_folder_in_child(&mut self) -> Result<Fd, RegistryError> {
+        let user = kernel::effective_user();
+        match self.folder.open(self.owner) {
+            Err(_) if user != self.owner => {
+                self.folder = FolderPath::of_user(user)?;
+                self.owner = user;
+                self.folder.open(user)
+            }
+            result => result,
+        }
+    }
+
+    /// Fills `new` from the table in use and puts it in its place.
+    fn renew(&mut self, new: NewTable) -> Result<(), RegistryError> {
+        let mut program = [0; PROGRAM_SIZE];
+        for (bytes, word) in program.chunks_exact_mut(8).zip(&self.table.header.program) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        new.describe(self.pid, &program);
+        self.copy_slots(new.table()).map_err(RegistryError::io("find room in", self.folder))?;
+
+        let old = std::ptr::from_ref(self.table).cast_mut().cast();
+        // SAFETY: both are mappings of FILE_SIZE bytes; nothing refers to the new one's address.
+        unsafe { kernel::move_over(new.address, old, FILE_SIZE) }
+            .map_err(RegistryError::io("move the table of", self.folder))?;
+        std::mem::forget(new);
+        Ok(())
+    }
+
+    fn copy_slots(&self, to: &Table) -> io::Result<()> {
+        for (word, bits) in self.used.iter().enumerate() {
+            let mut bits = bits.load(Ordering::Relaxed);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                // SAFETY: nobody uses the new table yet, and the counts are copied right below.
+                unsafe { kernel::reserve(to.slots[index].counts_address()) }?;
+                to.slots[index].copy_from(&self.table.slots[index]);
+            }
+        }
+        let high_water = self.table.header.high_water.load(Ordering::Relaxed);
+        to.header.high_water.store(high_water, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Gives a complete file its final name, at which readers look.
+fn name_file(folder: FolderPath, opened: &Fd, pid: u32) -> Result<(), RegistryError> {
+    let (unfinished, finished) = (file_name(pid, false), file_name(pid, true));
+    kernel::rename(opened, unfinished.as_c_str(), finished.as_c_str())
+        .map_err(RegistryError::io("rename a file in", folder))
+}
+
+/// A table that is mapped and not in use yet; unmapped when dropped.
+struct NewTable {
+    address: *mut u8,
+}
+
+impl NewTable {
+    /// Creates the process's file under its unfinished name and maps it.
+    fn create(folder: FolderPath, opened: &Fd, pid: u32) -> Result<NewTable, RegistryError> {
+        let limit = kernel::file_size_limit();
+        if limit < FILE_SIZE as u64 {
+            return Err(RegistryError::FileSizeLimit { limit });
+        }
+        let name = file_name(pid, false);
+        // Left by a process of the same id that was killed half-way.
+        let _ = kernel::unlink(opened, name.as_c_str());
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let file = kernel::open(opened.raw(), name.as_c_str(), flags, 0o600)
+            .map_err(RegistryError::io("make a file in", folder))?;
+        let mapped = kernel::set_mode(&file, 0o600)
+            .and_then(|()| kernel::set_length(&file, FILE_SIZE))
+            .and_then(|()| kernel::map(Some(&file), FILE_SIZE))
+            .map(|address| NewTable { address })
+            .and_then(|table| table.reserve_header().map(|()| table));
+        mapped.map_err(|error| {
+            let _ = kernel::unlink(opened, name.as_c_str());
+            RegistryError::io("map a file in", folder)(error)
+        })
+    }
+
+    /// A table that no file backs.
+    fn private() -> io::Result<NewTable> {
+        kernel::map(None, FILE_SIZE).map(|address| NewTable { address })
+    }
+
+    fn reserve_header(&self) -> io::Result<()> {
+        // SAFETY: the header is written afterwards; its first 16 bytes are free now.
+        unsafe { kernel::reserve(self.address) }
+    }
+
+    fn table(&self) -> &Table {
+        // SAFETY: the mapping is FILE_SIZE zeroed or atomic bytes, page-aligned, and lives as long
+        // as self; every bit pattern is a valid Table.
+        unsafe { &*self.address.cast::<Table>() }
+    }
+
+    /// Fills the header.
+    fn describe(&self, pid: u32, program: &[u8; PROGRAM_SIZE]) {
+        let header = &self.table().header;
+        let relaxed = Ordering::Relaxed;
+        header.version.store(VERSION, relaxed);
+        header.header_size.store(HEADER_SIZE as u32, relaxed);
+        header.slot_size.store(SLOT_SIZE as u32, relaxed);
+        header.capacity.store(CAPACITY as u32, relaxed);
+        header.pid.store(pid, relaxed);
+        header.uid.store(kernel::effective_user(), relaxed);
+        header.start_time.store(process::own_start_time(), relaxed);
+        header.pid_namespace.store(process::own_pid_namespace(), relaxed);
+        for (word, part) in header.executable.iter().zip(process::own_executable()) {
+            word.store(part, relaxed);
+        }
+        for (word, bytes) in header.program.iter().zip(program.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().unwrap_or_default()), relaxed);
+        }
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    fn keep(self) -> &'static Table {
+        let address = self.address.cast::<Table>();
+        std::mem::forget(self);
+        // SAFETY: as in `table`, and the mapping is never undone, only replaced by another table.
+        unsafe { &*address }
+    }
+}
+
+impl Drop for NewTable {
+    fn drop(&mut self) {
+        // SAFETY: made by `map`, and a table that is in use has been forgotten.
+        unsafe { kernel::unmap(self.address, FILE_SIZE) };
+    }
+}
