@@ -78,6 +78,22 @@ impl Session {
         }
     }
 
+    /// An open session after `sequence` messages each way, all consumed: for wrap-around tests.
+    #[cfg(test)]
+    pub(super) fn resumed(receive_buffers: u16, sequence: u32) -> Session {
+        let limit = sequence.wrapping_add(receive_buffers as u32);
+        Session {
+            granted: AtomicU64::new(pack(limit, sequence)),
+            limit: AtomicU32::new(limit),
+            acknowledged: AtomicU32::new(sequence),
+            peer_open: AtomicU32::new(1),
+            last_sent: AtomicU32::new(sequence),
+            advertised: AtomicU32::new(limit),
+            open: AtomicU32::new(1),
+            ..Session::new(receive_buffers)
+        }
+    }
+
     /// Send credit: PR − (LSSQ − LRSQ) of the newest header received (A15). Exact under the send
     /// lock except that it may grow at any time.
     #[inline]

@@ -8,6 +8,11 @@ mod header;
 mod select_counter;
 mod sync;
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, VERSION};

@@ -1,0 +1,304 @@
+//! Model check of the lock-free parts: the source files themselves, with loom's atomics in place
+//! of the real ones, in every interleaving and every value that the memory model allows.
+//!
+//! Loom takes a SeqCst store or read-modify-write for an acquire-release one and models only
+//! SeqCst fences in full. So an event is published here with a fence behind it, where the real
+//! caller uses one SeqCst operation; what is checked is no less than what the caller relies on.
+
+#![allow(unreachable_pub, dead_code, clippy::duplicate_mod)]
+
+use super::{error, header};
+
+#[path = "flow.rs"]
+mod flow;
+#[path = "select_counter.rs"]
+mod select_counter;
+
+/// Loom's atomics with a `const` constructor: the loom object is made at its first use.
+mod sync {
+    pub(super) use loom::sync::atomic::{fence, Ordering};
+    use std::sync::OnceLock;
+
+    macro_rules! atomic {
+        ($name:ident, $value:ty) => {
+            #[derive(Debug)]
+            pub(super) struct $name($value, OnceLock<loom::sync::atomic::$name>);
+
+            impl $name {
+                pub(super) const fn new(value: $value) -> Self {
+                    $name(value, OnceLock::new())
+                }
+                fn inner(&self) -> &loom::sync::atomic::$name {
+                    self.1.get_or_init(|| loom::sync::atomic::$name::new(self.0))
+                }
+                pub(super) fn load(&self, order: Ordering) -> $value {
+                    self.inner().load(order)
+                }
+                pub(super) fn store(&self, value: $value, order: Ordering) {
+                    self.inner().store(value, order);
+                }
+                pub(super) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                    self.inner().fetch_add(value, order)
+                }
+                pub(super) fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.inner().compare_exchange_weak(current, new, success, failure)
+                }
+            }
+        };
+    }
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+}
+
+use flow::Session;
+use header::{Header, Kind};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicBool;
+use loom::sync::Arc;
+use loom::thread;
+use select_counter::SelectCounter;
+use sync::{fence, AtomicU32, Ordering};
+
+struct Event {
+    happened: AtomicBool,
+    counter: SelectCounter,
+}
+
+impl Event {
+    fn new(counter: SelectCounter) -> Arc<Event> {
+        // Makes the loom object here, before any thread runs.
+        counter.is_raised();
+        Arc::new(Event { happened: AtomicBool::new(false), counter })
+    }
+
+    /// Publishes the event; true: this caller has to wake the sleepers.
+    fn happen(&self) -> bool {
+        self.happened.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.counter.signal()
+    }
+
+    /// True: goes to sleep, counted. False: saw the event, or gave up before it slept.
+    fn wait(&self, give_up: bool) -> bool {
+        let ticket = self.counter.raise();
+        if give_up || self.happened.load(Ordering::Relaxed) {
+            self.counter.withdraw(ticket);
+            return false;
+        }
+        true
+    }
+}
+
+/// A18: a waiter either sees the event or is woken, and the counter ends at zero.
+#[test]
+fn no_wake_up_is_lost() {
+    loom::model(|| {
+        let event = Event::new(SelectCounter::new());
+        let waiter = thread::spawn({
+            let event = event.clone();
+            move || event.wait(false)
+        });
+        let woken = event.happen();
+        let asleep = waiter.join().unwrap();
+        assert!(woken || !asleep, "asleep and never woken");
+        assert!(!event.counter.is_raised());
+    });
+}
+
+/// A18: two events at once make at most one kernel call for one waiter, and never none.
+#[test]
+fn one_kernel_call_per_raise() {
+    loom::model(|| {
+        let event = Event::new(SelectCounter::new());
+        let waiter = thread::spawn({
+            let event = event.clone();
+            move || event.wait(false)
+        });
+        let other = thread::spawn({
+            let event = event.clone();
+            move || event.happen()
+        });
+        let calls = u32::from(event.happen()) + u32::from(other.join().unwrap());
+        let asleep = waiter.join().unwrap();
+        assert!(calls <= 1, "two kernel calls for one waiter");
+        assert!(calls == 1 || !asleep, "asleep and never woken");
+        assert!(!event.counter.is_raised());
+    });
+}
+
+/// A18: a waiter that gives up takes its own count back and nobody else's.
+#[test]
+fn a_withdrawal_never_takes_another_waiters_count() {
+    // Unbounded it takes a minute and finds no more.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let event = Event::new(SelectCounter::new());
+        let sleeper = thread::spawn({
+            let event = event.clone();
+            move || event.wait(false)
+        });
+        let other = thread::spawn({
+            let event = event.clone();
+            move || event.wait(true)
+        });
+        let woken = event.happen();
+        let asleep = sleeper.join().unwrap();
+        other.join().unwrap();
+        assert!(woken || !asleep, "asleep and never woken");
+        assert!(!event.counter.is_raised());
+    });
+}
+
+/// A18: a ticket from before a signal is worth nothing after it, even if others raised again.
+#[test]
+fn a_late_withdrawal_leaves_a_new_waiter_counted() {
+    loom::model(|| {
+        let counter = Arc::new(SelectCounter::new());
+        let old = counter.raise();
+        let signaller = thread::spawn({
+            let counter = counter.clone();
+            move || {
+                let woken = counter.signal();
+                let _new = counter.raise();
+                woken
+            }
+        });
+        counter.withdraw(old);
+        signaller.join().unwrap();
+        assert!(counter.is_raised(), "the new waiter's count was taken");
+    });
+}
+
+/// A18: an endpoint nobody looked at yet is woken by exactly one of its first events.
+#[test]
+fn the_first_event_of_a_new_endpoint_wakes_once() {
+    loom::model(|| {
+        let event = Event::new(SelectCounter::raised());
+        let other = thread::spawn({
+            let event = event.clone();
+            move || event.happen()
+        });
+        let calls = u32::from(event.happen()) + u32::from(other.join().unwrap());
+        assert_eq!(calls, 1);
+    });
+}
+
+/// A message as it lies in shared memory: the sequence number is published last.
+struct Mailbox {
+    words: [AtomicU32; 4],
+}
+
+impl Mailbox {
+    fn new() -> Mailbox {
+        let mailbox = Mailbox { words: [const { AtomicU32::new(0) }; 4] };
+        mailbox.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        mailbox
+    }
+
+    fn publish(&self, header: &Header) {
+        let words = header.encode();
+        for (word, value) in self.words.iter().zip(words).skip(1) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.words[0].store(words[0], Ordering::Release);
+    }
+
+    fn look(&self, sequence: u32) -> Option<Header> {
+        (self.words[0].load(Ordering::Acquire) == sequence).then(|| {
+            let words = [0, 1, 2, 3].map(|i| self.words[i].load(Ordering::Relaxed));
+            Header::decode(words, 1).unwrap()
+        })
+    }
+}
+
+/// Two sessions of 4 buffers after session request and accept, the request not yet consumed.
+fn opened() -> (Session, Session) {
+    let (a, b) = (Session::new(4), Session::new(4));
+    let request = b.next_message(Kind::SessionRequest, 0).unwrap();
+    b.sent(&request);
+    a.received(&request).unwrap();
+    let accept = a.next_message(Kind::SessionAccept, 0).unwrap();
+    a.sent(&accept);
+    b.received(&accept).unwrap();
+    (a, b)
+}
+
+/// A15: a header never carries a PR and an LRSQ of different moments.
+#[test]
+fn a_header_never_grants_more_than_is_posted() {
+    loom::model(|| {
+        let (a, b) = opened();
+        b.reposted(1);
+        let data = b.next_message(Kind::Data, 1).unwrap();
+        a.received(&b.next_message(Kind::Data, 1).unwrap()).unwrap();
+        b.sent(&data);
+        let next = b.next_message(Kind::Data, 1).unwrap();
+        // A's credit: B's header said 4 posted.
+        let a = Arc::new(a);
+        let receiver = thread::spawn({
+            let a = a.clone();
+            move || {
+                a.reposted(2);
+                a.received(&next).unwrap();
+                a.reposted(1);
+            }
+        });
+        let header = a.next_message(Kind::Data, 1).unwrap();
+        let seen = (header.posted, header.last_received);
+        assert!([(2, 2), (4, 2), (3, 3), (4, 3)].contains(&seen), "{seen:?}");
+        receiver.join().unwrap();
+    });
+}
+
+/// S1, A15: who fills a buffer that was posted again comes after its last reader, although four
+/// threads hand the credit on and no lock joins them.
+#[test]
+fn a_buffer_is_free_before_its_credit_arrives() {
+    loom::model(|| {
+        let (a, b) = opened();
+        let (a, b) = (Arc::new(a), Arc::new(b));
+        b.reposted(1);
+        let first = b.next_message(Kind::Data, 1).unwrap();
+        b.sent(&first);
+        a.received(&first).unwrap();
+        let mailbox = Arc::new(Mailbox::new());
+        // Buffer of messages 1 and 5; 1 is received and still being read.
+        let buffer = Arc::new(UnsafeCell::new(0_u8));
+        let granted = b.credit();
+
+        let reader = thread::spawn({
+            let (a, buffer) = (a.clone(), buffer.clone());
+            move || {
+                // SAFETY: loom fails the model if a write is concurrent.
+                buffer.with(|byte| unsafe { *byte });
+                a.reposted(1);
+            }
+        });
+        let replier = thread::spawn({
+            let mailbox = mailbox.clone();
+            move || mailbox.publish(&a.next_message(Kind::Data, 1).unwrap())
+        });
+        let receiver = thread::spawn({
+            let b = b.clone();
+            move || {
+                if let Some(header) = mailbox.look(b.expected()) {
+                    b.received(&header).unwrap();
+                }
+            }
+        });
+        if b.credit() > granted {
+            // SAFETY: loom fails the model if a read or write is concurrent.
+            buffer.with_mut(|byte| unsafe { *byte = 1 });
+        }
+        reader.join().unwrap();
+        replier.join().unwrap();
+        receiver.join().unwrap();
+    });
+}
