@@ -1,0 +1,8 @@
+//! The behaviour test programs (`tests/behaviour/*.c`): compiling them, listing their cases, and
+//! running one case natively or under the shim. What a case expects is written in the C source.
+
+mod build;
+mod run;
+
+pub use build::{build, Program};
+pub use run::{shim_library, Case, Mode};

@@ -1,0 +1,66 @@
+//! Every behaviour case natively and under the shim, with the same expectations:
+//! `native::AREA::CASE` and `shim::AREA::CASE`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use sanshim_tests::behaviour::{build, shim_library, Case, Mode, Program};
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Cases wait more than they compute.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(cpus * 2);
+
+    let programs = match build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("behaviour")) {
+        Ok(programs) => programs,
+        Err(reason) => {
+            eprintln!("{reason}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let library = shim_library();
+    let mut trials = Vec::new();
+    for program in &programs {
+        let cases = match program.cases() {
+            Ok(cases) => cases,
+            Err(reason) => {
+                eprintln!("{reason}");
+                return ExitCode::FAILURE;
+            }
+        };
+        for case in cases {
+            trials.push(native(case.clone()));
+            trials.push(shimmed(case, library.clone()));
+        }
+    }
+    trials.extend(programs.into_iter().filter(|p| p.area == "fortified").map(fortified));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn native(case: Case) -> Trial {
+    let name = format!("native::{}::{}", case.program.area, case.name);
+    Trial::test(name, move || case.run(&Mode::Native).map_err(Failed::from))
+}
+
+fn shimmed(case: Case, library: Result<PathBuf, String>) -> Trial {
+    let name = format!("shim::{}::{}", case.program.area, case.name);
+    Trial::test(name, move || case.run(&Mode::Shim(library?)).map_err(Failed::from))
+}
+
+/// The program must really call the checked entries, or its cases prove nothing about them.
+fn fortified(program: Program) -> Trial {
+    const ENTRIES: [&str; 6] =
+        ["__read_chk", "__recv_chk", "__recvfrom_chk", "__poll_chk", "__ppoll_chk", "__fdelt_chk"];
+    Trial::test("build::fortified_entries", move || {
+        let bytes = std::fs::read(&program.path)?;
+        for entry in ENTRIES {
+            let symbol = format!("\0{entry}\0");
+            if !bytes.windows(symbol.len()).any(|window| window == symbol.as_bytes()) {
+                return Err(format!("{} does not call {entry}", program.path.display()).into());
+            }
+        }
+        Ok(())
+    })
+}
