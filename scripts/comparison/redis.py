@@ -1,0 +1,60 @@
+"""redis-server with redis-benchmark: GET and SET, 50 connections and 1, pipelined and not."""
+import csv
+import subprocess
+
+import san
+from cases import Case, Figure
+from processes import Failure, free_port
+
+# redis-benchmark is told a number of requests, not a time: the rate seen last gives the number.
+rates = {}
+
+
+def measure(stage, transport, seconds, command, clients, pipeline):
+    port = free_port()
+    server = stage.start(
+        transport,
+        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(stage.folder)],
+    )
+    stage.wait_listening(server, port)
+    # The key that redis-benchmark uses, so that GET finds something.
+    subprocess.run(
+        ["redis-cli", "-p", str(port), "set", "key:__rand_int__", "xxx"],
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    key = (transport, command, clients, pipeline)
+    if key not in rates:
+        rates[key] = run(stage, transport, server, port, 10_000 * pipeline, *key[1:], check=False).rate
+    # A quarter of a second at least: the check that the SAN is used must see it running.
+    requests = max(int(rates[key] * max(seconds, 0.25)), 1000)
+    figure = run(stage, transport, server, port, requests, *key[1:], check=transport == "san")
+    rates[key] = figure.rate
+    stage.end(server)
+    return figure
+
+
+def run(stage, transport, server, port, requests, command, clients, pipeline, check):
+    arguments = f"-p {port} --csv -t {command} -c {clients} -P {pipeline} -n {requests}"
+    client = stage.start(transport, ["redis-benchmark", *arguments.split()])
+    if check:
+        san.require_shm(stage, server, client, clients)
+    text = stage.finish(client)
+    rows = list(csv.DictReader(text[text.index('"test"') :].splitlines())) if '"test"' in text else []
+    if len(rows) != 1:
+        raise Failure(f"redis-benchmark {arguments} gave no figure:\n{text}")
+    return Figure(float(rows[0]["rps"]), float(rows[0]["p50_latency_ms"]) * 1000)
+
+
+def cases():
+    for clients in (50, 1):
+        for pipeline in (1, 16):
+            for command in ("get", "set"):
+                yield Case(
+                    "redis",
+                    f"{command.upper()}, {clients} connection{'s' * (clients > 1)}"
+                    + (f", pipeline of {pipeline}" if pipeline > 1 else ""),
+                    "requests/s",
+                    f"redis-benchmark -t {command} -c {clients} -P {pipeline}",
+                    lambda *where, what=(command, clients, pipeline): measure(*where, *what),
+                )

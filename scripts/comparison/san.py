@@ -1,0 +1,56 @@
+"""Asks `sanctl status --json` whether a server's connections really are on shared memory."""
+import collections
+import json
+import pathlib
+import subprocess
+import time
+
+from processes import Failure
+
+
+def family(root):
+    """A process and all below it."""
+    children = collections.defaultdict(list)
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The name, in parentheses, may hold anything: the fields begin after the last one.
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        children[parent].append(int(stat.parent.name))
+    found = [root]
+    for pid in found:
+        found.extend(children[pid])
+    return found
+
+
+def connections(sanctl, root):
+    answer = subprocess.run([sanctl, "status", "--json"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise Failure(f"sanctl status --json ended with {answer.returncode}: {answer.stderr}")
+    pids = set(family(root))
+    return [
+        connection
+        for process in json.loads(answer.stdout)["processes"]
+        if process["pid"] in pids
+        for connection in process["connections"]
+        if connection["reason"] != "listener"
+    ]
+
+
+def require_shm(stage, server, client, count):
+    """Returns once the server has `count` connections, all on shared memory; fails if the client
+    ends before that was so."""
+    seen = []
+    while client.poll() is None:
+        seen = connections(stage.sanctl, server.pid) or seen
+        if len(seen) >= count and all(one["provider"] == "shm" for one in seen):
+            return
+        time.sleep(0.02)
+    kinds = collections.Counter((one["provider"], one["reason"]) for one in seen)
+    listed = ", ".join(f"{n} on {provider} ({reason})" for (provider, reason), n in kinds.items())
+    raise Failure(
+        f"the SAN was not used: '{client.line}' never had all of its {count} connections to "
+        f"'{server.line}' on shared memory; sanctl status last showed {listed or 'none'}.\n"
+        f"Its output:\n{stage.output(client)}"
+    )
