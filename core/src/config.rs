@@ -1,0 +1,145 @@
+//! Configuration: environment variables and a file of rules, read once when the library loads.
+//!
+//! Programs wipe their environment and change their user later, so nothing here is read twice.
+//! Responsible for finding, checking and explaining; every error is one line that names the place,
+//! the bad value and the remedy. Must not act on any of it: no logging, no sockets.
+
+mod environment;
+mod error;
+mod file;
+mod pattern;
+mod rule;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use environment::Environment;
+pub use error::ConfigError;
+pub use rule::Role;
+use rule::Rule;
+
+/// The rules file of the whole machine.
+const SYSTEM_FILE: &str = "/etc/sanshim.toml";
+/// The rules file's name in a user's configuration folder.
+const USER_FILE: &str = "sanshim.toml";
+
+/// What this process shall do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// False: every connection stays on plain TCP.
+    pub enabled: bool,
+    /// What to log, in env_logger's filter syntax; `None` logs nothing.
+    pub log: Option<String>,
+    /// Absolute path of the file to append the log to; `None` is standard error.
+    pub log_file: Option<PathBuf>,
+    /// Absolute folder where ends in different network namespaces meet. Reserved.
+    pub directory: Option<PathBuf>,
+    /// The file the rules came from, if there was one.
+    pub rules_file: Option<PathBuf>,
+    /// The shared-memory provider.
+    pub shm: ShmConfig,
+    /// Users, besides our own, whose processes may share memory with this one.
+    pub allow_users: Vec<u32>,
+    /// Those that concern this program, in the order of the file.
+    rules: Vec<Rule>,
+}
+
+/// Sizes of the shared-memory provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShmConfig {
+    /// Message buffers per direction: a power of two, 8 to 1024.
+    pub message_buffers: u16,
+    /// Bytes of a message buffer, its header included: a multiple of 64, 256 to 65536.
+    pub message_size: u32,
+    /// Bytes of the send buffer (A19): a multiple of 4096, 64 KiB to 256 MiB.
+    pub send_buffer: u32,
+    /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
+    /// µs; `None` leaves it to the shim.
+    pub spin_microseconds: Option<u32>,
+}
+
+impl Default for ShmConfig {
+    fn default() -> Self {
+        ShmConfig {
+            message_buffers: 16,
+            message_size: 1536,
+            send_buffer: 1 << 20,
+            spin_microseconds: None,
+        }
+    }
+}
+
+impl Default for Config {
+    /// What holds without any variable or file.
+    fn default() -> Self {
+        Config {
+            enabled: true,
+            log: None,
+            log_file: None,
+            directory: None,
+            rules_file: None,
+            shm: ShmConfig::default(),
+            allow_users: Vec::new(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the environment and the first rules file there is: `$SANSHIM_CONFIG`,
+    /// `$XDG_CONFIG_HOME/sanshim.toml`, `/etc/sanshim.toml`.
+    ///
+    /// # Errors
+    /// The first value that is wrong, in one line.
+    pub fn load() -> Result<Config, ConfigError> {
+        Self::load_for(&program_name())
+    }
+
+    /// As [`load`](Self::load), with the rules for the given program.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_for(program: &[u8]) -> Result<Config, ConfigError> {
+        let environment = Environment::of_process();
+        Self::from_sources(&environment, Path::new(SYSTEM_FILE), program)
+    }
+
+    fn from_sources(
+        environment: &Environment<'_>,
+        system_file: &Path,
+        program: &[u8],
+    ) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        if let Some((path, text)) = file::find(environment, system_file)? {
+            file::apply(&mut config, &path, &text, program)?;
+            config.rules_file = Some(path);
+        }
+        environment.apply(&mut config)?;
+        Ok(config)
+    }
+
+    /// Whether the rules let a connection use the SAN: the first that matches decides, and without
+    /// one it may. For [`Role::Connect`] the address is the peer's, for [`Role::Listen`] our own.
+    /// An IPv4-mapped IPv6 address counts as the IPv4 address.
+    pub fn allows(&self, role: Role, address: &SocketAddr) -> bool {
+        self.rules.iter().find(|rule| rule.matches(role, address)).is_none_or(|rule| rule.san)
+    }
+}
+
+/// The name rules and the registry know this program by: the last part of its `argv[0]`.
+///
+/// Not the executable's: one executable serves several programs (busybox, redis-server).
+pub fn program_name() -> Vec<u8> {
+    let name = std::env::args_os().next().map(OsString::into_vec).unwrap_or_default();
+    let start = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    if start < name.len() {
+        return name[start..].to_vec();
+    }
+    let executable = std::env::current_exe().unwrap_or_default();
+    executable.file_name().unwrap_or_default().as_bytes().to_vec()
+}

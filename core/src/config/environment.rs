@@ -1,0 +1,93 @@
+//! The environment variables.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::error::ConfigError;
+use super::Config;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+type Lookup<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
+
+/// Where variables are looked up. An empty one counts as unset.
+pub(super) struct Environment<'a> {
+    variable: Box<Lookup<'a>>,
+}
+
+impl<'a> Environment<'a> {
+    /// This process's environment; an empty one in a program that runs with more rights than its
+    /// caller has (setuid), since the caller chose it.
+    pub(super) fn of_process() -> Environment<'static> {
+        // SAFETY: reads a number from the auxiliary vector.
+        let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+        Environment::new(move |name| std::env::var_os(name).filter(|_| !secure))
+    }
+
+    pub(super) fn new(variable: impl Fn(&str) -> Option<OsString> + 'a) -> Environment<'a> {
+        Environment { variable: Box::new(variable) }
+    }
+
+    fn get(&self, name: &str) -> Option<OsString> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    /// A variable that holds a path.
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).map(PathBuf::from)
+    }
+
+    /// Puts the variables over what the file said.
+    pub(super) fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
+        if let Some(value) = self.get("SANSHIM") {
+            config.enabled = match value.to_str() {
+                Some("on") => true,
+                Some("off") => false,
+                _ => return Err(wrong("SANSHIM", value, "must be on or off")),
+            };
+        }
+        if let Some(value) = self.get("SANSHIM_LOG") {
+            match value.to_str().map(check_filter) {
+                Some(Ok(())) => config.log = value.into_string().ok(),
+                Some(Err(remedy)) => return Err(wrong("SANSHIM_LOG", value, remedy)),
+                None => return Err(wrong("SANSHIM_LOG", value, "is not UTF-8")),
+            }
+        }
+        if let Some(path) = self.path("SANSHIM_LOG_FILE") {
+            // The program may change its folder before the file is opened again.
+            let absolute = std::path::absolute(&path);
+            config.log_file = Some(absolute.unwrap_or(path));
+        }
+        if let Some(path) = self.path("SANSHIM_DIR") {
+            if !path.is_absolute() {
+                let remedy = "must be an absolute path, it starts with /";
+                return Err(wrong("SANSHIM_DIR", path, remedy));
+            }
+            if !path.is_dir() {
+                return Err(wrong("SANSHIM_DIR", path, "is not a folder; make it first"));
+            }
+            config.directory = Some(path);
+        }
+        Ok(())
+    }
+}
+
+fn wrong(name: &'static str, value: impl Into<OsString>, remedy: impl Into<String>) -> ConfigError {
+    let value = value.into().to_string_lossy().into_owned();
+    ConfigError::Variable { name, value, remedy: remedy.into() }
+}
+
+/// Checks a filter in env_logger's syntax: levels, or target=level, separated by commas.
+///
+/// A bare word that is no level would be taken for a target, so a misspelt level would log
+/// everything or nothing without a word: it is refused here.
+fn check_filter(filter: &str) -> Result<(), String> {
+    for part in filter.split(',').map(str::trim) {
+        let level = part.split_once('=').map_or(part, |(_, level)| level).trim();
+        if !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {
+            let levels = LEVELS.join(", ");
+            return Err(format!("{level:?} is no level; use one of {levels}, or target=level"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! What can be wrong with the configuration, each in one line.
+
+use std::path::PathBuf;
+use std::{fmt, io};
+
+/// Longest part of a bad value or line that is shown, in characters.
+const SHOWN: usize = 100;
+
+/// A wrong value, in one line that names the place, the value and the remedy.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// An environment variable.
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it may hold.
+        remedy: String,
+    },
+    /// A file that cannot be read.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// A line of a file.
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+        /// What is wrong with it and what may stand there.
+        remedy: String,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Variable { name, value, remedy } => {
+                write!(f, "{name}={}: {remedy}", shown(value))
+            }
+            ConfigError::File { path, source, remedy } => {
+                write!(f, "cannot read {}: {source}; {remedy}", shown(&path.to_string_lossy()))
+            }
+            ConfigError::Line { path, line, text, remedy } => {
+                let path = path.to_string_lossy();
+                write!(f, "{}, line {line}: {}: {remedy}", shown(&path), shown(text))
+            }
+        }
+    }
+}
+
+/// On one line and not too long, whatever it holds.
+fn shown(text: &str) -> String {
+    let text = text.trim();
+    let mut shown: String = text.chars().take(SHOWN).flat_map(printable).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn printable(character: char) -> Vec<char> {
+    if character.is_control() {
+        character.escape_default().collect()
+    } else {
+        vec![character]
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ConfigError::File { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

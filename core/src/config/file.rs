@@ -1,0 +1,264 @@
+//! The rules file: TOML, unknown names refused, every value checked.
+
+use std::io::ErrorKind;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::environment::Environment;
+use super::error::ConfigError;
+use super::pattern::{glob, Network};
+use super::rule::{Roles, Rule};
+use super::{Config, USER_FILE};
+
+/// Where user names are looked up. Not through getpwnam: that may load libraries and talk to
+/// services, which a library that is being loaded must not do.
+const PASSWORD_FILE: &str = "/etc/passwd";
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Document {
+    enabled: Option<bool>,
+    allow_users: Vec<Spanned<User>>,
+    shm: ShmTable,
+    rule: Vec<RuleTable>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ShmTable {
+    message_buffers: Option<Spanned<i64>>,
+    message_size: Option<Spanned<i64>>,
+    send_buffer: Option<Spanned<i64>>,
+    spin_microseconds: Option<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    program: Option<String>,
+    #[serde(default)]
+    role: Roles,
+    address: Option<Spanned<String>>,
+    port: Option<Spanned<Port>>,
+    san: bool,
+}
+
+/// A user's name or number.
+enum User {
+    Name(String),
+    Number(i64),
+}
+
+/// A port, or "first-last".
+enum Port {
+    One(i64),
+    Range(String),
+}
+
+/// Declares how a type is read that is a number or a string.
+macro_rules! number_or_string {
+    ($type:ident, $number:ident, $string:ident, $expected:literal) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Value;
+                impl Visitor<'_> for Value {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$type, E> {
+                        Ok($type::$number(number))
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                        Ok($type::$string(text.to_owned()))
+                    }
+                }
+                deserializer.deserialize_any(Value)
+            }
+        }
+    };
+}
+
+number_or_string!(User, Number, Name, "a user's name or number");
+number_or_string!(Port, One, Range, "a port or a range like \"6000-6010\"");
+
+/// The first rules file there is, with its text.
+pub(super) fn find(
+    environment: &Environment<'_>,
+    system_file: &Path,
+) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    if let Some(path) = environment.path("SANSHIM_CONFIG") {
+        let remedy = "correct or unset SANSHIM_CONFIG";
+        return match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some((path, text))),
+            Err(source) => Err(ConfigError::File { path, source, remedy }),
+        };
+    }
+    let home_folder = || environment.path("HOME").map(|home| home.join(".config"));
+    let user_folder = environment.path("XDG_CONFIG_HOME").or_else(home_folder);
+    // A relative one is to be ignored (XDG base directory specification).
+    let user_file =
+        user_folder.filter(|folder| folder.is_absolute()).map(|folder| folder.join(USER_FILE));
+    for path in user_file.into_iter().chain([system_file.to_owned()]) {
+        match fs::read_to_string(&path) {
+            Ok(text) => return Ok(Some((path, text))),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            // HOME may be another user's (sudo, su).
+            Err(error) if error.kind() == ErrorKind::PermissionDenied && path != system_file => {}
+            Err(source) => {
+                let remedy = "make it a readable text file, or remove it";
+                return Err(ConfigError::File { path, source, remedy });
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Puts what a rules file says into `config`.
+pub(super) fn apply(
+    config: &mut Config,
+    path: &Path,
+    text: &str,
+    program: &[u8],
+) -> Result<(), ConfigError> {
+    let source = Source { path, text };
+    let document: Document = toml::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        source.error(start, error.message().split_whitespace().collect::<Vec<_>>().join(" "))
+    })?;
+    config.enabled = document.enabled.unwrap_or(config.enabled);
+
+    let shm = &mut config.shm;
+    let table = document.shm;
+    source.number(&mut shm.message_buffers, table.message_buffers, 8..=1024, Step::PowerOfTwo)?;
+    source.number(&mut shm.message_size, table.message_size, 256..=65536, Step::Multiple(64))?;
+    let send_buffer = 64 << 10..=256 << 20;
+    source.number(&mut shm.send_buffer, table.send_buffer, send_buffer, Step::Multiple(4096))?;
+    if table.spin_microseconds.is_some() {
+        let mut spin = 0;
+        source.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
+        shm.spin_microseconds = Some(spin);
+    }
+
+    for user in &document.allow_users {
+        let start = user.span().start;
+        let id = user_id(user.get_ref()).map_err(|remedy| source.error(start, remedy))?;
+        config.allow_users.push(id);
+    }
+    for table in document.rule {
+        // Checked even when it concerns another program: a mistake shows at once, not some day.
+        let concerned =
+            table.program.as_ref().is_none_or(|pattern| glob(pattern.as_bytes(), program));
+        let rule = source.rule(table)?;
+        if concerned {
+            config.rules.push(rule);
+        }
+    }
+    Ok(())
+}
+
+/// Which numbers in a range are allowed.
+#[derive(Clone, Copy)]
+enum Step {
+    Multiple(i64),
+    PowerOfTwo,
+}
+
+/// A file's text, to say where a mistake is.
+struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, start: usize, remedy: String) -> ConfigError {
+        let before = self.text.get(..start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let text = self.text.lines().nth(line - 1).unwrap_or_default().to_owned();
+        ConfigError::Line { path: self.path.to_owned(), line, text, remedy }
+    }
+
+    /// Stores a number if there is one and it may be so.
+    fn number<T: TryFrom<i64>>(
+        &self,
+        target: &mut T,
+        value: Option<Spanned<i64>>,
+        range: RangeInclusive<i64>,
+        step: Step,
+    ) -> Result<(), ConfigError> {
+        let Some(value) = value else { return Ok(()) };
+        let number = *value.get_ref();
+        let (fits, kind) = match step {
+            Step::Multiple(1) => (true, String::new()),
+            Step::Multiple(step) => (number % step == 0, format!("a multiple of {step}, ")),
+            Step::PowerOfTwo => (number.count_ones() == 1, "a power of two, ".to_owned()),
+        };
+        match T::try_from(number) {
+            Ok(number_of_type) if fits && range.contains(&number) => {
+                *target = number_of_type;
+                Ok(())
+            }
+            _ => {
+                let (first, last) = range.into_inner();
+                let remedy = format!("must be {kind}{first} to {last}");
+                Err(self.error(value.span().start, remedy))
+            }
+        }
+    }
+
+    fn rule(&self, table: RuleTable) -> Result<Rule, ConfigError> {
+        let network = match &table.address {
+            Some(address) => Some(
+                Network::parse(address.get_ref())
+                    .map_err(|remedy| self.error(address.span().start, remedy))?,
+            ),
+            None => None,
+        };
+        let ports = match &table.port {
+            Some(port) => Some(ports(port.get_ref()).ok_or_else(|| {
+                let remedy = "must be a port, 1 to 65535, or a range like \"6000-6010\"";
+                self.error(port.span().start, remedy.to_owned())
+            })?),
+            None => None,
+        };
+        Ok(Rule { roles: table.role, network, ports, san: table.san })
+    }
+}
+
+fn ports(port: &Port) -> Option<RangeInclusive<u16>> {
+    let range = match port {
+        Port::One(port) => u16::try_from(*port).ok().map(|port| port..=port)?,
+        Port::Range(text) => {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            first.trim().parse().ok()?..=last.trim().parse().ok()?
+        }
+    };
+    (*range.start() > 0 && !range.is_empty()).then_some(range)
+}
+
+fn user_id(user: &User) -> Result<u32, String> {
+    match user {
+        // The last number means "no user" to the kernel.
+        User::Number(number) => u32::try_from(*number)
+            .ok()
+            .filter(|&number| number != u32::MAX)
+            .ok_or_else(|| format!("{number} is no user's number")),
+        User::Name(name) => {
+            let users = fs::read_to_string(PASSWORD_FILE).unwrap_or_default();
+            users
+                .lines()
+                .map(|line| line.split(':').collect::<Vec<_>>())
+                .find(|fields| fields.first() == Some(&name.as_str()))
+                .and_then(|fields| fields.get(2)?.parse().ok())
+                .ok_or_else(|| {
+                    format!("no user {name:?} in {PASSWORD_FILE}; use the user's number (id -u)")
+                })
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The configuration as a whole: precedence, defaults, and one clear line for each mistake.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+/// A folder for rules files that is removed at the end of a test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sanshim-config-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).expect("mkdir");
+        Folder(path)
+    }
+
+    /// Writes a file and returns its path as text.
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("mkdir");
+        fs::write(&path, text).expect("write");
+        path.to_str().expect("text").to_owned()
+    }
+
+    /// Loads with these variables; the system file is `system.toml` here.
+    fn load(&self, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let variables: HashMap<_, _> = variables.iter().copied().collect();
+        let environment = Environment::new(|name| variables.get(name).map(OsString::from));
+        Config::from_sources(&environment, &self.0.join("system.toml"), b"redis-server")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn load_text(text: &str) -> Result<Config, ConfigError> {
+    let folder = Folder::new();
+    let path = folder.write("rules.toml", text);
+    folder.load(&[("SANSHIM_CONFIG", &path)])
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
+}
+
+#[test]
+fn nothing_set_is_the_default() {
+    let config = Folder::new().load(&[]).expect("valid");
+    assert_eq!(config, Config::default());
+    assert!(config.enabled);
+    assert_eq!((config.shm.message_buffers, config.shm.message_size), (16, 1536));
+    assert_eq!(config.shm.send_buffer, 1_048_576);
+    assert!(config.allows(Role::Connect, &address("127.0.0.1:1")));
+}
+
+#[test]
+fn an_empty_file_and_empty_variables_are_the_default() {
+    let folder = Folder::new();
+    folder.write("system.toml", "");
+    let names =
+        ["SANSHIM", "SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_CONFIG", "SANSHIM_DIR", "HOME"];
+    let config = folder.load(&names.map(|name| (name, ""))).expect("valid");
+    let expected = Config { rules_file: Some(folder.0.join("system.toml")), ..Config::default() };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn everything_set_is_read() {
+    let folder = Folder::new();
+    let path = folder.write(
+        "rules.toml",
+        r#"
+        enabled = false
+        allow_users = ["root", 1000, "nobody"]
+        [shm]
+        message_buffers = 64
+        message_size = 4096
+        send_buffer = 65536
+        spin_microseconds = 0
+        "#,
+    );
+    let dir = folder.0.to_str().expect("text").to_owned();
+    let config = folder
+        .load(&[
+            ("SANSHIM_CONFIG", &path),
+            ("SANSHIM", "on"),
+            ("SANSHIM_LOG", "warn, sanshim_core::switch=trace"),
+            ("SANSHIM_LOG_FILE", "some.log"),
+            ("SANSHIM_DIR", &dir),
+        ])
+        .expect("valid");
+    assert!(config.enabled, "the variable wins over the file");
+    assert_eq!(config.log.as_deref(), Some("warn, sanshim_core::switch=trace"));
+    let here = std::env::current_dir().expect("a folder");
+    assert_eq!(config.log_file, Some(here.join("some.log")));
+    assert_eq!(config.directory, Some(folder.0.clone()));
+    assert_eq!(config.allow_users, [0, 1000, 65534]);
+    let shm = ShmConfig {
+        message_buffers: 64,
+        message_size: 4096,
+        send_buffer: 65536,
+        spin_microseconds: Some(0),
+    };
+    assert_eq!(config.shm, shm);
+}
+
+#[test]
+fn the_first_file_found_is_the_only_one() {
+    let folder = Folder::new();
+    let named = folder.write("named.toml", "[shm]\nmessage_buffers = 8");
+    folder.write("xdg/sanshim.toml", "[shm]\nmessage_buffers = 32");
+    folder.write("home/.config/sanshim.toml", "[shm]\nmessage_buffers = 64");
+    folder.write("system.toml", "[shm]\nmessage_buffers = 128\nmessage_size = 256");
+    let path = |name: &str| folder.0.join(name).to_str().expect("text").to_owned();
+    let (xdg, home, missing) = (path("xdg"), path("home"), path("missing"));
+    let cases: [(&[(&str, &str)], u16); 6] = [
+        (&[("SANSHIM_CONFIG", &named), ("XDG_CONFIG_HOME", &xdg), ("HOME", &home)], 8),
+        (&[("XDG_CONFIG_HOME", &xdg), ("HOME", &home)], 32),
+        (&[("HOME", &home)], 64),
+        (&[("XDG_CONFIG_HOME", &missing), ("HOME", &home)], 128),
+        (&[("XDG_CONFIG_HOME", "relative")], 128),
+        (&[], 128),
+    ];
+    for (variables, expected) in cases {
+        let config = folder.load(variables).expect("valid");
+        assert_eq!(config.shm.message_buffers, expected, "{variables:?}");
+        let size = if expected == 128 { 256 } else { 1536 };
+        assert_eq!(config.shm.message_size, size, "{variables:?}: files are not mixed");
+    }
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let config = load_text(
+        r#"
+        [[rule]]
+        program = "nginx"
+        san = false
+        [[rule]]
+        program = "redis-*"
+        role = "listen"
+        port = 6379
+        san = true
+        [[rule]]
+        role = "listen"
+        port = "6000-7000"
+        san = false
+        [[rule]]
+        role = "connect"
+        address = "10.0.0.0/8"
+        san = false
+        [[rule]]
+        address = "fd00::/8"
+        port = "80"
+        san = false
+        "#,
+    )
+    .expect("valid");
+    let cases = [
+        (Role::Listen, "127.0.0.1:6379", true),
+        (Role::Listen, "127.0.0.1:5999", true),
+        (Role::Listen, "127.0.0.1:6000", false),
+        (Role::Listen, "[::]:7000", false),
+        (Role::Connect, "127.0.0.1:7000", true),
+        (Role::Connect, "10.1.2.3:80", false),
+        (Role::Connect, "[::ffff:10.1.2.3]:80", false),
+        (Role::Connect, "11.1.2.3:80", true),
+        (Role::Listen, "10.1.2.3:80", true),
+        (Role::Connect, "[fd01::1]:80", false),
+        (Role::Listen, "[fd01::1]:80", false),
+        (Role::Listen, "[fd01::1]:81", true),
+    ];
+    for (role, text, expected) in cases {
+        assert_eq!(config.allows(role, &address(text)), expected, "{role:?} {text}");
+    }
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    let folder = Folder::new();
+    let cases = [
+        ("SANSHIM", "yes", "SANSHIM=yes: must be on or off"),
+        ("SANSHIM", "a\nb", "SANSHIM=a\\nb: must be on or off"),
+        ("SANSHIM_LOG", "debgu", "\"debgu\" is no level; use one of off, error, warn, info"),
+        ("SANSHIM_LOG", "info,", "\"\" is no level"),
+        ("SANSHIM_LOG", "core=loud", "\"loud\" is no level"),
+        ("SANSHIM_DIR", "relative", "SANSHIM_DIR=relative: must be an absolute path"),
+        ("SANSHIM_DIR", "/missing/folder", "SANSHIM_DIR=/missing/folder: is not a folder"),
+        ("SANSHIM_CONFIG", "/missing.toml", "cannot read /missing.toml: No such file"),
+        ("SANSHIM_CONFIG", "/missing.toml", "correct or unset SANSHIM_CONFIG"),
+        ("SANSHIM_CONFIG", "/", "cannot read /: Is a directory"),
+    ];
+    for (name, value, expected) in cases {
+        let error = folder.load(&[(name, value)]).expect_err(value).to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn wrong_lines_are_named() {
+    let cases = [
+        ("enable = true", 1, "enable = true: unknown field `enable`, expected one of `enabled`"),
+        ("\nenabled = 1", 2, "enabled = 1: invalid type: integer `1`, expected a boolean"),
+        ("enabled = tru", 1, "enabled = tru: "),
+        ("x", 1, "x: "),
+        ("[shm]\nmessage_buffers = 17", 2, "must be a power of two, 8 to 1024"),
+        ("[shm]\nmessage_buffers = 2048", 2, "must be a power of two, 8 to 1024"),
+        ("[shm]\nmessage_buffers = -16", 2, "must be a power of two, 8 to 1024"),
+        ("[shm]\nmessage_size = 1000", 2, "must be a multiple of 64, 256 to 65536"),
+        ("[shm]\nmessage_size = 64", 2, "must be a multiple of 64, 256 to 65536"),
+        ("[shm]\nsend_buffer = 65537", 2, "must be a multiple of 4096, 65536 to 268435456"),
+        ("[shm]\nsend_buffer = 9007199254740992", 2, "65536 to 268435456"),
+        ("[shm]\nspin_microseconds = 10001", 2, "must be 0 to 10000"),
+        ("[shm]\nspin_microseconds = -1", 2, "must be 0 to 10000"),
+        ("[shm]\nspin = 1", 2, "unknown field `spin`"),
+        ("[shm]\nmessage_size = \"1536\"", 2, "expected i64"),
+        ("allow_users = [\n\"nobody\",\n\"no-such-user\"]", 3, "use the user's number"),
+        ("allow_users = [-1]", 1, "-1 is no user's number"),
+        ("allow_users = [4294967295]", 1, "4294967295 is no user's number"),
+        ("allow_users = [1.5]", 1, "expected a user's name or number"),
+        ("[[rule]]\nport = 1", 1, "missing field `san`"),
+        ("[[rule]]\nsan = true\nrole = \"server\"", 3, "unknown variant `server`"),
+        ("[[rule]]\nsan = true\naddress = \"localhost\"", 3, "must be an address like"),
+        ("[[rule]]\nsan = true\naddress = \"127.0.0.1/8\"", 3, "bits set behind the prefix"),
+        ("[[rule]]\nsan = true\naddress = \"::/129\"", 3, "must be 0 to 128"),
+        ("[[rule]]\nsan = true\nport = 0", 3, "must be a port, 1 to 65535"),
+        ("[[rule]]\nsan = true\nport = 65536", 3, "must be a port, 1 to 65535"),
+        ("[[rule]]\nsan = true\nport = \"7000-6000\"", 3, "or a range like"),
+        ("[[rule]]\nsan = true\nport = \"http\"", 3, "or a range like"),
+        ("[[rule]]\nsan = true\nport = true", 3, "expected a port or a range"),
+        ("[[rule]]\nprogram = \"other\"\nsan = true\nport = 0", 4, "must be a port"),
+        ("[rule]\nsan = true", 1, "expected a sequence"),
+    ];
+    for (text, line, expected) in cases {
+        let error = load_text(text).expect_err(text).to_string();
+        assert!(error.contains(&format!("rules.toml, line {line}: ")), "{text:?}: {error}");
+        assert!(error.contains(expected), "{text:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_text_is_named() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("system.toml"), [0xff, 0xfe]).expect("write");
+    let error = folder.load(&[]).expect_err("not UTF-8").to_string();
+    assert!(error.contains("system.toml") && error.contains("readable text file"), "{error}");
+}
+
+#[test]
+fn a_long_value_is_cut() {
+    let long = "x".repeat(10_000);
+    let error = Folder::new().load(&[("SANSHIM", &long)]).expect_err("wrong").to_string();
+    assert!(error.len() < 200 && error.contains("must be on or off"), "{error}");
+}
+
+#[test]
+fn this_program_has_a_name() {
+    let name = String::from_utf8(program_name()).expect("text");
+    assert!(name.starts_with("sanshim_core-"), "{name}");
+}
