@@ -1,5 +1,6 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
-# Provides: root, target, say, fail, find_rust, as_root.
+# Provides: root, target, say, fail, find_rust, find_root,
+# rust_component, build_release, number, usage.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -8,7 +9,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 
 # Debian keeps daemons in sbin, which an ordinary user's PATH leaves out; rustup keeps cargo in
 # the home folder, which a non-login shell leaves out.
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin
 export PATH
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -21,15 +22,13 @@ fail() {
 # The options of a script are its own leading comment.
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
-# Runs a command as root, itself if we are root and through sudo otherwise.
-as_root() {
-    if [[ $(id -u) == 0 ]]; then
-        "$@"
-    elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
-        sudo "$@"
-    else
-        fail "root is needed to run '$*': run this as root, or install sudo and allow $(id -un) to use it"
-    fi
+# Sets as_root to what a command that needs root begins with: nothing, or sudo.
+find_root() {
+    as_root=()
+    [[ $(id -u) == 0 ]] && return
+    command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; } ||
+        fail "$1 needs root: run this as root, or install sudo and allow $(id -un) to use it"
+    as_root=(sudo)
 }
 
 # A positive decimal number, or the script ends.

@@ -46,10 +46,7 @@ pub fn build(folder: &Path) -> Result<Vec<Program>, String> {
         let mine = work();
         other.join().expect("the compiling thread panicked").and(mine)
     })?;
-    Ok(areas
-        .into_iter()
-        .map(|area| Program { path: folder.join(&area), area })
-        .collect())
+    Ok(areas.into_iter().map(|area| Program { path: folder.join(&area), area }).collect())
 }
 
 fn compile(sources: &Path, area: &str, output: &Path) -> Result<(), String> {

@@ -59,11 +59,11 @@ pub fn shim_library() -> Result<PathBuf, String> {
 }
 
 impl Case {
-    /// Runs the case; whatever it leaves behind in its process group is killed.
+    /// Runs the case; says why when this machine cannot. Whatever it leaves behind in its process group is killed.
     ///
     /// # Errors
     /// Why it failed: its own words, its status, or that it hung or never used the SAN.
-    pub fn run(&self, mode: &Mode) -> Result<(), String> {
+    pub fn run(&self, mode: &Mode) -> Result<Option<String>, String> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let log = folder.path().join("sanshim.log");
         let words = folder.path().join("stderr");
@@ -94,7 +94,7 @@ impl Case {
         }
         let status = status.map_err(|e| format!("{e}\n{said}"))?;
         match (status.code(), status.signal()) {
-            (Some(SKIPPED), _) => return Ok(()),
+            (Some(SKIPPED), _) => return Ok(Some(said)),
             (Some(0), _) if said.is_empty() => {}
             (Some(0), _) => return Err(format!("passed, but wrote to stderr: {said}")),
             (_, Some(signal)) => return Err(format!("killed by signal {signal}\n{said}")),
@@ -106,7 +106,7 @@ impl Case {
                 return Err(format!("no connection used the SAN; the log says:\n{log}"));
             }
         }
-        Ok(())
+        Ok(None)
     }
 }
 

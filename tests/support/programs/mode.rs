@@ -14,8 +14,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// A command for an installed program. Settings of the shim in this test's own environment do
-    /// not reach it.
+    /// A command for an installed program. Of the shim's settings in this test's own environment
+    /// only those of the log reach it.
     pub fn command(self, name: impl AsRef<OsStr>) -> Command {
         let name = name.as_ref();
         let path = match name.to_str() {
@@ -30,9 +30,7 @@ impl Mode {
                 command
             }
         };
-        for variable in
-            ["LD_PRELOAD", "SANSHIM", "SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_CONFIG"]
-        {
+        for variable in ["LD_PRELOAD", "SANSHIM", "SANSHIM_CONFIG", "SANSHIM_DIR"] {
             command.env_remove(variable);
         }
         command

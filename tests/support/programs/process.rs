@@ -63,15 +63,37 @@ impl Sandbox {
         self.start(mode, program, arguments).finish()
     }
 
-    /// Starts a prepared command in the background.
-    pub fn launch(&self, name: &str, mut command: Command) -> Running {
+    /// Starts a prepared command in the background; its standard input is what
+    /// [`Running::write`] gives it.
+    pub fn launch(&self, name: &str, command: Command) -> Running {
+        self.spawn(name, command, Stdio::piped())
+    }
+
+    /// Runs a program to its end on a large input, and gives its standard output. A file, unlike a
+    /// pipe, cannot block this test when the program does not read.
+    pub fn run_on<'a>(
+        &self,
+        mode: Mode,
+        program: &str,
+        arguments: impl IntoIterator<Item = &'a str>,
+        input: &str,
+    ) -> String {
+        let file = self.file("input");
+        fs::write(&file, input).expect("the input file");
+        let mut command = mode.command(program);
+        command.args(arguments).current_dir(self.path());
+        let stdin = Stdio::from(File::open(&file).expect("the input file"));
+        self.spawn(program, command, stdin).finish()
+    }
+
+    fn spawn(&self, name: &str, mut command: Command, stdin: Stdio) -> Running {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let stem = Path::new(name).file_name().expect("a program name").to_string_lossy();
         let out = self.file(&format!("{number}-{stem}.out"));
         let err = self.file(&format!("{number}-{stem}.err"));
         let child = command
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(File::create(&out).expect("its output file"))
             .stderr(File::create(&err).expect("its error file"))
             .spawn()
@@ -135,7 +157,7 @@ impl Running {
         )
     }
 
-    /// Writes to its standard input.
+    /// Writes a line or two to its standard input: less than a pipe holds, so never blocking.
     pub fn write(&mut self, text: &str) {
         let stdin = self.child.as_mut().and_then(|child| child.stdin.as_mut());
         let written = stdin.expect("its standard input").write_all(text.as_bytes());

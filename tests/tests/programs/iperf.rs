@@ -1,28 +1,41 @@
 //! iperf3 in every mode it has on TCP.
 
 use crate::both;
-use sanshim_tests::programs::{port, Mode, Sandbox};
+use sanshim_tests::programs::{port, Mode, Running, Sandbox};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
-/// Runs a client of two seconds with `more` options, checks while it runs that its control and data
-/// connections are where they should be, and gives its report.
-fn measure(mode: Mode, streams: usize, more: &[&str]) -> Value {
-    let sandbox = Sandbox::new();
+/// A server that is ready, and its port.
+fn serve(sandbox: &Sandbox, mode: Mode, more: &[&str]) -> (Running, String) {
     let number = port::reserve();
     let port = number.to_string();
-    let mut server = sandbox.start(mode, "iperf3", ["-s", "-p", &port]);
+    let arguments = ["-s", "-p", &port];
+    let mut server = sandbox.start(mode, "iperf3", arguments.iter().chain(more).copied());
     port::wait_listening(number, &mut server);
-    let fixed = ["-c", "127.0.0.1", "-p", &port, "-t", "2", "-J"];
-    let client = sandbox.start(mode, "iperf3", fixed.iter().chain(more).copied());
+    (server, port)
+}
+
+/// Checks that the control and data connections of a client with `more` options are where they
+/// should be, then gives the report of such a client of one second.
+fn measure(mode: Mode, streams: usize, more: &[&str]) -> Value {
+    let sandbox = Sandbox::new();
+    let (server, port) = serve(&sandbox, mode, &[]);
+    // Longer than any look at it takes; it is ended before.
+    let endless = ["-c", "127.0.0.1", "-p", &port, "-t", "600"];
+    let client = sandbox.start(mode, "iperf3", endless.iter().chain(more).copied());
     mode.expect_shm(&client, 1 + streams);
     mode.expect_shm(&server, 1 + streams);
-    let report: Value = serde_json::from_str(&client.finish()).expect("a JSON report");
+    drop((client, server));
+
+    let (server, port) = serve(&sandbox, mode, &[]);
+    let second = ["-c", "127.0.0.1", "-p", &port, "-t", "1", "-J"];
+    let text = sandbox.run(mode, "iperf3", second.iter().chain(more).copied());
+    let report: Value = serde_json::from_str(&text).expect("a JSON report");
     assert!(report.get("error").is_none(), "{report:#}");
     assert_eq!(report["end"]["streams"].as_array().map(Vec::len), Some(streams), "{report:#}");
     // It serves another client as before.
-    let again = ["-c", "127.0.0.1", "-p", &port, "-n", "1M", "-J"];
-    sandbox.run(mode, "iperf3", again);
+    sandbox.run(mode, "iperf3", ["-c", "127.0.0.1", "-p", &port, "-n", "1M"]);
     server.assert_alive();
     report
 }
@@ -68,12 +81,8 @@ fn file(mode: Mode) {
     let (sent, received) = (sandbox.file("sent"), sandbox.file("received"));
     let content: Vec<u8> = (0..8 << 20).map(|i: u32| (i % 251) as u8).collect();
     fs::write(&sent, &content).expect("the file to send");
-    let number = port::reserve();
-    let port = number.to_string();
-    let path = |path: &std::path::Path| path.to_str().expect("a path in UTF-8").to_owned();
-    let mut server =
-        sandbox.start(mode, "iperf3", ["-s", "-1", "-p", &port, "-F", &path(&received)]);
-    port::wait_listening(number, &mut server);
+    let path = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+    let (server, port) = serve(&sandbox, mode, &["-1", "-F", &path(&received)]);
     let arguments = ["-c", "127.0.0.1", "-p", &port, "-F", &path(&sent), "-b", "400M", "-J"];
     sandbox.run(mode, "iperf3", arguments);
     server.finish();

@@ -1,12 +1,14 @@
 //! redis: the server with its own client, benchmark, snapshots under load, and a replica.
 
 use crate::both;
+use sanshim_tests::programs::status::expect_tcp;
 use sanshim_tests::programs::{eventually, port, Mode, Running, Sandbox};
 use std::fs;
 
-/// A redis server and how its clients are run.
+/// A redis server and its clients.
 struct Redis<'a> {
     sandbox: &'a Sandbox,
+    /// How its clients are run.
     mode: Mode,
     port: String,
     server: Running,
@@ -73,15 +75,12 @@ fn commands(mode: Mode) {
     assert_eq!(redis.cli(&["get", "key"]), "value");
     assert_eq!(redis.cli(&["-r", "500", "incr", "n"]).lines().last(), Some("500"));
     let big: String = (0..3_000_000u32).map(|i| char::from(b'a' + (i * 7 % 26) as u8)).collect();
-    let mut setter = redis.client(&["-x", "set", "big"]);
-    setter.write(&big);
-    assert_eq!(setter.finish().trim_end(), "OK");
+    let set = ["-p", &redis.port, "-x", "set", "big"];
+    assert_eq!(sandbox.run_on(mode, "redis-cli", set, &big).trim_end(), "OK");
     assert_eq!(redis.cli(&["get", "big"]), big);
     // Mass insertion: one long pipeline, whose answers come while it is still sent.
-    let mut pipe = redis.client(&["--pipe"]);
     let lines: String = (0..20_000).map(|i| format!("SET p{i} {i}\r\n")).collect();
-    pipe.write(&lines);
-    let answer = pipe.finish();
+    let answer = sandbox.run_on(mode, "redis-cli", ["-p", &redis.port, "--pipe"], &lines);
     assert!(answer.contains("errors: 0, replies: 20000"), "{answer}");
     assert_eq!(redis.cli(&["dbsize"]), "20003");
     redis.shutdown();
@@ -181,6 +180,31 @@ fn replica(mode: Mode) {
     assert_eq!(replica.cli(&["debug", "digest"]), master.cli(&["debug", "digest"]));
     replica.shutdown();
     master.shutdown();
+}
+
+/// Ends of different modes: the shimmed one serves, or is served, on TCP and says why.
+fn mixed(server: Mode, client: Mode) {
+    let sandbox = Sandbox::new();
+    let redis = Redis { mode: client, ..Redis::start(&sandbox, server, "dump.rdb", &[]) };
+    let load = redis.load(&["-t", "set", "-c", "10"]);
+    expect_tcp(if server == Mode::Shim { &redis.server } else { &load }, 10);
+    drop(load);
+    for pipeline in ["1", "16"] {
+        let arguments = ["-p", &redis.port, "-q", "-t", "incr", "-n", "3000", "-P", pipeline];
+        sandbox.run(client, "redis-benchmark", arguments);
+    }
+    assert_eq!(redis.cli(&["get", "counter:__rand_int__"]), "6000");
+    redis.shutdown();
+}
+
+#[test]
+fn redis_shimmed_server_native_client() {
+    mixed(Mode::Shim, Mode::Native);
+}
+
+#[test]
+fn redis_native_server_shimmed_client() {
+    mixed(Mode::Native, Mode::Shim);
 }
 
 both! {
