@@ -1,0 +1,396 @@
+/* Signals and cancellation: what a blocked call does when its thread is interrupted. */
+#include "bt.h"
+
+static _Atomic int hits;
+static void count_hit(int number) {
+  (void)number;
+  hits++;
+}
+
+/* Every blocking call on a connected socket or a listener, as one function each. */
+enum call { RECV, READ, READV, RECVMSG, RECVFROM, PEEK, ACCEPT, ACCEPT4, READERS,
+            SEND = READERS, WRITE, WRITEV, SENDMSG, TRANSFERS,
+            POLLS = TRANSFERS, PPOLLS, SELECTS, PSELECTS, EPOLLS, EPOLL_PWAITS, ALL };
+
+static int use_fd, use_set, listen_fd;
+static char *big;
+enum { BIG = 32 << 20 };
+
+static ssize_t perform(enum call call) {
+  char byte;
+  struct iovec in = {&byte, 1}, out = {big, BIG};
+  struct msghdr in_msg = {.msg_iov = &in, .msg_iovlen = 1};
+  struct msghdr out_msg = {.msg_iov = &out, .msg_iovlen = 1};
+  struct pollfd p = {use_fd, POLLIN, 0};
+  struct epoll_event event;
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(use_fd, &set);
+  switch (call) {
+    case RECV: return recv(use_fd, &byte, 1, 0);
+    case READ: return read(use_fd, &byte, 1);
+    case READV: return readv(use_fd, &in, 1);
+    case RECVMSG: return recvmsg(use_fd, &in_msg, 0);
+    case RECVFROM: return recvfrom(use_fd, &byte, 1, 0, NULL, NULL);
+    case PEEK: return recv(use_fd, &byte, 1, MSG_PEEK);
+    case ACCEPT: return accept(listen_fd, NULL, NULL);
+    case ACCEPT4: return accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    case SEND: return send(use_fd, big, BIG, 0);
+    case WRITE: return write(use_fd, big, BIG);
+    case WRITEV: return writev(use_fd, &out, 1);
+    case SENDMSG: return sendmsg(use_fd, &out_msg, 0);
+    case POLLS: return poll(&p, 1, -1);
+    case PPOLLS: return ppoll(&p, 1, NULL, NULL);
+    case SELECTS: return select(use_fd + 1, &set, NULL, NULL, NULL);
+    case PSELECTS: return pselect(use_fd + 1, &set, NULL, NULL, NULL, NULL);
+    case EPOLLS: return epoll_wait(use_set, &event, 1, -1);
+    case EPOLL_PWAITS: return epoll_pwait(use_set, &event, 1, -1, NULL);
+    default: FAIL("no such call");
+  }
+}
+
+struct result {
+  enum call call;
+  ssize_t value;
+  int error;
+};
+static void *perform_thread(void *arg) {
+  struct result *r = arg;
+  bt_shared->value[0] = gettid();
+  errno = 0;
+  r->value = perform(r->call);
+  r->error = errno;
+  return NULL;
+}
+
+static struct pair p;
+static union address target;
+static void set_up(void) {
+  big = calloc(1, BIG);
+  p = open_pair(V4);
+  use_fd = p.server;
+  listen_fd = listen_on(V4, &target);
+  use_set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN};
+  SYS(epoll_ctl(use_set, EPOLL_CTL_ADD, use_fd, &event));
+}
+/* Starts the call in a thread and waits until it blocks. */
+static pthread_t start_blocked(struct result *r) {
+  bt_shared->value[0] = 0;
+  pthread_t thread = start_thread(perform_thread, r);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  return thread;
+}
+static void interrupt(pthread_t thread) {
+  int before = hits;
+  EQ(pthread_kill(thread, SIGUSR1), 0);
+  UNTIL(hits > before);
+}
+
+/* Without SA_RESTART each of them fails with EINTR, and the socket goes on. */
+static void interrupted(enum call first, enum call end) {
+  set_up();
+  handle_signal(SIGUSR1, count_hit, 0);
+  for (enum call call = first; call < end; call++) {
+    struct result r = {.call = call};
+    pthread_t thread = start_blocked(&r);
+    interrupt(thread);
+    end_thread(thread);
+    if (r.value != -1 || r.error != EINTR)
+      FAIL("call %d gives %zd %s", call, r.value, strerrorname_np(r.error));
+    exercise(p.client, p.server);
+  }
+}
+SAN_CASE(interrupted_reading) { interrupted(RECV, READERS); }
+SAN_CASE(interrupted_waiting) { interrupted(POLLS, ALL); }
+
+/* A send that had begun reports what went in. */
+static void interrupted_send(int flags) {
+  set_up();
+  handle_signal(SIGUSR1, count_hit, flags);
+  for (enum call call = SEND; call < TRANSFERS; call++) {
+    struct result r = {.call = call};
+    pthread_t thread = start_blocked(&r);
+    interrupt(thread);
+    end_thread(thread);
+    CHECK(r.value > 0 && r.value < BIG);
+    ssize_t sent = r.value;
+    /* Nothing fits now: interrupted before the first byte. */
+    if (flags == 0) {
+      sent += fill(use_fd, 0);
+      thread = start_blocked(&r);
+      interrupt(thread);
+      end_thread(thread);
+      if (r.value > 0) sent += r.value; /* room appeared after all */
+      else EQ(r.error, EINTR);
+    }
+    static char buffer[1 << 18];
+    while (sent > 0) {
+      size_t want = sent < (ssize_t)sizeof buffer ? (size_t)sent : sizeof buffer;
+      sent -= SYS(recv(p.client, buffer, want, 0));
+    }
+    expect_nothing(p.client);
+    exercise(p.client, p.server);
+  }
+}
+SAN_CASE(interrupted_sending) { interrupted_send(0); }
+SAN_CASE(interrupted_sending_restart) { interrupted_send(SA_RESTART); }
+
+/* With SA_RESTART transfers and accept() go on, and the waiting calls still fail. */
+SAN_CASE(restarted_reading) {
+  set_up();
+  handle_signal(SIGUSR1, count_hit, SA_RESTART);
+  for (enum call call = RECV; call < READERS; call++) {
+    struct result r = {.call = call};
+    pthread_t thread = start_blocked(&r);
+    for (int i = 0; i < 3; i++) {
+      interrupt(thread);
+      wait_asleep(bt_shared->value[0]);
+    }
+    int client = -1;
+    if (call == ACCEPT || call == ACCEPT4)
+      client = dial(&target);
+    else
+      put(p.client, "x");
+    end_thread(thread);
+    if (client >= 0) {
+      CHECK(r.value >= 0);
+      exercise(client, r.value);
+    } else {
+      EQ(r.value, 1);
+      if (call == PEEK) get(p.server, "x");
+    }
+  }
+}
+SAN_CASE(restart_does_not_cover_waiting) {
+  set_up();
+  handle_signal(SIGUSR1, count_hit, SA_RESTART);
+  for (enum call call = POLLS; call < ALL; call++) {
+    struct result r = {.call = call};
+    pthread_t thread = start_blocked(&r);
+    interrupt(thread);
+    end_thread(thread);
+    EQ(r.value, -1);
+    EQ(r.error, EINTR);
+  }
+  exercise(p.client, p.server);
+}
+
+/* A time-out on the socket takes SA_RESTART away (signal(7)). */
+SAN_CASE(restart_does_not_cover_timeouts) {
+  set_up();
+  handle_signal(SIGUSR1, count_hit, SA_RESTART);
+  set_timeout(p.server, SO_RCVTIMEO, HANG_MS);
+  set_timeout(listen_fd, SO_RCVTIMEO, HANG_MS);
+  for (enum call call = RECV; call < READERS; call++) {
+    struct result r = {.call = call};
+    pthread_t thread = start_blocked(&r);
+    interrupt(thread);
+    end_thread(thread);
+    EQ(r.value, -1);
+    EQ(r.error, EINTR);
+  }
+  exercise(p.client, p.server);
+}
+
+/* Interrupted in MSG_WAITALL: what is there is handed out. */
+static void *wait_for_ten(void *arg) {
+  char buffer[10];
+  bt_shared->value[0] = gettid();
+  EQ(recv(p.server, buffer, 10, MSG_WAITALL), 4);
+  CHECK(memcmp(buffer, "half", 4) == 0);
+  (void)arg;
+  return NULL;
+}
+SAN_CASE(interrupted_waitall) {
+  set_up();
+  handle_signal(SIGUSR1, count_hit, SA_RESTART);
+  put(p.client, "half");
+  pthread_t thread = start_thread(wait_for_ten, NULL);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  interrupt(thread);
+  end_thread(thread);
+  exercise(p.client, p.server);
+}
+
+/* An ignored or blocked signal disturbs nothing. */
+SAN_CASE(ignored_signal_disturbs_nothing) {
+  set_up();
+  signal(SIGUSR1, SIG_IGN);
+  struct result r = {.call = RECV};
+  pthread_t thread = start_blocked(&r);
+  for (int i = 0; i < 3; i++) EQ(pthread_kill(thread, SIGUSR1), 0);
+  wait_asleep(bt_shared->value[0]);
+  put(p.client, "x");
+  end_thread(thread);
+  EQ(r.value, 1);
+}
+
+/* The handler itself uses another socket, in the middle of this one's calls. */
+static struct pair other;
+static void echo_in_handler(int number) {
+  (void)number;
+  int saved = errno;
+  char byte;
+  while (recv(other.server, &byte, 1, MSG_DONTWAIT) == 1)
+    if (send(other.server, &byte, 1, MSG_NOSIGNAL) != 1) abort();
+  errno = saved;
+  hits++;
+}
+static void *signal_storm(void *arg) {
+  pthread_t thread = *(pthread_t *)arg;
+  for (int i = 0; i < 200; i++) {
+    char byte = i, back;
+    EQ(send(other.client, &byte, 1, 0), 1);
+    EQ(pthread_kill(thread, SIGUSR1), 0);
+    /* Two signals may become one: ask again until the handler has seen the byte. */
+    for (set_timeout(other.client, SO_RCVTIMEO, 5); recv(other.client, &back, 1, 0) != 1;)
+      EQ(pthread_kill(thread, SIGUSR1), 0);
+    EQ(back, byte);
+  }
+  atomic_store(&bt_shared->value[1], 1);
+  return NULL;
+}
+static void transfer_until_told(int fd) {
+  uint64_t at = 0;
+  for (; !atomic_load(&bt_shared->value[1]); at += 5000) {
+    send_pattern(fd, at, 5000);
+    recv_pattern(fd, at, 5000);
+  }
+  SYS(close(fd));
+}
+static void handler_end(int fd) {
+  handle_signal(SIGUSR1, echo_in_handler, SA_RESTART);
+  other = open_pair(V4);
+  pthread_t self = pthread_self(), thread = start_thread(signal_storm, &self);
+  transfer_until_told(fd);
+  end_thread(thread);
+  CHECK(hits > 0);
+}
+static void echo_end(int fd) {
+  char buffer[5000];
+  ssize_t n;
+  while ((n = SYS(recv(fd, buffer, sizeof buffer, 0))) > 0)
+    for (ssize_t done = 0; done < n;) done += SYS(send(fd, buffer + done, n - done, 0));
+}
+PROCESS_ENDS(handler_uses_another_socket, handler_end, echo_end)
+
+/* A storm of signals over a transfer, with and without SA_RESTART: no byte lost or doubled. */
+static void *storm(void *arg) {
+  pthread_t thread = *(pthread_t *)arg;
+  while (!atomic_load(&bt_shared->value[2])) {
+    pthread_kill(thread, SIGUSR1);
+    usleep(50);
+  }
+  return NULL;
+}
+static void storm_sender(int fd) {
+  handle_signal(SIGUSR1, count_hit, 0);
+  pthread_t self = pthread_self(), thread = start_thread(storm, &self);
+  for (uint64_t at = 0; at < 8 << 20;) {
+    ssize_t n = send(fd, pattern(at), 100000 < (8 << 20) - at ? 100000 : (8 << 20) - at, 0);
+    if (n < 0) EQ(errno, EINTR);
+    if (n > 0) at += n;
+  }
+  atomic_store(&bt_shared->value[2], 1);
+  end_thread(thread);
+  expect_eof(fd);
+}
+static void storm_receiver(int fd) {
+  handle_signal(SIGUSR1, count_hit, SA_RESTART);
+  recv_pattern(fd, 0, 8 << 20);
+  SYS(close(fd));
+}
+ENDS(signals_during_a_transfer, storm_sender, storm_receiver)
+
+/* ---- alarm-like interruption of a whole process --------------------------------------------- */
+
+/* Only one thread, interrupted by another process. */
+static void interrupted_process(int fd) {
+  char byte;
+  handle_signal(SIGUSR1, count_hit, 0);
+  bt_shared->value[0] = getpid();
+  step_done(0);
+  ERR(recv(fd, &byte, 1, 0), EINTR);
+  EQ(hits, 1);
+  step_done(1);
+  get(fd, "go on");
+  SYS(close(fd));
+}
+static void interrupting_process(int fd) {
+  step_wait(0);
+  wait_asleep(bt_shared->value[0]);
+  SYS(kill(bt_shared->value[0], SIGUSR1));
+  step_wait(1);
+  put(fd, "go on");
+  expect_eof(fd);
+}
+PROCESS_ENDS(interrupted_by_another_process, interrupted_process, interrupting_process)
+
+/* ---- cancellation --------------------------------------------------------------------------- */
+
+static void cancel_in(enum call call) {
+  struct result r = {.call = call};
+  pthread_t thread = start_blocked(&r);
+  void *value;
+  EQ(pthread_cancel(thread), 0);
+  EQ(pthread_join(thread, &value), 0);
+  if (value != PTHREAD_CANCELED) FAIL("call %d was not cancelled", call);
+}
+SAN_CASE(cancelled_reading) {
+  set_up();
+  for (enum call call = RECV; call < READERS; call++) {
+    cancel_in(call);
+    exercise(p.client, p.server); /* the socket is as before */
+  }
+}
+SAN_CASE(cancelled_waiting) {
+  set_up();
+  for (enum call call = POLLS; call < ALL; call++) {
+    cancel_in(call);
+    exercise(p.client, p.server);
+  }
+}
+SAN_CASE(cancelled_sending) {
+  set_up();
+  for (enum call call = SEND; call < TRANSFERS; call++) {
+    cancel_in(call);
+    /* How much went in nobody knows; all of it is zeroes and the rest follows. */
+    put(p.client, "still here"), get(p.server, "still here");
+    static char buffer[1 << 18];
+    SYS(shutdown(p.server, SHUT_WR));
+    ssize_t n;
+    while ((n = SYS(recv(p.client, buffer, sizeof buffer, 0))) > 0)
+      for (ssize_t i = 0; i < n; i++) EQ(buffer[i], 0);
+    close_pair(&p);
+    p = open_pair(V4);
+    use_fd = p.server;
+  }
+}
+
+/* A pending cancellation acts at the call, even when it would not block. */
+static void *cancelled_at_entry(void *arg) {
+  char byte;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+  bt_shared->value[3] = 1;
+  UNTIL(bt_shared->value[4] != 0);
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+  recv(*(int *)arg, &byte, 1, 0);
+  return NULL;
+}
+SAN_CASE(pending_cancellation) {
+  set_up();
+  put(p.client, "x");
+  wait_for(p.server, POLLIN);
+  pthread_t thread = start_thread(cancelled_at_entry, &p.server);
+  UNTIL(bt_shared->value[3] != 0);
+  EQ(pthread_cancel(thread), 0);
+  bt_shared->value[4] = 1;
+  void *value;
+  EQ(pthread_join(thread, &value), 0);
+  CHECK(value == PTHREAD_CANCELED);
+  get(p.server, "x"); /* untouched */
+  exercise(p.client, p.server);
+}
