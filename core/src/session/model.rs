@@ -288,6 +288,7 @@ fn a_buffer_is_free_before_its_credit_arrives() {
         let first = b.next_message(Kind::Data, 1).unwrap();
         b.sent(&first);
         a.received(&first).unwrap();
+        let second = b.next_message(Kind::Data, 1).unwrap();
         let mailbox = Arc::new(Mailbox::new());
         // Buffer of messages 1 and 5; 1 is received and still being read.
         let buffer = Arc::new(UnsafeCell::new(0_u8));
@@ -320,6 +321,7 @@ fn a_buffer_is_free_before_its_credit_arrives() {
         // SAFETY: loom fails the model if a write is concurrent.
         buffer.with(|byte| unsafe { *byte });
         a.reposted(1);
+        a.received(&second).unwrap();
         for thread in [replier, receiver, writer] {
             thread.join().unwrap();
         }
