@@ -22,13 +22,16 @@ fail() {
 # The options of a script are its own leading comment.
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
+# shellcheck disable=SC2034 # used by the scripts that source this
 # Sets as_root to what a command that needs root begins with: nothing, or sudo.
 find_root() {
     as_root=()
     [[ $(id -u) == 0 ]] && return
-    command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; } ||
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+        as_root=(sudo)
+    else
         fail "$1 needs root: run this as root, or install sudo and allow $(id -un) to use it"
-    as_root=(sudo)
+    fi
 }
 
 # A positive decimal number, or the script ends.

@@ -23,15 +23,25 @@ def measure(stage, transport, seconds, command, clients, pipeline):
         stdout=subprocess.DEVNULL,
         check=True,
     )
-    key = (transport, command, clients, pipeline)
+    where, what = (stage, transport, server, port), (command, clients, pipeline)
+    key = (transport, *what)
     if key not in rates:
-        rates[key] = run(stage, transport, server, port, 10_000 * pipeline, *key[1:], check=False).rate
-    # A quarter of a second at least: the check that the SAN is used must see it running.
-    requests = max(int(rates[key] * max(seconds, 0.25)), 1000)
-    figure = run(stage, transport, server, port, requests, *key[1:], check=transport == "san")
+        rates[key] = calibrate(where, what, seconds / 2)
+    requests = int(rates[key] * seconds)
+    figure = run(*where, requests, *what, check=transport == "san")
     rates[key] = figure.rate
     stage.end(server)
     return figure
+
+
+def calibrate(where, what, seconds):
+    """The rate of a run that lasted long enough to tell."""
+    requests = 5000
+    while True:
+        rate = run(*where, requests, *what, check=False).rate
+        if requests / rate >= seconds:
+            return rate
+        requests = max(int(rate * seconds), 2 * requests)
 
 
 def run(stage, transport, server, port, requests, command, clients, pipeline, check):

@@ -39,7 +39,7 @@ def number(value):
 
 
 def microseconds(value):
-    return "" if value is None else f"{value:.3g} µs"
+    return "" if value is None else f"{number(value)} µs"
 
 
 HEADINGS = ("", "", "unit", "TCP", "SAN", "SAN / TCP", "of the rounds", "latency TCP", "latency SAN")

@@ -173,6 +173,13 @@ impl Running {
         self.stdout()
     }
 
+    /// Waits until it ends by itself with a failure, and gives both its outputs.
+    pub fn fail(mut self) -> String {
+        let status = self.wait();
+        assert!(!status.success(), "{} ended with success\n{}", self.name, self.output());
+        self.output()
+    }
+
     /// Asks it to end and waits: it must end with success, or by the very signal.
     pub fn terminate(mut self) {
         signal(self.pid() as i32, libc::SIGTERM);
