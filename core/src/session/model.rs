@@ -95,10 +95,10 @@ impl Event {
     }
 }
 
-/// Every schedule with up to three preemptions: all of them take minutes and show no more.
-fn bounded(model: impl Fn() + Send + Sync + 'static) {
+/// Every schedule with up to `preemptions`: all of them take minutes and show no more.
+fn bounded(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
@@ -121,7 +121,7 @@ fn no_wake_up_is_lost() {
 /// A18: two events at once make at most one kernel call for one waiter, and never none.
 #[test]
 fn one_kernel_call_per_raise() {
-    bounded(|| {
+    bounded(3, || {
         let event = Event::new(SelectCounter::new());
         let waiter = thread::spawn({
             let event = event.clone();
@@ -142,7 +142,7 @@ fn one_kernel_call_per_raise() {
 /// A18: a waiter that gives up takes its own count back and nobody else's.
 #[test]
 fn a_withdrawal_never_takes_another_waiters_count() {
-    bounded(|| {
+    bounded(3, || {
         let event = Event::new(SelectCounter::new());
         let sleeper = thread::spawn({
             let event = event.clone();
@@ -281,7 +281,7 @@ fn a_header_never_grants_more_than_is_posted() {
 fn a_buffer_is_free_before_its_credit_arrives() {
     let reached = std::sync::Arc::new(Reached::default());
     let seen = reached.clone();
-    bounded(move || {
+    bounded(2, move || {
         let (a, b) = opened();
         let (a, b) = (Arc::new(a), Arc::new(b));
         b.reposted(1);
