@@ -1,0 +1,236 @@
+/* Files and pipes next to sockets: sendfile(), splice(), tee(), and stdio on a socket. */
+#include "bt.h"
+
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+
+/* A file of that many bytes of the pattern. */
+static int pattern_file(size_t size) {
+  int fd = SYS(memfd_create("pattern", MFD_CLOEXEC));
+  for (size_t at = 0; at < size;) {
+    size_t n = size - at < PATTERN_SPAN ? size - at : PATTERN_SPAN;
+    at += SYS(write(fd, pattern(at), n));
+  }
+  SYS(lseek(fd, 0, SEEK_SET));
+  return fd;
+}
+
+enum { FILE_SIZE = 5000000 };
+static void sendfile_end(int fd) {
+  int file = pattern_file(FILE_SIZE);
+  off_t offset = 1000;
+  while (offset < FILE_SIZE) CHECK(SYS(sendfile(fd, file, &offset, FILE_SIZE - offset)) > 0);
+  EQ(lseek(file, 0, SEEK_CUR), 0); /* with an offset the file's own does not move */
+  EQ(sendfile(fd, file, &offset, 100), 0);
+  EQ(sendfile(fd, file, NULL, 1000), 1000);
+  EQ(lseek(file, 0, SEEK_CUR), 1000);
+  SYS(close(fd));
+}
+static void sendfile_reader(int fd) {
+  recv_pattern(fd, 1000, FILE_SIZE - 1000);
+  recv_pattern(fd, 0, 1000);
+  expect_eof(fd);
+}
+ENDS(sendfile_whole, sendfile_end, sendfile_reader)
+
+/* As a web server does it: header, file, non-blocking, one event after the other. */
+static void serving_end(int fd) {
+  int file = pattern_file(FILE_SIZE);
+  off_t offset = 0;
+  set_nonblocking(fd, true);
+  set_option(fd, IPPROTO_TCP, TCP_CORK, 1);
+  put(fd, "header");
+  while (offset < FILE_SIZE) {
+    ssize_t n = sendfile(fd, file, &offset, 300000);
+    if (n < 0) {
+      EQ(errno, EAGAIN);
+      wait_for(fd, POLLOUT);
+    }
+  }
+  set_option(fd, IPPROTO_TCP, TCP_CORK, 0);
+  expect_eof(fd);
+}
+static void fetching_end(int fd) {
+  get(fd, "header");
+  recv_pattern(fd, 0, FILE_SIZE);
+  SYS(close(fd));
+}
+ENDS(sendfile_nonblocking, serving_end, fetching_end)
+
+SAN_CASE(sendfile_errors) {
+  struct pair p = open_pair(V4);
+  int file = pattern_file(100);
+  off_t offset = 0;
+  ERR(sendfile(-1, file, NULL, 10), EBADF);
+  ERR(sendfile(p.client, -1, NULL, 10), EBADF);
+  ERR(sendfile(p.client, file, bad_pointer(), 10), EFAULT);
+  EQ(sendfile(p.client, file, &offset, 0), 0);
+  int pipes[2];
+  SYS(pipe(pipes));
+  SYS(shutdown(p.client, SHUT_WR));
+  signal(SIGPIPE, SIG_IGN);
+  ERR(sendfile(p.client, file, NULL, 10), EPIPE);
+  EQ(lseek(file, 0, SEEK_CUR), 0); /* nothing taken */
+  put(p.server, "x"), get(p.client, "x");
+}
+
+/* ---- splice --------------------------------------------------------------------------------- */
+
+/* A proxy that moves bytes from socket to pipe to socket. */
+static void splice_all(int from, int to) {
+  int pipes[2];
+  SYS(pipe(pipes));
+  for (;;) {
+    ssize_t n = SYS(splice(from, NULL, pipes[1], NULL, 65536, SPLICE_F_MOVE));
+    if (n == 0) break;
+    while (n > 0) n -= SYS(splice(pipes[0], NULL, to, NULL, n, SPLICE_F_MOVE | SPLICE_F_MORE));
+  }
+  SYS(shutdown(to, SHUT_WR));
+  SYS(close(pipes[0])), SYS(close(pipes[1]));
+}
+static void *splice_thread(void *arg) {
+  struct pair *way = arg;
+  splice_all(way->client, way->server);
+  return NULL;
+}
+SAN_CASE(splice_proxy) {
+  struct pair in = open_pair(V4), out = open_pair(V6), way = {in.server, out.client};
+  pthread_t thread = start_thread(splice_thread, &way);
+  pid_t child = start_child();
+  if (child == 0) {
+    SYS(close(in.server)), SYS(close(out.client)), SYS(close(out.server));
+    send_pattern(in.client, 0, 3000000);
+    _exit(0);
+  }
+  SYS(close(in.client));
+  recv_pattern(out.server, 0, 3000000);
+  expect_eof(out.server);
+  end_thread(thread);
+  end_child(child);
+}
+
+SAN_CASE(splice_single_steps) {
+  struct pair p = open_pair(V4);
+  int pipes[2];
+  char buffer[16];
+  SYS(pipe(pipes));
+  set_nonblocking(p.server, true);
+  ERR(splice(p.server, NULL, pipes[1], NULL, 100, 0), EAGAIN);
+  set_nonblocking(p.server, false);
+  put(p.client, "abcdef");
+  wait_for(p.server, POLLIN);
+  EQ(splice(p.server, NULL, pipes[1], NULL, 4, 0), 4);
+  EQ(read(pipes[0], buffer, 16), 4);
+  CHECK(memcmp(buffer, "abcd", 4) == 0);
+  get(p.server, "ef");
+  SYS(write(pipes[1], "to socket", 9));
+  EQ(splice(pipes[0], NULL, p.server, NULL, 100, 0), 9);
+  get(p.client, "to socket");
+  loff_t offset = 0;
+  ERR(splice(p.server, &offset, pipes[1], NULL, 4, 0), ESPIPE);
+  ERR(splice(p.server, NULL, p.client, NULL, 4, 0), EINVAL);
+  SYS(shutdown(p.client, SHUT_WR));
+  wait_for(p.server, POLLRDHUP);
+  EQ(splice(p.server, NULL, pipes[1], NULL, 100, 0), 0);
+}
+
+/* From memory by vmsplice() through a pipe. */
+SAN_CASE(vmsplice_to_a_socket) {
+  struct pair p = open_pair(V4);
+  int pipes[2];
+  SYS(pipe(pipes));
+  struct iovec iov = {(void *)pattern(0), 20000};
+  EQ(vmsplice(pipes[1], &iov, 1, 0), 20000);
+  for (int left = 20000; left > 0;) left -= SYS(splice(pipes[0], NULL, p.client, NULL, left, 0));
+  recv_pattern(p.server, 0, 20000);
+}
+
+SAN_CASE(copy_file_range_refuses) {
+  struct pair p = open_pair(V4);
+  int file = pattern_file(100);
+  ERR(copy_file_range(file, NULL, p.client, NULL, 10, 0), EINVAL);
+  expect_nothing(p.server);
+  exercise(p.client, p.server);
+}
+
+/* ---- stdio ---------------------------------------------------------------------------------- */
+
+/* The C library reads and writes streams by calls of its own that nothing can interpose. Under the
+ * shim a stream on a socket may therefore be refused, with an error; it may never go wrong unseen. */
+static bool may_refuse(void) { return getenv("LD_PRELOAD") != NULL; }
+static FILE *stream(int fd, const char *mode) {
+  FILE *file = fdopen(fd, mode);
+  if (!file && !may_refuse()) FAIL("fdopen: %s", strerrorname_np(errno));
+  return file;
+}
+
+SAN_CASE(dprintf_on_a_socket) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  int n = dprintf(p.client, "%s %d\n", "line", 7);
+  if (n < 0 && may_refuse()) return;
+  EQ(n, 7);
+  get(p.server, "line 7\n");
+  exercise(p.client, p.server);
+}
+
+SAN_CASE(stdio_writes) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  FILE *out = stream(p.client, "w");
+  if (!out) return;
+  for (int i = 0; i < 5000; i++) CHECK(fprintf(out, "%05d\n", i) == 6);
+  EQ(fflush(out), 0);
+  char want[8];
+  for (int i = 0; i < 5000; i++) {
+    snprintf(want, sizeof want, "%05d\n", i);
+    get(p.server, want);
+  }
+  EQ(fclose(out), 0);
+  expect_eof(p.server);
+}
+
+SAN_CASE(stdio_reads) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  FILE *in = stream(p.server, "r");
+  char line[64];
+  if (!in) return;
+  put(p.client, "first\nsecond\n");
+  CHECK(fgets(line, sizeof line, in) && strcmp(line, "first\n") == 0);
+  CHECK(fgets(line, sizeof line, in) && strcmp(line, "second\n") == 0);
+  put(p.client, "third\n");
+  SYS(shutdown(p.client, SHUT_WR));
+  CHECK(fgets(line, sizeof line, in) && strcmp(line, "third\n") == 0);
+  CHECK(fgets(line, sizeof line, in) == NULL && feof(in));
+  EQ(fclose(in), 0);
+}
+
+/* A line protocol over one stream for each direction. */
+static void stdio_client(int fd) {
+  FILE *in = stream(dup(fd), "r"), *out = stream(fd, "w");
+  if (!in || !out) return;
+  char line[64];
+  for (int i = 0; i < 100; i++) {
+    fprintf(out, "request %d\n", i);
+    EQ(fflush(out), 0);
+    int answer = -1;
+    CHECK(fgets(line, sizeof line, in) && sscanf(line, "answer %d", &answer) == 1);
+    EQ(answer, i);
+  }
+  fclose(in), fclose(out);
+}
+static void stdio_server(int fd) {
+  FILE *in = stream(dup(fd), "r"), *out = stream(fd, "w");
+  if (!in || !out) return;
+  char line[64];
+  int n;
+  while (fgets(line, sizeof line, in)) {
+    CHECK(sscanf(line, "request %d", &n) == 1);
+    fprintf(out, "answer %d\n", n);
+    EQ(fflush(out), 0);
+  }
+  CHECK(feof(in));
+  fclose(in), fclose(out);
+}
+ENDS(stdio_conversation, stdio_client, stdio_server)
