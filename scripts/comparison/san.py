@@ -7,6 +7,9 @@ import time
 
 from processes import Failure
 
+# The reasons of entries that are sockets, but not connections.
+UNCONNECTED = ("listener", "not-connected")
+
 
 def family(root):
     """A process and all below it."""
@@ -34,7 +37,7 @@ def connections(sanctl, root):
         for process in json.loads(answer.stdout)["processes"]
         if process["pid"] in pids
         for connection in process["connections"]
-        if connection["reason"] != "listener"
+        if connection["reason"] not in UNCONNECTED
     ]
 
 

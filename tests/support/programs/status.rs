@@ -25,10 +25,16 @@ pub struct Connection {
     pub state: String,
 }
 
-/// The code of the entries that are listeners, not connections.
-const LISTENER: &str = "listener";
+/// The reasons of the entries that are sockets, but not connections.
+const UNCONNECTED: [&str; 2] = ["listener", "not-connected"];
 
-/// Every connection of the given processes, without their listeners.
+/// Why a shimmed server's connection with a native client is on TCP.
+pub const PEER_NATIVE: &str = "peer-native";
+
+/// Why a shimmed client's connection with a native server is on TCP.
+pub const NO_LISTENER: &str = "no-listener";
+
+/// Every connection of the given processes, without listeners and the like.
 pub fn connections(pids: &[u32]) -> Vec<Connection> {
     let output = Command::new(locate::sanctl()).args(["status", "--json"]).output();
     let output = output.expect("sanctl status --json runs");
@@ -48,7 +54,7 @@ pub fn connections(pids: &[u32]) -> Vec<Connection> {
             let connections = process["connections"].as_array().expect("an array of connections");
             connections.iter().map(move |entry| parse(pid, entry))
         })
-        .filter(|connection| connection.reason != LISTENER)
+        .filter(|connection| !UNCONNECTED.contains(&connection.reason.as_str()))
         .collect()
 }
 
@@ -101,11 +107,11 @@ impl Mode {
     }
 }
 
-/// Waits until `program` and its descendants have at least `count` connections and all of them are
-/// on TCP, each with a reason.
-pub fn expect_tcp(program: &Running, count: usize) {
-    expect(program, count, "on TCP with a reason", |connection| {
-        connection.provider == "tcp" && !connection.reason.is_empty()
+/// Waits until `program` and its descendants have at least `count` connections and all of them are on
+/// TCP for `reason`.
+pub fn expect_tcp(program: &Running, count: usize, reason: &str) {
+    expect(program, count, reason, |connection| {
+        connection.provider == "tcp" && connection.reason == reason
     });
 }
 

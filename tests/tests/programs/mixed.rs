@@ -2,7 +2,7 @@
 //! reason, and nothing of ours appears in the stream that the native end sees.
 
 use crate::{node, python, Helper};
-use sanshim_tests::programs::status::expect_tcp;
+use sanshim_tests::programs::status::{expect_tcp, NO_LISTENER, PEER_NATIVE};
 use sanshim_tests::programs::{eventually, Mode, Sandbox, HANG};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -16,10 +16,11 @@ fn echo(server_mode: Mode, server: &Helper, client_mode: Mode, client: &Helper) 
     let port = server.wait_for_line("port ");
     let mut client = client.start(client_mode, &sandbox, &[&port, &CONNECTIONS.to_string()]);
     client.wait_for_line("hold");
-    for (mode, end) in [(server_mode, &server), (client_mode, &client)] {
-        if mode == Mode::Shim {
-            expect_tcp(end, CONNECTIONS);
-        }
+    if server_mode == Mode::Shim {
+        expect_tcp(&server, CONNECTIONS, PEER_NATIVE);
+    }
+    if client_mode == Mode::Shim {
+        expect_tcp(&client, CONNECTIONS, NO_LISTENER);
     }
     client.write("go on\n");
     let total = CONNECTIONS * crate::ECHOED_PER_CONNECTION;

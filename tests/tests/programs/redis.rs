@@ -1,7 +1,7 @@
 //! redis: the server with its own client, benchmark, snapshots under load, and a replica.
 
 use crate::both;
-use sanshim_tests::programs::status::expect_tcp;
+use sanshim_tests::programs::status::{expect_tcp, NO_LISTENER, PEER_NATIVE};
 use sanshim_tests::programs::{eventually, port, Mode, Running, Sandbox};
 use std::fs;
 
@@ -187,7 +187,10 @@ fn mixed(server: Mode, client: Mode) {
     let sandbox = Sandbox::new();
     let redis = Redis { mode: client, ..Redis::start(&sandbox, server, "dump.rdb", &[]) };
     let load = redis.load(&["-t", "set", "-c", "10"]);
-    expect_tcp(if server == Mode::Shim { &redis.server } else { &load }, 10);
+    match server {
+        Mode::Shim => expect_tcp(&redis.server, 10, PEER_NATIVE),
+        Mode::Native => expect_tcp(&load, 10, NO_LISTENER),
+    }
     drop(load);
     for pipeline in ["1", "16"] {
         let arguments = ["-p", &redis.port, "-q", "-t", "incr", "-n", "3000", "-P", pipeline];
