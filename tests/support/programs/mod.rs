@@ -16,13 +16,22 @@ use std::time::{Duration, Instant};
 pub const HANG: Duration = Duration::from_secs(60);
 
 /// Calls `attempt` until it gives something, and panics with what `describe` says when it never does.
-pub fn eventually<T>(mut attempt: impl FnMut() -> Option<T>, describe: impl Fn() -> String) -> T {
+pub fn eventually<T>(attempt: impl FnMut() -> Option<T>, describe: impl Fn() -> String) -> T {
+    eventually_within(HANG, attempt, describe)
+}
+
+/// The same with another limit.
+pub fn eventually_within<T>(
+    limit: Duration,
+    mut attempt: impl FnMut() -> Option<T>,
+    describe: impl Fn() -> String,
+) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(start.elapsed() < HANG, "gave up after {HANG:?}: {}", describe());
+        assert!(start.elapsed() < limit, "gave up after {limit:?}: {}", describe());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

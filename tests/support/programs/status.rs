@@ -1,10 +1,11 @@
 //! What `sanctl status --json` says about the programs of a test.
 
-use super::{eventually, locate, Mode, Running};
+use super::{eventually_within, locate, Mode, Running};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 /// One connection of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub struct Connection {
 
 /// The reasons of the entries that are sockets, but not connections.
 const UNCONNECTED: [&str; 2] = ["listener", "not-connected"];
+
+/// A connection that is not where it should be by then never will be.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Why a shimmed server's connection with a native client is on TCP.
 pub const PEER_NATIVE: &str = "peer-native";
@@ -117,7 +121,8 @@ pub fn expect_tcp(program: &Running, count: usize, reason: &str) {
 
 fn expect(program: &Running, count: usize, what: &str, good: impl Fn(&Connection) -> bool) {
     let seen = RefCell::new(Vec::new());
-    eventually(
+    eventually_within(
+        LIMIT,
         || {
             program.assert_alive();
             let now = connections(&family(program.pid()));
