@@ -136,8 +136,8 @@ impl Running {
 
     /// Panics when it has ended.
     pub fn assert_alive(&self) {
-        if has_ended(self.pid()) {
-            panic!("{} ended early\n{}", self.name, self.output());
+        if let Some(how) = ended(self.pid()) {
+            panic!("{} ended early with {how}\n{}", self.name, self.output());
         }
     }
 
@@ -198,10 +198,7 @@ impl Running {
         // End of input for those that wait for it.
         drop(self.child.as_mut().and_then(|child| child.stdin.take()));
         let pid = self.pid();
-        eventually(
-            || has_ended(pid).then_some(()),
-            || format!("{} does not end\n{}", self.name, self.output()),
-        );
+        eventually(|| ended(pid), || format!("{} does not end\n{}", self.name, self.output()));
         self.reap()
     }
 
@@ -225,16 +222,18 @@ impl Drop for Running {
     }
 }
 
-/// Whether a child has ended, without reaping it.
-fn has_ended(pid: u32) -> bool {
+/// How a child ended, if it has, without reaping it.
+fn ended(pid: u32) -> Option<String> {
     // SAFETY: siginfo_t is plain data for which all zeros is valid.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: info is a valid place for the answer and outlives the call.
     let result = unsafe { libc::waitid(libc::P_PID, pid, &mut info, flags) };
     assert_eq!(result, 0, "waitid({pid}): {}", std::io::Error::last_os_error());
-    // SAFETY: after a successful waitid this field is set, to zero when nothing has ended.
-    unsafe { info.si_pid() != 0 }
+    // SAFETY: after a successful waitid for children these fields are set, to zero when none ended.
+    let (child, status) = unsafe { (info.si_pid(), info.si_status()) };
+    let what = if info.si_code == libc::CLD_EXITED { "status" } else { "signal" };
+    (child != 0).then(|| format!("{what} {status}"))
 }
 
 fn signal(pid: i32, number: i32) {

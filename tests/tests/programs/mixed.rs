@@ -103,7 +103,10 @@ sys.exit(0 if s.recv(1) == b'' else 'bytes from nowhere')";
         let arguments = ["-c", sender, &port.to_string(), &size.to_string()];
         let client = sandbox.start(mode, python::interpreter(), arguments);
         let (mut stream, _) = eventually(
-            || listener.accept().ok(),
+            || {
+                client.assert_alive();
+                listener.accept().ok()
+            },
             || format!("the client never connected\n{}", client.output()),
         );
         stream.set_read_timeout(Some(HANG)).expect("a time limit");
