@@ -1,2 +1,44 @@
-//! sanctl
-fn main() {}
+//! sanctl: runs programs under sanshim and shows what happens inside.
+//!
+//! Only talks to people and other programs; what it knows comes from `sanshim-core`.
+
+// Without Rust's start-up code, which would ignore SIGPIPE and reopen closed standard descriptors:
+// `sanctl run` hands this process to the program exactly as it found it.
+#![cfg_attr(not(test), no_main)]
+
+mod check;
+mod cli;
+mod executable;
+mod library;
+mod output;
+mod run;
+mod status;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+/// Does what the command line asks for and returns the exit status.
+fn start() -> i32 {
+    match Cli::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Status(arguments) => status::status(&arguments),
+        Command::Check(arguments) => check::check(&arguments),
+    }
+}
+
+/// The C runtime's entry.
+#[cfg(not(test))]
+#[no_mangle]
+extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
+    start()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        super::Cli::command().debug_assert();
+        let _: fn() -> i32 = super::start;
+    }
+}

@@ -1,0 +1,85 @@
+//! What the shim needs of this machine: each tried for real.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use sanshim_core::registry::Registry;
+
+use super::Finding;
+
+/// Below this much room in /dev/shm a container is likely to run out of it, in bytes.
+const LITTLE_ROOM: u64 = 4 << 20;
+
+/// Creates and removes a registry file.
+pub(super) fn registry() -> Finding {
+    let registry = Registry::open(b"sanctl").map_err(|error| error.to_string())?;
+    let slot = registry.allocate();
+    registry.remove();
+    if slot.is_none() {
+        return Err("/dev/shm is full; free some room in it".to_owned());
+    }
+    let free = free_bytes().map_err(|error| format!("/dev/shm: {error}; mount a tmpfs on it"))?;
+    if free < LITTLE_ROOM {
+        return Err(format!("only {} KiB are free in /dev/shm; free some room in it", free >> 10));
+    }
+    Ok(format!("/dev/shm is usable, {} MiB free", free >> 20))
+}
+
+fn free_bytes() -> io::Result<u64> {
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: a NUL-terminated path; the call fills one statvfs.
+    if unsafe { libc::statvfs(c"/dev/shm".as_ptr(), found.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled by the successful call.
+    let found = unsafe { found.assume_init() };
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Creates and seals a memory file, as each connection's segment is.
+pub(super) fn segments() -> Finding {
+    seal_a_memory_file()
+        .map(|()| "memory files can be made and sealed".to_owned())
+        .map_err(|error| format!("no sealed memory files: {error}; allow memfd_create"))
+}
+
+fn seal_a_memory_file() -> io::Result<()> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: a NUL-terminated name.
+    let file = owned(unsafe { libc::memfd_create(c"sanctl-check".as_ptr(), flags) })?;
+    // SAFETY: a descriptor of ours.
+    succeeded(unsafe { libc::ftruncate(file.as_raw_fd(), 4096) })?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: a descriptor of ours.
+    succeeded(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+}
+
+/// Binds an abstract Unix socket of the rendezvous's kind.
+pub(super) fn rendezvous() -> Finding {
+    bind_abstract_socket()
+        .map(|()| "abstract Unix sockets can be bound".to_owned())
+        .map_err(|error| format!("no abstract Unix sockets: {error}; allow AF_UNIX sockets"))
+}
+
+fn bind_abstract_socket() -> io::Result<()> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is involved.
+    let socket = owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    let family = libc::AF_UNIX as libc::sa_family_t;
+    let length = size_of_val(&family) as libc::socklen_t;
+    // SAFETY: an address of the family alone makes the kernel choose a free abstract name.
+    succeeded(unsafe { libc::bind(socket.as_raw_fd(), (&raw const family).cast(), length) })
+}
+
+pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {
+    succeeded(descriptor)?;
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn succeeded(result: i32) -> io::Result<()> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! `sanctl check`: whether programs can use the SAN here, and if not, what to do.
+
+mod machine;
+mod sock_diag;
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use sanshim_core::config::Config;
+
+use crate::cli::CheckArguments;
+use crate::library;
+use crate::output::{print, printable};
+
+/// One finding: what is fine, or what is wrong and what to do.
+type Finding = Result<String, String>;
+
+/// Prints the findings and returns the exit status.
+pub(crate) fn check(arguments: &CheckArguments) -> i32 {
+    if let Some(file) = &arguments.config {
+        std::env::set_var("SANSHIM_CONFIG", file);
+    }
+    let findings: [(&str, Finding); 6] = [
+        ("library", library::find().and_then(|library| preloads(&library))),
+        ("configuration", configuration()),
+        ("registry", machine::registry()),
+        ("segments", machine::segments()),
+        ("rendezvous", machine::rendezvous()),
+        ("sock_diag", sock_diag::query()),
+    ];
+    let mut text = String::new();
+    let mut wrong = 0;
+    for (what, finding) in &findings {
+        let (mark, line) = match finding {
+            Ok(line) => ("ok  ", line),
+            Err(line) => ("FAIL", line),
+        };
+        wrong += i32::from(finding.is_err());
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{mark} {what:<13} {}", printable(line));
+    }
+    text.push_str(match wrong {
+        0 => "Programs can use the SAN: sanctl run -- PROGRAM ARGS...\n",
+        _ => "What is marked FAIL keeps programs on plain TCP.\n",
+    });
+    print(&text).max(i32::from(wrong > 0))
+}
+
+/// Preloads the library into another sanctl, as the dynamic loader will do it for a program.
+fn preloads(library: &Path) -> Finding {
+    let shown = library.display();
+    let run = |preload: bool| {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("--version").stdin(Stdio::null()).env_remove("LD_PRELOAD");
+        if preload {
+            // What is wrong with the configuration is another finding.
+            command.env("LD_PRELOAD", library).env("SANSHIM", "off");
+            command.env("SANSHIM_CONFIG", "/dev/null");
+            command.env_remove("SANSHIM_LOG").env_remove("SANSHIM_DIR");
+        }
+        command.output()
+    };
+    let failed = |why: &str| Err(format!("{shown} cannot be preloaded: {why}; reinstall it"));
+    match (run(false), run(true)) {
+        (Ok(plain), Ok(loaded)) if plain == loaded => Ok(shown.to_string()),
+        (Ok(_), Ok(loaded)) => {
+            let complaint = String::from_utf8_lossy(&loaded.stderr);
+            let first = complaint.lines().next().unwrap_or("it changes the program's output");
+            failed(first)
+        }
+        (Err(error), _) | (_, Err(error)) => failed(&error.to_string()),
+    }
+}
+
+fn configuration() -> Finding {
+    let config = Config::load().map_err(|error| error.to_string())?;
+    let rules = match &config.rules_file {
+        Some(file) => format!("rules in {}", file.display()),
+        None => "no rules file, defaults hold".to_owned(),
+    };
+    if config.enabled {
+        Ok(rules)
+    } else {
+        Err(format!("{rules}; the shim is switched off, unset SANSHIM=off or enabled = false"))
+    }
+}

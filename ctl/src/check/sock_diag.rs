@@ -1,0 +1,69 @@
+//! Asking the kernel about TCP sockets (sock_diag), which tells the owner of a connection's other
+//! end.
+
+use std::io::{self, Error};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::machine::owned;
+use super::Finding;
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// States asked for: listening sockets alone.
+const LISTENING: u32 = 1 << 10;
+/// Bytes of `struct nlmsghdr` and of `struct inet_diag_req_v2`.
+const HEADER_SIZE: usize = 16;
+const REQUEST_SIZE: usize = 56;
+
+/// Asks for the listening TCP sockets and looks at the kind of the answer.
+pub(super) fn query() -> Finding {
+    ask().map(|()| "the kernel tells the owners of sockets".to_owned()).map_err(|error| {
+        format!(
+            "the kernel does not tell the owners of sockets: {error}; load tcp_diag or allow it"
+        )
+    })
+}
+
+fn ask() -> io::Result<()> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is involved.
+    let socket = owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })?;
+    let request = request();
+    // SAFETY: the array and its length.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
+    if sent < 0 {
+        return Err(Error::last_os_error());
+    }
+    answer(&socket)
+}
+
+fn request() -> [u8; HEADER_SIZE + REQUEST_SIZE] {
+    let mut request = [0; HEADER_SIZE + REQUEST_SIZE];
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    let length = request.len() as u32;
+    request[..4].copy_from_slice(&length.to_ne_bytes());
+    request[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request[6..8].copy_from_slice(&flags.to_ne_bytes());
+    request[HEADER_SIZE] = libc::AF_INET as u8;
+    request[HEADER_SIZE + 1] = libc::IPPROTO_TCP as u8;
+    request[HEADER_SIZE + 4..HEADER_SIZE + 8].copy_from_slice(&LISTENING.to_ne_bytes());
+    request
+}
+
+/// The first message: a socket or the end of the list is well, an error says its number.
+fn answer(socket: &OwnedFd) -> io::Result<()> {
+    let mut message = [0; 8192];
+    // SAFETY: the array and its length.
+    let received =
+        unsafe { libc::recv(socket.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), 0) };
+    let received = usize::try_from(received).map_err(|_| Error::last_os_error())?;
+    if received < HEADER_SIZE + 4 {
+        return Err(Error::other("the answer is cut off"));
+    }
+    let kind = u16::from_ne_bytes([message[4], message[5]]);
+    let code = i32::from_ne_bytes([message[16], message[17], message[18], message[19]]);
+    match i32::from(kind) {
+        // The end of the list carries an error too, when the protocol has no module.
+        libc::NLMSG_ERROR | libc::NLMSG_DONE if code < 0 => Err(Error::from_raw_os_error(-code)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,79 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs programs under sanshim and shows what happens inside
+#[derive(Parser)]
+#[command(name = "sanctl", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Run(RunArguments),
+    Status(StatusArguments),
+    Check(CheckArguments),
+}
+
+/// Run a program under the shim
+///
+/// The program takes sanctl's place: its process id, exit status and signals are the program's
+/// own. Its children run under the shim too, as long as they keep LD_PRELOAD.
+#[derive(Args)]
+#[command(after_help = "Exit status: the program's; 127 when it is not found, 126 when it cannot \
+                        be run, 125 when the shim cannot be used.")]
+pub(crate) struct RunArguments {
+    /// Log at this level: off, error, warn, info, debug, trace (sets SANSHIM_LOG)
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<OsString>,
+
+    /// Append the log to this file instead of standard error (sets SANSHIM_LOG_FILE)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Use this rules file (sets SANSHIM_CONFIG)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Show the connections of the programs that run under the shim
+///
+/// Reads what each process publishes, without stopping or slowing it: your own processes, or as
+/// root everybody's. What cannot be read is reported on standard error.
+#[derive(Args)]
+pub(crate) struct StatusArguments {
+    /// Print JSON for programs instead of a table for people
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Show this process only
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+
+    /// Read this folder instead of /dev/shm/sanshim-UID
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) registry: Option<PathBuf>,
+}
+
+/// Check the configuration and this machine, and say what to do
+#[derive(Args)]
+#[command(after_help = "Exit status: 0 when programs can use the SAN, 1 when something is wrong.")]
+pub(crate) struct CheckArguments {
+    /// Check this rules file (as SANSHIM_CONFIG does)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}

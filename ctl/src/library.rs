@@ -1,0 +1,81 @@
+//! Finding libsanshim.so.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+const NAME: &str = "libsanshim.so";
+/// Where it may lie, seen from the folder that sanctl is in.
+const PLACES: [&str; 3] = [".", "../lib", "../lib/sanshim"];
+
+/// The library's absolute path: `$SANSHIM_LIBRARY`, or near this program.
+///
+/// # Errors
+/// One line that says where it was looked for, or why it cannot be named in LD_PRELOAD.
+pub(crate) fn find() -> Result<PathBuf, String> {
+    let library = match env::var_os("SANSHIM_LIBRARY").filter(|value| !value.is_empty()) {
+        Some(named) => fs::canonicalize(&named).map_err(|error| {
+            let named = Path::new(&named).display();
+            format!("SANSHIM_LIBRARY={named}: {error}; name {NAME} or unset it")
+        })?,
+        None => find_near_program()?,
+    };
+    if library.as_os_str().as_bytes().iter().any(|&byte| byte == b':' || is_space(byte)) {
+        // ld.so takes both for separators and knows no escape.
+        let shown = library.display();
+        return Err(format!(
+            "{shown}: LD_PRELOAD cannot hold a path with spaces or colons; move it"
+        ));
+    }
+    Ok(library)
+}
+
+fn find_near_program() -> Result<PathBuf, String> {
+    let program = env::current_exe().map_err(|error| format!("cannot find sanctl: {error}"))?;
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let found =
+        PLACES.iter().find_map(|place| fs::canonicalize(folder.join(place).join(NAME)).ok());
+    found.ok_or_else(|| {
+        let places = PLACES.map(|place| folder.join(place).display().to_string()).join(", ");
+        format!("no {NAME} in {places}; install it there or set SANSHIM_LIBRARY")
+    })
+}
+
+/// The value of LD_PRELOAD with the library in front of what `existing` names.
+pub(crate) fn preload(library: &Path, existing: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    let others = existing.unwrap_or_default().as_bytes();
+    for other in others.split(|&byte| byte == b':' || is_space(byte)) {
+        if !other.is_empty() && other != library.as_os_str().as_bytes() {
+            value.push(":");
+            value.push(OsStr::from_bytes(other));
+        }
+    }
+    value
+}
+
+fn is_space(byte: u8) -> bool {
+    byte.is_ascii_whitespace()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_existing_preload_is_kept_behind_ours() {
+        let library = Path::new("/x/libsanshim.so");
+        let cases = [
+            (None, "/x/libsanshim.so"),
+            (Some(""), "/x/libsanshim.so"),
+            (Some("/a.so"), "/x/libsanshim.so:/a.so"),
+            (Some("/a.so b.so:/c.so"), "/x/libsanshim.so:/a.so:b.so:/c.so"),
+            (Some("/x/libsanshim.so"), "/x/libsanshim.so"),
+            (Some("/a.so:/x/libsanshim.so"), "/x/libsanshim.so:/a.so"),
+        ];
+        for (existing, expected) in cases {
+            assert_eq!(preload(library, existing.map(OsStr::new)), expected, "{existing:?}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Writing to standard output and standard error without ever panicking.
+
+use std::io::{self, ErrorKind, Write};
+
+/// Writes everything to standard output. Returns the exit status: a reader that has gone (a closed
+/// pipe) is its own affair, any other failure is said and counts.
+pub(crate) fn print(text: &str) -> i32 {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => 0,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => 0,
+        Err(error) => {
+            complain(&format!("cannot write the output: {error}"));
+            1
+        }
+    }
+}
+
+/// One line on standard error.
+pub(crate) fn complain(line: &str) {
+    // There is no better place to say that this failed.
+    let _ = writeln!(io::stderr(), "sanctl: {}", printable(line));
+}
+
+/// With control characters written as escapes: names come from other processes, and a terminal
+/// would obey them.
+pub(crate) fn printable(text: &str) -> String {
+    let mut printable = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            printable.extend(character.escape_default());
+        } else {
+            printable.push(character);
+        }
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\x1b[2Jb\n\u{9b}ü"), "a\\u{1b}[2Jb\\n\\u{9b}ü");
+    }
+}

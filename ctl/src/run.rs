@@ -1,0 +1,90 @@
+//! `sanctl run`: becomes the program, with the library in LD_PRELOAD.
+
+use std::env;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use crate::cli::RunArguments;
+use crate::executable::{obstacle, resolve, Obstacle};
+use crate::library;
+use crate::output::complain;
+
+/// The shim cannot be used; as env, nohup and others have it.
+const OWN_FAILURE: i32 = 125;
+/// The program cannot be run; as sh has it.
+const NOT_RUNNABLE: i32 = 126;
+/// There is no such program; as sh has it.
+const NOT_FOUND: i32 = 127;
+
+/// Returns only when the program cannot be run, with the exit status.
+pub(crate) fn run(arguments: &RunArguments) -> i32 {
+    let library = match library::find() {
+        Ok(library) => library,
+        Err(why) => {
+            complain(&why);
+            return OWN_FAILURE;
+        }
+    };
+    let [program, ..] = arguments.program.as_slice() else { return NOT_FOUND };
+
+    let obstacle = resolve(program).and_then(|path| obstacle(&path));
+    if let Some(obstacle) = &obstacle {
+        let program = Path::new(program).display();
+        complain(&format!("{program} runs on plain TCP: {obstacle}"));
+    }
+    if !matches!(obstacle, Some(Obstacle::OtherLibc(_))) {
+        let existing = env::var_os("LD_PRELOAD");
+        env::set_var("LD_PRELOAD", library::preload(&library, existing.as_deref()));
+    }
+    set("SANSHIM_LOG", arguments.log.as_deref());
+    // Absolute, because the program's children may start in other folders.
+    set("SANSHIM_LOG_FILE", arguments.log_file.as_deref().map(absolute).as_deref());
+    set("SANSHIM_CONFIG", arguments.config.as_deref().map(absolute).as_deref());
+
+    let error = execute(&arguments.program);
+    complain(&format!("cannot run {}: {}", Path::new(program).display(), plain(&error)));
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => NOT_FOUND,
+        _ => NOT_RUNNABLE,
+    }
+}
+
+/// Without the number that std puts behind the text.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn set(name: &str, value: Option<&OsStr>) {
+    if let Some(value) = value {
+        env::set_var(name, value);
+    }
+}
+
+fn absolute(path: &Path) -> OsString {
+    std::path::absolute(path).map_or_else(|_| path.into(), Into::into)
+}
+
+/// Replaces this process, searching PATH as a shell does. Returns only on failure.
+///
+/// Not std's `Command::exec`, which would reset the signal mask and SIGPIPE that the program is to
+/// inherit.
+fn execute(program: &[OsString]) -> io::Error {
+    let arguments: Result<Vec<_>, _> =
+        program.iter().map(|argument| CString::new(argument.clone().into_vec())).collect();
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(error) => return error.into(),
+    };
+    let pointers: Vec<_> =
+        arguments.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
+    // SAFETY: a NULL-terminated array of NUL-terminated strings, alive during the call.
+    unsafe { libc::execvp(pointers[0], pointers.as_ptr()) };
+    let error = io::Error::last_os_error();
+    if program[0].as_bytes().is_empty() {
+        return io::Error::from_raw_os_error(libc::ENOENT);
+    }
+    error
+}

@@ -1,0 +1,35 @@
+//! `sanctl status`: what the processes under the shim publish.
+
+mod json;
+mod table;
+mod units;
+
+use sanshim_core::registry::{self, Snapshot};
+
+use crate::cli::StatusArguments;
+use crate::output::{complain, print};
+
+/// Prints the connections and returns the exit status.
+pub(crate) fn status(arguments: &StatusArguments) -> i32 {
+    let mut snapshot = match &arguments.registry {
+        Some(folder) => registry::read_folder(folder),
+        None => registry::read_all(),
+    };
+    for problem in &snapshot.problems {
+        complain(&problem.to_string());
+    }
+    if let Some(pid) = arguments.pid {
+        snapshot.processes.retain(|process| process.pid == pid);
+    }
+    let Snapshot { processes, .. } = snapshot;
+    match (arguments.json, arguments.pid) {
+        (true, _) => print(&json::render(&processes)),
+        (false, Some(pid)) if processes.is_empty() => {
+            print(&format!("Process {pid} does not run under the shim (or has ended).\n"))
+        }
+        (false, None) if processes.is_empty() => {
+            print("No program runs under the shim. Start one with: sanctl run -- PROGRAM ARGS...\n")
+        }
+        _ => print(&table::render(&processes)),
+    }
+}

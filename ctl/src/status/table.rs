@@ -1,0 +1,164 @@
+//! `sanctl status`: the table for people, 99 columns wide with IPv4 addresses.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use sanshim_core::registry::{Connection, Process};
+
+use super::units::{bytes, count};
+use crate::output::printable;
+
+const COLUMNS: usize = 11;
+const HEADINGS: [&str; COLUMNS] = [
+    "FD", "LOCAL", "PEER", "STATE", "SENT", "MSGS", "RECV", "MSGS", "CREDIT", "WAKEUPS", "AVOIDED",
+];
+/// Columns of text; the others hold numbers, which are aligned to the right.
+const TEXT: std::ops::Range<usize> = 1..4;
+
+/// The processes, each with a line for every connection, grouped by why it is where it is.
+pub(super) fn render(processes: &[Process]) -> String {
+    let mut text = String::new();
+    for (index, process) in processes.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        let sockets = match process.connections.len() {
+            0 => "no sockets".to_owned(),
+            1 => "1 socket".to_owned(),
+            number => format!("{number} sockets"),
+        };
+        let program = printable(&process.program);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{program} (pid {}): {sockets}", process.pid);
+        if !process.connections.is_empty() {
+            render_connections(&mut text, &process.connections);
+        }
+    }
+    text
+}
+
+fn render_connections(text: &mut String, connections: &[Connection]) {
+    let rows: Vec<_> = connections.iter().map(row).collect();
+    let mut widths = HEADINGS.map(str::len);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.len());
+        }
+    }
+    push_row(text, &widths, &HEADINGS.map(str::to_owned));
+
+    let mut groups: Vec<_> = connections.iter().map(group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for wanted in groups {
+        let (provider, code, sentence) = wanted;
+        let _ = writeln!(text, "  {provider}: {sentence} ({code})");
+        for (connection, row) in connections.iter().zip(&rows) {
+            if group(connection) == wanted {
+                push_row(text, &widths, row);
+            }
+        }
+    }
+}
+
+/// What the connections of a group have in common.
+fn group(connection: &Connection) -> (&'static str, &'static str, &'static str) {
+    let reason = connection.reason;
+    (connection.provider.name(), reason.code(), reason.sentence())
+}
+
+fn row(connection: &Connection) -> [String; COLUMNS] {
+    [
+        connection.fd.to_string(),
+        connection.local.to_string(),
+        peer(&connection.peer),
+        connection.state.name().to_owned(),
+        bytes(connection.sent.bytes),
+        count(connection.sent.messages),
+        bytes(connection.received.bytes),
+        count(connection.received.messages),
+        count(connection.credits),
+        count(connection.wakeups_sent),
+        count(connection.wakeups_avoided),
+    ]
+}
+
+fn peer(address: &SocketAddr) -> String {
+    if address.port() == 0 && address.ip().is_unspecified() {
+        return "-".to_owned();
+    }
+    address.to_string()
+}
+
+fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS]) {
+    text.push_str("  ");
+    for (index, (cell, &width)) in row.iter().zip(widths).enumerate() {
+        let gap = match index {
+            0 => "",
+            _ if index <= TEXT.end => "  ",
+            _ => " ",
+        };
+        let _ = if TEXT.contains(&index) {
+            write!(text, "{gap}{cell:<width$}")
+        } else {
+            write!(text, "{gap}{cell:>width$}")
+        };
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sanshim_core::reason::Reason;
+    use sanshim_core::registry::{Provider, State, Traffic};
+
+    fn connection(fd: i32, provider: Provider, reason: Reason) -> Connection {
+        Connection {
+            fd,
+            local: "127.0.0.1:65535".parse().expect("an address"),
+            peer: "127.0.0.1:40000".parse().expect("an address"),
+            provider,
+            reason,
+            state: State::Established,
+            sent: Traffic { bytes: u64::MAX, messages: 1234 },
+            received: Traffic { bytes: 1999, messages: 999 },
+            wakeups_sent: 5,
+            wakeups_avoided: 81_000_000,
+            wakeups_received: 7,
+            credits: 14,
+            credit_updates_sent: 3,
+            buffered_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn connections_are_grouped_under_the_sentence() {
+        let listener = Connection {
+            peer: "0.0.0.0:0".parse().expect("an address"),
+            state: State::Listen,
+            ..connection(6, Provider::Tcp, Reason::Listener)
+        };
+        let connections = vec![
+            listener,
+            connection(7, Provider::Shm, Reason::OnSan),
+            connection(10, Provider::Tcp, Reason::NoListener),
+            connection(11, Provider::Shm, Reason::OnSan),
+        ];
+        let program = "evil\x1b[2J".to_owned();
+        let text = render(&[Process { pid: 4711, uid: 0, program, connections }]);
+        let expected = "\
+evil\\u{1b}[2J (pid 4711): 4 sockets
+  FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
+  shm: uses shared memory (on-san)
+   7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+  11  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+  tcp: a listening socket (listener)
+   6  127.0.0.1:65535  -                listen        15E 1.2k 1.9K  999     14       5     81M
+  tcp: nobody with the shim listens there (no-listener)
+  10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+";
+        assert_eq!(text, expected);
+        assert!(text.lines().all(|line| line.len() <= 100));
+    }
+}

@@ -1,0 +1,269 @@
+//! `sanctl status` over what this test process publishes, and over what no process would.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use sanshim_core::reason::Reason;
+use sanshim_core::registry::{Identity, Provider, Registry, State};
+use serde_json::{json, Value};
+
+fn sanctl(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sanctl"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+fn run(arguments: &[&str]) -> Output {
+    sanctl(arguments).output().expect("sanctl runs")
+}
+
+/// A folder that is removed at the end of a test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("sanctl-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("mkdir");
+        Folder(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `body` in a fork child, which then has a registry file of its own, and keeps the child
+/// alive during `meanwhile`.
+fn with_publishing_child(body: impl FnOnce(), meanwhile: impl FnOnce(u32)) {
+    // One at a time: a child would inherit another one's pipes and keep them open.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let ((ready, child_ready), (child_done, done)) = (pipe(), pipe());
+    // SAFETY: the child runs `body` and system calls, and ends with _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork");
+    if child == 0 {
+        drop((ready, done));
+        let published = catch_unwind(AssertUnwindSafe(body));
+        if published.is_ok() && File::from(child_ready).write_all(&[0]).is_ok() {
+            // Until the parent closes its end, by ending if need be.
+            let _ = File::from(child_done).read(&mut [0]);
+        }
+        // SAFETY: ends the child without the test harness's exit handlers.
+        unsafe { libc::_exit(i32::from(published.is_err())) };
+    }
+    drop((child_ready, child_done));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        File::from(ready).read_exact(&mut [0]).expect("the child has published");
+        meanwhile(child as u32);
+    }));
+    drop(done);
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+    if let Err(panic) = result {
+        resume_unwind(panic);
+    }
+}
+
+/// The reading and the writing end of a pipe.
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let mut ends = [0; 2];
+    // SAFETY: an array of two descriptors, which are then ours alone.
+    unsafe {
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    }
+}
+
+/// Publishes two connections; the registry is not removed, as if the process were killed.
+fn publish() {
+    let registry = Registry::open(b"some-server").expect("a registry");
+    let slot = registry.allocate().expect("a slot");
+    slot.publish(&Identity {
+        fd: 9,
+        local: SocketAddr::from(([127, 0, 0, 1], 6379)),
+        peer: SocketAddr::from(([127, 0, 0, 1], 40000)),
+        provider: Provider::Shm,
+        reason: Reason::OnSan,
+        state: State::Established,
+    });
+    slot.sent.bytes.add(5000);
+    slot.sent.messages.add(5);
+    slot.received.bytes.add(6000);
+    slot.received.messages.add(6);
+    slot.credits.set(14);
+    slot.wakeups_sent.add(1);
+    slot.wakeups_avoided.add(2);
+    slot.wakeups_received.add(3);
+    slot.credit_updates_sent.add(4);
+    slot.buffered_bytes.set(100);
+    registry.allocate().expect("a slot").publish(&Identity {
+        fd: 8,
+        local: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 6379),
+        peer: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 40001),
+        provider: Provider::Tcp,
+        reason: Reason::PeerNative,
+        state: State::CloseWait,
+    });
+}
+
+#[test]
+fn json_has_every_field() {
+    with_publishing_child(publish, |pid| {
+        let output = run(&["status", "--json", "--pid", &pid.to_string()]);
+        assert!(output.status.success());
+        let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        // SAFETY: no memory is involved.
+        let uid = unsafe { libc::geteuid() };
+        let expected = json!({ "processes": [{
+            "pid": pid,
+            "uid": uid,
+            "program": "some-server",
+            "connections": [
+                {
+                    "fd": 8,
+                    "local": "[::1]:6379",
+                    "peer": "[::1]:40001",
+                    "provider": "tcp",
+                    "reason": "peer-native",
+                    "state": "close-wait",
+                    "sent": { "bytes": 0, "messages": 0 },
+                    "received": { "bytes": 0, "messages": 0 },
+                    "credits": 0,
+                    "credit_updates_sent": 0,
+                    "buffered_bytes": 0,
+                    "wakeups": { "sent": 0, "avoided": 0, "received": 0 },
+                },
+                {
+                    "fd": 9,
+                    "local": "127.0.0.1:6379",
+                    "peer": "127.0.0.1:40000",
+                    "provider": "shm",
+                    "reason": "on-san",
+                    "state": "established",
+                    "sent": { "bytes": 5000, "messages": 5 },
+                    "received": { "bytes": 6000, "messages": 6 },
+                    "credits": 14,
+                    "credit_updates_sent": 4,
+                    "buffered_bytes": 100,
+                    "wakeups": { "sent": 1, "avoided": 2, "received": 3 },
+                },
+            ],
+        }]});
+        assert_eq!(status, expected);
+    });
+}
+
+#[test]
+fn the_table_explains_each_connection() {
+    with_publishing_child(publish, |pid| {
+        let output = run(&["status", "--pid", &pid.to_string()]);
+        assert!(output.status.success());
+        let table = text(&output.stdout);
+        let expected = format!(
+            "\
+some-server (pid {pid}): 2 sockets
+  FD  LOCAL           PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
+  shm: uses shared memory (on-san)
+   9  127.0.0.1:6379  127.0.0.1:40000  established  4.8K    5 5.8K    6     14       1       2
+  tcp: the peer runs without the shim (peer-native)
+   8  [::1]:6379      [::1]:40001      close-wait      0    0    0    0      0       0       0
+"
+        );
+        assert_eq!(table, expected);
+    });
+}
+
+#[test]
+fn a_process_that_ended_is_not_shown_and_its_file_is_removed() {
+    let mut dead = 0;
+    with_publishing_child(publish, |pid| dead = pid);
+    // SAFETY: no memory is involved.
+    let file = format!("/dev/shm/sanshim-{}/{dead}", unsafe { libc::geteuid() });
+    let output = run(&["status", "--pid", &dead.to_string()]);
+    assert!(text(&output.stdout).contains(&format!("Process {dead} does not run")));
+    assert!(!Path::new(&file).exists());
+}
+
+#[test]
+fn an_empty_registry_is_said_kindly() {
+    let folder = Folder::new("empty");
+    let output = run(&["status", "--registry", folder.path()]);
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(text(&output.stdout).starts_with("No program runs under the shim."));
+    let output = run(&["status", "--json", "--registry", folder.path()]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(status, json!({ "processes": [] }));
+}
+
+#[test]
+fn corrupt_files_are_one_line_each_on_standard_error() {
+    let folder = Folder::new("corrupt");
+    let own = std::process::id();
+    fs::write(folder.0.join(own.to_string()), "not a registry").expect("write");
+    fs::write(folder.0.join("1"), vec![0xa5; 5 << 20]).expect("write");
+    fs::write(folder.0.join("not-a-pid"), "ignored").expect("write");
+    let output = run(&["status", "--json", "--registry", folder.path()]);
+    assert!(output.status.success());
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(status, json!({ "processes": [] }));
+    let complaints: Vec<_> = text(&output.stderr).lines().collect();
+    assert_eq!(complaints.len(), 2, "{complaints:?}");
+    assert!(complaints[0].contains("/1: is no registry file"), "{complaints:?}");
+    assert!(complaints[1].contains(&format!("/{own}: is shorter")), "{complaints:?}");
+}
+
+/// Runs sanctl with standard output into a pipe whose reader has gone.
+fn into_closed_pipe(mut command: Command) -> Output {
+    let (reader, writer) = pipe();
+    drop(reader);
+    command.stdout(writer).stderr(Stdio::piped());
+    let child = command.spawn().expect("sanctl runs");
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    for arguments in [&["status"][..], &["status", "--json"], &["check"], &["--help"]] {
+        // SIGPIPE as a shell gives it, then ignored as some parents leave it.
+        let output = into_closed_pipe(sanctl(arguments));
+        assert_eq!(output.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {output:?}");
+
+        let mut command = sanctl(arguments);
+        // SAFETY: signal is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        let output = into_closed_pipe(command);
+        assert_eq!(output.status.signal(), None, "{arguments:?}: {output:?}");
+        assert!(!text(&output.stderr).contains("panicked"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+    let output = sanctl(&["status"]).stdout(full).output().expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot write the output"), "{output:?}");
+}

@@ -1,0 +1,333 @@
+//! sanctl through its command line: `run` changes nothing about a program but LD_PRELOAD.
+
+use std::fs;
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The folder of the binaries under test: `target/<profile>`.
+fn binaries() -> PathBuf {
+    let test = std::env::current_exe().expect("the test's path");
+    test.ancestors().nth(2).expect("target/<profile>/deps/test").to_owned()
+}
+
+fn library() -> PathBuf {
+    std::env::var_os("SANSHIM_LIBRARY")
+        .map_or_else(|| binaries().join("libsanshim.so"), PathBuf::from)
+}
+
+fn sanctl_path() -> PathBuf {
+    let path = std::env::var_os("SANCTL").map_or_else(|| binaries().join("sanctl"), PathBuf::from);
+    for file in [&path, &library()] {
+        assert!(
+            file.exists(),
+            "no {}: build the workspace first, as scripts/test does",
+            file.display()
+        );
+    }
+    path
+}
+
+/// sanctl with none of the variables that the test itself may run under.
+fn sanctl(arguments: &[&str]) -> Command {
+    let mut command = Command::new(sanctl_path());
+    command.args(arguments).stdin(Stdio::null()).env("SANSHIM_LIBRARY", library());
+    for name in ["SANSHIM", "SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_CONFIG", "LD_PRELOAD"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    sanctl(&[&["run"], arguments].concat()).output().expect("sanctl runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Runs a shell script under the shim and returns what it writes.
+fn shell(script: &str) -> String {
+    let output = run(&["--", "sh", "-c", script]);
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout).trim_end().to_owned()
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    for status in [0, 1, 7, 125, 255] {
+        let output = run(&["--", "sh", "-c", &format!("exit {status}")]);
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_program_as_without_sanctl() {
+    for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGUSR1] {
+        let mut child = sanctl(&["run", "sleep", "600"]).spawn().expect("sanctl runs");
+        // SAFETY: our own child, not yet waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        let status = child.wait().expect("it ends");
+        assert_eq!(status.signal(), Some(signal));
+    }
+}
+
+#[test]
+fn the_program_takes_sanctls_place() {
+    let child = sanctl(&["run", "sh", "-c", "echo $$"]).stdout(Stdio::piped()).spawn();
+    let child = child.expect("sanctl runs");
+    let pid = child.id().to_string();
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(text(&output.stdout).trim_end(), pid);
+}
+
+#[test]
+fn what_does_not_exist_or_cannot_run_has_the_shells_status() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let no_program = folder.path().join("plain-file");
+    fs::write(&no_program, "").expect("write");
+    let no_interpreter = folder.path().join("script");
+    fs::write(&no_interpreter, "#!/no/such/interpreter\n").expect("write");
+    fs::set_permissions(&no_interpreter, fs::Permissions::from_mode(0o755)).expect("chmod");
+
+    let path = |path: &Path| path.to_str().expect("text").to_owned();
+    let cases = [
+        ("no-such-program-anywhere".to_owned(), 127, "No such file"),
+        ("/no/such/program".to_owned(), 127, "No such file"),
+        (String::new(), 127, "No such file"),
+        (path(&no_interpreter), 127, "No such file"),
+        (path(&no_program), 126, "Permission denied"),
+        (path(folder.path()), 126, "Permission denied"),
+    ];
+    for (program, status, message) in cases {
+        let output = run(&["--", &program]);
+        assert_eq!(output.status.code(), Some(status), "{program:?}: {output:?}");
+        let expected = format!("sanctl: cannot run {program}: {message}");
+        assert!(text(&output.stderr).starts_with(&expected), "{output:?}");
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+    }
+}
+
+#[test]
+fn the_library_is_loaded_and_an_existing_preload_is_kept() {
+    assert_ne!(shell("grep -c libsanshim.so /proc/$$/maps"), "0");
+    let library = fs::canonicalize(library()).expect("the library");
+    let library = library.to_str().expect("text");
+    assert_eq!(shell("printenv LD_PRELOAD"), library);
+
+    let output = sanctl(&["run", "printenv", "LD_PRELOAD"])
+        .env("LD_PRELOAD", format!("libc.so.6 {library}:libm.so.6"))
+        .output()
+        .expect("sanctl runs");
+    assert_eq!(text(&output.stdout).trim_end(), format!("{library}:libc.so.6:libm.so.6"));
+}
+
+#[test]
+fn arguments_and_options_reach_the_program() {
+    let output = run(&["printf", "%s|", "--log", "-x", "--", "", "a b"]);
+    assert_eq!(text(&output.stdout), "--log|-x|--||a b|");
+}
+
+#[test]
+fn options_set_the_variables() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    fs::write(&rules, "").expect("write");
+    let script = "echo $SANSHIM_LOG; echo $SANSHIM_LOG_FILE; echo $SANSHIM_CONFIG";
+    let output =
+        sanctl(&["run", "--log", "error", "--log-file", "x.log", "--config", "rules.toml"])
+            .args(["sh", "-c", script])
+            .current_dir(&folder)
+            .output()
+            .expect("sanctl runs");
+    let here = fs::canonicalize(folder.path()).expect("the folder");
+    let expected = format!("error\n{0}/x.log\n{0}/rules.toml\n", here.display());
+    assert_eq!(text(&output.stdout), expected, "{output:?}");
+}
+
+#[test]
+fn the_signal_state_is_inherited_untouched() {
+    let show = ["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"];
+    let state = |mut command: Command| {
+        // SAFETY: async-signal-safe calls on a set of its own.
+        unsafe {
+            command.pre_exec(|| {
+                let mut set = std::mem::zeroed();
+                libc::sigemptyset(&mut set);
+                libc::sigaddset(&mut set, libc::SIGUSR2);
+                libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).to_owned()
+    };
+    let mut plain = Command::new(show[0]);
+    plain.args(&show[1..]);
+    let expected = state(plain);
+    assert!(expected.contains("SigBlk:\t0000000000000800"), "{expected}");
+    assert!(expected.trim_end().ends_with("1001"), "{expected}");
+    assert_eq!(state(sanctl(&[&["run"][..], &show].concat())), expected);
+}
+
+#[test]
+fn closed_standard_descriptors_stay_closed() {
+    let mut command = sanctl(&["run", "sh", "-c", "test ! -e /proc/self/fd/0"]);
+    // SAFETY: close is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::close(0);
+            Ok(())
+        });
+    }
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_program_that_cannot_be_preloaded_runs_after_a_warning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("program.c");
+    fs::write(&source, "int main(void) { return 42; }").expect("write");
+    let program = folder.path().join("static-program");
+    let compiled = Command::new("cc").arg("-static").arg("-o").args([&program, &source]).status();
+    assert!(compiled.expect("cc; see scripts/install").success());
+    let output = run(&[program.to_str().expect("text")]);
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+    assert!(text(&output.stderr).contains("statically linked"), "{output:?}");
+
+    // A script is judged by its interpreter.
+    let script = folder.path().join("script");
+    fs::write(&script, format!("#!{}\n", program.display())).expect("write");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let output = run(&[script.to_str().expect("text")]);
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+    assert!(text(&output.stderr).contains("statically linked"), "{output:?}");
+}
+
+#[test]
+fn a_setuid_program_runs_after_a_warning() {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::getuid() } != 0 {
+        // Only root can make a program of another user's.
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("setuid-program");
+    fs::copy("/bin/true", &program).expect("copy");
+    std::os::unix::fs::chown(&program, Some(65534), None).expect("chown");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("chmod");
+    let output = run(&[program.to_str().expect("text")]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("setuid"), "{output:?}");
+}
+
+#[test]
+fn a_dynamic_program_gets_no_warning() {
+    for program in [&["true"][..], &["sh", "-c", "true"], &["env", "true"]] {
+        let output = run(program);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn the_library_is_found_near_sanctl() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).expect("mkdir");
+    let copy = bin.join("sanctl");
+    fs::copy(sanctl_path(), &copy).expect("copy");
+    let preload = || {
+        let output = Command::new(&copy)
+            .args(["run", "printenv", "LD_PRELOAD"])
+            .env_remove("SANSHIM_LIBRARY")
+            .env_remove("LD_PRELOAD")
+            .output();
+        output.expect("sanctl runs")
+    };
+    let missing = preload();
+    assert_eq!(missing.status.code(), Some(125), "{missing:?}");
+    assert!(text(&missing.stderr).contains("install it there or set SANSHIM_LIBRARY"));
+
+    // Each place is preferred to those before it.
+    for place in ["lib/sanshim", "lib", "bin"] {
+        let place = folder.path().join(place);
+        fs::create_dir_all(&place).expect("mkdir");
+        fs::copy(library(), place.join("libsanshim.so")).expect("copy");
+        let found = fs::canonicalize(place.join("libsanshim.so")).expect("the copy");
+        let output = preload();
+        assert_eq!(text(&output.stdout).trim_end(), found.to_str().expect("text"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_library_that_cannot_be_named_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spaced = folder.path().join("with space");
+    fs::create_dir(&spaced).expect("mkdir");
+    fs::copy(library(), spaced.join("libsanshim.so")).expect("copy");
+    let missing = folder.path().join("missing.so");
+    for (library, expected) in
+        [(spaced.join("libsanshim.so"), "spaces or colons"), (missing, "No such file")]
+    {
+        let output = sanctl(&["run", "true"]).env("SANSHIM_LIBRARY", &library).output();
+        let output = output.expect("sanctl runs");
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(text(&output.stderr).contains(expected), "{output:?}");
+        assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+    }
+    // A link without a space will do... unless what it points to has one.
+    let link = folder.path().join("link.so");
+    symlink(library(), &link).expect("link");
+    assert!(sanctl(&["run", "true"])
+        .env("SANSHIM_LIBRARY", &link)
+        .status()
+        .expect("runs")
+        .success());
+}
+
+#[test]
+fn check_accepts_this_machine_and_names_a_bad_configuration() {
+    let output = sanctl(&["check"]).env("XDG_CONFIG_HOME", "/nonexistent").output();
+    let output = output.expect("sanctl runs");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).lines().filter(|line| line.starts_with("ok ")).count() >= 6);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = folder.path().join("rules.toml");
+    fs::write(&rules, "[shm]\nmessage_buffers = 17\n").expect("write");
+    let output = sanctl(&["check", "--config"]).arg(&rules).output().expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = text(&output.stdout);
+    assert!(report.contains("FAIL configuration") && report.contains("line 2"), "{report}");
+    assert!(report.contains("power of two, 8 to 1024"), "{report}");
+
+    let output = sanctl(&["check"]).env("SANSHIM", "off").output().expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("switched off"), "{output:?}");
+
+    let no_library = folder.path().join("libsanshim.so");
+    fs::write(&no_library, "no library").expect("write");
+    let output = sanctl(&["check"]).env("SANSHIM_LIBRARY", &no_library).output();
+    let output = output.expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("cannot be preloaded"), "{output:?}");
+}
+
+#[test]
+fn a_wrong_command_line_is_explained() {
+    for arguments in [&["run"][..], &["status", "--pid", "x"], &["frobnicate"], &[]] {
+        let output = sanctl(arguments).output().expect("sanctl runs");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        assert!(text(&output.stderr).contains("--help"), "{output:?}");
+    }
+    for arguments in [&["--help"][..], &["run", "--help"], &["status", "--help"], &["check", "-h"]]
+    {
+        let output = sanctl(arguments).output().expect("sanctl runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
