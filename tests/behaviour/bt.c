@@ -16,6 +16,7 @@ static struct bt_case cases[512];
 static int case_count;
 static pid_t main_pid;
 static const char *running = "?";
+char **bt_arguments;
 
 struct bt_shared *bt_shared;
 static sem_t *steps;
@@ -39,7 +40,7 @@ void bt_fail(const char *file, int line, const char *format, ...) {
     /* Nobody reads the reason: the exit status still tells. */
   }
   /* Any process of the case may be the one that fails: none of them goes on. */
-  if (getpid() != main_pid) kill(0, SIGKILL);
+  if (getpid() != main_pid || running[0] == '@') kill(0, SIGKILL);
   _exit(1);
 }
 
@@ -49,17 +50,19 @@ void bt_skip(const char *reason) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 2) {
+  if (argc < 2) {
     fprintf(stderr, "usage: %s list | CASE\n", argv[0]);
     return 2;
   }
   if (strcmp(argv[1], "list") == 0) {
     for (int i = 0; i < case_count; i++)
-      printf("%s%s\n", cases[i].name, cases[i].san ? " san" : "");
+      if (cases[i].name[0] != '@') printf("%s%s\n", cases[i].name, cases[i].san ? " san" : "");
     return 0;
   }
   main_pid = getpid();
-  if (getpgrp() != main_pid) setpgid(0, 0);
+  bt_arguments = argv + 2;
+  /* A program started by a case stays in its group. */
+  if (argv[1][0] != '@' && getpgrp() != main_pid) setpgid(0, 0);
   void *shared = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) FAIL("mmap: %s", strerrorname_np(errno));
   bt_shared = shared;
@@ -374,6 +377,14 @@ void end_child(pid_t pid) {
   while (waitpid(pid, &status, 0) != pid)
     if (errno != EINTR) FAIL("waitpid: %s", strerrorname_np(errno));
   if (status != 0) FAIL("child %d ended with status %#x", (int)pid, status);
+}
+
+pid_t start_program(const char *part, bool preload, const char *first, const char *second) {
+  pid_t pid = start_child();
+  if (pid != 0) return pid;
+  if (!preload) unsetenv("LD_PRELOAD");
+  execl("/proc/self/exe", running, part, first, second, (char *)NULL);
+  FAIL("exec: %s", strerrorname_np(errno));
 }
 
 pthread_t start_thread(void *(*fn)(void *), void *arg) {

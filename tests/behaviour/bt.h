@@ -58,6 +58,14 @@ void bt_register(const char *name, bt_fn *fn, bool san);
 /* A case whose connections must be on the SAN under the shim. */
 #define SAN_CASE(name) BT_CASE(name, true)
 
+/* A part that start_program() runs in a program of its own; not a case. */
+#define PART(id)                                                              \
+  static void id##_part(void);                                                \
+  BT_REGISTER(id##_part, "@" #id, id##_part, false)                           \
+  static void id##_part(void)
+/* Its arguments. */
+extern char **bt_arguments;
+
 /* ---- failing ------------------------------------------------------------------------------ */
 
 _Noreturn void bt_fail(const char *file, int line, const char *format, ...)
@@ -207,6 +215,8 @@ void wait_asleep(pid_t tid);
 
 pid_t start_child(void);      /* fork; 0 in the child, which must end with _exit(). */
 void end_child(pid_t pid);    /* Waits; the child must have exited with 0. */
+/* Starts this executable anew for a part ("@name"), with the preloaded library or without. */
+pid_t start_program(const char *part, bool preload, const char *first, const char *second);
 pthread_t start_thread(void *(*fn)(void *), void *arg);
 void end_thread(pthread_t thread);
 void set_nonblocking(int fd, bool on);

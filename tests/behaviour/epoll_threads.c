@@ -90,6 +90,36 @@ SAN_CASE(edge_wakes_one_thread) {
   get(p.server, "x");
 }
 
+/* EPOLLEXCLUSIVE: of several sets on one socket at least one is told, and nothing is lost. */
+static _Atomic int told;
+static void *exclusive_waiter(void *arg) {
+  int set = SYS(epoll_create1(0));
+  struct epoll_event got;
+  add(set, *(int *)arg, EPOLLIN | EPOLLEXCLUSIVE, 1);
+  add(set, stop_pipe[0], EPOLLIN, 2);
+  bt_shared->value[8]++;
+  for (;;) {
+    EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+    if (got.data.u64 == 2) return NULL;
+    char buffer[64];
+    ssize_t n = recv(*(int *)arg, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n > 0) told += n;
+  }
+}
+SAN_CASE(exclusive_waiters) {
+  struct pair p = open_pair(V4);
+  SYS(pipe(stop_pipe));
+  pthread_t thread[THREADS];
+  for (int i = 0; i < THREADS; i++) thread[i] = start_thread(exclusive_waiter, &p.server);
+  UNTIL(bt_shared->value[8] == THREADS);
+  for (int i = 1; i <= 50; i++) {
+    put(p.client, "x");
+    UNTIL(told == i);
+  }
+  SYS(write(stop_pipe[1], "s", 1));
+  for (int i = 0; i < THREADS; i++) end_thread(thread[i]);
+}
+
 /* A socket is added while another thread already waits in the set. */
 static void *late_event(void *arg) {
   struct epoll_event got;
@@ -213,6 +243,35 @@ SAN_CASE(set_inherited_by_a_child) {
   struct epoll_event got;
   EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
   get(p.server, "for the parent");
+}
+
+/* Threads that wait, each in another call, use no processor time to speak of. */
+static void *idle_thread(void *arg) {
+  struct pair *p = arg;
+  char byte;
+  struct epoll_event got;
+  int set = SYS(epoll_create1(0));
+  add(set, p[2].server, EPOLLIN, 1);
+  int which = bt_shared->value[9]++;
+  if (which == 0) EQ(recv(p[0].server, &byte, 1, 0), 1);
+  if (which == 1) EQ(wait_for(p[1].server, POLLIN), POLLIN);
+  if (which == 2) EQ(epoll_wait(set, &got, 1, -1), 1);
+  return NULL;
+}
+SAN_CASE(idle_threads_use_no_processor) {
+  struct pair p[3] = {open_pair(V4), open_pair(V4), open_pair(V6)};
+  pthread_t thread[3];
+  for (int i = 0; i < 3; i++) exercise(p[i].client, p[i].server);
+  for (int i = 0; i < 3; i++) thread[i] = start_thread(idle_thread, p);
+  sleep_ms(100);
+  struct timespec before, after;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  sleep_ms(600);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  int64_t used = (after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000;
+  for (int i = 0; i < 3; i++) put(p[i].client, "x");
+  for (int i = 0; i < 3; i++) end_thread(thread[i]);
+  if (used > 200) FAIL("%lld ms of processor time in 600 ms of waiting", (long long)used);
 }
 
 /* Hundreds of idle connections, and one at a time that talks. */

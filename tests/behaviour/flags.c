@@ -513,6 +513,29 @@ SAN_CASE(urgent_byte) {
   get(p.server, "def");
 }
 
+static _Atomic int urgent_signals;
+static void on_urgent(int number) {
+  (void)number;
+  urgent_signals++;
+}
+SAN_CASE(urgent_signal_and_event) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLPRI, .data.u64 = 4}, got;
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+  handle_signal(SIGURG, on_urgent, SA_RESTART);
+  SYS(fcntl(p.server, F_SETOWN, getpid()));
+  put(p.client, "plain");
+  wait_for(p.server, POLLIN);
+  EQ(epoll_wait(set, &got, 1, 10), 0);
+  EQ(urgent_signals, 0);
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  UNTIL(urgent_signals > 0);
+  EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+  EQ(got.events, EPOLLPRI);
+  get(p.server, "plain");
+}
+
 SAN_CASE(urgent_inline) {
   struct pair p = open_pair(V4);
   set_option(p.server, SOL_SOCKET, SO_OOBINLINE, 1);
