@@ -42,7 +42,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
     }
     text.push_str(match wrong {
         0 => "Programs can use the SAN: sanctl run -- PROGRAM ARGS...\n",
-        _ => "What is marked FAIL keeps programs on plain TCP.\n",
+        _ => "What is marked FAIL keeps programs off the SAN, or out of sanctl status.\n",
     });
     print(&text).max(i32::from(wrong > 0))
 }
