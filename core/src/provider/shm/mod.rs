@@ -1,0 +1,14 @@
+//! The shared-memory provider.
+//!
+//! One segment per connection, mapped by both ends: per direction the message buffers, used
+//! cyclically by sequence number, and the send buffer. Everything in a segment can be written by
+//! the peer at any time, so every value is read once and checked, and no index or length is ever
+//! taken from it unchecked.
+
+mod segment;
+mod send_buffer;
+
+pub use segment::{
+    Geometry, Role, Segment, SegmentError, Side, Slot, State, ABORTIVE, CLOSED, FINISHED,
+};
+pub use send_buffer::{Overrun, Ring};

@@ -1,0 +1,418 @@
+//! Layout of a connection's segment.
+
+use crate::session::{SelectCounter, HEADER_SIZE};
+use crate::sys::{self, file, Fd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
+/// Version of the segment's layout and of the session protocol in it.
+const VERSION: u32 = 1;
+const PAGE: usize = 4096;
+
+/// Which end of the connection a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It called connect.
+    Connector = 0,
+    /// It called accept.
+    Acceptor = 1,
+}
+
+impl Role {
+    /// The other end.
+    pub fn peer(self) -> Self {
+        match self {
+            Role::Connector => Role::Acceptor,
+            Role::Acceptor => Role::Connector,
+        }
+    }
+}
+
+/// How a segment is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Message buffers per direction: 4 to 64, a power of two.
+    pub buffers: u32,
+    /// Bytes of a message buffer with its header: 256 to 65536, a multiple of 64.
+    pub message_size: u32,
+    /// Bytes of the send buffer per direction: 64 KiB to 64 MiB, a power of two.
+    pub send_buffer: u32,
+}
+
+impl Geometry {
+    /// Refuses what does not fit the documented ranges.
+    pub fn check(self) -> Result<Self, SegmentError> {
+        let fits = (4..=64).contains(&self.buffers)
+            && self.buffers.is_power_of_two()
+            && (256..=65536).contains(&self.message_size)
+            && self.message_size % 64 == 0
+            && (1 << 16..=1 << 26).contains(&self.send_buffer)
+            && self.send_buffer.is_power_of_two();
+        if fits {
+            Ok(self)
+        } else {
+            Err(SegmentError::Geometry)
+        }
+    }
+
+    fn messages_bytes(self) -> usize {
+        (self.buffers as usize * self.message_size as usize).next_multiple_of(PAGE)
+    }
+
+    fn total(self) -> usize {
+        PAGE + 2 * self.messages_bytes() + 2 * self.send_buffer as usize
+    }
+}
+
+/// Why a segment can not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentError {
+    /// The kernel refused memory or a mapping.
+    System(sys::Errno),
+    /// Not a segment, or its size is not sealed.
+    NotASegment,
+    /// Made by another version of sanshim.
+    Version(u32),
+    /// Sizes out of range.
+    Geometry,
+}
+
+impl std::fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SegmentError::System(e) => write!(f, "no memory for the segment: {e}"),
+            SegmentError::NotASegment => write!(f, "the peer did not send a sealed segment"),
+            SegmentError::Version(v) => {
+                write!(f, "the peer's segment has version {v}, ours is {VERSION}: run one version")
+            }
+            SegmentError::Geometry => write!(f, "the peer's segment has sizes out of range"),
+        }
+    }
+}
+
+impl std::error::Error for SegmentError {}
+
+/// Who has the connection: one word decides, so both ends always agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Offered by the connector; nobody took it yet.
+    Pending = 0,
+    /// The acceptor uses it.
+    Taken = 1,
+    /// The connector went back to TCP before anybody took it.
+    Withdrawn = 2,
+    /// The acceptor declined.
+    Refused = 3,
+}
+
+#[repr(C, align(64))]
+struct Head {
+    magic: AtomicU64,
+    version: AtomicU32,
+    buffers: AtomicU32,
+    message_size: AtomicU32,
+    send_buffer: AtomicU32,
+    state: Line<AtomicU32>,
+    sides: [Side; 2],
+}
+
+/// A value on a cache line of its own.
+#[repr(C, align(64))]
+pub struct Line<T>(pub T);
+
+/// What one end publishes to the other.
+#[repr(C, align(64))]
+pub struct Side {
+    /// Select counters (A18): this end raises them, the peer signals them.
+    pub counters: Line<SelectCounters>,
+    /// The sending half of this end.
+    pub sending: Line<Sending>,
+    /// The receiving half of this end.
+    pub receiving: Line<Receiving>,
+}
+
+/// One select counter for each kind of event (A18).
+#[repr(C)]
+pub struct SelectCounters {
+    /// Data to receive, or the end of the stream (FD_READ).
+    pub read: SelectCounter,
+    /// Space to send (FD_WRITE).
+    pub write: SelectCounter,
+}
+
+/// Published by the sender of a direction.
+#[repr(C)]
+pub struct Sending {
+    /// Bytes ever put into the send buffer.
+    pub tail: AtomicU64,
+    /// One above the stream position of the newest urgent byte; zero: none yet (S8).
+    pub urgent: AtomicU64,
+    /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
+    pub finished: AtomicU32,
+}
+
+/// The sender shut its direction down: end of the stream after what was sent.
+pub const FINISHED: u32 = 1;
+/// The sender closed its last descriptor: a hint that the anchor is worth a look.
+pub const CLOSED: u32 = 2;
+/// The sender's last close will reset the connection (SO_LINGER with a time of zero).
+pub const ABORTIVE: u32 = 4;
+
+/// Published by the receiver of a direction.
+#[repr(C)]
+pub struct Receiving {
+    /// Bytes ever taken out of the peer's send buffer.
+    pub head: AtomicU64,
+    /// Bytes of the stream ever read by the program.
+    pub total: AtomicU64,
+}
+
+/// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.
+#[derive(Clone, Copy)]
+pub struct Segment {
+    base: *mut u8,
+    geometry: Geometry,
+}
+
+// SAFETY: all shared parts are atomics or raw bytes that are only copied.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// A new segment, mapped, with the descriptor that the peer needs to map it.
+    pub fn create(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
+        let geometry = geometry.check()?;
+        let fd = file::sealed_memory(c"sanshim", geometry.total()).map_err(SegmentError::System)?;
+        let base = match file::map_shared(Some(fd), geometry.total()) {
+            Ok(base) => base,
+            Err(e) => {
+                file::close(fd);
+                return Err(SegmentError::System(e));
+            }
+        };
+        let segment = Self { base, geometry };
+        let head = segment.head();
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.buffers.store(geometry.buffers, Ordering::Relaxed);
+        head.message_size.store(geometry.message_size, Ordering::Relaxed);
+        head.send_buffer.store(geometry.send_buffer, Ordering::Relaxed);
+        for side in &head.sides {
+            // Until an end looks for the first time, the first event must ring.
+            let _ = side.counters.0.read.raise();
+        }
+        head.magic.store(MAGIC, Ordering::Release);
+        Ok((segment, fd))
+    }
+
+    /// Maps a segment that the peer created. Its size is sealed and matches its geometry, so that
+    /// no access can fault; the geometry is read once.
+    pub fn attach(fd: Fd) -> Result<Self, SegmentError> {
+        let size = file::size(fd).map_err(SegmentError::System)? as usize;
+        if size < PAGE || !file::is_sealed_memory(fd, size) {
+            return Err(SegmentError::NotASegment);
+        }
+        let base = file::map_shared(Some(fd), size).map_err(SegmentError::System)?;
+        // SAFETY: a page is mapped at `base`, and Head fits in it (asserted below).
+        let head = unsafe { &*base.cast::<Head>() };
+        let checked = (|| {
+            if head.magic.load(Ordering::Acquire) != MAGIC {
+                return Err(SegmentError::NotASegment);
+            }
+            let version = head.version.load(Ordering::Relaxed);
+            if version != VERSION {
+                return Err(SegmentError::Version(version));
+            }
+            let geometry = Geometry {
+                buffers: head.buffers.load(Ordering::Relaxed),
+                message_size: head.message_size.load(Ordering::Relaxed),
+                send_buffer: head.send_buffer.load(Ordering::Relaxed),
+            }
+            .check()?;
+            if geometry.total() != size {
+                return Err(SegmentError::Geometry);
+            }
+            Ok(geometry)
+        })();
+        match checked {
+            Ok(geometry) => Ok(Self { base, geometry }),
+            Err(e) => {
+                // SAFETY: `head` is not used any more.
+                unsafe { file::unmap(base, size) };
+                Err(e)
+            }
+        }
+    }
+
+    /// Ends the mapping.
+    ///
+    /// # Safety
+    /// No copy of this segment is used afterwards.
+    pub unsafe fn unmap(self) {
+        // SAFETY: the caller's promise.
+        unsafe { file::unmap(self.base, self.geometry.total()) }
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: `base` maps at least a page that begins with a Head of atomics.
+        unsafe { &*self.base.cast::<Head>() }
+    }
+
+    /// The division of the segment, as checked when it was mapped.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Payload bytes of a message.
+    #[inline]
+    pub fn max_payload(&self) -> usize {
+        self.geometry.message_size as usize - HEADER_SIZE
+    }
+
+    /// What `role` publishes.
+    #[inline]
+    pub fn side(&self, role: Role) -> &Side {
+        &self.head().sides[role as usize]
+    }
+
+    /// Who has the connection. Acquire.
+    pub fn state(&self) -> State {
+        match self.head().state.0.load(Ordering::Acquire) {
+            0 => State::Pending,
+            1 => State::Taken,
+            2 => State::Withdrawn,
+            _ => State::Refused,
+        }
+    }
+
+    /// Moves the state from pending to `to`; false if it had been decided already.
+    pub fn decide(&self, to: State) -> bool {
+        self.head()
+            .state
+            .0
+            .compare_exchange(State::Pending as u32, to as u32, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// The message buffer for `sequence` in the direction that `sender` sends.
+    #[inline]
+    pub fn slot(&self, sender: Role, sequence: u32) -> Slot {
+        let index = (sequence & (self.geometry.buffers - 1)) as usize;
+        let offset = PAGE
+            + sender as usize * self.geometry.messages_bytes()
+            + index * self.geometry.message_size as usize;
+        // SAFETY: within the mapping, because index < buffers.
+        Slot { at: unsafe { self.base.add(offset) } }
+    }
+
+    /// The send buffer of the direction that `sender` sends.
+    #[inline]
+    pub fn send_buffer(&self, sender: Role) -> super::Ring {
+        let offset = PAGE
+            + 2 * self.geometry.messages_bytes()
+            + sender as usize * self.geometry.send_buffer as usize;
+        // SAFETY: the ring of `send_buffer` bytes lies within the mapping.
+        unsafe { super::Ring::new(self.base.add(offset), self.geometry.send_buffer) }
+    }
+}
+
+/// One message buffer: four header words, then the payload.
+#[derive(Clone, Copy)]
+pub struct Slot {
+    at: *mut u8,
+}
+
+impl Slot {
+    #[inline]
+    fn words(&self) -> &[AtomicU32; 4] {
+        // SAFETY: a slot is 64-byte aligned and begins with its 16-byte header.
+        unsafe { &*self.at.cast::<[AtomicU32; 4]>() }
+    }
+
+    /// The sequence number that was published last in this buffer. Acquire.
+    #[inline]
+    pub fn sequence(&self) -> u32 {
+        self.words()[0].load(Ordering::Acquire)
+    }
+
+    /// The header's words; the first as given, because it was read before.
+    #[inline]
+    pub fn header(&self, sequence: u32) -> [u32; 4] {
+        let w = self.words();
+        [
+            sequence,
+            w[1].load(Ordering::Relaxed),
+            w[2].load(Ordering::Relaxed),
+            w[3].load(Ordering::Relaxed),
+        ]
+    }
+
+    /// Where the payload begins; `Segment::max_payload` bytes are there.
+    #[inline]
+    pub fn payload(&self) -> *mut u8 {
+        // SAFETY: the header is part of the slot.
+        unsafe { self.at.add(HEADER_SIZE) }
+    }
+
+    /// Publishes a message whose payload is written. Sequentially consistent, so that the select
+    /// counter looked at afterwards can not be a value from before (A18).
+    #[inline]
+    pub fn publish(&self, header: [u32; 4]) {
+        let w = self.words();
+        w[1].store(header[1], Ordering::Relaxed);
+        w[2].store(header[2], Ordering::Relaxed);
+        w[3].store(header[3], Ordering::Relaxed);
+        w[0].swap(header[0], Ordering::SeqCst);
+    }
+}
+
+const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry { buffers: 16, message_size: 1536, send_buffer: 1 << 16 };
+
+    #[test]
+    fn a_segment_attaches_with_the_creators_geometry() {
+        let (made, fd) = Segment::create(GEOMETRY).unwrap();
+        let seen = Segment::attach(fd).unwrap();
+        assert_eq!(seen.geometry(), GEOMETRY);
+        assert!(made.decide(State::Taken));
+        assert!(!seen.decide(State::Withdrawn));
+        assert_eq!(seen.state(), State::Taken);
+        file::close(fd);
+        // SAFETY: neither is used again.
+        unsafe {
+            made.unmap();
+            seen.unmap();
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_sealed_segment_is_refused() {
+        let not_memory = file::eventfd(0).unwrap();
+        assert!(Segment::attach(not_memory).is_err());
+        file::close(not_memory);
+        let blank = file::sealed_memory(c"blank", PAGE).unwrap();
+        assert_eq!(Segment::attach(blank).err(), Some(SegmentError::NotASegment));
+        file::close(blank);
+    }
+
+    #[test]
+    fn hostile_geometry_is_refused() {
+        let (made, fd) = Segment::create(GEOMETRY).unwrap();
+        for hostile in [0, 3, 128, u32::MAX] {
+            made.head().buffers.store(hostile, Ordering::Relaxed);
+            assert_eq!(Segment::attach(fd).err(), Some(SegmentError::Geometry), "{hostile}");
+        }
+        made.head().buffers.store(32, Ordering::Relaxed);
+        assert_eq!(Segment::attach(fd).err(), Some(SegmentError::Geometry));
+        made.head().version.store(9, Ordering::Relaxed);
+        assert_eq!(Segment::attach(fd).err(), Some(SegmentError::Version(9)));
+        file::close(fd);
+        // SAFETY: not used again.
+        unsafe { made.unmap() };
+    }
+}

@@ -1,0 +1,48 @@
+//! The send buffer: a byte ring between one sender and one receiver (A19, S3).
+//!
+//! Positions count bytes since the connection began and never wrap. Each end keeps its own
+//! position in memory the peer can not write and only publishes a copy.
+
+/// The peer published a position that can not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+/// The bytes of a ring, without its positions.
+#[derive(Clone, Copy)]
+pub struct Ring {
+    base: *mut u8,
+    size: u32,
+}
+
+impl Ring {
+    /// # Safety
+    /// `size` bytes at `base` stay mapped; `size` is a power of two.
+    pub(super) unsafe fn new(base: *mut u8, size: u32) -> Self {
+        Self { base, size }
+    }
+
+    /// Bytes the ring holds.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        u64::from(self.size)
+    }
+
+    /// Bytes between the positions `head` and `tail`, checked.
+    #[inline]
+    pub fn used(&self, head: u64, tail: u64) -> Result<u64, Overrun> {
+        let used = tail.wrapping_sub(head);
+        if used <= self.size() {
+            Ok(used)
+        } else {
+            Err(Overrun)
+        }
+    }
+
+    /// The stretch of at most `length` bytes that begins at `position` and does not wrap.
+    #[inline]
+    pub fn stretch(&self, position: u64, length: usize) -> (*mut u8, usize) {
+        let offset = (position & (self.size() - 1)) as usize;
+        // SAFETY: the offset is below the ring's size.
+        (unsafe { self.base.add(offset) }, length.min(self.size as usize - offset))
+    }
+}

@@ -1,0 +1,123 @@
+//! listen and accept: finding the session of a connection that came in (design 2).
+
+use super::connect::show;
+use super::endpoint::flag;
+use super::listener::Listener;
+use super::options;
+use super::policy;
+use super::socket::{phase, Socket};
+use super::structure::Structure;
+use super::table;
+use super::tuple::Tuple;
+use super::wait;
+use crate::config::Role as ConfigRole;
+use crate::provider::shm::{Role, Segment, SegmentError, State};
+use crate::reason::Reason;
+use crate::registry::{Provider, State as Shown};
+use crate::session::Kind;
+use crate::sys::{file, hidden, net, Errno, Fd};
+use std::net::{Ipv4Addr, SocketAddr};
+
+const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// After listen succeeded in the kernel.
+pub fn listening(fd: Fd) {
+    let Some(socket) = table::socket(fd) else { return };
+    if !matches!(socket.phase(), phase::FRESH | phase::NATIVE) || socket.listener().is_some() {
+        return;
+    }
+    let Ok(address) = net::local_address(fd) else { return };
+    if policy::check(ConfigRole::Listen, &net::unmapped(address)).is_err() {
+        show(&socket, &NOBODY, Provider::Tcp, Reason::Policy, Shown::Listen);
+        return;
+    }
+    let dual = address.is_ipv6()
+        && net::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).unwrap_or(1) == 0;
+    let shared = net::option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT).unwrap_or(0) != 0;
+    match Listener::open(address, dual, shared) {
+        Ok(listener) => {
+            socket.set_listener(Box::new(listener));
+            show(&socket, &NOBODY, Provider::Shm, Reason::Listener, Shown::Listen);
+            log::info!("fd {fd}: listening on {address}, rendezvous open");
+        }
+        Err(Errno(libc::EADDRINUSE)) => {
+            log::warn!("fd {fd}: another process holds the rendezvous of {address}: TCP only");
+            show(&socket, &NOBODY, Provider::Tcp, Reason::Policy, Shown::Listen);
+        }
+        Err(e) => {
+            log::warn!("fd {fd}: no rendezvous for {address}: {e}: TCP only");
+            show(&socket, &NOBODY, Provider::Tcp, Reason::OutOfMemory, Shown::Listen);
+        }
+    }
+}
+
+/// After accept gave the program `fd`: attaches the session the connector left, if there is one.
+pub fn accepted(listener: Fd, fd: Fd) {
+    let Some(listening) = table::socket(listener) else { return };
+    if listening.phase() != phase::LISTENER {
+        return;
+    }
+    let mut structure = Structure::lock();
+    let Some(socket) = Socket::allocate(&mut structure, fd) else { return };
+    // The pin of the descriptor, and the one of this call.
+    let pinned = table::Pinned::new(socket);
+    socket.set_phase(phase::NATIVE);
+    if !table::put_socket(fd, socket) {
+        socket.remove_descriptor();
+        drop(structure);
+        drop(table::Pinned::adopt(socket));
+        return;
+    }
+    drop(structure);
+    let Ok(tuple) = Tuple::of_accepted(fd) else { return };
+    let offered = listening.listener().and_then(|l| l.take(&tuple));
+    let reason = match offered {
+        Some(segment_fd) => {
+            let attached = attach(&pinned, segment_fd);
+            hidden::close_any(segment_fd);
+            attached
+        }
+        None => Err(Reason::PeerNative),
+    };
+    let (provider, reason) = match reason {
+        Ok(()) => (Provider::Shm, Reason::OnSan),
+        Err(reason) => (Provider::Tcp, reason),
+    };
+    show(&pinned, &tuple.connector, provider, reason, Shown::Established);
+    if provider == Provider::Shm {
+        log::info!("fd {fd}: {} {} provider=shm role=acceptor", tuple.acceptor, tuple.connector);
+    }
+}
+
+/// Takes an offered session.
+fn attach(socket: &Socket, segment_fd: Fd) -> Result<(), Reason> {
+    let segment = Segment::attach(segment_fd).map_err(|e| {
+        log::warn!("fd {}: {e}", socket.anchor());
+        match e {
+            SegmentError::Version(_) => Reason::VersionMismatch,
+            SegmentError::System(_) => Reason::OutOfMemory,
+            _ => Reason::SegmentInvalid,
+        }
+    })?;
+    if socket.attach(segment, Role::Acceptor).is_err() {
+        segment.decide(State::Refused);
+        // SAFETY: nobody else knows this mapping.
+        unsafe { segment.unmap() };
+        return Err(Reason::OutOfMemory);
+    }
+    if !segment.decide(State::Taken) {
+        // SAFETY: the phase is not SAN: nobody uses the stream.
+        unsafe { socket.detach() };
+        return Err(Reason::Withdrawn);
+    }
+    let Some(stream) = socket.stream() else { return Err(Reason::OutOfMemory) };
+    if file::status_flags(socket.anchor()).unwrap_or(0) & libc::O_NONBLOCK != 0 {
+        stream.endpoint.set(flag::NONBLOCK);
+    }
+    options::inherit(socket);
+    socket.set_phase(phase::SAN);
+    if stream.open(Kind::SessionAccept) {
+        wait::ring(socket);
+    }
+    Ok(())
+}

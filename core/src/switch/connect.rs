@@ -1,0 +1,261 @@
+//! connect: the intent first, then TCP, then the session (design 2).
+
+use super::endpoint::flag;
+use super::epoll;
+use super::listener::{self, ANY, GROUP_LIMIT};
+use super::options;
+use super::policy;
+use super::socket::{phase, Socket};
+use super::structure::Structure;
+use super::table;
+use super::tuple::Tuple;
+use super::Outcome;
+use crate::config::Role as ConfigRole;
+use crate::provider::shm::{Role, Segment, State};
+use crate::reason::Reason;
+use crate::registry::{Identity, Provider, State as Shown};
+use crate::session::Kind;
+use crate::sys::{file, net, poll, Errno, Fd, Result};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Connections to the rendezvous of everybody who may accept ours.
+struct Intent(Vec<Fd>);
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        for fd in &self.0 {
+            file::close(*fd);
+        }
+    }
+}
+
+/// connect on `fd`. `real` is the kernel's, on the program's own arguments.
+pub fn connect(
+    fd: Fd,
+    target: Option<SocketAddr>,
+    mut real: impl FnMut() -> Result<()>,
+) -> Outcome {
+    let Some(socket) = table::socket(fd) else { return Outcome::Pass };
+    match socket.phase() {
+        phase::FRESH | phase::NATIVE => {}
+        phase::CONNECTING => {
+            let result = real();
+            establish(socket.get());
+            return Outcome::Done(result.map(|()| 0));
+        }
+        _ => return Outcome::Pass,
+    }
+    let Some(target) = target.map(effective) else { return Outcome::Pass };
+    if net::peer_address(fd).is_ok() {
+        return Outcome::Pass;
+    }
+    let offer = prepare(fd, &target);
+    let (intent, segment, segment_fd) = match offer {
+        Ok(offer) => offer,
+        Err(reason) => {
+            let result = real();
+            if matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR))) {
+                socket.set_phase(phase::NATIVE);
+                show(&socket, &target, Provider::Tcp, reason, Shown::Established);
+            }
+            return Outcome::Done(result.map(|()| 0));
+        }
+    };
+    let result =
+        connect_then_bind(fd, socket.get(), &target, intent, segment_fd, segment, &mut real);
+    file::close(segment_fd);
+    Outcome::Done(result.map(|()| 0))
+}
+
+/// Where a connect to this address really goes.
+fn effective(target: SocketAddr) -> SocketAddr {
+    let target = net::unmapped(target);
+    let ip = match target.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, target.port())
+}
+
+/// Announces the connection to whoever may accept it, and makes the session's segment.
+fn prepare(fd: Fd, target: &SocketAddr) -> std::result::Result<(Intent, Segment, Fd), Reason> {
+    policy::check(ConfigRole::Connect, target)?;
+    if net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0 {
+        return Err(Reason::UnsupportedOption);
+    }
+    let intent = announce(target)?;
+    let (segment, segment_fd) = match Segment::create(policy::geometry()) {
+        Ok(made) => made,
+        Err(e) => {
+            log::warn!("fd {fd}: staying on TCP: {e}");
+            return Err(Reason::OutOfMemory);
+        }
+    };
+    Ok((intent, segment, segment_fd))
+}
+
+/// Connects to the rendezvous of the target's listener, or to all of its SO_REUSEPORT group.
+fn announce(target: &SocketAddr) -> std::result::Result<Intent, Reason> {
+    let mut intent = Intent(Vec::new());
+    let mut spare = None;
+    let wildcard = if target.is_ipv4() { "0.0.0.0" } else { "::" };
+    let exact = target.ip().to_string();
+    let mut reason = Reason::NoListener;
+    for group in [false, true] {
+        for address in [exact.as_str(), wildcard, ANY] {
+            for member in 0..if group { GROUP_LIMIT } else { 1 } {
+                let name = listener::name(address, target.port(), group.then_some(member));
+                let fd = match spare.take() {
+                    Some(fd) => fd,
+                    None => net::packet_socket(true).map_err(|_| Reason::OutOfMemory)?,
+                };
+                if net::packet_connect(fd, &name).is_err() {
+                    spare = Some(fd);
+                    break;
+                }
+                // A name for a wildcard says nothing of whether the target is this host.
+                if address != exact && !net::is_local(target.ip()) {
+                    file::close(fd);
+                    return Err(Reason::NotLocal);
+                }
+                match net::peer_credentials(fd) {
+                    Ok((_, uid)) if policy::may_connect_to(uid) => intent.0.push(fd),
+                    _ => {
+                        reason = Reason::OtherUser;
+                        file::close(fd);
+                    }
+                }
+            }
+            if !intent.0.is_empty() || reason != Reason::NoListener {
+                break;
+            }
+        }
+        if !intent.0.is_empty() || reason != Reason::NoListener {
+            break;
+        }
+    }
+    if let Some(fd) = spare {
+        file::close(fd);
+    }
+    if intent.0.is_empty() {
+        return Err(reason);
+    }
+    Ok(intent)
+}
+
+fn connect_then_bind(
+    fd: Fd,
+    socket: &'static Socket,
+    target: &SocketAddr,
+    intent: Intent,
+    segment_fd: Fd,
+    segment: Segment,
+    real: &mut impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
+    let started = if blocking { start_blocking(fd, real) } else { real() };
+    if !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
+        // SAFETY: nobody else knows this mapping.
+        unsafe { segment.unmap() };
+        return started;
+    }
+    let bound = Tuple::of_connecting(fd, *target).and_then(|tuple| {
+        socket.attach(segment, Role::Connector)?;
+        if let Some(stream) = socket.stream() {
+            if !blocking {
+                stream.endpoint.set(flag::NONBLOCK);
+            }
+            options::inherit(socket);
+            stream.open(Kind::SessionRequest);
+        }
+        let packet = tuple.encode();
+        let mut sent = Err(Errno(libc::ECONNREFUSED));
+        for rendezvous in &intent.0 {
+            let one = net::send_packet(*rendezvous, &packet, Some(segment_fd));
+            sent = sent.or(one.map(drop));
+        }
+        sent
+    });
+    drop(intent);
+    if let Err(e) = bound {
+        log::warn!("fd {fd}: staying on TCP, the rendezvous failed: {e}");
+        segment.decide(State::Withdrawn);
+        match socket.stream() {
+            // SAFETY: connect has not returned: no other thread can be using the stream.
+            Some(_) => unsafe { socket.detach() },
+            // SAFETY: nobody else knows this mapping.
+            None => unsafe { segment.unmap() },
+        }
+        socket.set_phase(phase::NATIVE);
+        show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
+        return if blocking && started.is_err() { real() } else { started };
+    }
+    socket.set_phase(phase::CONNECTING);
+    show(socket, target, Provider::Shm, Reason::Pending, Shown::Connecting);
+    let result = if blocking && started.is_err() { real() } else { started };
+    establish(socket);
+    result
+}
+
+/// A blocking connect that comes back at once if TCP has to wait, so that the acceptor never waits
+/// for a segment that a blocked connector could not send.
+fn start_blocking(fd: Fd, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
+    let limit = net::time_out(fd, libc::SO_SNDTIMEO).unwrap_or(0);
+    let as_timeval = |ns: u64| libc::timeval {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_usec: (ns % 1_000_000_000 / 1000) as i64,
+    };
+    let set = |ns| net::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &as_timeval(ns));
+    let _ = set(1_000_000);
+    let started = real();
+    let _ = set(limit);
+    match started {
+        // The handler ran; connect goes on in the kernel and is waited for below.
+        Err(Errno(libc::EINTR)) => Err(Errno(libc::EINPROGRESS)),
+        other => other,
+    }
+}
+
+/// If TCP has finished connecting, moves the socket on to the SAN, or to what the failure left.
+pub fn establish(socket: &'static Socket) {
+    if socket.phase() != phase::CONNECTING {
+        return;
+    }
+    let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLOUT) else { return };
+    if events & (libc::POLLERR | libc::POLLHUP) != 0 && net::peer_address(socket.anchor()).is_err()
+    {
+        if let Some(stream) = socket.stream() {
+            stream.segment.decide(State::Withdrawn);
+        }
+        socket.set_phase(phase::NATIVE);
+        socket.statistics().set_provider(Provider::Tcp);
+        socket.set_reason(Reason::NotConnected);
+        return;
+    }
+    if events & libc::POLLOUT == 0 {
+        return;
+    }
+    let mut structure = Structure::lock();
+    if socket.phase() == phase::CONNECTING {
+        socket.set_phase(phase::SAN);
+        socket.set_reason(Reason::OnSan);
+        socket.statistics().set_state(Shown::Established);
+        epoll::to_switch(&mut structure, socket);
+        drop(structure);
+        log::info!("fd {}: provider=shm role=connector", socket.anchor());
+    }
+}
+
+/// Publishes a connection in the registry.
+pub fn show(socket: &Socket, peer: &SocketAddr, provider: Provider, reason: Reason, state: Shown) {
+    socket.set_reason(reason);
+    let fd = socket.anchor();
+    let local = net::local_address(fd).unwrap_or(SocketAddr::new(peer.ip(), 0));
+    let local = net::unmapped(local);
+    let identity = Identity { fd, local, peer: *peer, provider, reason, state };
+    socket.publish(&mut Structure::lock(), &identity);
+    if provider == Provider::Tcp {
+        log::info!("fd {fd}: {local} {peer} provider=tcp reason={}", reason.code());
+    }
+}

@@ -1,0 +1,151 @@
+//! One end of a connection: the state that the processes sharing it have in common.
+//!
+//! It lies in memory that a fork shares and that the peer can not reach, so any process of the
+//! family can go on where another stopped (D1), and nothing here has to be mistrusted.
+
+use crate::provider::shm::{Geometry, Role};
+use crate::session::Session;
+use crate::sys::lock::FamilyLock;
+use crate::sys::{self, file};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+
+/// Conditions of an endpoint, kept as bits.
+pub mod flag {
+    /// The open file description has O_NONBLOCK, as far as the hooks saw.
+    pub const NONBLOCK: u32 = 1 << 0;
+    /// This end will send nothing more.
+    pub const SEND_SHUT: u32 = 1 << 1;
+    /// This end wants to receive nothing more.
+    pub const RECEIVE_SHUT: u32 = 1 << 2;
+    /// The kernel reported the end of the anchor's stream: the peer closed or died.
+    pub const ANCHOR_ENDED: u32 = 1 << 3;
+    /// The connection was reset.
+    pub const RESET: u32 = 1 << 4;
+    /// The program has been told of the reset: from now on end of stream and EPIPE.
+    pub const RESET_REPORTED: u32 = 1 << 5;
+    /// O_ASYNC: every event must reach the anchor, where the kernel raises the signal.
+    pub const ASYNC: u32 = 1 << 6;
+    /// The peer's first header arrived: it has the session (A1).
+    pub const ESTABLISHED: u32 = 1 << 7;
+    /// The peer is gone and said so (RST after FIN): sending is EPIPE.
+    pub const BROKEN_PIPE: u32 = 1 << 9;
+}
+
+/// Private to the holder of the send lock.
+#[repr(C, align(64))]
+pub struct SendHalf {
+    /// One sender at a time.
+    pub lock: FamilyLock,
+    /// Most bytes that may wait in the send buffer (SO_SNDBUF).
+    pub limit: AtomicU32,
+    /// Bytes ever put into the send buffer.
+    pub tail: AtomicU64,
+    /// The peer's head as last seen: a lower bound.
+    pub seen_head: AtomicU64,
+    /// Bytes ever sent on this connection.
+    pub total: AtomicU64,
+    /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
+    pub stalls: AtomicU32,
+}
+
+/// Private to the holder of the receive lock.
+#[repr(C, align(64))]
+pub struct ReceiveHalf {
+    /// One receiver at a time.
+    pub lock: FamilyLock,
+    /// Sequence number of the message the program reads from next.
+    pub next_read: AtomicU32,
+    /// Bytes of that message already read.
+    pub offset: AtomicU32,
+    /// SO_RCVLOWAT.
+    pub low_water: AtomicU32,
+    /// Bytes ever taken from the peer's send buffer.
+    pub head: AtomicU64,
+    /// Bytes ever received on this connection.
+    pub total: AtomicU64,
+    /// The peer's urgent mark that was passed already.
+    pub urgent_passed: AtomicU64,
+    /// Checked payload lengths of received messages: a header is read only once.
+    pub lengths: [AtomicU32; 64],
+}
+
+/// See the module.
+#[repr(C)]
+pub struct Endpoint {
+    /// Credits and sequence numbers.
+    pub session: Session,
+    /// Sending.
+    pub send: SendHalf,
+    /// Receiving.
+    pub receive: ReceiveHalf,
+    /// See [`flag`].
+    flags: AtomicU32,
+    /// Threads asleep in the kernel on the anchor, of all processes that share it.
+    pub sleepers: AtomicU32,
+    /// Processes that were forked while they had the socket open, this one included.
+    pub holders: AtomicU32,
+    /// Scans that found the connection accepted and the session not taken (A4).
+    pub pending_scans: AtomicU32,
+    /// Connector or acceptor.
+    role: AtomicU8,
+    /// errno that the kernel reported for the anchor; zero: none.
+    pub error: AtomicU32,
+    /// Clock (ticks) of the last look at the anchor in the kernel.
+    pub looked_at: AtomicU64,
+}
+
+const PAGE: usize = 4096;
+const _: () = assert!(std::mem::size_of::<Endpoint>() <= PAGE);
+
+impl Endpoint {
+    /// A new endpoint in shared memory of its own.
+    pub fn create(role: Role, geometry: Geometry) -> sys::Result<*mut Endpoint> {
+        let at = file::map_shared(None, PAGE)?.cast::<Endpoint>();
+        // SAFETY: fresh zeroed memory of sufficient size; only the session is not all zero.
+        unsafe {
+            (&raw mut (*at).session).write(Session::new(geometry.buffers as u16));
+            let e = &*at;
+            e.send.limit.store(geometry.send_buffer, Ordering::Relaxed);
+            e.receive.next_read.store(1, Ordering::Relaxed);
+            e.receive.low_water.store(1, Ordering::Relaxed);
+            e.holders.store(1, Ordering::Relaxed);
+            e.role.store(role as u8, Ordering::Relaxed);
+        }
+        Ok(at)
+    }
+
+    /// Ends the mapping.
+    ///
+    /// # Safety
+    /// Nothing in this process uses the endpoint afterwards.
+    pub unsafe fn unmap(at: *mut Endpoint) {
+        // SAFETY: the caller's promise.
+        unsafe { file::unmap(at.cast(), PAGE) }
+    }
+
+    /// Which end this is.
+    #[inline]
+    pub fn role(&self) -> Role {
+        if self.role.load(Ordering::Relaxed) == Role::Connector as u8 {
+            Role::Connector
+        } else {
+            Role::Acceptor
+        }
+    }
+
+    /// True if any of these flags is set. Acquire.
+    #[inline]
+    pub fn has(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & flags != 0
+    }
+
+    /// Sets flags; true if any of them was new. Sequentially consistent.
+    pub fn set(&self, flags: u32) -> bool {
+        self.flags.fetch_or(flags, Ordering::SeqCst) & flags != flags
+    }
+
+    /// Clears flags; true if any of them was set.
+    pub fn clear(&self, flags: u32) -> bool {
+        self.flags.fetch_and(!flags, Ordering::SeqCst) & flags != 0
+    }
+}

@@ -1,0 +1,138 @@
+//! One socket's registration in a set, and when it is due to be reported.
+
+use super::super::readiness::{self, bit};
+use super::super::socket::Socket;
+use super::super::wait::{self, Event};
+use crate::session::Ticket;
+use crate::sys::Fd;
+use std::sync::atomic::Ordering::Relaxed;
+
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+
+/// See the module.
+pub(super) struct Registration {
+    /// The descriptor it was made with: with the socket, its name (as in the kernel).
+    pub(super) fd: Fd,
+    pub(super) socket: &'static Socket,
+    /// The program's events and data, untouched.
+    pub(super) events: u32,
+    pub(super) data: u64,
+    /// In the kernel's own set, because the socket is not on the SAN (yet).
+    pub(super) in_kernel: bool,
+    /// In the shadow set; not any more once the anchor's stream ended.
+    pub(super) in_shadow: bool,
+    pub(super) hot: bool,
+    /// Looks in a row that found nothing.
+    pub(super) idle: u32,
+    /// A doorbell byte lies on the anchor.
+    pub(super) belled: bool,
+    /// EPOLLPRI as the kernel reported it last.
+    urgent: bool,
+    read: Option<Ticket>,
+    write: Option<Ticket>,
+    /// ONESHOT was reported, or nothing is wanted.
+    disabled: bool,
+    /// Nothing was reported since ADD or MOD: the next readiness is an edge.
+    fresh: bool,
+    reported: u64,
+    stalls: u32,
+}
+
+impl Registration {
+    pub(super) fn new(fd: Fd, socket: &'static Socket, events: u32, data: u64) -> Self {
+        Self {
+            fd,
+            socket,
+            events,
+            data,
+            in_kernel: false,
+            in_shadow: false,
+            hot: false,
+            idle: 0,
+            belled: false,
+            urgent: false,
+            read: None,
+            write: None,
+            disabled: false,
+            fresh: true,
+            reported: 0,
+            stalls: 0,
+        }
+    }
+
+    /// MOD: as if made anew.
+    pub(super) fn modify(&mut self, events: u32, data: u64) {
+        (self.events, self.data) = (events, data);
+        (self.disabled, self.fresh, self.idle) = (false, true, 0);
+    }
+
+    /// What the shadow set has to watch on the anchor.
+    pub(super) fn kernel_events(&self) -> u32 {
+        bit::IN | bit::RDHUP | (self.events & bit::PRI)
+    }
+
+    /// What the kernel said of the anchor.
+    pub(super) fn note(&mut self, events: u32) {
+        self.belled |= events & bit::IN != 0;
+        self.urgent = events & bit::PRI != 0;
+    }
+
+    /// The events to report now, if any; remembers that they were.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let events = self.due()?;
+        if let Some(stream) = self.socket.stream() {
+            self.reported = stream.arrival_stamp() ^ u64::from(events & bit::ALWAYS) << 60;
+            self.stalls = stream.endpoint.send.stalls.load(Relaxed);
+        }
+        self.fresh = false;
+        self.idle = 0;
+        self.disabled = self.events & ONE_SHOT != 0;
+        Some(events)
+    }
+
+    /// The events to report now, if any.
+    #[inline]
+    pub(super) fn due(&self) -> Option<u32> {
+        if self.disabled {
+            return None;
+        }
+        let stream = self.socket.stream()?;
+        let mut events = readiness::of(&stream, self.events);
+        if self.urgent {
+            events |= self.events & bit::PRI;
+        }
+        if events == 0 {
+            return None;
+        }
+        if self.events & EDGE == 0 || self.fresh {
+            return Some(events);
+        }
+        let stamp = stream.arrival_stamp() ^ u64::from(events & bit::ALWAYS) << 60;
+        let space =
+            events & bit::ANY_OUT != 0 && stream.endpoint.send.stalls.load(Relaxed) != self.stalls;
+        (stamp != self.reported || space).then_some(events)
+    }
+
+    /// Raises the select counters of what it waits for. To be asked [`due`](Self::due) afterwards.
+    pub(super) fn arm(&mut self) {
+        let Some(stream) = self.socket.stream() else { return };
+        // An old ticket may have been used up by a signal since.
+        self.disarm();
+        self.read = Some(wait::raise(&stream, Event::Read));
+        if self.events & bit::ANY_OUT != 0 {
+            self.write = Some(wait::raise(&stream, Event::Write));
+        }
+    }
+
+    /// Takes the counters back.
+    pub(super) fn disarm(&mut self) {
+        let Some(stream) = self.socket.stream() else { return };
+        if let Some(ticket) = self.read.take() {
+            wait::withdraw(&stream, Event::Read, ticket);
+        }
+        if let Some(ticket) = self.write.take() {
+            wait::withdraw(&stream, Event::Write, ticket);
+        }
+    }
+}

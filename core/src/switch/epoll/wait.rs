@@ -1,0 +1,322 @@
+//! epoll_wait: the hot sockets' streams first, then the kernel.
+
+use super::super::readiness;
+use super::super::spin::spin;
+use super::super::table;
+use super::super::wait as anchor;
+use super::super::Outcome;
+use super::{magic, nudge_data, Inner, Set};
+use crate::sys::{blocking, poll, time, Errno, Fd, Result};
+use std::sync::atomic::Ordering;
+
+/// Looks in a row that found nothing, until a registration turns cold at the next sleep.
+const COLD_AFTER: u32 = 64;
+/// Calls that were served from streams alone, before the kernel is asked again.
+const CALLS_PER_LOOK: u32 = 32;
+/// Longest time (ns) that the kernel's own descriptors wait behind busy streams.
+const LOOK_INTERVAL: u64 = 100_000;
+/// Busy calls after which idle registrations are turned cold without sleeping.
+const COOL_INTERVAL: u32 = 1024;
+/// Events taken from the shadow set, and anchors drained, at a time.
+const BATCH: usize = 64;
+
+const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
+
+/// epoll_wait in all its forms. `timeout` in nanoseconds, `None` for ever.
+///
+/// # Safety
+/// `mask` is null or a valid signal set.
+pub unsafe fn wait(
+    epoll: Fd,
+    events: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+    mask: *const libc::sigset_t,
+) -> Outcome {
+    let Some(set) = table::set(epoll) else { return Outcome::Pass };
+    if set.san.load(Ordering::Relaxed) == 0 || events.is_empty() {
+        return Outcome::Pass;
+    }
+    // SAFETY: the caller's promise.
+    Outcome::Done(unsafe { wait_on(set, events, timeout, mask) })
+}
+
+/// # Safety
+/// `mask` is null or a valid signal set.
+unsafe fn wait_on(
+    set: &'static Set,
+    events: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
+    let mut start = None;
+    loop {
+        let (mut n, look) =
+            set.with(|inner| collect(inner, events, timeout)).ok_or(Errno(libc::EINTR))?;
+        if look {
+            n += look_at_kernel(set, &mut events[n..])?;
+            if n == 0 && set.has_hot_ready() {
+                continue;
+            }
+        }
+        if n > 0 || timeout == Some(0) {
+            leave(set);
+            return Ok(n);
+        }
+        let start = *start.get_or_insert_with(time::now);
+        let left = timeout.map(|t| t.saturating_sub(time::now().saturating_sub(start)));
+        if left == Some(0) {
+            leave(set);
+            return Ok(0);
+        }
+        let budget = left.unwrap_or(u64::MAX);
+        // With a mask of the program's, a signal it lets in must not wait for a spin to end.
+        if mask.is_null() && spin(&set.spin_score, budget, || set.has_hot_ready()) {
+            continue;
+        }
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        let slept = if arm(set) {
+            Ok(0)
+        } else {
+            let left = timeout.map(|t| t.saturating_sub(time::now() - start));
+            // SAFETY: the caller's promise.
+            unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
+        };
+        set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        disarm(set);
+        let n = sort_out(set, events, slept?);
+        if n > 0 {
+            leave(set);
+            return Ok(n);
+        }
+    }
+}
+
+/// Reports what is due among the hot registrations, and whether the kernel should be asked too.
+fn collect(
+    inner: &mut Inner,
+    events: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+) -> (usize, bool) {
+    let mut n = 0;
+    let count = inner.hot.len();
+    let mut at = inner.cursor;
+    for _ in 0..count {
+        if n == events.len() {
+            break;
+        }
+        if at >= inner.hot.len() {
+            at = 0;
+        }
+        let index = inner.hot[at];
+        at += 1;
+        let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { continue };
+        match r.take() {
+            Some(ready) => {
+                events[n] = libc::epoll_event { events: ready, u64: r.data };
+                n += 1;
+            }
+            None => r.idle = r.idle.saturating_add(1),
+        }
+    }
+    inner.cursor = at;
+    inner.calls = inner.calls.wrapping_add(1);
+    if n == events.len() {
+        return (n, false);
+    }
+    if n > 0 && inner.calls % 4 != 0 {
+        return (n, false);
+    }
+    let now = time::now();
+    let look = (n == 0 && timeout == Some(0))
+        || inner.calls % CALLS_PER_LOOK == 0
+        || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
+    if look {
+        inner.looked_at = now;
+    }
+    (n, look)
+}
+
+/// Asks the kernel without waiting; reports its own descriptors' events.
+fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result<usize> {
+    if events.is_empty() {
+        return Ok(0);
+    }
+    let n = poll::epoll_wait(set.kernel_fd(), events, Some(0), None)?;
+    let kept = sort_out(set, events, n);
+    let cool = set.with(|inner| inner.calls % COOL_INTERVAL == 0).unwrap_or(false);
+    if cool {
+        cool_down(set);
+    }
+    Ok(kept)
+}
+
+/// Takes the shadow set's and the nudge's own events out of what the kernel reported, and has the
+/// sockets behind them looked at. Returns how many of the program's events are left.
+fn sort_out(set: &'static Set, events: &mut [libc::epoll_event], n: usize) -> usize {
+    let (shadow, nudge) = (magic(), nudge_data());
+    let mut kept = 0;
+    let mut bells = false;
+    for at in 0..n {
+        let event = events[at];
+        let data = event.u64;
+        if data == shadow {
+            bells = true;
+        } else if data != nudge {
+            events[kept] = event;
+            kept += 1;
+        }
+    }
+    if bells {
+        hear_bells(set);
+    }
+    kept
+}
+
+/// Has the registrations looked at whose anchors the kernel reports.
+fn hear_bells(set: &'static Set) {
+    let shadow = set.shadow.load(Ordering::Relaxed);
+    let mut events = [NO_EVENT; BATCH];
+    let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
+    for event in &events[..n] {
+        let (index, bits) = (event.u64 as u32, event.events);
+        let socket = set.with(|inner| {
+            let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+            r.note(bits);
+            r.disarm();
+            inner.heat(index);
+            let r = inner.registrations[index as usize].as_ref()?;
+            Some(table::Pinned::new(r.socket))
+        });
+        let Some(Some(socket)) = socket else { continue };
+        // Not with the set's lock held: it may have to take the structure lock.
+        readiness::note_kernel_events(&socket, bits);
+        let silent = socket
+            .stream()
+            .is_none_or(|s| s.endpoint.has(anchor::SILENT) && bits & libc::EPOLLRDHUP as u32 != 0);
+        if silent {
+            set.with(|inner| {
+                let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+                if r.in_shadow {
+                    // The end of the anchor's stream would be reported for ever.
+                    let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
+                    r.in_shadow = false;
+                }
+                Some(())
+            });
+        }
+    }
+}
+
+/// Raises the counters of all hot registrations and looks once more; true if something is due.
+/// Doorbells that were heard are taken off first, each after its stream was found empty.
+fn arm(set: &'static Set) -> bool {
+    drain_belled(set, |_| true);
+    set.with(|inner| {
+        let mut due = false;
+        for at in 0..inner.hot.len() {
+            let index = inner.hot[at] as usize;
+            if let Some(Some(r)) = inner.registrations.get_mut(index) {
+                r.arm();
+                due |= r.due().is_some();
+            }
+        }
+        due
+    })
+    .unwrap_or(true)
+}
+
+/// Lowers what [`arm`] raised, but for registrations that were idle long enough: those stay raised
+/// and turn cold.
+fn disarm(set: &'static Set) {
+    set.with(|inner| {
+        let Inner { hot, registrations, .. } = inner;
+        hot.retain(|index| {
+            let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
+            if r.idle >= COLD_AFTER && !r.belled && r.due().is_none() {
+                r.hot = false;
+                return false;
+            }
+            r.disarm();
+            true
+        });
+    });
+}
+
+/// Turns idle registrations cold while the set is too busy to sleep.
+fn cool_down(set: &'static Set) {
+    drain_belled(set, |idle| idle >= COLD_AFTER);
+    set.with(|inner| {
+        let Inner { hot, registrations, .. } = inner;
+        hot.retain(|index| {
+            let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
+            if r.idle < COLD_AFTER || r.belled {
+                return true;
+            }
+            r.arm();
+            if r.due().is_some() {
+                r.disarm();
+                return true;
+            }
+            r.hot = false;
+            false
+        });
+    });
+}
+
+/// Takes heard doorbells off the anchors of sockets with nothing to report.
+fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
+    loop {
+        let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
+        let n = set.with(|inner| {
+            let mut n = 0;
+            for at in 0..inner.hot.len() {
+                let index = inner.hot[at] as usize;
+                let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
+                if r.belled && wanted(r.idle) && r.due().is_none() && n < BATCH {
+                    r.belled = false;
+                    batch[n] = Some(table::Pinned::new(r.socket));
+                    n += 1;
+                }
+            }
+            n
+        });
+        for socket in batch.iter().flatten() {
+            // There may be data all the same, reported before or not asked for. The byte must go
+            // or the kernel would show it for ever; whoever else waits for it is told.
+            if let Some(stream) = socket.stream() {
+                anchor::drain(socket, &stream);
+            }
+        }
+        if n.unwrap_or(0) < BATCH {
+            return;
+        }
+    }
+}
+
+/// Before a call returns to the program: others who wait on this set must hear what this thread
+/// will not look at until it comes back.
+fn leave(set: &'static Set) {
+    if set.has_other_waiters() {
+        settle(set);
+    }
+}
+
+/// Raises all counters, and nudges the set if something is due.
+pub(super) fn settle(set: &'static Set) {
+    if arm(set) {
+        set.kick();
+    }
+}
+
+impl Set {
+    #[inline]
+    fn has_hot_ready(&self) -> bool {
+        self.with(|inner| {
+            inner.hot.iter().any(|index| {
+                matches!(inner.registrations.get(*index as usize),
+                    Some(Some(r)) if r.due().is_some())
+            })
+        })
+        .unwrap_or(true)
+    }
+}

@@ -1,0 +1,72 @@
+//! sendfile and splice with a SAN socket at one end.
+
+use super::buffers::Buffers;
+use super::endpoint::flag;
+use super::socket::Socket;
+use super::{transfer, Outcome};
+use crate::sys::{file, Errno, Fd};
+use libc::iovec;
+
+/// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
+pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
+    let mut at = offset.as_deref().copied();
+    // Found out before anything is sent: a bad descriptor, a socket or a pipe.
+    if let Err(e) = file::check_open(from) {
+        return Outcome::Done(Err(e));
+    }
+    if at.is_none() && file::seek(from, 0, libc::SEEK_CUR).is_err() {
+        return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
+    let result = transfer::send_from(socket, count, 0, |to, n| {
+        let read = match &mut at {
+            Some(at) => {
+                let read = file::pread(from, to, n, *at)?;
+                *at += read as i64;
+                read
+            }
+            None => file::read(from, to, n)?,
+        };
+        Ok(read)
+    });
+    if let (Some(offset), Some(at)) = (offset, at) {
+        *offset = at;
+    }
+    result
+}
+
+/// splice from a pipe into a SAN socket.
+pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || stream.endpoint.has(flag::NONBLOCK);
+    let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
+    let mut first = true;
+    transfer::send_from(socket, count, flags, |to, n| {
+        // One read: a pipe gives what it has, and splice returns then.
+        if !std::mem::replace(&mut first, false) {
+            return Ok(0);
+        }
+        file::read(pipe, to, n)
+    })
+}
+
+/// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
+pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
+    const PIECE: usize = 16 << 10;
+    let mut bytes = [0u8; PIECE];
+    let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(PIECE) }];
+    let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };
+    let wait = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
+    let peeked = match transfer::receive(socket, buffers, wait | libc::MSG_PEEK) {
+        Outcome::Done(Ok(n)) if n > 0 => n,
+        other => return other,
+    };
+    let written = match file::write(pipe, bytes.as_ptr(), peeked) {
+        Ok(written) => written,
+        Err(e) => return Outcome::Done(Err(e)),
+    };
+    let taken = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: written }];
+    match Buffers::new(&taken) {
+        Ok(taken) => transfer::receive(socket, taken, libc::MSG_DONTWAIT),
+        Err(e) => Outcome::Done(Err(e)),
+    }
+}

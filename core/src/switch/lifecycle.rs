@@ -1,0 +1,228 @@
+//! Descriptors and processes: dup, close, fork, exec.
+
+use super::endpoint::flag;
+use super::epoll;
+use super::socket::{phase, Socket};
+use super::structure::Structure;
+use super::table::{self, Pinned};
+use super::wait;
+use crate::provider::shm::{State, CLOSED};
+use crate::registry;
+use crate::sys::{file, hidden, lock, Fd};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// After socket gave the program a TCP socket.
+pub fn created(fd: Fd) {
+    let mut structure = Structure::lock();
+    if let Some(socket) = Socket::allocate(&mut structure, fd) {
+        if !table::put_socket(fd, socket) {
+            drop(structure);
+            socket.remove_descriptor();
+            drop(Pinned::adopt(socket));
+        }
+    }
+}
+
+/// Before a descriptor is closed, by close or by another taking its number.
+pub fn closing(fd: Fd) {
+    if let Some(set) = table::set(fd) {
+        return epoll::closing(set, fd);
+    }
+    let Some(socket) = table::socket(fd) else { return };
+    let mut structure = Structure::lock();
+    table::clear(fd);
+    if !socket.remove_descriptor() {
+        if socket.anchor() == fd {
+            let mut other = None;
+            table::each_socket(0, Fd::MAX - 1, |candidate, s| {
+                if std::ptr::eq(s.address(), socket.address()) {
+                    other = Some(candidate);
+                }
+            });
+            if let Some(other) = other {
+                socket.set_anchor(other);
+            }
+        }
+    } else {
+        epoll::forget_socket(&mut structure, socket.get());
+        drop(structure);
+        if socket.phase() == phase::SAN || socket.phase() == phase::CONNECTING {
+            last_close(&socket);
+        }
+    }
+    // The pin that came with the descriptor.
+    drop(Pinned::adopt(socket.get()));
+}
+
+/// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
+fn last_close(socket: &Socket) {
+    let Some(stream) = socket.stream() else { return };
+    if socket.is_pending() && stream.segment.state() == State::Pending {
+        // Bytes nobody took stay in the segment, where the acceptor finds them; unless it has no
+        // shim, which is known only if it was accepted already.
+        super::native::scan_at_close(socket);
+        if socket.phase() != phase::SAN {
+            return;
+        }
+    }
+    let shared = stream.endpoint.holders.fetch_sub(1, SeqCst) > 1;
+    if shared {
+        return;
+    }
+    // Nobody of ours sleeps here any more.
+    let counters = &stream.own().counters.0;
+    counters.read.signal();
+    counters.write.signal();
+    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    // A doorbell byte left on the anchor would make the kernel reset the connection.
+    if !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        wait::drain(socket, &stream);
+    }
+}
+
+/// After the program made `to` another descriptor for `from`. What `to` was before must have been
+/// announced by [`closing`].
+pub fn duplicated(from: Fd, to: Fd) {
+    if from == to {
+        return;
+    }
+    if let Some(set) = table::set(from) {
+        return epoll::duplicated(set, to);
+    }
+    if let Some(socket) = table::socket(from) {
+        let _structure = Structure::lock();
+        socket.add_descriptor();
+        table::put_socket(to, socket.get());
+    }
+}
+
+/// Before dup2 puts another file at `to`.
+pub fn replacing(to: Fd) {
+    if hidden::is_hidden(to) {
+        hidden::forget(to);
+    }
+    if table::is_known(to) {
+        closing(to);
+    }
+}
+
+/// A fork under way: the structure is locked until it is over.
+pub struct Fork {
+    structure: Structure,
+}
+
+/// Before fork.
+pub fn before_fork() -> Fork {
+    let structure = Structure::lock();
+    each_shared(|socket| {
+        if let Some(stream) = socket.stream() {
+            stream.endpoint.holders.fetch_add(1, SeqCst);
+        }
+        if let Some(listener) = socket.listener() {
+            listener.share();
+        }
+    });
+    Fork { structure }
+}
+
+/// Each socket of this process, once.
+fn each_shared(mut each: impl FnMut(&Socket)) {
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        if socket.anchor() == fd {
+            each(&socket);
+        }
+    });
+}
+
+impl Fork {
+    /// In the parent. After a fork that failed the sockets count as shared although they are not,
+    /// which costs a hint to the peer at close and nothing else.
+    pub fn in_parent(self) {}
+
+    /// In the child: its only thread is this one.
+    pub fn in_child(mut self) {
+        lock::forget_tid();
+        self.structure.adopt_after_fork();
+        super::note_process();
+        if let Some(registry) = &mut self.structure.registry {
+            if let Err(e) = registry.after_fork_in_child() {
+                log::warn!("this process is not published: {e}");
+            }
+        }
+        epoll::after_fork_in_child();
+    }
+}
+
+/// Descriptors that were made close-on-exec for an exec, to be put back if it fails.
+pub struct Exec {
+    changed: [Fd; 64],
+    count: usize,
+}
+
+/// Before exec. A new program image could not go on over the SAN: it would take doorbells for
+/// data. So it does not get the descriptors, and finds that out at once (EBADF). Changes nothing
+/// in memory: the caller may be a vfork child.
+pub fn before_exec() -> Exec {
+    let mut exec = Exec { changed: [0; 64], count: 0 };
+    let mut identities = [(0u64, 0u64); 256];
+    let mut known = 0;
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        if socket.phase() == phase::SAN && known < identities.len() {
+            if let Ok(identity) = file::identity(fd) {
+                identities[known] = identity;
+                known += 1;
+            }
+        }
+    });
+    if known == 0 {
+        return exec;
+    }
+    // By identity: a vfork child's dup2 is not in the table.
+    let _ = file::each_open(|fd| {
+        let ours = file::identity(fd).is_ok_and(|i| identities[..known].contains(&i));
+        let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
+        if ours && flags & libc::FD_CLOEXEC == 0 {
+            let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
+            if exec.count < exec.changed.len() {
+                exec.changed[exec.count] = fd;
+                exec.count += 1;
+            }
+        }
+    });
+    exec
+}
+
+impl Exec {
+    /// exec failed, or (posix_spawn) it was another process that made it.
+    pub fn undo(self) {
+        for fd in &self.changed[..self.count] {
+            if let Ok(flags) = file::descriptor_flags(*fd) {
+                let _ = file::set_descriptor_flags(*fd, flags & !libc::FD_CLOEXEC);
+            }
+        }
+    }
+}
+
+/// True if `fd`, or the file behind it, is a SAN socket: it can not be handed to another program.
+pub fn is_on_san(fd: Fd) -> bool {
+    table::san(fd).is_some()
+}
+
+/// When the process exits normally: what the kernel would misread is tidied up.
+pub fn exiting() {
+    let structure = Structure::lock();
+    if let Some(registry) = &structure.registry {
+        registry.remove();
+    }
+    drop(structure);
+    each_shared(|socket| {
+        let Some(stream) = socket.stream() else { return };
+        if socket.phase() == phase::SAN
+            && stream.endpoint.holders.load(SeqCst) == 1
+            && !stream.endpoint.has(flag::ANCHOR_ENDED)
+        {
+            wait::drain(socket, &stream);
+            socket.statistics().set_state(registry::State::Closing);
+        }
+    });
+}

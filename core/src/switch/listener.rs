@@ -1,0 +1,215 @@
+//! A listener's rendezvous: where connectors leave their intent and their session's segment.
+//!
+//! The names live in the abstract Unix namespace, which is the network namespace's own: exactly
+//! the scope of the address, and gone with the last holder. A connector connects here before it
+//! connects over TCP, so when a TCP connection is accepted its intent is in the queue already; if
+//! none is there the peer has no shim, and nobody waits (design 2).
+
+use super::policy;
+use super::tuple::Tuple;
+use crate::sys::lock::FamilyLock;
+use crate::sys::net::AbstractName;
+use crate::sys::{file, hidden, net, poll, time, Errno, Fd, Result};
+use std::cell::UnsafeCell;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Most listeners of one SO_REUSEPORT group that connectors look for.
+pub const GROUP_LIMIT: u32 = 64;
+/// Most sessions kept for connections that are not accepted yet.
+const WAITING_LIMIT: usize = 4096;
+/// Longest wait for a connector between its intent and the segment that follows at once.
+const BOUND_WAIT: u64 = 50_000_000;
+
+/// The name of the rendezvous for an address, as connectors and listeners spell it.
+/// `member` counts the listeners of an SO_REUSEPORT group.
+pub fn name(address: &str, port: u16, member: Option<u32>) -> AbstractName {
+    let text = match member {
+        None => format!("sanshim/1/{address}:{port}"),
+        Some(n) => format!("sanshim/1/{address}:{port}#{n}"),
+    };
+    AbstractName::new(text.as_bytes())
+}
+
+/// The names of a wildcard listener for both families.
+pub const ANY: &str = "*";
+
+/// How a listener's own address is spelt.
+fn spelling(address: SocketAddr, dual: bool) -> String {
+    match address.ip() {
+        IpAddr::V6(ip) if ip.is_unspecified() && dual => ANY.to_owned(),
+        ip => ip.to_canonical().to_string(),
+    }
+}
+
+/// Shared by all processes that inherited the listener.
+#[repr(C)]
+struct Family {
+    lock: FamilyLock,
+    /// Not zero once a fork made several processes accept.
+    shared: AtomicU32,
+}
+
+const PAGE: usize = 4096;
+
+/// A session that arrived before its connection was accepted.
+struct Bound {
+    tuple: Tuple,
+    segment: Fd,
+}
+
+/// See the module.
+pub struct Listener {
+    rendezvous: Fd,
+    name: AbstractName,
+    family: *mut Family,
+    /// Guarded by the family's lock.
+    waiting: UnsafeCell<Vec<Bound>>,
+}
+
+// SAFETY: `waiting` is only touched under the family's lock; the rest never changes.
+unsafe impl Sync for Listener {}
+
+impl Listener {
+    /// Opens the rendezvous for a TCP listener bound to `address`. EADDRINUSE: its name is taken,
+    /// which happens only if the address is shared in a way we do not know.
+    pub fn open(address: SocketAddr, dual: bool, reuse_port: bool) -> Result<Self> {
+        let spelt = spelling(address, dual);
+        let backlog = 65535;
+        let mut opened = Err(Errno(libc::EADDRINUSE));
+        if reuse_port {
+            for member in 0..GROUP_LIMIT {
+                let name = name(&spelt, address.port(), Some(member));
+                opened = net::packet_listen(&name, backlog).map(|fd| (fd, name));
+                if opened.as_ref().err() != Some(&Errno(libc::EADDRINUSE)) {
+                    break;
+                }
+            }
+        } else {
+            let name = name(&spelt, address.port(), None);
+            opened = net::packet_listen(&name, backlog).map(|fd| (fd, name));
+        }
+        let (fd, name) = opened?;
+        let family = match file::map_shared(None, PAGE) {
+            Ok(at) => at.cast(),
+            Err(e) => {
+                file::close(fd);
+                return Err(e);
+            }
+        };
+        let rendezvous = hidden::keep(fd);
+        Ok(Self { rendezvous, name, family, waiting: UnsafeCell::new(Vec::new()) })
+    }
+
+    fn family(&self) -> &Family {
+        // SAFETY: mapped as long as the listener exists; all zero is a valid value.
+        unsafe { &*self.family }
+    }
+
+    /// Notes that a fork is about to make another process accept as well.
+    pub fn share(&self) {
+        self.family().shared.store(1, Ordering::SeqCst);
+    }
+
+    /// The segment that the connector of an accepted connection left; `None` if it has no shim.
+    pub fn take(&self, tuple: &Tuple) -> Option<Fd> {
+        if self.family().lock.lock().is_err() {
+            return None;
+        }
+        // SAFETY: the lock is held.
+        let waiting = unsafe { &mut *self.waiting.get() };
+        let mut found = None;
+        if let Some(at) = waiting.iter().position(|b| b.tuple == *tuple) {
+            found = Some(waiting.swap_remove(at).segment);
+        } else {
+            // The whole queue, because a shared one is emptied by several processes: what is in
+            // it now must not be invisible to the others when the lock is free again.
+            let mut others = Vec::new();
+            while let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) {
+                if let Some(bound) = receive_bound(connection) {
+                    if bound.tuple == *tuple && found.is_none() {
+                        found = Some(bound.segment);
+                    } else {
+                        others.push(bound);
+                    }
+                }
+                file::close(connection);
+                if found.is_some() && self.family().shared.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+            }
+            self.keep(waiting, others);
+        }
+        self.family().lock.unlock();
+        found
+    }
+
+    /// Sessions of connections that nobody accepted yet: queued again where another process may
+    /// accept them, else kept here.
+    fn keep(&self, waiting: &mut Vec<Bound>, others: Vec<Bound>) {
+        let shared = self.family().shared.load(Ordering::Relaxed) != 0;
+        for bound in others {
+            if shared {
+                self.queue_again(&bound);
+                file::close(bound.segment);
+                continue;
+            }
+            if waiting.len() >= WAITING_LIMIT {
+                file::close(waiting.remove(0).segment);
+            }
+            waiting.push(Bound { segment: hidden::keep(bound.segment), ..bound });
+        }
+    }
+
+    fn queue_again(&self, bound: &Bound) {
+        let Ok(fd) = net::packet_socket(true) else { return };
+        if net::packet_connect(fd, &self.name).is_ok() {
+            let _ = net::send_packet(fd, &bound.tuple.encode(), Some(bound.segment));
+        }
+        file::close(fd);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        hidden::close(self.rendezvous);
+        for bound in self.waiting.get_mut() {
+            hidden::close(bound.segment);
+        }
+        // SAFETY: this is the last use in this process.
+        unsafe { file::unmap(self.family.cast(), PAGE) };
+    }
+}
+
+/// Waits, briefly, for the segment that follows an intent. `None` if the connector gave up, may
+/// not share memory with us, or sent nonsense.
+fn receive_bound(connection: Fd) -> Option<Bound> {
+    let (_, uid) = net::peer_credentials(connection).ok()?;
+    if !policy::may_share_with(uid) {
+        log::info!("a connector of user {uid} may not share memory with us (allow_users)");
+        return None;
+    }
+    let start = time::now();
+    let mut buffer = [0u8; Tuple::ENCODED + 1];
+    loop {
+        match net::receive_packet(connection, &mut buffer) {
+            Ok((n, Some(segment))) => match Tuple::decode(&buffer[..n]) {
+                Some(tuple) => return Some(Bound { tuple, segment }),
+                None => {
+                    file::close(segment);
+                    return None;
+                }
+            },
+            Ok((_, None)) => return None,
+            Err(Errno(libc::EAGAIN)) => {
+                let left = BOUND_WAIT.saturating_sub(time::now() - start);
+                if left == 0 {
+                    return None;
+                }
+                let mut fds = [libc::pollfd { fd: connection, events: libc::POLLIN, revents: 0 }];
+                let _ = poll::poll(&mut fds, Some(left), None);
+            }
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The switch: decides for each of a program's sockets whether its bytes go over the SAN, and
+//! carries them there with TCP's semantics.
+//!
+//! The program's descriptor is always a kernel TCP socket, the anchor (design 1). Modules:
+//!
+//! - set-up: [`listener`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
+//! - transfer: [`transfer`] over [`stream`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
+//! - readiness: [`wait`], [`spin`], [`readiness`], [`poll`], [`epoll`]
+//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`options`]
+
+pub mod accept;
+pub mod buffers;
+pub mod connect;
+pub mod endpoint;
+pub mod epoll;
+pub mod files;
+pub mod lifecycle;
+mod listener;
+mod native;
+pub mod options;
+mod policy;
+pub mod poll;
+mod readiness;
+pub mod socket;
+mod spin;
+mod stream;
+mod structure;
+pub mod table;
+pub mod transfer;
+mod tuple;
+mod urgent;
+mod wait;
+
+use crate::config::{program_name, Config};
+use crate::registry::Registry;
+use crate::sys::{process, Errno, Fd};
+use socket::phase;
+use std::sync::atomic::{AtomicU32, Ordering};
+use structure::Structure;
+use table::Pinned;
+
+/// What became of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Not ours: the kernel does it.
+    Pass,
+    /// Done here, with the kernel's kind of result.
+    Done(Result<usize, Errno>),
+}
+
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Longest spin (ns) unless the configuration says otherwise.
+const SPIN: u64 = 50_000;
+
+/// Starts the switch. Until then, and without it, every call passes.
+pub fn initialize(config: Config) -> Result<(), Errno> {
+    if !config.enabled {
+        return Ok(());
+    }
+    note_process();
+    spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
+    policy::initialize(config);
+    match Registry::open(&program_name()) {
+        Ok(registry) => Structure::lock().registry = Some(registry),
+        Err(e) => log::warn!("this process is not published: {e}"),
+    }
+    table::initialize()
+}
+
+/// Remembers which process this is.
+fn note_process() {
+    PROCESS.store(process::pid(), Ordering::Relaxed);
+}
+
+/// True in a vfork child, which shares our memory but not our descriptors: nothing may be noted.
+pub fn is_borrowed() -> bool {
+    process::pid() != PROCESS.load(Ordering::Relaxed)
+}
+
+/// The socket behind `fd` if it was connecting: moved on if TCP has finished, and returned if it
+/// is on the SAN now.
+pub fn connecting(fd: Fd) -> Option<Pinned> {
+    let socket = table::socket(fd)?;
+    if socket.phase() != phase::CONNECTING {
+        return None;
+    }
+    connect::establish(socket.get());
+    (socket.phase() == phase::SAN).then_some(socket)
+}

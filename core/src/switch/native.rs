@@ -1,0 +1,109 @@
+//! Back to plain TCP: a session that was offered and that nobody took.
+//!
+//! One word in the segment decides (pending, then taken or withdrawn), so no byte is lost or
+//! doubled: until it is taken, everything sent lies in our send buffer alone, because without an
+//! answer there is no credit for messages (A1).
+
+use super::endpoint::flag;
+use super::epoll;
+use super::socket::{phase, Socket};
+use super::structure::Structure;
+use crate::provider::shm::State;
+use crate::reason::Reason;
+use crate::registry::Provider;
+use crate::sys::{net, poll, sock_diag, Errno};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
+pub fn withdraw(socket: &Socket) -> bool {
+    let Some(stream) = socket.stream() else { return false };
+    if !stream.segment.decide(State::Withdrawn) && stream.segment.state() != State::Refused {
+        return stream.segment.state() == State::Withdrawn;
+    }
+    let reason = match stream.segment.state() {
+        State::Refused => Reason::RefusedByPeer,
+        _ => Reason::Withdrawn,
+    };
+    // A sender that is at it finds the phase changed when it gets the lock.
+    if stream.endpoint.send.lock.lock().is_err() {
+        return false;
+    }
+    let sent = replay(socket, &stream);
+    if let Err(e) = sent {
+        log::warn!("fd {}: replaying onto TCP failed: {e}", socket.anchor());
+    }
+    if stream.endpoint.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
+    }
+    let mut structure = Structure::lock();
+    socket.set_phase(phase::NATIVE);
+    epoll::to_kernel(&mut structure, socket);
+    drop(structure);
+    stream.endpoint.send.lock.unlock();
+    socket.set_reason(reason);
+    socket.statistics().set_provider(Provider::Tcp);
+    log::info!("fd {}: provider=tcp reason={}", socket.anchor(), reason.code());
+    true
+}
+
+/// Sends all that lies in the send buffer over the anchor. Send lock.
+fn replay(socket: &Socket, stream: &super::stream::Stream) -> Result<(), Errno> {
+    let ring = stream.segment.send_buffer(stream.endpoint.role());
+    let tail = stream.endpoint.send.tail.load(Relaxed);
+    let mut head = 0;
+    while head < tail {
+        let (from, n) = ring.stretch(head, (tail - head) as usize);
+        // SAFETY: the stretch is mapped, and nobody else writes to it while we hold the lock
+        // (a hostile peer can only change the bytes that it is about to be sent).
+        let bytes = unsafe { std::slice::from_raw_parts(from, n) };
+        match net::send(socket.anchor(), bytes, libc::MSG_DONTWAIT) {
+            Ok(n) => head += n as u64,
+            Err(Errno(libc::EAGAIN)) => {
+                let mut fds =
+                    [libc::pollfd { fd: socket.anchor(), events: libc::POLLOUT, revents: 0 }];
+                let _ = poll::poll(&mut fds, None, None);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Looks after an offer that nobody took yet. Once the kernel says the connection was accepted,
+/// and a second scan finds it still not taken, the acceptor has no shim (A4's two scans).
+pub fn scan(socket: &Socket) {
+    let Some(stream) = socket.stream() else { return };
+    if stream.segment.state() == State::Refused {
+        withdraw(socket);
+        return;
+    }
+    let accepted = (|| {
+        let ours = net::unmapped(net::local_address(socket.anchor()).ok()?);
+        let theirs = net::unmapped(net::peer_address(socket.anchor()).ok()?);
+        sock_diag::lookup(theirs, ours).ok()?.map(|owner| owner.inode != 0)
+    })()
+    // Without an answer, time alone decides: TCP is always right, if slower.
+    .unwrap_or(true);
+    let scans = &stream.endpoint.pending_scans;
+    if !accepted {
+        scans.store(0, Relaxed);
+    } else if scans.fetch_add(1, Relaxed) >= 2 {
+        withdraw(socket);
+    }
+}
+
+/// Before the last close of a connector whose offer nobody took. If the acceptor can not take it
+/// any more, or never will, what was buffered goes over TCP now; otherwise it waits in the
+/// segment, which the rendezvous' queue keeps alive.
+pub fn scan_at_close(socket: &Socket) {
+    let stream = match socket.stream() {
+        Some(stream) => stream,
+        None => return,
+    };
+    for _ in 0..3 {
+        if stream.segment.state() != State::Pending || socket.phase() != phase::SAN {
+            return;
+        }
+        scan(socket);
+    }
+}

@@ -1,0 +1,130 @@
+//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's.
+
+use super::endpoint::flag;
+use super::readiness;
+use super::socket::Socket;
+use super::table;
+use crate::provider::shm::ABORTIVE;
+use crate::sys::{Errno, Fd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Least send buffer (bytes) a program can ask for; what the kernel's own minimum comes to.
+const LEAST_SEND_BUFFER: u32 = 4608;
+
+/// After setsockopt succeeded in the kernel: an option with an integer value.
+pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
+    let Some(socket) = table::socket(fd) else { return };
+    let Some(stream) = socket.stream() else { return };
+    if level != libc::SOL_SOCKET {
+        return;
+    }
+    match name {
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => {
+            let most = stream.segment.geometry().send_buffer;
+            // The kernel doubles the value for its own overhead, and so do we.
+            let wanted = (value.max(0) as u32).saturating_mul(2).max(LEAST_SEND_BUFFER);
+            stream.endpoint.send.limit.store(wanted.min(most), Relaxed);
+        }
+        libc::SO_RCVLOWAT => {
+            stream.endpoint.receive.low_water.store(value.max(1) as u32, Relaxed);
+        }
+        _ => {}
+    }
+}
+
+/// After SO_LINGER was set: a zero time makes the last close a reset.
+pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
+    let Some(socket) = table::socket(fd) else { return };
+    if let Some(stream) = socket.stream() {
+        note_linger(&stream, on && seconds == 0);
+    }
+}
+
+fn note_linger(stream: &super::stream::Stream, abortive: bool) {
+    let finished = &stream.own().sending.0.finished;
+    if abortive {
+        finished.fetch_or(ABORTIVE, SeqCst);
+    } else {
+        finished.fetch_and(!ABORTIVE, SeqCst);
+    }
+}
+
+/// Options set before the connection was on the SAN.
+pub fn inherit(socket: &Socket) {
+    use crate::sys::net;
+    let fd = socket.anchor();
+    let Some(stream) = socket.stream() else { return };
+    if let Ok(low_water) = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
+        stream.endpoint.receive.low_water.store(low_water.max(1) as u32, Relaxed);
+    }
+    if net::linger(fd) == Some(0) {
+        note_linger(&stream, true);
+    }
+    // Only a size the program fixed counts; the kernel's own default adapts, as ours does.
+    if net::send_buffer_is_fixed(fd) {
+        let size = net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0);
+        let most = stream.segment.geometry().send_buffer;
+        let size = (size.max(0) as u32).max(LEAST_SEND_BUFFER);
+        stream.endpoint.send.limit.store(size.min(most), Relaxed);
+    }
+}
+
+/// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.
+pub fn error(fd: Fd) -> Option<i32> {
+    if let Some(socket) = super::connecting(fd) {
+        drop(socket);
+        return None;
+    }
+    let socket = table::san(fd)?;
+    let stream = socket.stream()?;
+    if stream.endpoint.has(flag::RESET) && stream.endpoint.set(flag::RESET_REPORTED) {
+        let e = stream.endpoint.error.load(Relaxed) as i32;
+        return Some(if e == 0 { libc::ECONNRESET } else { e });
+    }
+    None
+}
+
+/// Before an option is set that the SAN can not honour: the errno that says so.
+pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
+    // Completions of zero-copy sends would never come.
+    if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY && value != 0 {
+        return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
+    }
+    None
+}
+
+/// ioctl requests with an integer result.
+pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
+    let socket = table::san(fd).or_else(|| super::connecting(fd))?;
+    let stream = socket.stream()?;
+    let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
+    match request {
+        libc::FIONREAD => Some(clamp(readiness::available(&stream))),
+        libc::TIOCOUTQ => Some(clamp(stream.unread_by_peer())),
+        SIOCATMARK => Some(i32::from(stream.at_mark())),
+        _ => None,
+    }
+}
+
+const SIOCATMARK: u64 = 0x8905;
+
+/// The open file description's flags changed, as far as they matter to us.
+pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Option<bool>) {
+    let Some(socket) = table::socket(fd) else { return };
+    let Some(stream) = socket.stream() else { return };
+    let apply = |bit: u32, on: Option<bool>| match on {
+        Some(true) => {
+            stream.endpoint.set(bit);
+        }
+        Some(false) => {
+            stream.endpoint.clear(bit);
+        }
+        None => {}
+    };
+    apply(flag::NONBLOCK, nonblocking);
+    apply(flag::ASYNC, asynchronous);
+    if asynchronous == Some(true) {
+        // From now on every event has to reach the anchor.
+        let _ = super::wait::raise(&stream, super::wait::Event::Read);
+    }
+}

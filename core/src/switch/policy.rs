@@ -1,0 +1,60 @@
+//! Which connections may use the SAN, and with whom memory may be shared.
+
+use crate::config::{Config, Role};
+use crate::provider::shm::Geometry;
+use crate::reason::Reason;
+use crate::sys::process;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+struct Policy {
+    config: Config,
+    /// Effective user when the library was loaded: servers change it later.
+    loaded_as: u32,
+}
+
+static POLICY: OnceLock<Policy> = OnceLock::new();
+
+/// Fixes the policy; the first call counts.
+pub fn initialize(config: Config) {
+    let _ = POLICY.set(Policy { config, loaded_as: process::euid() });
+}
+
+/// True if a process of this user may map memory together with us: one of our own user, one of the
+/// user we were started as, root (who can read us anyway), or one the configuration names.
+pub fn may_share_with(uid: u32) -> bool {
+    let Some(policy) = POLICY.get() else { return false };
+    uid == 0
+        || uid == process::euid()
+        || uid == policy.loaded_as
+        || policy.config.allow_users.contains(&uid)
+}
+
+/// True if a rendezvous of this user is the right one: a listener's owner is trusted with what the
+/// program sends, so root is no exception here.
+pub fn may_connect_to(uid: u32) -> bool {
+    let Some(policy) = POLICY.get() else { return false };
+    uid == process::euid()
+        || uid == policy.loaded_as
+        || uid == 0
+        || policy.config.allow_users.contains(&uid)
+}
+
+/// Whether the rules let a connection in this role, to or at this address, use the SAN.
+pub fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
+    match POLICY.get() {
+        Some(policy) if policy.config.allows(role, address) => Ok(()),
+        Some(_) => Err(Reason::Policy),
+        None => Err(Reason::Off),
+    }
+}
+
+/// How segments are divided.
+pub fn geometry() -> Geometry {
+    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    Geometry {
+        buffers: u32::from(shm.message_buffers),
+        message_size: shm.message_size,
+        send_buffer: shm.send_buffer,
+    }
+}

@@ -1,0 +1,93 @@
+//! What poll and epoll say of a SAN socket.
+
+use super::endpoint::flag;
+use super::socket::Socket;
+use super::stream::Stream;
+use super::wait;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Readiness bits; poll's and epoll's are the same.
+pub mod bit {
+    /// Data to read.
+    pub const IN: u32 = libc::EPOLLIN as u32;
+    /// Urgent data.
+    pub const PRI: u32 = libc::EPOLLPRI as u32;
+    /// Space to write.
+    pub const OUT: u32 = libc::EPOLLOUT as u32;
+    /// Error; always reported.
+    pub const ERR: u32 = libc::EPOLLERR as u32;
+    /// Both directions ended; always reported.
+    pub const HUP: u32 = libc::EPOLLHUP as u32;
+    /// The peer sends no more.
+    pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+    /// Data to read, by its other name.
+    pub const RDNORM: u32 = libc::EPOLLRDNORM as u32;
+    /// Space to write, by its other name.
+    pub const WRNORM: u32 = libc::EPOLLWRNORM as u32;
+    /// What is reported without being asked for.
+    pub const ALWAYS: u32 = ERR | HUP;
+    /// Any wish to read.
+    pub const ANY_IN: u32 = IN | RDNORM | RDHUP;
+    /// Any wish to write.
+    pub const ANY_OUT: u32 = OUT | WRNORM;
+}
+
+/// The readiness among `interest` (and what is always reported) at this moment.
+#[inline]
+pub fn of(stream: &Stream, interest: u32) -> u32 {
+    let e = stream.endpoint;
+    let mut mask = 0;
+    // Asked before the data, so that an end never hides data that came before it.
+    let ended = wait::ended(stream) || e.has(flag::RECEIVE_SHUT);
+    if ended {
+        mask |= bit::IN | bit::RDNORM | bit::RDHUP;
+        if e.has(flag::SEND_SHUT | flag::BROKEN_PIPE) {
+            mask |= bit::HUP;
+        }
+        if e.has(flag::RESET) {
+            mask |= bit::HUP;
+            if !e.has(flag::RESET_REPORTED) {
+                mask |= bit::ERR;
+            }
+        }
+    }
+    if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream) {
+        mask |= bit::IN | bit::RDNORM;
+    }
+    if interest & bit::ANY_OUT != 0 && wait::writable(stream) {
+        mask |= bit::OUT | bit::WRNORM;
+    }
+    mask & (interest | bit::ALWAYS)
+}
+
+#[inline]
+fn enough_to_read(stream: &Stream) -> bool {
+    if !wait::readable(stream) {
+        return false;
+    }
+    let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
+    low_water <= 1 || available(stream) >= low_water
+}
+
+/// Bytes to read (FIONREAD).
+pub fn available(stream: &Stream) -> u64 {
+    if stream.endpoint.receive.lock.lock().is_err() {
+        return 0;
+    }
+    let bytes = stream.available().unwrap_or(0);
+    stream.endpoint.receive.lock.unlock();
+    bytes
+}
+
+/// Brings a socket's view of its anchor up to date with what the kernel reported.
+pub fn note_kernel_events(socket: &Socket, events: u32) {
+    if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 {
+        if let Some(stream) = socket.stream() {
+            wait::look(socket, &stream);
+        }
+    } else if socket.is_pending() {
+        if let Some(stream) = socket.stream() {
+            wait::look(socket, &stream);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A TCP socket of this process: its phase, its end of a SAN connection, who watches it.
+//!
+//! Sockets live in memory that is only ever reused for sockets, so a look-up may pin one without a
+//! lock and then check that it is still the one it wanted.
+
+use super::endpoint::{flag, Endpoint};
+use super::epoll::Watch;
+use super::listener::Listener;
+use super::stream::Stream;
+use super::structure::Structure;
+use crate::provider::shm::{Role, Segment, State};
+use crate::reason::Reason;
+use crate::registry::{self, Slot as Statistics};
+use crate::sys::{file, Fd, Result};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+/// What a socket is at present.
+pub mod phase {
+    /// In no use.
+    pub const FREE: u32 = 0;
+    /// Neither connected nor listening.
+    pub const FRESH: u32 = 1;
+    /// Listening.
+    pub const LISTENER: u32 = 2;
+    /// connect is under way in the kernel, a session may have been offered.
+    pub const CONNECTING: u32 = 3;
+    /// Connected over plain TCP, for good.
+    pub const NATIVE: u32 = 4;
+    /// Bytes go over the SAN.
+    pub const SAN: u32 = 5;
+}
+
+/// See the module.
+pub struct Socket {
+    /// Descriptors of this process that refer to it, and operations on it.
+    pins: AtomicU32,
+    descriptors: AtomicU32,
+    phase: AtomicU32,
+    /// One of the descriptors: the anchor's name for the kernel.
+    anchor: AtomicI32,
+    reason: AtomicU32,
+    /// Whether spinning for an event has paid off lately; see `spin`.
+    pub spin_score: AtomicI32,
+    endpoint: AtomicPtr<Endpoint>,
+    statistics: AtomicPtr<Statistics>,
+    segment: UnsafeCell<Option<Segment>>,
+    listener: AtomicPtr<Listener>,
+    /// How many registrations in epoll sets there are: spares a look under the lock.
+    pub watch_count: AtomicU32,
+    /// Changed and read under the structure lock.
+    guarded: UnsafeCell<Guarded>,
+}
+
+/// Parts of a socket that need the structure lock.
+#[derive(Default)]
+pub struct Guarded {
+    /// Registrations in epoll sets.
+    pub watches: Vec<Watch>,
+    /// Next in the list of free sockets.
+    next_free: Option<&'static Socket>,
+}
+
+// SAFETY: `segment` is written before the phase becomes SAN (release) and after the last pin is
+// gone; `guarded` is only reached through a `Structure`.
+unsafe impl Sync for Socket {}
+
+impl Socket {
+    /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
+    pub fn allocate(structure: &mut Structure, fd: Fd) -> Option<&'static Socket> {
+        let socket = match structure.free_sockets.take() {
+            Some(socket) => {
+                structure.free_sockets = socket.guarded(structure).next_free.take();
+                socket
+            }
+            None => allocate_chunk(structure)?,
+        };
+        socket.pins.fetch_add(1, Ordering::Relaxed);
+        socket.descriptors.store(1, Ordering::Relaxed);
+        socket.anchor.store(fd, Ordering::Relaxed);
+        socket.spin_score.store(0, Ordering::Relaxed);
+        socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
+        socket.set_reason(Reason::NotConnected);
+        socket.set_phase(phase::FRESH);
+        Some(socket)
+    }
+
+    /// What the socket is at present ([`phase`]). Acquire.
+    #[inline]
+    pub fn phase(&self) -> u32 {
+        self.phase.load(Ordering::Acquire)
+    }
+
+    /// Release.
+    pub fn set_phase(&self, phase: u32) {
+        self.phase.store(phase, Ordering::Release);
+    }
+
+    /// Keeps the socket from being recycled.
+    #[inline]
+    pub(super) fn pin(&self) {
+        self.pins.fetch_add(1, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(super) fn unpin(&'static self) {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.recycle();
+        }
+    }
+
+    #[cold]
+    fn recycle(&'static self) {
+        let mut structure = Structure::lock();
+        // A look-up that lost its race pins for a moment; the last one of all recycles, once.
+        if self.pins.load(Ordering::SeqCst) != 0 || self.phase() == phase::FREE {
+            return;
+        }
+        self.set_phase(phase::FREE);
+        let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: no pin is left, so nobody uses either, and nobody gets at them any more.
+        unsafe {
+            if !endpoint.is_null() {
+                Endpoint::unmap(endpoint);
+            }
+            if let Some(segment) = (*self.segment.get()).take() {
+                segment.unmap();
+            }
+        }
+        let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if !listener.is_null() {
+            // SAFETY: it came from Box::into_raw, and no pin is left.
+            drop(unsafe { Box::from_raw(listener) });
+        }
+        let statistics = self.statistics.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: statistics slots are never unmapped.
+        if let (Some(slot), Some(registry)) = (unsafe { statistics.as_ref() }, &structure.registry)
+        {
+            registry.release(slot);
+        }
+        let guarded = self.guarded(&mut structure);
+        guarded.watches = Vec::new();
+        self.watch_count.store(0, Ordering::Relaxed);
+        guarded.next_free = structure.free_sockets.replace(self);
+    }
+
+    /// The parts that need the structure lock.
+    #[allow(clippy::mut_from_ref)]
+    pub fn guarded(&self, _: &mut Structure) -> &mut Guarded {
+        // SAFETY: there is one Structure at a time, the caller has it, and no caller keeps one
+        // result while it asks for another of the same socket.
+        unsafe { &mut *self.guarded.get() }
+    }
+
+    /// Notes one more descriptor of this process.
+    pub fn add_descriptor(&self) {
+        self.pin();
+        self.descriptors.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes that a descriptor is going; true if it was the last one of this process. The pin that
+    /// came with it remains the caller's to give back.
+    pub fn remove_descriptor(&self) -> bool {
+        self.descriptors.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// The descriptor to reach the kernel's socket by.
+    #[inline]
+    pub fn anchor(&self) -> Fd {
+        self.anchor.load(Ordering::Relaxed)
+    }
+
+    /// Another descriptor has to serve, because the one in use is being closed.
+    pub fn set_anchor(&self, fd: Fd) {
+        self.anchor.store(fd, Ordering::Relaxed);
+        self.statistics().set_fd(fd);
+    }
+
+    /// Why the socket is, or is not, on the SAN.
+    pub fn reason(&self) -> Reason {
+        Reason::from_u32(self.reason.load(Ordering::Relaxed)).unwrap_or(Reason::Pending)
+    }
+
+    /// Notes why.
+    pub fn set_reason(&self, reason: Reason) {
+        self.reason.store(reason.as_u32(), Ordering::Relaxed);
+        self.statistics().set_reason(reason);
+    }
+
+    /// What `sanctl` shows of it; a spare one if it shows nothing.
+    #[inline]
+    pub fn statistics(&self) -> &'static Statistics {
+        // SAFETY: statistics slots are never unmapped.
+        match unsafe { self.statistics.load(Ordering::Relaxed).as_ref() } {
+            Some(slot) => slot,
+            None => registry::spare(),
+        }
+    }
+
+    /// Publishes the socket in the registry, or what changed of it.
+    pub fn publish(&self, structure: &mut Structure, identity: &registry::Identity) {
+        if self.statistics.load(Ordering::Relaxed).is_null() {
+            let Some(slot) = structure.registry.as_ref().and_then(|r| r.allocate()) else { return };
+            self.statistics.store(slot as *const _ as *mut _, Ordering::Relaxed);
+        }
+        self.statistics().publish(identity);
+    }
+
+    /// Gives the socket its end of a connection. Phase SAN may follow.
+    pub fn attach(&self, segment: Segment, role: Role) -> Result<()> {
+        let endpoint = Endpoint::create(role, segment.geometry())?;
+        // SAFETY: the phase is not SAN yet, so nobody reads it.
+        unsafe { *self.segment.get() = Some(segment) };
+        self.endpoint.store(endpoint, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes the end of a connection away again before the phase ever was SAN, or when no other
+    /// thread can be using it.
+    ///
+    /// # Safety
+    /// No other thread uses the stream of this socket.
+    pub unsafe fn detach(&self) {
+        let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !endpoint.is_null() {
+                Endpoint::unmap(endpoint);
+            }
+            if let Some(segment) = (*self.segment.get()).take() {
+                segment.unmap();
+            }
+        }
+    }
+
+    /// Makes it a listener.
+    pub fn set_listener(&self, listener: Box<Listener>) {
+        self.listener.store(Box::into_raw(listener), Ordering::Release);
+        self.set_phase(phase::LISTENER);
+    }
+
+    /// The rendezvous of a listener.
+    pub fn listener(&self) -> Option<&Listener> {
+        // SAFETY: freed only after the last pin.
+        unsafe { self.listener.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Our end. Only in the phases SAN and CONNECTING with a session on offer.
+    #[inline]
+    pub fn stream(&self) -> Option<Stream<'_>> {
+        // SAFETY: set before the phase that lets callers get here, unmapped after the last pin.
+        let endpoint = unsafe { self.endpoint.load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: written before `endpoint`.
+        let segment = unsafe { *self.segment.get() }?;
+        Some(Stream { endpoint, segment, statistics: self.statistics() })
+    }
+
+    /// True while nobody took the session that this connector offered.
+    pub fn is_pending(&self) -> bool {
+        self.stream().is_some_and(|s| {
+            s.endpoint.role() == Role::Connector
+                && !s.endpoint.has(flag::ESTABLISHED)
+                && s.segment.state() != State::Taken
+        })
+    }
+}
+
+const CHUNK: usize = 64;
+
+fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
+    let at = file::map_private(CHUNK * std::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
+    for i in 0..CHUNK {
+        // SAFETY: fresh memory, large enough and page aligned; every field is written.
+        let socket = unsafe {
+            let one = at.add(i);
+            one.write(Socket {
+                pins: AtomicU32::new(0),
+                descriptors: AtomicU32::new(0),
+                phase: AtomicU32::new(phase::FREE),
+                anchor: AtomicI32::new(-1),
+                reason: AtomicU32::new(0),
+                spin_score: AtomicI32::new(0),
+                endpoint: AtomicPtr::new(std::ptr::null_mut()),
+                statistics: AtomicPtr::new(std::ptr::null_mut()),
+                segment: UnsafeCell::new(None),
+                listener: AtomicPtr::new(std::ptr::null_mut()),
+                watch_count: AtomicU32::new(0),
+                guarded: UnsafeCell::new(Guarded::default()),
+            });
+            &*one
+        };
+        if i == CHUNK - 1 {
+            return Some(socket);
+        }
+        socket.guarded(structure).next_free = structure.free_sockets.replace(socket);
+    }
+    None
+}

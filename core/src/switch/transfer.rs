@@ -1,0 +1,308 @@
+//! Sending and receiving, with TCP's rules for flags, waiting and errors.
+
+use super::buffers::Buffers;
+use super::endpoint::flag;
+use super::socket::{phase, Socket};
+use super::stream::{Broken, Moved, Stream, Take};
+use super::wait::{self, Event};
+use super::Outcome;
+use crate::provider::shm::FINISHED;
+use crate::registry;
+use crate::sys::lock::{Acquired, Busy};
+use crate::sys::{net, process, Errno};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// A thread that is interrupted inside a call on a socket and calls again from its signal handler
+/// must not wait for itself.
+fn reentered(stream: &Stream, flags: i32) -> Errno {
+    if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
+        Errno(libc::EAGAIN)
+    } else {
+        Errno(libc::EINTR)
+    }
+}
+
+/// The error of a broken connection, told once; afterwards `then`.
+fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
+    if stream.endpoint.set(flag::RESET_REPORTED) {
+        let e = stream.endpoint.error.load(Relaxed) as i32;
+        return Err(Errno(if e == 0 { libc::ECONNRESET } else { e }));
+    }
+    then
+}
+
+/// recv in all its forms. `Pass`: the socket is on plain TCP.
+#[inline]
+pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    let wanted = to.remaining();
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        return Outcome::Pass;
+    }
+    let take = match flags {
+        f if f & libc::MSG_PEEK != 0 => Take::Peek,
+        f if f & libc::MSG_TRUNC != 0 => Take::Discard,
+        _ => Take::Consume,
+    };
+    let mut got = 0;
+    loop {
+        let ended = wait::ended(&stream);
+        let mut attempt = to.clone();
+        match receive_once(&stream, &mut attempt, take) {
+            Err(Failure::Busy) => return Outcome::Done(Err(reentered(&stream, flags))),
+            Err(Failure::Broken(why)) => wait::fail(socket, &stream, why),
+            Ok(moved) => {
+                if moved.ring {
+                    wait::ring(socket);
+                }
+                if take == Take::Peek {
+                    got = moved.bytes;
+                } else {
+                    got += moved.bytes;
+                    to = attempt;
+                }
+                if got == wanted && (wanted > 0 || wait::readable(&stream)) {
+                    return Outcome::Done(Ok(got));
+                }
+            }
+        }
+        let enough = if flags & libc::MSG_WAITALL != 0 {
+            wanted
+        } else {
+            (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
+        };
+        if got >= enough.max(1) || (got > 0 && stream.at_mark()) {
+            return Outcome::Done(Ok(got));
+        }
+        if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
+            if got == 0 && stream.endpoint.has(flag::RESET) {
+                return Outcome::Done(reset_error(&stream, Ok(0)));
+            }
+            return Outcome::Done(Ok(got));
+        }
+        let waited = if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
+            wait::look_if_stale(socket, &stream);
+            if wait::ended(&stream) {
+                continue;
+            }
+            if stream.endpoint.has(flag::ASYNC) {
+                // The next event must reach the anchor again for the kernel to raise SIGIO.
+                wait::drain(socket, &stream);
+                let _ = wait::raise(&stream, Event::Read);
+                if wait::readable(&stream) {
+                    continue;
+                }
+            }
+            Err(Errno(libc::EAGAIN))
+        } else {
+            let stamp = stream.arrival_stamp();
+            wait::wait(socket, &stream, Event::Read, || match take {
+                Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
+                _ => wait::readable(&stream),
+            })
+        };
+        if socket.phase() != phase::SAN && got == 0 {
+            return Outcome::Pass;
+        }
+        if let Err(e) = waited {
+            return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
+        }
+    }
+}
+
+enum Failure {
+    /// The calling thread is inside a call on this socket already.
+    Busy,
+    Broken(Broken),
+}
+
+#[inline]
+fn receive_once(stream: &Stream, to: &mut Buffers, take: Take) -> Result<Moved, Failure> {
+    match stream.endpoint.receive.lock.lock() {
+        Ok(Acquired::Clean) => {}
+        Ok(Acquired::FromTheDead) => stream.recover_receiver(),
+        Err(Busy::Reentered | Busy::Other) => return Err(Failure::Busy),
+    }
+    let moved = stream.receive(to, take);
+    stream.endpoint.receive.lock.unlock();
+    moved.map_err(Failure::Broken)
+}
+
+/// send in all its forms. `Pass`: the socket is on plain TCP.
+#[inline]
+pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    if flags & libc::MSG_OOB != 0 && from.remaining() > 0 {
+        return super::urgent::send(socket, &stream, from, flags);
+    }
+    let wanted = from.remaining();
+    transmit(
+        socket,
+        &stream,
+        flags,
+        |stream| stream.send(&mut from).map(|moved| (moved, None, from.remaining() == 0)),
+        wanted == 0,
+    )
+}
+
+/// Sends what `fill` provides, up to `length` bytes, straight into the send buffer (sendfile,
+/// splice). `fill` gets writable memory; zero ends the transfer.
+pub fn send_from(
+    socket: &Socket,
+    length: usize,
+    flags: i32,
+    mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
+) -> Outcome {
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    let mut left = length;
+    let mut dry = false;
+    transmit(
+        socket,
+        &stream,
+        flags,
+        |stream| {
+            let (moved, error) = stream.buffer(left, |to, n| {
+                let filled = fill(to, n)?;
+                dry |= filled < n;
+                Ok(filled)
+            })?;
+            left -= moved.bytes;
+            Ok((moved, error, left == 0 || dry))
+        },
+        length == 0,
+    )
+}
+
+/// Moves bytes with `step` until it says it is done, waiting for space as the flags and the socket
+/// demand. `step` runs under the send lock and returns what it moved, an error of its source, and
+/// whether it is done.
+fn transmit(
+    socket: &Socket,
+    stream: &Stream,
+    flags: i32,
+    mut step: impl FnMut(&Stream) -> Result<(Moved, Option<Errno>, bool), Broken>,
+    empty: bool,
+) -> Outcome {
+    let mut sent = 0;
+    let finish = |sent: usize, e: Errno| {
+        if sent > 0 {
+            return Outcome::Done(Ok(sent));
+        }
+        if e == Errno(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+            process::raise_sigpipe();
+        }
+        Outcome::Done(Err(e))
+    };
+    wait::look_if_stale(socket, stream);
+    loop {
+        match stream.endpoint.send.lock.lock() {
+            Ok(Acquired::Clean) => {}
+            Ok(Acquired::FromTheDead) => stream.recover_sender(),
+            Err(_) => return finish(sent, reentered(stream, flags)),
+        }
+        if socket.phase() != phase::SAN {
+            stream.endpoint.send.lock.unlock();
+            return if sent > 0 { Outcome::Done(Ok(sent)) } else { Outcome::Pass };
+        }
+        if let Some(e) = unable(stream) {
+            stream.endpoint.send.lock.unlock();
+            return finish(sent, e);
+        }
+        if empty {
+            stream.endpoint.send.lock.unlock();
+            return Outcome::Done(Ok(0));
+        }
+        let stepped = step(stream);
+        stream.endpoint.send.lock.unlock();
+        let (moved, error, done) = match stepped {
+            Ok(stepped) => stepped,
+            Err(why) => {
+                wait::fail(socket, stream, why);
+                continue;
+            }
+        };
+        sent += moved.bytes;
+        if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
+            // To a peer that is gone the byte brings back TCP's own reset.
+            wait::ring(socket);
+        }
+        if done {
+            return Outcome::Done(Ok(sent));
+        }
+        if let Some(e) = error {
+            return finish(sent, e);
+        }
+        if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
+            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+            return finish(sent, Errno(libc::EAGAIN));
+        }
+        match wait::wait(socket, stream, Event::Write, || wait::writable(stream)) {
+            Ok(()) => {}
+            Err(e) => {
+                if e == Errno(libc::EAGAIN) {
+                    stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+                }
+                return finish(sent, e);
+            }
+        }
+    }
+}
+
+/// Why nothing can be sent any more, if so.
+pub(super) fn unable(stream: &Stream) -> Option<Errno> {
+    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::BROKEN_PIPE;
+    if !stream.endpoint.has(ANY) {
+        return None;
+    }
+    if stream.endpoint.has(flag::SEND_SHUT | flag::BROKEN_PIPE) {
+        return Some(Errno(libc::EPIPE));
+    }
+    reset_error(stream, Err(Errno(libc::EPIPE))).err()
+}
+
+/// A receive that must wait although the program gave no room (recv of zero bytes): handled by
+/// [`receive`]. This is the other oddity: read and readv of zero bytes return at once.
+pub fn read(socket: &Socket, to: Buffers) -> Outcome {
+    if to.remaining() == 0 {
+        return Outcome::Done(Ok(0));
+    }
+    receive(socket, to, 0)
+}
+
+/// Ends directions of a connection (shutdown).
+pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
+        return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
+    if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return Outcome::Done(Err(Errno(libc::ENOTCONN)));
+    }
+    if how != libc::SHUT_RD && stream.endpoint.set(flag::SEND_SHUT) {
+        finish_sending(socket, &stream);
+    }
+    if how != libc::SHUT_WR {
+        stream.endpoint.set(flag::RECEIVE_SHUT);
+        let state = registry::State::Closing;
+        // Wakes our own sleepers. The FIN of a half-close goes through the stream instead, because
+        // the anchor must go on carrying doorbells for what the peer still sends.
+        let _ = net::shutdown(socket.anchor(), how);
+        socket.statistics().set_state(state);
+    }
+    Outcome::Done(Ok(0))
+}
+
+/// Tells the peer that nothing follows.
+fn finish_sending(socket: &Socket, stream: &Stream) {
+    let own = stream.own();
+    // Under the lock, so that a send under way in another thread comes before the end.
+    let locked = stream.endpoint.send.lock.lock().is_ok();
+    own.sending.0.finished.fetch_or(FINISHED, SeqCst);
+    if locked {
+        stream.endpoint.send.lock.unlock();
+    }
+    if stream.peer().counters.0.read.signal() {
+        wait::ring(socket);
+    }
+    socket.statistics().set_state(registry::State::FinWait);
+}

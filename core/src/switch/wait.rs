@@ -1,0 +1,367 @@
+//! Sleeping on an anchor, and what the anchor tells.
+//!
+//! The anchor is the doorbell: one byte arrives on it when the peer found our select counter
+//! raised. Rules that keep every sleeper's wake-up (design 1, 4):
+//!
+//! - A byte is drained only by who found the stream empty and is about to raise the counter.
+//!   Until then the kernel shows the anchor readable to every other sleeper.
+//! - Who drains while others sleep on the same anchor lets them leave first.
+//! - A byte drained on behalf of an epoll set makes that set look at the socket itself.
+
+use super::endpoint::flag;
+use super::epoll;
+use super::native;
+use super::socket::{phase, Socket};
+use super::spin::spin;
+use super::stream::{Broken, Stream};
+use crate::provider::shm::{State, ABORTIVE, CLOSED, FINISHED};
+use crate::registry;
+use crate::session::Ticket;
+use crate::sys::{blocking, file, net, poll, process, time, Errno, Result};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Data, the end of the stream, or an error.
+    Read,
+    /// Space in the send buffer, or an error.
+    Write,
+}
+
+/// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
+const FRESH_TICKS: u64 = 300_000;
+/// How often a session that nobody took is looked after while somebody waits for it.
+pub const PENDING_SLICE: u64 = 20_000_000;
+/// Flags under which the kernel shows the anchor readable for ever.
+pub const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
+/// How often a writer looks that no doorbell can wake, because the peer's direction ended.
+pub const UNBELLED_SLICE: u64 = 1_000_000;
+
+#[inline]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the counter.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        time::now() * 3
+    }
+}
+
+/// Rings the peer's doorbell.
+pub fn ring(socket: &Socket) {
+    socket.statistics().wakeups_sent.add(1);
+    // It can only fail where the anchor itself tells the peer (closed, reset).
+    let _ = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
+}
+
+/// Ends the connection because the peer broke the protocol.
+#[cold]
+pub fn fail(socket: &Socket, stream: &Stream, why: Broken) {
+    if stream.endpoint.set(flag::RESET) {
+        log::error!("fd {}: connection reset, the peer broke the protocol: {why}", socket.anchor());
+        stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+        socket.statistics().set_state(registry::State::Failed);
+        // Everybody who sleeps on the anchor has to learn of it, the peer too.
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
+    }
+}
+
+/// True if nothing more will come: the peer shut its direction down, or its anchor ended.
+/// To be asked before the stream is looked at: what was sent before the end comes first.
+#[inline]
+pub fn ended(stream: &Stream) -> bool {
+    stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
+        || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
+}
+
+/// Asks the kernel about the anchor if the last answer is old, or the peer hinted that it closed.
+#[inline]
+pub fn look_if_stale(socket: &Socket, stream: &Stream) {
+    let now = ticks();
+    let hinted = stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
+    if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS
+        || (hinted && !stream.endpoint.has(flag::ANCHOR_ENDED))
+    {
+        stream.endpoint.looked_at.store(now, Relaxed);
+        look(socket, stream);
+        note_blocking_mode(socket, stream);
+    }
+}
+
+/// Reads O_NONBLOCK from the kernel: another process may have changed it.
+pub fn note_blocking_mode(socket: &Socket, stream: &Stream) {
+    if let Ok(flags) = file::status_flags(socket.anchor()) {
+        let nonblocking = flags & libc::O_NONBLOCK != 0;
+        if nonblocking != stream.endpoint.has(flag::NONBLOCK) {
+            if nonblocking {
+                stream.endpoint.set(flag::NONBLOCK);
+            } else {
+                stream.endpoint.clear(flag::NONBLOCK);
+            }
+        }
+    }
+}
+
+/// Asks the kernel whether the anchor ended, without draining it.
+#[cold]
+pub fn look(socket: &Socket, stream: &Stream) {
+    let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
+        return;
+    };
+    if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLIN) == 0 {
+        return;
+    }
+    if socket.is_pending() {
+        // The peer's kernel speaks and nobody took the session: whoever it is has no shim.
+        if native::withdraw(socket) {
+            return;
+        }
+    }
+    if events & libc::POLLERR != 0 {
+        let e = net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+        note_error(socket, stream, e);
+    }
+    if events & (libc::POLLRDHUP | libc::POLLHUP) != 0 {
+        note_end(socket, stream);
+    }
+}
+
+fn note_error(socket: &Socket, stream: &Stream, error: i32) {
+    match error {
+        0 => {}
+        // A peer's kernel resets also for a doorbell byte nobody drained. TCP resets only when the
+        // program left data unread, or asked for it (SO_LINGER).
+        libc::ECONNRESET
+            if stream.peer_consumed_all()
+                && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>
+        {
+            stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+        }
+        // The end of the stream came before the reset: it stays the end of the stream.
+        libc::EPIPE => {
+            stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+        }
+        e => {
+            stream.endpoint.error.store(e as u32, Relaxed);
+            stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
+            socket.statistics().set_state(registry::State::Failed);
+        }
+    }
+}
+
+/// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have
+/// sent a reset instead.
+fn note_end(socket: &Socket, stream: &Stream) {
+    // After our own shutdown the kernel shows an end that need not be the peer's.
+    if stream.endpoint.has(flag::ANCHOR_ENDED | flag::RECEIVE_SHUT) {
+        return;
+    }
+    let half_closed = stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0;
+    if !half_closed && !stream.endpoint.has(flag::RESET) && !stream.peer_consumed_all() {
+        stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+        stream.endpoint.set(flag::RESET);
+        socket.statistics().set_state(registry::State::Failed);
+    } else {
+        socket.statistics().set_state(registry::State::CloseWait);
+    }
+    stream.endpoint.set(flag::ANCHOR_ENDED);
+}
+
+/// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
+/// raise a counter.
+pub fn drain(socket: &Socket, stream: &Stream) {
+    if stream.endpoint.sleepers.load(SeqCst) != 0 {
+        let_sleepers_leave(socket, stream);
+    }
+    let mut bytes = [0u8; 64];
+    let mut drained = 0;
+    loop {
+        match net::recv(socket.anchor(), &mut bytes, libc::MSG_DONTWAIT) {
+            Ok(0) => break note_end(socket, stream),
+            Ok(n) => {
+                drained += n;
+                if n < bytes.len() {
+                    break;
+                }
+            }
+            Err(Errno(libc::EAGAIN)) => break,
+            Err(Errno(e)) => break note_error(socket, stream, e),
+        }
+    }
+    if drained > 0 {
+        socket.statistics().wakeups_received.add(drained as u64);
+        epoll::doorbell_drained(socket);
+    }
+}
+
+/// As long as the byte is there, every sleeper comes out of the kernel; waits for that, but not
+/// for one that was stopped or killed.
+#[cold]
+fn let_sleepers_leave(socket: &Socket, stream: &Stream) {
+    let sleepers = &stream.endpoint.sleepers;
+    for _ in 0..200 {
+        if sleepers.load(SeqCst) == 0 || poll::poll_one(socket.anchor(), libc::POLLIN) == Ok(0) {
+            return;
+        }
+        process::yield_now();
+        time::sleep(10_000);
+    }
+    sleepers.store(0, SeqCst);
+}
+
+/// A thread counted as asleep on a socket, its select counter raised.
+pub struct Armed {
+    event: Event,
+    ticket: Ticket,
+}
+
+/// Announces a sleeper. It looks for its event once more before it sleeps.
+pub fn arm(stream: &Stream, event: Event) -> Armed {
+    stream.endpoint.sleepers.fetch_add(1, SeqCst);
+    Armed { event, ticket: raise(stream, event) }
+}
+
+/// The sleeper is awake.
+pub fn disarm(stream: &Stream, armed: Armed) {
+    withdraw(stream, armed.event, armed.ticket);
+    let sleepers = &stream.endpoint.sleepers;
+    // Not below zero: a drain that gave up on sleepers may have cleared it.
+    let _ = sleepers.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
+}
+
+/// Raises the counter of an event.
+pub fn raise(stream: &Stream, event: Event) -> Ticket {
+    let counters = &stream.own().counters.0;
+    match event {
+        Event::Read => counters.read.raise(),
+        Event::Write => counters.write.raise(),
+    }
+}
+
+/// Takes it back.
+pub fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
+    let counters = &stream.own().counters.0;
+    match event {
+        Event::Read => counters.read.withdraw(ticket),
+        Event::Write => counters.write.withdraw(ticket),
+    }
+}
+
+/// True if a read would not wait: data, end, or error.
+#[inline]
+pub fn readable(stream: &Stream) -> bool {
+    if stream.endpoint.has(flag::RECEIVE_SHUT) || ended(stream) {
+        return true;
+    }
+    match stream.peek_readable() {
+        Some(readable) => readable,
+        None => {
+            if stream.endpoint.receive.lock.try_lock().is_err() {
+                // Somebody receives right now and will know better.
+                return true;
+            }
+            let absorbed = stream.absorb();
+            stream.endpoint.receive.lock.unlock();
+            absorbed.is_err() || stream.peek_readable() != Some(false)
+        }
+    }
+}
+
+/// True if a write would not wait: space, or error.
+#[inline]
+pub fn writable(stream: &Stream) -> bool {
+    stream.has_space() || stream.endpoint.has(flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE)
+}
+
+/// Waits until `event` may have come: spins while that pays, then sleeps. `ready` tells whether
+/// it has. EAGAIN: the socket is non-blocking, or its time ran out; EINTR as the kernel has it.
+pub fn wait(
+    socket: &Socket,
+    stream: &Stream,
+    event: Event,
+    mut ready: impl FnMut() -> bool,
+) -> Result<()> {
+    if stream.endpoint.has(flag::NONBLOCK) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    if spin(&socket.spin_score, u64::MAX, &mut ready) {
+        return Ok(());
+    }
+    drain(socket, stream);
+    let armed = arm(stream, event);
+    if ready() || socket.phase() != phase::SAN {
+        disarm(stream, armed);
+        return Ok(());
+    }
+    let slept = sleep(socket, stream, event);
+    disarm(stream, armed);
+    match slept {
+        Ok(0) => {
+            look(socket, stream);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+        Err(Errno(libc::EAGAIN)) => {
+            note_blocking_mode(socket, stream);
+            Err(Errno(libc::EAGAIN))
+        }
+        Err(Errno(libc::EINTR)) => Err(Errno(libc::EINTR)),
+        Err(Errno(e)) => {
+            note_error(socket, stream, e);
+            Ok(())
+        }
+    }
+}
+
+/// Sleeps in the kernel. The counter is raised.
+fn sleep(socket: &Socket, stream: &Stream, event: Event) -> Result<usize> {
+    let anchor = socket.anchor();
+    let limit = match event {
+        Event::Read => net::time_out(anchor, libc::SO_RCVTIMEO),
+        Event::Write => net::time_out(anchor, libc::SO_SNDTIMEO),
+    };
+    let slice = if stream.endpoint.has(SILENT) {
+        Some(UNBELLED_SLICE)
+    } else if socket.is_pending() {
+        Some(PENDING_SLICE)
+    } else if event == Event::Read {
+        None
+    } else {
+        limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PENDING_SLICE * 50))
+    };
+    // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
+    let Some(slice) = slice else { return blocking::peek(anchor) };
+    if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let start = time::now();
+    loop {
+        let left = limit.map(|l| l.saturating_sub(time::now() - start));
+        if left == Some(0) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        // At the end of the anchor's stream it is readable for ever: only time passes then.
+        let events = if stream.endpoint.has(SILENT) { 0 } else { libc::POLLIN };
+        let mut fds = [libc::pollfd { fd: anchor, events, revents: 0 }];
+        let nap = left.map_or(slice, |l| l.min(slice));
+        // SAFETY: no signal mask.
+        let n = unsafe { blocking::poll(&mut fds, Some(nap), std::ptr::null()) }?;
+        if n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+            look(socket, stream);
+        }
+        if socket.is_pending() && stream.segment.state() == State::Pending {
+            native::scan(socket);
+        }
+        let happened = match event {
+            Event::Read => readable(stream),
+            Event::Write => writable(stream),
+        };
+        if n > 0 || happened || socket.phase() != phase::SAN {
+            return Ok(1);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The system calls a thread may sleep in.
+//!
+//! Under the shim these are libc's own functions, because they are cancellation points: a
+//! program's pthread_cancel must work as on plain TCP. Callers hold no lock and no value with a
+//! destructor while they are in here.
+
+use super::{Errno, Fd, Result};
+use std::sync::OnceLock;
+
+/// The functions to sleep in, with libc's signatures.
+#[derive(Clone, Copy)]
+pub struct Blocking {
+    /// recv
+    pub recv: unsafe extern "C-unwind" fn(i32, *mut libc::c_void, usize, i32) -> isize,
+    /// ppoll
+    pub ppoll: unsafe extern "C-unwind" fn(
+        *mut libc::pollfd,
+        libc::nfds_t,
+        *const libc::timespec,
+        *const libc::sigset_t,
+    ) -> i32,
+    /// epoll_pwait
+    pub epoll_pwait: unsafe extern "C-unwind" fn(
+        i32,
+        *mut libc::epoll_event,
+        i32,
+        i32,
+        *const libc::sigset_t,
+    ) -> i32,
+}
+
+static BLOCKING: OnceLock<Blocking> = OnceLock::new();
+
+/// Installs libc's functions; the first call counts.
+pub fn install(blocking: Blocking) {
+    let _ = BLOCKING.set(blocking);
+}
+
+fn errno() -> Errno {
+    // SAFETY: errno is always there.
+    Errno(unsafe { *libc::__errno_location() })
+}
+
+/// Sleeps until `fd` has a byte to peek at, its stream ended, or its SO_RCVTIMEO ran out.
+/// Returns what recv with MSG_PEEK returned.
+pub fn peek(fd: Fd) -> Result<usize> {
+    let mut byte = 0u8;
+    match BLOCKING.get() {
+        Some(b) => {
+            // SAFETY: one writable byte.
+            let n = unsafe { (b.recv)(fd, (&mut byte as *mut u8).cast(), 1, libc::MSG_PEEK) };
+            usize::try_from(n).map_err(|_| errno())
+        }
+        None => super::net::recv(fd, std::slice::from_mut(&mut byte), libc::MSG_PEEK),
+    }
+}
+
+/// ppoll; nanoseconds, `None` waits for ever. `mask` is the program's, or null.
+///
+/// # Safety
+/// `mask` is null or a valid signal set.
+pub unsafe fn poll(
+    fds: &mut [libc::pollfd],
+    timeout: Option<u64>,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
+    match BLOCKING.get() {
+        Some(b) => {
+            let t = timeout.map(super::time::timespec);
+            let t = t.as_ref().map_or(std::ptr::null(), |t| t as *const _);
+            // SAFETY: all arguments are valid for the call.
+            let n = unsafe { (b.ppoll)(fds.as_mut_ptr(), fds.len() as u64, t, mask) };
+            usize::try_from(n).map_err(|_| errno())
+        }
+        None => super::poll::poll(fds, timeout, None),
+    }
+}
+
+/// epoll_pwait. The time-out is in nanoseconds, rounded up to milliseconds.
+///
+/// # Safety
+/// `mask` is null or a valid signal set.
+pub unsafe fn epoll_wait(
+    set: Fd,
+    events: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+    mask: *const libc::sigset_t,
+) -> Result<usize> {
+    match BLOCKING.get() {
+        Some(b) => {
+            let ms = timeout.map_or(-1, |t| t.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
+            let length = events.len().min(i32::MAX as usize) as i32;
+            // SAFETY: all arguments are valid for the call.
+            let n = unsafe { (b.epoll_pwait)(set, events.as_mut_ptr(), length, ms, mask) };
+            usize::try_from(n).map_err(|_| errno())
+        }
+        None => super::poll::epoll_wait(set, events, timeout, None),
+    }
+}

@@ -1,0 +1,179 @@
+//! Descriptors and mappings.
+
+use super::{call, Errno, Fd, Result};
+
+/// Closes a descriptor; an error is of no use to anybody here.
+pub fn close(fd: Fd) {
+    let _ = call!(close, fd);
+}
+
+/// F_GETFL: status flags of the open file description.
+pub fn status_flags(fd: Fd) -> Result<i32> {
+    call!(fcntl, fd, libc::F_GETFL, 0).map(|v| v as i32)
+}
+
+/// F_GETFD: descriptor flags.
+pub fn descriptor_flags(fd: Fd) -> Result<i32> {
+    call!(fcntl, fd, libc::F_GETFD, 0).map(|v| v as i32)
+}
+
+/// F_SETFD: descriptor flags.
+pub fn set_descriptor_flags(fd: Fd, flags: i32) -> Result<()> {
+    call!(fcntl, fd, libc::F_SETFD, flags).map(drop)
+}
+
+/// Moves a descriptor of ours out of the program's way: high, close-on-exec.
+pub fn move_high(fd: Fd) -> Fd {
+    const FLOOR: i32 = 900;
+    for floor in [FLOOR, 100] {
+        if let Ok(high) = call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) {
+            close(fd);
+            return high as Fd;
+        }
+    }
+    fd
+}
+
+/// Device and inode of an open file: the identity of a socket, whatever its descriptor.
+pub fn identity(fd: Fd) -> Result<(u64, u64)> {
+    stat(fd).map(|s| (s.st_dev, s.st_ino))
+}
+
+fn stat(fd: Fd) -> Result<libc::stat> {
+    // SAFETY: stat is plain data, zero is a valid value of it.
+    let mut s: libc::stat = unsafe { std::mem::zeroed() };
+    call!(fstat, fd, &mut s as *mut _ as usize)?;
+    Ok(s)
+}
+
+/// Size of an open file in bytes.
+pub fn size(fd: Fd) -> Result<u64> {
+    stat(fd).map(|s| s.st_size as u64)
+}
+
+/// Reads into memory that may be the program's; a bad pointer is EFAULT.
+pub fn read(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
+    call!(read, fd, to as usize, length)
+}
+
+/// Positional read.
+pub fn pread(fd: Fd, to: *mut u8, length: usize, offset: i64) -> Result<usize> {
+    call!(pread64, fd, to as usize, length, offset)
+}
+
+/// Writes from memory that may be the program's; a bad pointer is EFAULT.
+pub fn write(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
+    call!(write, fd, from as usize, length)
+}
+
+/// Sets the file offset.
+pub fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
+    call!(lseek, fd, offset, whence).map(|v| v as u64)
+}
+
+/// A sealed anonymous file of exactly `size` bytes: nobody can shrink it under a mapping.
+pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
+    let fd =
+        call!(memfd_create, name.as_ptr() as usize, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?
+            as Fd;
+    let sealed =
+        call!(ftruncate, fd, size).and_then(|_| call!(fcntl, fd, libc::F_ADD_SEALS, SEALS));
+    match sealed {
+        Ok(_) => Ok(fd),
+        Err(e) => {
+            close(fd);
+            Err(e)
+        }
+    }
+}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// True if `fd` is memory of exactly `size` bytes whose size can not change any more.
+pub fn is_sealed_memory(fd: Fd, size: usize) -> bool {
+    let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).unwrap_or(0) as i32;
+    seals & SEALS == SEALS && self::size(fd) == Ok(size as u64)
+}
+
+/// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing.
+pub fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
+    let (flags, fd) = match fd {
+        Some(fd) => (libc::MAP_SHARED, fd),
+        None => (libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1),
+    };
+    map(size, flags, fd)
+}
+
+/// Private zeroed memory that costs nothing until it is touched.
+pub fn map_private(size: usize) -> Result<*mut u8> {
+    map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
+}
+
+fn map(size: usize, flags: i32, fd: Fd) -> Result<*mut u8> {
+    call!(mmap, 0, size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0).map(|p| p as *mut u8)
+}
+
+/// Ends a mapping.
+///
+/// # Safety
+/// Nothing may use the memory afterwards.
+pub unsafe fn unmap(at: *mut u8, size: usize) {
+    let _ = call!(munmap, at as usize, size);
+}
+
+/// An eventfd with the given count, for ever readable when that is above zero.
+pub fn eventfd(count: u32) -> Result<Fd> {
+    call!(eventfd2, count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).map(|fd| fd as Fd)
+}
+
+/// A pipe, close-on-exec: (read end, write end).
+pub fn pipe() -> Result<(Fd, Fd)> {
+    let mut fds = [0; 2];
+    call!(pipe2, fds.as_mut_ptr() as usize, libc::O_CLOEXEC)?;
+    Ok((fds[0], fds[1]))
+}
+
+/// Calls `each` with every open descriptor of this process.
+pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
+    let path = c"/proc/self/fd";
+    let dir = call!(
+        openat,
+        libc::AT_FDCWD,
+        path.as_ptr() as usize,
+        libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC,
+        0
+    )? as Fd;
+    let mut buffer = [0u64; 512];
+    let result = loop {
+        let bytes = std::mem::size_of_val(&buffer);
+        let n = match call!(getdents64, dir, buffer.as_mut_ptr() as usize, bytes) {
+            Ok(0) => break Ok(()),
+            Ok(n) => n,
+            Err(e) => break Err(e),
+        };
+        // SAFETY: the kernel filled `n` bytes of the buffer.
+        let filled = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), n) };
+        let mut at = 0;
+        while at + 19 <= n {
+            let length = u16::from_ne_bytes([filled[at + 16], filled[at + 17]]) as usize;
+            let name = &filled[at + 19..(at + length).min(n)];
+            let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+            if let Some(fd) = std::str::from_utf8(&name[..end]).ok().and_then(|s| s.parse().ok()) {
+                if fd != dir {
+                    each(fd);
+                }
+            }
+            at += length.max(1);
+        }
+    };
+    close(dir);
+    result
+}
+
+/// EBADF if `fd` is not open.
+pub fn check_open(fd: Fd) -> Result<()> {
+    match descriptor_flags(fd) {
+        Err(Errno(libc::EBADF)) => Err(Errno(libc::EBADF)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,141 @@
+//! A lock that works between processes and outlives a holder that was killed.
+//!
+//! The word holds the owner's thread id, so a waiter can see that the owner is gone and take the
+//! lock over. It must lie in memory the peer of a connection can not write.
+
+use super::{futex, process};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const CONTENDED: u32 = 1 << 31;
+/// How long a waiter sleeps before it looks whether the owner still lives.
+const CHECK_INTERVAL: u64 = 20_000_000;
+
+thread_local! {
+    static TID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The calling thread's id, cached. [`forget_tid`] after a fork.
+#[inline]
+fn own_tid() -> u32 {
+    let cached = TID.get();
+    if cached != 0 {
+        return cached;
+    }
+    let tid = process::tid();
+    TID.set(tid);
+    tid
+}
+
+/// Call in a fork child: the cached thread id is the parent's.
+pub fn forget_tid() {
+    TID.set(0);
+}
+
+/// How a lock was obtained.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// From a holder that released it.
+    Clean,
+    /// From a holder that died with it: what it protects may be half changed.
+    FromTheDead,
+}
+
+/// Why a lock was not obtained.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Another thread has it.
+    Other,
+    /// The calling thread has it: a signal handler interrupted its own thread's operation.
+    Reentered,
+}
+
+/// The lock. All zero is unlocked.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct FamilyLock(AtomicU32);
+
+impl FamilyLock {
+    /// Unlocked.
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Takes the lock if it is free. Acquire.
+    #[inline]
+    pub fn try_lock(&self) -> Result<(), Busy> {
+        let tid = own_tid();
+        match self.0.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(word) if word & !CONTENDED == tid => Err(Busy::Reentered),
+            Err(_) => Err(Busy::Other),
+        }
+    }
+
+    /// Takes the lock, waiting for it; fails only when the calling thread already holds it.
+    #[inline]
+    pub fn lock(&self) -> Result<Acquired, Busy> {
+        match self.try_lock() {
+            Ok(()) => Ok(Acquired::Clean),
+            Err(Busy::Reentered) => Err(Busy::Reentered),
+            Err(Busy::Other) => Ok(self.lock_slowly()),
+        }
+    }
+
+    #[cold]
+    fn lock_slowly(&self) -> Acquired {
+        let tid = own_tid();
+        for _ in 0..100 {
+            if self.try_lock().is_ok() {
+                return Acquired::Clean;
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            let word = self.0.load(Ordering::Relaxed);
+            if word == 0 {
+                if self
+                    .0
+                    .compare_exchange(0, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return Acquired::Clean;
+                }
+                continue;
+            }
+            let wanted = word | CONTENDED;
+            if word != wanted
+                && self
+                    .0
+                    .compare_exchange(word, wanted, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_err()
+            {
+                continue;
+            }
+            let timed_out =
+                futex::wait(&self.0, wanted, CHECK_INTERVAL) == Err(super::Errno(libc::ETIMEDOUT));
+            if timed_out
+                && !process::exists(wanted & !CONTENDED)
+                && self
+                    .0
+                    .compare_exchange(wanted, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return Acquired::FromTheDead;
+            }
+        }
+    }
+
+    /// Gives the lock back. Release.
+    #[inline]
+    pub fn unlock(&self) {
+        if self.0.swap(0, Ordering::Release) & CONTENDED != 0 {
+            futex::wake(&self.0, 1);
+        }
+    }
+
+    /// In a fork child, for locks in copied memory: whoever held it does not exist here.
+    pub fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,63 @@
+//! Raw system calls.
+//!
+//! Inside `libsanshim.so` the libc names (`send`, `close`, ...) are the shim's own hooks, so the
+//! core must never call them. Everything here goes to the kernel directly and returns
+//! `Result<_, Errno>`; nothing here touches `errno`.
+
+pub mod blocking;
+pub mod file;
+pub mod futex;
+pub mod hidden;
+pub mod lock;
+pub mod net;
+pub mod poll;
+pub mod process;
+pub mod sock_diag;
+pub mod time;
+
+use std::ffi::c_int;
+
+/// A file descriptor number. Ownership is a matter of the caller.
+pub type Fd = c_int;
+
+/// An error number as the kernel gave it (always positive).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub c_int);
+
+/// Result of a system call.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+impl std::fmt::Debug for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", std::io::Error::from_raw_os_error(self.0))
+    }
+}
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// One system call. The arguments are the kernel's; pointers among them must satisfy it.
+macro_rules! call {
+    ($name:ident $(, $arg:expr)* $(,)?) => {
+        // SAFETY: the wrapper that expands this passes pointers that are valid for the call.
+        unsafe { ::syscalls::syscall!(::syscalls::Sysno::$name $(, $arg)*) }
+            .map_err(|e| $crate::sys::Errno(e.into_raw()))
+    };
+}
+pub(crate) use call;
+
+/// A raw call for the hooks that hand on the program's own arguments.
+///
+/// # Safety
+/// The arguments must be what the kernel expects of call `number`.
+pub unsafe fn raw(number: usize, a: [usize; 6]) -> Result<usize> {
+    let sysno = ::syscalls::Sysno::new(number).ok_or(Errno(libc::ENOSYS))?;
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { ::syscalls::syscall!(sysno, a[0], a[1], a[2], a[3], a[4], a[5]) }
+        .map_err(|e| Errno(e.into_raw()))
+}

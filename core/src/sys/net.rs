@@ -1,0 +1,299 @@
+//! Sockets: the anchors, and the Unix sockets of the rendezvous.
+
+use super::{call, Errno, Fd, Result};
+use std::mem::{size_of, MaybeUninit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// recv on an anchor into memory of ours.
+pub fn recv(fd: Fd, buffer: &mut [u8], flags: i32) -> Result<usize> {
+    call!(recvfrom, fd, buffer.as_mut_ptr() as usize, buffer.len(), flags, 0, 0)
+}
+
+/// send on an anchor; never raises SIGPIPE.
+pub fn send(fd: Fd, bytes: &[u8], flags: i32) -> Result<usize> {
+    let flags = flags | libc::MSG_NOSIGNAL;
+    call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0)
+}
+
+/// shutdown.
+pub fn shutdown(fd: Fd, how: i32) -> Result<()> {
+    call!(shutdown, fd, how).map(drop)
+}
+
+/// accept4 without the peer's address.
+pub fn accept(fd: Fd, flags: i32) -> Result<Fd> {
+    call!(accept4, fd, 0, 0, flags).map(|fd| fd as Fd)
+}
+
+/// socket.
+pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<Fd> {
+    call!(socket, domain, kind, protocol).map(|fd| fd as Fd)
+}
+
+/// An integer socket option.
+pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
+    let (mut value, mut length) = (0i32, size_of::<i32>() as u32);
+    call!(
+        getsockopt,
+        fd,
+        level,
+        name,
+        &mut value as *mut _ as usize,
+        &mut length as *mut _ as usize
+    )?;
+    Ok(value)
+}
+
+/// Sets a socket option of any plain type.
+pub fn set_option<T: Copy>(fd: Fd, level: i32, name: i32, value: &T) -> Result<()> {
+    call!(setsockopt, fd, level, name, value as *const T as usize, size_of::<T>()).map(drop)
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO; nanoseconds, `None` waits for ever.
+pub fn time_out(fd: Fd, name: i32) -> Option<u64> {
+    let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut length = size_of::<libc::timeval>() as u32;
+    call!(
+        getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        name,
+        &mut t as *mut _ as usize,
+        &mut length as *mut _ as usize
+    )
+    .ok()?;
+    let ns = t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    (ns != 0).then_some(ns)
+}
+
+/// SO_LINGER: the time in seconds, if it is on.
+pub fn linger(fd: Fd) -> Option<i32> {
+    let mut l = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut length = size_of::<libc::linger>() as u32;
+    call!(
+        getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_LINGER,
+        &mut l as *mut _ as usize,
+        &mut length as *mut _ as usize
+    )
+    .ok()?;
+    (l.l_onoff != 0).then_some(l.l_linger)
+}
+
+/// True if the program fixed the size of the send buffer (SO_SNDBUF); the kernel adapts it
+/// otherwise. SO_BUF_LOCK, from Linux 5.14 on.
+pub fn send_buffer_is_fixed(fd: Fd) -> bool {
+    const SO_BUF_LOCK: i32 = 72;
+    const SOCK_SNDBUF_LOCK: i32 = 1;
+    option(fd, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0) & SOCK_SNDBUF_LOCK != 0
+}
+
+/// The local address of an IPv4 or IPv6 socket.
+pub fn local_address(fd: Fd) -> Result<SocketAddr> {
+    let (mut storage, mut length) = storage();
+    call!(getsockname, fd, storage.as_mut_ptr() as usize, &mut length as *mut _ as usize)?;
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { address(storage.as_ptr().cast(), length) }.ok_or(Errno(libc::EAFNOSUPPORT))
+}
+
+/// The peer's address of a connected IPv4 or IPv6 socket.
+pub fn peer_address(fd: Fd) -> Result<SocketAddr> {
+    let (mut storage, mut length) = storage();
+    call!(getpeername, fd, storage.as_mut_ptr() as usize, &mut length as *mut _ as usize)?;
+    // SAFETY: the kernel filled `length` bytes.
+    unsafe { address(storage.as_ptr().cast(), length) }.ok_or(Errno(libc::EAFNOSUPPORT))
+}
+
+fn storage() -> (MaybeUninit<libc::sockaddr_storage>, u32) {
+    (MaybeUninit::zeroed(), size_of::<libc::sockaddr_storage>() as u32)
+}
+
+/// A program's sockaddr as an address; `None` if it is not IPv4 or IPv6 or too short.
+///
+/// # Safety
+/// `at` is null or points to `length` readable bytes.
+pub unsafe fn address(at: *const libc::sockaddr, length: u32) -> Option<SocketAddr> {
+    if at.is_null() || (length as usize) < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: at least the family is readable; unaligned reads are allowed for.
+    let family = unsafe { at.cast::<libc::sa_family_t>().read_unaligned() };
+    match i32::from(family) {
+        libc::AF_INET if length as usize >= size_of::<libc::sockaddr_in>() => {
+            // SAFETY: the length was checked.
+            let a = unsafe { at.cast::<libc::sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
+            Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(a.sin_port)))
+        }
+        libc::AF_INET6 if length as usize >= size_of::<libc::sockaddr_in6>() - 4 => {
+            let mut copy = MaybeUninit::<libc::sockaddr_in6>::zeroed();
+            let n = (length as usize).min(size_of::<libc::sockaddr_in6>());
+            // SAFETY: `n` bytes are readable at `at` and writable in `copy`; zeroes fill the rest.
+            let a = unsafe {
+                std::ptr::copy_nonoverlapping(at.cast::<u8>(), copy.as_mut_ptr().cast(), n);
+                copy.assume_init()
+            };
+            let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
+            Some(SocketAddr::new(IpAddr::V6(ip), u16::from_be(a.sin6_port)))
+        }
+        _ => None,
+    }
+}
+
+/// The address as IPv4 if it is IPv4-mapped.
+pub fn unmapped(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// True if the address belongs to this network namespace: only then can we bind to it.
+pub fn is_local(ip: IpAddr) -> bool {
+    if ip.is_loopback() {
+        return true;
+    }
+    let domain = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let Ok(fd) = socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) else { return false };
+    let local = match ip {
+        IpAddr::V4(ip) => {
+            // SAFETY: sockaddr_in is plain data.
+            let mut a: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+            a.sin_family = libc::AF_INET as u16;
+            a.sin_addr.s_addr = u32::from(ip).to_be();
+            call!(bind, fd, &a as *const _ as usize, size_of::<libc::sockaddr_in>()).is_ok()
+        }
+        IpAddr::V6(ip) => {
+            // SAFETY: sockaddr_in6 is plain data.
+            let mut a: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+            a.sin6_family = libc::AF_INET6 as u16;
+            a.sin6_addr.s6_addr = ip.octets();
+            call!(bind, fd, &a as *const _ as usize, size_of::<libc::sockaddr_in6>()).is_ok()
+        }
+    };
+    super::file::close(fd);
+    local
+}
+
+/// A name in the abstract Unix namespace, which is the network namespace's own.
+#[derive(Clone, Copy)]
+pub struct AbstractName {
+    address: libc::sockaddr_un,
+    length: u32,
+}
+
+impl AbstractName {
+    /// The name without its leading zero byte; longer than 107 bytes is cut off.
+    pub fn new(name: &[u8]) -> Self {
+        // SAFETY: sockaddr_un is plain data.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as u16;
+        let n = name.len().min(address.sun_path.len() - 1);
+        for (to, from) in address.sun_path[1..].iter_mut().zip(&name[..n]) {
+            *to = *from as libc::c_char;
+        }
+        Self { address, length: (size_of::<libc::sa_family_t>() + 1 + n) as u32 }
+    }
+
+    fn at(&self) -> usize {
+        &self.address as *const _ as usize
+    }
+}
+
+/// A sequenced-packet Unix socket, close-on-exec.
+pub fn packet_socket(nonblocking: bool) -> Result<Fd> {
+    let flags = if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
+}
+
+/// Listens under `name`.
+pub fn packet_listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
+    let fd = packet_socket(true)?;
+    let bound = call!(bind, fd, name.at(), name.length).and_then(|_| call!(listen, fd, backlog));
+    match bound {
+        Ok(_) => Ok(fd),
+        Err(e) => {
+            super::file::close(fd);
+            Err(e)
+        }
+    }
+}
+
+/// Connects to the listener of that name; ECONNREFUSED if there is none.
+pub fn packet_connect(fd: Fd, name: &AbstractName) -> Result<()> {
+    call!(connect, fd, name.at(), name.length).map(drop)
+}
+
+/// Who is at the other end: (pid, uid), as the kernel noted it at connect or listen.
+pub fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
+    let mut c = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as u32;
+    call!(
+        getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_PEERCRED,
+        &mut c as *mut _ as usize,
+        &mut length as *mut _ as usize
+    )?;
+    Ok((c.pid as u32, c.uid))
+}
+
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sends one packet with at most one descriptor.
+pub fn send_packet(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
+    let mut control = Control([0; 64]);
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };
+    // SAFETY: msghdr is plain data; the control buffer is aligned and large enough for one fd.
+    let message = unsafe {
+        let mut m: libc::msghdr = std::mem::zeroed();
+        m.msg_iov = &mut iov;
+        m.msg_iovlen = 1;
+        if let Some(pass) = pass {
+            m.msg_control = control.0.as_mut_ptr().cast();
+            m.msg_controllen = libc::CMSG_SPACE(4) as usize;
+            let c = libc::CMSG_FIRSTHDR(&m);
+            (*c).cmsg_level = libc::SOL_SOCKET;
+            (*c).cmsg_type = libc::SCM_RIGHTS;
+            (*c).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(c).cast::<i32>().write_unaligned(pass);
+        }
+        m
+    };
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    call!(sendmsg, fd, &message as *const _ as usize, flags)
+}
+
+/// Receives one packet and at most one descriptor (close-on-exec), without waiting.
+pub fn receive_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+    let mut control = Control([0; 64]);
+    let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: msghdr is plain data; all pointers outlive the call.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let n = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
+    let mut passed = None;
+    // SAFETY: the kernel wrote well-formed control messages within msg_controllen.
+    unsafe {
+        let mut c = libc::CMSG_FIRSTHDR(&message);
+        while !c.is_null() {
+            if (*c).cmsg_level == libc::SOL_SOCKET && (*c).cmsg_type == libc::SCM_RIGHTS {
+                let count = ((*c).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
+                for i in 0..count {
+                    let fd = libc::CMSG_DATA(c).cast::<i32>().add(i).read_unaligned();
+                    match passed {
+                        None => passed = Some(fd),
+                        Some(_) => super::file::close(fd),
+                    }
+                }
+            }
+            c = libc::CMSG_NXTHDR(&message, c);
+        }
+    }
+    Ok((n, passed))
+}

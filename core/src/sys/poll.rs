@@ -1,0 +1,59 @@
+//! Waiting for readiness in the kernel.
+
+use super::{call, time, Fd, Result};
+
+/// ppoll. `timeout` in nanoseconds, `None` waits for ever; `mask` is the kernel's 64-bit set.
+pub fn poll(fds: &mut [libc::pollfd], timeout: Option<u64>, mask: Option<u64>) -> Result<usize> {
+    let t = timeout.map(time::timespec);
+    let t = t.as_ref().map_or(0, |t| t as *const _ as usize);
+    let m = mask.as_ref().map_or(0, |m| m as *const _ as usize);
+    call!(ppoll, fds.as_mut_ptr() as usize, fds.len(), t, m, 8)
+}
+
+/// Readiness of one descriptor at this moment.
+pub fn poll_one(fd: Fd, events: i16) -> Result<i16> {
+    let mut one = [libc::pollfd { fd, events, revents: 0 }];
+    poll(&mut one, Some(0), None)?;
+    Ok(one[0].revents)
+}
+
+/// epoll_create1, close-on-exec.
+pub fn epoll_create() -> Result<Fd> {
+    call!(epoll_create1, libc::EPOLL_CLOEXEC).map(|fd| fd as Fd)
+}
+
+/// epoll_ctl.
+pub fn epoll_ctl(set: Fd, operation: i32, fd: Fd, events: u32, data: u64) -> Result<()> {
+    let mut event = libc::epoll_event { events, u64: data };
+    call!(epoll_ctl, set, operation, fd, &mut event as *mut _ as usize).map(drop)
+}
+
+/// epoll_pwait2-like wait on a set; `mask` as in [`poll`].
+pub fn epoll_wait(
+    set: Fd,
+    events: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize> {
+    let m = mask.as_ref().map_or(0, |m| m as *const _ as usize);
+    let (at, length) = (events.as_mut_ptr() as usize, events.len());
+    let whole_milliseconds = match timeout {
+        None => Some(-1),
+        Some(t) if t % 1_000_000 == 0 => Some((t / 1_000_000).min(i32::MAX as u64) as i32),
+        Some(_) => None,
+    };
+    match whole_milliseconds {
+        Some(ms) => call!(epoll_pwait, set, at, length, ms, m, 8),
+        None => {
+            let t = time::timespec(timeout.unwrap_or(0));
+            match call!(epoll_pwait2, set, at, length, &t as *const _ as usize, m, 8) {
+                // A kernel before 5.11: round up, so that a wait is never too short.
+                Err(super::Errno(libc::ENOSYS)) => {
+                    let ms = timeout.unwrap_or(0).div_ceil(1_000_000).min(i32::MAX as u64);
+                    call!(epoll_pwait, set, at, length, ms as i32, m, 8)
+                }
+                other => other,
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What the kernel knows about the other end of a local TCP connection.
+
+use super::{call, file, net, Fd, Result};
+use std::net::{IpAddr, SocketAddr};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SocketId {
+    source_port: [u8; 2],
+    destination_port: [u8; 2],
+    source: [u8; 16],
+    destination: [u8; 16],
+    interface: u32,
+    cookie: [u32; 2],
+}
+
+#[repr(C)]
+struct Request {
+    length: u32,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    pid: u32,
+    family: u8,
+    protocol: u8,
+    extensions: u8,
+    pad: u8,
+    states: u32,
+    id: SocketId,
+}
+
+/// A TCP socket as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// User who owns the socket.
+    pub uid: u32,
+    /// Inode; zero while no process has accepted the connection.
+    pub inode: u32,
+}
+
+/// Looks up the socket whose own address is `local` and whose peer is `peer`.
+pub fn lookup(local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
+    let fd = net::socket(
+        libc::AF_NETLINK,
+        libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+        libc::NETLINK_SOCK_DIAG,
+    )?;
+    // A dual-stack listener's connections are IPv6 sockets with IPv4-mapped addresses.
+    let families = if local.is_ipv4() { [false, true].as_slice() } else { [true].as_slice() };
+    let mut found = Ok(None);
+    for mapped in families {
+        found = ask(fd, local, peer, *mapped);
+        if !matches!(found, Ok(None)) {
+            break;
+        }
+    }
+    file::close(fd);
+    found
+}
+
+fn octets(ip: IpAddr, as_ipv6: bool) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) if as_ipv6 => ip.to_ipv6_mapped().octets(),
+        IpAddr::V4(ip) => {
+            let mut all = [0; 16];
+            all[..4].copy_from_slice(&ip.octets());
+            all
+        }
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn ask(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Option<Owner>> {
+    let request = Request {
+        length: std::mem::size_of::<Request>() as u32,
+        kind: SOCK_DIAG_BY_FAMILY,
+        flags: libc::NLM_F_REQUEST as u16,
+        sequence: 1,
+        pid: 0,
+        family: if as_ipv6 { libc::AF_INET6 } else { libc::AF_INET } as u8,
+        protocol: libc::IPPROTO_TCP as u8,
+        extensions: 0,
+        pad: 0,
+        states: u32::MAX,
+        id: SocketId {
+            source_port: local.port().to_be_bytes(),
+            destination_port: peer.port().to_be_bytes(),
+            source: octets(local.ip(), as_ipv6),
+            destination: octets(peer.ip(), as_ipv6),
+            interface: 0,
+            cookie: [u32::MAX; 2],
+        },
+    };
+    let size = std::mem::size_of::<Request>();
+    call!(sendto, fd, &request as *const _ as usize, size, 0, 0, 0)?;
+    let mut reply = [0u8; 1024];
+    let n = net::recv(fd, &mut reply, 0)?;
+    // nlmsghdr (16), then inet_diag_msg: 4 bytes, SocketId (48), expires, rqueue, wqueue, uid, inode.
+    let word =
+        |at: usize| u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
+    let kind = u16::from_ne_bytes([reply[4], reply[5]]);
+    const UID: usize = 16 + 4 + 48 + 12;
+    if kind != SOCK_DIAG_BY_FAMILY || n < UID + 8 {
+        return Ok(None);
+    }
+    Ok(Some(Owner { uid: word(UID), inode: word(UID + 4) }))
+}

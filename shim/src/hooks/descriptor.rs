@@ -1,0 +1,180 @@
+//! close, dup, fcntl, ioctl.
+
+use crate::real::{hooks, set_errno};
+use libc::{c_int, c_uint, c_ulong};
+use sanshim_core::switch::{self, lifecycle, options, table};
+use sanshim_core::sys::hidden;
+
+/// Before a number of the program's is reused or closed, unless a vfork child does it: that one
+/// has descriptors of its own, and its notes would be its parent's.
+fn closing(fd: c_int) {
+    if table::is_known(fd) && !switch::is_borrowed() {
+        lifecycle::closing(fd);
+    }
+}
+
+fn duplicated(from: c_int, to: c_int) {
+    if to >= 0 && table::is_known(from) && !switch::is_borrowed() {
+        lifecycle::duplicated(from, to);
+    }
+}
+
+fn replacing(from: c_int, to: c_int) {
+    if from != to && (table::is_known(to) || hidden::is_hidden(to)) && !switch::is_borrowed() {
+        lifecycle::replacing(to);
+    }
+}
+
+/// True if dup2 and dup3 will take `from`: nothing at the target may be forgotten before.
+fn is_open(fd: c_int) -> bool {
+    sanshim_core::sys::file::check_open(fd).is_ok()
+}
+
+/// Calls `close` on the stretches of `first..=last` between descriptors of ours.
+fn around_hidden(
+    first: c_uint,
+    last: c_uint,
+    mut close: impl FnMut(c_uint, c_uint) -> c_int,
+) -> c_int {
+    const SCANNED: c_uint = 1 << 16;
+    let mut start = first;
+    let mut result = 0;
+    for fd in first..=last.min(SCANNED) {
+        if hidden::is_hidden(fd as c_int) {
+            if fd > start {
+                result = close(start, fd - 1);
+            }
+            start = fd + 1;
+        }
+    }
+    if start <= last {
+        result = close(start, last);
+    }
+    result
+}
+
+hooks! {
+    fn close(fd: c_int) -> c_int = |real| {
+        if hidden::is_hidden(fd) {
+            set_errno(libc::EBADF);
+            return -1;
+        }
+        closing(fd);
+        real(fd)
+    }
+
+    fn __close(fd: c_int) -> c_int = |real| {
+        // SAFETY: the same contract.
+        unsafe { close(fd) }
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| {
+        const CLOEXEC: c_int = 4;
+        if first <= last && flags & CLOEXEC == 0 && !switch::is_borrowed() {
+            let end = last.min(i32::MAX as c_uint - 1) as c_int;
+            table::each_known(first.min(i32::MAX as c_uint) as c_int, end, lifecycle::closing);
+        }
+        if first > last || flags & CLOEXEC != 0 {
+            // Ours are close-on-exec anyway.
+            return real(first, last, flags);
+        }
+        around_hidden(first, last, |a, b| real(a, b, flags))
+    }
+
+    fn closefrom(first: c_int) -> () = |real| {
+        // SAFETY: the same contract.
+        unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+    }
+
+    fn dup(fd: c_int) -> c_int = |real| {
+        let made = real(fd);
+        duplicated(fd, made);
+        made
+    }
+
+    fn dup2(from: c_int, to: c_int) -> c_int = |real| {
+        if is_open(from) {
+            replacing(from, to);
+        }
+        let made = real(from, to);
+        duplicated(from, made);
+        made
+    }
+
+    fn __dup2(from: c_int, to: c_int) -> c_int = |real| {
+        // SAFETY: the same contract.
+        unsafe { dup2(from, to) }
+    }
+
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| {
+        if is_open(from) {
+            replacing(from, to);
+        }
+        let made = real(from, to, flags);
+        duplicated(from, made);
+        made
+    }
+
+    // Variadic in libc: the third argument is there or not, and passing it on does no harm.
+    fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |real| {
+        let result = real(fd, command, argument);
+        after_fcntl(fd, command, argument, result);
+        result
+    }
+
+    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |real| {
+        let result = real(fd, command, argument);
+        after_fcntl(fd, command, argument, result);
+        result
+    }
+
+    fn __fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |real| {
+        let result = real(fd, command, argument);
+        after_fcntl(fd, command, argument, result);
+        result
+    }
+
+    fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int = |real| {
+        if !table::is_known(fd) {
+            return real(fd, request, argument);
+        }
+        if let Some(value) = options::ioctl(fd, request) {
+            let at = argument as *mut c_int;
+            if at.is_null() {
+                set_errno(libc::EFAULT);
+                return -1;
+            }
+            // SAFETY: the program gave room for an int.
+            unsafe { at.write_unaligned(value) };
+            return 0;
+        }
+        let result = real(fd, request, argument);
+        if result == 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC) {
+            // SAFETY: the kernel has just read an int there.
+            let on = Some(unsafe { (argument as *const c_int).read_unaligned() } != 0);
+            match request {
+                libc::FIONBIO => options::status_flags_changed(fd, on, None),
+                _ => options::status_flags_changed(fd, None, on),
+            }
+        }
+        result
+    }
+}
+
+fn after_fcntl(fd: c_int, command: c_int, argument: c_ulong, result: c_int) {
+    if result < 0 || !table::is_known(fd) {
+        return;
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
+        libc::F_SETFL => {
+            let flags = argument as c_int;
+            options::status_flags_changed(
+                fd,
+                Some(flags & libc::O_NONBLOCK != 0),
+                Some(flags & libc::O_ASYNC != 0),
+            );
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,60 @@
+//! The hooks, by area.
+
+mod descriptor;
+mod fortified;
+mod options;
+mod process;
+mod readiness;
+mod setup;
+mod stdio;
+mod syscall;
+mod transfer;
+
+use crate::real::{errno, set_errno};
+use sanshim_core::switch::Outcome;
+use sanshim_core::sys::{Errno, Result};
+
+/// A result of the core as libc returns it.
+#[inline]
+pub(crate) fn returned(result: Result<usize>) -> isize {
+    match result {
+        Ok(n) => n as isize,
+        Err(Errno(e)) => {
+            set_errno(e);
+            -1
+        }
+    }
+}
+
+/// What libc returned as a result of the core.
+#[inline]
+pub(crate) fn as_result(n: isize) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Errno(errno()))
+}
+
+/// The outcome of the core, or libc's own result.
+#[inline]
+pub(crate) fn or_real(outcome: Outcome, real: impl FnOnce() -> isize) -> isize {
+    match outcome {
+        Outcome::Pass => real(),
+        Outcome::Done(result) => returned(result),
+    }
+}
+
+/// A millisecond time-out as nanoseconds; negative waits for ever.
+pub(crate) fn milliseconds(timeout: i32) -> Option<u64> {
+    u64::try_from(timeout).ok().map(|ms| ms * 1_000_000)
+}
+
+/// A timespec as nanoseconds; null waits for ever. `Err`: not a valid time.
+pub(crate) unsafe fn timespec(at: *const libc::timespec) -> Result<Option<u64>> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the program gave a timespec.
+    let t = unsafe { at.read_unaligned() };
+    if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)))
+}

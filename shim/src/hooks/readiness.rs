@@ -1,0 +1,182 @@
+//! select, poll, epoll.
+
+use super::{as_result, milliseconds, or_real, returned, timespec};
+use crate::real::hooks;
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
+use sanshim_core::switch::{self, epoll, poll as core_poll, table, Outcome};
+use sanshim_core::sys::Errno;
+
+/// The program's descriptors; `None` if the array can not be its own.
+unsafe fn descriptors<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    if fds.is_null() || count == 0 || count > 1 << 20 {
+        return None;
+    }
+    // SAFETY: the program gave `count` entries.
+    Some(unsafe { std::slice::from_raw_parts_mut(fds, count as usize) })
+}
+
+/// Before anything else: is any of them ours at all?
+fn any_known(fds: &[pollfd]) -> bool {
+    fds.iter().any(|one| table::is_known(one.fd))
+}
+
+unsafe fn wait_for_events(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: Option<u64>,
+    mask: *const sigset_t,
+) -> Outcome {
+    if events.is_null() || most <= 0 || table::set(set).is_none() {
+        return Outcome::Pass;
+    }
+    // SAFETY: the program gave room for `most` events.
+    let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
+    // SAFETY: null or the program's mask.
+    unsafe { epoll::wait(set, events, timeout, mask) }
+}
+
+hooks! {
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = |real| {
+        // SAFETY: the program's arguments.
+        let outcome = match unsafe { descriptors(fds, count) } {
+            Some(all) if any_known(all) => {
+                // SAFETY: no mask.
+                unsafe { core_poll::poll(all, milliseconds(timeout), std::ptr::null()) }
+            }
+            _ => Outcome::Pass,
+        };
+        or_real(outcome, || real(fds, count, timeout) as isize) as c_int
+    }
+
+    fn __poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = |real| {
+        // SAFETY: the same contract.
+        unsafe { poll(fds, count, timeout) }
+    }
+
+    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const libc::timespec,
+        mask: *const sigset_t) -> c_int
+    = |real| {
+        // SAFETY: the program's arguments.
+        let outcome = match (unsafe { descriptors(fds, count) }, unsafe { timespec(timeout) }) {
+            (Some(all), Ok(timeout)) if any_known(all) => {
+                // SAFETY: the program's mask.
+                unsafe { core_poll::poll(all, timeout, mask) }
+            }
+            _ => Outcome::Pass,
+        };
+        or_real(outcome, || real(fds, count, timeout, mask) as isize) as c_int
+    }
+
+    fn select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval) -> c_int
+    = |real| {
+        let pass = || real(nfds, read, write, except, timeout) as isize;
+        // SAFETY: null, or the program's timeval.
+        let limit = match unsafe { timeout.as_ref() } {
+            None => None,
+            Some(t) if t.tv_sec < 0 || t.tv_usec < 0 => return pass() as c_int,
+            Some(t) => Some((t.tv_sec as u64).saturating_mul(1_000_000_000)
+                .saturating_add(t.tv_usec as u64 * 1000)),
+        };
+        let start = sanshim_core::sys::time::now();
+        let sets = [read.cast(), write.cast(), except.cast()];
+        // SAFETY: the program's sets hold `nfds` bits.
+        let outcome = unsafe { core_poll::select(nfds, sets, limit, std::ptr::null()) };
+        if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
+            // Linux tells how much time was left.
+            let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
+            // SAFETY: the program's timeval.
+            unsafe {
+                (*timeout).tv_sec = (left / 1_000_000_000) as i64;
+                (*timeout).tv_usec = (left % 1_000_000_000 / 1000) as i64;
+            }
+        }
+        or_real(outcome, pass) as c_int
+    }
+
+    fn __select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval) -> c_int
+    = |real| {
+        // SAFETY: the same contract.
+        unsafe { select(nfds, read, write, except, timeout) }
+    }
+
+    fn pselect(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
+    = |real| {
+        let pass = || real(nfds, read, write, except, timeout, mask) as isize;
+        let sets = [read.cast(), write.cast(), except.cast()];
+        // SAFETY: the program's timespec.
+        let outcome = match unsafe { timespec(timeout) } {
+            // SAFETY: the program's sets hold `nfds` bits.
+            Ok(limit) => unsafe { core_poll::select(nfds, sets, limit, mask) },
+            Err(_) => Outcome::Pass,
+        };
+        or_real(outcome, pass) as c_int
+    }
+
+    fn epoll_create(size: c_int) -> c_int = |real| {
+        let fd = real(size);
+        if fd >= 0 && !switch::is_borrowed() {
+            epoll::created(fd);
+        }
+        fd
+    }
+
+    fn epoll_create1(flags: c_int) -> c_int = |real| {
+        let fd = real(flags);
+        if fd >= 0 && !switch::is_borrowed() {
+            epoll::created(fd);
+        }
+        fd
+    }
+
+    fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int
+    = |real| {
+        if !table::is_known(fd) {
+            return real(set, operation, fd, event);
+        }
+        let wanted = if event.is_null() || operation == libc::EPOLL_CTL_DEL {
+            None
+        } else {
+            // SAFETY: the program gave an event.
+            let e = unsafe { event.read_unaligned() };
+            Some((e.events, e.u64))
+        };
+        let outcome = epoll::control(set, operation, fd, wanted, || {
+            as_result(real(set, operation, fd, event) as isize).map(drop)
+        });
+        or_real(outcome, || real(set, operation, fd, event) as isize) as c_int
+    }
+
+    fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int
+    = |real| {
+        // SAFETY: the program's arguments.
+        let outcome = unsafe {
+            wait_for_events(set, events, most, milliseconds(timeout), std::ptr::null())
+        };
+        or_real(outcome, || real(set, events, most, timeout) as isize) as c_int
+    }
+
+    fn epoll_pwait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int,
+        mask: *const sigset_t) -> c_int
+    = |real| {
+        // SAFETY: the program's arguments.
+        let outcome =
+            unsafe { wait_for_events(set, events, most, milliseconds(timeout), mask) };
+        or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
+    }
+
+    fn epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int,
+        timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
+    = |real| {
+        // SAFETY: the program's timespec.
+        let outcome = match unsafe { timespec(timeout) } {
+            // SAFETY: the program's arguments.
+            Ok(timeout) => unsafe { wait_for_events(set, events, most, timeout, mask) },
+            Err(Errno(e)) => return returned(Err(Errno(e))) as c_int,
+        };
+        or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
+    }
+}

@@ -1,0 +1,71 @@
+//! socket, listen, accept, connect, shutdown.
+
+use super::{as_result, or_real};
+use crate::real::hooks;
+use libc::{c_int, sockaddr, socklen_t};
+use sanshim_core::switch::{self, accept as core_accept, connect as core_connect, lifecycle};
+use sanshim_core::switch::{table, transfer};
+use sanshim_core::sys::net;
+
+hooks! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int = |real| {
+        let fd = real(domain, kind, protocol);
+        let stream = kind & 0xf == libc::SOCK_STREAM;
+        let tcp = protocol == 0 || protocol == libc::IPPROTO_TCP;
+        if fd >= 0 && stream && tcp && matches!(domain, libc::AF_INET | libc::AF_INET6)
+            && !switch::is_borrowed()
+        {
+            lifecycle::created(fd);
+        }
+        fd
+    }
+
+    fn listen(fd: c_int, backlog: c_int) -> c_int = |real| {
+        let result = real(fd, backlog);
+        if result == 0 && !switch::is_borrowed() {
+            core_accept::listening(fd);
+        }
+        result
+    }
+
+    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int = |real| {
+        let accepted = real(fd, address, length);
+        if accepted >= 0 && table::is_known(fd) {
+            core_accept::accepted(fd, accepted);
+        }
+        accepted
+    }
+
+    fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int
+    = |real| {
+        let accepted = real(fd, address, length, flags);
+        if accepted >= 0 && table::is_known(fd) {
+            core_accept::accepted(fd, accepted);
+        }
+        accepted
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int = |real| {
+        if !table::is_known(fd) {
+            return real(fd, address, length);
+        }
+        // SAFETY: the program gave an address of that length.
+        let target = unsafe { net::address(address, length) };
+        let outcome = core_connect::connect(fd, target, || {
+            as_result(real(fd, address, length) as isize).map(drop)
+        });
+        or_real(outcome, || real(fd, address, length) as isize) as c_int
+    }
+
+    fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int = |real| {
+        // SAFETY: the same contract.
+        unsafe { connect(fd, address, length) }
+    }
+
+    fn shutdown(fd: c_int, how: c_int) -> c_int = |real| {
+        let Some(socket) = table::san(fd).or_else(|| switch::connecting(fd)) else {
+            return real(fd, how);
+        };
+        or_real(transfer::shutdown(&socket, how), || real(fd, how) as isize) as c_int
+    }
+}

@@ -1,0 +1,83 @@
+//! libc's syscall(): the same operations by another door.
+
+use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
+use super::options::{getsockopt, setsockopt};
+use super::readiness::{
+    epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll, select,
+};
+use super::setup::{accept, accept4, connect, listen, shutdown, socket};
+use super::transfer::{
+    fail, read, readv, recvfrom, recvmmsg, recvmsg, sendfile, sendmmsg, sendmsg, sendto, splice,
+    write, writev,
+};
+use crate::real::hooks;
+use libc::{c_int, c_long, c_uint};
+
+hooks! {
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
+        -> c_long
+    = |real| {
+        let fd = a as c_int;
+        // SAFETY: the kernel's arguments and libc's are the same for all of these.
+        let result = unsafe {
+            match number {
+                libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int) as isize,
+                libc::SYS_listen => listen(fd, b as c_int) as isize,
+                libc::SYS_accept => accept(fd, b as _, c as _) as isize,
+                libc::SYS_accept4 => accept4(fd, b as _, c as _, d as c_int) as isize,
+                libc::SYS_connect => connect(fd, b as _, c as _) as isize,
+                libc::SYS_shutdown => shutdown(fd, b as c_int) as isize,
+                libc::SYS_read => read(fd, b as _, c),
+                libc::SYS_write => write(fd, b as _, c),
+                libc::SYS_readv => readv(fd, b as _, c as c_int),
+                libc::SYS_writev => writev(fd, b as _, c as c_int),
+                libc::SYS_sendto => sendto(fd, b as _, c, d as c_int, e as _, f as _),
+                libc::SYS_recvfrom => recvfrom(fd, b as _, c, d as c_int, e as _, f as _),
+                libc::SYS_sendmsg => sendmsg(fd, b as _, c as c_int),
+                libc::SYS_recvmsg => recvmsg(fd, b as _, c as c_int),
+                libc::SYS_sendmmsg => sendmmsg(fd, b as _, c as c_uint, d as c_int) as isize,
+                libc::SYS_recvmmsg => {
+                    recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _) as isize
+                }
+                libc::SYS_sendfile => sendfile(fd, b as c_int, c as _, d),
+                libc::SYS_splice => {
+                    splice(fd, b as _, c as c_int, d as _, e, f as c_uint)
+                }
+                libc::SYS_close => close(fd) as isize,
+                libc::SYS_close_range => {
+                    close_range(a as c_uint, b as c_uint, c as c_int) as isize
+                }
+                libc::SYS_dup => dup(fd) as isize,
+                libc::SYS_dup2 => dup2(fd, b as c_int) as isize,
+                libc::SYS_dup3 => dup3(fd, b as c_int, c as c_int) as isize,
+                libc::SYS_fcntl => fcntl(fd, b as c_int, c as _) as isize,
+                libc::SYS_ioctl => ioctl(fd, b as _, c as _) as isize,
+                libc::SYS_getsockopt => {
+                    getsockopt(fd, b as c_int, c as c_int, d as _, e as _) as isize
+                }
+                libc::SYS_setsockopt => {
+                    setsockopt(fd, b as c_int, c as c_int, d as _, e as _) as isize
+                }
+                libc::SYS_poll => poll(a as _, b as _, c as c_int) as isize,
+                // The kernel's mask is eight bytes, libc's type is larger and only its start read.
+                libc::SYS_ppoll if d == 0 => ppoll(a as _, b as _, c as _, d as _) as isize,
+                libc::SYS_select => select(fd, b as _, c as _, d as _, e as _) as isize,
+                libc::SYS_epoll_create1 => epoll_create1(a as c_int) as isize,
+                libc::SYS_epoll_ctl => epoll_ctl(fd, b as c_int, c as c_int, d as _) as isize,
+                libc::SYS_epoll_wait => {
+                    epoll_wait(fd, b as _, c as c_int, d as c_int) as isize
+                }
+                libc::SYS_epoll_pwait if e == 0 => {
+                    epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _) as isize
+                }
+                libc::SYS_epoll_pwait2 if e == 0 => {
+                    epoll_pwait2(fd, b as _, c as c_int, d as _, e as _) as isize
+                }
+                // Operations of io_uring can not be seen: programs take their classic path.
+                libc::SYS_io_uring_setup => fail(libc::ENOSYS),
+                _ => return real(number, a, b, c, d, e, f),
+            }
+        };
+        result as c_long
+    }
+}

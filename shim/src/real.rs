@@ -1,0 +1,86 @@
+//! libc's own functions behind the hooks, found with dlsym when first called.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function to look up once.
+pub(crate) struct Symbol {
+    name: &'static CStr,
+    address: AtomicPtr<libc::c_void>,
+}
+
+impl Symbol {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// The next definition after ours; null if this libc has none.
+    #[inline]
+    pub(crate) fn address(&self) -> *mut libc::c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: a terminated name.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Defines hooks. In the body `real(..)` is libc's own function of that name; where this libc has
+/// none, calling it is `ENOSYS`.
+macro_rules! hooks {
+    ($(
+        $(#[$attribute:meta])*
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty = |$real:ident| $body:block
+    )*) => {$(
+        $(#[$attribute])*
+        #[no_mangle]
+        pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            static SYMBOL: $crate::real::Symbol = $crate::real::Symbol::new({
+                match ::std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes()
+                ) {
+                    Ok(name) => name,
+                    Err(_) => unreachable!(),
+                }
+            });
+            #[allow(unused_variables)]
+            let $real = |$($arg: $type),*| -> $result {
+                let address = SYMBOL.address();
+                if address.is_null() {
+                    return $crate::real::missing() as $result;
+                }
+                // SAFETY: libc's function of that name has this signature; the arguments are the
+                // program's own.
+                unsafe {
+                    let function: unsafe extern "C-unwind" fn($($type),*) -> $result =
+                        ::std::mem::transmute(address);
+                    function($($arg),*)
+                }
+            };
+            $body
+        }
+    )*};
+}
+pub(crate) use hooks;
+
+/// The result of a function this libc does not have.
+#[cold]
+pub(crate) fn missing() -> i32 {
+    set_errno(libc::ENOSYS);
+    -1
+}
+
+/// Sets errno.
+pub(crate) fn set_errno(value: i32) {
+    // SAFETY: errno is always there.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// errno.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: errno is always there.
+    unsafe { *libc::__errno_location() }
+}

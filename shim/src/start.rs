@@ -1,0 +1,80 @@
+//! Loading and unloading of the library.
+
+use crate::real::Symbol;
+use sanshim_core::config::Config;
+use sanshim_core::logging;
+use sanshim_core::switch::{self, lifecycle};
+use sanshim_core::sys::blocking::{self, Blocking};
+use std::cell::UnsafeCell;
+
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn() = start;
+
+#[used]
+#[link_section = ".fini_array"]
+static END: extern "C" fn() = end;
+
+extern "C" fn start() {
+    static RECV: Symbol = Symbol::new(c"recv");
+    static PPOLL: Symbol = Symbol::new(c"ppoll");
+    static EPOLL_PWAIT: Symbol = Symbol::new(c"epoll_pwait");
+    let config = match Config::load() {
+        Ok(config) => config,
+        Err(e) => {
+            logging::say(&format!("{e}; running on plain TCP"));
+            return;
+        }
+    };
+    logging::initialize(&config);
+    if !config.enabled {
+        return;
+    }
+    // SAFETY: libc's functions of these names have these signatures; they are always there.
+    blocking::install(unsafe {
+        Blocking {
+            recv: std::mem::transmute(RECV.address()),
+            ppoll: std::mem::transmute(PPOLL.address()),
+            epoll_pwait: std::mem::transmute(EPOLL_PWAIT.address()),
+        }
+    });
+    if let Err(e) = switch::initialize(config) {
+        logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
+        return;
+    }
+    // Runs for fork inside libc too (daemon, forkpty), which no hook sees.
+    // SAFETY: the handlers are plain functions.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+}
+
+extern "C" fn end() {
+    lifecycle::exiting();
+}
+
+/// The fork under way. The structure lock is held while it is `Some`.
+struct UnderWay(UnsafeCell<Option<lifecycle::Fork>>);
+
+// SAFETY: only touched between the lock's taking and its release by the forking thread.
+unsafe impl Sync for UnderWay {}
+
+static FORK: UnderWay = UnderWay(UnsafeCell::new(None));
+
+unsafe extern "C" fn before_fork() {
+    let fork = lifecycle::before_fork();
+    // SAFETY: the structure lock is held.
+    unsafe { *FORK.0.get() = Some(fork) };
+}
+
+unsafe extern "C" fn in_parent() {
+    // SAFETY: the structure lock is held.
+    if let Some(fork) = unsafe { (*FORK.0.get()).take() } {
+        fork.in_parent();
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    // SAFETY: the structure lock is held.
+    if let Some(fork) = unsafe { (*FORK.0.get()).take() } {
+        fork.in_child();
+    }
+}
