@@ -50,7 +50,7 @@ macro_rules! hooks {
             let $real = |$($arg: $type),*| -> $result {
                 let address = SYMBOL.address();
                 if address.is_null() {
-                    return $crate::real::missing() as $result;
+                    return $crate::real::missing();
                 }
                 // SAFETY: libc's function of that name has this signature; the arguments are the
                 // program's own.
@@ -66,11 +66,37 @@ macro_rules! hooks {
 }
 pub(crate) use hooks;
 
+/// How a function says that it failed.
+pub(crate) trait Failure {
+    /// The value that goes with errno.
+    const FAILED: Self;
+}
+
+impl Failure for i32 {
+    const FAILED: Self = -1;
+}
+
+impl Failure for i64 {
+    const FAILED: Self = -1;
+}
+
+impl Failure for isize {
+    const FAILED: Self = -1;
+}
+
+impl<T> Failure for *mut T {
+    const FAILED: Self = std::ptr::null_mut();
+}
+
+impl Failure for () {
+    const FAILED: Self = ();
+}
+
 /// The result of a function this libc does not have.
 #[cold]
-pub(crate) fn missing() -> i32 {
+pub(crate) fn missing<T: Failure>() -> T {
     set_errno(libc::ENOSYS);
-    -1
+    T::FAILED
 }
 
 /// Sets errno.

@@ -116,12 +116,12 @@ hooks! {
         }
     }
 
-    fn _exit(status: c_int) -> ! = |real| {
+    fn _exit(status: c_int) -> () = |real| {
         lifecycle::exiting();
         real(status)
     }
 
-    fn _Exit(status: c_int) -> ! = |real| {
+    fn _Exit(status: c_int) -> () = |real| {
         lifecycle::exiting();
         real(status)
     }

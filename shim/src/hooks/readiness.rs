@@ -71,11 +71,12 @@ hooks! {
     fn select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *mut timeval) -> c_int
     = |real| {
-        let pass = || real(nfds, read, write, except, timeout) as isize;
         // SAFETY: null, or the program's timeval.
         let limit = match unsafe { timeout.as_ref() } {
             None => None,
-            Some(t) if t.tv_sec < 0 || t.tv_usec < 0 => return pass() as c_int,
+            Some(t) if t.tv_sec < 0 || t.tv_usec < 0 => {
+                return real(nfds, read, write, except, timeout);
+            }
             Some(t) => Some((t.tv_sec as u64).saturating_mul(1_000_000_000)
                 .saturating_add(t.tv_usec as u64 * 1000)),
         };
@@ -92,7 +93,7 @@ hooks! {
                 (*timeout).tv_usec = (left % 1_000_000_000 / 1000) as i64;
             }
         }
-        or_real(outcome, pass) as c_int
+        or_real(outcome, || real(nfds, read, write, except, timeout) as isize) as c_int
     }
 
     fn __select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
