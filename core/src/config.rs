@@ -52,11 +52,11 @@ pub struct Config {
 /// Sizes of the shared-memory provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
-    /// Message buffers per direction: a power of two, 8 to 1024.
+    /// Message buffers per direction: a power of two, 8 to 64.
     pub message_buffers: u16,
     /// Bytes of a message buffer, its header included: a multiple of 64, 256 to 65536.
     pub message_size: u32,
-    /// Bytes of the send buffer (A19): a multiple of 4096, 64 KiB to 256 MiB.
+    /// Bytes of the send buffer per direction (A19): a power of two, 64 KiB to 64 MiB.
     pub send_buffer: u32,
     /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
     /// µs; `None` leaves it to the shim.

@@ -304,7 +304,7 @@ fn check_accepts_this_machine_and_names_a_bad_configuration() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = text(&output.stdout);
     assert!(report.contains("FAIL configuration") && report.contains("line 2"), "{report}");
-    assert!(report.contains("power of two, 8 to 1024"), "{report}");
+    assert!(report.contains("power of two, 8 to 64"), "{report}");
 
     let output = sanctl(&["check"]).env("SANSHIM", "off").output().expect("sanctl runs");
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -136,10 +136,10 @@ pub(super) fn apply(
 
     let shm = &mut config.shm;
     let table = document.shm;
-    source.number(&mut shm.message_buffers, table.message_buffers, 8..=1024, Step::PowerOfTwo)?;
+    source.number(&mut shm.message_buffers, table.message_buffers, 8..=64, Step::PowerOfTwo)?;
     source.number(&mut shm.message_size, table.message_size, 256..=65536, Step::Multiple(64))?;
-    let send_buffer = 64 << 10..=256 << 20;
-    source.number(&mut shm.send_buffer, table.send_buffer, send_buffer, Step::Multiple(4096))?;
+    let send_buffer = 64 << 10..=64 << 20;
+    source.number(&mut shm.send_buffer, table.send_buffer, send_buffer, Step::PowerOfTwo)?;
     if table.spin_microseconds.is_some() {
         let mut spin = 0;
         source.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;

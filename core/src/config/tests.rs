@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::provider::shm::Geometry;
 
 /// A folder for rules files that is removed at the end of a test.
 struct Folder(PathBuf);
@@ -118,22 +119,22 @@ fn the_first_file_found_is_the_only_one() {
     let named = folder.write("named.toml", "[shm]\nmessage_buffers = 8");
     folder.write("xdg/sanshim.toml", "[shm]\nmessage_buffers = 32");
     folder.write("home/.config/sanshim.toml", "[shm]\nmessage_buffers = 64");
-    folder.write("system.toml", "[shm]\nmessage_buffers = 128\nmessage_size = 256");
+    folder.write("system.toml", "[shm]\nmessage_buffers = 64\nmessage_size = 256");
     let path = |name: &str| folder.0.join(name).to_str().expect("text").to_owned();
     let (xdg, home, missing) = (path("xdg"), path("home"), path("missing"));
-    let cases: [(&[(&str, &str)], u16); 6] = [
-        (&[("SANSHIM_CONFIG", &named), ("XDG_CONFIG_HOME", &xdg), ("HOME", &home)], 8),
-        (&[("XDG_CONFIG_HOME", &xdg), ("HOME", &home)], 32),
-        (&[("HOME", &home)], 64),
-        (&[("XDG_CONFIG_HOME", &missing), ("HOME", &home)], 128),
-        (&[("XDG_CONFIG_HOME", "relative")], 128),
-        (&[], 128),
+    let cases: [(&[(&str, &str)], (u16, u32)); 6] = [
+        (&[("SANSHIM_CONFIG", &named), ("XDG_CONFIG_HOME", &xdg), ("HOME", &home)], (8, 1536)),
+        (&[("XDG_CONFIG_HOME", &xdg), ("HOME", &home)], (32, 1536)),
+        (&[("HOME", &home)], (64, 1536)),
+        (&[("XDG_CONFIG_HOME", &missing), ("HOME", &home)], (64, 256)),
+        (&[("XDG_CONFIG_HOME", "relative")], (64, 256)),
+        (&[], (64, 256)),
     ];
     for (variables, expected) in cases {
         let config = folder.load(variables).expect("valid");
-        assert_eq!(config.shm.message_buffers, expected, "{variables:?}");
-        let size = if expected == 128 { 256 } else { 1536 };
-        assert_eq!(config.shm.message_size, size, "{variables:?}: files are not mixed");
+        // The sizes of one file: they are not mixed.
+        let found = (config.shm.message_buffers, config.shm.message_size);
+        assert_eq!(found, expected, "{variables:?}");
     }
 }
 
@@ -212,13 +213,13 @@ fn wrong_lines_are_named() {
         ("\nenabled = 1", 2, "enabled = 1: invalid type: integer `1`, expected a boolean"),
         ("enabled = tru", 1, "enabled = tru: "),
         ("x", 1, "x: "),
-        ("[shm]\nmessage_buffers = 17", 2, "must be a power of two, 8 to 1024"),
-        ("[shm]\nmessage_buffers = 2048", 2, "must be a power of two, 8 to 1024"),
-        ("[shm]\nmessage_buffers = -16", 2, "must be a power of two, 8 to 1024"),
+        ("[shm]\nmessage_buffers = 17", 2, "must be a power of two, 8 to 64"),
+        ("[shm]\nmessage_buffers = 128", 2, "must be a power of two, 8 to 64"),
+        ("[shm]\nmessage_buffers = -16", 2, "must be a power of two, 8 to 64"),
         ("[shm]\nmessage_size = 1000", 2, "must be a multiple of 64, 256 to 65536"),
         ("[shm]\nmessage_size = 64", 2, "must be a multiple of 64, 256 to 65536"),
-        ("[shm]\nsend_buffer = 65537", 2, "must be a multiple of 4096, 65536 to 268435456"),
-        ("[shm]\nsend_buffer = 9007199254740992", 2, "65536 to 268435456"),
+        ("[shm]\nsend_buffer = 65537", 2, "must be a power of two, 65536 to 67108864"),
+        ("[shm]\nsend_buffer = 9007199254740992", 2, "65536 to 67108864"),
         ("[shm]\nspin_microseconds = 10001", 2, "must be 0 to 10000"),
         ("[shm]\nspin_microseconds = -1", 2, "must be 0 to 10000"),
         ("[shm]\nspin = 1", 2, "unknown field `spin`"),
@@ -245,6 +246,27 @@ fn wrong_lines_are_named() {
         assert!(error.contains(&format!("rules.toml, line {line}: ")), "{text:?}: {error}");
         assert!(error.contains(expected), "{text:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn the_provider_takes_every_size_at_the_ends_of_the_ranges() {
+    for buffers in [8, 64] {
+        for size in [256, 65536] {
+            for send_buffer in [65536, 67_108_864] {
+                let text = format!(
+                    "[shm]\nmessage_buffers = {buffers}\nmessage_size = {size}\n\
+                     send_buffer = {send_buffer}"
+                );
+                let shm = load_text(&text).expect(&text).shm;
+                let geometry = Geometry {
+                    buffers: u32::from(shm.message_buffers),
+                    message_size: shm.message_size,
+                    send_buffer: shm.send_buffer,
+                };
+                assert_eq!(geometry.check(), Ok(geometry), "{text}");
+            }
+        }
     }
 }
 
