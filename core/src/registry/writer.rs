@@ -26,6 +26,8 @@ pub struct Registry {
     /// Bit per slot in use. Private memory, so that a fork child sees them as of the fork,
     /// whatever the parent does with the file meanwhile.
     used: [AtomicU64; CAPACITY / 64],
+    /// The slots as of a fork under way.
+    at_fork: Option<NewTable>,
     folder: FolderPath,
     /// Whose folder that is.
     owner: u32,
@@ -69,7 +71,7 @@ impl Registry {
         let table = new.keep();
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
-        Ok(Registry { table, used, folder, owner, pid })
+        Ok(Registry { table, used, at_fork: None, folder, owner, pid })
     }
 
     /// A free slot with zero counts, not visible before its first [`Slot::publish`]; `None` when
@@ -99,12 +101,23 @@ impl Registry {
         }
     }
 
+    /// Before a fork: notes the slots as they are, because the parent may release and reuse them
+    /// before the child gets to run. Costs a copy of the slots in use, in private memory.
+    pub fn before_fork(&mut self) {
+        // Without memory for it the child takes the parent's slots as it finds them.
+        self.at_fork = NewTable::private().ok().and_then(|copy| {
+            self.copy_slots(self.table, copy.table(), |_| Ok(())).is_ok().then_some(copy)
+        });
+    }
+
+    /// After [`before_fork`](Self::before_fork) and a fork, or a failure to, in the parent.
+    pub fn after_fork_in_parent(&mut self) {
+        self.at_fork = None;
+    }
+
     /// Gives a fork child a file of its own at the same address: every `&'static Slot` stays valid
     /// and keeps its counts, and the child never writes to the parent's file. To be called before
     /// anything else here, in the child's only thread; async-signal-safe.
-    ///
-    /// Slots that another thread of the parent released and reused since the fork are copied with
-    /// their newer identity.
     ///
     /// # Errors
     /// When the child cannot have a file (a chroot, a limit, no space). The slots then lie in
@@ -118,6 +131,7 @@ impl Registry {
                 .map_err(RegistryError::io("replace the table of", self.folder))?;
             self.renew(private)?;
         }
+        self.at_fork = None;
         result
     }
 
@@ -190,7 +204,11 @@ impl Registry {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         new.describe(self.pid, &program);
-        self.copy_slots(new.table()).map_err(RegistryError::io("find room in", self.folder))?;
+        let from = self.at_fork.as_ref().map_or(self.table, NewTable::table);
+        // SAFETY: nobody uses the new table yet, and the counts are copied after this.
+        let reserve = |slot: &Slot| unsafe { kernel::reserve(slot.counts_address()) };
+        self.copy_slots(from, new.table(), reserve)
+            .map_err(RegistryError::io("find room in", self.folder))?;
 
         let old = std::ptr::from_ref(self.table).cast_mut().cast();
         // SAFETY: both are mappings of FILE_SIZE bytes; nothing refers to the new one's address.
@@ -200,15 +218,20 @@ impl Registry {
         Ok(())
     }
 
-    fn copy_slots(&self, to: &Table) -> io::Result<()> {
+    /// Copies the slots in use. `reserve` is asked for each before it is written to.
+    fn copy_slots(
+        &self,
+        from: &Table,
+        to: &Table,
+        reserve: impl Fn(&Slot) -> io::Result<()>,
+    ) -> io::Result<()> {
         for (word, bits) in self.used.iter().enumerate() {
             let mut bits = bits.load(Ordering::Relaxed);
             while bits != 0 {
                 let index = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                // SAFETY: nobody uses the new table yet, and the counts are copied right below.
-                unsafe { kernel::reserve(to.slots[index].counts_address()) }?;
-                to.slots[index].copy_from(&self.table.slots[index]);
+                reserve(&to.slots[index])?;
+                to.slots[index].copy_from(&from.slots[index]);
             }
         }
         let high_water = self.table.header.high_water.load(Ordering::Relaxed);
@@ -225,9 +248,15 @@ fn name_file(folder: FolderPath, opened: &Fd, pid: u32) -> Result<(), RegistryEr
 }
 
 /// A table that is mapped and not in use yet; unmapped when dropped.
+#[derive(Debug)]
 struct NewTable {
     address: *mut u8,
 }
+
+// SAFETY: a Table is atomics only, and the mapping belongs to the value.
+unsafe impl Send for NewTable {}
+// SAFETY: as above.
+unsafe impl Sync for NewTable {}
 
 impl NewTable {
     /// Creates the process's file under its unfinished name and maps it.

@@ -113,7 +113,10 @@ pub struct Fork {
 
 /// Before fork.
 pub fn before_fork() -> Fork {
-    let structure = Structure::lock();
+    let mut structure = Structure::lock();
+    if let Some(registry) = &mut structure.registry {
+        registry.before_fork();
+    }
     each_shared(|socket| {
         if let Some(stream) = socket.stream() {
             stream.endpoint.holders.fetch_add(1, SeqCst);
@@ -137,7 +140,11 @@ fn each_shared(mut each: impl FnMut(&Socket)) {
 impl Fork {
     /// In the parent. After a fork that failed the sockets count as shared although they are not,
     /// which costs a hint to the peer at close and nothing else.
-    pub fn in_parent(self) {}
+    pub fn in_parent(mut self) {
+        if let Some(registry) = &mut self.structure.registry {
+            registry.after_fork_in_parent();
+        }
+    }
 
     /// In the child: its only thread is this one.
     pub fn in_child(mut self) {

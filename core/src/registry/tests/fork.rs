@@ -48,6 +48,34 @@ fn a_fork_child_has_its_own_file_at_the_same_address() {
 }
 
 #[test]
+fn a_fork_child_publishes_what_was_there_at_the_fork() {
+    let folder = Folder::new();
+    let mut registry = folder.registry().expect("open");
+    let slot = registry.allocate().expect("a slot");
+    slot.publish(&identity(7));
+    slot.sent.bytes.add(100);
+    registry.before_fork();
+    let status = in_child(|| {
+        // The file is still the parent's: this is what the parent may do in the meantime.
+        slot.publish(&identity(9));
+        slot.sent.bytes.add(1);
+        registry.after_fork_in_child().expect("a file for the child");
+        let pid = std::process::id();
+        let snapshot = folder.read();
+        let ours = snapshot.processes.iter().find(|p| p.pid == pid).expect("the child");
+        assert_eq!(ours.connections.iter().map(|c| c.fd).collect::<Vec<_>>(), [7]);
+        assert_eq!(ours.connections[0].sent.bytes, 100);
+        registry.remove();
+        0
+    });
+    assert_eq!(status, 0);
+    registry.after_fork_in_parent();
+    let parent = folder.only_process();
+    assert_eq!(parent.connections.iter().map(|c| c.fd).collect::<Vec<_>>(), [9]);
+    assert_eq!(parent.connections[0].sent.bytes, 101);
+}
+
+#[test]
 fn a_fork_child_without_a_file_keeps_valid_slots_of_its_own() {
     let folder = Folder::new();
     let mut registry = folder.registry().expect("open");
