@@ -1,12 +1,9 @@
 //! A program's buffers (an iovec array) with a position in them.
 
+use crate::sys::user::{self, Access};
 use crate::sys::{Errno, Result};
 use libc::iovec;
 
-/// Lowest address a program's buffer may have: what is below is a null pointer with an offset.
-const LOWEST: usize = 1 << 16;
-/// First address that is not user space.
-const HIGHEST: usize = 1 << 47;
 /// The most bytes one call transfers (the kernel's MAX_RW_COUNT).
 const MOST: usize = 0x7fff_f000;
 /// The most buffers of one call (the kernel's UIO_MAXIOV).
@@ -21,17 +18,12 @@ pub struct Buffers<'a> {
 }
 
 impl<'a> Buffers<'a> {
-    /// Checks the array as the kernel does: EINVAL for lengths, EFAULT for addresses that can not
-    /// be the program's.
+    /// Checks the lengths as the kernel does (EINVAL). Addresses are checked when bytes are copied.
     pub fn new(buffers: &'a [iovec]) -> Result<Self> {
         let mut remaining = 0usize;
         for b in buffers {
             if b.iov_len > isize::MAX as usize {
                 return Err(Errno(libc::EINVAL));
-            }
-            let at = b.iov_base as usize;
-            if b.iov_len > 0 && (at < LOWEST || at.saturating_add(b.iov_len) > HIGHEST) {
-                return Err(Errno(libc::EFAULT));
             }
             remaining = (remaining + b.iov_len).min(MOST);
         }
@@ -41,7 +33,7 @@ impl<'a> Buffers<'a> {
     /// The array of `count` buffers at `at`.
     ///
     /// # Safety
-    /// If the address is plausible, `count` iovecs are readable there.
+    /// The array stays as it is while the result exists.
     pub unsafe fn from_raw(at: *const iovec, count: usize) -> Result<Self> {
         if count > MOST_BUFFERS {
             return Err(Errno(libc::EMSGSIZE));
@@ -49,10 +41,8 @@ impl<'a> Buffers<'a> {
         if count == 0 {
             return Self::new(&[]);
         }
-        if (at as usize) < LOWEST {
-            return Err(Errno(libc::EFAULT));
-        }
-        // SAFETY: the caller's promise.
+        user::check(at.cast(), count * size_of::<iovec>(), Access::Read)?;
+        // SAFETY: readable, and the caller's promise.
         Self::new(unsafe { std::slice::from_raw_parts(at, count) })
     }
 
@@ -63,51 +53,59 @@ impl<'a> Buffers<'a> {
     }
 
     #[inline]
-    fn each(&mut self, mut length: usize, mut copy: impl FnMut(*mut u8, usize)) {
+    fn each(
+        &mut self,
+        mut length: usize,
+        mut copy: impl FnMut(*mut u8, usize) -> Result<()>,
+    ) -> Result<()> {
         debug_assert!(length <= self.remaining);
-        self.remaining -= length;
         while length > 0 {
             let b = &self.rest[0];
             let n = (b.iov_len - self.offset).min(length);
-            // SAFETY: the offset is within the buffer.
-            copy(unsafe { b.iov_base.cast::<u8>().add(self.offset) }, n);
+            copy(b.iov_base.cast::<u8>().wrapping_add(self.offset), n)?;
             length -= n;
+            self.remaining -= n;
             self.offset += n;
             if self.offset == b.iov_len {
                 self.rest = &self.rest[1..];
                 self.offset = 0;
             }
         }
+        Ok(())
     }
 
-    /// Copies `length` bytes out of the program's buffers.
+    /// Copies `length` bytes out of the program's buffers; EFAULT if they can not be read.
     ///
     /// # Safety
     /// `to` has room for `length` bytes; `length` is at most `remaining()`.
     #[inline]
-    pub unsafe fn copy_out(&mut self, mut to: *mut u8, length: usize) {
+    pub unsafe fn copy_out(&mut self, mut to: *mut u8, length: usize) -> Result<()> {
         self.each(length, |at, n| {
-            // SAFETY: the program gave `at`; `to` has room.
+            user::check(at, n, Access::Read)?;
+            // SAFETY: `at` was checked; `to` has room.
             unsafe {
                 std::ptr::copy_nonoverlapping(at, to, n);
                 to = to.add(n);
             }
-        });
+            Ok(())
+        })
     }
 
-    /// Copies `length` bytes into the program's buffers.
+    /// Copies `length` bytes into the program's buffers; EFAULT if they can not be written.
     ///
     /// # Safety
     /// `from` has `length` readable bytes; `length` is at most `remaining()`.
     #[inline]
-    pub unsafe fn copy_in(&mut self, mut from: *const u8, length: usize) {
+    pub unsafe fn copy_in(&mut self, mut from: *const u8, length: usize) -> Result<()> {
         self.each(length, |at, n| {
-            // SAFETY: the program gave `at`; `from` is readable.
+            user::check(at, n, Access::Write)?;
+            // SAFETY: `at` was checked; `from` is readable.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, at, n);
                 from = from.add(n);
             }
-        });
+            Ok(())
+        })
     }
 
     /// Lets it end after `length` more bytes.
@@ -117,7 +115,7 @@ impl<'a> Buffers<'a> {
 
     /// Moves the position without copying (MSG_TRUNC).
     pub fn skip(&mut self, length: usize) {
-        self.each(length, |_, _| {});
+        let _ = self.each(length, |_, _| Ok(()));
     }
 }
 
@@ -137,8 +135,8 @@ mod tests {
         let mut out = [0u8; 5];
         // SAFETY: sizes match.
         unsafe {
-            buffers.copy_out(out.as_mut_ptr(), 2);
-            buffers.copy_out(out.as_mut_ptr().add(2), 3);
+            buffers.copy_out(out.as_mut_ptr(), 2).unwrap();
+            buffers.copy_out(out.as_mut_ptr().add(2), 3).unwrap();
         }
         assert_eq!(out, [1, 2, 3, 4, 5]);
         assert_eq!(buffers.remaining(), 0);
@@ -147,8 +145,11 @@ mod tests {
     #[test]
     fn impossible_arrays_are_refused_as_the_kernel_does() {
         let bad = |at: usize, n: usize| [iovec { iov_base: at as *mut _, iov_len: n }];
-        assert_eq!(Buffers::new(&bad(8, 1)).err(), Some(Errno(libc::EFAULT)));
-        assert_eq!(Buffers::new(&bad(usize::MAX - 4, 1)).err(), Some(Errno(libc::EFAULT)));
+        let far = bad(8, 1);
+        let mut byte = 0u8;
+        // SAFETY: one byte of room.
+        let copied = unsafe { Buffers::new(&far).unwrap().copy_out(&mut byte, 1) };
+        assert_eq!(copied, Err(Errno(libc::EFAULT)));
         assert_eq!(Buffers::new(&bad(1 << 20, usize::MAX)).err(), Some(Errno(libc::EINVAL)));
         assert!(Buffers::new(&bad(0, 0)).is_ok());
     }

@@ -2,6 +2,7 @@
 
 use super::endpoint::flag;
 use super::epoll;
+use super::lifecycle;
 use super::listener::{self, ANY, GROUP_LIMIT};
 use super::options;
 use super::policy;
@@ -11,12 +12,14 @@ use super::table;
 use super::tuple::Tuple;
 use super::Outcome;
 use crate::config::Role as ConfigRole;
-use crate::provider::shm::{Role, Segment, State};
+use crate::provider::shm::{Role, Segment, State, ABORTIVE};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
+use crate::sys::net::Target;
 use crate::sys::{file, net, poll, Errno, Fd, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Connections to the rendezvous of everybody who may accept ours.
 struct Intent(Vec<Fd>);
@@ -30,11 +33,7 @@ impl Drop for Intent {
 }
 
 /// connect on `fd`. `real` is the kernel's, on the program's own arguments.
-pub fn connect(
-    fd: Fd,
-    target: Option<SocketAddr>,
-    mut real: impl FnMut() -> Result<()>,
-) -> Outcome {
+pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> Outcome {
     let Some(socket) = table::socket(fd) else { return Outcome::Pass };
     match socket.phase() {
         phase::FRESH | phase::NATIVE => {}
@@ -43,9 +42,11 @@ pub fn connect(
             establish(socket.get());
             return Outcome::Done(result.map(|()| 0));
         }
+        phase::SAN if target == Target::Nothing => return dissolve(fd, socket.get(), real),
         _ => return Outcome::Pass,
     }
-    let Some(target) = target.map(effective) else { return Outcome::Pass };
+    let Target::Address(target) = target else { return Outcome::Pass };
+    let target = effective(target);
     if net::peer_address(fd).is_ok() {
         return Outcome::Pass;
     }
@@ -67,6 +68,19 @@ pub fn connect(
     Outcome::Done(result.map(|()| 0))
 }
 
+/// connect to AF_UNSPEC: the peer sees a reset, and the descriptor is as good as new.
+fn dissolve(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>) -> Outcome {
+    if let Some(stream) = socket.stream() {
+        stream.own().sending.0.finished.fetch_or(ABORTIVE, SeqCst);
+    }
+    let result = real();
+    if result.is_ok() {
+        lifecycle::closing(fd);
+        lifecycle::created(fd);
+    }
+    Outcome::Done(result.map(|()| 0))
+}
+
 /// Where a connect to this address really goes.
 fn effective(target: SocketAddr) -> SocketAddr {
     let target = net::unmapped(target);
@@ -81,7 +95,9 @@ fn effective(target: SocketAddr) -> SocketAddr {
 /// Announces the connection to whoever may accept it, and makes the session's segment.
 fn prepare(fd: Fd, target: &SocketAddr) -> std::result::Result<(Intent, Segment, Fd), Reason> {
     policy::check(ConfigRole::Connect, target)?;
-    if net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0 {
+    if net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0
+        || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
+    {
         return Err(Reason::UnsupportedOption);
     }
     let intent = announce(target)?;

@@ -50,13 +50,13 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
 }
 
 /// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
-pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
+pub fn splice_out(socket: &Socket, pipe: Fd, count: usize) -> Outcome {
     const PIECE: usize = 16 << 10;
     let mut bytes = [0u8; PIECE];
     let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(PIECE) }];
     let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };
-    let wait = if flags & libc::SPLICE_F_NONBLOCK != 0 { libc::MSG_DONTWAIT } else { 0 };
-    let peeked = match transfer::receive(socket, buffers, wait | libc::MSG_PEEK) {
+    // Whether to wait is the socket's matter alone: the kernel ignores SPLICE_F_NONBLOCK here.
+    let peeked = match transfer::receive(socket, buffers, libc::MSG_PEEK) {
         Outcome::Done(Ok(n)) if n > 0 => n,
         other => return other,
     };

@@ -49,6 +49,8 @@ pub fn closing(fd: Fd) {
         if socket.phase() == phase::SAN || socket.phase() == phase::CONNECTING {
             last_close(&socket);
         }
+        // The number may soon be another file's.
+        socket.set_anchor(-1);
     }
     // The pin that came with the descriptor.
     drop(Pinned::adopt(socket.get()));
@@ -66,7 +68,8 @@ fn last_close(socket: &Socket) {
         }
     }
     let shared = stream.endpoint.holders.fetch_sub(1, SeqCst) > 1;
-    if shared {
+    // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
+    if shared || stream.endpoint.sleepers.load(SeqCst) != 0 {
         return;
     }
     // Nobody of ours sleeps here any more.

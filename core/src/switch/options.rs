@@ -3,9 +3,11 @@
 use super::endpoint::flag;
 use super::readiness;
 use super::socket::Socket;
+use super::stream::Stream;
 use super::table;
+use super::wait;
 use crate::provider::shm::ABORTIVE;
-use crate::sys::{Errno, Fd};
+use crate::sys::{net, Errno, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Least send buffer (bytes) a program can ask for; what the kernel's own minimum comes to.
@@ -25,9 +27,7 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
             let wanted = (value.max(0) as u32).saturating_mul(2).max(LEAST_SEND_BUFFER);
             stream.endpoint.send.limit.store(wanted.min(most), Relaxed);
         }
-        libc::SO_RCVLOWAT => {
-            stream.endpoint.receive.low_water.store(value.max(1) as u32, Relaxed);
-        }
+        libc::SO_RCVLOWAT => note_low_water(&socket, &stream, value),
         _ => {}
     }
 }
@@ -40,7 +40,15 @@ pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
     }
 }
 
-fn note_linger(stream: &super::stream::Stream, abortive: bool) {
+/// The anchor's own low-water mark must stay at one: a doorbell is one byte.
+fn note_low_water(socket: &Socket, stream: &Stream, value: i32) {
+    stream.endpoint.receive.low_water.store(value.max(1) as u32, Relaxed);
+    if value > 1 {
+        let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, &1i32);
+    }
+}
+
+fn note_linger(stream: &Stream, abortive: bool) {
     let finished = &stream.own().sending.0.finished;
     if abortive {
         finished.fetch_or(ABORTIVE, SeqCst);
@@ -51,12 +59,10 @@ fn note_linger(stream: &super::stream::Stream, abortive: bool) {
 
 /// Options set before the connection was on the SAN.
 pub fn inherit(socket: &Socket) {
-    use crate::sys::net;
     let fd = socket.anchor();
     let Some(stream) = socket.stream() else { return };
-    if let Ok(low_water) = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT) {
-        stream.endpoint.receive.low_water.store(low_water.max(1) as u32, Relaxed);
-    }
+    let low_water = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
+    note_low_water(socket, &stream, low_water);
     if net::linger(fd) == Some(0) {
         note_linger(&stream, true);
     }
@@ -77,6 +83,7 @@ pub fn error(fd: Fd) -> Option<i32> {
     }
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
+    wait::look(&socket, &stream);
     if stream.endpoint.has(flag::RESET) && stream.endpoint.set(flag::RESET_REPORTED) {
         let e = stream.endpoint.error.load(Relaxed) as i32;
         return Some(if e == 0 { libc::ECONNRESET } else { e });
@@ -84,10 +91,39 @@ pub fn error(fd: Fd) -> Option<i32> {
     None
 }
 
+/// Options whose value the kernel does not know for a SAN socket: the value, if it is one.
+pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
+    if level != libc::SOL_SOCKET || name != libc::SO_RCVLOWAT {
+        return None;
+    }
+    let socket = table::san(fd)?;
+    let stream = socket.stream()?;
+    Some(stream.endpoint.receive.low_water.load(Relaxed) as i32)
+}
+
+/// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see; `None`:
+/// the kernel's stands.
+pub fn tcp_state(fd: Fd) -> Option<u8> {
+    const FIN_WAIT2: u8 = 5;
+    const CLOSE_WAIT: u8 = 8;
+    const LAST_ACK: u8 = 9;
+    let socket = table::san(fd)?;
+    let stream = socket.stream()?;
+    match (wait::ended(&stream), stream.endpoint.has(flag::SEND_SHUT)) {
+        (false, false) => None,
+        (true, false) => Some(CLOSE_WAIT),
+        (false, true) => Some(FIN_WAIT2),
+        (true, true) => Some(LAST_ACK),
+    }
+}
+
 /// Before an option is set that the SAN can not honour: the errno that says so.
 pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
-    // Completions of zero-copy sends would never come.
-    if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY && value != 0 {
+    // Completions of zero-copy sends would never come, and the kernel's peek offset counts the
+    // anchor's bytes.
+    let unsupported =
+        (name == libc::SO_ZEROCOPY && value != 0) || (name == libc::SO_PEEK_OFF && value >= 0);
+    if level == libc::SOL_SOCKET && unsupported {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
     }
     None
@@ -100,7 +136,10 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
     match request {
         libc::FIONREAD => Some(clamp(readiness::available(&stream))),
-        libc::TIOCOUTQ => Some(clamp(stream.unread_by_peer())),
+        libc::TIOCOUTQ => {
+            wait::look(&socket, &stream);
+            Some(clamp(stream.unread_by_peer()))
+        }
         SIOCATMARK => Some(i32::from(stream.at_mark())),
         _ => None,
     }
@@ -125,6 +164,6 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
     apply(flag::ASYNC, asynchronous);
     if asynchronous == Some(true) {
         // From now on every event has to reach the anchor.
-        let _ = super::wait::raise(&stream, super::wait::Event::Read);
+        let _ = wait::raise(&stream, wait::Event::Read);
     }
 }

@@ -2,22 +2,33 @@
 
 use super::endpoint::flag;
 use super::readiness::{self, bit};
+use super::socket::phase;
 use super::spin::spin;
 use super::table::{self, Pinned};
 use super::wait::{self, Armed, Event};
 use super::Outcome;
 use crate::sys::{blocking, poll as kernel, time, Errno, Fd, Result};
+use smallvec::SmallVec;
 use std::sync::atomic::AtomicI32;
 
 /// Spinning has one memory for all poll calls of a process: the descriptors change from call to
 /// call.
 static SPIN_SCORE: AtomicI32 = AtomicI32::new(0);
 
+/// Descriptors that a call can have without allocating.
+const FEW: usize = 8;
+
+type Entries = SmallVec<[Entry; FEW]>;
+type Descriptors = SmallVec<[libc::pollfd; FEW]>;
+
 /// A SAN socket among the polled descriptors.
 struct Entry {
+    /// Which of the descriptors; entries are in this order.
     at: usize,
     socket: Pinned,
     interest: u32,
+    /// Urgent data, as the kernel said last.
+    urgent: u32,
     read: Option<Armed>,
     write: Option<Armed>,
 }
@@ -39,8 +50,8 @@ pub unsafe fn poll(
     Outcome::Done(unsafe { poll_entries(fds, entries, timeout, mask) })
 }
 
-fn entries(fds: &[libc::pollfd]) -> Vec<Entry> {
-    let mut found = Vec::new();
+fn entries(fds: &[libc::pollfd]) -> Entries {
+    let mut found = Entries::new();
     for (at, one) in fds.iter().enumerate() {
         if let Some(set) = table::set(one.fd) {
             set.watched();
@@ -49,107 +60,29 @@ fn entries(fds: &[libc::pollfd]) -> Vec<Entry> {
         let Some(socket) = table::san(one.fd).or_else(|| super::connecting(one.fd)) else {
             continue;
         };
-        let interest = one.events as u16 as u32;
-        found.push(Entry { at, socket, interest, read: None, write: None });
+        let interest = u32::from(one.events as u16);
+        found.push(Entry { at, socket, interest, urgent: 0, read: None, write: None });
     }
     found
-}
-
-impl Entry {
-    #[inline]
-    fn ready(&self) -> u32 {
-        match self.socket.stream() {
-            Some(stream) => readiness::of(&stream, self.interest),
-            None => 0,
-        }
-    }
 }
 
 /// # Safety
 /// `mask` is null or a valid signal set.
 unsafe fn poll_entries(
     fds: &mut [libc::pollfd],
-    mut entries: Vec<Entry>,
+    mut entries: Entries,
     timeout: Option<u64>,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
-    let start = time::now();
-    // Under a mask of its own a signal may be let in: only the kernel can do that.
-    let may_spin = mask.is_null();
-    let mut work: Vec<libc::pollfd> = fds.to_vec();
+    // Urgent data is the kernel's alone to know.
+    for e in entries.iter_mut().filter(|e| e.interest & bit::PRI != 0) {
+        e.look();
+    }
+    let mut start = None;
     loop {
-        let ready = report(fds, &entries);
-        if ready > 0 || timeout == Some(0) {
-            let others = others(fds, &mut work, &entries)?;
-            return Ok(ready + others);
-        }
-        let left = timeout.map(|t| t.saturating_sub(time::now() - start));
-        if left == Some(0) {
-            return others(fds, &mut work, &entries);
-        }
-        let any_ready = || entries.iter().any(|e| e.ready() != 0);
-        if may_spin && spin(&SPIN_SCORE, left.unwrap_or(u64::MAX), any_ready) {
-            continue;
-        }
-        for e in &mut entries {
-            e.arm();
-        }
-        let slept = if entries.iter().any(|e| e.ready() != 0) {
-            Ok(0)
-        } else {
-            for e in &entries {
-                let events = libc::POLLIN | libc::POLLRDHUP | (e.interest as i16 & libc::POLLPRI);
-                let silent = e.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT));
-                // poll leaves negative descriptors alone.
-                let fd = if silent { -1 } else { fds[e.at].fd };
-                work[e.at] = libc::pollfd { fd, events, revents: 0 };
-            }
-            let left = timeout.map(|t| t.saturating_sub(time::now() - start));
-            let slice = entries.iter().filter_map(Entry::slice).min();
-            let nap = match (left, slice) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-            // SAFETY: the caller's promise.
-            unsafe { blocking::poll(&mut work, nap, mask) }
-        };
-        for e in &mut entries {
-            e.disarm();
-        }
-        if slept? == 0 {
-            for e in &entries {
-                e.look_after_pending();
-            }
-            continue;
-        }
-        let mut urgent = 0;
-        for e in &entries {
-            let events = work[e.at].revents;
-            readiness::note_kernel_events(&e.socket, events as u16 as u32);
-            let pri = events & libc::POLLPRI & fds[e.at].events;
-            fds[e.at].revents = pri;
-            urgent |= pri;
-        }
-        let kernel_ready =
-            (0..fds.len()).any(|i| work[i].revents != 0 && entries.iter().all(|e| e.at != i));
-        if kernel_ready || urgent != 0 {
-            let ready = report(fds, &entries);
-            for e in &entries {
-                let pri = work[e.at].revents & libc::POLLPRI & fds[e.at].events;
-                fds[e.at].revents |= pri;
-            }
-            let mut n = 0;
-            for (i, one) in fds.iter_mut().enumerate() {
-                if entries.iter().all(|e| e.at != i) {
-                    one.revents = work[i].revents;
-                }
-                n += usize::from(one.revents != 0);
-            }
-            debug_assert!(n >= ready);
-            return Ok(n);
-        }
-        if entries.iter().any(|e| e.socket.phase() != super::socket::phase::SAN) {
+        if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
             // One went back to TCP: the kernel's readiness counts for it from now on.
+            let left = remaining(timeout, start);
             // SAFETY: the caller's promise.
             return match unsafe { poll(fds, left, mask) } {
                 // SAFETY: as above.
@@ -157,7 +90,63 @@ unsafe fn poll_entries(
                 Outcome::Done(result) => result,
             };
         }
+        let mut ready = report(fds, &entries);
+        if ready == 0 && timeout == Some(0) {
+            // The program asks about this very moment.
+            entries.iter_mut().for_each(Entry::look);
+            ready = report(fds, &entries);
+        }
+        if ready > 0 || timeout == Some(0) {
+            return Ok(ready + others(fds, &entries)?);
+        }
+        start.get_or_insert_with(time::now);
+        let left = remaining(timeout, start);
+        if left == Some(0) {
+            return others(fds, &entries);
+        }
+        let any_ready = || entries.iter().any(|e| e.ready() != 0);
+        // Under a mask of the program's a signal may be let in: only the kernel can do that.
+        if mask.is_null() && spin(&SPIN_SCORE, left.unwrap_or(u64::MAX), any_ready) {
+            continue;
+        }
+        entries.iter_mut().for_each(Entry::arm);
+        let mut work = Descriptors::from_slice(fds);
+        let slept = if entries.iter().any(|e| e.ready() != 0) {
+            Ok(0)
+        } else {
+            let slice = entries.iter().filter_map(Entry::slice).min();
+            let nap = match (remaining(timeout, start), slice) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            for e in &entries {
+                work[e.at] = e.on_anchor(fds[e.at].fd);
+            }
+            // SAFETY: the caller's promise.
+            unsafe { blocking::poll(&mut work, nap, mask) }
+        };
+        entries.iter_mut().for_each(Entry::disarm);
+        if slept? == 0 {
+            entries.iter().for_each(Entry::look_after_pending);
+            continue;
+        }
+        for e in &mut entries {
+            e.note(work[e.at].revents);
+        }
+        let mut ready = report(fds, &entries);
+        each_other(fds.len(), &entries, |at| {
+            fds[at].revents = work[at].revents;
+            ready += usize::from(work[at].revents != 0);
+        });
+        if ready > 0 {
+            return Ok(ready);
+        }
     }
+}
+
+fn remaining(timeout: Option<u64>, start: Option<u64>) -> Option<u64> {
+    let passed = start.map_or(0, |start| time::now().saturating_sub(start));
+    timeout.map(|t| t.saturating_sub(passed))
 }
 
 /// Fills in the SAN sockets' readiness; how many have some.
@@ -171,27 +160,58 @@ fn report(fds: &mut [libc::pollfd], entries: &[Entry]) -> usize {
     n
 }
 
+/// Calls `each` with the places that are not SAN sockets'.
+fn each_other(count: usize, entries: &[Entry], mut each: impl FnMut(usize)) {
+    let mut ours = entries.iter().map(|e| e.at).peekable();
+    for at in 0..count {
+        if ours.next_if_eq(&at).is_none() {
+            each(at);
+        }
+    }
+}
+
 /// Fills in the other descriptors' readiness, without waiting; how many have some.
-fn others(fds: &mut [libc::pollfd], work: &mut [libc::pollfd], entries: &[Entry]) -> Result<usize> {
+fn others(fds: &mut [libc::pollfd], entries: &[Entry]) -> Result<usize> {
     if entries.len() == fds.len() {
         return Ok(0);
     }
-    work.copy_from_slice(fds);
+    let mut work = Descriptors::from_slice(fds);
     for e in entries {
+        // poll leaves negative descriptors alone.
         work[e.at].fd = -1;
     }
-    let n = kernel::poll(work, Some(0), None)?;
-    for (i, one) in fds.iter_mut().enumerate() {
-        if work[i].fd >= 0 {
-            one.revents = work[i].revents;
-        } else if one.fd < 0 {
-            one.revents = 0;
-        }
-    }
+    let n = kernel::poll(&mut work, Some(0), None)?;
+    each_other(fds.len(), entries, |at| fds[at].revents = work[at].revents);
     Ok(n)
 }
 
 impl Entry {
+    #[inline]
+    fn ready(&self) -> u32 {
+        readiness::of_socket(&self.socket, self.interest) | (self.urgent & self.interest)
+    }
+
+    /// Asks the kernel about the anchor.
+    fn look(&mut self) {
+        let asked = self.on_anchor(self.socket.anchor());
+        if let Ok(events) = kernel::poll_one(asked.fd, asked.events) {
+            self.note(events);
+        }
+    }
+
+    fn note(&mut self, events: i16) {
+        let events = u32::from(events as u16);
+        self.urgent = events & bit::PRI;
+        readiness::note_kernel_events(&self.socket, events);
+    }
+
+    /// What the kernel is asked for the socket's sake.
+    fn on_anchor(&self, fd: Fd) -> libc::pollfd {
+        let silent = self.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT));
+        let events = libc::POLLIN | libc::POLLRDHUP | (self.interest as i16 & libc::POLLPRI);
+        libc::pollfd { fd: if silent { -1 } else { fd }, events, revents: 0 }
+    }
+
     fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
         wait::drain(&self.socket, &stream);

@@ -32,6 +32,16 @@ pub mod bit {
     pub const ANY_OUT: u32 = OUT | WRNORM;
 }
 
+/// [`of`] for a socket, after a look at its anchor if the peer hinted that it closed.
+#[inline]
+pub fn of_socket(socket: &Socket, interest: u32) -> u32 {
+    let Some(stream) = socket.stream() else { return 0 };
+    if wait::hinted_end(&stream) && !socket.is_pending() {
+        wait::look(socket, &stream);
+    }
+    of(&stream, interest)
+}
+
 /// The readiness among `interest` (and what is always reported) at this moment.
 #[inline]
 pub fn of(stream: &Stream, interest: u32) -> u32 {

@@ -9,6 +9,7 @@ use super::endpoint::{flag, Endpoint};
 use crate::provider::shm::{Overrun, Role, Segment, Side};
 use crate::registry::Slot as Statistics;
 use crate::session::{Header, Kind, NoCredit, ProtocolError};
+use crate::sys::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Bytes copied into the send buffer before the peer is told: both ends then copy at once.
@@ -51,6 +52,8 @@ pub struct Moved {
     pub bytes: usize,
     /// The peer sleeps and must be woken through the anchor (A18).
     pub ring: bool,
+    /// The program's memory, or another source, failed after those bytes.
+    pub fault: Option<Errno>,
 }
 
 /// What receiving does with the bytes.
@@ -119,7 +122,8 @@ impl Stream<'_> {
         let s = &self.endpoint.session;
         let buffers = self.segment.geometry().buffers;
         let in_messages = u64::from(buffers.saturating_sub(s.credit()).min(buffers));
-        if buffered == 0 && self.peer_consumed_all() {
+        let gone = self.endpoint.has(flag::ANCHOR_ENDED);
+        if gone || (buffered == 0 && self.peer_consumed_all()) {
             0
         } else {
             buffered.max(in_messages.min(1))
@@ -156,32 +160,32 @@ impl Stream<'_> {
                 Ok(header) => {
                     let slot = self.segment.slot(self.role(), header.sequence);
                     // SAFETY: the slot has room for `max_payload` bytes.
-                    unsafe { from.copy_out(slot.payload(), length) };
+                    if let Err(fault) = unsafe { from.copy_out(slot.payload(), length) } {
+                        return Ok(Moved { fault: Some(fault), ..Moved::default() });
+                    }
                     slot.publish(header.encode());
                     self.endpoint.session.sent(&header);
                     send.total.store(send.total.load(Relaxed) + length as u64, Relaxed);
                     self.statistics.sent.bytes.add(length as u64);
                     self.statistics.sent.messages.add(1);
-                    return Ok(Moved { bytes: length, ring: self.signal_read() });
+                    return Ok(Moved { bytes: length, ring: self.signal_read(), fault: None });
                 }
                 Err(NoCredit) => self.absorb_credit()?,
             }
         }
         self.buffer(length, |to, n| {
             // SAFETY: `to` has room for `n`, and `n` is at most what remains.
-            unsafe { from.copy_out(to, n) };
-            Ok::<usize, Broken>(n)
+            unsafe { from.copy_out(to, n) }.map(|()| n)
         })
-        .map(|(moved, _)| moved)
     }
 
     /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than
-    /// asked and so ends the call; its error is handed back with what was moved before. Send lock.
-    pub fn buffer<E>(
+    /// asked and so ends the call, as does its error. Send lock.
+    pub fn buffer(
         &self,
         length: usize,
-        mut fill: impl FnMut(*mut u8, usize) -> Result<usize, E>,
-    ) -> Result<(Moved, Option<E>), Broken> {
+        mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
+    ) -> Result<Moved, Broken> {
         let send = &self.endpoint.send;
         let ring = self.segment.send_buffer(self.role());
         let limit = u64::from(send.limit.load(Relaxed));
@@ -199,7 +203,10 @@ impl Stream<'_> {
             }
             let filled = match fill(to, n) {
                 Ok(filled) => filled,
-                Err(e) => return Ok((moved, Some(e))),
+                Err(e) => {
+                    moved.fault = Some(e);
+                    break;
+                }
             };
             tail += filled as u64;
             // Ours first: a process that dies in between loses nothing that another could repeat.
@@ -213,7 +220,7 @@ impl Stream<'_> {
             }
         }
         self.statistics.sent.bytes.add(moved.bytes as u64);
-        Ok((moved, None))
+        Ok(moved)
     }
 
     fn next_message(&self, kind: Kind, length: usize) -> Result<Header, NoCredit> {
@@ -307,10 +314,13 @@ impl Stream<'_> {
         let mut offset = receive.offset.load(Relaxed) as usize;
         let first_head = receive.head.load(Relaxed);
         let mut head = first_head;
-        let mut moved = 0;
+        let (mut moved, mut fault) = (0, None);
         let from_peer = self.role().peer();
         let put = |to: &mut Buffers, from: *mut u8, n: usize| match take {
-            Take::Discard => to.skip(n),
+            Take::Discard => {
+                to.skip(n);
+                Ok(())
+            }
             // SAFETY: the callers pass `n` readable bytes and n <= remaining.
             _ => unsafe { to.copy_in(from, n) },
         };
@@ -331,7 +341,10 @@ impl Stream<'_> {
                 let n = (length - offset).min(most - moved);
                 // SAFETY: offset < length <= max_payload of the slot.
                 let from = unsafe { self.segment.slot(from_peer, next).payload().add(offset) };
-                put(to, from, n);
+                if let Err(e) = put(to, from, n) {
+                    fault = Some(e);
+                    break;
+                }
                 moved += n;
                 offset += n;
                 if offset == length {
@@ -361,7 +374,10 @@ impl Stream<'_> {
                 continue;
             }
             let (from, n) = ring.stretch(head, there.min(most - moved).min(CHUNK));
-            put(to, from, n);
+            if let Err(e) = put(to, from, n) {
+                fault = Some(e);
+                break;
+            }
             moved += n;
             head += n as u64;
             if take != Take::Peek {
@@ -370,9 +386,10 @@ impl Stream<'_> {
             }
         }
         if take == Take::Peek || moved == 0 {
-            return Ok(Moved { bytes: moved, ring: false });
+            return Ok(Moved { bytes: moved, ring: false, fault });
         }
-        Ok(Moved { bytes: moved, ring: self.consumed(moved as u64, head != first_head) })
+        let ring = self.consumed(moved as u64, head != first_head);
+        Ok(Moved { bytes: moved, ring, fault })
     }
 
     /// After bytes were consumed: tells the sender. Receive lock.

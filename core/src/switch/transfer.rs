@@ -61,6 +61,9 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
                     got += moved.bytes;
                     to = attempt;
                 }
+                if let Some(e) = moved.fault {
+                    return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
+                }
                 if got == wanted && (wanted > 0 || wait::readable(&stream)) {
                     return Outcome::Done(Ok(got));
                 }
@@ -96,7 +99,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             Err(Errno(libc::EAGAIN))
         } else {
             let stamp = stream.arrival_stamp();
-            wait::wait(socket, &stream, Event::Read, || match take {
+            wait::wait(socket, &stream, Event::Read, got > 0, || match take {
                 Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
                 _ => wait::readable(&stream),
             })
@@ -140,7 +143,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
         socket,
         &stream,
         flags,
-        |stream| stream.send(&mut from).map(|moved| (moved, None, from.remaining() == 0)),
+        |stream| stream.send(&mut from).map(|moved| (moved, from.remaining() == 0)),
         wanted == 0,
     )
 }
@@ -161,13 +164,13 @@ pub fn send_from(
         &stream,
         flags,
         |stream| {
-            let (moved, error) = stream.buffer(left, |to, n| {
+            let moved = stream.buffer(left, |to, n| {
                 let filled = fill(to, n)?;
                 dry |= filled < n;
                 Ok(filled)
             })?;
             left -= moved.bytes;
-            Ok((moved, error, left == 0 || dry))
+            Ok((moved, left == 0 || dry))
         },
         length == 0,
     )
@@ -180,7 +183,7 @@ fn transmit(
     socket: &Socket,
     stream: &Stream,
     flags: i32,
-    mut step: impl FnMut(&Stream) -> Result<(Moved, Option<Errno>, bool), Broken>,
+    mut step: impl FnMut(&Stream) -> Result<(Moved, bool), Broken>,
     empty: bool,
 ) -> Outcome {
     let mut sent = 0;
@@ -214,7 +217,7 @@ fn transmit(
         }
         let stepped = step(stream);
         stream.endpoint.send.lock.unlock();
-        let (moved, error, done) = match stepped {
+        let (moved, done) = match stepped {
             Ok(stepped) => stepped,
             Err(why) => {
                 wait::fail(socket, stream, why);
@@ -229,14 +232,14 @@ fn transmit(
         if done {
             return Outcome::Done(Ok(sent));
         }
-        if let Some(e) = error {
+        if let Some(e) = moved.fault {
             return finish(sent, e);
         }
         if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return finish(sent, Errno(libc::EAGAIN));
         }
-        match wait::wait(socket, stream, Event::Write, || wait::writable(stream)) {
+        match wait::wait(socket, stream, Event::Write, sent > 0, || wait::writable(stream)) {
             Ok(()) => {}
             Err(e) => {
                 if e == Errno(libc::EAGAIN) {

@@ -15,7 +15,9 @@ pub fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outc
     let mut rest = from.clone();
     rest.skip(length - 1);
     // SAFETY: one byte remains, and there is room for one.
-    unsafe { rest.copy_out(&mut last, 1) };
+    if let Err(e) = unsafe { rest.copy_out(&mut last, 1) } {
+        return Outcome::Done(Err(e));
+    }
     let mut before = from;
     before.truncate(length - 1);
     if length > 1 {

@@ -35,21 +35,10 @@ const FRESH_TICKS: u64 = 300_000;
 pub const PENDING_SLICE: u64 = 20_000_000;
 /// Flags under which the kernel shows the anchor readable for ever.
 pub const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
+/// How long a wait without restart sleeps at a time.
+const PARTIAL_SLICE: u64 = 1_000_000_000;
 /// How often a writer looks that no doorbell can wake, because the peer's direction ended.
 pub const UNBELLED_SLICE: u64 = 1_000_000;
-
-#[inline]
-fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the counter.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        time::now() * 3
-    }
-}
 
 /// Rings the peer's doorbell.
 pub fn ring(socket: &Socket) {
@@ -78,13 +67,18 @@ pub fn ended(stream: &Stream) -> bool {
         || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
 }
 
+/// True if the peer says it closed and the kernel has not been asked about it.
+#[inline]
+pub fn hinted_end(stream: &Stream) -> bool {
+    stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
+        && !stream.endpoint.has(flag::ANCHOR_ENDED)
+}
+
 /// Asks the kernel about the anchor if the last answer is old, or the peer hinted that it closed.
 #[inline]
 pub fn look_if_stale(socket: &Socket, stream: &Stream) {
-    let now = ticks();
-    let hinted = stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0;
-    if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS
-        || (hinted && !stream.endpoint.has(flag::ANCHOR_ENDED))
+    let now = time::ticks();
+    if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted_end(stream)
     {
         stream.endpoint.looked_at.store(now, Relaxed);
         look(socket, stream);
@@ -136,14 +130,18 @@ fn note_error(socket: &Socket, stream: &Stream, error: i32) {
         // A peer's kernel resets also for a doorbell byte nobody drained. TCP resets only when the
         // program left data unread, or asked for it (SO_LINGER).
         libc::ECONNRESET
-            if stream.peer_consumed_all()
+            if stream.endpoint.has(flag::ESTABLISHED)
+                && stream.peer_consumed_all()
                 && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>
         {
             stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
         }
         // The end of the stream came before the reset: it stays the end of the stream.
         libc::EPIPE => {
-            stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+            note_end(socket, stream);
+            if !stream.endpoint.has(flag::RESET) {
+                stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+            }
         }
         e => {
             stream.endpoint.error.store(e as u32, Relaxed);
@@ -283,6 +281,7 @@ pub fn wait(
     socket: &Socket,
     stream: &Stream,
     event: Event,
+    partial: bool,
     mut ready: impl FnMut() -> bool,
 ) -> Result<()> {
     if stream.endpoint.has(flag::NONBLOCK) {
@@ -297,7 +296,7 @@ pub fn wait(
         disarm(stream, armed);
         return Ok(());
     }
-    let slept = sleep(socket, stream, event);
+    let slept = sleep(socket, stream, event, partial);
     disarm(stream, armed);
     match slept {
         Ok(0) => {
@@ -318,7 +317,7 @@ pub fn wait(
 }
 
 /// Sleeps in the kernel. The counter is raised.
-fn sleep(socket: &Socket, stream: &Stream, event: Event) -> Result<usize> {
+fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Result<usize> {
     let anchor = socket.anchor();
     let limit = match event {
         Event::Read => net::time_out(anchor, libc::SO_RCVTIMEO),
@@ -328,6 +327,8 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event) -> Result<usize> {
         Some(UNBELLED_SLICE)
     } else if socket.is_pending() {
         Some(PENDING_SLICE)
+    } else if partial {
+        Some(PARTIAL_SLICE)
     } else if event == Event::Read {
         None
     } else {

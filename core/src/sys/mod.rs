@@ -14,6 +14,7 @@ pub mod poll;
 pub mod process;
 pub mod sock_diag;
 pub mod time;
+pub mod user;
 
 use std::ffi::c_int;
 

@@ -15,6 +15,15 @@ pub fn send(fd: Fd, bytes: &[u8], flags: i32) -> Result<usize> {
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0)
 }
 
+/// sendmsg without waiting; never raises SIGPIPE.
+///
+/// # Safety
+/// The header's pointers are the program's.
+pub unsafe fn send_message(fd: Fd, message: &libc::msghdr, flags: i32) -> Result<usize> {
+    let flags = flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    call!(sendmsg, fd, message as *const _ as usize, flags)
+}
+
 /// shutdown.
 pub fn shutdown(fd: Fd, how: i32) -> Result<()> {
     call!(shutdown, fd, how).map(drop)
@@ -139,6 +148,36 @@ pub unsafe fn address(at: *const libc::sockaddr, length: u32) -> Option<SocketAd
             Some(SocketAddr::new(IpAddr::V6(ip), u16::from_be(a.sin6_port)))
         }
         _ => None,
+    }
+}
+
+/// What a connect is aimed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An IPv4 or IPv6 address.
+    Address(SocketAddr),
+    /// AF_UNSPEC: dissolve the connection.
+    Nothing,
+    /// What the kernel has to judge.
+    Other,
+}
+
+/// A connect's target.
+///
+/// # Safety
+/// `at` points to `length` readable bytes.
+pub unsafe fn target(at: *const libc::sockaddr, length: u32) -> Target {
+    // SAFETY: the caller's promise.
+    match unsafe { address(at, length) } {
+        Some(address) => Target::Address(address),
+        None if length as usize >= size_of::<libc::sa_family_t>()
+            // SAFETY: the family is readable.
+            && i32::from(unsafe { at.cast::<libc::sa_family_t>().read_unaligned() })
+                == libc::AF_UNSPEC =>
+        {
+            Target::Nothing
+        }
+        None => Target::Other,
     }
 }
 

@@ -24,3 +24,17 @@ pub fn timespec(nanoseconds: u64) -> libc::timespec {
         tv_nsec: (nanoseconds % 1_000_000_000) as i64,
     }
 }
+
+/// A counter of clock ticks, some 2 to 4 per nanosecond: for telling cheaply that time passed.
+#[inline]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the counter.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        now() * 3
+    }
+}

@@ -3,7 +3,7 @@
 use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_ulong};
 use sanshim_core::switch::{self, lifecycle, options, table};
-use sanshim_core::sys::hidden;
+use sanshim_core::sys::{hidden, user};
 
 /// Before a number of the program's is reused or closed, unless a vfork child does it: that one
 /// has descriptors of its own, and its notes would be its parent's.
@@ -139,14 +139,13 @@ hooks! {
             return real(fd, request, argument);
         }
         if let Some(value) = options::ioctl(fd, request) {
-            let at = argument as *mut c_int;
-            if at.is_null() {
-                set_errno(libc::EFAULT);
-                return -1;
-            }
-            // SAFETY: the program gave room for an int.
-            unsafe { at.write_unaligned(value) };
-            return 0;
+            return match user::write(argument as *mut c_int, value) {
+                Ok(()) => 0,
+                Err(e) => {
+                    set_errno(e.0);
+                    -1
+                }
+            };
         }
         let result = real(fd, request, argument);
         if result == 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC) {

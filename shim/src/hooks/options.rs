@@ -4,14 +4,26 @@ use super::returned;
 use crate::real::hooks;
 use libc::{c_int, c_void, socklen_t};
 use sanshim_core::switch::{options, table};
+use sanshim_core::sys::user;
 
 /// An option value of int size, if the program gave one.
-unsafe fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
-    if value.is_null() || (length as usize) < size_of::<c_int>() {
+fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
+    if (length as usize) < size_of::<c_int>() {
         return None;
     }
-    // SAFETY: at least an int is readable there.
-    Some(unsafe { value.cast::<c_int>().read_unaligned() })
+    user::read(value.cast::<c_int>()).ok()
+}
+
+/// Puts our value in place of the kernel's, as much of it as the program asked for.
+///
+/// # Safety
+/// `*length` bytes at `value` are writable.
+unsafe fn store(value: *mut c_void, length: *const socklen_t, bytes: &[u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let n = bytes.len().min(*length as usize);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), n);
+    }
 }
 
 hooks! {
@@ -21,8 +33,7 @@ hooks! {
         if !table::is_known(fd) {
             return real(fd, level, name, value, length);
         }
-        // SAFETY: the program gave `length` bytes.
-        let number = unsafe { integer(value, length) };
+        let number = integer(value, length);
         if let Some(e) = number.and_then(|n| options::refuses(fd, level, name, n)) {
             return returned(Err(e)) as c_int;
         }
@@ -44,12 +55,27 @@ hooks! {
         if level == libc::SOL_SOCKET && name == libc::SO_ERROR && table::is_known(fd) {
             let ours = options::error(fd);
             let result = real(fd, level, name, value, length);
-            // SAFETY: the kernel has just written there, so an int fits.
             if let (Some(e), 0) = (ours, result) {
-                unsafe { value.cast::<c_int>().write_unaligned(e) };
+                // SAFETY: the kernel has just written there.
+                unsafe { store(value, length, &e.to_ne_bytes()) };
             }
             return result;
         }
-        real(fd, level, name, value, length)
+        let result = real(fd, level, name, value, length);
+        if result == 0 && table::is_known(fd) {
+            // SAFETY: the kernel has just written there.
+            unsafe {
+                if let Some(ours) = options::value(fd, level, name) {
+                    store(value, length, &ours.to_ne_bytes());
+                }
+                if level == libc::IPPROTO_TCP && name == libc::TCP_INFO {
+                    if let Some(state) = options::tcp_state(fd) {
+                        // tcpi_state is the first byte.
+                        store(value, length, &[state]);
+                    }
+                }
+            }
+        }
+        result
     }
 }

@@ -4,6 +4,7 @@ use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
 use sanshim_core::switch::{self, epoll, poll as core_poll, table, Outcome};
+use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::Errno;
 
 /// The program's descriptors; `None` if the array can not be its own.
@@ -11,7 +12,8 @@ unsafe fn descriptors<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [po
     if fds.is_null() || count == 0 || count > 1 << 20 {
         return None;
     }
-    // SAFETY: the program gave `count` entries.
+    user::check(fds.cast(), count as usize * size_of::<pollfd>(), Access::Write).ok()?;
+    // SAFETY: `count` entries are writable.
     Some(unsafe { std::slice::from_raw_parts_mut(fds, count as usize) })
 }
 
@@ -28,6 +30,10 @@ unsafe fn wait_for_events(
     mask: *const sigset_t,
 ) -> Outcome {
     if events.is_null() || most <= 0 || table::set(set).is_none() {
+        return Outcome::Pass;
+    }
+    // Only what is filled has to be writable; as in the kernel, the first event at least.
+    if user::write(events.cast::<u8>(), 0).is_err() {
         return Outcome::Pass;
     }
     // SAFETY: the program gave room for `most` events.
@@ -141,9 +147,10 @@ hooks! {
         let wanted = if event.is_null() || operation == libc::EPOLL_CTL_DEL {
             None
         } else {
-            // SAFETY: the program gave an event.
-            let e = unsafe { event.read_unaligned() };
-            Some((e.events, e.u64))
+            match user::read(event) {
+                Ok(e) => Some((e.events, e.u64)),
+                Err(e) => return returned(Err(e)) as c_int,
+            }
         };
         let outcome = epoll::control(set, operation, fd, wanted, || {
             as_result(real(set, operation, fd, event) as isize).map(drop)

@@ -5,7 +5,8 @@ use crate::real::hooks;
 use libc::{c_int, sockaddr, socklen_t};
 use sanshim_core::switch::{self, accept as core_accept, connect as core_connect, lifecycle};
 use sanshim_core::switch::{table, transfer};
-use sanshim_core::sys::net;
+use sanshim_core::sys::net::{self, Target};
+use sanshim_core::sys::user::{self, Access};
 
 hooks! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int = |real| {
@@ -49,8 +50,9 @@ hooks! {
         if !table::is_known(fd) {
             return real(fd, address, length);
         }
-        // SAFETY: the program gave an address of that length.
-        let target = unsafe { net::address(address, length) };
+        let readable = user::check(address.cast(), length as usize, Access::Read).is_ok();
+        // SAFETY: `length` bytes are readable.
+        let target = if readable { unsafe { net::target(address, length) } } else { Target::Other };
         let outcome = core_connect::connect(fd, target, || {
             as_result(real(fd, address, length) as isize).map(drop)
         });

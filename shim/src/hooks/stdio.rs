@@ -100,3 +100,54 @@ hooks! {
         done
     }
 }
+
+/// dprintf is variadic, which a Rust function can not be: the registers that hold the arguments
+/// are laid out as a va_list, and vdprintf does the rest.
+#[cfg(target_arch = "x86_64")]
+macro_rules! variadic_printf {
+    ($name:ident, $fixed:literal, $target:path, $shuffle:literal) => {
+        #[no_mangle]
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "push rbp",
+                "mov rbp, rsp",
+                "sub rsp, 208",
+                // The register save area, at rsp + 32.
+                "mov [rsp + 32], rdi",
+                "mov [rsp + 40], rsi",
+                "mov [rsp + 48], rdx",
+                "mov [rsp + 56], rcx",
+                "mov [rsp + 64], r8",
+                "mov [rsp + 72], r9",
+                "movaps [rsp + 80], xmm0",
+                "movaps [rsp + 96], xmm1",
+                "movaps [rsp + 112], xmm2",
+                "movaps [rsp + 128], xmm3",
+                "movaps [rsp + 144], xmm4",
+                "movaps [rsp + 160], xmm5",
+                "movaps [rsp + 176], xmm6",
+                "movaps [rsp + 192], xmm7",
+                // The va_list, at rsp: the named arguments are used up.
+                concat!("mov dword ptr [rsp], ", $fixed),
+                "mov dword ptr [rsp + 4], 48",
+                "lea rax, [rbp + 16]",
+                "mov [rsp + 8], rax",
+                "lea rax, [rsp + 32]",
+                "mov [rsp + 16], rax",
+                $shuffle,
+                "mov rdx, rsp",
+                "call {target}",
+                "leave",
+                "ret",
+                target = sym $target,
+            )
+        }
+    };
+}
+
+// (descriptor, format, ...) and (descriptor, flag, format, ...).
+#[cfg(target_arch = "x86_64")]
+variadic_printf!(dprintf, "16", vdprintf, "");
+#[cfg(target_arch = "x86_64")]
+variadic_printf!(__dprintf_chk, "24", vdprintf, "mov rsi, rdx");

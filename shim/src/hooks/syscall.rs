@@ -3,7 +3,7 @@
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
 use super::options::{getsockopt, setsockopt};
 use super::readiness::{
-    epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll, select,
+    epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll, pselect, select,
 };
 use super::setup::{accept, accept4, connect, listen, shutdown, socket};
 use super::transfer::{
@@ -12,6 +12,7 @@ use super::transfer::{
 };
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
+use sanshim_core::sys::user;
 
 hooks! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
@@ -59,18 +60,23 @@ hooks! {
                     setsockopt(fd, b as c_int, c as c_int, d as _, e as _) as isize
                 }
                 libc::SYS_poll => poll(a as _, b as _, c as c_int) as isize,
-                // The kernel's mask is eight bytes, libc's type is larger and only its start read.
-                libc::SYS_ppoll if d == 0 => ppoll(a as _, b as _, c as _, d as _) as isize,
+                libc::SYS_ppoll => ppoll(a as _, b as _, c as _, d as _) as isize,
                 libc::SYS_select => select(fd, b as _, c as _, d as _, e as _) as isize,
+                // A pointer to the mask and its size. libc's type of a mask is larger than the
+                // kernel's eight bytes, but only those are ever read.
+                libc::SYS_pselect6 => {
+                    let mask = if f == 0 { 0 } else { user::read(f as *const usize).unwrap_or(0) };
+                    pselect(fd, b as _, c as _, d as _, e as _, mask as _) as isize
+                }
                 libc::SYS_epoll_create1 => epoll_create1(a as c_int) as isize,
                 libc::SYS_epoll_ctl => epoll_ctl(fd, b as c_int, c as c_int, d as _) as isize,
                 libc::SYS_epoll_wait => {
                     epoll_wait(fd, b as _, c as c_int, d as c_int) as isize
                 }
-                libc::SYS_epoll_pwait if e == 0 => {
+                libc::SYS_epoll_pwait => {
                     epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _) as isize
                 }
-                libc::SYS_epoll_pwait2 if e == 0 => {
+                libc::SYS_epoll_pwait2 => {
                     epoll_pwait2(fd, b as _, c as c_int, d as _, e as _) as isize
                 }
                 // Operations of io_uring can not be seen: programs take their classic path.

@@ -9,12 +9,31 @@ use libc::{
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
 use sanshim_core::switch::{self, files, lifecycle, transfer, Outcome};
-use sanshim_core::sys::{Errno, Result};
+use sanshim_core::sys::user::{self, Access};
+use sanshim_core::sys::{net, Errno, Result};
 
 /// The socket behind `fd` if its bytes go over the SAN.
 #[inline]
 fn on_san(fd: c_int) -> Option<Pinned> {
+    let socket = find(fd)?;
+    cancellation_point();
+    Some(socket)
+}
+
+#[inline]
+fn find(fd: c_int) -> Option<Pinned> {
     table::san(fd).or_else(|| if table::is_known(fd) { switch::connecting(fd) } else { None })
+}
+
+extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// All transfers are cancellation points, whether they sleep or not.
+#[inline]
+fn cancellation_point() {
+    // SAFETY: unwinds if the thread was cancelled; callers hold nothing that minds.
+    unsafe { pthread_testcancel() }
 }
 
 #[inline]
@@ -51,7 +70,7 @@ unsafe fn clear_received(message: *mut msghdr) {
 
 /// True if the message hands a descriptor of a SAN socket to another process.
 unsafe fn passes_san_socket(message: *const msghdr) -> bool {
-    if message.is_null() {
+    if user::read(message).is_err() {
         return false;
     }
     // SAFETY: the program gave a message header with well-formed control messages.
@@ -81,10 +100,10 @@ unsafe fn passes_san_socket(message: *const msghdr) -> bool {
 }
 
 unsafe fn receive_message(socket: &Pinned, message: *mut msghdr, flags: c_int) -> Outcome {
-    if message.is_null() {
-        return Outcome::Done(Err(Errno(libc::EFAULT)));
+    if let Err(e) = user::check(message.cast(), size_of::<msghdr>(), Access::Write) {
+        return Outcome::Done(Err(e));
     }
-    // SAFETY: the program gave a message header.
+    // SAFETY: a writable message header.
     let buffers = unsafe { Buffers::from_raw((*message).msg_iov, (*message).msg_iovlen) };
     let outcome = checked(buffers, |b| transfer::receive(socket, b, flags));
     if matches!(outcome, Outcome::Done(Ok(_))) {
@@ -95,11 +114,21 @@ unsafe fn receive_message(socket: &Pinned, message: *mut msghdr, flags: c_int) -
 }
 
 unsafe fn send_message(socket: &Pinned, message: *const msghdr, flags: c_int) -> Outcome {
-    if message.is_null() {
-        return Outcome::Done(Err(Errno(libc::EFAULT)));
+    let header = match user::read(message) {
+        Ok(header) => header,
+        Err(e) => return Outcome::Done(Err(e)),
+    };
+    if header.msg_controllen > 0 {
+        // The kernel judges the control messages, on a message without bytes.
+        let alone = msghdr { msg_iov: std::ptr::null_mut(), msg_iovlen: 0, ..header };
+        // SAFETY: the program's own control messages.
+        let judged = unsafe { net::send_message(socket.anchor(), &alone, flags) };
+        if let Err(e) = judged {
+            return Outcome::Done(Err(e));
+        }
     }
-    // SAFETY: the program gave a message header.
-    let buffers = unsafe { Buffers::from_raw((*message).msg_iov, (*message).msg_iovlen) };
+    // SAFETY: the array stays as it is during the call.
+    let buffers = unsafe { Buffers::from_raw(header.msg_iov, header.msg_iovlen) };
     checked(buffers, |b| transfer::send(socket, b, flags))
 }
 
@@ -343,7 +372,12 @@ hooks! {
             // A socket's stream can not be mapped: the kernel says so for the anchor as well.
             return real(out, from, offset, count);
         };
-        // SAFETY: null, or the program's offset.
+        if !offset.is_null()
+            && user::check(offset.cast(), size_of::<off_t>(), Access::Write).is_err()
+        {
+            return returned(Err(Errno(libc::EFAULT)));
+        }
+        // SAFETY: null, or writable.
         let outcome = files::send_file(&socket, from, unsafe { offset.as_mut() }, count);
         or_real(outcome, || real(out, from, offset, count))
     }
@@ -359,18 +393,29 @@ hooks! {
     = |real| {
         let pass = || real(from, from_offset, to, to_offset, length, flags);
         if let Some(socket) = on_san(to) {
-            if !to_offset.is_null() {
-                return returned(Err(Errno(libc::ESPIPE)));
+            if let Some(e) = misplaced(to_offset, from_offset) {
+                return returned(Err(e));
             }
             return or_real(files::splice_in(&socket, from, length, flags), pass);
         }
         if let Some(socket) = on_san(from) {
-            if !from_offset.is_null() {
-                return returned(Err(Errno(libc::ESPIPE)));
+            if let Some(e) = misplaced(from_offset, to_offset) {
+                return returned(Err(e));
             }
-            return or_real(files::splice_out(&socket, to, length, flags), pass);
+            return or_real(files::splice_out(&socket, to, length), pass);
         }
         pass()
+    }
+}
+
+/// What the kernel says of a splice with an offset for the socket, or for the pipe.
+fn misplaced(socket: *mut off64_t, pipe: *mut off64_t) -> Option<Errno> {
+    if !pipe.is_null() {
+        Some(Errno(libc::ESPIPE))
+    } else if !socket.is_null() {
+        Some(Errno(libc::EINVAL))
+    } else {
+        None
     }
 }
 

@@ -65,7 +65,7 @@ struct Inner {
     cursor: usize,
     /// Waits served.
     calls: u32,
-    /// Clock (ns) of the last look at the kernel's set.
+    /// Clock (ticks) of the last look at the kernel's set.
     looked_at: u64,
 }
 
@@ -231,6 +231,14 @@ impl Set {
         if poll::epoll_ctl(fd, libc::EPOLL_CTL_MOD, nudge, events, data) == Err(Errno(libc::ENOENT))
         {
             let _ = poll::epoll_ctl(fd, libc::EPOLL_CTL_ADD, nudge, events, data);
+        }
+    }
+
+    /// Takes a nudge back that nobody heard.
+    fn quieten(&self) {
+        let nudge = NUDGE.load(Ordering::Relaxed);
+        if nudge >= 0 {
+            let _ = poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_DEL, nudge, 0, 0);
         }
     }
 

@@ -98,7 +98,7 @@ impl Registration {
             return None;
         }
         let stream = self.socket.stream()?;
-        let mut events = readiness::of(&stream, self.events);
+        let mut events = readiness::of_socket(self.socket, self.events);
         if self.urgent {
             events |= self.events & bit::PRI;
         }

@@ -13,8 +13,9 @@ use std::sync::atomic::Ordering;
 const COLD_AFTER: u32 = 64;
 /// Calls that were served from streams alone, before the kernel is asked again.
 const CALLS_PER_LOOK: u32 = 32;
-/// Longest time (ns) that the kernel's own descriptors wait behind busy streams.
-const LOOK_INTERVAL: u64 = 100_000;
+/// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
+/// streams.
+const LOOK_INTERVAL: u64 = 300_000;
 /// Busy calls after which idle registrations are turned cold without sleeping.
 const COOL_INTERVAL: u32 = 1024;
 /// Events taken from the shadow set, and anchors drained, at a time.
@@ -33,9 +34,6 @@ pub unsafe fn wait(
     mask: *const libc::sigset_t,
 ) -> Outcome {
     let Some(set) = table::set(epoll) else { return Outcome::Pass };
-    if set.san.load(Ordering::Relaxed) == 0 || events.is_empty() {
-        return Outcome::Pass;
-    }
     // SAFETY: the caller's promise.
     Outcome::Done(unsafe { wait_on(set, events, timeout, mask) })
 }
@@ -49,6 +47,19 @@ unsafe fn wait_on(
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
     let mut start = None;
+    // Without SAN sockets the kernel does it all. But another thread may add one meanwhile.
+    while set.san.load(Ordering::SeqCst) == 0 {
+        let left = remaining(timeout, &mut start);
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise.
+        let slept = unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) };
+        set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        let n = slept?;
+        let kept = sort_out(set, events, n);
+        if kept > 0 || n == 0 {
+            return Ok(kept);
+        }
+    }
     loop {
         let (mut n, look) =
             set.with(|inner| collect(inner, events, timeout)).ok_or(Errno(libc::EINTR))?;
@@ -62,22 +73,22 @@ unsafe fn wait_on(
             leave(set);
             return Ok(n);
         }
-        let start = *start.get_or_insert_with(time::now);
-        let left = timeout.map(|t| t.saturating_sub(time::now().saturating_sub(start)));
+        let left = remaining(timeout, &mut start);
         if left == Some(0) {
             leave(set);
             return Ok(0);
         }
         let budget = left.unwrap_or(u64::MAX);
         // With a mask of the program's, a signal it lets in must not wait for a spin to end.
-        if mask.is_null() && spin(&set.spin_score, budget, || set.has_hot_ready()) {
+        let hot = set.san.load(Ordering::Relaxed) != 0;
+        if hot && mask.is_null() && spin(&set.spin_score, budget, || set.has_hot_ready()) {
             continue;
         }
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         let slept = if arm(set) {
             Ok(0)
         } else {
-            let left = timeout.map(|t| t.saturating_sub(time::now() - start));
+            let left = remaining(timeout, &mut start);
             // SAFETY: the caller's promise.
             unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
         };
@@ -89,6 +100,16 @@ unsafe fn wait_on(
             return Ok(n);
         }
     }
+}
+
+/// What is left of a time-out that began with the first call.
+fn remaining(timeout: Option<u64>, start: &mut Option<u64>) -> Option<u64> {
+    let timeout = timeout?;
+    if timeout == 0 {
+        return Some(0);
+    }
+    let now = time::now();
+    Some(timeout.saturating_sub(now - *start.get_or_insert(now)))
 }
 
 /// Reports what is due among the hot registrations, and whether the kernel should be asked too.
@@ -123,10 +144,7 @@ fn collect(
     if n == events.len() {
         return (n, false);
     }
-    if n > 0 && inner.calls % 4 != 0 {
-        return (n, false);
-    }
-    let now = time::now();
+    let now = time::ticks();
     let look = (n == 0 && timeout == Some(0))
         || inner.calls % CALLS_PER_LOOK == 0
         || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
@@ -175,6 +193,9 @@ fn sort_out(set: &'static Set, events: &mut [libc::epoll_event], n: usize) -> us
 /// Has the registrations looked at whose anchors the kernel reports.
 fn hear_bells(set: &'static Set) {
     let shadow = set.shadow.load(Ordering::Relaxed);
+    if shadow < 0 {
+        return;
+    }
     let mut events = [NO_EVENT; BATCH];
     let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
     for event in &events[..n] {
@@ -303,8 +324,12 @@ fn leave(set: &'static Set) {
 
 /// Raises all counters, and nudges the set if something is due.
 pub(super) fn settle(set: &'static Set) {
+    // What the kernel shows of the set from now on is to be the truth.
+    hear_bells(set);
     if arm(set) {
         set.kick();
+    } else {
+        set.quieten();
     }
 }
 
