@@ -10,6 +10,7 @@ use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table;
 use super::tuple::Tuple;
+use super::wait::{self, Event};
 use super::Outcome;
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, State, ABORTIVE};
@@ -75,6 +76,10 @@ fn dissolve(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>) 
     }
     let result = real();
     if result.is_ok() {
+        if let Some(stream) = socket.stream() {
+            // The anchor's error (ECONNRESET) is the program's to read.
+            stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
+        }
         lifecycle::closing(fd);
         lifecycle::created(fd);
     }
@@ -208,6 +213,10 @@ fn connect_then_bind(
         return if blocking && started.is_err() { real() } else { started };
     }
     socket.set_phase(phase::CONNECTING);
+    if let Some(stream) = socket.stream() {
+        // While TCP connects, the program may wait in ways we do not see: the first event rings.
+        let _ = wait::raise(&stream, Event::Read);
+    }
     show(socket, target, Provider::Shm, Reason::Pending, Shown::Connecting);
     let result = if blocking && started.is_err() { real() } else { started };
     establish(socket);

@@ -21,14 +21,19 @@ pub mod flag {
     pub const ANCHOR_ENDED: u32 = 1 << 3;
     /// The connection was reset.
     pub const RESET: u32 = 1 << 4;
-    /// The program has been told of the reset: from now on end of stream and EPIPE.
-    pub const RESET_REPORTED: u32 = 1 << 5;
+    /// The program has been told of the error: from now on end of stream and EPIPE.
+    pub const ERROR_REPORTED: u32 = 1 << 5;
     /// O_ASYNC: every event must reach the anchor, where the kernel raises the signal.
     pub const ASYNC: u32 = 1 << 6;
     /// The peer's first header arrived: it has the session (A1).
     pub const ESTABLISHED: u32 = 1 << 7;
-    /// The peer is gone and said so (RST after FIN): sending is EPIPE.
+    /// The peer is gone and its kernel said so after the end of the stream: sending is EPIPE.
     pub const BROKEN_PIPE: u32 = 1 << 9;
+    /// The anchor is dead in the kernel, where TCP would only have seen the end of the stream:
+    /// the next send breaks the pipe.
+    pub const GONE: u32 = 1 << 10;
+    /// SO_OOBINLINE: urgent bytes are read in their place in the stream.
+    pub const URGENT_INLINE: u32 = 1 << 11;
 }
 
 /// Private to the holder of the send lock.

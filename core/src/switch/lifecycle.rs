@@ -163,17 +163,19 @@ impl Fork {
     }
 }
 
-/// Descriptors that were made close-on-exec for an exec, to be put back if it fails.
+/// What [`before_exec`] changed, to be put back if the exec fails.
 pub struct Exec {
-    changed: [Fd; 64],
+    /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
+    changed: [(Fd, Fd); 64],
     count: usize,
 }
 
 /// Before exec. A new program image could not go on over the SAN: it would take doorbells for
-/// data. So it does not get the descriptors, and finds that out at once (EBADF). Changes nothing
-/// in memory: the caller may be a vfork child.
+/// data. So it does not get the descriptors, and finds that out at once (EBADF); but it holds the
+/// connections open, as it would on TCP. Changes nothing in memory: the caller may be a vfork
+/// child.
 pub fn before_exec() -> Exec {
-    let mut exec = Exec { changed: [0; 64], count: 0 };
+    let mut exec = Exec { changed: [(0, 0); 64], count: 0 };
     let mut identities = [(0u64, 0u64); 256];
     let mut known = 0;
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
@@ -191,12 +193,11 @@ pub fn before_exec() -> Exec {
     let _ = file::each_open(|fd| {
         let ours = file::identity(fd).is_ok_and(|i| identities[..known].contains(&i));
         let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
-        if ours && flags & libc::FD_CLOEXEC == 0 {
+        if ours && flags & libc::FD_CLOEXEC == 0 && exec.count < exec.changed.len() {
+            let holder = file::duplicate_high(fd).unwrap_or(-1);
             let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
-            if exec.count < exec.changed.len() {
-                exec.changed[exec.count] = fd;
-                exec.count += 1;
-            }
+            exec.changed[exec.count] = (fd, holder);
+            exec.count += 1;
         }
     });
     exec
@@ -205,7 +206,8 @@ pub fn before_exec() -> Exec {
 impl Exec {
     /// exec failed, or (posix_spawn) it was another process that made it.
     pub fn undo(self) {
-        for fd in &self.changed[..self.count] {
+        for (fd, holder) in &self.changed[..self.count] {
+            file::close(*holder);
             if let Ok(flags) = file::descriptor_flags(*fd) {
                 let _ = file::set_descriptor_flags(*fd, flags & !libc::FD_CLOEXEC);
             }

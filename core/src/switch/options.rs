@@ -28,6 +28,7 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
             stream.endpoint.send.limit.store(wanted.min(most), Relaxed);
         }
         libc::SO_RCVLOWAT => note_low_water(&socket, &stream, value),
+        libc::SO_OOBINLINE => note_urgent_inline(&socket, &stream, value != 0),
         _ => {}
     }
 }
@@ -48,6 +49,16 @@ fn note_low_water(socket: &Socket, stream: &Stream, value: i32) {
     }
 }
 
+/// On the anchor the urgent byte stays out of line, or a drain would take it for a doorbell.
+fn note_urgent_inline(socket: &Socket, stream: &Stream, on: bool) {
+    if on {
+        stream.endpoint.set(flag::URGENT_INLINE);
+        let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_OOBINLINE, &0i32);
+    } else {
+        stream.endpoint.clear(flag::URGENT_INLINE);
+    }
+}
+
 fn note_linger(stream: &Stream, abortive: bool) {
     let finished = &stream.own().sending.0.finished;
     if abortive {
@@ -63,6 +74,9 @@ pub fn inherit(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     let low_water = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
     note_low_water(socket, &stream, low_water);
+    if net::option(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE) == Ok(1) {
+        note_urgent_inline(socket, &stream, true);
+    }
     if net::linger(fd) == Some(0) {
         note_linger(&stream, true);
     }
@@ -84,7 +98,9 @@ pub fn error(fd: Fd) -> Option<i32> {
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
     wait::look(&socket, &stream);
-    if stream.endpoint.has(flag::RESET) && stream.endpoint.set(flag::RESET_REPORTED) {
+    if stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
+        && stream.endpoint.set(flag::ERROR_REPORTED)
+    {
         let e = stream.endpoint.error.load(Relaxed) as i32;
         return Some(if e == 0 { libc::ECONNRESET } else { e });
     }
@@ -93,12 +109,16 @@ pub fn error(fd: Fd) -> Option<i32> {
 
 /// Options whose value the kernel does not know for a SAN socket: the value, if it is one.
 pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
-    if level != libc::SOL_SOCKET || name != libc::SO_RCVLOWAT {
+    if level != libc::SOL_SOCKET {
         return None;
     }
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
-    Some(stream.endpoint.receive.low_water.load(Relaxed) as i32)
+    match name {
+        libc::SO_RCVLOWAT => Some(stream.endpoint.receive.low_water.load(Relaxed) as i32),
+        libc::SO_OOBINLINE => Some(i32::from(stream.endpoint.has(flag::URGENT_INLINE))),
+        _ => None,
+    }
 }
 
 /// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see; `None`:
@@ -135,10 +155,13 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     let stream = socket.stream()?;
     let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
     match request {
-        libc::FIONREAD => Some(clamp(readiness::available(&stream))),
+        libc::FIONREAD => {
+            let inline = stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark();
+            Some(clamp(readiness::available(&stream) + u64::from(inline)))
+        }
         libc::TIOCOUTQ => {
             wait::look(&socket, &stream);
-            Some(clamp(stream.unread_by_peer()))
+            Some(clamp(stream.unsent()))
         }
         SIOCATMARK => Some(i32::from(stream.at_mark())),
         _ => None,

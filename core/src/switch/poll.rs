@@ -194,7 +194,7 @@ impl Entry {
     /// Asks the kernel about the anchor.
     fn look(&mut self) {
         let asked = self.on_anchor(self.socket.anchor());
-        if let Ok(events) = kernel::poll_one(asked.fd, asked.events) {
+        if let Ok(events) = kernel::poll_one(self.socket.anchor(), asked.events) {
             self.note(events);
         }
     }

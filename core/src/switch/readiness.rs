@@ -51,12 +51,12 @@ pub fn of(stream: &Stream, interest: u32) -> u32 {
     let ended = wait::ended(stream) || e.has(flag::RECEIVE_SHUT);
     if ended {
         mask |= bit::IN | bit::RDNORM | bit::RDHUP;
-        if e.has(flag::SEND_SHUT | flag::BROKEN_PIPE) {
+        if e.has(flag::SEND_SHUT) {
             mask |= bit::HUP;
         }
-        if e.has(flag::RESET) {
+        if e.has(flag::RESET | flag::BROKEN_PIPE) {
             mask |= bit::HUP;
-            if !e.has(flag::RESET_REPORTED) {
+            if !e.has(flag::ERROR_REPORTED) {
                 mask |= bit::ERR;
             }
         }

@@ -115,19 +115,14 @@ impl Stream<'_> {
         Ok(used)
     }
 
-    /// Bytes sent that the peer's program has not read yet (SIOCOUTQ); an estimate from above
-    /// by the payload of messages whose reading was not acknowledged yet.
-    pub fn unread_by_peer(&self) -> u64 {
-        let buffered = self.buffered().unwrap_or(0);
-        let s = &self.endpoint.session;
-        let buffers = self.segment.geometry().buffers;
-        let in_messages = u64::from(buffers.saturating_sub(s.credit()).min(buffers));
-        let gone = self.endpoint.has(flag::ANCHOR_ENDED);
-        if gone || (buffered == 0 && self.peer_consumed_all()) {
-            0
-        } else {
-            buffered.max(in_messages.min(1))
+    /// Bytes sent that the peer has not taken in yet (SIOCOUTQ). As with TCP, what lies in the
+    /// receiver's buffer counts as taken in; the second half of our send buffer stands for that.
+    pub fn unsent(&self) -> u64 {
+        if self.endpoint.has(flag::ANCHOR_ENDED) {
+            return 0;
         }
+        let limit = u64::from(self.endpoint.send.limit.load(Relaxed));
+        self.buffered().unwrap_or(0).saturating_sub(limit / 2)
     }
 
     /// True if the peer's program consumed everything this end ever sent.
@@ -438,6 +433,12 @@ impl Stream<'_> {
         urgent != 0
             && urgent != receive.urgent_passed.load(Relaxed)
             && urgent - 1 == receive.total.load(Relaxed)
+    }
+
+    /// The urgent byte was read.
+    pub fn pass_mark(&self) {
+        let urgent = self.peer().sending.0.urgent.load(Acquire);
+        self.endpoint.receive.urgent_passed.store(urgent, Relaxed);
     }
 
     /// Notes that the byte at the present position is urgent. Send lock.

@@ -24,7 +24,7 @@ fn reentered(stream: &Stream, flags: i32) -> Errno {
 
 /// The error of a broken connection, told once; afterwards `then`.
 fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
-    if stream.endpoint.set(flag::RESET_REPORTED) {
+    if stream.endpoint.set(flag::ERROR_REPORTED) {
         let e = stream.endpoint.error.load(Relaxed) as i32;
         return Err(Errno(if e == 0 { libc::ECONNRESET } else { e }));
     }
@@ -48,6 +48,16 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     loop {
         let ended = wait::ended(&stream);
         let mut attempt = to.clone();
+        if let Some(read) = super::urgent::receive_inline(socket, &stream, &mut attempt, take) {
+            match read {
+                Err(e) => return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }),
+                Ok(()) if take == Take::Peek => return Outcome::Done(Ok(1)),
+                Ok(()) => {
+                    got += 1;
+                    to = attempt.clone();
+                }
+            }
+        }
         match receive_once(&stream, &mut attempt, take) {
             Err(Failure::Busy) => return Outcome::Done(Err(reentered(&stream, flags))),
             Err(Failure::Broken(why)) => wait::fail(socket, &stream, why),
@@ -207,7 +217,9 @@ fn transmit(
             stream.endpoint.send.lock.unlock();
             return if sent > 0 { Outcome::Done(Ok(sent)) } else { Outcome::Pass };
         }
-        if let Some(e) = unable(stream) {
+        // What was sent is told first; the error keeps for the next call.
+        let failed = if sent == 0 { unable(stream) } else { None };
+        if let Some(e) = failed {
             stream.endpoint.send.lock.unlock();
             return finish(sent, e);
         }
@@ -225,11 +237,13 @@ fn transmit(
             }
         };
         sent += moved.bytes;
-        if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
+        if stream.endpoint.has(flag::GONE) {
+            wait::break_pipe(stream);
+        } else if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
             // To a peer that is gone the byte brings back TCP's own reset.
             wait::ring(socket);
         }
-        if done {
+        if done || (sent > 0 && is_broken(stream)) {
             return Outcome::Done(Ok(sent));
         }
         if let Some(e) = moved.fault {
@@ -251,13 +265,21 @@ fn transmit(
     }
 }
 
+fn is_broken(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE | flag::SEND_SHUT)
+}
+
 /// Why nothing can be sent any more, if so.
 pub(super) fn unable(stream: &Stream) -> Option<Errno> {
     const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::BROKEN_PIPE;
     if !stream.endpoint.has(ANY) {
         return None;
     }
-    if stream.endpoint.has(flag::SEND_SHUT | flag::BROKEN_PIPE) {
+    if stream.endpoint.has(flag::BROKEN_PIPE) {
+        stream.endpoint.set(flag::ERROR_REPORTED);
+        return Some(Errno(libc::EPIPE));
+    }
+    if stream.endpoint.has(flag::SEND_SHUT) {
         return Some(Errno(libc::EPIPE));
     }
     reset_error(stream, Err(Errno(libc::EPIPE))).err()

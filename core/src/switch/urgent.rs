@@ -2,9 +2,11 @@
 //! EPOLLPRI as always; the stream carries the mark.
 
 use super::buffers::Buffers;
+use super::endpoint::flag;
 use super::socket::Socket;
-use super::stream::Stream;
+use super::stream::{Stream, Take};
 use super::transfer;
+use super::wait;
 use super::Outcome;
 use crate::sys::{net, Errno};
 
@@ -37,5 +39,34 @@ pub fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outc
     if let Some(e) = unable {
         return Outcome::Done(Err(e));
     }
-    Outcome::Done(net::send(socket.anchor(), &[last], libc::MSG_OOB).map(|_| length))
+    let sent = net::send(socket.anchor(), &[last], libc::MSG_OOB).map(|_| length);
+    if stream.peer().counters.0.read.signal() {
+        wait::ring(socket);
+    }
+    Outcome::Done(sent)
+}
+
+/// The urgent byte in its place in the stream (SO_OOBINLINE): delivers it if it is the next byte.
+/// `None` if it is not, or has not arrived yet.
+pub fn receive_inline(
+    socket: &Socket,
+    stream: &Stream,
+    to: &mut Buffers,
+    take: Take,
+) -> Option<Result<(), Errno>> {
+    if !stream.endpoint.has(flag::URGENT_INLINE) || !stream.at_mark() || to.remaining() == 0 {
+        return None;
+    }
+    let mut byte = [0u8];
+    let peek = if take == Take::Peek { libc::MSG_PEEK } else { 0 };
+    net::recv(socket.anchor(), &mut byte, libc::MSG_OOB | peek).ok().filter(|n| *n == 1)?;
+    if take != Take::Peek {
+        stream.pass_mark();
+    }
+    if take == Take::Discard {
+        to.skip(1);
+        return Some(Ok(()));
+    }
+    // SAFETY: one byte is there, and there is room for one.
+    Some(unsafe { to.copy_in(byte.as_ptr(), 1) })
 }

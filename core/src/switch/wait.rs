@@ -134,13 +134,13 @@ fn note_error(socket: &Socket, stream: &Stream, error: i32) {
                 && stream.peer_consumed_all()
                 && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>
         {
-            stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+            stream.endpoint.set(flag::ANCHOR_ENDED | flag::GONE);
         }
         // The end of the stream came before the reset: it stays the end of the stream.
         libc::EPIPE => {
             note_end(socket, stream);
             if !stream.endpoint.has(flag::RESET) {
-                stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+                break_pipe(stream);
             }
         }
         e => {
@@ -149,6 +149,12 @@ fn note_error(socket: &Socket, stream: &Stream, error: i32) {
             socket.statistics().set_state(registry::State::Failed);
         }
     }
+}
+
+/// What TCP makes of a send to a peer that is gone.
+pub fn break_pipe(stream: &Stream) {
+    stream.endpoint.error.store(libc::EPIPE as u32, Relaxed);
+    stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
 }
 
 /// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have
@@ -253,6 +259,9 @@ pub fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
 #[inline]
 pub fn readable(stream: &Stream) -> bool {
     if stream.endpoint.has(flag::RECEIVE_SHUT) || ended(stream) {
+        return true;
+    }
+    if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark() {
         return true;
     }
     match stream.peek_readable() {

@@ -34,6 +34,16 @@ pub fn move_high(fd: Fd) -> Fd {
     fd
 }
 
+/// Another descriptor for the same file, high, and inherited over exec.
+pub fn duplicate_high(fd: Fd) -> Result<Fd> {
+    call!(fcntl, fd, libc::F_DUPFD, 900).map(|fd| fd as Fd)
+}
+
+/// True if `fd` is a pipe.
+pub fn is_pipe(fd: Fd) -> bool {
+    stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFIFO)
+}
+
 /// Device and inode of an open file: the identity of a socket, whatever its descriptor.
 pub fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))

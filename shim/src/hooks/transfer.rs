@@ -10,7 +10,7 @@ use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
 use sanshim_core::switch::{self, files, lifecycle, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::{net, Errno, Result};
+use sanshim_core::sys::{file, net, Errno, Result};
 
 /// The socket behind `fd` if its bytes go over the SAN.
 #[inline]
@@ -393,12 +393,18 @@ hooks! {
     = |real| {
         let pass = || real(from, from_offset, to, to_offset, length, flags);
         if let Some(socket) = on_san(to) {
+            if !file::is_pipe(from) {
+                return returned(Err(Errno(libc::EINVAL)));
+            }
             if let Some(e) = misplaced(to_offset, from_offset) {
                 return returned(Err(e));
             }
             return or_real(files::splice_in(&socket, from, length, flags), pass);
         }
         if let Some(socket) = on_san(from) {
+            if !file::is_pipe(to) {
+                return returned(Err(Errno(libc::EINVAL)));
+            }
             if let Some(e) = misplaced(from_offset, to_offset) {
                 return returned(Err(e));
             }

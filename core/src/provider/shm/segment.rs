@@ -197,10 +197,6 @@ impl Segment {
         head.buffers.store(geometry.buffers, Ordering::Relaxed);
         head.message_size.store(geometry.message_size, Ordering::Relaxed);
         head.send_buffer.store(geometry.send_buffer, Ordering::Relaxed);
-        for side in &head.sides {
-            // Until an end looks for the first time, the first event must ring.
-            let _ = side.counters.0.read.raise();
-        }
         head.magic.store(MAGIC, Ordering::Release);
         Ok((segment, fd))
     }

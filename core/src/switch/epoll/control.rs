@@ -20,10 +20,11 @@ pub fn control(
 ) -> Outcome {
     let Some(set) = table::set(epoll) else { return Outcome::Pass };
     if let Some(inner) = table::set(fd) {
-        if operation == libc::EPOLL_CTL_ADD {
-            inner.watched();
+        let done = real();
+        if done.is_ok() {
+            set.note_member(operation, inner);
         }
-        return Outcome::Pass;
+        return Outcome::Done(done.map(|()| 0));
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
     if matches!(pinned.phase(), phase::NATIVE | phase::LISTENER)
@@ -143,6 +144,16 @@ fn on_san(
     let found = find(structure, set, fd, socket);
     match (operation, event, found) {
         (libc::EPOLL_CTL_ADD, Some(_), Some(_)) => Err(Errno(libc::EEXIST)),
+        (libc::EPOLL_CTL_ADD, Some((events, _)), None)
+            if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 =>
+        {
+            Err(Errno(libc::EINVAL))
+        }
+        (libc::EPOLL_CTL_MOD, Some((events, _)), Some(index))
+            if (events | events_of(set, index)) & EXCLUSIVE != 0 =>
+        {
+            Err(Errno(libc::EINVAL))
+        }
         (libc::EPOLL_CTL_ADD, Some((events, data)), None) => {
             let index = add(structure, set, Registration::new(fd, socket, events, data));
             if let Err(e) = enter_shadow(set, index) {
@@ -184,6 +195,17 @@ fn on_san(
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None, _) => Err(Errno(libc::EFAULT)),
         _ => Err(Errno(libc::EINVAL)),
     }
+}
+
+/// EPOLLEXCLUSIVE goes with few other bits and can not be modified.
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+const WITH_EXCLUSIVE: u32 = EXCLUSIVE
+    | (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP) as u32
+    | (libc::EPOLLWAKEUP | libc::EPOLLET) as u32;
+
+fn events_of(set: &Set, index: u32) -> u32 {
+    set.with(|inner| inner.registrations[index as usize].as_ref().map_or(0, |r| r.events))
+        .unwrap_or(0)
 }
 
 /// Puts a registration into the shadow set, hot.

@@ -44,6 +44,7 @@ pub struct Set {
     sleepers: AtomicU32,
     /// Somebody may wait for the set's own descriptor to be readable.
     nested: AtomicBool,
+    has_members: AtomicBool,
     spin_score: AtomicI32,
     /// Guards `inner`. Taken after the structure lock, never before it.
     lock: FamilyLock,
@@ -61,6 +62,8 @@ struct Inner {
     free: Vec<u32>,
     /// Indices of hot registrations; capacity for all, so that it never grows while scanned.
     hot: Vec<u32>,
+    /// Sets in this set.
+    members: Vec<&'static Set>,
     /// Where the next scan begins, so that none is starved by a small `maxevents`.
     cursor: usize,
     /// Waits served.
@@ -105,6 +108,7 @@ pub fn created(fd: Fd) {
             san: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
+            has_members: AtomicBool::new(false),
             spin_score: AtomicI32::new(0),
             lock: FamilyLock::new(),
             inner: UnsafeCell::new(Inner::default()),
@@ -140,6 +144,8 @@ pub fn closing(set: &'static Set, fd: Fd) {
         return;
     }
     control::clear(&mut structure, set);
+    set.with(|inner| inner.members.clear());
+    set.has_members.store(false, Ordering::Relaxed);
     let shadow = set.shadow.swap(-1, Ordering::Relaxed);
     if shadow >= 0 {
         hidden::close(shadow);
@@ -218,6 +224,32 @@ impl Set {
         Ok(made)
     }
 
+    /// Notes a set that became, or is no longer, a member of this one.
+    fn note_member(&self, operation: i32, member: &'static Set) {
+        let _structure = Structure::lock();
+        self.with(|inner| {
+            inner.members.retain(|m| !std::ptr::eq(*m, member));
+            if operation != libc::EPOLL_CTL_DEL {
+                inner.members.push(member);
+            }
+            self.has_members.store(!inner.members.is_empty(), Ordering::Relaxed);
+        });
+        if operation != libc::EPOLL_CTL_DEL {
+            member.watched();
+        }
+    }
+
+    /// Has the sets in this one show the kernel what their sockets have.
+    fn settle_members(&self) {
+        if !self.has_members.load(Ordering::Relaxed) {
+            return;
+        }
+        let members: Vec<_> = self.with(|inner| inner.members.clone()).unwrap_or_default();
+        for member in members {
+            member.watched();
+        }
+    }
+
     /// Makes the kernel's set readable once, for sleepers and outer sets.
     fn kick(&self) {
         let mut nudge = NUDGE.load(Ordering::Relaxed);
@@ -249,7 +281,9 @@ impl Set {
 
     /// Notes that the set's own descriptor is being watched (an outer set, poll, select).
     pub fn watched(&'static self) {
-        if !self.nested.swap(true, Ordering::SeqCst) && self.san.load(Ordering::Relaxed) != 0 {
+        self.nested.store(true, Ordering::SeqCst);
+        self.settle_members();
+        if self.san.load(Ordering::Relaxed) != 0 {
             wait::settle(self);
         }
     }

@@ -50,6 +50,7 @@ unsafe fn wait_on(
     // Without SAN sockets the kernel does it all. But another thread may add one meanwhile.
     while set.san.load(Ordering::SeqCst) == 0 {
         let left = remaining(timeout, &mut start);
+        set.settle_members();
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         // SAFETY: the caller's promise.
         let slept = unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) };
@@ -84,6 +85,7 @@ unsafe fn wait_on(
         if hot && mask.is_null() && spin(&set.spin_score, budget, || set.has_hot_ready()) {
             continue;
         }
+        set.settle_members();
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         let slept = if arm(set) {
             Ok(0)
