@@ -52,12 +52,16 @@ unsafe fn wait_on(
         let left = remaining(timeout, &mut start);
         set.settle_members();
         set.sleepers.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise.
-        let slept = unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) };
+        // Once more: who adds one looks for sleepers afterwards.
+        let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
+            // SAFETY: the caller's promise.
+            unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
+        });
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        let Some(slept) = slept else { break };
         let n = slept?;
         let kept = sort_out(set, events, n);
-        if kept > 0 || n == 0 {
+        if kept > 0 || n == 0 || timeout == Some(0) {
             return Ok(kept);
         }
     }
@@ -86,6 +90,8 @@ unsafe fn wait_on(
             continue;
         }
         set.settle_members();
+        // Before this thread counts as asleep: the others are told of what is taken off, not it.
+        drain_belled(set, |_| true);
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         let slept = if arm(set) {
             Ok(0)
@@ -231,9 +237,7 @@ fn hear_bells(set: &'static Set) {
 }
 
 /// Raises the counters of all hot registrations and looks once more; true if something is due.
-/// Doorbells that were heard are taken off first, each after its stream was found empty.
 fn arm(set: &'static Set) -> bool {
-    drain_belled(set, |_| true);
     set.with(|inner| {
         let mut due = false;
         for at in 0..inner.hot.len() {
@@ -328,6 +332,7 @@ fn leave(set: &'static Set) {
 pub(super) fn settle(set: &'static Set) {
     // What the kernel shows of the set from now on is to be the truth.
     hear_bells(set);
+    drain_belled(set, |_| true);
     if arm(set) {
         set.kick();
     } else {
