@@ -125,11 +125,20 @@ SAN_CASE(specific_beside_wildcard) {
   int specific = SYS(socket(AF_INET, SOCK_STREAM, 0)), wild = SYS(socket(AF_INET, SOCK_STREAM, 0));
   set_option(specific, SOL_SOCKET, SO_REUSEPORT, 1);
   set_option(wild, SOL_SOCKET, SO_REUSEPORT, 1);
-  SYS(bind(specific, &first.any, sizeof first.v4));
+  /* The port is free for the one address; another program may have it for the wildcard. */
+  union address any;
+  for (int tries = 0;; tries++) {
+    SYS(bind(specific, &first.any, sizeof first.v4));
+    first = local_address(specific);
+    any = address_v4("0.0.0.0", address_port(&first));
+    if (bind(wild, &any.any, sizeof any.v4) == 0) break;
+    CHECK(errno == EADDRINUSE && tries < 50);
+    SYS(close(specific));
+    specific = SYS(socket(AF_INET, SOCK_STREAM, 0));
+    set_option(specific, SOL_SOCKET, SO_REUSEPORT, 1);
+    first = address_v4("127.0.0.9", 0);
+  }
   SYS(listen(specific, 5));
-  first = local_address(specific);
-  union address any = address_v4("0.0.0.0", address_port(&first));
-  SYS(bind(wild, &any.any, sizeof any.v4));
   SYS(listen(wild, 5));
   union address other = address_v4("127.0.0.8", address_port(&first));
   int to_wild = dial(&other), to_specific = dial(&first);

@@ -144,6 +144,12 @@ impl Endpoint {
         self.flags.load(Ordering::Acquire) & flags != 0
     }
 
+    /// All flags. Acquire.
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Acquire)
+    }
+
     /// Sets flags; true if any of them was new. Sequentially consistent.
     pub fn set(&self, flags: u32) -> bool {
         self.flags.fetch_or(flags, Ordering::SeqCst) & flags != flags

@@ -6,7 +6,7 @@
 
 use super::buffers::Buffers;
 use super::endpoint::{flag, Endpoint};
-use crate::provider::shm::{Overrun, Role, Segment, Side};
+use crate::provider::shm::{Overrun, Role, Segment, Side, FINISHED};
 use crate::registry::Slot as Statistics;
 use crate::session::{Header, Kind, NoCredit, ProtocolError};
 use crate::sys::Errno;
@@ -501,8 +501,8 @@ impl Stream<'_> {
         }
         let messages = u64::from(expected.wrapping_add(ahead));
         let tail = self.peer().sending.0.tail.load(Acquire);
-        let finished = u64::from(self.peer().sending.0.finished.load(Acquire));
-        messages.rotate_left(40) ^ tail.rotate_left(1) ^ finished
+        let finished = self.peer().sending.0.finished.load(Acquire) & FINISHED;
+        messages.rotate_left(40) ^ tail.rotate_left(1) ^ u64::from(finished)
     }
 
     /// After the receive lock came from a dead holder: buffers it consumed but did not post again.

@@ -36,6 +36,9 @@ fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Err
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     let wanted = to.remaining();
+    if flags & libc::MSG_OOB != 0 && stream.endpoint.has(flag::URGENT_INLINE) {
+        return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         return Outcome::Pass;
     }

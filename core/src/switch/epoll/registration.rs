@@ -1,7 +1,9 @@
 //! One socket's registration in a set, and when it is due to be reported.
 
+use super::super::endpoint::flag;
 use super::super::readiness::{self, bit};
 use super::super::socket::Socket;
+use super::super::stream::Stream;
 use super::super::wait::{self, Event};
 use crate::session::Ticket;
 use crate::sys::Fd;
@@ -37,6 +39,14 @@ pub(super) struct Registration {
     fresh: bool,
     reported: u64,
     stalls: u32,
+}
+
+/// Changes with whatever makes an edge: data, the end of the stream, an error.
+fn stamp(stream: &Stream) -> u64 {
+    const ENDS: u32 =
+        flag::ANCHOR_ENDED | flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
+    let ends = u64::from(stream.endpoint.flags() & ENDS);
+    stream.arrival_stamp() ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Registration {
@@ -82,7 +92,7 @@ impl Registration {
     pub(super) fn take(&mut self) -> Option<u32> {
         let events = self.due()?;
         if let Some(stream) = self.socket.stream() {
-            self.reported = stream.arrival_stamp() ^ u64::from(events & bit::ALWAYS) << 60;
+            self.reported = stamp(&stream);
             self.stalls = stream.endpoint.send.stalls.load(Relaxed);
         }
         self.fresh = false;
@@ -108,10 +118,9 @@ impl Registration {
         if self.events & EDGE == 0 || self.fresh {
             return Some(events);
         }
-        let stamp = stream.arrival_stamp() ^ u64::from(events & bit::ALWAYS) << 60;
         let space =
             events & bit::ANY_OUT != 0 && stream.endpoint.send.stalls.load(Relaxed) != self.stalls;
-        (stamp != self.reported || space).then_some(events)
+        (stamp(&stream) != self.reported || space).then_some(events)
     }
 
     /// Raises the select counters of what it waits for. To be asked [`due`](Self::due) afterwards.
