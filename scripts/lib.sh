@@ -42,7 +42,7 @@ number() {
 
 find_rust() {
     command -v cargo >/dev/null ||
-        fail "cargo is missing: install Rust 1.85 or newer from https://rustup.rs, then run this again"
+        fail "cargo is missing: install Rust 1.88 or newer from https://rustup.rs, then run this again"
 }
 
 # Adds a rustup component when the tool it brings is absent: rust_component rustfmt cargo-fmt

@@ -30,7 +30,12 @@ extern "C" fn start() {
     if !config.enabled {
         return;
     }
-    // SAFETY: libc's functions of these names have these signatures; they are always there.
+    let real = [RECV.address(), PPOLL.address(), EPOLL_PWAIT.address()];
+    if real.iter().any(|address| address.is_null()) {
+        logging::say("libc is loaded before this library: put libsanshim.so first in LD_PRELOAD; running on plain TCP");
+        return;
+    }
+    // SAFETY: libc's functions of these names have these signatures.
     blocking::install(unsafe {
         Blocking {
             recv: std::mem::transmute(RECV.address()),
@@ -42,6 +47,9 @@ extern "C" fn start() {
         logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
         return;
     }
+    std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
+    // SAFETY: called once, before any handler of ours that may allocate.
+    unsafe { dlmalloc::enable_alloc_after_fork() };
     // Runs for fork inside libc too (daemon, forkpty), which no hook sees.
     // SAFETY: the handlers are plain functions.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

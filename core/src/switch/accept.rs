@@ -2,7 +2,7 @@
 
 use super::connect::show;
 use super::endpoint::flag;
-use super::listener::Listener;
+use super::listener::{Listener, Offer};
 use super::options;
 use super::policy;
 use super::socket::{phase, Socket};
@@ -72,9 +72,9 @@ pub fn accepted(listener: Fd, fd: Fd) {
     let Ok(tuple) = Tuple::of_accepted(fd) else { return };
     let offered = listening.listener().and_then(|l| l.take(&tuple));
     let reason = match offered {
-        Some(segment_fd) => {
-            let attached = attach(&pinned, segment_fd);
-            hidden::close_any(segment_fd);
+        Some(offer) => {
+            let attached = attach(&pinned, &offer);
+            hidden::close_any(offer.segment);
             attached
         }
         None => Err(Reason::PeerNative),
@@ -90,8 +90,8 @@ pub fn accepted(listener: Fd, fd: Fd) {
 }
 
 /// Takes an offered session.
-fn attach(socket: &Socket, segment_fd: Fd) -> Result<(), Reason> {
-    let segment = Segment::attach(segment_fd).map_err(|e| {
+fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
+    let segment = Segment::attach(offer.segment).map_err(|e| {
         log::warn!("fd {}: {e}", socket.anchor());
         match e {
             SegmentError::Version(_) => Reason::VersionMismatch,
@@ -99,11 +99,20 @@ fn attach(socket: &Socket, segment_fd: Fd) -> Result<(), Reason> {
             _ => Reason::SegmentInvalid,
         }
     })?;
-    if socket.attach(segment, Role::Acceptor).is_err() {
+    let refusal = if !offer.admitted {
+        Some(Reason::OtherUser)
+    } else if options::unsupported(socket.anchor()) {
+        Some(Reason::UnsupportedOption)
+    } else if socket.attach(segment, Role::Acceptor).is_err() {
+        Some(Reason::OutOfMemory)
+    } else {
+        None
+    };
+    if let Some(reason) = refusal {
         segment.decide(State::Refused);
         // SAFETY: nobody else knows this mapping.
         unsafe { segment.unmap() };
-        return Err(Reason::OutOfMemory);
+        return Err(reason);
     }
     if !segment.decide(State::Taken) {
         // SAFETY: the phase is not SAN: nobody uses the stream.

@@ -100,9 +100,7 @@ fn effective(target: SocketAddr) -> SocketAddr {
 /// Announces the connection to whoever may accept it, and makes the session's segment.
 fn prepare(fd: Fd, target: &SocketAddr) -> std::result::Result<(Intent, Segment, Fd), Reason> {
     policy::check(ConfigRole::Connect, target)?;
-    if net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0
-        || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
-    {
+    if options::unsupported(fd) {
         return Err(Reason::UnsupportedOption);
     }
     let intent = announce(target)?;
@@ -141,7 +139,7 @@ fn announce(target: &SocketAddr) -> std::result::Result<Intent, Reason> {
                     return Err(Reason::NotLocal);
                 }
                 match net::peer_credentials(fd) {
-                    Ok((_, uid)) if policy::may_connect_to(uid) => intent.0.push(fd),
+                    Ok((_, uid)) if policy::may_share_with(uid) => intent.0.push(fd),
                     _ => {
                         reason = Reason::OtherUser;
                         file::close(fd);

@@ -91,6 +91,8 @@ pub struct Endpoint {
     pub holders: AtomicU32,
     /// Scans that found the connection accepted and the session not taken (A4).
     pub pending_scans: AtomicU32,
+    /// Sleeps while nobody had taken the session.
+    pub pending_naps: AtomicU32,
     /// Connector or acceptor.
     role: AtomicU8,
     /// errno that the kernel reported for the anchor; zero: none.

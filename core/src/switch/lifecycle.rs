@@ -9,6 +9,7 @@ use super::wait;
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
 use crate::sys::{file, hidden, lock, Fd};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -166,8 +167,7 @@ impl Fork {
 /// What [`before_exec`] changed, to be put back if the exec fails.
 pub struct Exec {
     /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
-    changed: [(Fd, Fd); 64],
-    count: usize,
+    changed: SmallVec<[(Fd, Fd); 64]>,
 }
 
 /// Before exec. A new program image could not go on over the SAN: it would take doorbells for
@@ -175,38 +175,46 @@ pub struct Exec {
 /// connections open, as it would on TCP. Changes nothing in memory: the caller may be a vfork
 /// child.
 pub fn before_exec() -> Exec {
-    let mut exec = Exec { changed: [(0, 0); 64], count: 0 };
-    let mut identities = [(0u64, 0u64); 256];
-    let mut known = 0;
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-        if socket.phase() == phase::SAN && known < identities.len() {
-            if let Ok(identity) = file::identity(fd) {
-                identities[known] = identity;
-                known += 1;
-            }
-        }
-    });
-    if known == 0 {
+    let mut exec = Exec { changed: SmallVec::new() };
+    let mut any = false;
+    table::each_socket(0, Fd::MAX - 1, |_, socket| any |= socket.phase() == phase::SAN);
+    if !any {
         return exec;
     }
-    // By identity: a vfork child's dup2 is not in the table.
+    let mut found: SmallVec<[Fd; 64]> = SmallVec::new();
     let _ = file::each_open(|fd| {
-        let ours = file::identity(fd).is_ok_and(|i| identities[..known].contains(&i));
-        let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
-        if ours && flags & libc::FD_CLOEXEC == 0 && exec.count < exec.changed.len() {
-            let holder = file::duplicate_high(fd).unwrap_or(-1);
-            let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
-            exec.changed[exec.count] = (fd, holder);
-            exec.count += 1;
+        if table::san(fd).is_some() || is_copy_of_ours(fd) {
+            found.push(fd);
         }
     });
+    for fd in found {
+        let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
+        if flags & libc::FD_CLOEXEC == 0 {
+            let holder = file::duplicate_high(fd).unwrap_or(-1);
+            let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
+            exec.changed.push((fd, holder));
+        }
+    }
     exec
+}
+
+/// A descriptor of a SAN socket that is not in the table: a vfork child's dup2 made it.
+fn is_copy_of_ours(fd: Fd) -> bool {
+    if table::is_known(fd) || hidden::is_hidden(fd) || !file::is_socket(fd) {
+        return false;
+    }
+    let Ok(identity) = file::identity(fd) else { return false };
+    let mut ours = false;
+    table::each_socket(0, Fd::MAX - 1, |known, socket| {
+        ours |= socket.phase() == phase::SAN && file::identity(known) == Ok(identity);
+    });
+    ours
 }
 
 impl Exec {
     /// exec failed, or (posix_spawn) it was another process that made it.
     pub fn undo(self) {
-        for (fd, holder) in &self.changed[..self.count] {
+        for (fd, holder) in &self.changed {
             file::close(*holder);
             if let Ok(flags) = file::descriptor_flags(*fd) {
                 let _ = file::set_descriptor_flags(*fd, flags & !libc::FD_CLOEXEC);

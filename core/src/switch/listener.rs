@@ -56,6 +56,21 @@ const PAGE: usize = 4096;
 struct Bound {
     tuple: Tuple,
     segment: Fd,
+    admitted: bool,
+}
+
+impl Bound {
+    fn offer(&self) -> Offer {
+        Offer { segment: self.segment, admitted: self.admitted }
+    }
+}
+
+/// A connector's offer.
+pub struct Offer {
+    /// The session's segment.
+    pub segment: Fd,
+    /// False: its user may not share memory with us, and is to be told.
+    pub admitted: bool,
 }
 
 /// See the module.
@@ -112,7 +127,7 @@ impl Listener {
     }
 
     /// The segment that the connector of an accepted connection left; `None` if it has no shim.
-    pub fn take(&self, tuple: &Tuple) -> Option<Fd> {
+    pub fn take(&self, tuple: &Tuple) -> Option<Offer> {
         if self.family().lock.lock().is_err() {
             return None;
         }
@@ -120,7 +135,7 @@ impl Listener {
         let waiting = unsafe { &mut *self.waiting.get() };
         let mut found = None;
         if let Some(at) = waiting.iter().position(|b| b.tuple == *tuple) {
-            found = Some(waiting.swap_remove(at).segment);
+            found = Some(waiting.swap_remove(at).offer());
         } else {
             // The whole queue, because a shared one is emptied by several processes: what is in
             // it now must not be invisible to the others when the lock is free again.
@@ -128,7 +143,7 @@ impl Listener {
             while let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) {
                 if let Some(bound) = receive_bound(connection) {
                     if bound.tuple == *tuple && found.is_none() {
-                        found = Some(bound.segment);
+                        found = Some(bound.offer());
                     } else {
                         others.push(bound);
                     }
@@ -185,16 +200,16 @@ impl Drop for Listener {
 /// not share memory with us, or sent nonsense.
 fn receive_bound(connection: Fd) -> Option<Bound> {
     let (_, uid) = net::peer_credentials(connection).ok()?;
-    if !policy::may_share_with(uid) {
+    let admitted = policy::may_share_with(uid);
+    if !admitted {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
-        return None;
     }
     let start = time::now();
     let mut buffer = [0u8; Tuple::ENCODED + 1];
     loop {
         match net::receive_packet(connection, &mut buffer) {
             Ok((n, Some(segment))) => match Tuple::decode(&buffer[..n]) {
-                Some(tuple) => return Some(Bound { tuple, segment }),
+                Some(tuple) => return Some(Bound { tuple, segment, admitted }),
                 None => {
                     file::close(segment);
                     return None;

@@ -25,9 +25,7 @@ pub fn withdraw(socket: &Socket) -> bool {
         _ => Reason::Withdrawn,
     };
     // A sender that is at it finds the phase changed when it gets the lock.
-    if stream.endpoint.send.lock.lock().is_err() {
-        return false;
-    }
+    let Ok(held) = stream.lock_send() else { return false };
     let sent = replay(socket, &stream);
     if let Err(e) = sent {
         log::warn!("fd {}: replaying onto TCP failed: {e}", socket.anchor());
@@ -39,7 +37,7 @@ pub fn withdraw(socket: &Socket) -> bool {
     socket.set_phase(phase::NATIVE);
     epoll::to_kernel(&mut structure, socket);
     drop(structure);
-    stream.endpoint.send.lock.unlock();
+    drop(held);
     socket.set_reason(reason);
     socket.statistics().set_provider(Provider::Tcp);
     log::info!("fd {}: provider=tcp reason={}", socket.anchor(), reason.code());

@@ -68,6 +68,12 @@ fn note_linger(stream: &Stream, abortive: bool) {
     }
 }
 
+/// True if an option is in force that the SAN can not honour.
+pub fn unsupported(fd: Fd) -> bool {
+    net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0
+        || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
+}
+
 /// Options set before the connection was on the SAN.
 pub fn inherit(socket: &Socket) {
     let fd = socket.anchor();
@@ -145,6 +151,10 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
         (name == libc::SO_ZEROCOPY && value != 0) || (name == libc::SO_PEEK_OFF && value >= 0);
     if level == libc::SOL_SOCKET && unsupported {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
+    }
+    if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
+        // As where the kernel has no TLS: programs encrypt themselves then.
+        return table::san(fd).map(|_| Errno(libc::ENOENT));
     }
     None
 }

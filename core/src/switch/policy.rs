@@ -20,23 +20,14 @@ pub fn initialize(config: Config) {
     let _ = POLICY.set(Policy { config, loaded_as: process::euid() });
 }
 
-/// True if a process of this user may map memory together with us: one of our own user, one of the
-/// user we were started as, root (who can read us anyway), or one the configuration names.
+/// True if a process of this user may map memory together with us, at either end: one of our own
+/// user, one of the user we were started as, root (who can read us anyway), or one the
+/// configuration names.
 pub fn may_share_with(uid: u32) -> bool {
     let Some(policy) = POLICY.get() else { return false };
     uid == 0
         || uid == process::euid()
         || uid == policy.loaded_as
-        || policy.config.allow_users.contains(&uid)
-}
-
-/// True if a rendezvous of this user is the right one: a listener's owner is trusted with what the
-/// program sends, so root is no exception here.
-pub fn may_connect_to(uid: u32) -> bool {
-    let Some(policy) = POLICY.get() else { return false };
-    uid == process::euid()
-        || uid == policy.loaded_as
-        || uid == 0
         || policy.config.allow_users.contains(&uid)
 }
 

@@ -3,17 +3,16 @@
 use super::endpoint::flag;
 use super::readiness::{self, bit};
 use super::socket::phase;
-use super::spin::spin;
+use super::spin;
 use super::table::{self, Pinned};
 use super::wait::{self, Armed, Event};
 use super::Outcome;
 use crate::sys::{blocking, poll as kernel, time, Errno, Fd, Result};
 use smallvec::SmallVec;
-use std::sync::atomic::AtomicI32;
 
 /// Spinning has one memory for all poll calls of a process: the descriptors change from call to
 /// call.
-static SPIN_SCORE: AtomicI32 = AtomicI32::new(0);
+static SPIN: spin::Memory = spin::Memory::new();
 
 /// Descriptors that a call can have without allocating.
 const FEW: usize = 8;
@@ -106,7 +105,7 @@ unsafe fn poll_entries(
         }
         let any_ready = || entries.iter().any(|e| e.ready() != 0);
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
-        if mask.is_null() && spin(&SPIN_SCORE, left.unwrap_or(u64::MAX), any_ready) {
+        if mask.is_null() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
             continue;
         }
         entries.iter_mut().for_each(Entry::arm);
@@ -232,7 +231,7 @@ impl Entry {
     fn slice(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         if self.socket.is_pending() {
-            return Some(wait::PENDING_SLICE);
+            return Some(wait::pending_slice(&stream));
         }
         let silent = stream.endpoint.has(flag::ANCHOR_ENDED | flag::RECEIVE_SHUT);
         (silent && self.interest & bit::ANY_OUT != 0).then_some(wait::UNBELLED_SLICE)

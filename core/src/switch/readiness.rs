@@ -81,12 +81,10 @@ fn enough_to_read(stream: &Stream) -> bool {
 
 /// Bytes to read (FIONREAD).
 pub fn available(stream: &Stream) -> u64 {
-    if stream.endpoint.receive.lock.lock().is_err() {
-        return 0;
+    match stream.lock_receive() {
+        Ok(_held) => stream.available().unwrap_or(0),
+        Err(_) => 0,
     }
-    let bytes = stream.available().unwrap_or(0);
-    stream.endpoint.receive.lock.unlock();
-    bytes
 }
 
 /// Brings a socket's view of its anchor up to date with what the kernel reported.

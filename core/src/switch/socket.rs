@@ -4,6 +4,7 @@
 //! lock and then check that it is still the one it wanted.
 
 use super::endpoint::{flag, Endpoint};
+use super::spin;
 use super::epoll::Watch;
 use super::listener::Listener;
 use super::stream::Stream;
@@ -40,8 +41,8 @@ pub struct Socket {
     /// One of the descriptors: the anchor's name for the kernel.
     anchor: AtomicI32,
     reason: AtomicU32,
-    /// Whether spinning for an event has paid off lately; see `spin`.
-    pub spin_score: AtomicI32,
+    /// Whether spinning for its events has paid off lately.
+    pub spin: spin::Memory,
     endpoint: AtomicPtr<Endpoint>,
     statistics: AtomicPtr<Statistics>,
     segment: UnsafeCell<Option<Segment>>,
@@ -78,7 +79,7 @@ impl Socket {
         socket.pins.fetch_add(1, Ordering::Relaxed);
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
-        socket.spin_score.store(0, Ordering::Relaxed);
+        socket.spin.reset();
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
         socket.set_phase(phase::FRESH);
@@ -279,7 +280,7 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
                 phase: AtomicU32::new(phase::FREE),
                 anchor: AtomicI32::new(-1),
                 reason: AtomicU32::new(0),
-                spin_score: AtomicI32::new(0),
+                spin: spin::Memory::new(),
                 endpoint: AtomicPtr::new(std::ptr::null_mut()),
                 statistics: AtomicPtr::new(std::ptr::null_mut()),
                 segment: UnsafeCell::new(None),

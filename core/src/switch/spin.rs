@@ -4,11 +4,16 @@
 //! not pay off lately: an idle program uses no processor time.
 
 use crate::sys::{process, time};
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 static LIMIT: AtomicU64 = AtomicU64::new(50_000);
-static PROCESSORS: AtomicUsize = AtomicUsize::new(1);
+/// Most looks in a row without a yield; zero with a single processor.
+static MOST_LOOKS: AtomicU32 = AtomicU32::new(0);
 
+/// Looks without a yield while both ends have a processor of their own: some 10 µs.
+const PATIENT: u32 = 1024;
+/// As few when they share one.
+const IMPATIENT: u32 = 8;
 /// Score above which the whole limit is used.
 const PAYS: i32 = 0;
 const BEST: i32 = 8;
@@ -16,60 +21,106 @@ const WORST: i32 = -16;
 /// Share of the limit used while spinning does not pay: enough to notice when it would.
 const PROBE: u64 = 16;
 /// A yield that took longer than this (ns) let somebody else work.
-const LONG_YIELD: u64 = 20_000;
+const SHARED: u64 = 1_000;
+/// A yield that took longer than this (ns) let somebody else work who keeps the processor busy.
+const CROWDED: u64 = 20_000;
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
 pub fn initialize(limit: u64) {
     LIMIT.store(limit, Ordering::Relaxed);
-    PROCESSORS.store(process::processors(), Ordering::Relaxed);
+    let looks = if process::processors_online() > 1 { PATIENT } else { 0 };
+    MOST_LOOKS.store(looks, Ordering::Relaxed);
+}
+
+/// What earlier spins at one place taught.
+#[derive(Debug)]
+pub struct Memory {
+    /// Above zero: spinning pays.
+    score: AtomicI32,
+    /// Looks before the first yield.
+    patience: AtomicU32,
+}
+
+impl Memory {
+    /// Nothing learnt yet.
+    pub const fn new() -> Self {
+        Self { score: AtomicI32::new(0), patience: AtomicU32::new(PATIENT / 4) }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&self) {
+        self.score.store(0, Ordering::Relaxed);
+        self.patience.store(PATIENT / 4, Ordering::Relaxed);
+    }
 }
 
 /// Looks until `ready`, at most the time that is worth it and at most `budget` nanoseconds.
-/// `score` remembers how it went.
 #[inline]
-pub fn spin(score: &AtomicI32, budget: u64, mut ready: impl FnMut() -> bool) -> bool {
+pub fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     if limit == 0 {
         return ready();
     }
-    let before = score.load(Ordering::Relaxed);
-    let limit = if before > PAYS { limit } else { limit / PROBE };
-    if PROCESSORS.load(Ordering::Relaxed) > 1 {
-        for _ in 0..64 {
+    let score = memory.score.load(Ordering::Relaxed);
+    let patience = memory.patience.load(Ordering::Relaxed);
+    let most = MOST_LOOKS.load(Ordering::Relaxed);
+    let looks = if score > PAYS { patience.min(most) } else { (patience / 4).min(most) };
+    for _ in 0..looks {
+        if ready() {
+            if patience < PATIENT {
+                memory.patience.store(patience + 1, Ordering::Relaxed);
+            }
+            if score < BEST {
+                memory.score.store(improved(score), Ordering::Relaxed);
+            }
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    spin_yielding(memory, if score > PAYS { limit } else { limit / PROBE }, ready)
+}
+
+fn improved(score: i32) -> i32 {
+    // Quick to believe in spinning again, slow to give it up.
+    if score < 0 {
+        score / 2
+    } else {
+        (score + 1).min(BEST)
+    }
+}
+
+/// The slower half: lets others have the processor between looks.
+fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -> bool {
+    let score = memory.score.load(Ordering::Relaxed);
+    let start = time::now();
+    let mut before = start;
+    loop {
+        process::yield_now();
+        let found = ready();
+        let now = time::now();
+        if found {
+            let patience = memory.patience.load(Ordering::Relaxed);
+            let learnt = if now - before > SHARED {
+                // It was the yield that let the peer work: yield sooner.
+                (patience / 2).max(IMPATIENT)
+            } else {
+                (patience + patience / 4).min(PATIENT)
+            };
+            memory.patience.store(learnt, Ordering::Relaxed);
+            memory.score.store(improved(score), Ordering::Relaxed);
+            return true;
+        }
+        if now - start >= limit || now - before >= CROWDED {
+            memory.score.store((score - 1).max(WORST), Ordering::Relaxed);
+            return false;
+        }
+        before = now;
+        for _ in 0..IMPATIENT.min(MOST_LOOKS.load(Ordering::Relaxed)) {
             if ready() {
+                memory.score.store(improved(score), Ordering::Relaxed);
                 return true;
             }
             std::hint::spin_loop();
         }
     }
-    let start = time::now();
-    let mut before_yield = start;
-    let found = loop {
-        process::yield_now();
-        if ready() {
-            break true;
-        }
-        let now = time::now();
-        if now - start >= limit || now - before_yield >= LONG_YIELD {
-            break false;
-        }
-        before_yield = now;
-        if PROCESSORS.load(Ordering::Relaxed) > 1 {
-            for _ in 0..32 {
-                if ready() {
-                    score.store((before + 1).min(BEST), Ordering::Relaxed);
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-        }
-    };
-    // Quick to believe in spinning again, slow to give it up.
-    let after = match (found, before < 0) {
-        (true, true) => before / 2,
-        (true, false) => before + 1,
-        (false, _) => before - 1,
-    };
-    score.store(after.clamp(WORST, BEST), Ordering::Relaxed);
-    found
 }

@@ -9,6 +9,7 @@ use super::endpoint::{flag, Endpoint};
 use crate::provider::shm::{Overrun, Role, Segment, Side, FINISHED};
 use crate::registry::Slot as Statistics;
 use crate::session::{Header, Kind, NoCredit, ProtocolError};
+use crate::sys::lock::{Acquired, Busy, FamilyLock};
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -67,6 +68,16 @@ pub enum Take {
     Discard,
 }
 
+/// The send lock or the receive lock, held.
+pub struct Held<'a>(&'a FamilyLock);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
 /// See the module. Cheap to copy.
 #[derive(Clone, Copy)]
 pub struct Stream<'a> {
@@ -78,7 +89,26 @@ pub struct Stream<'a> {
     pub statistics: &'a Statistics,
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    /// The send lock; what a dead holder left half done is put right. `Busy` only if the calling
+    /// thread has it already.
+    #[inline]
+    pub fn lock_send(&self) -> Result<Held<'a>, Busy> {
+        if self.endpoint.send.lock.lock()? == Acquired::FromTheDead {
+            self.recover_sender();
+        }
+        Ok(Held(&self.endpoint.send.lock))
+    }
+
+    /// The receive lock; as [`Stream::lock_send`].
+    #[inline]
+    pub fn lock_receive(&self) -> Result<Held<'a>, Busy> {
+        if self.endpoint.receive.lock.lock()? == Acquired::FromTheDead {
+            self.recover_receiver();
+        }
+        Ok(Held(&self.endpoint.receive.lock))
+    }
+
     #[inline]
     fn role(&self) -> Role {
         self.endpoint.role()
@@ -163,6 +193,7 @@ impl Stream<'_> {
                     send.total.store(send.total.load(Relaxed) + length as u64, Relaxed);
                     self.statistics.sent.bytes.add(length as u64);
                     self.statistics.sent.messages.add(1);
+                    self.statistics.credits.set(u64::from(self.endpoint.session.credit()));
                     return Ok(Moved { bytes: length, ring: self.signal_read(), fault: None });
                 }
                 Err(NoCredit) => self.absorb_credit()?,
@@ -215,6 +246,7 @@ impl Stream<'_> {
             }
         }
         self.statistics.sent.bytes.add(moved.bytes as u64);
+        self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
         Ok(moved)
     }
 
@@ -506,7 +538,7 @@ impl Stream<'_> {
     }
 
     /// After the receive lock came from a dead holder: buffers it consumed but did not post again.
-    pub fn recover_receiver(&self) {
+    fn recover_receiver(&self) {
         let s = &self.endpoint.session;
         let unread = s.expected().wrapping_sub(self.endpoint.receive.next_read.load(Relaxed));
         let held = u32::from(s.posted()) + unread;
@@ -515,7 +547,7 @@ impl Stream<'_> {
     }
 
     /// After the send lock came from a dead holder: a message it published but did not count.
-    pub fn recover_sender(&self) {
+    fn recover_sender(&self) {
         let s = &self.endpoint.session;
         let next = s.last_sent().wrapping_add(1);
         let slot = self.segment.slot(self.role(), next);

@@ -8,7 +8,6 @@ use super::wait::{self, Event};
 use super::Outcome;
 use crate::provider::shm::FINISHED;
 use crate::registry;
-use crate::sys::lock::{Acquired, Busy};
 use crate::sys::{net, process, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -134,14 +133,8 @@ enum Failure {
 
 #[inline]
 fn receive_once(stream: &Stream, to: &mut Buffers, take: Take) -> Result<Moved, Failure> {
-    match stream.endpoint.receive.lock.lock() {
-        Ok(Acquired::Clean) => {}
-        Ok(Acquired::FromTheDead) => stream.recover_receiver(),
-        Err(Busy::Reentered | Busy::Other) => return Err(Failure::Busy),
-    }
-    let moved = stream.receive(to, take);
-    stream.endpoint.receive.lock.unlock();
-    moved.map_err(Failure::Broken)
+    let _held = stream.lock_receive().map_err(|_| Failure::Busy)?;
+    stream.receive(to, take).map_err(Failure::Broken)
 }
 
 /// send in all its forms. `Pass`: the socket is on plain TCP.
@@ -211,27 +204,22 @@ fn transmit(
     };
     wait::look_if_stale(socket, stream);
     loop {
-        match stream.endpoint.send.lock.lock() {
-            Ok(Acquired::Clean) => {}
-            Ok(Acquired::FromTheDead) => stream.recover_sender(),
-            Err(_) => return finish(sent, reentered(stream, flags)),
-        }
+        let Ok(held) = stream.lock_send() else {
+            return finish(sent, reentered(stream, flags));
+        };
         if socket.phase() != phase::SAN {
-            stream.endpoint.send.lock.unlock();
             return if sent > 0 { Outcome::Done(Ok(sent)) } else { Outcome::Pass };
         }
         // What was sent is told first; the error keeps for the next call.
         let failed = if sent == 0 { unable(stream) } else { None };
         if let Some(e) = failed {
-            stream.endpoint.send.lock.unlock();
             return finish(sent, e);
         }
         if empty {
-            stream.endpoint.send.lock.unlock();
             return Outcome::Done(Ok(0));
         }
         let stepped = step(stream);
-        stream.endpoint.send.lock.unlock();
+        drop(held);
         let (moved, done) = match stepped {
             Ok(stepped) => stepped,
             Err(why) => {
@@ -324,11 +312,9 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
 fn finish_sending(socket: &Socket, stream: &Stream) {
     let own = stream.own();
     // Under the lock, so that a send under way in another thread comes before the end.
-    let locked = stream.endpoint.send.lock.lock().is_ok();
+    let held = stream.lock_send();
     own.sending.0.finished.fetch_or(FINISHED, SeqCst);
-    if locked {
-        stream.endpoint.send.lock.unlock();
-    }
+    drop(held);
     if stream.peer().counters.0.read.signal() {
         wait::ring(socket);
     }

@@ -28,16 +28,14 @@ pub fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outc
             other => return other,
         }
     }
-    if stream.endpoint.send.lock.lock().is_err() {
-        return Outcome::Done(Err(Errno(libc::EAGAIN)));
-    }
-    let unable = transfer::unable(stream);
-    if unable.is_none() {
+    {
+        let Ok(_held) = stream.lock_send() else {
+            return Outcome::Done(Err(Errno(libc::EAGAIN)));
+        };
+        if let Some(e) = transfer::unable(stream) {
+            return Outcome::Done(Err(e));
+        }
         stream.mark_urgent();
-    }
-    stream.endpoint.send.lock.unlock();
-    if let Some(e) = unable {
-        return Outcome::Done(Err(e));
     }
     let sent = net::send(socket.anchor(), &[last], libc::MSG_OOB).map(|_| length);
     if stream.peer().counters.0.read.signal() {

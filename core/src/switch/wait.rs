@@ -31,8 +31,10 @@ pub enum Event {
 
 /// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
 const FRESH_TICKS: u64 = 300_000;
-/// How often a session that nobody took is looked after while somebody waits for it.
-pub const PENDING_SLICE: u64 = 20_000_000;
+/// How soon a session that nobody took is looked after while somebody waits for it; doubled each
+/// time.
+const PENDING_SLICE: u64 = 500_000;
+const PENDING_DOUBLINGS: u32 = 8;
 /// Flags under which the kernel shows the anchor readable for ever.
 pub const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
 /// How long a wait without restart sleeps at a time.
@@ -178,6 +180,10 @@ fn note_end(socket: &Socket, stream: &Stream) {
 /// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
 /// raise a counter.
 pub fn drain(socket: &Socket, stream: &Stream) {
+    if socket.is_pending() {
+        // Doorbells come from who took the session. Bytes from anybody else are the program's.
+        return look(socket, stream);
+    }
     if stream.endpoint.sleepers.load(SeqCst) != 0 {
         let_sleepers_leave(socket, stream);
     }
@@ -296,7 +302,7 @@ pub fn wait(
     if stream.endpoint.has(flag::NONBLOCK) {
         return Err(Errno(libc::EAGAIN));
     }
-    if spin(&socket.spin_score, u64::MAX, &mut ready) {
+    if spin(&socket.spin, u64::MAX, &mut ready) {
         return Ok(());
     }
     drain(socket, stream);
@@ -325,6 +331,12 @@ pub fn wait(
     }
 }
 
+/// How long to sleep before a session that nobody took is looked after again.
+pub fn pending_slice(stream: &Stream) -> u64 {
+    let naps = stream.endpoint.pending_naps.fetch_add(1, Relaxed);
+    PENDING_SLICE << naps.min(PENDING_DOUBLINGS)
+}
+
 /// Sleeps in the kernel. The counter is raised.
 fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Result<usize> {
     let anchor = socket.anchor();
@@ -335,13 +347,13 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Resul
     let slice = if stream.endpoint.has(SILENT) {
         Some(UNBELLED_SLICE)
     } else if socket.is_pending() {
-        Some(PENDING_SLICE)
+        Some(pending_slice(stream))
     } else if partial {
         Some(PARTIAL_SLICE)
     } else if event == Event::Read {
         None
     } else {
-        limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PENDING_SLICE * 50))
+        limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PARTIAL_SLICE))
     };
     // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
     let Some(slice) = slice else { return blocking::peek(anchor) };

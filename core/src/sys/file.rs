@@ -44,6 +44,11 @@ pub fn is_pipe(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
+/// True if `fd` is a socket.
+pub fn is_socket(fd: Fd) -> bool {
+    stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
+}
+
 /// Device and inode of an open file: the identity of a socket, whatever its descriptor.
 pub fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))
@@ -83,6 +88,10 @@ pub fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
 
 /// A sealed anonymous file of exactly `size` bytes: nobody can shrink it under a mapping.
 pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
+    if file_size_limit() < size as u64 {
+        // Growing beyond it would raise SIGXFSZ in the program.
+        return Err(Errno(libc::EFBIG));
+    }
     let fd =
         call!(memfd_create, name.as_ptr() as usize, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?
             as Fd;
@@ -95,6 +104,13 @@ pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
             Err(e)
         }
     }
+}
+
+/// RLIMIT_FSIZE, in bytes.
+fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+    let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);
+    limit.rlim_cur
 }
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;

@@ -29,15 +29,13 @@ pub fn yield_now() {
     let _ = call!(sched_yield);
 }
 
-/// Number of processors this process may use, at least one.
-pub fn processors() -> usize {
-    let mut set = [0u64; 128];
-    match call!(sched_getaffinity, 0, std::mem::size_of_val(&set), set.as_mut_ptr() as usize) {
-        Ok(n) => {
-            set[..n.min(1024) / 8].iter().map(|w| w.count_ones() as usize).sum::<usize>().max(1)
-        }
-        Err(_) => 1,
-    }
+/// Number of processors that are on line, at least one.
+///
+/// Not those this thread may use: its peer may be pinned to another one.
+pub fn processors_online() -> usize {
+    // SAFETY: no pointers. glibc reads /sys without going through any hook.
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(n).unwrap_or(1).max(1)
 }
 
 /// SIGPIPE to the calling thread, as the kernel directs it for a socket write.

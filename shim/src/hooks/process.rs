@@ -28,9 +28,11 @@ struct FileActions {
 #[repr(C)]
 struct Action {
     kind: c_int,
+    /// Beyond the kind everything is a union, aligned for a pointer.
+    padding: c_int,
     fd: c_int,
     to: c_int,
-    rest: [usize; 3],
+    rest: [usize; 2],
 }
 
 const DUP2: c_int = 1;

@@ -68,6 +68,16 @@ hooks! {
         stream
     }
 
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void)
+        -> c_int
+    = |real| {
+        if table::san(fd).is_none() {
+            return real(fd, flag, format, arguments);
+        }
+        // SAFETY: the same contract but for the check.
+        unsafe { vdprintf(fd, format, arguments) }
+    }
+
     // The list of arguments is an array type, which travels as a pointer.
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int = |real| {
         if table::san(fd).is_none() {

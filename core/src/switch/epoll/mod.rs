@@ -15,6 +15,7 @@ mod wait;
 pub use control::{control, doorbell_drained, forget_socket, to_kernel, to_switch};
 pub use wait::wait;
 
+use super::spin;
 use super::structure::Structure;
 use super::table;
 use crate::sys::lock::FamilyLock;
@@ -45,7 +46,7 @@ pub struct Set {
     /// Somebody may wait for the set's own descriptor to be readable.
     nested: AtomicBool,
     has_members: AtomicBool,
-    spin_score: AtomicI32,
+    spin: spin::Memory,
     /// Guards `inner`. Taken after the structure lock, never before it.
     lock: FamilyLock,
     inner: UnsafeCell<Inner>,
@@ -109,7 +110,7 @@ pub fn created(fd: Fd) {
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
             has_members: AtomicBool::new(false),
-            spin_score: AtomicI32::new(0),
+            spin: spin::Memory::new(),
             lock: FamilyLock::new(),
             inner: UnsafeCell::new(Inner::default()),
         })),

@@ -1,5 +1,6 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
+use super::super::native;
 use super::super::readiness;
 use super::super::spin::spin;
 use super::super::table;
@@ -86,7 +87,7 @@ unsafe fn wait_on(
         let budget = left.unwrap_or(u64::MAX);
         // With a mask of the program's, a signal it lets in must not wait for a spin to end.
         let hot = set.san.load(Ordering::Relaxed) != 0;
-        if hot && mask.is_null() && spin(&set.spin_score, budget, || set.has_hot_ready()) {
+        if hot && mask.is_null() && spin(&set.spin, budget, || set.has_hot_ready()) {
             continue;
         }
         set.settle_members();
@@ -97,11 +98,16 @@ unsafe fn wait_on(
             Ok(0)
         } else {
             let left = remaining(timeout, &mut start);
+            let left = match (left, pending_slice(set)) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
             // SAFETY: the caller's promise.
             unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
         };
         set.sleepers.fetch_sub(1, Ordering::SeqCst);
         disarm(set);
+        scan_pending(set);
         let n = sort_out(set, events, slept?);
         if n > 0 {
             leave(set);
@@ -259,7 +265,8 @@ fn disarm(set: &'static Set) {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            if r.idle >= COLD_AFTER && !r.belled && r.due().is_none() {
+            let quiet = r.idle >= COLD_AFTER && !r.belled && !r.socket.is_pending();
+            if quiet && r.due().is_none() {
                 r.hot = false;
                 return false;
             }
@@ -276,7 +283,7 @@ fn cool_down(set: &'static Set) {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            if r.idle < COLD_AFTER || r.belled {
+            if r.idle < COLD_AFTER || r.belled || r.socket.is_pending() {
                 return true;
             }
             r.arm();
@@ -317,6 +324,39 @@ fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
         if n.unwrap_or(0) < BATCH {
             return;
         }
+    }
+}
+
+/// How long to sleep at most, because sessions in the set were not taken yet.
+fn pending_slice(set: &'static Set) -> Option<u64> {
+    set.with(|inner| {
+        inner
+            .hot
+            .iter()
+            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
+            .filter(|r| r.socket.is_pending())
+            .filter_map(|r| r.socket.stream())
+            .map(|stream| anchor::pending_slice(&stream))
+            .min()
+    })
+    .flatten()
+}
+
+/// Looks after sessions that were not taken yet.
+fn scan_pending(set: &'static Set) {
+    let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
+    set.with(|inner| {
+        let pending = inner
+            .hot
+            .iter()
+            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
+            .filter(|r| r.socket.is_pending());
+        for (to, r) in batch.iter_mut().zip(pending) {
+            *to = Some(table::Pinned::new(r.socket));
+        }
+    });
+    for socket in batch.iter().flatten() {
+        native::scan(socket);
     }
 }
 
