@@ -43,7 +43,7 @@ impl Shared {
 
     /// A shared word.
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % 8 == 0 && offset + 8 <= self.length, "word outside the mapping");
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.length, "word outside the mapping");
         // SAFETY: in bounds and aligned; words are only ever used as atomics.
         unsafe { &*self.base.add(offset).cast::<AtomicU64>() }
     }

@@ -177,7 +177,7 @@ impl Registry {
         let renewed = self.renew(new).and_then(|()| name_file(self.folder, &opened, self.pid));
         if renewed.is_err() {
             let _ = kernel::unlink(&opened, file_name(self.pid, false).as_c_str());
-        } else if self.pid % CHILDREN_PER_SWEEP == 0 {
+        } else if self.pid.is_multiple_of(CHILDREN_PER_SWEEP) {
             sweep(&opened, self.table.header.pid_namespace.load(Ordering::Relaxed));
         }
         renewed

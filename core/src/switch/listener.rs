@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Most listeners of one SO_REUSEPORT group that connectors look for.
-pub const GROUP_LIMIT: u32 = 64;
+pub(super) const GROUP_LIMIT: u32 = 64;
 /// Most sessions kept for connections that are not accepted yet.
 const WAITING_LIMIT: usize = 4096;
 /// Longest wait for a connector between its intent and the segment that follows at once.
@@ -23,7 +23,7 @@ const BOUND_WAIT: u64 = 50_000_000;
 
 /// The name of the rendezvous for an address, as connectors and listeners spell it.
 /// `member` counts the listeners of an SO_REUSEPORT group.
-pub fn name(address: &str, port: u16, member: Option<u32>) -> AbstractName {
+pub(super) fn name(address: &str, port: u16, member: Option<u32>) -> AbstractName {
     let text = match member {
         None => format!("sanshim/1/{address}:{port}"),
         Some(n) => format!("sanshim/1/{address}:{port}#{n}"),
@@ -32,7 +32,7 @@ pub fn name(address: &str, port: u16, member: Option<u32>) -> AbstractName {
 }
 
 /// The names of a wildcard listener for both families.
-pub const ANY: &str = "*";
+pub(super) const ANY: &str = "*";
 
 /// How a listener's own address is spelt.
 fn spelling(address: SocketAddr, dual: bool) -> String {

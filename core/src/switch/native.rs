@@ -15,7 +15,7 @@ use crate::sys::{net, poll, sock_diag, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
-pub fn withdraw(socket: &Socket) -> bool {
+pub(super) fn withdraw(socket: &Socket) -> bool {
     let Some(stream) = socket.stream() else { return false };
     if !stream.segment.decide(State::Withdrawn) && stream.segment.state() != State::Refused {
         return stream.segment.state() == State::Withdrawn;
@@ -69,7 +69,7 @@ fn replay(socket: &Socket, stream: &super::stream::Stream) -> Result<(), Errno> 
 
 /// Looks after an offer that nobody took yet. Once the kernel says the connection was accepted,
 /// and a second scan finds it still not taken, the acceptor has no shim (A4's two scans).
-pub fn scan(socket: &Socket) {
+pub(super) fn scan(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     if stream.segment.state() == State::Refused {
         withdraw(socket);
@@ -93,7 +93,7 @@ pub fn scan(socket: &Socket) {
 /// Before the last close of a connector whose offer nobody took. If the acceptor can not take it
 /// any more, or never will, what was buffered goes over TCP now; otherwise it waits in the
 /// segment, which the rendezvous' queue keeps alive.
-pub fn scan_at_close(socket: &Socket) {
+pub(super) fn scan_at_close(socket: &Socket) {
     let stream = match socket.stream() {
         Some(stream) => stream,
         None => return,

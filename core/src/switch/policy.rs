@@ -16,14 +16,14 @@ struct Policy {
 static POLICY: OnceLock<Policy> = OnceLock::new();
 
 /// Fixes the policy; the first call counts.
-pub fn initialize(config: Config) {
+pub(super) fn initialize(config: Config) {
     let _ = POLICY.set(Policy { config, loaded_as: process::euid() });
 }
 
 /// True if a process of this user may map memory together with us, at either end: one of our own
 /// user, one of the user we were started as, root (who can read us anyway), or one the
 /// configuration names.
-pub fn may_share_with(uid: u32) -> bool {
+pub(super) fn may_share_with(uid: u32) -> bool {
     let Some(policy) = POLICY.get() else { return false };
     uid == 0
         || uid == process::euid()
@@ -32,7 +32,7 @@ pub fn may_share_with(uid: u32) -> bool {
 }
 
 /// Whether the rules let a connection in this role, to or at this address, use the SAN.
-pub fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
+pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
     match POLICY.get() {
         Some(policy) if policy.config.allows(role, address) => Ok(()),
         Some(_) => Err(Reason::Policy),
@@ -41,7 +41,7 @@ pub fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
 }
 
 /// How segments are divided.
-pub fn geometry() -> Geometry {
+pub(super) fn geometry() -> Geometry {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     Geometry {
         buffers: u32::from(shm.message_buffers),

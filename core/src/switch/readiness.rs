@@ -7,34 +7,34 @@ use super::wait;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Readiness bits; poll's and epoll's are the same.
-pub mod bit {
+pub(super) mod bit {
     /// Data to read.
-    pub const IN: u32 = libc::EPOLLIN as u32;
+    pub(crate) const IN: u32 = libc::EPOLLIN as u32;
     /// Urgent data.
-    pub const PRI: u32 = libc::EPOLLPRI as u32;
+    pub(crate) const PRI: u32 = libc::EPOLLPRI as u32;
     /// Space to write.
-    pub const OUT: u32 = libc::EPOLLOUT as u32;
+    pub(crate) const OUT: u32 = libc::EPOLLOUT as u32;
     /// Error; always reported.
-    pub const ERR: u32 = libc::EPOLLERR as u32;
+    pub(crate) const ERR: u32 = libc::EPOLLERR as u32;
     /// Both directions ended; always reported.
-    pub const HUP: u32 = libc::EPOLLHUP as u32;
+    pub(crate) const HUP: u32 = libc::EPOLLHUP as u32;
     /// The peer sends no more.
-    pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+    pub(crate) const RDHUP: u32 = libc::EPOLLRDHUP as u32;
     /// Data to read, by its other name.
-    pub const RDNORM: u32 = libc::EPOLLRDNORM as u32;
+    pub(crate) const RDNORM: u32 = libc::EPOLLRDNORM as u32;
     /// Space to write, by its other name.
-    pub const WRNORM: u32 = libc::EPOLLWRNORM as u32;
+    pub(crate) const WRNORM: u32 = libc::EPOLLWRNORM as u32;
     /// What is reported without being asked for.
-    pub const ALWAYS: u32 = ERR | HUP;
+    pub(crate) const ALWAYS: u32 = ERR | HUP;
     /// Any wish to read.
-    pub const ANY_IN: u32 = IN | RDNORM | RDHUP;
+    pub(crate) const ANY_IN: u32 = IN | RDNORM | RDHUP;
     /// Any wish to write.
-    pub const ANY_OUT: u32 = OUT | WRNORM;
+    pub(crate) const ANY_OUT: u32 = OUT | WRNORM;
 }
 
 /// [`of`] for a socket, after a look at its anchor if the peer hinted that it closed.
 #[inline]
-pub fn of_socket(socket: &Socket, interest: u32) -> u32 {
+pub(super) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
     if wait::hinted_end(&stream) && !socket.is_pending() {
         wait::look(socket, &stream);
@@ -44,7 +44,7 @@ pub fn of_socket(socket: &Socket, interest: u32) -> u32 {
 
 /// The readiness among `interest` (and what is always reported) at this moment.
 #[inline]
-pub fn of(stream: &Stream, interest: u32) -> u32 {
+pub(super) fn of(stream: &Stream, interest: u32) -> u32 {
     let e = stream.endpoint;
     let mut mask = 0;
     // Asked before the data, so that an end never hides data that came before it.
@@ -80,7 +80,7 @@ fn enough_to_read(stream: &Stream) -> bool {
 }
 
 /// Bytes to read (FIONREAD).
-pub fn available(stream: &Stream) -> u64 {
+pub(super) fn available(stream: &Stream) -> u64 {
     match stream.lock_receive() {
         Ok(_held) => stream.available().unwrap_or(0),
         Err(_) => 0,
@@ -88,7 +88,7 @@ pub fn available(stream: &Stream) -> u64 {
 }
 
 /// Brings a socket's view of its anchor up to date with what the kernel reported.
-pub fn note_kernel_events(socket: &Socket, events: u32) {
+pub(super) fn note_kernel_events(socket: &Socket, events: u32) {
     if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 {
         if let Some(stream) = socket.stream() {
             wait::look(socket, &stream);

@@ -4,9 +4,9 @@
 //! lock and then check that it is still the one it wanted.
 
 use super::endpoint::{flag, Endpoint};
-use super::spin;
 use super::epoll::Watch;
 use super::listener::Listener;
+use super::spin;
 use super::stream::Stream;
 use super::structure::Structure;
 use crate::provider::shm::{Role, Segment, State};

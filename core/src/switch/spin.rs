@@ -26,7 +26,7 @@ const SHARED: u64 = 1_000;
 const CROWDED: u64 = 20_000;
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
-pub fn initialize(limit: u64) {
+pub(super) fn initialize(limit: u64) {
     LIMIT.store(limit, Ordering::Relaxed);
     let looks = if process::processors_online() > 1 { PATIENT } else { 0 };
     MOST_LOOKS.store(looks, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Memory {
 
 /// Looks until `ready`, at most the time that is worth it and at most `budget` nanoseconds.
 #[inline]
-pub fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool) -> bool {
+pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     if limit == 0 {
         return ready();

@@ -11,7 +11,7 @@ use super::Outcome;
 use crate::sys::{net, Errno};
 
 /// send with MSG_OOB: the last byte is urgent, the others go before it.
-pub fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outcome {
+pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outcome {
     let length = from.remaining();
     let mut last = 0u8;
     let mut rest = from.clone();
@@ -46,7 +46,7 @@ pub fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outc
 
 /// The urgent byte in its place in the stream (SO_OOBINLINE): delivers it if it is the next byte.
 /// `None` if it is not, or has not arrived yet.
-pub fn receive_inline(
+pub(super) fn receive_inline(
     socket: &Socket,
     stream: &Stream,
     to: &mut Buffers,

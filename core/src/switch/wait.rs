@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(super) enum Event {
     /// Data, the end of the stream, or an error.
     Read,
     /// Space in the send buffer, or an error.
@@ -36,14 +36,14 @@ const FRESH_TICKS: u64 = 300_000;
 const PENDING_SLICE: u64 = 500_000;
 const PENDING_DOUBLINGS: u32 = 8;
 /// Flags under which the kernel shows the anchor readable for ever.
-pub const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
+pub(super) const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
 /// How long a wait without restart sleeps at a time.
 const PARTIAL_SLICE: u64 = 1_000_000_000;
 /// How often a writer looks that no doorbell can wake, because the peer's direction ended.
-pub const UNBELLED_SLICE: u64 = 1_000_000;
+pub(super) const UNBELLED_SLICE: u64 = 1_000_000;
 
 /// Rings the peer's doorbell.
-pub fn ring(socket: &Socket) {
+pub(super) fn ring(socket: &Socket) {
     socket.statistics().wakeups_sent.add(1);
     // It can only fail where the anchor itself tells the peer (closed, reset).
     let _ = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
@@ -51,7 +51,7 @@ pub fn ring(socket: &Socket) {
 
 /// Ends the connection because the peer broke the protocol.
 #[cold]
-pub fn fail(socket: &Socket, stream: &Stream, why: Broken) {
+pub(super) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
     if stream.endpoint.set(flag::RESET) {
         log::error!("fd {}: connection reset, the peer broke the protocol: {why}", socket.anchor());
         stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
@@ -64,21 +64,21 @@ pub fn fail(socket: &Socket, stream: &Stream, why: Broken) {
 /// True if nothing more will come: the peer shut its direction down, or its anchor ended.
 /// To be asked before the stream is looked at: what was sent before the end comes first.
 #[inline]
-pub fn ended(stream: &Stream) -> bool {
+pub(super) fn ended(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
         || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
 }
 
 /// True if the peer says it closed and the kernel has not been asked about it.
 #[inline]
-pub fn hinted_end(stream: &Stream) -> bool {
+pub(super) fn hinted_end(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
         && !stream.endpoint.has(flag::ANCHOR_ENDED)
 }
 
 /// Asks the kernel about the anchor if the last answer is old, or the peer hinted that it closed.
 #[inline]
-pub fn look_if_stale(socket: &Socket, stream: &Stream) {
+pub(super) fn look_if_stale(socket: &Socket, stream: &Stream) {
     let now = time::ticks();
     if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted_end(stream)
     {
@@ -89,7 +89,7 @@ pub fn look_if_stale(socket: &Socket, stream: &Stream) {
 }
 
 /// Reads O_NONBLOCK from the kernel: another process may have changed it.
-pub fn note_blocking_mode(socket: &Socket, stream: &Stream) {
+pub(super) fn note_blocking_mode(socket: &Socket, stream: &Stream) {
     if let Ok(flags) = file::status_flags(socket.anchor()) {
         let nonblocking = flags & libc::O_NONBLOCK != 0;
         if nonblocking != stream.endpoint.has(flag::NONBLOCK) {
@@ -104,7 +104,7 @@ pub fn note_blocking_mode(socket: &Socket, stream: &Stream) {
 
 /// Asks the kernel whether the anchor ended, without draining it.
 #[cold]
-pub fn look(socket: &Socket, stream: &Stream) {
+pub(super) fn look(socket: &Socket, stream: &Stream) {
     let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
         return;
     };
@@ -154,7 +154,7 @@ fn note_error(socket: &Socket, stream: &Stream, error: i32) {
 }
 
 /// What TCP makes of a send to a peer that is gone.
-pub fn break_pipe(stream: &Stream) {
+pub(super) fn break_pipe(stream: &Stream) {
     stream.endpoint.error.store(libc::EPIPE as u32, Relaxed);
     stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
 }
@@ -179,7 +179,7 @@ fn note_end(socket: &Socket, stream: &Stream) {
 
 /// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
 /// raise a counter.
-pub fn drain(socket: &Socket, stream: &Stream) {
+pub(super) fn drain(socket: &Socket, stream: &Stream) {
     if socket.is_pending() {
         // Doorbells come from who took the session. Bytes from anybody else are the program's.
         return look(socket, stream);
@@ -224,19 +224,19 @@ fn let_sleepers_leave(socket: &Socket, stream: &Stream) {
 }
 
 /// A thread counted as asleep on a socket, its select counter raised.
-pub struct Armed {
+pub(super) struct Armed {
     event: Event,
     ticket: Ticket,
 }
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
-pub fn arm(stream: &Stream, event: Event) -> Armed {
+pub(super) fn arm(stream: &Stream, event: Event) -> Armed {
     stream.endpoint.sleepers.fetch_add(1, SeqCst);
     Armed { event, ticket: raise(stream, event) }
 }
 
 /// The sleeper is awake.
-pub fn disarm(stream: &Stream, armed: Armed) {
+pub(super) fn disarm(stream: &Stream, armed: Armed) {
     withdraw(stream, armed.event, armed.ticket);
     let sleepers = &stream.endpoint.sleepers;
     // Not below zero: a drain that gave up on sleepers may have cleared it.
@@ -244,7 +244,7 @@ pub fn disarm(stream: &Stream, armed: Armed) {
 }
 
 /// Raises the counter of an event.
-pub fn raise(stream: &Stream, event: Event) -> Ticket {
+pub(super) fn raise(stream: &Stream, event: Event) -> Ticket {
     let counters = &stream.own().counters.0;
     match event {
         Event::Read => counters.read.raise(),
@@ -253,7 +253,7 @@ pub fn raise(stream: &Stream, event: Event) -> Ticket {
 }
 
 /// Takes it back.
-pub fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
+pub(super) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
     let counters = &stream.own().counters.0;
     match event {
         Event::Read => counters.read.withdraw(ticket),
@@ -263,7 +263,7 @@ pub fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
 
 /// True if a read would not wait: data, end, or error.
 #[inline]
-pub fn readable(stream: &Stream) -> bool {
+pub(super) fn readable(stream: &Stream) -> bool {
     if stream.endpoint.has(flag::RECEIVE_SHUT) || ended(stream) {
         return true;
     }
@@ -286,13 +286,13 @@ pub fn readable(stream: &Stream) -> bool {
 
 /// True if a write would not wait: space, or error.
 #[inline]
-pub fn writable(stream: &Stream) -> bool {
+pub(super) fn writable(stream: &Stream) -> bool {
     stream.has_space() || stream.endpoint.has(flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE)
 }
 
 /// Waits until `event` may have come: spins while that pays, then sleeps. `ready` tells whether
 /// it has. EAGAIN: the socket is non-blocking, or its time ran out; EINTR as the kernel has it.
-pub fn wait(
+pub(super) fn wait(
     socket: &Socket,
     stream: &Stream,
     event: Event,
@@ -332,7 +332,7 @@ pub fn wait(
 }
 
 /// How long to sleep before a session that nobody took is looked after again.
-pub fn pending_slice(stream: &Stream) -> u64 {
+pub(super) fn pending_slice(stream: &Stream) -> u64 {
     let naps = stream.endpoint.pending_naps.fetch_add(1, Relaxed);
     PENDING_SLICE << naps.min(PENDING_DOUBLINGS)
 }

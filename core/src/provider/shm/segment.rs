@@ -45,7 +45,7 @@ impl Geometry {
         let fits = (4..=64).contains(&self.buffers)
             && self.buffers.is_power_of_two()
             && (256..=65536).contains(&self.message_size)
-            && self.message_size % 64 == 0
+            && self.message_size.is_multiple_of(64)
             && (1 << 16..=1 << 26).contains(&self.send_buffer)
             && self.send_buffer.is_power_of_two();
         if fits {

@@ -160,7 +160,7 @@ fn collect(
     }
     let now = time::ticks();
     let look = (n == 0 && timeout == Some(0))
-        || inner.calls % CALLS_PER_LOOK == 0
+        || inner.calls.is_multiple_of(CALLS_PER_LOOK)
         || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
     if look {
         inner.looked_at = now;
