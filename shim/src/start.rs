@@ -4,7 +4,7 @@ use crate::real::Symbol;
 use sanshim_core::config::Config;
 use sanshim_core::logging;
 use sanshim_core::switch::{self, lifecycle};
-use sanshim_core::sys::blocking::{self, Blocking};
+use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Recv};
 use std::cell::UnsafeCell;
 
 #[used]
@@ -38,9 +38,11 @@ extern "C" fn start() {
     // SAFETY: libc's functions of these names have these signatures.
     blocking::install(unsafe {
         Blocking {
-            recv: std::mem::transmute(RECV.address()),
-            ppoll: std::mem::transmute(PPOLL.address()),
-            epoll_pwait: std::mem::transmute(EPOLL_PWAIT.address()),
+            recv: std::mem::transmute::<*mut libc::c_void, Recv>(RECV.address()),
+            ppoll: std::mem::transmute::<*mut libc::c_void, Ppoll>(PPOLL.address()),
+            epoll_pwait: std::mem::transmute::<*mut libc::c_void, EpollPwait>(
+                EPOLL_PWAIT.address(),
+            ),
         }
     });
     if let Err(e) = switch::initialize(config) {

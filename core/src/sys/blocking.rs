@@ -7,26 +7,33 @@
 use super::{Errno, Fd, Result};
 use std::sync::OnceLock;
 
-/// The functions to sleep in, with libc's signatures.
+/// libc's recv.
+pub type Recv = unsafe extern "C-unwind" fn(i32, *mut libc::c_void, usize, i32) -> isize;
+/// libc's ppoll.
+pub type Ppoll = unsafe extern "C-unwind" fn(
+    *mut libc::pollfd,
+    libc::nfds_t,
+    *const libc::timespec,
+    *const libc::sigset_t,
+) -> i32;
+/// libc's epoll_pwait.
+pub type EpollPwait = unsafe extern "C-unwind" fn(
+    i32,
+    *mut libc::epoll_event,
+    i32,
+    i32,
+    *const libc::sigset_t,
+) -> i32;
+
+/// The functions to sleep in.
 #[derive(Clone, Copy)]
 pub struct Blocking {
     /// recv
-    pub recv: unsafe extern "C-unwind" fn(i32, *mut libc::c_void, usize, i32) -> isize,
+    pub recv: Recv,
     /// ppoll
-    pub ppoll: unsafe extern "C-unwind" fn(
-        *mut libc::pollfd,
-        libc::nfds_t,
-        *const libc::timespec,
-        *const libc::sigset_t,
-    ) -> i32,
+    pub ppoll: Ppoll,
     /// epoll_pwait
-    pub epoll_pwait: unsafe extern "C-unwind" fn(
-        i32,
-        *mut libc::epoll_event,
-        i32,
-        i32,
-        *const libc::sigset_t,
-    ) -> i32,
+    pub epoll_pwait: EpollPwait,
 }
 
 static BLOCKING: OnceLock<Blocking> = OnceLock::new();
