@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 static SPIN: spin::Memory = spin::Memory::new();
 
 /// Descriptors that a call can have without allocating.
-const FEW: usize = 32;
+const FEW: usize = 8;
 
 type Entries = SmallVec<[Entry; FEW]>;
 type Descriptors = SmallVec<[libc::pollfd; FEW]>;
@@ -258,16 +258,16 @@ pub unsafe fn select(
         return Outcome::Pass;
     }
     let words = (nfds as usize).div_ceil(64);
-    let bits = |set: *mut u64, word: usize| match set.is_null() {
+    // SAFETY: the caller's promise.
+    let bits = |set: usize, word: usize| match sets[set].is_null() {
         true => 0,
-        // SAFETY: the caller's promise.
-        false => unsafe { set.add(word).read_unaligned() },
+        false => unsafe { sets[set].add(word).read_unaligned() },
     };
     const WANTED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
     let mut fds = Vec::new();
     let mut ours = false;
     for word in 0..words {
-        let mut any = sets.iter().fold(0, |any, set| any | bits(*set, word));
+        let mut any = bits(0, word) | bits(1, word) | bits(2, word);
         while any != 0 {
             let bit = any.trailing_zeros() as usize;
             any &= any - 1;
@@ -276,9 +276,9 @@ pub unsafe fn select(
                 break;
             }
             let mut events = 0;
-            for (set, wanted) in sets.iter().zip(WANTED) {
-                if bits(*set, word) >> bit & 1 != 0 {
-                    events |= wanted;
+            for set in 0..3 {
+                if bits(set, word) >> bit & 1 != 0 {
+                    events |= WANTED[set];
                 }
             }
             ours |= table::san(fd).is_some()

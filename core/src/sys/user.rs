@@ -5,13 +5,11 @@
 //! few nanoseconds per call. A page that is unmapped within that while faults as in any library.
 
 use super::{call, Errno, Result};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
 const PAGE_BITS: usize = 12;
-const ENTRIES: usize = 256;
-/// How long an answer is believed, in clock ticks: some 50 ms.
-const BELIEVED: u64 = 150_000_000;
+/// Pages remembered: enough for the buffers of some thousand connections.
+const ENTRIES: usize = 1 << 14;
 const MADV_POPULATE_READ: i32 = 22;
 const MADV_POPULATE_WRITE: i32 = 23;
 
@@ -24,18 +22,38 @@ pub enum Access {
     Write,
 }
 
+/// One answer of the kernel in a word: the page's number, whether it can be written, and when.
 #[derive(Clone, Copy)]
-struct Known {
-    page: usize,
-    writable: bool,
-    asked_at: u64,
+struct Known(u64);
+
+impl Known {
+    const NUMBER_BITS: u32 = 47 - PAGE_BITS as u32;
+    const WRITABLE: u64 = 1 << Self::NUMBER_BITS;
+    const TIME_SHIFT: u32 = Self::NUMBER_BITS + 1;
+    /// How long an answer is believed, in units of 2^24 clock ticks: some 200 ms.
+    const BELIEVED: u64 = 36;
+
+    fn now() -> u64 {
+        super::time::ticks() >> 24
+    }
+
+    fn new(page: usize, access: Access, now: u64) -> Self {
+        let writable = if access == Access::Write { Self::WRITABLE } else { 0 };
+        Self(page as u64 | writable | now << Self::TIME_SHIFT)
+    }
+
+    #[inline]
+    fn tells(self, page: usize, access: Access, now: u64) -> bool {
+        let age = now.wrapping_sub(self.0 >> Self::TIME_SHIFT) << Self::TIME_SHIFT;
+        self.0 != 0
+            && self.0 & (Self::WRITABLE - 1) == page as u64
+            && (access == Access::Read || self.0 & Self::WRITABLE != 0)
+            && age <= Self::BELIEVED << Self::TIME_SHIFT
+    }
 }
 
-thread_local! {
-    static KNOWN: [Cell<Known>; ENTRIES] = const {
-        [const { Cell::new(Known { page: 0, writable: false, asked_at: 0 }) }; ENTRIES]
-    };
-}
+/// Of the whole process. Each word stands for itself: no order between them matters.
+static KNOWN: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
 
 /// EFAULT unless `length` bytes at `at` can be accessed.
 #[inline]
@@ -48,15 +66,9 @@ pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
         return Err(Errno(libc::EFAULT));
     };
     let last = end >> PAGE_BITS;
-    let now = super::time::ticks();
-    let known = KNOWN.with(|known| {
-        (first..=last).all(|page| {
-            let k = known[page % ENTRIES].get();
-            k.page == page
-                && (k.writable || access == Access::Read)
-                && now.wrapping_sub(k.asked_at) < BELIEVED
-        })
-    });
+    let now = Known::now();
+    let known = (first..=last)
+        .all(|page| Known(KNOWN[page % ENTRIES].load(Ordering::Relaxed)).tells(page, access, now));
     if known {
         return Ok(());
     }
@@ -79,12 +91,9 @@ fn ask(first: usize, last: usize, access: Access, now: u64) -> Result<()> {
             Err(_) => return Err(Errno(libc::EFAULT)),
         }
     }
-    KNOWN.with(|known| {
-        for page in first..=last {
-            let writable = access == Access::Write;
-            known[page % ENTRIES].set(Known { page, writable, asked_at: now });
-        }
-    });
+    for page in first..=last {
+        KNOWN[page % ENTRIES].store(Known::new(page, access, now).0, Ordering::Relaxed);
+    }
     Ok(())
 }
 
@@ -104,7 +113,6 @@ fn can_ask() -> bool {
 }
 
 /// A plain value the program points to.
-#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the memory is checked first")]
 pub fn read<T: Copy>(at: *const T) -> Result<T> {
     check(at.cast(), size_of::<T>(), Access::Read)?;
     // SAFETY: the memory is readable; T is plain data by the callers' choice.
@@ -112,7 +120,6 @@ pub fn read<T: Copy>(at: *const T) -> Result<T> {
 }
 
 /// Stores a plain value where the program points to.
-#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the memory is checked first")]
 pub fn write<T: Copy>(at: *mut T, value: T) -> Result<()> {
     check(at.cast(), size_of::<T>(), Access::Write)?;
     // SAFETY: the memory is writable.
@@ -124,6 +131,18 @@ pub fn write<T: Copy>(at: *mut T, value: T) -> Result<()> {
 mod tests {
     use super::*;
     use crate::sys::file;
+
+    #[test]
+    fn an_answer_tells_of_its_page_its_access_and_its_time() {
+        let (page, now) = ((1 << 35) - 3, (1 << 28) - 2);
+        let written = Known::new(page, Access::Write, now);
+        let read = Known::new(page, Access::Read, now);
+        assert!(written.tells(page, Access::Write, now) && written.tells(page, Access::Read, now));
+        assert!(!read.tells(page, Access::Write, now) && read.tells(page, Access::Read, now + 36));
+        assert!(!read.tells(page + 1, Access::Read, now));
+        assert!(!read.tells(page, Access::Read, now + 38));
+        assert!(!Known(0).tells(0, Access::Read, 0));
+    }
 
     #[test]
     fn bad_memory_is_efault_and_good_memory_is_not() {

@@ -2,7 +2,6 @@
 
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, pid_t};
-use sanshim_core::switch;
 use sanshim_core::switch::lifecycle::{self, Exec};
 
 type Arguments = *const *const c_char;
@@ -120,16 +119,12 @@ hooks! {
     }
 
     fn _exit(status: c_int) -> () = |real| {
-        if !switch::is_borrowed() {
-            lifecycle::exiting();
-        }
+        lifecycle::exiting();
         real(status)
     }
 
     fn _Exit(status: c_int) -> () = |real| {
-        if !switch::is_borrowed() {
-            lifecycle::exiting();
-        }
+        lifecycle::exiting();
         real(status)
     }
 }
