@@ -114,6 +114,7 @@ fn everything_set_is_read() {
 }
 
 #[test]
+#[allow(clippy::type_complexity, reason = "a table of cases")]
 fn the_first_file_found_is_the_only_one() {
     let folder = Folder::new();
     let named = folder.write("named.toml", "[shm]\nmessage_buffers = 8");

@@ -9,7 +9,7 @@ use super::policy;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table;
-use super::tuple::Tuple;
+use super::tuple::{Introduction, Tuple};
 use super::wait::{self, Event};
 use super::Outcome;
 use crate::config::Role as ConfigRole;
@@ -180,6 +180,10 @@ fn connect_then_bind(
         return started;
     }
     let bound = Tuple::of_connecting(fd, *target).and_then(|tuple| {
+        if socket.stream().is_some() {
+            // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
+            unsafe { socket.detach() };
+        }
         socket.attach(segment, Role::Connector)?;
         if let Some(stream) = socket.stream() {
             if !blocking {
@@ -188,7 +192,8 @@ fn connect_then_bind(
             options::inherit(socket);
             stream.open(Kind::SessionRequest);
         }
-        let packet = tuple.encode();
+        let (_, inode) = file::identity(fd)?;
+        let packet = Introduction { tuple, inode }.encode();
         let mut sent = Err(Errno(libc::ECONNREFUSED));
         for rendezvous in &intent.0 {
             let one = net::send_packet(*rendezvous, &packet, Some(segment_fd));

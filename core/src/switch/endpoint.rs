@@ -32,6 +32,10 @@ pub mod flag {
     /// The anchor is dead in the kernel, where TCP would only have seen the end of the stream:
     /// the next send breaks the pipe.
     pub const GONE: u32 = 1 << 10;
+    /// TCP_NODELAY, as the program set it: the anchor itself always has it, for the doorbells.
+    pub const NODELAY: u32 = 1 << 12;
+    /// TCP_CORK, as the program set it: the anchor itself never has it.
+    pub const CORK: u32 = 1 << 13;
     /// SO_OOBINLINE: urgent bytes are read in their place in the stream.
     pub const URGENT_INLINE: u32 = 1 << 11;
 }
@@ -85,6 +89,8 @@ pub struct Endpoint {
     pub receive: ReceiveHalf,
     /// See [`flag`].
     flags: AtomicU32,
+    /// Held to drain the anchor, and to count a sleeper on it: never both at once.
+    pub anchor: FamilyLock,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.
     pub sleepers: AtomicU32,
     /// Processes that were forked while they had the socket open, this one included.

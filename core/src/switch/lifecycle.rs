@@ -31,6 +31,10 @@ pub fn closing(fd: Fd) {
     }
     let Some(socket) = table::socket(fd) else { return };
     let mut structure = Structure::lock();
+    if !table::socket(fd).is_some_and(|now| std::ptr::eq(now.address(), socket.address())) {
+        // Another thread closes the same number.
+        return;
+    }
     table::clear(fd);
     if !socket.remove_descriptor() {
         if socket.anchor() == fd {

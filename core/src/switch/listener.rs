@@ -6,10 +6,11 @@
 //! none is there the peer has no shim, and nobody waits (design 2).
 
 use super::policy;
-use super::tuple::Tuple;
+use super::tuple::{Introduction, Tuple};
+use crate::provider::shm::Segment;
 use crate::sys::lock::FamilyLock;
 use crate::sys::net::AbstractName;
-use crate::sys::{file, hidden, net, poll, time, Errno, Fd, Result};
+use crate::sys::{file, hidden, net, poll, sock_diag, time, Errno, Fd, Result};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +18,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Most listeners of one SO_REUSEPORT group that connectors look for.
 pub(super) const GROUP_LIMIT: u32 = 64;
 /// Most sessions kept for connections that are not accepted yet.
-const WAITING_LIMIT: usize = 4096;
+const WAITING_LIMIT: usize = 1024;
+/// From how many on it is looked whether they are still wanted.
+const WAITING_CHECKED: usize = 16;
 /// Longest wait for a connector between its intent and the segment that follows at once.
 const BOUND_WAIT: u64 = 50_000_000;
 
@@ -54,19 +57,25 @@ const PAGE: usize = 4096;
 
 /// A session that arrived before its connection was accepted.
 struct Bound {
-    tuple: Tuple,
+    from: Introduction,
     segment: Fd,
     admitted: bool,
 }
 
 impl Bound {
-    fn offer(&self) -> Offer {
-        Offer { segment: self.segment, admitted: self.admitted }
+    /// False if the connection with these addresses belongs to another socket than the one that
+    /// made the offer: its port was used again.
+    fn is_of(&self, tuple: &Tuple) -> bool {
+        match sock_diag::lookup(tuple.connector, tuple.acceptor) {
+            // An inode of zero: the connector closed already, but the connection is still its own.
+            Ok(Some(owner)) => owner.inode == 0 || u64::from(owner.inode) == self.from.inode,
+            Ok(None) | Err(_) => true,
+        }
     }
 }
 
 /// A connector's offer.
-pub struct Offer {
+pub(super) struct Offer {
     /// The session's segment.
     pub segment: Fd,
     /// False: its user may not share memory with us, and is to be told.
@@ -126,60 +135,76 @@ impl Listener {
         self.family().shared.store(1, Ordering::SeqCst);
     }
 
-    /// The segment that the connector of an accepted connection left; `None` if it has no shim.
-    pub fn take(&self, tuple: &Tuple) -> Option<Offer> {
-        if self.family().lock.lock().is_err() {
+    /// The session that the connector of an accepted connection offers; `None` if it has no shim.
+    pub(super) fn take(&self, tuple: &Tuple) -> Option<Offer> {
+        if !hidden::is_hidden(self.rendezvous) || self.family().lock.lock().is_err() {
             return None;
         }
         // SAFETY: the lock is held.
         let waiting = unsafe { &mut *self.waiting.get() };
-        let mut found = None;
-        if let Some(at) = waiting.iter().position(|b| b.tuple == *tuple) {
-            found = Some(waiting.swap_remove(at).offer());
-        } else {
-            // The whole queue, because a shared one is emptied by several processes: what is in
-            // it now must not be invisible to the others when the lock is free again.
-            let mut others = Vec::new();
-            while let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) {
-                if let Some(bound) = receive_bound(connection) {
-                    if bound.tuple == *tuple && found.is_none() {
-                        found = Some(bound.offer());
-                    } else {
-                        others.push(bound);
-                    }
-                }
-                file::close(connection);
-                if found.is_some() && self.family().shared.load(Ordering::Relaxed) == 0 {
-                    break;
-                }
-            }
-            self.keep(waiting, others);
+        // The whole queue, because a shared one is emptied by several processes: what is in it now
+        // must not be invisible to the others when the lock is free again.
+        while let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) {
+            waiting.extend(receive_bound(connection));
+            file::close(connection);
         }
+        // The newest counts: an older one with these addresses is of a connection that is gone.
+        let found =
+            waiting.iter().rposition(|b| b.from.tuple == *tuple).map(|at| waiting.remove(at));
+        waiting.retain(|b| {
+            let stale = b.from.tuple == *tuple;
+            if stale {
+                hidden::close_any(b.segment);
+            }
+            !stale
+        });
+        self.keep(waiting);
         self.family().lock.unlock();
-        found
+        let bound = found?;
+        if bound.is_of(tuple) {
+            return Some(Offer { segment: bound.segment, admitted: bound.admitted });
+        }
+        hidden::close_any(bound.segment);
+        None
     }
 
     /// Sessions of connections that nobody accepted yet: queued again where another process may
     /// accept them, else kept here.
-    fn keep(&self, waiting: &mut Vec<Bound>, others: Vec<Bound>) {
-        let shared = self.family().shared.load(Ordering::Relaxed) != 0;
-        for bound in others {
-            if shared {
-                self.queue_again(&bound);
-                file::close(bound.segment);
-                continue;
+    fn keep(&self, waiting: &mut Vec<Bound>) {
+        if self.family().shared.load(Ordering::Relaxed) != 0 {
+            for bound in waiting.drain(..) {
+                if bound.admitted {
+                    self.queue_again(&bound);
+                } else {
+                    // Queued again it would come from ourselves.
+                    Segment::refuse(bound.segment);
+                }
+                hidden::close_any(bound.segment);
             }
-            if waiting.len() >= WAITING_LIMIT {
-                file::close(waiting.remove(0).segment);
-            }
-            waiting.push(Bound { segment: hidden::keep(bound.segment), ..bound });
+            return;
+        }
+        if waiting.len() > WAITING_CHECKED {
+            // Another listener of an SO_REUSEPORT group took them, or their connector is gone.
+            waiting.retain(|b| {
+                let live = Segment::is_pending(b.segment);
+                if !live {
+                    hidden::close_any(b.segment);
+                }
+                live
+            });
+        }
+        while waiting.len() > WAITING_LIMIT {
+            hidden::close_any(waiting.remove(0).segment);
+        }
+        for bound in waiting.iter_mut().filter(|b| !hidden::is_hidden(b.segment)) {
+            bound.segment = hidden::keep(bound.segment);
         }
     }
 
     fn queue_again(&self, bound: &Bound) {
         let Ok(fd) = net::packet_socket(true) else { return };
         if net::packet_connect(fd, &self.name).is_ok() {
-            let _ = net::send_packet(fd, &bound.tuple.encode(), Some(bound.segment));
+            let _ = net::send_packet(fd, &bound.from.encode(), Some(bound.segment));
         }
         file::close(fd);
     }
@@ -205,11 +230,11 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
     }
     let start = time::now();
-    let mut buffer = [0u8; Tuple::ENCODED + 1];
+    let mut buffer = [0u8; Introduction::ENCODED + 1];
     loop {
         match net::receive_packet(connection, &mut buffer) {
-            Ok((n, Some(segment))) => match Tuple::decode(&buffer[..n]) {
-                Some(tuple) => return Some(Bound { tuple, segment, admitted }),
+            Ok((n, Some(segment))) => match Introduction::decode(&buffer[..n]) {
+                Some(from) => return Some(Bound { from, segment, admitted }),
                 None => {
                     file::close(segment);
                     return None;

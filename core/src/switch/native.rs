@@ -6,6 +6,7 @@
 
 use super::endpoint::flag;
 use super::epoll;
+use super::options;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use crate::provider::shm::State;
@@ -26,6 +27,7 @@ pub(super) fn withdraw(socket: &Socket) -> bool {
     };
     // A sender that is at it finds the phase changed when it gets the lock.
     let Ok(held) = stream.lock_send() else { return false };
+    options::give_back(socket, &stream);
     let sent = replay(socket, &stream);
     if let Err(e) = sent {
         log::warn!("fd {}: replaying onto TCP failed: {e}", socket.anchor());

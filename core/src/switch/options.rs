@@ -17,6 +17,9 @@ const LEAST_SEND_BUFFER: u32 = 4608;
 pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
     let Some(socket) = table::socket(fd) else { return };
     let Some(stream) = socket.stream() else { return };
+    if level == libc::IPPROTO_TCP {
+        return note_tcp(&socket, &stream, name, value != 0);
+    }
     if level != libc::SOL_SOCKET {
         return;
     }
@@ -39,6 +42,35 @@ pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
     if let Some(stream) = socket.stream() {
         note_linger(&stream, on && seconds == 0);
     }
+}
+
+/// A doorbell must not wait: not for the acknowledgement of an earlier one, and not for more.
+fn note_tcp(socket: &Socket, stream: &Stream, name: i32, on: bool) {
+    let (flag, wanted) = match name {
+        libc::TCP_NODELAY => (flag::NODELAY, 1i32),
+        libc::TCP_CORK => (flag::CORK, 0i32),
+        _ => return,
+    };
+    if on {
+        stream.endpoint.set(flag);
+    } else {
+        stream.endpoint.clear(flag);
+    }
+    if i32::from(on) != wanted {
+        let _ = net::set_option(socket.anchor(), libc::IPPROTO_TCP, name, &wanted);
+    }
+}
+
+/// The socket goes back to TCP: the anchor gets what the program set.
+pub fn give_back(socket: &Socket, stream: &Stream) {
+    for (name, bit) in [(libc::TCP_NODELAY, flag::NODELAY), (libc::TCP_CORK, flag::CORK)] {
+        let value = i32::from(stream.endpoint.has(bit));
+        let _ = net::set_option(socket.anchor(), libc::IPPROTO_TCP, name, &value);
+    }
+    let low_water = stream.endpoint.receive.low_water.load(Relaxed) as i32;
+    let inline = i32::from(stream.endpoint.has(flag::URGENT_INLINE));
+    let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, &low_water);
+    let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline);
 }
 
 /// The anchor's own low-water mark must stay at one: a doorbell is one byte.
@@ -78,6 +110,10 @@ pub fn unsupported(fd: Fd) -> bool {
 pub fn inherit(socket: &Socket) {
     let fd = socket.anchor();
     let Some(stream) = socket.stream() else { return };
+    for name in [libc::TCP_NODELAY, libc::TCP_CORK] {
+        let on = net::option(fd, libc::IPPROTO_TCP, name).unwrap_or(0) != 0;
+        note_tcp(socket, &stream, name, on);
+    }
     let low_water = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
     note_low_water(socket, &stream, low_water);
     if net::option(fd, libc::SOL_SOCKET, libc::SO_OOBINLINE) == Ok(1) {
@@ -115,11 +151,18 @@ pub fn error(fd: Fd) -> Option<i32> {
 
 /// Options whose value the kernel does not know for a SAN socket: the value, if it is one.
 pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
+    let socket = table::san(fd)?;
+    let stream = socket.stream()?;
+    if level == libc::IPPROTO_TCP {
+        return match name {
+            libc::TCP_NODELAY => Some(i32::from(stream.endpoint.has(flag::NODELAY))),
+            libc::TCP_CORK => Some(i32::from(stream.endpoint.has(flag::CORK))),
+            _ => None,
+        };
+    }
     if level != libc::SOL_SOCKET {
         return None;
     }
-    let socket = table::san(fd)?;
-    let stream = socket.stream()?;
     match name {
         libc::SO_RCVLOWAT => Some(stream.endpoint.receive.low_water.load(Relaxed) as i32),
         libc::SO_OOBINLINE => Some(i32::from(stream.endpoint.has(flag::URGENT_INLINE))),

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 static SPIN: spin::Memory = spin::Memory::new();
 
 /// Descriptors that a call can have without allocating.
-const FEW: usize = 8;
+const FEW: usize = 32;
 
 type Entries = SmallVec<[Entry; FEW]>;
 type Descriptors = SmallVec<[libc::pollfd; FEW]>;
@@ -258,16 +258,16 @@ pub unsafe fn select(
         return Outcome::Pass;
     }
     let words = (nfds as usize).div_ceil(64);
-    // SAFETY: the caller's promise.
-    let bits = |set: usize, word: usize| match sets[set].is_null() {
+    let bits = |set: *mut u64, word: usize| match set.is_null() {
         true => 0,
-        false => unsafe { sets[set].add(word).read_unaligned() },
+        // SAFETY: the caller's promise.
+        false => unsafe { set.add(word).read_unaligned() },
     };
     const WANTED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
     let mut fds = Vec::new();
     let mut ours = false;
     for word in 0..words {
-        let mut any = bits(0, word) | bits(1, word) | bits(2, word);
+        let mut any = sets.iter().fold(0, |any, set| any | bits(*set, word));
         while any != 0 {
             let bit = any.trailing_zeros() as usize;
             any &= any - 1;
@@ -276,9 +276,9 @@ pub unsafe fn select(
                 break;
             }
             let mut events = 0;
-            for set in 0..3 {
-                if bits(set, word) >> bit & 1 != 0 {
-                    events |= WANTED[set];
+            for (set, wanted) in sets.iter().zip(WANTED) {
+                if bits(*set, word) >> bit & 1 != 0 {
+                    events |= wanted;
                 }
             }
             ours |= table::san(fd).is_some()

@@ -76,7 +76,10 @@ fn enough_to_read(stream: &Stream) -> bool {
         return false;
     }
     let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
-    low_water <= 1 || available(stream) >= low_water
+    // A sender without space can not send what is missing.
+    low_water <= 1
+        || available(stream) >= low_water
+        || stream.peer().sending.0.stalled.load(Relaxed) != 0
 }
 
 /// Bytes to read (FIONREAD).
@@ -89,11 +92,7 @@ pub(super) fn available(stream: &Stream) -> u64 {
 
 /// Brings a socket's view of its anchor up to date with what the kernel reported.
 pub(super) fn note_kernel_events(socket: &Socket, events: u32) {
-    if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 {
-        if let Some(stream) = socket.stream() {
-            wait::look(socket, &stream);
-        }
-    } else if socket.is_pending() {
+    if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 || socket.is_pending() {
         if let Some(stream) = socket.stream() {
             wait::look(socket, &stream);
         }

@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// Bytes copied into the send buffer before the peer is told: both ends then copy at once.
 const CHUNK: usize = 64 << 10;
 
+/// Rounds without a byte before a receive gives up: a peer may send control messages for ever.
+const MOST_FRUITLESS: u32 = 64;
+
 /// The peer broke the protocol; the connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -245,6 +248,12 @@ impl<'a> Stream<'a> {
                 break;
             }
         }
+        let stalled = &self.own().sending.0.stalled;
+        let full = moved.bytes < length && moved.fault.is_none();
+        if full != (stalled.load(Relaxed) != 0) {
+            stalled.store(u32::from(full), SeqCst);
+            moved.ring |= full && self.signal_read();
+        }
         self.statistics.sent.bytes.add(moved.bytes as u64);
         self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
         Ok(moved)
@@ -300,7 +309,8 @@ impl<'a> Stream<'a> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
         let mut any = false;
-        loop {
+        // No more than there are buffers: a peer that floods must not keep us here.
+        for _ in 0..self.segment.geometry().buffers {
             let expected = session.expected();
             let slot = self.segment.slot(self.role().peer(), expected);
             if slot.sequence() != expected {
@@ -317,6 +327,7 @@ impl<'a> Stream<'a> {
             any = true;
             self.pass_controls();
         }
+        Ok(any)
     }
 
     /// Posts the buffers of messages without data at the front again. Receive lock.
@@ -351,7 +362,9 @@ impl<'a> Stream<'a> {
             // SAFETY: the callers pass `n` readable bytes and n <= remaining.
             _ => unsafe { to.copy_in(from, n) },
         };
-        while moved < most {
+        let mut fruitless = 0;
+        while moved < most && fruitless < MOST_FRUITLESS {
+            fruitless += 1;
             if next != session.expected() || self.absorb()? {
                 if take != Take::Peek {
                     next = receive.next_read.load(Relaxed);
@@ -373,6 +386,7 @@ impl<'a> Stream<'a> {
                     break;
                 }
                 moved += n;
+                fruitless = 0;
                 offset += n;
                 if offset == length {
                     next = next.wrapping_add(1);
@@ -406,6 +420,7 @@ impl<'a> Stream<'a> {
                 break;
             }
             moved += n;
+            fruitless = 0;
             head += n as u64;
             if take != Take::Peek {
                 receive.head.store(head, Relaxed);
@@ -448,7 +463,7 @@ impl<'a> Stream<'a> {
         if urgent == receive.urgent_passed.load(Relaxed) {
             return wanted;
         }
-        let ahead = (urgent - 1).saturating_sub(receive.total.load(Relaxed));
+        let ahead = urgent.saturating_sub(1).saturating_sub(receive.total.load(Relaxed));
         if ahead == 0 {
             if take != Take::Peek {
                 receive.urgent_passed.store(urgent, Relaxed);
@@ -499,15 +514,12 @@ impl<'a> Stream<'a> {
 
     /// Bytes that can be read (FIONREAD). Receive lock.
     pub fn available(&self) -> Result<u64, Broken> {
-        self.absorb()?;
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
         let tail = self.peer().sending.0.tail.load(Acquire);
+        self.absorb()?;
         let ring = self.segment.send_buffer(self.role().peer());
         let mut bytes = ring.used(receive.head.load(Relaxed), tail)?;
-        if self.absorb()? {
-            return self.available();
-        }
         let mut next = receive.next_read.load(Relaxed);
         let mut offset = u64::from(receive.offset.load(Relaxed));
         while next != session.expected() {

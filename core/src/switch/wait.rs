@@ -184,23 +184,45 @@ pub(super) fn drain(socket: &Socket, stream: &Stream) {
         // Doorbells come from who took the session. Bytes from anybody else are the program's.
         return look(socket, stream);
     }
-    if stream.endpoint.sleepers.load(SeqCst) != 0 {
-        let_sleepers_leave(socket, stream);
+    let e = stream.endpoint;
+    let forced = !let_sleepers_leave(socket, stream);
+    if e.anchor.lock().is_err() {
+        return;
+    }
+    if !forced && e.sleepers.load(SeqCst) != 0 {
+        // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
+        e.anchor.unlock();
+        return;
     }
     let mut bytes = [0u8; 64];
     let mut drained = 0;
-    loop {
+    let end = loop {
         match net::recv(socket.anchor(), &mut bytes, libc::MSG_DONTWAIT) {
-            Ok(0) => break note_end(socket, stream),
+            Ok(0) => break Some(0),
             Ok(n) => {
                 drained += n;
                 if n < bytes.len() {
-                    break;
+                    break None;
                 }
             }
-            Err(Errno(libc::EAGAIN)) => break,
-            Err(Errno(e)) => break note_error(socket, stream, e),
+            Err(Errno(libc::EAGAIN)) => break None,
+            Err(Errno(error)) => break Some(error),
         }
+    };
+    if forced {
+        e.sleepers.store(0, SeqCst);
+    }
+    e.anchor.unlock();
+    if forced || (drained > 0 && e.holders.load(Relaxed) > 1) {
+        // Sleepers that are stopped, and other processes' epoll sets, hear the next event.
+        for event in [Event::Read, Event::Write] {
+            let _ = raise(stream, event);
+        }
+    }
+    match end {
+        None => {}
+        Some(0) => note_end(socket, stream),
+        Some(error) => note_error(socket, stream, error),
     }
     if drained > 0 {
         socket.statistics().wakeups_received.add(drained as u64);
@@ -208,19 +230,19 @@ pub(super) fn drain(socket: &Socket, stream: &Stream) {
     }
 }
 
-/// As long as the byte is there, every sleeper comes out of the kernel; waits for that, but not
-/// for one that was stopped or killed.
-#[cold]
-fn let_sleepers_leave(socket: &Socket, stream: &Stream) {
-    let sleepers = &stream.endpoint.sleepers;
+/// As long as the byte is there, every sleeper comes out of the kernel; waits for that. False if
+/// one does not come, because it was stopped or killed.
+fn let_sleepers_leave(socket: &Socket, stream: &Stream) -> bool {
     for _ in 0..200 {
-        if sleepers.load(SeqCst) == 0 || poll::poll_one(socket.anchor(), libc::POLLIN) == Ok(0) {
-            return;
+        if stream.endpoint.sleepers.load(SeqCst) == 0
+            || poll::poll_one(socket.anchor(), libc::POLLIN) == Ok(0)
+        {
+            return true;
         }
         process::yield_now();
         time::sleep(10_000);
     }
-    sleepers.store(0, SeqCst);
+    false
 }
 
 /// A thread counted as asleep on a socket, its select counter raised.
@@ -231,7 +253,11 @@ pub(super) struct Armed {
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
 pub(super) fn arm(stream: &Stream, event: Event) -> Armed {
+    let locked = stream.endpoint.anchor.lock().is_ok();
     stream.endpoint.sleepers.fetch_add(1, SeqCst);
+    if locked {
+        stream.endpoint.anchor.unlock();
+    }
     Armed { event, ticket: raise(stream, event) }
 }
 

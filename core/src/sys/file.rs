@@ -81,6 +81,26 @@ pub fn write(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
     call!(write, fd, from as usize, length)
 }
 
+/// Reads from a pipe without waiting: EAGAIN if it is empty.
+pub fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
+    let one = libc::iovec { iov_base: to.cast(), iov_len: length };
+    let at = &one as *const _ as usize;
+    match call!(preadv2, fd, at, 1, -1isize as usize, -1isize as usize, libc::RWF_NOWAIT) {
+        Err(Errno(libc::EOPNOTSUPP | libc::ENOSYS)) => read(fd, to, length),
+        other => other,
+    }
+}
+
+/// Writes to a pipe without waiting: EAGAIN if it is full.
+pub fn write_now(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
+    let one = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: length };
+    let at = &one as *const _ as usize;
+    match call!(pwritev2, fd, at, 1, -1isize as usize, -1isize as usize, libc::RWF_NOWAIT) {
+        Err(Errno(libc::EOPNOTSUPP | libc::ENOSYS)) => write(fd, from, length),
+        other => other,
+    }
+}
+
 /// Sets the file offset.
 pub fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)

@@ -115,7 +115,7 @@ impl FamilyLock {
             let timed_out =
                 futex::wait(&self.0, wanted, CHECK_INTERVAL) == Err(super::Errno(libc::ETIMEDOUT));
             if timed_out
-                && !process::exists(wanted & !CONTENDED)
+                && !process::lives(wanted & !CONTENDED)
                 && self
                     .0
                     .compare_exchange(wanted, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)

@@ -18,9 +18,23 @@ pub fn euid() -> u32 {
     call!(geteuid).unwrap_or(u32::MAX as usize) as u32
 }
 
-/// True while a thread or process with this id exists.
-pub fn exists(tid: u32) -> bool {
-    call!(kill, tid, 0) != Err(super::Errno(libc::ESRCH))
+/// True while a thread or process with this id exists and is not a zombie.
+pub fn lives(tid: u32) -> bool {
+    if call!(kill, tid, 0) == Err(super::Errno(libc::ESRCH)) {
+        return false;
+    }
+    let Ok(path) = std::ffi::CString::new(format!("/proc/{tid}/stat")) else { return true };
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
+        // Hidden from us is not dead.
+        return true;
+    };
+    let mut text = [0u8; 128];
+    let n = super::file::read(fd as super::Fd, text.as_mut_ptr(), text.len()).unwrap_or(0);
+    super::file::close(fd as super::Fd);
+    // "pid (name) S": the name may hold anything, so from its end.
+    let state = text[..n].iter().rposition(|b| *b == b')').and_then(|at| text.get(at + 2));
+    !matches!(state, Some(b'Z' | b'X'))
 }
 
 /// Lets another runnable thread have this core.

@@ -113,6 +113,7 @@ fn can_ask() -> bool {
 }
 
 /// A plain value the program points to.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the memory is checked first")]
 pub fn read<T: Copy>(at: *const T) -> Result<T> {
     check(at.cast(), size_of::<T>(), Access::Read)?;
     // SAFETY: the memory is readable; T is plain data by the callers' choice.
@@ -120,6 +121,7 @@ pub fn read<T: Copy>(at: *const T) -> Result<T> {
 }
 
 /// Stores a plain value where the program points to.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the memory is checked first")]
 pub fn write<T: Copy>(at: *mut T, value: T) -> Result<()> {
     check(at.cast(), size_of::<T>(), Access::Write)?;
     // SAFETY: the memory is writable.

@@ -2,6 +2,7 @@
 
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, pid_t};
+use sanshim_core::switch;
 use sanshim_core::switch::lifecycle::{self, Exec};
 
 type Arguments = *const *const c_char;
@@ -119,12 +120,16 @@ hooks! {
     }
 
     fn _exit(status: c_int) -> () = |real| {
-        lifecycle::exiting();
+        if !switch::is_borrowed() {
+            lifecycle::exiting();
+        }
         real(status)
     }
 
     fn _Exit(status: c_int) -> () = |real| {
-        lifecycle::exiting();
+        if !switch::is_borrowed() {
+            lifecycle::exiting();
+        }
         real(status)
     }
 }

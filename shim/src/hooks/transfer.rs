@@ -408,7 +408,7 @@ hooks! {
             if let Some(e) = misplaced(from_offset, to_offset) {
                 return returned(Err(e));
             }
-            return or_real(files::splice_out(&socket, to, length), pass);
+            return or_real(files::splice_out(&socket, to, length, flags), pass);
         }
         pass()
     }

@@ -147,6 +147,8 @@ pub struct Sending {
     pub tail: AtomicU64,
     /// One above the stream position of the newest urgent byte; zero: none yet (S8).
     pub urgent: AtomicU64,
+    /// Not zero while a sender finds no space.
+    pub stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
     pub finished: AtomicU32,
 }
@@ -237,6 +239,23 @@ impl Segment {
                 unsafe { file::unmap(base, size) };
                 Err(e)
             }
+        }
+    }
+
+    /// True if nobody decided about the offered segment behind `fd` yet.
+    pub fn is_pending(fd: Fd) -> bool {
+        let mut state = u32::MAX;
+        let at = std::mem::offset_of!(Head, state) as i64;
+        let read = file::pread(fd, (&raw mut state).cast(), size_of::<u32>(), at);
+        read == Ok(size_of::<u32>()) && state == State::Pending as u32
+    }
+
+    /// Declines the offered segment behind `fd`.
+    pub fn refuse(fd: Fd) {
+        if let Ok(segment) = Self::attach(fd) {
+            segment.decide(State::Refused);
+            // SAFETY: nobody else knows this mapping.
+            unsafe { segment.unmap() };
         }
     }
 

@@ -227,6 +227,22 @@ fn enter_shadow(set: &'static Set, index: u32) -> Result<()> {
     .unwrap_or(Err(Errno(libc::EINTR)))
 }
 
+/// In a fork child that goes on waiting on a set of its parent's: the sockets' anchors enter a
+/// shadow of the child's own.
+pub(super) fn take_over(set: &'static Set) {
+    let _structure = Structure::lock();
+    let Ok(shadow) = set.shadow() else { return };
+    set.with(|inner| {
+        for (index, slot) in inner.registrations.iter_mut().enumerate() {
+            if let Some(r) = slot.as_mut().filter(|r| !r.in_kernel && !r.in_shadow) {
+                let (fd, events) = (r.fd, r.kernel_events());
+                r.in_shadow =
+                    poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, fd, events, index as u64).is_ok();
+            }
+        }
+    });
+}
+
 fn leave_shadow(set: &Set, registration: &Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
     if registration.in_shadow && shadow >= 0 {

@@ -46,6 +46,8 @@ pub struct Set {
     /// Somebody may wait for the set's own descriptor to be readable.
     nested: AtomicBool,
     has_members: AtomicBool,
+    /// Came over a fork with SAN sockets in it, and has not been waited on since.
+    inherited: AtomicBool,
     spin: spin::Memory,
     /// Guards `inner`. Taken after the structure lock, never before it.
     lock: FamilyLock,
@@ -110,6 +112,7 @@ pub fn created(fd: Fd) {
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
             has_members: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
             spin: spin::Memory::new(),
             lock: FamilyLock::new(),
             inner: UnsafeCell::new(Inner::default()),
@@ -160,6 +163,13 @@ pub fn after_fork_in_child() {
         if let Some(set) = table::set(fd) {
             set.lock.reset();
             set.sleepers.store(0, Ordering::Relaxed);
+            // The shadow set and the raised counters are the parent's. What the child goes on
+            // watching, it watches through a shadow of its own.
+            let shadow = set.shadow.swap(-1, Ordering::Relaxed);
+            if shadow >= 0 {
+                hidden::close(shadow);
+                set.inherited.store(true, Ordering::Relaxed);
+            }
             // SAFETY: this is the only thread.
             let inner = unsafe { &mut *set.inner.get() };
             inner.heat_all();
@@ -168,11 +178,12 @@ pub fn after_fork_in_child() {
 }
 
 impl Inner {
-    /// Everything is looked at again.
+    /// In a fork child: everything is looked at anew.
     fn heat_all(&mut self) {
         self.hot.clear();
         for (index, slot) in self.registrations.iter_mut().enumerate() {
             if let Some(r) = slot {
+                r.forget_parent();
                 r.hot = !r.in_kernel;
                 if r.hot {
                     self.hot.push(index as u32);
@@ -210,7 +221,8 @@ impl Set {
     /// The shadow set, made when first needed.
     fn shadow(&self) -> Result<Fd> {
         let shadow = self.shadow.load(Ordering::Relaxed);
-        if shadow >= 0 {
+        // The program may have put a file of its own there by dup2.
+        if shadow >= 0 && hidden::is_hidden(shadow) {
             return Ok(shadow);
         }
         let made = hidden::keep(poll::epoll_create()?);

@@ -6,7 +6,8 @@ use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::super::wait::{self, Event};
 use crate::session::Ticket;
-use crate::sys::Fd;
+use crate::sys::{poll, Fd};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 const EDGE: u32 = libc::EPOLLET as u32;
@@ -30,7 +31,7 @@ pub(super) struct Registration {
     /// A doorbell byte lies on the anchor.
     pub(super) belled: bool,
     /// EPOLLPRI as the kernel reported it last.
-    urgent: bool,
+    urgent: Cell<bool>,
     read: Option<Ticket>,
     write: Option<Ticket>,
     /// ONESHOT was reported, or nothing is wanted.
@@ -61,7 +62,7 @@ impl Registration {
             hot: false,
             idle: 0,
             belled: false,
-            urgent: false,
+            urgent: Cell::new(false),
             read: None,
             write: None,
             disabled: false,
@@ -69,6 +70,12 @@ impl Registration {
             reported: 0,
             stalls: 0,
         }
+    }
+
+    /// In a fork child: what was raised and registered is the parent's.
+    pub(super) fn forget_parent(&mut self) {
+        (self.read, self.write, self.in_shadow) = (None, None, false);
+        self.idle = 0;
     }
 
     /// MOD: as if made anew.
@@ -85,7 +92,7 @@ impl Registration {
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
         self.belled |= events & bit::IN != 0;
-        self.urgent = events & bit::PRI != 0;
+        self.urgent.set(events & bit::PRI != 0);
     }
 
     /// The events to report now, if any; remembers that they were.
@@ -109,8 +116,11 @@ impl Registration {
         }
         let stream = self.socket.stream()?;
         let mut events = readiness::of_socket(self.socket, self.events);
-        if self.urgent {
-            events |= self.events & bit::PRI;
+        if self.urgent.get() {
+            // Nothing tells when the program read the urgent byte, but the kernel knows.
+            let still = poll::poll_one(self.socket.anchor(), libc::POLLPRI).unwrap_or(0) != 0;
+            self.urgent.set(still);
+            events |= if still { self.events & bit::PRI } else { 0 };
         }
         if events == 0 {
             return None;
@@ -132,6 +142,27 @@ impl Registration {
         if self.events & bit::ANY_OUT != 0 {
             self.write = Some(wait::raise(&stream, Event::Write));
         }
+    }
+
+    /// Longest sleep on this socket, where no doorbell can be relied on.
+    pub(super) fn slice(&self) -> Option<u64> {
+        let stream = self.socket.stream()?;
+        if self.socket.is_pending() {
+            return Some(wait::pending_slice(&stream));
+        }
+        self.waits_unbelled().then_some(wait::UNBELLED_SLICE)
+    }
+
+    /// It waits for space, and the peer can not tell.
+    fn waits_unbelled(&self) -> bool {
+        self.events & bit::ANY_OUT != 0
+            && !self.disabled
+            && self.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT))
+    }
+
+    /// True if it must be looked at however idle it is.
+    pub(super) fn stays_hot(&self) -> bool {
+        self.belled || self.socket.is_pending() || self.waits_unbelled()
     }
 
     /// Takes the counters back.

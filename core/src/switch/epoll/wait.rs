@@ -6,7 +6,8 @@ use super::super::spin::spin;
 use super::super::table;
 use super::super::wait as anchor;
 use super::super::Outcome;
-use super::{magic, nudge_data, Inner, Set};
+use super::registration::Registration;
+use super::{control, magic, nudge_data, Inner, Set};
 use crate::sys::{blocking, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
@@ -35,8 +36,13 @@ pub unsafe fn wait(
     mask: *const libc::sigset_t,
 ) -> Outcome {
     let Some(set) = table::set(epoll) else { return Outcome::Pass };
+    if set.inherited.swap(false, Ordering::Relaxed) {
+        control::take_over(set);
+    }
     // SAFETY: the caller's promise.
-    Outcome::Done(unsafe { wait_on(set, events, timeout, mask) })
+    let result = unsafe { wait_on(set, events, timeout, mask) };
+    leave(set);
+    Outcome::Done(result)
 }
 
 /// # Safety
@@ -76,12 +82,10 @@ unsafe fn wait_on(
             }
         }
         if n > 0 || timeout == Some(0) {
-            leave(set);
             return Ok(n);
         }
         let left = remaining(timeout, &mut start);
         if left == Some(0) {
-            leave(set);
             return Ok(0);
         }
         let budget = left.unwrap_or(u64::MAX);
@@ -98,7 +102,7 @@ unsafe fn wait_on(
             Ok(0)
         } else {
             let left = remaining(timeout, &mut start);
-            let left = match (left, pending_slice(set)) {
+            let left = match (left, longest_sleep(set)) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
@@ -110,7 +114,6 @@ unsafe fn wait_on(
         scan_pending(set);
         let n = sort_out(set, events, slept?);
         if n > 0 {
-            leave(set);
             return Ok(n);
         }
     }
@@ -265,8 +268,7 @@ fn disarm(set: &'static Set) {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            let quiet = r.idle >= COLD_AFTER && !r.belled && !r.socket.is_pending();
-            if quiet && r.due().is_none() {
+            if r.idle >= COLD_AFTER && !r.stays_hot() && r.due().is_none() {
                 r.hot = false;
                 return false;
             }
@@ -283,7 +285,7 @@ fn cool_down(set: &'static Set) {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            if r.idle < COLD_AFTER || r.belled || r.socket.is_pending() {
+            if r.idle < COLD_AFTER || r.stays_hot() {
                 return true;
             }
             r.arm();
@@ -327,16 +329,14 @@ fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
     }
 }
 
-/// How long to sleep at most, because sessions in the set were not taken yet.
-fn pending_slice(set: &'static Set) -> Option<u64> {
+/// How long to sleep at most, because of sockets whose doorbell can not be relied on.
+fn longest_sleep(set: &'static Set) -> Option<u64> {
     set.with(|inner| {
         inner
             .hot
             .iter()
             .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter(|r| r.socket.is_pending())
-            .filter_map(|r| r.socket.stream())
-            .map(|stream| anchor::pending_slice(&stream))
+            .filter_map(Registration::slice)
             .min()
     })
     .flatten()
