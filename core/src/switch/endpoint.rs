@@ -105,6 +105,8 @@ pub struct Endpoint {
     pub error: AtomicU32,
     /// Clock (ticks) of the last look at the anchor in the kernel.
     pub looked_at: AtomicU64,
+    /// What the peer had done by then.
+    pub seen_alive: AtomicU64,
 }
 
 const PAGE: usize = 4096;

@@ -49,6 +49,10 @@ pub struct Socket {
     listener: AtomicPtr<Listener>,
     /// How many registrations in epoll sets there are: spares a look under the lock.
     pub watch_count: AtomicU32,
+    /// Set and place of the newest registration: a hint, checked under the set's lock.
+    pub watched_by: AtomicPtr<super::epoll::Set>,
+    /// See `watched_by`.
+    pub watched_at: AtomicU32,
     /// Changed and read under the structure lock.
     guarded: UnsafeCell<Guarded>,
 }
@@ -286,6 +290,8 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
                 segment: UnsafeCell::new(None),
                 listener: AtomicPtr::new(std::ptr::null_mut()),
                 watch_count: AtomicU32::new(0),
+                watched_by: AtomicPtr::new(std::ptr::null_mut()),
+                watched_at: AtomicU32::new(0),
                 guarded: UnsafeCell::new(Guarded::default()),
             });
             &*one

@@ -530,6 +530,14 @@ impl<'a> Stream<'a> {
         Ok(bytes)
     }
 
+    /// A stamp that changes with whatever the peer does: sends, or takes from us.
+    pub fn activity_of_peer(&self) -> u64 {
+        let sent = u64::from(self.endpoint.session.last_received());
+        let tail = self.peer().sending.0.tail.load(Relaxed);
+        let taken = self.peer().receiving.0.total.load(Relaxed);
+        sent.rotate_left(40) ^ tail.rotate_left(20) ^ taken
+    }
+
     /// A stamp that changes whenever new data arrives, read or not (edge-triggered readiness).
     #[inline]
     pub fn arrival_stamp(&self) -> u64 {

@@ -80,9 +80,14 @@ pub(super) fn hinted_end(stream: &Stream) -> bool {
 #[inline]
 pub(super) fn look_if_stale(socket: &Socket, stream: &Stream) {
     let now = time::ticks();
-    if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted_end(stream)
-    {
+    let hinted = hinted_end(stream);
+    if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted {
         stream.endpoint.looked_at.store(now, Relaxed);
+        // A peer that did something since the last look is alive.
+        let alive = stream.activity_of_peer();
+        if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {
+            return;
+        }
         look(socket, stream);
         note_blocking_mode(socket, stream);
     }

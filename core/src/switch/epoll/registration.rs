@@ -34,6 +34,8 @@ pub(super) struct Registration {
     urgent: Cell<bool>,
     read: Option<Ticket>,
     write: Option<Ticket>,
+    /// Deleted by the program; kept, because it is likely to be added again. Reports nothing.
+    pub(super) parked: bool,
     /// ONESHOT was reported, or nothing is wanted.
     disabled: bool,
     /// Nothing was reported since ADD or MOD: the next readiness is an edge.
@@ -65,6 +67,7 @@ impl Registration {
             urgent: Cell::new(false),
             read: None,
             write: None,
+            parked: false,
             disabled: false,
             fresh: true,
             reported: 0,
@@ -111,7 +114,7 @@ impl Registration {
     /// The events to report now, if any.
     #[inline]
     pub(super) fn due(&self) -> Option<u32> {
-        if self.disabled {
+        if self.disabled || self.parked {
             return None;
         }
         let stream = self.socket.stream()?;

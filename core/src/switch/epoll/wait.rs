@@ -231,17 +231,16 @@ fn hear_bells(set: &'static Set) {
         let silent = socket
             .stream()
             .is_none_or(|s| s.endpoint.has(anchor::SILENT) && bits & libc::EPOLLRDHUP as u32 != 0);
-        if silent {
-            set.with(|inner| {
-                let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
-                if r.in_shadow {
-                    // The end of the anchor's stream would be reported for ever.
-                    let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
-                    r.in_shadow = false;
-                }
-                Some(())
-            });
-        }
+        set.with(|inner| {
+            let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+            // An ended stream would be reported for ever; and a parked registration was rung for
+            // nobody, and enters again when it is added again.
+            if r.in_shadow && (silent || r.parked) {
+                let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
+                r.in_shadow = false;
+            }
+            Some(())
+        });
     }
 }
 
@@ -251,7 +250,8 @@ fn arm(set: &'static Set) -> bool {
         let mut due = false;
         for at in 0..inner.hot.len() {
             let index = inner.hot[at] as usize;
-            if let Some(Some(r)) = inner.registrations.get_mut(index) {
+            let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
+            if !r.parked {
                 r.arm();
                 due |= r.due().is_some();
             }
@@ -268,6 +268,11 @@ fn disarm(set: &'static Set) {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
+            if r.parked {
+                r.disarm();
+                r.hot = false;
+                return false;
+            }
             if r.idle >= COLD_AFTER && !r.stays_hot() && r.due().is_none() {
                 r.hot = false;
                 return false;
