@@ -6,7 +6,7 @@ use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
 use super::wait;
-use crate::provider::shm::{State, CLOSED};
+use crate::provider::shm::CLOSED;
 use crate::registry;
 use crate::sys::{file, hidden, lock, Fd};
 use smallvec::SmallVec;
@@ -64,7 +64,7 @@ pub fn closing(fd: Fd) {
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
-    if socket.is_pending() && stream.segment.state() == State::Pending {
+    if socket.is_pending() {
         // Bytes nobody took stay in the segment, where the acceptor finds them; unless it has no
         // shim, which is known only if it was accepted already.
         super::native::scan_at_close(socket);
@@ -241,10 +241,12 @@ pub fn exiting() {
     drop(structure);
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return };
-        if socket.phase() == phase::SAN
-            && stream.endpoint.holders.load(SeqCst) == 1
-            && !stream.endpoint.has(flag::ANCHOR_ENDED)
-        {
+        if socket.phase() != phase::SAN || stream.endpoint.holders.load(SeqCst) != 1 {
+            return;
+        }
+        if socket.is_pending() {
+            super::native::scan_at_close(socket);
+        } else if !stream.endpoint.has(flag::ANCHOR_ENDED) {
             wait::drain(socket, &stream);
             socket.statistics().set_state(registry::State::Closing);
         }

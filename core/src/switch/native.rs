@@ -96,12 +96,8 @@ pub(super) fn scan(socket: &Socket) {
 /// any more, or never will, what was buffered goes over TCP now; otherwise it waits in the
 /// segment, which the rendezvous' queue keeps alive.
 pub(super) fn scan_at_close(socket: &Socket) {
-    let stream = match socket.stream() {
-        Some(stream) => stream,
-        None => return,
-    };
     for _ in 0..3 {
-        if stream.segment.state() != State::Pending || socket.phase() != phase::SAN {
+        if !socket.is_pending() || socket.phase() != phase::SAN {
             return;
         }
         scan(socket);

@@ -14,7 +14,7 @@ use super::native;
 use super::socket::{phase, Socket};
 use super::spin::spin;
 use super::stream::{Broken, Stream};
-use crate::provider::shm::{State, ABORTIVE, CLOSED, FINISHED};
+use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
 use crate::sys::{blocking, file, net, poll, process, time, Errno, Result};
@@ -406,7 +406,7 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Resul
         if n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0 {
             look(socket, stream);
         }
-        if socket.is_pending() && stream.segment.state() == State::Pending {
+        if socket.is_pending() {
             native::scan(socket);
         }
         let happened = match event {
