@@ -122,16 +122,8 @@ impl Socket {
             return;
         }
         self.set_phase(phase::FREE);
-        let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: no pin is left, so nobody uses either, and nobody gets at them any more.
-        unsafe {
-            if !endpoint.is_null() {
-                Endpoint::unmap(endpoint);
-            }
-            if let Some(segment) = (*self.segment.get()).take() {
-                segment.unmap();
-            }
-        }
+        // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
+        unsafe { self.detach() };
         let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
         if !listener.is_null() {
             // SAFETY: it came from Box::into_raw, and no pin is left.
