@@ -189,6 +189,27 @@ SAN_CASE(no_delay_and_cork_as_set) {
   exercise(fd, server);
 }
 
+/* From the moment connect() returns, although TCP may not be connected yet. */
+SAN_CASE(no_delay_while_connecting) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  for (int on = 0; on < 2; on++) {
+    int fd = SYS(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, on);
+    set_option(fd, SOL_SOCKET, SO_OOBINLINE, on);
+    if (connect(fd, &target.any, sizeof target.v4) != 0) EQ(errno, EINPROGRESS);
+    EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), on);
+    EQ(get_option(fd, SOL_SOCKET, SO_OOBINLINE), on);
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, !on);
+    EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), !on);
+    int server = SYS(accept(listener, NULL, NULL));
+    wait_for(fd, POLLOUT);
+    set_nonblocking(fd, false);
+    EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), !on);
+    exercise(fd, server);
+  }
+}
+
 /* A mark the peer can never reach with what it may have in flight: poll must not wait for it. */
 static void below_the_mark(int fd) {
   set_option(fd, SOL_SOCKET, SO_SNDBUF, 4608);

@@ -81,6 +81,29 @@ CASE(plain_acceptor_speaks_poll) { plain_acceptor(wait_by_poll, true); }
 CASE(plain_acceptor_speaks_select) { plain_acceptor(wait_by_select, true); }
 CASE(plain_acceptor_speaks_epoll) { plain_acceptor(wait_by_epoll, true); }
 
+/* What the program set counts on TCP as well, and what it did not set stays as it was. */
+CASE(options_after_going_back_to_tcp) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  SYS(fcntl(listener, F_SETFD, 0));
+  pid_t pid = start_program("@acceptor", false, number(listener), number(true));
+  for (int on = 0; on < 2; on++) {
+    int fd = dial(&target);
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, on);
+    set_option(fd, IPPROTO_TCP, TCP_CORK, on);
+    set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1 + on);
+    get(fd, "banner");
+    EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), on);
+    EQ(get_option(fd, IPPROTO_TCP, TCP_CORK), on);
+    EQ(get_option(fd, SOL_SOCKET, SO_RCVLOWAT), 1 + on);
+    put(fd, "hello");
+    set_option(fd, IPPROTO_TCP, TCP_CORK, 0);
+    get(fd, "answer");
+    SYS(close(fd));
+  }
+  SYS(kill(pid, SIGKILL)), SYS(waitpid(pid, NULL, 0));
+}
+
 /* ---- an acceptor that may not share memory with the connector's user ----------------------- */
 
 static void serve(int listener, bool banner) {
