@@ -104,6 +104,51 @@ CASE(options_after_going_back_to_tcp) {
   SYS(kill(pid, SIGKILL)), SYS(waitpid(pid, NULL, 0));
 }
 
+/* Nobody is left to send the bytes again when the acceptor turns out to have no library. */
+PART(late_acceptor) {
+  for (int i = 0; i < ROUNDS; i++) {
+    int fd = SYS(accept(atoi(bt_arguments[0]), NULL, NULL));
+    recv_pattern(fd, 0, 100000);
+    expect_eof(fd);
+    SYS(close(fd));
+  }
+}
+static void gone_before_accept(bool preload, bool close_first) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  for (int i = 0; i < ROUNDS; i++) {
+    pid_t pid = start_child();
+    if (pid == 0) {
+      int fd = dial(&target);
+      send_pattern(fd, 0, 100000);
+      if (close_first) SYS(close(fd));
+      _exit(0);
+    }
+    end_child(pid);
+  }
+  SYS(fcntl(listener, F_SETFD, 0));
+  end_child(start_program("@late_acceptor", preload, number(listener), NULL));
+}
+CASE(closed_before_a_plain_program_accepts) { gone_before_accept(false, true); }
+CASE(exited_before_a_plain_program_accepts) { gone_before_accept(false, false); }
+CASE(closed_before_a_started_program_accepts) { gone_before_accept(true, true); }
+
+/* close() does not wait for whoever accepts, whatever was sent. */
+SAN_CASE(filled_and_closed_before_accept) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  for (int small = 0; small < 2; small++) {
+    int fd = dial(&target);
+    if (small) set_option(fd, SOL_SOCKET, SO_SNDBUF, 4608);
+    uint64_t sent = fill(fd, 0);
+    SYS(close(fd));
+    int server = SYS(accept(listener, NULL, NULL));
+    recv_pattern(server, 0, sent);
+    expect_eof(server);
+    SYS(close(server));
+  }
+}
+
 /* ---- an acceptor that may not share memory with the connector's user ----------------------- */
 
 static void serve(int listener, bool banner) {

@@ -2,6 +2,7 @@
 
 use super::endpoint::flag;
 use super::epoll;
+use super::native;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
@@ -64,17 +65,12 @@ pub fn closing(fd: Fd) {
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
-    if socket.is_pending() {
-        // Bytes nobody took stay in the segment, where the acceptor finds them; unless it has no
-        // shim, which is known only if it was accepted already.
-        super::native::scan_at_close(socket);
-        if socket.phase() != phase::SAN {
-            return;
-        }
-    }
     let shared = stream.endpoint.holders.fetch_sub(1, SeqCst) > 1;
     // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
     if shared || stream.endpoint.sleepers.load(SeqCst) != 0 {
+        return;
+    }
+    if native::withdraw_at_end(socket) {
         return;
     }
     // Nobody of ours sleeps here any more.
@@ -244,9 +240,7 @@ pub fn exiting() {
         if socket.phase() != phase::SAN || stream.endpoint.holders.load(SeqCst) != 1 {
             return;
         }
-        if socket.is_pending() {
-            super::native::scan_at_close(socket);
-        } else if !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        if !native::withdraw_at_end(&socket) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
             wait::drain(socket, &stream);
             socket.statistics().set_state(registry::State::Closing);
         }

@@ -92,14 +92,9 @@ pub(super) fn scan(socket: &Socket) {
     }
 }
 
-/// Before the last close of a connector whose offer nobody took. If the acceptor can not take it
-/// any more, or never will, what was buffered goes over TCP now; otherwise it waits in the
-/// segment, which the rendezvous' queue keeps alive.
-pub(super) fn scan_at_close(socket: &Socket) {
-    for _ in 0..3 {
-        if !socket.is_pending() || socket.phase() != phase::SAN {
-            return;
-        }
-        scan(socket);
-    }
+/// Before the last close of a connector whose offer nobody took: true if it is on TCP now. Who will
+/// accept is not known, and nobody is left to find out that the acceptor has no shim; over TCP the
+/// bytes reach either kind.
+pub(super) fn withdraw_at_end(socket: &Socket) -> bool {
+    socket.is_pending() && withdraw(socket)
 }
