@@ -240,7 +240,7 @@ pub fn exiting() {
         if socket.phase() != phase::SAN || stream.endpoint.holders.load(SeqCst) != 1 {
             return;
         }
-        if !native::withdraw_at_end(&socket) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        if !native::withdraw_at_end(socket) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
             wait::drain(socket, &stream);
             socket.statistics().set_state(registry::State::Closing);
         }
