@@ -9,7 +9,6 @@ use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table;
 use super::tuple::Tuple;
-use super::wait;
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
@@ -17,6 +16,7 @@ use crate::registry::{Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::{file, hidden, net, Errno, Fd};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
 
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -61,6 +61,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     let Some(socket) = Socket::allocate(&mut structure, fd) else { return };
     // The pin of the descriptor, and the one of this call.
     let pinned = table::Pinned::new(socket);
+    socket.has_options.store(listening.has_options.load(Relaxed), Relaxed);
     socket.set_phase(phase::NATIVE);
     if !table::put_socket(fd, socket) {
         socket.remove_descriptor();
@@ -101,7 +102,7 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     })?;
     let refusal = if !offer.admitted {
         Some(Reason::OtherUser)
-    } else if options::unsupported(socket.anchor()) {
+    } else if options::unsupported(socket) {
         Some(Reason::UnsupportedOption)
     } else if socket.attach(segment, Role::Acceptor).is_err() {
         Some(Reason::OutOfMemory)
@@ -125,8 +126,6 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     }
     options::inherit(socket);
     socket.set_phase(phase::SAN);
-    if stream.open(Kind::SessionAccept) {
-        wait::ring(socket);
-    }
+    stream.open(Kind::SessionAccept);
     Ok(())
 }

@@ -51,7 +51,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
     if net::peer_address(fd).is_ok() {
         return Outcome::Pass;
     }
-    let offer = prepare(fd, &target);
+    let offer = prepare(&socket, &target);
     let (intent, segment, segment_fd) = match offer {
         Ok(offer) => offer,
         Err(reason) => {
@@ -98,16 +98,19 @@ fn effective(target: SocketAddr) -> SocketAddr {
 }
 
 /// Announces the connection to whoever may accept it, and makes the session's segment.
-fn prepare(fd: Fd, target: &SocketAddr) -> std::result::Result<(Intent, Segment, Fd), Reason> {
+fn prepare(
+    socket: &Socket,
+    target: &SocketAddr,
+) -> std::result::Result<(Intent, Segment, Fd), Reason> {
     policy::check(ConfigRole::Connect, target)?;
-    if options::unsupported(fd) {
+    if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
     let intent = announce(target)?;
     let (segment, segment_fd) = match Segment::create(policy::geometry()) {
         Ok(made) => made,
         Err(e) => {
-            log::warn!("fd {fd}: staying on TCP: {e}");
+            log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
             return Err(Reason::OutOfMemory);
         }
     };

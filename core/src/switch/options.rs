@@ -16,6 +16,9 @@ const LEAST_SEND_BUFFER: u32 = 4608;
 /// After setsockopt succeeded in the kernel: an option with an integer value.
 pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
     let Some(socket) = table::socket(fd) else { return };
+    if is_ours(level, name) {
+        socket.has_options.store(true, Relaxed);
+    }
     let Some(stream) = socket.stream() else { return };
     if level == libc::IPPROTO_TCP {
         return note_tcp(&socket, &stream, name, value != 0);
@@ -39,8 +42,26 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
 /// After SO_LINGER was set: a zero time makes the last close a reset.
 pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
     let Some(socket) = table::socket(fd) else { return };
+    socket.has_options.store(true, Relaxed);
     if let Some(stream) = socket.stream() {
         note_linger(&stream, on && seconds == 0);
+    }
+}
+
+/// Options that [`inherit`] and [`unsupported`] would ask the kernel for.
+fn is_ours(level: i32, name: i32) -> bool {
+    match level {
+        libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_CORK),
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_SNDBUF
+                | libc::SO_SNDBUFFORCE
+                | libc::SO_RCVLOWAT
+                | libc::SO_OOBINLINE
+                | libc::SO_ZEROCOPY
+                | libc::SO_PEEK_OFF
+        ),
+        _ => false,
     }
 }
 
@@ -101,7 +122,11 @@ fn note_linger(stream: &Stream, abortive: bool) {
 }
 
 /// True if an option is in force that the SAN can not honour.
-pub fn unsupported(fd: Fd) -> bool {
+pub fn unsupported(socket: &Socket) -> bool {
+    if !socket.has_options.load(Relaxed) {
+        return false;
+    }
+    let fd = socket.anchor();
     net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0
         || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
 }
@@ -110,6 +135,9 @@ pub fn unsupported(fd: Fd) -> bool {
 pub fn inherit(socket: &Socket) {
     let fd = socket.anchor();
     let Some(stream) = socket.stream() else { return };
+    if !socket.has_options.load(Relaxed) {
+        return note_tcp(socket, &stream, libc::TCP_NODELAY, false);
+    }
     for name in [libc::TCP_NODELAY, libc::TCP_CORK] {
         let on = net::option(fd, libc::IPPROTO_TCP, name).unwrap_or(0) != 0;
         note_tcp(socket, &stream, name, on);

@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::registry::{self, Slot as Statistics};
 use crate::sys::{file, Fd, Result};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 /// What a socket is at present.
 pub mod phase {
@@ -47,6 +47,8 @@ pub struct Socket {
     statistics: AtomicPtr<Statistics>,
     segment: UnsafeCell<Option<Segment>>,
     listener: AtomicPtr<Listener>,
+    /// The program set options before the connection was on the SAN.
+    pub has_options: AtomicBool,
     /// How many registrations in epoll sets there are: spares a look under the lock.
     pub watch_count: AtomicU32,
     /// Set and place of the newest registration: a hint, checked under the set's lock.
@@ -84,6 +86,7 @@ impl Socket {
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
         socket.spin.reset();
+        socket.has_options.store(false, Ordering::Relaxed);
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
         socket.set_phase(phase::FRESH);
@@ -281,6 +284,7 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
                 statistics: AtomicPtr::new(std::ptr::null_mut()),
                 segment: UnsafeCell::new(None),
                 listener: AtomicPtr::new(std::ptr::null_mut()),
+                has_options: AtomicBool::new(false),
                 watch_count: AtomicU32::new(0),
                 watched_by: AtomicPtr::new(std::ptr::null_mut()),
                 watched_at: AtomicU32::new(0),

@@ -14,7 +14,7 @@ static MOST_LOOKS: AtomicU32 = AtomicU32::new(0);
 const PATIENT: u32 = 1024;
 /// As few when they share one.
 const IMPATIENT: u32 = 8;
-/// Score above which the whole limit is used.
+/// Score above which the whole limit is used, and below which nobody yields.
 const PAYS: i32 = 0;
 const BEST: i32 = 8;
 const WORST: i32 = -16;
@@ -77,12 +77,17 @@ pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool
         }
         std::hint::spin_loop();
     }
+    if score < PAYS {
+        // Not this time: to yield would cost more than to sleep.
+        memory.score.store(score + 1, Ordering::Relaxed);
+        return ready();
+    }
     spin_yielding(memory, if score > PAYS { limit } else { limit / PROBE }, ready)
 }
 
 fn improved(score: i32) -> i32 {
     // Quick to believe in spinning again, slow to give it up.
-    if score < 0 {
+    if score < PAYS {
         score / 2
     } else {
         (score + 1).min(BEST)
@@ -98,9 +103,10 @@ fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -
         process::yield_now();
         let found = ready();
         let now = time::now();
+        let took = now - before;
         if found {
             let patience = memory.patience.load(Ordering::Relaxed);
-            let learnt = if now - before > SHARED {
+            let learnt = if took > SHARED {
                 // It was the yield that let the peer work: yield sooner.
                 (patience / 2).max(IMPATIENT)
             } else {
@@ -110,8 +116,11 @@ fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -
             memory.score.store(improved(score), Ordering::Relaxed);
             return true;
         }
-        if now - start >= limit || now - before >= CROWDED {
-            memory.score.store((score - 1).max(WORST), Ordering::Relaxed);
+        if now - start >= limit || took >= CROWDED {
+            // Where others keep the processor busy, or it did not pay before either: not for a
+            // while. A sleeper is woken ahead of them, who yields waits behind them.
+            let learnt = if took >= CROWDED || score == PAYS { WORST } else { score - 1 };
+            memory.score.store(learnt, Ordering::Relaxed);
             return false;
         }
         before = now;

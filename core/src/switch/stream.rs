@@ -275,21 +275,19 @@ impl<'a> Stream<'a> {
     }
 
     /// Opens the session towards the peer (A1). Send lock, before anything else was sent.
-    pub fn open(&self, kind: Kind) -> bool {
-        self.control(kind)
+    pub fn open(&self, kind: Kind) {
+        self.control(kind);
     }
 
-    /// Sends a message without application data; true if the doorbell must ring. Send lock.
-    fn control(&self, kind: Kind) -> bool {
-        let Ok(header) = self.next_message(kind, 0) else { return false };
+    /// Sends a message without application data. Wakes nobody: data never waits for credit here,
+    /// it goes to the send buffer, and the first data rings for itself. Send lock.
+    fn control(&self, kind: Kind) {
+        let Ok(header) = self.next_message(kind, 0) else { return };
         self.segment.slot(self.role(), header.sequence).publish(header.encode());
         self.endpoint.session.sent(&header);
         if kind == Kind::CreditUpdate {
             self.statistics.credit_updates_sent.add(1);
         }
-        // Credit alone is nothing a sleeper waits for: data never waits for credit here, it goes
-        // to the send buffer. Only the start of the session is an event.
-        kind != Kind::CreditUpdate && self.peer().counters.0.read.signal()
     }
 
     /// Renews the peer's credit if that is due (A16). Receive lock.

@@ -33,8 +33,8 @@ unsafe fn wait_for_events(
         return Outcome::Pass;
     }
     // Only what is filled has to be writable; as in the kernel, the first event at least.
-    if user::write(events.cast::<u8>(), 0).is_err() {
-        return Outcome::Pass;
+    if let Err(e) = user::check(events.cast(), size_of::<epoll_event>(), Access::Write) {
+        return Outcome::Done(Err(e));
     }
     // SAFETY: the program gave room for `most` events.
     let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
