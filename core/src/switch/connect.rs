@@ -22,6 +22,9 @@ use crate::sys::{file, net, poll, Errno, Fd, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
 
+/// Members of an SO_REUSEPORT group that may be gone in a row before the search ends.
+const GROUP_GAPS: u32 = 3;
+
 /// Connections to the rendezvous of everybody who may accept ours.
 struct Intent(Vec<Fd>);
 
@@ -126,6 +129,7 @@ fn announce(target: &SocketAddr) -> std::result::Result<Intent, Reason> {
     let mut reason = Reason::NoListener;
     for group in [false, true] {
         for address in [exact.as_str(), wildcard, ANY] {
+            let mut missing = 0;
             for member in 0..if group { GROUP_LIMIT } else { 1 } {
                 let name = listener::name(address, target.port(), group.then_some(member));
                 let fd = match spare.take() {
@@ -134,8 +138,13 @@ fn announce(target: &SocketAddr) -> std::result::Result<Intent, Reason> {
                 };
                 if net::packet_connect(fd, &name).is_err() {
                     spare = Some(fd);
-                    break;
+                    missing += 1;
+                    if missing > GROUP_GAPS {
+                        break;
+                    }
+                    continue;
                 }
+                missing = 0;
                 // A name for a wildcard says nothing of whether the target is this host.
                 if address != exact && !net::is_local(target.ip()) {
                     file::close(fd);
