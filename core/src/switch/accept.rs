@@ -12,7 +12,7 @@ use super::tuple::Tuple;
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
-use crate::registry::{Provider, State as Shown};
+use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::{file, hidden, net, Errno, Fd};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -57,37 +57,62 @@ pub fn accepted(listener: Fd, fd: Fd) {
     if listening.phase() != phase::LISTENER {
         return;
     }
+    let tuple = Tuple::of_accepted(fd).ok();
+    let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple));
     let mut structure = Structure::lock();
-    let Some(socket) = Socket::allocate(&mut structure, fd) else { return };
-    // The pin of the descriptor, and the one of this call.
-    let pinned = table::Pinned::new(socket);
+    let socket = Socket::allocate(&mut structure, fd);
+    let entered = socket.is_some_and(|socket| table::put_socket(fd, socket));
+    let (Some(socket), Some(tuple), true) = (socket, tuple, entered) else {
+        drop(structure);
+        if let Some(offer) = offered {
+            Segment::refuse(offer.segment);
+            hidden::close_any(offer.segment);
+        }
+        if let (Some(socket), false) = (socket, entered) {
+            socket.remove_descriptor();
+            drop(table::Pinned::adopt(socket));
+        }
+        return;
+    };
+    // Beside the pin of the descriptor, the one of this call.
+    let socket = table::Pinned::new(socket);
     socket.has_options.store(listening.has_options.load(Relaxed), Relaxed);
     socket.set_phase(phase::NATIVE);
-    if !table::put_socket(fd, socket) {
-        socket.remove_descriptor();
-        drop(structure);
-        drop(table::Pinned::adopt(socket));
-        return;
-    }
-    drop(structure);
-    let Ok(tuple) = Tuple::of_accepted(fd) else { return };
-    let offered = listening.listener().and_then(|l| l.take(&tuple));
-    let reason = match offered {
-        Some(offer) => {
-            let attached = attach(&pinned, &offer);
-            hidden::close_any(offer.segment);
-            attached
-        }
-        None => Err(Reason::PeerNative),
+    let shown = |provider, reason| Identity {
+        fd,
+        local: tuple.acceptor,
+        peer: tuple.connector,
+        provider,
+        reason,
+        state: Shown::Established,
     };
-    let (provider, reason) = match reason {
+    let Some(offer) = offered else {
+        socket.set_reason(Reason::PeerNative);
+        socket.publish(&mut structure, &shown(Provider::Tcp, Reason::PeerNative));
+        drop(structure);
+        log_accepted(fd, &tuple, Provider::Tcp, Reason::PeerNative);
+        return;
+    };
+    drop(structure);
+    let attached = attach(&socket, &offer);
+    hidden::close_any(offer.segment);
+    let (provider, reason) = match attached {
         Ok(()) => (Provider::Shm, Reason::OnSan),
         Err(reason) => (Provider::Tcp, reason),
     };
-    show(&pinned, &tuple.connector, provider, reason, Shown::Established);
-    if provider == Provider::Shm {
-        log::info!("fd {fd}: {} {} provider=shm role=acceptor", tuple.acceptor, tuple.connector);
-    }
+    socket.set_reason(reason);
+    socket.publish(&mut Structure::lock(), &shown(provider, reason));
+    log_accepted(fd, &tuple, provider, reason);
+}
+
+fn log_accepted(fd: Fd, tuple: &Tuple, provider: Provider, reason: Reason) {
+    log::info!(
+        "fd {fd}: {} {} provider={} reason={} role=acceptor",
+        tuple.acceptor,
+        tuple.connector,
+        provider.name(),
+        reason.code()
+    );
 }
 
 /// Takes an offered session.

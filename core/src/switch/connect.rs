@@ -17,8 +17,9 @@ use crate::provider::shm::{Role, Segment, State, ABORTIVE};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
-use crate::sys::net::Target;
+use crate::sys::net::{AbstractName, Target};
 use crate::sys::{file, net, poll, Errno, Fd, Result};
+use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -26,7 +27,7 @@ use std::sync::atomic::Ordering::SeqCst;
 const GROUP_GAPS: u32 = 3;
 
 /// Connections to the rendezvous of everybody who may accept ours.
-struct Intent(Vec<Fd>);
+struct Intent(SmallVec<[Fd; 1]>);
 
 impl Drop for Intent {
     fn drop(&mut self) {
@@ -122,57 +123,71 @@ fn prepare(
 
 /// Connects to the rendezvous of the target's listener, or to all of its SO_REUSEPORT group.
 fn announce(target: &SocketAddr) -> std::result::Result<Intent, Reason> {
-    let mut intent = Intent(Vec::new());
-    let mut spare = None;
-    let wildcard = if target.is_ipv4() { "0.0.0.0" } else { "::" };
-    let exact = target.ip().to_string();
-    let mut reason = Reason::NoListener;
-    for group in [false, true] {
-        for address in [exact.as_str(), wildcard, ANY] {
-            let mut missing = 0;
-            for member in 0..if group { GROUP_LIMIT } else { 1 } {
-                let name = listener::name(address, target.port(), group.then_some(member));
-                let fd = match spare.take() {
-                    Some(fd) => fd,
-                    None => net::packet_socket(true).map_err(|_| Reason::OutOfMemory)?,
-                };
-                if net::packet_connect(fd, &name).is_err() {
-                    spare = Some(fd);
-                    missing += 1;
-                    if missing > GROUP_GAPS {
-                        break;
-                    }
-                    continue;
-                }
-                missing = 0;
-                // A name for a wildcard says nothing of whether the target is this host.
-                if address != exact && !net::is_local(target.ip()) {
-                    file::close(fd);
-                    return Err(Reason::NotLocal);
-                }
-                match net::peer_credentials(fd) {
-                    Ok((_, uid)) if policy::may_share_with(uid) => intent.0.push(fd),
-                    _ => {
-                        reason = Reason::OtherUser;
-                        file::close(fd);
-                    }
-                }
-            }
-            if !intent.0.is_empty() || reason != Reason::NoListener {
-                break;
-            }
-        }
-        if !intent.0.is_empty() || reason != Reason::NoListener {
-            break;
-        }
+    let probe = net::probe_socket().map_err(|_| Reason::OutOfMemory)?;
+    let names = find_listeners(probe, target);
+    file::close(probe);
+    let (names, exact) = names.ok_or(Reason::NoListener)?;
+    // A name for a wildcard says nothing of whether the target is this host.
+    if !exact && !net::is_local(target.ip()) {
+        return Err(Reason::NotLocal);
     }
-    if let Some(fd) = spare {
-        file::close(fd);
+    let mut intent = Intent(SmallVec::new());
+    let mut reason = Reason::NoListener;
+    for name in &names {
+        let fd = net::packet_socket(true).map_err(|_| Reason::OutOfMemory)?;
+        intent.0.push(fd);
+        let connected = net::packet_connect(fd, name).and_then(|()| net::peer_credentials(fd));
+        let wanted = match connected {
+            Ok((_, uid)) if policy::may_share_with(uid) => true,
+            Ok(_) => {
+                reason = Reason::OtherUser;
+                false
+            }
+            Err(_) => false,
+        };
+        if !wanted {
+            intent.0.pop();
+            file::close(fd);
+        }
     }
     if intent.0.is_empty() {
         return Err(reason);
     }
     Ok(intent)
+}
+
+/// The names of who may accept a connection to the target, and whether they are for this very
+/// address.
+fn find_listeners(probe: Fd, target: &SocketAddr) -> Option<(SmallVec<[AbstractName; 1]>, bool)> {
+    let exact = target.ip().to_string();
+    let wildcard = if target.is_ipv4() { "0.0.0.0" } else { "::" };
+    let addresses = [exact.as_str(), wildcard, ANY];
+    for address in addresses {
+        let name = listener::name(address, target.port(), None);
+        if net::has_sign(probe, &name) {
+            return Some((SmallVec::from_elem(name, 1), address == exact));
+        }
+    }
+    for address in addresses {
+        let mut found = SmallVec::new();
+        let mut missing = 0;
+        for member in 0..GROUP_LIMIT {
+            let name = listener::name(address, target.port(), Some(member));
+            if net::has_sign(probe, &name) {
+                found.push(name);
+                missing = 0;
+                continue;
+            }
+            missing += 1;
+            if missing > GROUP_GAPS {
+                break;
+            }
+        }
+        if !found.is_empty() {
+            return Some((found, address == exact));
+        }
+    }
+    None
 }
 
 fn connect_then_bind(

@@ -85,6 +85,8 @@ pub(super) struct Offer {
 /// See the module.
 pub struct Listener {
     rendezvous: Fd,
+    /// What connectors look for before they connect to the rendezvous.
+    sign: Fd,
     name: AbstractName,
     family: *mut Family,
     /// Guarded by the family's lock.
@@ -114,15 +116,19 @@ impl Listener {
             opened = net::packet_listen(&name, backlog).map(|fd| (fd, name));
         }
         let (fd, name) = opened?;
-        let family = match file::map_shared(None, PAGE) {
-            Ok(at) => at.cast(),
-            Err(e) => {
-                file::close(fd);
-                return Err(e);
-            }
-        };
+        let made = net::put_up_sign(&name)
+            .and_then(|sign| match file::map_shared(None, PAGE) {
+                Ok(family) => Ok((sign, family.cast())),
+                Err(e) => {
+                    file::close(sign);
+                    Err(e)
+                }
+            })
+            .inspect_err(|_| file::close(fd));
+        let (sign, family) = made?;
         let rendezvous = hidden::keep(fd);
-        Ok(Self { rendezvous, name, family, waiting: UnsafeCell::new(Vec::new()) })
+        let sign = hidden::keep(sign);
+        Ok(Self { rendezvous, sign, name, family, waiting: UnsafeCell::new(Vec::new()) })
     }
 
     fn family(&self) -> &Family {
@@ -213,6 +219,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         hidden::close(self.rendezvous);
+        hidden::close(self.sign);
         for bound in self.waiting.get_mut() {
             hidden::close(bound.segment);
         }

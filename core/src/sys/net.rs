@@ -257,6 +257,29 @@ pub fn packet_listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
     }
 }
 
+/// Puts up a sign of that name, for [`has_sign`] to find.
+pub fn put_up_sign(name: &AbstractName) -> Result<Fd> {
+    let fd = probe_socket()?;
+    match call!(bind, fd, name.at(), name.length) {
+        Ok(_) => Ok(fd),
+        Err(e) => {
+            super::file::close(fd);
+            Err(e)
+        }
+    }
+}
+
+/// True if there is a sign of that name. `probe` is a [`probe_socket`]. A datagram socket, because
+/// the kernel finds one far cheaper than it prepares a connection to nobody.
+pub fn has_sign(probe: Fd, name: &AbstractName) -> bool {
+    call!(connect, probe, name.at(), name.length).is_ok()
+}
+
+/// A socket to look for signs with.
+pub fn probe_socket() -> Result<Fd> {
+    socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
+}
+
 /// Connects to the listener of that name; ECONNREFUSED if there is none.
 pub fn packet_connect(fd: Fd, name: &AbstractName) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
