@@ -150,7 +150,9 @@ impl Listener {
         let waiting = unsafe { &mut *self.waiting.get() };
         // The whole queue, because a shared one is emptied by several processes: what is in it now
         // must not be invisible to the others when the lock is free again.
-        while let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) {
+        // Asked first, because accept makes a socket before it finds that nobody waits.
+        while poll::poll_one(self.rendezvous, libc::POLLIN).unwrap_or(0) != 0 {
+            let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) else { break };
             waiting.extend(receive_bound(connection));
             file::close(connection);
         }
