@@ -95,8 +95,9 @@ pub struct Endpoint {
     pub sleepers: AtomicU32,
     /// Processes that were forked while they had the socket open, this one included.
     pub holders: AtomicU32,
-    /// Scans that found the connection accepted and the session not taken (A4).
-    pub pending_scans: AtomicU32,
+    /// Clock (ns) of the first scan that found the connection accepted and the session not taken
+    /// (A4); zero: none.
+    pub accepted_since: AtomicU64,
     /// Sleeps while nobody had taken the session.
     pub pending_naps: AtomicU32,
     /// Connector or acceptor.

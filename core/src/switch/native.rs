@@ -12,7 +12,7 @@ use super::structure::Structure;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::Provider;
-use crate::sys::{net, poll, sock_diag, Errno};
+use crate::sys::{net, poll, sock_diag, time, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
@@ -69,8 +69,12 @@ fn replay(socket: &Socket, stream: &super::stream::Stream) -> Result<(), Errno> 
     Ok(())
 }
 
+/// How long (ns) after a connection was accepted its session may still be taken: an acceptor may
+/// have lost its processor in between.
+const GRACE: u64 = 50_000_000;
+
 /// Looks after an offer that nobody took yet. Once the kernel says the connection was accepted,
-/// and a second scan finds it still not taken, the acceptor has no shim (A4's two scans).
+/// and a later scan finds it still not taken, the acceptor has no shim (A4's two scans).
 pub(super) fn scan(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     if stream.segment.state() == State::Refused {
@@ -84,10 +88,13 @@ pub(super) fn scan(socket: &Socket) {
     })()
     // Without an answer, time alone decides: TCP is always right, if slower.
     .unwrap_or(true);
-    let scans = &stream.endpoint.pending_scans;
+    let since = &stream.endpoint.accepted_since;
+    let (now, first) = (time::now(), since.load(Relaxed));
     if !accepted {
-        scans.store(0, Relaxed);
-    } else if scans.fetch_add(1, Relaxed) >= 2 {
+        since.store(0, Relaxed);
+    } else if first == 0 {
+        since.store(now, Relaxed);
+    } else if now - first >= GRACE {
         withdraw(socket);
     }
 }
