@@ -13,8 +13,6 @@ use std::sync::atomic::Ordering;
 
 /// Looks in a row that found nothing, until a registration turns cold at the next sleep.
 const COLD_AFTER: u32 = 64;
-/// Calls that were served from streams alone, before the kernel is asked again.
-const CALLS_PER_LOOK: u32 = 32;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
 const LOOK_INTERVAL: u64 = 300_000;
@@ -162,9 +160,8 @@ fn collect(
         return (n, false);
     }
     let now = time::ticks();
-    let look = (n == 0 && timeout == Some(0))
-        || inner.calls.is_multiple_of(CALLS_PER_LOOK)
-        || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
+    let look =
+        (n == 0 && timeout == Some(0)) || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
     if look {
         inner.looked_at = now;
     }
