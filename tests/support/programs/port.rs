@@ -2,21 +2,27 @@
 
 use super::{eventually, Running};
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A port of 127.0.0.1 that is free and that the kernel gives nobody else for the next minute.
-///
-/// A connection whose server side closed first leaves the port in TIME_WAIT: the kernel then
-/// neither hands it out for port 0 nor uses it for an outgoing connection, but a server that sets
-/// `SO_REUSEADDR` may bind it.
+/// First and last port handed out: below the range that the kernel takes outgoing ports and port 0
+/// from, so that no connection of another test can be in the way.
+const RANGE: std::ops::Range<u32> = 10_000..32_000;
+
+/// A port that is free on every address, and that nobody in this process was given before.
 pub fn reserve() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
-    let client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("connect to it");
-    let (server, _) = listener.accept().expect("accept on it");
-    drop(server);
-    drop(client);
-    port
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let size = RANGE.end - RANGE.start;
+    let first = std::process::id().wrapping_mul(101) % size;
+    for _ in 0..size {
+        let offset = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % size;
+        let port = (RANGE.start + offset) as u16;
+        let free_v4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+        if free_v4 && TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port from {} to {}", RANGE.start, RANGE.end);
 }
 
 /// Waits until somebody listens on the port, without connecting to it.
