@@ -170,7 +170,10 @@ fn the_signal_state_is_inherited_untouched() {
     plain.args(&show[1..]);
     let expected = state(plain);
     assert!(expected.contains("SigBlk:\t0000000000000800"), "{expected}");
-    assert!(expected.trim_end().ends_with("1001"), "{expected}");
+    let ignored = expected.trim_end().rsplit('\t').next().expect("SigIgn");
+    let ignored = u64::from_str_radix(ignored, 16).expect("hexadecimal");
+    // SIGHUP and SIGPIPE, beside what whoever runs the tests ignores.
+    assert_eq!(ignored & 0x1001, 0x1001, "{expected}");
     assert_eq!(state(sanctl(&[&["run"][..], &show].concat())), expected);
 }
 
