@@ -1,0 +1,139 @@
+//! The byte stream of one connection over the session and the shm provider.
+//!
+//! Order (A1, A19): unread messages come before unread bytes of the send buffer, because the
+//! sender uses messages only while its send buffer is empty. No waiting and no system call in
+//! here; an event that somebody sleeps for is returned as "ring".
+
+mod control;
+mod receive;
+mod send;
+
+use super::endpoint::Endpoint;
+use crate::provider::shm::{Overrun, Role, Segment, Side};
+use crate::registry::Slot as Statistics;
+use crate::session::ProtocolError;
+use crate::sys::lock::{Acquired, Busy, FamilyLock};
+use crate::sys::Errno;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes copied into the send buffer before the peer is told: both ends then copy at once.
+const CHUNK: usize = 64 << 10;
+
+/// The peer broke the protocol; the connection must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A message made no sense.
+    Message(ProtocolError),
+    /// A position of a send buffer made no sense.
+    Position,
+}
+
+impl From<ProtocolError> for Broken {
+    fn from(e: ProtocolError) -> Self {
+        Broken::Message(e)
+    }
+}
+
+impl From<Overrun> for Broken {
+    fn from(_: Overrun) -> Self {
+        Broken::Position
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Message(e) => write!(f, "{e}"),
+            Broken::Position => write!(f, "a send buffer position is out of range"),
+        }
+    }
+}
+
+/// What a transfer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes transferred.
+    pub bytes: usize,
+    /// The peer sleeps and must be woken through the anchor (A18).
+    pub ring: bool,
+    /// The program's memory, or another source, failed after those bytes.
+    pub fault: Option<Errno>,
+}
+
+/// What receiving does with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Deliver and consume.
+    Consume,
+    /// Deliver and leave (MSG_PEEK).
+    Peek,
+    /// Consume without delivering (MSG_TRUNC).
+    Discard,
+}
+
+/// The send lock or the receive lock, held.
+pub struct Held<'a>(&'a FamilyLock);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// See the module. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    /// Our end.
+    pub endpoint: &'a Endpoint,
+    /// The shared memory.
+    pub segment: Segment,
+    /// What `sanctl` shows.
+    pub statistics: &'a Statistics,
+}
+
+impl<'a> Stream<'a> {
+    /// The send lock; what a dead holder left half done is put right. `Busy` only if the calling
+    /// thread has it already.
+    #[inline]
+    pub fn lock_send(&self) -> Result<Held<'a>, Busy> {
+        if self.endpoint.send.lock.lock()? == Acquired::FromTheDead {
+            self.recover_sender();
+        }
+        Ok(Held(&self.endpoint.send.lock))
+    }
+
+    /// The receive lock; as [`Stream::lock_send`].
+    #[inline]
+    pub fn lock_receive(&self) -> Result<Held<'a>, Busy> {
+        if self.endpoint.receive.lock.lock()? == Acquired::FromTheDead {
+            self.recover_receiver();
+        }
+        Ok(Held(&self.endpoint.receive.lock))
+    }
+
+    #[inline]
+    fn role(&self) -> Role {
+        self.endpoint.role()
+    }
+
+    /// What this end publishes.
+    #[inline]
+    pub fn own(&self) -> &Side {
+        self.segment.side(self.role())
+    }
+
+    /// What the peer publishes.
+    #[inline]
+    pub fn peer(&self) -> &Side {
+        self.segment.side(self.role().peer())
+    }
+
+    /// A stamp that changes with whatever the peer does: sends, or takes from us.
+    pub fn activity_of_peer(&self) -> u64 {
+        let sent = u64::from(self.endpoint.session.last_received());
+        let tail = self.peer().sending.0.tail.load(Relaxed);
+        let taken = self.peer().receiving.0.total.load(Relaxed);
+        sent.rotate_left(40) ^ tail.rotate_left(20) ^ taken
+    }
+}

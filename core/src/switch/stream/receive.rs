@@ -1,0 +1,221 @@
+//! The receiving half of a stream: unread messages first, then the peer's send buffer.
+
+use super::{Broken, Moved, Stream, Take, CHUNK};
+use crate::provider::shm::FINISHED;
+use crate::switch::buffers::Buffers;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// Rounds without a byte before a receive gives up: a peer may send control messages for ever.
+const MOST_FRUITLESS: u32 = 64;
+
+impl Stream<'_> {
+    /// Receives what is there, up to the next urgent mark. Receive lock.
+    pub fn receive(&self, to: &mut Buffers, take: Take) -> Result<Moved, Broken> {
+        let wanted = to.remaining();
+        let most = self.until_urgent(wanted, take);
+        let receive = &self.endpoint.receive;
+        let session = &self.endpoint.session;
+        let mut next = receive.next_read.load(Relaxed);
+        let mut offset = receive.offset.load(Relaxed) as usize;
+        let first_head = receive.head.load(Relaxed);
+        let mut head = first_head;
+        let (mut moved, mut fault) = (0, None);
+        let from_peer = self.role().peer();
+        let put = |to: &mut Buffers, from: *mut u8, n: usize| match take {
+            Take::Discard => {
+                to.skip(n);
+                Ok(())
+            }
+            // SAFETY: the callers pass `n` readable bytes and n <= remaining.
+            _ => unsafe { to.copy_in(from, n) },
+        };
+        let mut fruitless = 0;
+        while moved < most && fruitless < MOST_FRUITLESS {
+            fruitless += 1;
+            if next != session.expected() || self.absorb()? {
+                if take != Take::Peek {
+                    next = receive.next_read.load(Relaxed);
+                }
+                while next != session.expected()
+                    && receive.lengths[next as usize & 63].load(Relaxed) == 0
+                {
+                    next = next.wrapping_add(1);
+                }
+                if next == session.expected() {
+                    continue;
+                }
+                let length = receive.lengths[next as usize & 63].load(Relaxed) as usize;
+                let n = (length - offset).min(most - moved);
+                // SAFETY: offset < length <= max_payload of the slot.
+                let from = unsafe { self.segment.slot(from_peer, next).payload().add(offset) };
+                if let Err(e) = put(to, from, n) {
+                    fault = Some(e);
+                    break;
+                }
+                moved += n;
+                fruitless = 0;
+                offset += n;
+                if offset == length {
+                    next = next.wrapping_add(1);
+                    offset = 0;
+                }
+                if take != Take::Peek {
+                    receive.offset.store(offset as u32, Relaxed);
+                    if offset == 0 {
+                        receive.next_read.store(next, Relaxed);
+                        session.reposted(1);
+                        self.statistics.received.messages.add(1);
+                        self.pass_controls();
+                        next = receive.next_read.load(Relaxed);
+                    }
+                }
+                continue;
+            }
+            let ring = self.segment.send_buffer(from_peer);
+            let tail = self.peer().sending.0.tail.load(Acquire);
+            let there = ring.used(head, tail)? as usize;
+            if there == 0 {
+                break;
+            }
+            // A message published before those bytes goes first.
+            if self.absorb()? {
+                continue;
+            }
+            let (from, n) = ring.stretch(head, there.min(most - moved).min(CHUNK));
+            if let Err(e) = put(to, from, n) {
+                fault = Some(e);
+                break;
+            }
+            moved += n;
+            fruitless = 0;
+            head += n as u64;
+            if take != Take::Peek {
+                receive.head.store(head, Relaxed);
+                self.own().receiving.0.head.store(head, std::sync::atomic::Ordering::Release);
+            }
+        }
+        if take == Take::Peek || moved == 0 {
+            return Ok(Moved { bytes: moved, ring: false, fault });
+        }
+        let ring = self.consumed(moved as u64, head != first_head);
+        Ok(Moved { bytes: moved, ring, fault })
+    }
+
+    /// After bytes were consumed: tells the sender. Receive lock.
+    #[inline]
+    pub(super) fn consumed(&self, bytes: u64, from_send_buffer: bool) -> bool {
+        let receive = &self.endpoint.receive;
+        let total = receive.total.load(Relaxed) + bytes;
+        receive.total.store(total, Relaxed);
+        self.statistics.received.bytes.add(bytes);
+        self.update_credit();
+        let published = &self.own().receiving.0.total;
+        if !from_send_buffer {
+            // No space came free that a writer could wait for.
+            published.store(total, std::sync::atomic::Ordering::Release);
+            return false;
+        }
+        published.swap(total, SeqCst);
+        let tail = self.peer().sending.0.tail.load(Relaxed);
+        let waiting = tail.wrapping_sub(receive.head.load(Relaxed));
+        waiting <= u64::from(self.segment.geometry().send_buffer) / 2
+            && self.peer().counters.0.write.signal()
+    }
+
+    /// How much may be read before the urgent mark (S8); a read that begins at the mark passes it.
+    #[inline]
+    pub(super) fn until_urgent(&self, wanted: usize, take: Take) -> usize {
+        let urgent = self.peer().sending.0.urgent.load(Acquire);
+        let receive = &self.endpoint.receive;
+        if urgent == receive.urgent_passed.load(Relaxed) {
+            return wanted;
+        }
+        let ahead = urgent.saturating_sub(1).saturating_sub(receive.total.load(Relaxed));
+        if ahead == 0 {
+            if take != Take::Peek {
+                receive.urgent_passed.store(urgent, Relaxed);
+            }
+            return wanted;
+        }
+        wanted.min(usize::try_from(ahead).unwrap_or(usize::MAX))
+    }
+
+    /// True if the next byte to read is the one after the urgent mark (SIOCATMARK).
+    pub fn at_mark(&self) -> bool {
+        let urgent = self.peer().sending.0.urgent.load(Acquire);
+        let receive = &self.endpoint.receive;
+        urgent != 0
+            && urgent != receive.urgent_passed.load(Relaxed)
+            && urgent - 1 == receive.total.load(Relaxed)
+    }
+
+    /// The urgent byte was read.
+    pub fn pass_mark(&self) {
+        let urgent = self.peer().sending.0.urgent.load(Acquire);
+        self.endpoint.receive.urgent_passed.store(urgent, Relaxed);
+    }
+
+    /// True if there is data to read, without taking any lock; `None` if that needs a closer look
+    /// with the receive lock held ([`Stream::absorb`]).
+    #[inline]
+    pub fn peek_readable(&self) -> Option<bool> {
+        let session = &self.endpoint.session;
+        let receive = &self.endpoint.receive;
+        let expected = session.expected();
+        if receive.next_read.load(Relaxed) != expected {
+            return Some(true);
+        }
+        let slot = self.segment.slot(self.role().peer(), expected);
+        if slot.sequence() == expected {
+            return None;
+        }
+        let tail = self.peer().sending.0.tail.load(Acquire);
+        Some(tail != receive.head.load(Relaxed))
+    }
+
+    /// Bytes that can be read (FIONREAD). Receive lock.
+    pub fn available(&self) -> Result<u64, Broken> {
+        let receive = &self.endpoint.receive;
+        let session = &self.endpoint.session;
+        let tail = self.peer().sending.0.tail.load(Acquire);
+        self.absorb()?;
+        let ring = self.segment.send_buffer(self.role().peer());
+        let mut bytes = ring.used(receive.head.load(Relaxed), tail)?;
+        let mut next = receive.next_read.load(Relaxed);
+        let mut offset = u64::from(receive.offset.load(Relaxed));
+        while next != session.expected() {
+            bytes += u64::from(receive.lengths[next as usize & 63].load(Relaxed)) - offset;
+            offset = 0;
+            next = next.wrapping_add(1);
+        }
+        Ok(bytes)
+    }
+
+    /// A stamp that changes whenever new data arrives, read or not (edge-triggered readiness).
+    #[inline]
+    pub fn arrival_stamp(&self) -> u64 {
+        let expected = self.endpoint.session.expected();
+        let mut ahead = 0;
+        let peer = self.role().peer();
+        while ahead < self.segment.geometry().buffers {
+            let next = expected.wrapping_add(ahead);
+            if self.segment.slot(peer, next).sequence() != next {
+                break;
+            }
+            ahead += 1;
+        }
+        let messages = u64::from(expected.wrapping_add(ahead));
+        let tail = self.peer().sending.0.tail.load(Acquire);
+        let finished = self.peer().sending.0.finished.load(Acquire) & FINISHED;
+        messages.rotate_left(40) ^ tail.rotate_left(1) ^ u64::from(finished)
+    }
+
+    /// After the receive lock came from a dead holder: buffers it consumed but did not post again.
+    pub(super) fn recover_receiver(&self) {
+        let s = &self.endpoint.session;
+        let unread = s.expected().wrapping_sub(self.endpoint.receive.next_read.load(Relaxed));
+        let held = u32::from(s.posted()) + unread;
+        let missing = self.segment.geometry().buffers.saturating_sub(held);
+        s.reposted(missing as u16);
+    }
+}
