@@ -10,7 +10,7 @@ use std::path::Path;
 fn serve(sandbox: &Sandbox, mode: Mode, more: &[&str]) -> (Running, String) {
     let number = port::reserve();
     let port = number.to_string();
-    let arguments = ["-s", "-p", &port];
+    let arguments = ["-s", "-p", &port, "--forceflush"];
     let mut server = sandbox.start(mode, "iperf3", arguments.iter().chain(more).copied());
     port::wait_listening(number, &mut server);
     (server, port)
@@ -34,7 +34,8 @@ fn measure(mode: Mode, streams: usize, more: &[&str]) -> Value {
     let report: Value = serde_json::from_str(&text).expect("a JSON report");
     assert!(report.get("error").is_none(), "{report:#}");
     assert_eq!(report["end"]["streams"].as_array().map(Vec::len), Some(streams), "{report:#}");
-    // It serves another client as before.
+    // It serves another client as before, once it is done with this one: until then it is busy.
+    server.wait_for_line(&format!("Server listening on {port} (test #2)"));
     sandbox.run(mode, "iperf3", ["-c", "127.0.0.1", "-p", &port, "-n", "1M"]);
     server.assert_alive();
     report
