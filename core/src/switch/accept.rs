@@ -1,7 +1,7 @@
 //! listen and accept: finding the session of a connection that came in (design 2).
 
 use super::connect::show;
-use super::endpoint::flag;
+use super::endpoint::{flag, Endpoint};
 use super::listener::{Listener, Offer};
 use super::options;
 use super::policy;
@@ -58,7 +58,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
         return;
     }
     let tuple = Tuple::of_accepted(fd).ok();
-    let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple));
+    let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple, fd));
     let mut structure = Structure::lock();
     let socket = Socket::allocate(&mut structure, fd);
     let entered = socket.is_some_and(|socket| table::put_socket(fd, socket));
@@ -125,20 +125,21 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
             _ => Reason::SegmentInvalid,
         }
     })?;
-    let refusal = if !offer.admitted {
-        Some(Reason::OtherUser)
+    let endpoint = if !offer.admitted {
+        Err(Reason::OtherUser)
     } else if options::unsupported(socket) {
-        Some(Reason::UnsupportedOption)
-    } else if socket.attach(segment, Role::Acceptor).is_err() {
-        Some(Reason::OutOfMemory)
+        Err(Reason::UnsupportedOption)
     } else {
-        None
+        Endpoint::create(Role::Acceptor, segment.geometry()).map_err(|_| Reason::OutOfMemory)
     };
-    if let Some(reason) = refusal {
-        segment.decide(State::Refused);
-        // SAFETY: nobody else knows this mapping.
-        unsafe { segment.unmap() };
-        return Err(reason);
+    match endpoint {
+        Ok(endpoint) => socket.attach(segment, endpoint),
+        Err(reason) => {
+            segment.decide(State::Refused);
+            // SAFETY: nobody else knows this mapping.
+            unsafe { segment.unmap() };
+            return Err(reason);
+        }
     }
     if !segment.decide(State::Taken) {
         // SAFETY: the phase is not SAN: nobody uses the stream.

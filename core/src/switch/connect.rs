@@ -1,12 +1,13 @@
 //! connect: the intent first, then TCP, then the session (design 2).
 
-use super::endpoint::flag;
+use super::endpoint::{flag, Endpoint};
 use super::epoll;
 use super::lifecycle;
 use super::listener::{self, ANY, GROUP_LIMIT};
 use super::options;
 use super::policy;
 use super::socket::{phase, Socket};
+use super::stream::Stream;
 use super::structure::Structure;
 use super::table;
 use super::tuple::{Introduction, Tuple};
@@ -17,6 +18,7 @@ use crate::provider::shm::{Role, Segment, State, ABORTIVE};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
+use crate::sys::hidden::Spare;
 use crate::sys::net::{AbstractName, Target};
 use crate::sys::{file, net, poll, Errno, Fd, Result};
 use smallvec::SmallVec;
@@ -110,7 +112,7 @@ fn prepare(
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
-    let intent = announce(target)?;
+    let intent = announce(socket.anchor(), target)?;
     let (segment, segment_fd) = match Segment::create(policy::geometry()) {
         Ok(made) => made,
         Err(e) => {
@@ -121,11 +123,18 @@ fn prepare(
     Ok((intent, segment, segment_fd))
 }
 
+static PROBE: Spare = Spare::new(net::probe_socket);
+
+/// In a fork child.
+pub fn after_fork_in_child() {
+    PROBE.forget();
+}
+
 /// Connects to the rendezvous of the target's listener, or to all of its SO_REUSEPORT group.
-fn announce(target: &SocketAddr) -> std::result::Result<Intent, Reason> {
-    let probe = net::probe_socket().map_err(|_| Reason::OutOfMemory)?;
-    let names = find_listeners(probe, target);
-    file::close(probe);
+fn announce(anchor: Fd, target: &SocketAddr) -> std::result::Result<Intent, Reason> {
+    let names = PROBE
+        .with(anchor, |probe| find_listeners(probe, target))
+        .map_err(|_| Reason::OutOfMemory)?;
     let (names, exact) = names.ok_or(Reason::NoListener)?;
     // A name for a wildcard says nothing of whether the target is this host.
     if !exact && !net::is_local(target.ip()) {
@@ -200,26 +209,31 @@ fn connect_then_bind(
     real: &mut impl FnMut() -> Result<()>,
 ) -> Result<()> {
     let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
-    let started = if blocking { start_blocking(fd, real) } else { real() };
-    if !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
-        // SAFETY: nobody else knows this mapping.
-        unsafe { segment.unmap() };
-        return started;
+    // All that can be done is done before TCP connects: the acceptor waits for what comes after.
+    let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
+    let endpoint = Endpoint::create(Role::Connector, segment.geometry());
+    if let Ok(at) = endpoint {
+        // SAFETY: made just now, and nobody else knows it.
+        let endpoint = unsafe { &*at };
+        if !blocking {
+            endpoint.set(flag::NONBLOCK);
+        }
+        Stream { endpoint, segment, statistics: socket.statistics() }.open(Kind::SessionRequest);
     }
-    let bound = Tuple::of_connecting(fd, *target).and_then(|tuple| {
+    let started = if blocking { start_blocking(fd, real) } else { real() };
+    let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));
+    let bound = endpoint.and_then(|at| {
+        if failed {
+            // SAFETY: nobody else knows it.
+            unsafe { Endpoint::discard(at) };
+            return Err(Errno(libc::ENOTCONN));
+        }
         if socket.stream().is_some() {
             // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
             unsafe { socket.detach() };
         }
-        socket.attach(segment, Role::Connector)?;
-        if let Some(stream) = socket.stream() {
-            if !blocking {
-                stream.endpoint.set(flag::NONBLOCK);
-            }
-            options::inherit(socket);
-            stream.open(Kind::SessionRequest);
-        }
-        let (_, inode) = file::identity(fd)?;
+        socket.attach(segment, at);
+        let tuple = Tuple::of_connecting(fd, *target)?;
         let packet = Introduction { tuple, inode }.encode();
         let mut sent = Err(Errno(libc::ECONNREFUSED));
         for rendezvous in &intent.0 {
@@ -229,19 +243,25 @@ fn connect_then_bind(
         sent
     });
     drop(intent);
+    if failed {
+        // SAFETY: nobody else knows this mapping.
+        unsafe { segment.unmap() };
+        return started;
+    }
     if let Err(e) = bound {
         log::warn!("fd {fd}: staying on TCP, the rendezvous failed: {e}");
         segment.decide(State::Withdrawn);
-        match socket.stream() {
+        match endpoint {
             // SAFETY: connect has not returned: no other thread can be using the stream.
-            Some(_) => unsafe { socket.detach() },
+            Ok(_) => unsafe { socket.detach() },
             // SAFETY: nobody else knows this mapping.
-            None => unsafe { segment.unmap() },
+            Err(_) => unsafe { segment.unmap() },
         }
         socket.set_phase(phase::NATIVE);
         show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
         return if blocking && started.is_err() { real() } else { started };
     }
+    options::inherit(socket);
     socket.set_phase(phase::CONNECTING);
     if let Some(stream) = socket.stream() {
         // While TCP connects, the program may wait in ways we do not see: the first event rings.

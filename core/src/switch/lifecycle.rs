@@ -1,6 +1,7 @@
 //! Descriptors and processes: dup, close, fork, exec.
 
-use super::endpoint::flag;
+use super::connect;
+use super::endpoint::{flag, Endpoint};
 use super::epoll;
 use super::native;
 use super::socket::{phase, Socket};
@@ -9,7 +10,7 @@ use super::table::{self, Pinned};
 use super::wait;
 use crate::provider::shm::CLOSED;
 use crate::registry;
-use crate::sys::{file, hidden, lock, Fd};
+use crate::sys::{file, hidden, lock, sock_diag, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -118,6 +119,7 @@ pub struct Fork {
 /// Before fork.
 pub fn before_fork() -> Fork {
     let mut structure = Structure::lock();
+    Endpoint::note_fork();
     if let Some(registry) = &mut structure.registry {
         registry.before_fork();
     }
@@ -145,6 +147,7 @@ impl Fork {
     /// In the parent. After a fork that failed the sockets count as shared although they are not,
     /// which costs a hint to the peer at close and nothing else.
     pub fn in_parent(mut self) {
+        Endpoint::note_fork();
         if let Some(registry) = &mut self.structure.registry {
             registry.after_fork_in_parent();
         }
@@ -155,6 +158,10 @@ impl Fork {
         lock::forget_tid();
         self.structure.adopt_after_fork();
         super::note_process();
+        Endpoint::note_fork();
+        Endpoint::forget_spares();
+        connect::after_fork_in_child();
+        sock_diag::after_fork_in_child();
         if let Some(registry) = &mut self.structure.registry {
             if let Err(e) = registry.after_fork_in_child() {
                 log::warn!("this process is not published: {e}");

@@ -10,7 +10,7 @@ use super::tuple::{Introduction, Tuple};
 use crate::provider::shm::Segment;
 use crate::sys::lock::FamilyLock;
 use crate::sys::net::AbstractName;
-use crate::sys::{file, hidden, net, poll, sock_diag, time, Errno, Fd, Result};
+use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Errno, Fd, Result};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +21,9 @@ pub(super) const GROUP_LIMIT: u32 = 64;
 const WAITING_LIMIT: usize = 1024;
 /// From how many on it is looked whether they are still wanted.
 const WAITING_CHECKED: usize = 16;
+/// Looks for that segment before sleeping: the connector is about to send it, and to be woken takes
+/// longer.
+const LOOKS: u32 = 16;
 /// Longest wait for a connector between its intent and the segment that follows at once.
 const BOUND_WAIT: u64 = 50_000_000;
 
@@ -65,8 +68,8 @@ struct Bound {
 impl Bound {
     /// False if the connection with these addresses belongs to another socket than the one that
     /// made the offer: its port was used again.
-    fn is_of(&self, tuple: &Tuple) -> bool {
-        match sock_diag::lookup(tuple.connector, tuple.acceptor) {
+    fn is_of(&self, tuple: &Tuple, accepted: Fd) -> bool {
+        match sock_diag::lookup(accepted, tuple.connector, tuple.acceptor) {
             // An inode of zero: the connector closed already, but the connection is still its own.
             Ok(Some(owner)) => owner.inode == 0 || u64::from(owner.inode) == self.from.inode,
             Ok(None) | Err(_) => true,
@@ -142,7 +145,8 @@ impl Listener {
     }
 
     /// The session that the connector of an accepted connection offers; `None` if it has no shim.
-    pub(super) fn take(&self, tuple: &Tuple) -> Option<Offer> {
+    /// `accepted` is the connection.
+    pub(super) fn take(&self, tuple: &Tuple, accepted: Fd) -> Option<Offer> {
         if !hidden::is_hidden(self.rendezvous) || self.family().lock.lock().is_err() {
             return None;
         }
@@ -169,7 +173,7 @@ impl Listener {
         self.keep(waiting);
         self.family().lock.unlock();
         let bound = found?;
-        if bound.is_of(tuple) {
+        if bound.is_of(tuple, accepted) {
             return Some(Offer { segment: bound.segment, admitted: bound.admitted });
         }
         hidden::close_any(bound.segment);
@@ -240,6 +244,7 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
     }
     let start = time::now();
     let mut buffer = [0u8; Introduction::ENCODED + 1];
+    let mut looks = 0;
     loop {
         match net::receive_packet(connection, &mut buffer) {
             Ok((n, Some(segment))) => match Introduction::decode(&buffer[..n]) {
@@ -250,6 +255,10 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
                 }
             },
             Ok((_, None)) => return None,
+            Err(Errno(libc::EAGAIN)) if looks < LOOKS => {
+                looks += 1;
+                process::yield_now();
+            }
             Err(Errno(libc::EAGAIN)) => {
                 let left = BOUND_WAIT.saturating_sub(time::now() - start);
                 if left == 0 {

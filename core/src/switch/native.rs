@@ -84,7 +84,7 @@ pub(super) fn scan(socket: &Socket) {
     let accepted = (|| {
         let ours = net::unmapped(net::local_address(socket.anchor()).ok()?);
         let theirs = net::unmapped(net::peer_address(socket.anchor()).ok()?);
-        sock_diag::lookup(theirs, ours).ok()?.map(|owner| owner.inode != 0)
+        sock_diag::lookup(socket.anchor(), theirs, ours).ok()?.map(|owner| owner.inode != 0)
     })()
     // Without an answer, time alone decides: TCP is always right, if slower.
     .unwrap_or(true);

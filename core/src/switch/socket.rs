@@ -12,7 +12,7 @@ use super::structure::Structure;
 use crate::provider::shm::{Role, Segment, State};
 use crate::reason::Reason;
 use crate::registry::{self, Slot as Statistics};
-use crate::sys::{file, Fd, Result};
+use crate::sys::{file, Fd};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
@@ -206,13 +206,12 @@ impl Socket {
         self.statistics().publish(identity);
     }
 
-    /// Gives the socket its end of a connection. Phase SAN may follow.
-    pub fn attach(&self, segment: Segment, role: Role) -> Result<()> {
-        let endpoint = Endpoint::create(role, segment.geometry())?;
+    /// Gives the socket its end of a connection, to be discarded and unmapped with it. Phase SAN may
+    /// follow.
+    pub fn attach(&self, segment: Segment, endpoint: *mut Endpoint) {
         // SAFETY: the phase is not SAN yet, so nobody reads it.
         unsafe { *self.segment.get() = Some(segment) };
         self.endpoint.store(endpoint, Ordering::Release);
-        Ok(())
     }
 
     /// Takes the end of a connection away again before the phase ever was SAN, or when no other
@@ -225,7 +224,7 @@ impl Socket {
         // SAFETY: the caller's promise.
         unsafe {
             if !endpoint.is_null() {
-                Endpoint::unmap(endpoint);
+                Endpoint::discard(endpoint);
             }
             if let Some(segment) = (*self.segment.get()).take() {
                 segment.unmap();

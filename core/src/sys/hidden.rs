@@ -1,7 +1,7 @@
 //! Descriptors of our own in the program's table: high numbers, close-on-exec, and known, so that
 //! a program that closes everything it does not know leaves them alone.
 
-use super::{file, Fd};
+use super::{file, net, process, Fd, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const LIMIT: usize = 1 << 16;
@@ -15,10 +15,14 @@ fn bit(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
 /// Moves a descriptor out of the program's way and remembers it.
 pub fn keep(fd: Fd) -> Fd {
     let fd = file::move_high(fd);
+    note(fd);
+    fd
+}
+
+fn note(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
-    fd
 }
 
 /// True if `fd` is one of ours.
@@ -46,4 +50,119 @@ pub fn close(fd: Fd) {
 pub fn close_any(fd: Fd) {
     forget(fd);
     file::close(fd);
+}
+
+/// A socket of ours that is made once and used again: for questions that come up with every
+/// connection. Used by one thread at a time, because an answer must not reach another's question;
+/// who finds it in use, or in another network namespace, makes another.
+pub struct Spare {
+    /// Descriptor plus one, and the process it is of; zero: none, or in use.
+    word: AtomicU64,
+    /// Cookie of its network namespace. Belongs to who took the word.
+    namespace: AtomicU64,
+    make: fn() -> Result<Fd>,
+}
+
+impl Spare {
+    /// Of sockets that `make` makes.
+    pub const fn new(make: fn() -> Result<Fd>) -> Self {
+        Self { word: AtomicU64::new(0), namespace: AtomicU64::new(0), make }
+    }
+
+    /// Calls `ask` with a socket in the network namespace that the socket `like` is in.
+    pub fn with<T>(&self, like: Fd, ask: impl FnOnce(Fd) -> T) -> Result<T> {
+        let pid = process::pid();
+        let namespace = net::namespace(like);
+        let word = self.word.load(Ordering::Relaxed);
+        let (owner, fd) = Self::split(word);
+        // Of another process: in a vfork child, whose notes would be its parent's.
+        let foreign = word != 0 && owner != pid;
+        let taken = word != 0
+            && !foreign
+            && self.word.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken && is_hidden(fd) {
+            if namespace == Ok(self.namespace.load(Ordering::Relaxed)) {
+                let answer = ask(fd);
+                self.put_back(word);
+                return Ok(answer);
+            }
+            close(fd);
+        }
+        let fd = (self.make)()?;
+        let answer = ask(fd);
+        let Some(namespace) = namespace.ok().filter(|_| !foreign) else {
+            file::close(fd);
+            return Ok(answer);
+        };
+        let high = file::move_high(fd);
+        if high == fd {
+            file::close(fd);
+        } else {
+            note(high);
+            // Another thread may have one there by now, in the namespace it will check.
+            self.namespace.store(namespace, Ordering::Relaxed);
+            self.put_back(u64::from(pid) << 32 | (high as u64 + 1));
+        }
+        Ok(answer)
+    }
+
+    fn split(word: u64) -> (u32, Fd) {
+        ((word >> 32) as u32, (word as u32).wrapping_sub(1) as Fd)
+    }
+
+    /// Closes it if another thread was faster.
+    fn put_back(&self, word: u64) {
+        if self.word.compare_exchange(0, word, Ordering::Release, Ordering::Relaxed).is_err() {
+            close(Self::split(word).1);
+        }
+    }
+
+    /// In a fork child: the parent's socket is not the child's to use.
+    pub fn forget(&self) {
+        let word = self.word.swap(0, Ordering::Relaxed);
+        if word != 0 {
+            close(Self::split(word).1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::net;
+
+    #[test]
+    fn a_spare_socket_serves_one_question_at_a_time_and_again() {
+        static SPARE: Spare = Spare::new(net::probe_socket);
+        let like = net::probe_socket().unwrap();
+        let ask = || SPARE.with(like, |fd| fd).unwrap();
+        let first_answer = ask();
+        let kept = ask();
+        assert!(is_hidden(kept) && kept != first_answer);
+        let inner = SPARE.with(like, |outer| (outer, ask())).unwrap();
+        assert_eq!(inner.0, kept);
+        assert_ne!(inner.1, kept);
+        let now = ask();
+        // The program takes the number: what is behind it is not ours to ask or to close.
+        forget(now);
+        assert_ne!(ask(), now);
+        assert!(file::check_open(now).is_ok());
+        SPARE.forget();
+        file::close(now);
+        file::close(like);
+    }
+
+    #[test]
+    fn a_spare_socket_of_another_process_is_left_alone() {
+        static SPARE: Spare = Spare::new(net::probe_socket);
+        let like = net::probe_socket().unwrap();
+        SPARE.with(like, |_| ()).unwrap();
+        let kept = SPARE.word.load(Ordering::Relaxed);
+        let parents = kept ^ (1 << 32);
+        SPARE.word.store(parents, Ordering::Relaxed);
+        assert_ne!(SPARE.with(like, |fd| fd).unwrap(), Spare::split(kept).1);
+        assert_eq!(SPARE.word.load(Ordering::Relaxed), parents);
+        SPARE.forget();
+        file::close(like);
+    }
 }

@@ -53,6 +53,21 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
     Ok(value)
 }
 
+/// The cookie of the network namespace that a socket is in (Linux 5.14).
+pub fn namespace(fd: Fd) -> Result<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let (mut value, mut length) = (0u64, size_of::<u64>() as u32);
+    call!(
+        getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        SO_NETNS_COOKIE,
+        &mut value as *mut _ as usize,
+        &mut length as *mut _ as usize
+    )?;
+    Ok(value)
+}
+
 /// Sets a socket option of any plain type.
 pub fn set_option<T: Copy>(fd: Fd, level: i32, name: i32, value: &T) -> Result<()> {
     call!(setsockopt, fd, level, name, value as *const T as usize, size_of::<T>()).map(drop)

@@ -1,7 +1,9 @@
 //! What the kernel knows about the other end of a local TCP connection.
 
-use super::{call, file, net, Fd, Result};
+use super::hidden::Spare;
+use super::{call, net, Fd, Result};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
@@ -40,13 +42,23 @@ pub struct Owner {
     pub inode: u32,
 }
 
-/// Looks up the socket whose own address is `local` and whose peer is `peer`.
-pub fn lookup(local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
-    let fd = net::socket(
-        libc::AF_NETLINK,
-        libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-        libc::NETLINK_SOCK_DIAG,
-    )?;
+static KERNEL: Spare = Spare::new(|| {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    net::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)
+});
+
+/// In a fork child.
+pub fn after_fork_in_child() {
+    KERNEL.forget();
+}
+
+/// Looks up the socket whose own address is `local` and whose peer is `peer`, in the network
+/// namespace of the socket `like`.
+pub fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
+    KERNEL.with(like, |fd| lookup_through(fd, local, peer))?
+}
+
+fn lookup_through(fd: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
     // A dual-stack listener's connections are IPv6 sockets with IPv4-mapped addresses.
     let families = if local.is_ipv4() { [false, true].as_slice() } else { [true].as_slice() };
     let mut found = Ok(None);
@@ -56,7 +68,6 @@ pub fn lookup(local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
             break;
         }
     }
-    file::close(fd);
     found
 }
 
@@ -73,11 +84,13 @@ fn octets(ip: IpAddr, as_ipv6: bool) -> [u8; 16] {
 }
 
 fn ask(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Option<Owner>> {
+    static SEQUENCE: AtomicU32 = AtomicU32::new(0);
+    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let request = Request {
         length: std::mem::size_of::<Request>() as u32,
         kind: SOCK_DIAG_BY_FAMILY,
         flags: libc::NLM_F_REQUEST as u16,
-        sequence: 1,
+        sequence,
         pid: 0,
         family: if as_ipv6 { libc::AF_INET6 } else { libc::AF_INET } as u8,
         protocol: libc::IPPROTO_TCP as u8,
@@ -96,14 +109,22 @@ fn ask(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Opt
     let size = std::mem::size_of::<Request>();
     call!(sendto, fd, &request as *const _ as usize, size, 0, 0, 0)?;
     let mut reply = [0u8; 1024];
-    let n = net::recv(fd, &mut reply, 0)?;
+    let word = |reply: &[u8; 1024], at: usize| {
+        u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
+    };
+    // The kernel answers before the call returns. Another sequence number: of a question whose
+    // asker gave up.
+    let n = loop {
+        let n = net::recv(fd, &mut reply, libc::MSG_DONTWAIT)?;
+        if word(&reply, 8) == sequence {
+            break n;
+        }
+    };
     // nlmsghdr (16), then inet_diag_msg: 4 bytes, SocketId (48), expires, rqueue, wqueue, uid, inode.
-    let word =
-        |at: usize| u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]]);
     let kind = u16::from_ne_bytes([reply[4], reply[5]]);
     const UID: usize = 16 + 4 + 48 + 12;
     if kind != SOCK_DIAG_BY_FAMILY || n < UID + 8 {
         return Ok(None);
     }
-    Ok(Some(Owner { uid: word(UID), inode: word(UID + 4) }))
+    Ok(Some(Owner { uid: word(&reply, UID), inode: word(&reply, UID + 4) }))
 }

@@ -1,4 +1,9 @@
 //! Layout of a connection's segment.
+//!
+//! A connection made for one request touches two pages. One has the head, the buffers of both
+//! directions' second messages (the first with data) and the beginning of the connector's send
+//! buffer (what is sent before there is credit). The other begins with the buffers of the opening
+//! messages; that of the connector's third, which the acceptor looks for, follows.
 
 use crate::session::{SelectCounter, HEADER_SIZE};
 use crate::sys::{self, file, Fd};
@@ -6,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const PAGE: usize = 4096;
 
 /// Which end of the connection a process is.
@@ -55,12 +60,39 @@ impl Geometry {
         }
     }
 
-    fn messages_bytes(self) -> usize {
-        (self.buffers as usize * self.message_size as usize).next_multiple_of(PAGE)
+    /// Where the message buffer for `sequence` lies in the segment.
+    #[inline]
+    fn slot_offset(self, sender: Role, sequence: u32) -> usize {
+        let size = self.message_size as usize;
+        let last = self.buffers - 1;
+        let index = sequence.wrapping_sub(2) & last;
+        // The pairs' order: 2, send buffers, 1, 3, 4, ...
+        let pair = if index == 0 {
+            size_of::<Head>()
+        } else if index == last {
+            self.pairs_offset()
+        } else {
+            self.pairs_offset() + 2 * index as usize * size
+        };
+        pair + sender as usize * size
+    }
+
+    /// Where all pairs of message buffers but the first begin: on a page of their own.
+    #[inline]
+    fn pairs_offset(self) -> usize {
+        let send_buffers = self.send_buffer_offset(Role::Connector) + 2 * self.send_buffer as usize;
+        send_buffers.next_multiple_of(PAGE)
+    }
+
+    #[inline]
+    fn send_buffer_offset(self, sender: Role) -> usize {
+        let first = size_of::<Head>() + 2 * self.message_size as usize;
+        first + sender as usize * self.send_buffer as usize
     }
 
     fn total(self) -> usize {
-        PAGE + 2 * self.messages_bytes() + 2 * self.send_buffer as usize
+        let pairs = 2 * (self.buffers as usize - 1) * self.message_size as usize;
+        (self.pairs_offset() + pairs).next_multiple_of(PAGE)
     }
 }
 
@@ -312,20 +344,15 @@ impl Segment {
     /// The message buffer for `sequence` in the direction that `sender` sends.
     #[inline]
     pub fn slot(&self, sender: Role, sequence: u32) -> Slot {
-        let index = (sequence & (self.geometry.buffers - 1)) as usize;
-        let offset = PAGE
-            + sender as usize * self.geometry.messages_bytes()
-            + index * self.geometry.message_size as usize;
-        // SAFETY: within the mapping, because index < buffers.
+        let offset = self.geometry.slot_offset(sender, sequence);
+        // SAFETY: within the mapping whatever the sequence number.
         Slot { at: unsafe { self.base.add(offset) } }
     }
 
     /// The send buffer of the direction that `sender` sends.
     #[inline]
     pub fn send_buffer(&self, sender: Role) -> super::Ring {
-        let offset = PAGE
-            + 2 * self.geometry.messages_bytes()
-            + sender as usize * self.geometry.send_buffer as usize;
+        let offset = self.geometry.send_buffer_offset(sender);
         // SAFETY: the ring of `send_buffer` bytes lies within the mapping.
         unsafe { super::Ring::new(self.base.add(offset), self.geometry.send_buffer) }
     }
@@ -402,6 +429,24 @@ mod tests {
         unsafe {
             made.unmap();
             seen.unmap();
+        }
+    }
+
+    #[test]
+    fn buffers_lie_apart_and_inside() {
+        let small = Geometry { buffers: 4, message_size: 256, send_buffer: 1 << 16 };
+        for g in [GEOMETRY, small, Geometry { buffers: 64, message_size: 65536, ..small }] {
+            let mut taken = vec![(0, size_of::<Head>())];
+            for sender in [Role::Connector, Role::Acceptor] {
+                let size = g.message_size as usize;
+                let slots = (u32::MAX - 1..=u32::MAX).chain(0..g.buffers - 2);
+                taken.extend(slots.map(|s| (g.slot_offset(sender, s), size)));
+                taken.push((g.send_buffer_offset(sender), g.send_buffer as usize));
+                assert_eq!(g.slot_offset(sender, 7), g.slot_offset(sender, 7 + g.buffers));
+            }
+            taken.sort_unstable();
+            assert!(taken.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{g:?}");
+            assert!(taken.iter().all(|t| t.0 % 64 == 0 && t.0 + t.1 <= g.total()), "{g:?}");
         }
     }
 
