@@ -75,6 +75,12 @@ reasons! {
     NotConnected = 15, "not-connected", "not connected";
     /// A listening socket.
     Listener = 16, "listener", "a listening socket";
+    /// `sanctl detach`.
+    Detached = 17, "detached", "went back to TCP because sanctl detach asked for it";
+    /// exec of, or a descriptor passed to, a program that does not load the shim.
+    HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it";
+    /// The peer's end went back first.
+    PeerReturned = 19, "peer-returned", "went back to TCP because the peer did";
 }
 
 impl Reason {

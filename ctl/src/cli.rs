@@ -17,6 +17,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(RunArguments),
     Status(StatusArguments),
+    Detach(DetachArguments),
     Check(CheckArguments),
 }
 
@@ -67,6 +68,27 @@ pub(crate) struct StatusArguments {
     /// Read this folder instead of /dev/shm/sanshim-UID
     #[arg(long, value_name = "FOLDER")]
     pub(crate) registry: Option<PathBuf>,
+}
+
+/// Move connections back to TCP
+///
+/// No byte is lost or doubled, and the programs at both ends notice nothing. A process notices the
+/// request when it next uses one of its connections, or is about to wait for one; a sleeping one
+/// goes on sleeping.
+#[derive(Args)]
+#[command(after_help = "Exit status: 0 when the request was made, 1 when it could not be.")]
+pub(crate) struct DetachArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+
+    /// The connection's descriptor in that process, or "all"
+    #[arg(value_name = "FD|all")]
+    pub(crate) connection: String,
+
+    /// Wait at most so long, in milliseconds, for it to happen
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) wait: u64,
 }
 
 /// Check the configuration and this machine, and say what to do

@@ -8,6 +8,7 @@
 
 mod check;
 mod cli;
+mod detach;
 mod executable;
 mod library;
 mod output;
@@ -22,6 +23,7 @@ fn start() -> i32 {
     match Cli::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Status(arguments) => status::status(&arguments),
+        Command::Detach(arguments) => detach::detach(&arguments),
         Command::Check(arguments) => check::check(&arguments),
     }
 }

@@ -10,7 +10,7 @@ use super::slot::Slot;
 /// First word of a finished file.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Connections a process can publish; further ones count into the spare slot.
 pub const CAPACITY: usize = 16384;
 /// Bytes of the header, one page.
@@ -22,7 +22,8 @@ pub(super) const FILE_SIZE: usize = size_of::<Table>();
 /// Bytes of the program's name that are kept.
 pub(super) const PROGRAM_SIZE: usize = 64;
 
-/// Who publishes. Written once, before the file gets its name; only `high_water` changes.
+/// Who publishes. Written once, before the file gets its name; only `high_water` and `requests`
+/// change.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -43,7 +44,8 @@ pub(super) struct Header {
     pub(super) executable: [AtomicU64; 2],
     /// All slots ever used are below this index, so that nobody has to touch the others.
     pub(super) high_water: AtomicU32,
-    _pad: AtomicU32,
+    /// Requests made by `sanctl`, which counts up after it wrote one into a slot.
+    pub(super) requests: AtomicU32,
     /// The program's name, padded with NUL.
     pub(super) program: [AtomicU64; PROGRAM_SIZE / 8],
     _reserved: [AtomicU64; 495],

@@ -1,8 +1,8 @@
 //! The registry: what every process under the shim publishes about its connections, and how
 //! `sanctl` reads it without stopping or slowing anybody.
 //!
-//! One file per process, `/dev/shm/sanshim-<euid>/<pid>`, mapped by its writer and never written
-//! by anybody else: a header, then a fixed table of connection slots. The file is sparse, so an
+//! One file per process, `/dev/shm/sanshim-<euid>/<pid>`, mapped by its writer and written by
+//! nobody else but `sanctl`, in the words for requests: a header, then a fixed table of connection slots. The file is sparse, so an
 //! idle process costs two pages.
 //!
 //! Responsible for the file's layout, its life (creation, fork, removal) and its reading. Must not
@@ -17,6 +17,7 @@ mod kernel;
 mod layout;
 mod process;
 mod reader;
+mod request;
 mod slot;
 mod sweep;
 mod writer;
@@ -27,5 +28,6 @@ mod tests;
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
 pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
+pub use request::request_detach;
 pub use slot::{spare, Identity, Provider, Slot, State};
-pub use writer::{Registry, CAPACITY};
+pub use writer::{requests, Registry, CAPACITY};

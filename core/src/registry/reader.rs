@@ -42,6 +42,8 @@ pub struct Process {
     pub pid: u32,
     /// Effective user when the process joined.
     pub uid: u32,
+    /// The file it publishes in.
+    pub file: PathBuf,
     /// Its name, at most 64 bytes; may hold any character.
     pub program: String,
     /// By descriptor.
@@ -233,11 +235,12 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
         return skipped("is shorter than its table; remove it".into());
     };
     let uid = header.uid.load(Ordering::Relaxed);
-    let process = Process { pid, uid, program: program(header), connections };
+    let file = path.to_owned();
+    let process = Process { pid, uid, file, program: program(header), connections };
     Ok(Outcome::Alive(process, problem))
 }
 
-fn validate(header: &Header, pid: u32) -> Result<(), String> {
+pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
     if header.magic.load(Ordering::Relaxed) != MAGIC {
         return Err("is no registry file of sanshim; remove it".into());
     }
@@ -359,19 +362,19 @@ fn connection(slot: &Slot) -> Result<Connection, &'static str> {
 ///
 /// # Safety
 /// Every bit pattern is a valid value, and there is no padding.
-unsafe trait Plain {}
+pub(super) unsafe trait Plain {}
 // SAFETY: integers in atomics, with all padding declared as fields.
 unsafe impl Plain for Header {}
 // SAFETY: as above.
 unsafe impl Plain for Slot {}
 
-fn zeroed<T: Plain>(count: usize) -> Vec<T> {
+pub(super) fn zeroed<T: Plain>(count: usize) -> Vec<T> {
     // SAFETY: zero bytes are a valid T.
     std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(count).collect()
 }
 
 /// Fills `values` from the file at `offset`; fewer bytes than they have at the end of the file.
-fn fill<T: Plain>(file: &File, values: &mut [T], offset: u64) -> io::Result<usize> {
+pub(super) fn fill<T: Plain>(file: &File, values: &mut [T], offset: u64) -> io::Result<usize> {
     let length = size_of_val(values);
     // SAFETY: the same memory as bytes, of which any value is valid.
     let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), length) };

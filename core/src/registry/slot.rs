@@ -146,7 +146,10 @@ pub struct Slot {
     reason: AtomicU32,
     local: Address,
     peer: Address,
-    _reserved_identity: [AtomicU64; 7],
+    /// The sequence number of the identity that is asked to go back to TCP; zero: none is. Written
+    /// by `sanctl`.
+    pub(super) detach: AtomicU64,
+    _reserved_identity: [AtomicU64; 6],
 
     /// What we sent.
     pub sent: Direction,
@@ -192,7 +195,8 @@ impl Slot {
             reason: AtomicU32::new(0),
             local: address(),
             peer: address(),
-            _reserved_identity: [const { AtomicU64::new(0) }; 7],
+            detach: zero(),
+            _reserved_identity: [const { AtomicU64::new(0) }; 6],
             sent: direction(),
             wakeups_sent: SharedCounter(zero()),
             wakeups_avoided: Counter(zero()),
@@ -240,6 +244,17 @@ impl Slot {
     #[inline]
     pub fn set_fd(&self, fd: RawFd) {
         self.fd.store(fd as u32, Ordering::Relaxed);
+    }
+
+    /// True if `sanctl detach` asked this connection to go back to TCP.
+    pub fn is_asked_to_detach(&self) -> bool {
+        let asked = self.detach.load(Ordering::Relaxed);
+        asked != 0 && Some(asked) == self.stable_sequence()
+    }
+
+    /// The request was served, or cannot be.
+    pub fn detach_was_heard(&self) {
+        self.detach.store(0, Ordering::Relaxed);
     }
 
     /// Runs `store` between the two steps of the sequence lock. The release fence keeps the

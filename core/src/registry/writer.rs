@@ -1,7 +1,7 @@
 //! The writer: this process's own file.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::error::RegistryError;
 use super::folder::{file_name, FolderPath};
@@ -33,6 +33,16 @@ pub struct Registry {
     owner: u32,
     /// The process whose file this is.
     pid: u32,
+}
+
+/// Where the count of requests is; the same address in fork children, which have their own file.
+static REQUESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How many requests `sanctl` made to this process so far; changes with each.
+#[inline]
+pub fn requests() -> u32 {
+    // SAFETY: null, or in a table that is never unmapped.
+    unsafe { REQUESTS.load(Ordering::Acquire).as_ref() }.map_or(0, |n| n.load(Ordering::Relaxed))
 }
 
 impl std::fmt::Debug for Table {
@@ -69,6 +79,7 @@ impl Registry {
         new.describe(pid, &name);
         name_file(folder, &opened, pid)?;
         let table = new.keep();
+        REQUESTS.store(std::ptr::from_ref(&table.header.requests).cast_mut(), Ordering::Release);
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
         Ok(Registry { table, used, at_fork: None, folder, owner, pid })

@@ -2,6 +2,7 @@
 //! sequence numbers, select counters. Providers move the bytes; the switch decides when to send.
 //! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
 
+mod doorbells;
 mod error;
 mod flow;
 mod header;
@@ -13,6 +14,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
+pub use doorbells::{Doorbells, Rung};
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, VERSION};

@@ -9,6 +9,8 @@
 
 use super::{error, header};
 
+#[path = "doorbells.rs"]
+mod doorbells;
 #[path = "flow.rs"]
 mod flow;
 #[path = "select_counter.rs"]
@@ -56,6 +58,7 @@ mod sync {
     atomic!(AtomicU64, u64);
 }
 
+use doorbells::Doorbells;
 use flow::Session;
 use header::{Header, Kind};
 use loom::cell::UnsafeCell;
@@ -327,4 +330,45 @@ fn a_buffer_is_free_before_its_credit_arrives() {
         }
     });
     assert_eq!(reached.states(), [(2, 2), (3, 2)]);
+}
+
+/// However leaving and recalling meet, a doorbell is sent exactly if it is counted, and both ends
+/// agree who sends what is unread.
+#[test]
+fn every_doorbell_is_counted_and_one_end_decides() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let word = Arc::new(Doorbells::new());
+        word.state();
+        let sent = Arc::new(AtomicU32::new(0));
+        sent.load(Ordering::Relaxed);
+        let ring = |word: Arc<Doorbells>, sent: Arc<AtomicU32>| {
+            move || {
+                if word.promise() {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        };
+        let ringer = thread::spawn(ring(word.clone(), sent.clone()));
+        let leaver = thread::spawn({
+            let (word, sent) = (word.clone(), sent.clone());
+            move || {
+                let before = word.leave();
+                if !before.is_final() {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+                before.recalled
+            }
+        });
+        let before = word.recall();
+        let counted = word.state().bells;
+        ringer.join().unwrap();
+        let sends_again = leaver.join().unwrap();
+        assert_eq!(sends_again, !before.left);
+        assert_eq!(counted, u64::from(sent.load(Ordering::Relaxed)), "no doorbell after the last");
+        assert_eq!(word.state().bells, counted);
+        seen.note((counted as u32, u32::from(sends_again)));
+    });
+    assert_eq!(reached.states(), [(0, 1), (1, 0), (1, 1), (2, 0)]);
 }

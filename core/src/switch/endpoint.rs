@@ -38,6 +38,16 @@ pub mod flag {
     pub const CORK: u32 = 1 << 13;
     /// SO_OOBINLINE: urgent bytes are read in their place in the stream.
     pub const URGENT_INLINE: u32 = 1 << 11;
+    /// This end sends over TCP again.
+    pub const LEFT: u32 = 1 << 14;
+    /// This end reads nothing more from the segment.
+    pub const READ_OUT: u32 = 1 << 15;
+    /// The peer's doorbells are all off the anchor and no more will come: what it shows from now on
+    /// is TCP's.
+    pub const UNBELLED: u32 = 1 << 16;
+    /// Both directions are back on TCP: every process that shares the socket leaves it to the
+    /// kernel.
+    pub const NATIVE: u32 = 1 << 17;
 }
 
 /// Private to the holder of the send lock.
@@ -91,6 +101,14 @@ pub struct Endpoint {
     flags: AtomicU32,
     /// Held to drain the anchor, and to count a sleeper on it: never both at once.
     pub anchor: FamilyLock,
+    /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.
+    pub bells_heard: AtomicU64,
+    /// Held from the promise of a doorbell until it is sent, and to leave for TCP.
+    pub bell: FamilyLock,
+    /// Doorbells promised for which the anchor had no room yet. Changed with `bell` held.
+    pub bells_owed: AtomicU32,
+    /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
+    pub returning: AtomicU32,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.
     pub sleepers: AtomicU32,
     /// Processes that were forked while they had the socket open, this one included.

@@ -1,13 +1,14 @@
 //! Descriptors and processes: dup, close, fork, exec.
 
+use super::bell;
 use super::connect;
+use super::detach;
 use super::endpoint::{flag, Endpoint};
 use super::epoll;
 use super::native;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
-use super::wait;
 use crate::provider::shm::CLOSED;
 use crate::registry;
 use crate::sys::{file, hidden, lock, sock_diag, Fd};
@@ -74,6 +75,9 @@ fn last_close(socket: &Socket) {
     if native::withdraw_at_end(socket) {
         return;
     }
+    if detach::finish(socket, &stream) {
+        return;
+    }
     // Nobody of ours sleeps here any more.
     let counters = &stream.own().counters.0;
     counters.read.signal();
@@ -81,7 +85,7 @@ fn last_close(socket: &Socket) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     // A doorbell byte left on the anchor would make the kernel reset the connection.
     if !stream.endpoint.has(flag::ANCHOR_ENDED) {
-        wait::drain(socket, &stream);
+        bell::drain(socket, &stream);
     }
 }
 
@@ -247,8 +251,11 @@ pub fn exiting() {
         if socket.phase() != phase::SAN || stream.endpoint.holders.load(SeqCst) != 1 {
             return;
         }
-        if !native::withdraw_at_end(socket) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
-            wait::drain(socket, &stream);
+        if !native::withdraw_at_end(socket)
+            && !detach::finish(socket, &stream)
+            && !stream.endpoint.has(flag::ANCHOR_ENDED)
+        {
+            bell::drain(socket, &stream);
             socket.statistics().set_state(registry::State::Closing);
         }
     });

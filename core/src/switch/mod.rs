@@ -5,12 +5,15 @@
 //!
 //! - set-up: [`listener`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
 //! - transfer: [`transfer`] over [`stream`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
-//! - readiness: [`wait`], [`spin`], [`readiness`], [`poll`], [`epoll`]
+//! - the way back to TCP: [`detach`], [`request`]
+//! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`options`]
 
 pub mod accept;
+mod bell;
 pub mod buffers;
 pub mod connect;
+mod detach;
 pub mod endpoint;
 pub mod epoll;
 pub mod files;
@@ -21,6 +24,7 @@ pub mod options;
 mod policy;
 pub mod poll;
 mod readiness;
+mod request;
 pub mod socket;
 mod spin;
 mod stream;

@@ -8,11 +8,12 @@ use super::endpoint::flag;
 use super::epoll;
 use super::options;
 use super::socket::{phase, Socket};
+use super::stream::Stream;
 use super::structure::Structure;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::Provider;
-use crate::sys::{net, poll, sock_diag, time, Errno};
+use crate::sys::{net, poll, sock_diag, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
@@ -27,7 +28,8 @@ pub(super) fn withdraw(socket: &Socket) -> bool {
     };
     // A sender that is at it finds the phase changed when it gets the lock.
     let Ok(held) = stream.lock_send() else { return false };
-    options::give_back(socket, &stream);
+    options::give_back_sending(&stream, socket.anchor());
+    options::give_back_receiving(&stream, socket.anchor());
     let sent = replay(socket, &stream);
     if let Err(e) = sent {
         log::warn!("fd {}: replaying onto TCP failed: {e}", socket.anchor());
@@ -47,7 +49,7 @@ pub(super) fn withdraw(socket: &Socket) -> bool {
 }
 
 /// Sends all that lies in the send buffer over the anchor. Send lock.
-fn replay(socket: &Socket, stream: &super::stream::Stream) -> Result<(), Errno> {
+fn replay(socket: &Socket, stream: &Stream) -> Result<()> {
     let ring = stream.segment.send_buffer(stream.endpoint.role());
     let tail = stream.endpoint.send.tail.load(Relaxed);
     let mut head = 0;
@@ -55,12 +57,19 @@ fn replay(socket: &Socket, stream: &super::stream::Stream) -> Result<(), Errno> 
         let (from, n) = ring.stretch(head, (tail - head) as usize);
         // SAFETY: the stretch is mapped, and nobody else writes to it while we hold the lock
         // (a hostile peer can only change the bytes that it is about to be sent).
-        let bytes = unsafe { std::slice::from_raw_parts(from, n) };
-        match net::send(socket.anchor(), bytes, libc::MSG_DONTWAIT) {
-            Ok(n) => head += n as u64,
+        send_all(socket.anchor(), unsafe { std::slice::from_raw_parts(from, n) })?;
+        head += n as u64;
+    }
+    Ok(())
+}
+
+/// Sends all of `bytes` over an anchor, waiting for room.
+pub(super) fn send_all(anchor: Fd, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match net::send(anchor, bytes, libc::MSG_DONTWAIT) {
+            Ok(n) => bytes = &bytes[n..],
             Err(Errno(libc::EAGAIN)) => {
-                let mut fds =
-                    [libc::pollfd { fd: socket.anchor(), events: libc::POLLOUT, revents: 0 }];
+                let mut fds = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
                 let _ = poll::poll(&mut fds, None, None);
             }
             Err(e) => return Err(e),

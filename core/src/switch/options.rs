@@ -77,21 +77,28 @@ fn note_tcp(socket: &Socket, stream: &Stream, name: i32, on: bool) {
     } else {
         stream.endpoint.clear(flag);
     }
+    if stream.endpoint.has(flag::LEFT) {
+        return;
+    }
     if i32::from(on) != wanted {
         let _ = net::set_option(socket.anchor(), libc::IPPROTO_TCP, name, &wanted);
     }
 }
 
-/// The socket goes back to TCP: the anchor gets what the program set.
-pub fn give_back(socket: &Socket, stream: &Stream) {
+/// This end sends over TCP again: the anchor gets what the program set.
+pub fn give_back_sending(stream: &Stream, anchor: Fd) {
     for (name, bit) in [(libc::TCP_NODELAY, flag::NODELAY), (libc::TCP_CORK, flag::CORK)] {
         let value = i32::from(stream.endpoint.has(bit));
-        let _ = net::set_option(socket.anchor(), libc::IPPROTO_TCP, name, &value);
+        let _ = net::set_option(anchor, libc::IPPROTO_TCP, name, &value);
     }
+}
+
+/// This end receives over TCP again: the anchor gets what the program set.
+pub fn give_back_receiving(stream: &Stream, anchor: Fd) {
     let low_water = stream.endpoint.receive.low_water.load(Relaxed) as i32;
     let inline = i32::from(stream.endpoint.has(flag::URGENT_INLINE));
-    let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, &low_water);
-    let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline);
+    let _ = net::set_option(anchor, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &low_water);
+    let _ = net::set_option(anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline);
 }
 
 /// The anchor's own low-water mark must stay at one: a doorbell is one byte.

@@ -1,7 +1,10 @@
 //! poll and select with SAN sockets among the descriptors.
 
+use super::bell;
+use super::detach;
 use super::endpoint::flag;
 use super::readiness::{self, bit};
+use super::request;
 use super::socket::phase;
 use super::spin;
 use super::table::{self, Pinned};
@@ -79,6 +82,7 @@ unsafe fn poll_entries(
     }
     let mut start = None;
     loop {
+        entries.iter().for_each(Entry::look_after_return);
         if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
             // One went back to TCP: the kernel's readiness counts for it from now on.
             let left = remaining(timeout, start);
@@ -108,7 +112,12 @@ unsafe fn poll_entries(
         if mask.is_null() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
             continue;
         }
+        request::heed();
         entries.iter_mut().for_each(Entry::arm);
+        if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
+            entries.iter_mut().for_each(Entry::disarm);
+            continue;
+        }
         let mut work = Descriptors::from_slice(fds);
         let slept = if entries.iter().any(|e| e.ready() != 0) {
             Ok(0)
@@ -213,7 +222,7 @@ impl Entry {
 
     fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
-        wait::drain(&self.socket, &stream);
+        bell::drain(&self.socket, &stream);
         self.read = Some(wait::arm(&stream, Event::Read));
         if self.interest & bit::ANY_OUT != 0 {
             self.write = Some(wait::arm(&stream, Event::Write));
@@ -233,8 +242,16 @@ impl Entry {
         if self.socket.is_pending() {
             return Some(wait::pending_slice(&stream));
         }
-        let silent = stream.endpoint.has(flag::ANCHOR_ENDED | flag::RECEIVE_SHUT);
+        let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
         (silent && self.interest & bit::ANY_OUT != 0).then_some(wait::UNBELLED_SLICE)
+    }
+
+    fn look_after_return(&self) {
+        if let Some(stream) = self.socket.stream() {
+            if detach::is_due(&stream) {
+                detach::look_after(&self.socket, &stream);
+            }
+        }
     }
 
     fn look_after_pending(&self) {

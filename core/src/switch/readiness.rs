@@ -4,6 +4,7 @@ use super::endpoint::flag;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::wait;
+use crate::sys::poll;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Readiness bits; poll's and epoll's are the same.
@@ -39,7 +40,12 @@ pub(super) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     if wait::hinted_end(&stream) && !socket.is_pending() {
         wait::look(socket, &stream);
     }
-    of(&stream, interest)
+    let mut ready = of(&stream, interest);
+    if stream.endpoint.has(flag::LEFT) && interest & bit::ANY_OUT != 0 {
+        let writable = poll::poll_one(socket.anchor(), libc::POLLOUT) == Ok(libc::POLLOUT);
+        ready |= if writable { interest & bit::ANY_OUT } else { 0 };
+    }
+    ready
 }
 
 /// The readiness among `interest` (and what is always reported) at this moment.

@@ -1,6 +1,8 @@
 //! Sending and receiving, with TCP's rules for flags, waiting and errors.
 
+use super::bell;
 use super::buffers::Buffers;
+use super::detach;
 use super::endpoint::flag;
 use super::socket::{phase, Socket};
 use super::stream::{Broken, Moved, Stream, Take};
@@ -8,7 +10,7 @@ use super::wait::{self, Event};
 use super::Outcome;
 use crate::provider::shm::FINISHED;
 use crate::registry;
-use crate::sys::{net, process, Errno};
+use crate::sys::{blocking, net, process, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// A thread that is interrupted inside a call on a socket and calls again from its signal handler
@@ -65,7 +67,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             Err(Failure::Broken(why)) => wait::fail(socket, &stream, why),
             Ok(moved) => {
                 if moved.ring {
-                    wait::ring(socket);
+                    bell::ring(socket);
                 }
                 if take == Take::Peek {
                     got = moved.bytes;
@@ -89,6 +91,9 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         if got >= enough.max(1) || (got > 0 && stream.at_mark()) {
             return Outcome::Done(Ok(got));
         }
+        if detach::is_due(&stream) && detach::look_after(socket, &stream) {
+            return rest_from_kernel(socket, to, got, flags);
+        }
         if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
             if got == 0 && stream.endpoint.has(flag::RESET) {
                 return Outcome::Done(reset_error(&stream, Ok(0)));
@@ -102,7 +107,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             if stream.endpoint.has(flag::ASYNC) {
                 // The next event must reach the anchor again for the kernel to raise SIGIO.
-                wait::drain(socket, &stream);
+                bell::drain(socket, &stream);
                 let _ = wait::raise(&stream, Event::Read);
                 if wait::readable(&stream) {
                     continue;
@@ -116,13 +121,36 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
                 _ => wait::readable(&stream),
             })
         };
-        if socket.phase() != phase::SAN && got == 0 {
-            return Outcome::Pass;
+        if socket.phase() != phase::SAN {
+            return rest_from_kernel(socket, to, got, flags);
         }
         if let Err(e) = waited {
             return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
         }
     }
+}
+
+/// Goes on with a receive on a socket that returned to TCP after `got` bytes.
+#[cold]
+fn rest_from_kernel(socket: &Socket, mut to: Buffers, mut got: usize, flags: i32) -> Outcome {
+    if got == 0 {
+        return Outcome::Pass;
+    }
+    let mut piece = [0u8; 4096];
+    while flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0 && to.remaining() > 0 {
+        let n = to.remaining().min(piece.len());
+        match blocking::receive(socket.anchor(), &mut piece[..n], flags & !libc::MSG_TRUNC) {
+            Ok(n) if n > 0 => {
+                // SAFETY: `n` bytes are there, and at most what remains was asked for.
+                if unsafe { to.copy_in(piece.as_ptr(), n) }.is_err() {
+                    break;
+                }
+                got += n;
+            }
+            _ => break,
+        }
+    }
+    Outcome::Done(Ok(got))
 }
 
 enum Failure {
@@ -134,6 +162,9 @@ enum Failure {
 #[inline]
 fn receive_once(stream: &Stream, to: &mut Buffers, take: Take) -> Result<Moved, Failure> {
     let _held = stream.lock_receive().map_err(|_| Failure::Busy)?;
+    if stream.endpoint.has(flag::READ_OUT) {
+        return Ok(Moved::default());
+    }
     stream.receive(to, take).map_err(Failure::Broken)
 }
 
@@ -145,13 +176,43 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
         return super::urgent::send(socket, &stream, from, flags);
     }
     let wanted = from.remaining();
-    transmit(
+    let sent = transmit(
         socket,
         &stream,
         flags,
         |stream| stream.send(&mut from).map(|moved| (moved, from.remaining() == 0)),
         wanted == 0,
-    )
+    );
+    match sent {
+        // A blocking send ends early only for an error, or when the socket went back to TCP.
+        Outcome::Done(Ok(n)) if n < wanted && stream.endpoint.has(flag::LEFT) => {
+            rest_to_kernel(socket, from, n, flags)
+        }
+        other => other,
+    }
+}
+
+/// Goes on with a send on a socket that returned to TCP after `sent` bytes.
+#[cold]
+fn rest_to_kernel(socket: &Socket, mut from: Buffers, mut sent: usize, flags: i32) -> Outcome {
+    let mut piece = [0u8; 4096];
+    while from.remaining() > 0 {
+        let n = from.remaining().min(piece.len());
+        // SAFETY: room for `n` bytes, at most what remains.
+        if unsafe { from.copy_out(piece.as_mut_ptr(), n) }.is_err() {
+            break;
+        }
+        match net::send(socket.anchor(), &piece[..n], flags) {
+            Ok(taken) => {
+                sent += taken;
+                if taken < n {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    Outcome::Done(Ok(sent))
 }
 
 /// Sends what `fill` provides, up to `length` bytes, straight into the send buffer (sendfile,
@@ -204,10 +265,15 @@ fn transmit(
     };
     wait::look_if_stale(socket, stream);
     loop {
+        if detach::is_due(stream) {
+            detach::look_after(socket, stream);
+        }
         let Ok(held) = stream.lock_send() else {
             return finish(sent, reentered(stream, flags));
         };
-        if socket.phase() != phase::SAN {
+        if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
+            // The kernel may find no room, which makes an EPOLLOUT edge due.
+            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return if sent > 0 { Outcome::Done(Ok(sent)) } else { Outcome::Pass };
         }
         // What was sent is told first; the error keeps for the next call.
@@ -232,7 +298,7 @@ fn transmit(
             wait::break_pipe(stream);
         } else if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
             // To a peer that is gone the byte brings back TCP's own reset.
-            wait::ring(socket);
+            bell::ring(socket);
         }
         if done || (sent > 0 && is_broken(stream)) {
             return Outcome::Done(Ok(sent));
@@ -313,10 +379,14 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     let own = stream.own();
     // Under the lock, so that a send under way in another thread comes before the end.
     let held = stream.lock_send();
-    own.sending.0.finished.fetch_or(FINISHED, SeqCst);
+    if stream.endpoint.has(flag::LEFT) {
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
+    } else {
+        own.sending.0.finished.fetch_or(FINISHED, SeqCst);
+    }
     drop(held);
     if stream.peer().counters.0.read.signal() {
-        wait::ring(socket);
+        bell::ring(socket);
     }
     socket.statistics().set_state(registry::State::FinWait);
 }

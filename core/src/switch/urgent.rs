@@ -1,12 +1,12 @@
 //! Urgent data (S8): the byte itself travels on the anchor, where the kernel raises SIGURG and
 //! EPOLLPRI as always; the stream carries the mark.
 
+use super::bell;
 use super::buffers::Buffers;
 use super::endpoint::flag;
 use super::socket::Socket;
 use super::stream::{Stream, Take};
 use super::transfer;
-use super::wait;
 use super::Outcome;
 use crate::sys::{net, Errno};
 
@@ -35,11 +35,13 @@ pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) 
         if let Some(e) = transfer::unable(stream) {
             return Outcome::Done(Err(e));
         }
-        stream.mark_urgent();
+        if !stream.endpoint.has(flag::LEFT) {
+            stream.mark_urgent();
+        }
     }
     let sent = net::send(socket.anchor(), &[last], libc::MSG_OOB).map(|_| length);
     if stream.peer().counters.0.read.signal() {
-        wait::ring(socket);
+        bell::ring(socket);
     }
     Outcome::Done(sent)
 }

@@ -7,17 +7,21 @@
 //!   Until then the kernel shows the anchor readable to every other sleeper.
 //! - Who drains while others sleep on the same anchor lets them leave first.
 //! - A byte drained on behalf of an epoll set makes that set look at the socket itself.
+//!
+//! The byte itself is [`bell`]'s.
 
+use super::bell;
+use super::detach;
 use super::endpoint::flag;
-use super::epoll;
 use super::native;
+use super::request;
 use super::socket::{phase, Socket};
 use super::spin::spin;
 use super::stream::{Broken, Stream};
 use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
-use crate::sys::{blocking, file, net, poll, process, time, Errno, Result};
+use crate::sys::{blocking, file, net, poll, time, Errno, Result};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// What a thread waits for.
@@ -36,18 +40,11 @@ const FRESH_TICKS: u64 = 300_000;
 const PENDING_SLICE: u64 = 500_000;
 const PENDING_DOUBLINGS: u32 = 8;
 /// Flags under which the kernel shows the anchor readable for ever.
-pub(super) const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
+pub(super) const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT | flag::UNBELLED;
 /// How long a wait without restart sleeps at a time.
 const PARTIAL_SLICE: u64 = 1_000_000_000;
 /// How often a writer looks that no doorbell can wake, because the peer's direction ended.
 pub(super) const UNBELLED_SLICE: u64 = 1_000_000;
-
-/// Rings the peer's doorbell.
-pub(super) fn ring(socket: &Socket) {
-    socket.statistics().wakeups_sent.add(1);
-    // It can only fail where the anchor itself tells the peer (closed, reset).
-    let _ = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
-}
 
 /// Ends the connection because the peer broke the protocol.
 #[cold]
@@ -83,6 +80,7 @@ pub(super) fn look_if_stale(socket: &Socket, stream: &Stream) {
     let hinted = hinted_end(stream);
     if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted {
         stream.endpoint.looked_at.store(now, Relaxed);
+        request::heed();
         // A peer that did something since the last look is alive.
         let alive = stream.activity_of_peer();
         if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {
@@ -116,6 +114,10 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLIN) == 0 {
         return;
     }
+    if detach::is_kernels(stream) {
+        // What the kernel says comes after what is still to be read here, and is the kernel's to say.
+        return;
+    }
     if socket.is_pending() {
         // The peer's kernel speaks and nobody took the session: whoever it is has no shim.
         if native::withdraw(socket) {
@@ -131,13 +133,14 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     }
 }
 
-fn note_error(socket: &Socket, stream: &Stream, error: i32) {
+pub(super) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
         // A peer's kernel resets also for a doorbell byte nobody drained. TCP resets only when the
         // program left data unread, or asked for it (SO_LINGER).
         libc::ECONNRESET
             if stream.endpoint.has(flag::ESTABLISHED)
+                && !stream.endpoint.has(flag::LEFT)
                 && stream.peer_consumed_all()
                 && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>
         {
@@ -166,7 +169,7 @@ pub(super) fn break_pipe(stream: &Stream) {
 
 /// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have
 /// sent a reset instead.
-fn note_end(socket: &Socket, stream: &Stream) {
+pub(super) fn note_end(socket: &Socket, stream: &Stream) {
     // After our own shutdown the kernel shows an end that need not be the peer's.
     if stream.endpoint.has(flag::ANCHOR_ENDED | flag::RECEIVE_SHUT) {
         return;
@@ -180,74 +183,6 @@ fn note_end(socket: &Socket, stream: &Stream) {
         socket.statistics().set_state(registry::State::CloseWait);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);
-}
-
-/// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
-/// raise a counter.
-pub(super) fn drain(socket: &Socket, stream: &Stream) {
-    if socket.is_pending() {
-        // Doorbells come from who took the session. Bytes from anybody else are the program's.
-        return look(socket, stream);
-    }
-    let e = stream.endpoint;
-    let forced = !let_sleepers_leave(socket, stream);
-    if e.anchor.lock().is_err() {
-        return;
-    }
-    if !forced && e.sleepers.load(SeqCst) != 0 {
-        // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
-        e.anchor.unlock();
-        return;
-    }
-    let mut bytes = [0u8; 64];
-    let mut drained = 0;
-    let end = loop {
-        match net::recv(socket.anchor(), &mut bytes, libc::MSG_DONTWAIT) {
-            Ok(0) => break Some(0),
-            Ok(n) => {
-                drained += n;
-                if n < bytes.len() {
-                    break None;
-                }
-            }
-            Err(Errno(libc::EAGAIN)) => break None,
-            Err(Errno(error)) => break Some(error),
-        }
-    };
-    if forced {
-        e.sleepers.store(0, SeqCst);
-    }
-    e.anchor.unlock();
-    if forced || (drained > 0 && e.holders.load(Relaxed) > 1) {
-        // Sleepers that are stopped, and other processes' epoll sets, hear the next event.
-        for event in [Event::Read, Event::Write] {
-            let _ = raise(stream, event);
-        }
-    }
-    match end {
-        None => {}
-        Some(0) => note_end(socket, stream),
-        Some(error) => note_error(socket, stream, error),
-    }
-    if drained > 0 {
-        socket.statistics().wakeups_received.add(drained as u64);
-        epoll::doorbell_drained(socket);
-    }
-}
-
-/// As long as the byte is there, every sleeper comes out of the kernel; waits for that. False if
-/// one does not come, because it was stopped or killed.
-fn let_sleepers_leave(socket: &Socket, stream: &Stream) -> bool {
-    for _ in 0..200 {
-        if stream.endpoint.sleepers.load(SeqCst) == 0
-            || poll::poll_one(socket.anchor(), libc::POLLIN) == Ok(0)
-        {
-            return true;
-        }
-        process::yield_now();
-        time::sleep(10_000);
-    }
-    false
 }
 
 /// A thread counted as asleep on a socket, its select counter raised.
@@ -295,8 +230,8 @@ pub(super) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
 /// True if a read would not wait: data, end, or error.
 #[inline]
 pub(super) fn readable(stream: &Stream) -> bool {
-    if stream.endpoint.has(flag::RECEIVE_SHUT) || ended(stream) {
-        return true;
+    if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
+        return !stream.endpoint.has(flag::READ_OUT) || ended(stream);
     }
     if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark() {
         return true;
@@ -318,7 +253,12 @@ pub(super) fn readable(stream: &Stream) -> bool {
 /// True if a write would not wait: space, or error.
 #[inline]
 pub(super) fn writable(stream: &Stream) -> bool {
-    stream.has_space() || stream.endpoint.has(flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE)
+    const FAILS: u32 = flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE;
+    match stream.endpoint.flags() {
+        // The kernel knows: see `readiness::of_socket`.
+        f if f & flag::LEFT != 0 => false,
+        f => f & FAILS != 0 || stream.has_space(),
+    }
 }
 
 /// Waits until `event` may have come: spins while that pays, then sleeps. `ready` tells whether
@@ -336,9 +276,11 @@ pub(super) fn wait(
     if spin(&socket.spin, u64::MAX, &mut ready) {
         return Ok(());
     }
-    drain(socket, stream);
+    request::heed();
+    bell::drain(socket, stream);
     let armed = arm(stream, event);
-    if ready() || socket.phase() != phase::SAN {
+    let leaving = event == Event::Write && stream.endpoint.has(flag::LEFT);
+    if ready() || leaving || socket.phase() != phase::SAN {
         disarm(stream, armed);
         return Ok(());
     }

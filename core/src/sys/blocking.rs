@@ -62,6 +62,18 @@ pub fn peek(fd: Fd) -> Result<usize> {
     }
 }
 
+/// recv into memory of ours.
+pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
+    match BLOCKING.get() {
+        Some(b) => {
+            // SAFETY: the slice is writable.
+            let n = unsafe { (b.recv)(fd, to.as_mut_ptr().cast(), to.len(), flags) };
+            usize::try_from(n).map_err(|_| errno())
+        }
+        None => super::net::recv(fd, to, flags),
+    }
+}
+
 /// ppoll; nanoseconds, `None` waits for ever. `mask` is the program's, or null.
 ///
 /// # Safety

@@ -29,6 +29,30 @@ pub fn shutdown(fd: Fd, how: i32) -> Result<()> {
     call!(shutdown, fd, how).map(drop)
 }
 
+/// A 64-bit member of TCP_INFO.
+fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
+    let mut words = [0u64; N];
+    let mut length = size_of::<[u64; N]>() as u32;
+    let (at, length_at) = (&mut words as *mut _ as usize, &mut length as *mut _ as usize);
+    call!(getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, at, length_at).ok()?;
+    (length as usize == size_of::<[u64; N]>()).then_some(words)
+}
+
+/// Bytes ever given to a TCP socket to send; `None` where the kernel does not say (before 4.19).
+pub fn bytes_written(fd: Fd) -> Option<u64> {
+    // By 64-bit words: not sent yet in the low half of 18, sent 25, sent again 26.
+    let words = information::<27>(fd)?;
+    Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
+}
+
+/// Bytes ever taken out of a TCP socket whose peer has not ended its stream.
+pub fn bytes_taken(fd: Fd) -> Option<u64> {
+    let received = information::<17>(fd)?[16];
+    let mut unread = 0i32;
+    call!(ioctl, fd, libc::FIONREAD, &mut unread as *mut i32 as usize).ok()?;
+    Some(received.saturating_sub(unread.max(0) as u64))
+}
+
 /// accept4 without the peer's address.
 pub fn accept(fd: Fd, flags: i32) -> Result<Fd> {
     call!(accept4, fd, 0, 0, flags).map(|fd| fd as Fd)
@@ -71,6 +95,12 @@ pub fn namespace(fd: Fd) -> Result<u64> {
 /// Sets a socket option of any plain type.
 pub fn set_option<T: Copy>(fd: Fd, level: i32, name: i32, value: &T) -> Result<()> {
     call!(setsockopt, fd, level, name, value as *const T as usize, size_of::<T>()).map(drop)
+}
+
+/// Lets the last close reset the connection.
+pub fn reset_at_close(fd: Fd) -> Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
 /// SO_RCVTIMEO or SO_SNDTIMEO; nanoseconds, `None` waits for ever.

@@ -146,7 +146,8 @@ mod tests {
             connection(11, Provider::Shm, Reason::OnSan),
         ];
         let program = "evil\x1b[2J".to_owned();
-        let text = render(&[Process { pid: 4711, uid: 0, program, connections }]);
+        let file = std::path::PathBuf::new();
+        let text = render(&[Process { pid: 4711, uid: 0, file, program, connections }]);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED

@@ -9,6 +9,6 @@ mod segment;
 mod send_buffer;
 
 pub use segment::{
-    Geometry, Role, Segment, SegmentError, Side, Slot, State, ABORTIVE, CLOSED, FINISHED,
+    Geometry, Role, Segment, SegmentError, Side, Slot, State, ABORTIVE, CLOSED, FINISHED, RETURNED,
 };
 pub use send_buffer::{Overrun, Ring};

@@ -5,7 +5,7 @@
 //! buffer (what is sent before there is credit). The other begins with the buffers of the opening
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
-use crate::session::{SelectCounter, HEADER_SIZE};
+use crate::session::{Doorbells, SelectCounter, HEADER_SIZE};
 use crate::sys::{self, file, Fd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -183,6 +183,8 @@ pub struct Sending {
     pub stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
     pub finished: AtomicU32,
+    /// Doorbells, and the way back to TCP. The peer may change it as well.
+    pub doorbells: Doorbells,
 }
 
 /// The sender shut its direction down: end of the stream after what was sent.
@@ -191,6 +193,8 @@ pub const FINISHED: u32 = 1;
 pub const CLOSED: u32 = 2;
 /// The sender's last close will reset the connection (SO_LINGER with a time of zero).
 pub const ABORTIVE: u32 = 4;
+/// A hint that the sender's direction went back to TCP: see [`Doorbells`].
+pub const RETURNED: u32 = 8;
 
 /// Published by the receiver of a direction.
 #[repr(C)]
@@ -199,6 +203,9 @@ pub struct Receiving {
     pub head: AtomicU64,
     /// Bytes of the stream ever read by the program.
     pub total: AtomicU64,
+    /// Where the receiver stopped reading messages when it recalled the direction: sequence number
+    /// in the high half, bytes of that message already read in the low half.
+    pub stopped_at: AtomicU64,
 }
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.

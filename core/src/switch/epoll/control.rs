@@ -280,7 +280,8 @@ fn enter_shadow(set: &'static Set, index: u32) -> Result<()> {
     let shadow = set.shadow()?;
     set.with(|inner| {
         let r = inner.registrations[index as usize].as_mut().ok_or(Errno(libc::ENOENT))?;
-        let ended = r.socket.stream().is_some_and(|s| s.endpoint.has(flag::ANCHOR_ENDED));
+        let ended =
+            r.socket.stream().is_some_and(|s| s.endpoint.has(flag::ANCHOR_ENDED | flag::UNBELLED));
         if !ended {
             let events = r.kernel_events();
             poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, r.fd, events, u64::from(index))?;

@@ -103,7 +103,10 @@ impl Registration {
         let events = self.due()?;
         if let Some(stream) = self.socket.stream() {
             self.reported = stamp(&stream);
-            self.stalls = stream.endpoint.send.stalls.load(Relaxed);
+            if events & bit::ANY_OUT != 0 {
+                // Not for an event without it: the space it waits for comes later.
+                self.stalls = stream.endpoint.send.stalls.load(Relaxed);
+            }
         }
         self.fresh = false;
         self.idle = 0;
@@ -160,7 +163,7 @@ impl Registration {
     fn waits_unbelled(&self) -> bool {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
-            && self.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT))
+            && self.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT | flag::LEFT))
     }
 
     /// True if it must be looked at however idle it is.

@@ -1,7 +1,11 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
+use super::super::bell;
+use super::super::detach;
+use super::super::endpoint::flag;
 use super::super::native;
 use super::super::readiness;
+use super::super::request;
 use super::super::spin::spin;
 use super::super::table;
 use super::super::wait as anchor;
@@ -93,6 +97,7 @@ unsafe fn wait_on(
             continue;
         }
         set.settle_members();
+        request::heed();
         // Before this thread counts as asleep: the others are told of what is taken off, not it.
         drain_belled(set, |_| true);
         set.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -173,6 +178,7 @@ fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result
     if events.is_empty() {
         return Ok(0);
     }
+    request::heed();
     let n = poll::epoll_wait(set.kernel_fd(), events, Some(0), None)?;
     let kept = sort_out(set, events, n);
     let cool = set.with(|inner| inner.calls % COOL_INTERVAL == 0).unwrap_or(false);
@@ -225,9 +231,13 @@ fn hear_bells(set: &'static Set) {
         let Some(Some(socket)) = socket else { continue };
         // Not with the set's lock held: it may have to take the structure lock.
         readiness::note_kernel_events(&socket, bits);
-        let silent = socket
-            .stream()
-            .is_none_or(|s| s.endpoint.has(anchor::SILENT) && bits & libc::EPOLLRDHUP as u32 != 0);
+        if let Some(stream) = socket.stream() {
+            detach::look_after(&socket, &stream);
+        }
+        let silent = socket.stream().is_none_or(|s| {
+            s.endpoint.has(flag::UNBELLED)
+                || (s.endpoint.has(anchor::SILENT) && bits & libc::EPOLLRDHUP as u32 != 0)
+        });
         set.with(|inner| {
             let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
             // An ended stream would be reported for ever; and a parked registration was rung for
@@ -322,7 +332,7 @@ fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
             // There may be data all the same, reported before or not asked for. The byte must go
             // or the kernel would show it for ever; whoever else waits for it is told.
             if let Some(stream) = socket.stream() {
-                anchor::drain(socket, &stream);
+                bell::drain(socket, &stream);
             }
         }
         if n.unwrap_or(0) < BATCH {
@@ -344,7 +354,7 @@ fn longest_sleep(set: &'static Set) -> Option<u64> {
     .flatten()
 }
 
-/// Looks after sessions that were not taken yet.
+/// Looks after sessions that were not taken yet, or are on their way back to TCP.
 fn scan_pending(set: &'static Set) {
     let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
     set.with(|inner| {
@@ -352,13 +362,17 @@ fn scan_pending(set: &'static Set) {
             .hot
             .iter()
             .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter(|r| r.socket.is_pending());
+            .filter(|r| r.socket.is_pending() || detach::is_due_for(r.socket));
         for (to, r) in batch.iter_mut().zip(pending) {
             *to = Some(table::Pinned::new(r.socket));
         }
     });
     for socket in batch.iter().flatten() {
-        native::scan(socket);
+        if socket.is_pending() {
+            native::scan(socket);
+        } else if let Some(stream) = socket.stream() {
+            detach::look_after(socket, &stream);
+        }
     }
 }
 

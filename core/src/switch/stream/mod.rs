@@ -7,6 +7,7 @@
 mod control;
 mod receive;
 mod send;
+mod unread;
 
 use super::endpoint::Endpoint;
 use crate::provider::shm::{Overrun, Role, Segment, Side};

@@ -1,0 +1,119 @@
+//! The word that both ends agree by on what the bytes of the TCP connection are: doorbells, and
+//! from some byte on the stream itself (the way back to TCP). Must not move bytes.
+
+use super::sync::{AtomicU64, Ordering};
+
+const LEFT: u64 = 1 << 63;
+const RECALLED: u64 = 1 << 62;
+
+/// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, and
+/// whether the direction went back to TCP.
+///
+/// A doorbell is promised before it is sent, and nothing else is sent before the direction has
+/// left; so a receiver that takes no more bytes off than were promised never takes one of the
+/// stream. Lies in memory both ends can write; a wrong value spoils the peer's own stream.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Doorbells(AtomicU64);
+
+/// What a [`Doorbells`] word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// Doorbells promised so far; final once `left` or `recalled`.
+    pub bells: u64,
+    /// The sender left: what it had sent over the SAN before is to be read from there, then come
+    /// the doorbells, then the rest of the stream over TCP.
+    pub left: bool,
+    /// The receiver has stopped reading from the SAN: the sender sends what was not read once more.
+    pub recalled: bool,
+}
+
+impl Rung {
+    fn of(word: u64) -> Self {
+        Rung {
+            bells: word & !(LEFT | RECALLED),
+            left: word & LEFT != 0,
+            recalled: word & RECALLED != 0,
+        }
+    }
+
+    /// True if no further doorbell will be promised.
+    pub fn is_final(self) -> bool {
+        self.left || self.recalled
+    }
+}
+
+impl Default for Doorbells {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Doorbells {
+    /// Nothing promised.
+    pub const fn new() -> Self {
+        Doorbells(AtomicU64::new(0))
+    }
+
+    /// The word now. Acquire: what the sender published before it left is seen.
+    pub fn state(&self) -> Rung {
+        Rung::of(self.0.load(Ordering::Acquire))
+    }
+
+    /// Changes the word by `change`, which gives `None` to leave it; the word before.
+    fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Rung {
+        let mut word = self.0.load(Ordering::SeqCst);
+        while let Some(wanted) = change(word) {
+            match self.0.compare_exchange_weak(word, wanted, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        Rung::of(word)
+    }
+
+    /// The sender promises one doorbell, which it then must send; false if it must not any more.
+    pub fn promise(&self) -> bool {
+        let before = self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word + 1));
+        !before.is_final()
+    }
+
+    /// The sender leaves the SAN; what it sent there is visible before. The word before: unless
+    /// the direction was recalled, one last doorbell was promised, which wakes the peer.
+    pub fn leave(&self) -> Rung {
+        self.update(|word| match word & (LEFT | RECALLED) {
+            0 => Some((word + 1) | LEFT),
+            RECALLED => Some(word | LEFT),
+            _ => None,
+        })
+    }
+
+    /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word
+    /// before: if the sender had left already nothing changes, and all it sent is to be read here.
+    pub fn recall(&self) -> Rung {
+        self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word | RECALLED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_first_decides() {
+        let d = Doorbells::new();
+        assert!(d.promise() && d.promise());
+        assert!(!d.recall().left);
+        assert!(!d.promise(), "recalled: no doorbell may come any more");
+        assert_eq!(d.state(), Rung { bells: 2, left: false, recalled: true });
+        assert!(d.leave().recalled);
+        assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true });
+
+        let d = Doorbells::new();
+        assert!(!d.leave().is_final());
+        assert!(d.recall().left, "too late to recall");
+        assert!(!d.promise());
+        assert!(d.leave().left, "once is enough");
+        assert_eq!(d.state(), Rung { bells: 1, left: true, recalled: false });
+    }
+}

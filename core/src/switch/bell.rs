@@ -1,0 +1,200 @@
+//! The doorbell: bytes on the anchor, and who may take them off.
+//!
+//! Each is counted: promised before it is sent ([`Doorbells`](crate::session::Doorbells)), heard
+//! when it is taken off. So the stream itself may follow the doorbells on the same anchor (the way
+//! back to TCP, [`detach`]) and not one of its bytes is taken for a doorbell.
+
+use super::detach;
+use super::endpoint::flag;
+use super::epoll;
+use super::native;
+use super::socket::Socket;
+use super::stream::Stream;
+use super::wait::{self, Event};
+use crate::sys::lock::Acquired;
+use crate::sys::{net, poll, process, time, Errno, Fd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// Rings the peer's doorbell.
+pub(super) fn ring(socket: &Socket) {
+    let Some(stream) = socket.stream() else { return };
+    let e = stream.endpoint;
+    let held = e.bell.lock();
+    if held == Ok(Acquired::FromTheDead) {
+        recount_sent(socket, &stream);
+    }
+    let owed = e.bells_owed.load(Relaxed);
+    let rings = owed != 0 || stream.own().sending.0.doorbells.promise();
+    if rings {
+        socket.statistics().wakeups_sent.add(1);
+        // An error is one of a connection that ended, which the anchor itself tells the peer.
+        let full = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT) == Err(Errno(libc::EAGAIN));
+        e.bells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
+    }
+    if held.is_ok() {
+        e.bell.unlock();
+    }
+    if !rings {
+        // The peer does not listen here any more.
+        detach::look_after(socket, &stream);
+    }
+}
+
+/// After the bell lock came from a dead holder: the kernel knows whether its doorbell was sent.
+fn recount_sent(socket: &Socket, stream: &Stream) {
+    let word = stream.own().sending.0.doorbells.state();
+    let Some(written) = net::bytes_written(socket.anchor()) else { return };
+    if !word.is_final() && stream.own().sending.0.urgent.load(Relaxed) == 0 {
+        let owed = word.bells.saturating_sub(written).min(1);
+        stream.endpoint.bells_owed.store(owed as u32, Relaxed);
+    }
+}
+
+/// What taking doorbells off an anchor met.
+enum End {
+    /// Nothing.
+    None,
+    /// The anchor's stream ended, or failed with this error.
+    Of(i32),
+}
+
+/// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
+/// raise a counter.
+pub(super) fn drain(socket: &Socket, stream: &Stream) {
+    if socket.is_pending() {
+        // Doorbells come from who took the session. Bytes from anybody else are the program's.
+        return wait::look(socket, stream);
+    }
+    take_off(socket, stream, socket.anchor());
+    detach::look_after(socket, stream);
+}
+
+/// Takes the doorbells off `anchor`, which is the socket's.
+pub(super) fn take_off(socket: &Socket, stream: &Stream, anchor: Fd) {
+    let e = stream.endpoint;
+    if e.has(flag::UNBELLED) {
+        return;
+    }
+    let forced = !let_sleepers_leave(stream, anchor);
+    let Ok(how) = e.anchor.lock() else { return };
+    if !forced && e.sleepers.load(SeqCst) != 0 {
+        // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
+        e.anchor.unlock();
+        return;
+    }
+    if how == Acquired::FromTheDead {
+        recount_heard(stream, anchor);
+    }
+    let (drained, end) = take_promised(stream, anchor);
+    if forced {
+        e.sleepers.store(0, SeqCst);
+    }
+    e.anchor.unlock();
+    if forced || (drained > 0 && e.holders.load(Relaxed) > 1) {
+        // Sleepers that are stopped, and other processes' epoll sets, hear the next event.
+        for event in [Event::Read, Event::Write] {
+            let _ = wait::raise(stream, event);
+        }
+    }
+    match end {
+        End::None => {}
+        End::Of(0) => wait::note_end(socket, stream),
+        End::Of(error) => wait::note_error(socket, stream, error),
+    }
+    if drained > 0 {
+        socket.statistics().wakeups_received.add(drained);
+        epoll::doorbell_drained(socket);
+    }
+}
+
+/// Takes off what the peer promised and not a byte more. Anchor lock.
+fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
+    let heard = &stream.endpoint.bells_heard;
+    let sending = &stream.peer().sending.0;
+    let mut bytes = [0u8; 64];
+    let mut drained = 0u64;
+    loop {
+        let word = sending.doorbells.state();
+        let promised = word.bells.saturating_sub(heard.load(Relaxed));
+        // An urgent byte may turn into an ordinary one that nobody promised; such a connection
+        // never goes back.
+        let counted = word.left || sending.urgent.load(Acquire) == 0;
+        if counted && promised == 0 {
+            if word.is_final() {
+                stream.endpoint.set(flag::UNBELLED);
+                return (drained, End::None);
+            }
+            if drained > 0 {
+                return (drained, End::None);
+            }
+            let there = net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT | libc::MSG_PEEK);
+            if sending.doorbells.state() != word {
+                continue;
+            }
+            match there {
+                Err(Errno(libc::EAGAIN)) => return (0, End::None),
+                Ok(0) => return (0, End::Of(0)),
+                Err(Errno(error)) => return (0, End::Of(error)),
+                Ok(n) => {
+                    // Nobody's: written past the shim.
+                    let _ = net::recv(anchor, &mut bytes[..n], libc::MSG_DONTWAIT);
+                    return (0, End::None);
+                }
+            }
+        }
+        let most = if counted { promised.min(bytes.len() as u64) as usize } else { bytes.len() };
+        let end = match net::recv(anchor, &mut bytes[..most], libc::MSG_DONTWAIT) {
+            Err(Errno(libc::EAGAIN)) => return (drained, End::None),
+            Ok(0) => End::Of(0),
+            Err(Errno(error)) => End::Of(error),
+            Ok(n) => {
+                heard.store(heard.load(Relaxed) + n as u64, Relaxed);
+                drained += n as u64;
+                if n < most {
+                    return (drained, End::None);
+                }
+                continue;
+            }
+        };
+        if word.is_final() {
+            // Promised by somebody who died before it was sent.
+            stream.endpoint.set(flag::UNBELLED);
+            return (drained, End::None);
+        }
+        return (drained, end);
+    }
+}
+
+/// After the anchor lock came from a dead holder: the kernel knows what it took off. Anchor lock.
+fn recount_heard(stream: &Stream, anchor: Fd) {
+    if stream.peer().sending.0.urgent.load(Acquire) == 0 {
+        if let Some(taken) = net::bytes_taken(anchor) {
+            stream.endpoint.bells_heard.store(taken, Relaxed);
+        }
+    }
+}
+
+/// As long as the byte is there, every sleeper comes out of the kernel; waits for that. False if
+/// one does not come, because it was stopped or killed.
+fn let_sleepers_leave(stream: &Stream, anchor: Fd) -> bool {
+    for _ in 0..200 {
+        if stream.endpoint.sleepers.load(SeqCst) == 0
+            || poll::poll_one(anchor, libc::POLLIN) == Ok(0)
+        {
+            return true;
+        }
+        process::yield_now();
+        time::sleep(10_000);
+    }
+    false
+}
+
+/// The last doorbell of this end, and those it owes: sent whatever it takes, because the stream
+/// follows. Bell lock.
+pub(super) fn ring_last(stream: &Stream, anchor: Fd, last: bool) {
+    let owed = stream.endpoint.bells_owed.swap(0, Relaxed);
+    for _ in 0..owed + u32::from(last) {
+        // It can only fail where the connection ended.
+        let _ = native::send_all(anchor, &[0]);
+    }
+}

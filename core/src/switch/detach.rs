@@ -1,0 +1,229 @@
+//! The way back to TCP of a session both ends use (design 6), as docs/protocol.md describes it.
+//!
+//! Each end does three things, in this order, at any time and without waiting for the other:
+//!
+//! 1. It *leaves*: from the next byte on it sends over the anchor. What it sent before is read by
+//!    the peer where it lies.
+//! 2. Once it has read all that lies in the segment it *recalls* the other direction, unless the
+//!    peer has left as well: what the peer put there in between, the peer sends again over TCP.
+//! 3. When the doorbells promised until then are off the anchor, the socket is the kernel's.
+//!
+//! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it.
+
+use super::bell;
+use super::endpoint::flag;
+use super::epoll;
+use super::native;
+use super::options;
+use super::socket::{phase, Socket};
+use super::stream::Stream;
+use super::structure::Structure;
+use super::wait::{self, Event};
+use crate::provider::shm::RETURNED;
+use crate::reason::Reason;
+use crate::registry::Provider;
+use crate::sys::{net, poll, Fd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// The connection ended: there is nothing to bring back.
+const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::GONE;
+
+/// True if either end has begun to go back. One load of each side's word.
+#[inline]
+pub(super) fn is_due(stream: &Stream) -> bool {
+    stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0
+        || stream.endpoint.has(flag::LEFT | flag::NATIVE)
+}
+
+/// [`is_due`] for a socket.
+pub(super) fn is_due_for(socket: &Socket) -> bool {
+    socket.stream().is_some_and(|stream| is_due(&stream))
+}
+
+/// True if what the kernel says of the anchor concerns bytes that are TCP's.
+pub(super) fn is_kernels(stream: &Stream) -> bool {
+    stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
+}
+
+/// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
+#[inline]
+pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
+    let recalled = || stream.own().sending.0.doorbells.state().recalled;
+    (is_due(stream) || recalled()) && advance(socket, stream, Reason::PeerReturned)
+}
+
+/// Begins the return or goes on with it; true if the socket is on TCP now. No lock is held.
+#[cold]
+pub(super) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
+    if socket.phase() != phase::SAN {
+        return true;
+    }
+    if socket.is_pending() {
+        return native::withdraw(socket);
+    }
+    if !return_anchor(socket, stream, socket.anchor(), why) {
+        return false;
+    }
+    leave_to_kernel(socket, stream);
+    true
+}
+
+/// Brings both directions back to TCP as far as that goes now; true if nothing of the SAN is left
+/// in the socket. Touches nothing of this process's books, so a vfork child may call it; `anchor` is
+/// the socket under any number.
+pub(super) fn return_anchor(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
+    stream.endpoint.has(flag::NATIVE)
+        || (leave(stream, anchor, why) && settle(socket, stream, anchor, false))
+}
+
+/// Like [`return_anchor`], for a program that can not read what lies in the segment: what was not
+/// read yet comes again over TCP, as soon as the peer looks.
+#[allow(dead_code)] // TEMP
+pub(super) fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
+    stream.endpoint.has(flag::NATIVE)
+        || (leave(stream, anchor, Reason::HandedOver) && settle(socket, stream, anchor, true))
+}
+
+/// True if a return that has not begun may do so at another time.
+pub(super) fn may_begin_later(stream: &Stream) -> bool {
+    !stream.endpoint.has(OVER | flag::LEFT) && !has_urgent(stream)
+}
+
+/// Urgent bytes have their place among the doorbells: such a connection stays where it is.
+fn has_urgent(stream: &Stream) -> bool {
+    stream.own().sending.0.urgent.load(SeqCst) != 0
+        || stream.peer().sending.0.urgent.load(SeqCst) != 0
+}
+
+/// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
+pub(super) fn finish(socket: &Socket, stream: &Stream) -> bool {
+    if look_after(socket, stream) {
+        return true;
+    }
+    let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
+    if stream.endpoint.has(flag::LEFT) && unread() {
+        // As TCP does where the kernel knows of the bytes.
+        let _ = net::reset_at_close(socket.anchor());
+    }
+    false
+}
+
+/// Step 1; true once done.
+fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
+    let e = stream.endpoint;
+    if e.has(flag::LEFT) {
+        return true;
+    }
+    let Ok(_held) = stream.lock_send() else { return false };
+    if e.has(flag::LEFT) {
+        return true;
+    }
+    let own = &stream.own().sending.0;
+    let must = own.doorbells.state().recalled;
+    if e.has(OVER) || (has_urgent(stream) && !must) {
+        return false;
+    }
+    // The last doorbell must not have to wait for a peer that reads nothing.
+    if !must && poll::poll_one(anchor, libc::POLLOUT) != Ok(libc::POLLOUT) {
+        return false;
+    }
+    let Ok(_) = e.bell.lock() else { return false };
+    let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
+    options::give_back_sending(stream, anchor);
+    let before = own.doorbells.leave();
+    // Before the last doorbell: whoever it wakes finds it.
+    own.finished.fetch_or(RETURNED, SeqCst);
+    bell::ring_last(stream, anchor, !before.is_final());
+    e.bell.unlock();
+    if before.recalled {
+        if let Err(e) = replay(stream, anchor) {
+            log::warn!("fd {anchor}: replaying onto TCP failed: {e}");
+        }
+    }
+    if e.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(anchor, libc::SHUT_WR);
+    }
+    // A process that died before this leaves the word without the flag: see `recover_sender`.
+    e.set(flag::LEFT);
+    true
+}
+
+/// Sends again what the peer had not read when it recalled our direction. Send lock.
+fn replay(stream: &Stream, anchor: Fd) -> crate::sys::Result<()> {
+    let mut result = Ok(());
+    let valid = stream.each_unread(|bytes| {
+        if result.is_ok() {
+            result = native::send_all(anchor, bytes);
+        }
+    });
+    match valid {
+        Ok(()) => result,
+        Err(why) => {
+            log::error!("fd {anchor}: connection reset, the peer broke the protocol: {why}");
+            let _ = net::shutdown(anchor, libc::SHUT_RDWR);
+            Ok(())
+        }
+    }
+}
+
+/// Steps 2 and 3; true once done. `abandon` what lies unread in the segment: the peer sends it again.
+fn settle(socket: &Socket, stream: &Stream, anchor: Fd, abandon: bool) -> bool {
+    let e = stream.endpoint;
+    if !e.has(flag::READ_OUT) && !read_out(socket, stream, abandon) {
+        return false;
+    }
+    bell::take_off(socket, stream, anchor);
+    if !e.has(flag::UNBELLED) {
+        return false;
+    }
+    if e.set(flag::NATIVE) {
+        options::give_back_receiving(stream, anchor);
+    }
+    true
+}
+
+/// Ends reading from the segment if all was read, or may be abandoned; true once it has ended.
+fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
+    let doorbells = &stream.peer().sending.0.doorbells;
+    let Ok(_held) = stream.lock_receive() else { return false };
+    loop {
+        // Before the look: what was sent before the peer left is seen by it.
+        let left = doorbells.state().left;
+        let unread = match stream.available() {
+            Ok(unread) => unread,
+            Err(why) => {
+                wait::fail(socket, stream, why);
+                return false;
+            }
+        };
+        if unread > 0 && (left || !abandon) {
+            return false;
+        }
+        if !left {
+            stream.stop_reading();
+            // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
+            let _ = wait::raise(stream, Event::Read);
+            if doorbells.recall().left {
+                continue;
+            }
+        }
+        stream.endpoint.set(flag::READ_OUT);
+        return true;
+    }
+}
+
+/// The books of this process: the socket is the kernel's.
+fn leave_to_kernel(socket: &Socket, stream: &Stream) {
+    let mut structure = Structure::lock();
+    if socket.phase() != phase::SAN {
+        return;
+    }
+    socket.set_phase(phase::NATIVE);
+    epoll::to_kernel(&mut structure, socket);
+    drop(structure);
+    let reason = stream.endpoint.returning.load(Relaxed);
+    let reason = Reason::from_u32(reason).unwrap_or(Reason::PeerReturned);
+    socket.set_reason(reason);
+    socket.statistics().set_provider(Provider::Tcp);
+    log::info!("fd {}: provider=tcp reason={}", socket.anchor(), reason.code());
+}

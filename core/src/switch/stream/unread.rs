@@ -1,0 +1,60 @@
+//! What a receiver that stopped reading from the segment left there.
+
+use super::{Broken, Stream};
+use crate::session::Header;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Most bytes handed out at a time.
+const PIECE: usize = 256 << 10;
+
+impl Stream<'_> {
+    /// Tells the peer where this end stops reading, for [`Stream::each_unread`] at the peer.
+    /// Receive lock; the direction is recalled afterwards.
+    pub fn stop_reading(&self) {
+        let receive = &self.endpoint.receive;
+        let message = u64::from(receive.next_read.load(Relaxed));
+        let offset = u64::from(receive.offset.load(Relaxed));
+        self.own().receiving.0.stopped_at.store(message << 32 | offset, Relaxed);
+    }
+
+    /// Calls `each` with all bytes, in order, that the peer had not read when it recalled our
+    /// direction. Send lock; the word that says so was read before.
+    pub fn each_unread(&self, mut each: impl FnMut(&[u8])) -> Result<(), Broken> {
+        let (session, send) = (&self.endpoint.session, &self.endpoint.send);
+        let role = self.endpoint.role();
+        let receiving = &self.peer().receiving.0;
+        let stopped_at = receiving.stopped_at.load(Acquire);
+        let (mut next, mut offset) = ((stopped_at >> 32) as u32, stopped_at as u32 as usize);
+        let end = session.last_sent().wrapping_add(1);
+        if end.wrapping_sub(next) > self.segment.geometry().buffers {
+            return Err(Broken::Position);
+        }
+        while next != end {
+            let slot = self.segment.slot(role, next);
+            let max = self.segment.max_payload() as u32;
+            // Our own header, in memory the peer can write.
+            let length = Header::decode(slot.header(next), max)?.length as usize;
+            if offset > length {
+                return Err(Broken::Position);
+            }
+            // SAFETY: offset <= length <= max_payload, all of it mapped. The peer can at most
+            // change the bytes that it is about to be sent.
+            each(unsafe {
+                std::slice::from_raw_parts(slot.payload().add(offset), length - offset)
+            });
+            offset = 0;
+            next = next.wrapping_add(1);
+        }
+        let ring = self.segment.send_buffer(role);
+        let (mut head, tail) = (receiving.head.load(Acquire), send.tail.load(Relaxed));
+        ring.used(head, tail)?;
+        while head != tail {
+            let (from, n) = ring.stretch(head, (tail - head) as usize);
+            let n = n.min(PIECE);
+            // SAFETY: the stretch is mapped, and only holders of the send lock write to it.
+            each(unsafe { std::slice::from_raw_parts(from, n) });
+            head += n as u64;
+        }
+        Ok(())
+    }
+}

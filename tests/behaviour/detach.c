@@ -1,0 +1,306 @@
+/* The way back to TCP while both ends go on: what is sent arrives once and in order, and no doorbell
+ * among it. `sanctl detach` asks for it; natively there is nothing to ask for. */
+#include "bt.h"
+
+/* Conditions every process sees: 8 and up of the shared values. */
+static void set_flag(int flag, bool on) { atomic_store(&bt_shared->value[8 + flag], on); }
+static bool flag(int flag) { return atomic_load(&bt_shared->value[8 + flag]); }
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static int ask[2], answer[2];
+
+/* What sanctl says of a request; true if all that was asked for went back. */
+static bool run_sanctl(pid_t pid) {
+  const char *library = getenv("LD_PRELOAD");
+  if (!library || !*library) return true;
+  char sanctl[PATH_MAX], number[16], said[256] = "";
+  snprintf(sanctl, sizeof sanctl, "%.*s/sanctl", (int)(strrchr(library, '/') - library), library);
+  snprintf(number, sizeof number, "%d", pid);
+  int out[2];
+  SYS(pipe2(out, O_CLOEXEC));
+  pid_t child = SYS(fork());
+  if (child == 0) {
+    unsetenv("LD_PRELOAD");
+    dup2(out[1], 1);
+    execl(sanctl, "sanctl", "detach", "--wait", "40000", number, "all", (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(out[1]));
+  size_t at = 0;
+  ssize_t n;
+  while ((n = read(out[0], said + at, sizeof said - 1 - at)) > 0) at += (size_t)n;
+  SYS(close(out[0]));
+  end_child(child);
+  return strstr(said, "went back to TCP.\n") != NULL || strstr(said, "no such connection") != NULL;
+}
+
+/* A process without connections asks for the others: their forks would share theirs. */
+static pid_t start_asker(void) {
+  SYS(pipe(ask));
+  SYS(pipe(answer));
+  pid_t asker = start_child();
+  if (asker != 0) return asker;
+  SYS(close(ask[1]));
+  pid_t pid;
+  while (read(ask[0], &pid, sizeof pid) == sizeof pid) {
+    char done = run_sanctl(pid);
+    SYS(write(answer[1], &done, 1));
+  }
+  _exit(0);
+}
+static void detach(pid_t pid) {
+  SYS(write(ask[1], &pid, sizeof pid));
+  char done = 0;
+  EQ(SYS(read(answer[0], &done, 1)), 1);
+  CHECK(done);
+}
+static void end_asker(pid_t asker) {
+  SYS(close(ask[1]));
+  end_child(asker);
+}
+
+/* ---- two ends that stream ------------------------------------------------------------------ */
+
+enum mode { BLOCKING, POLLED, LEVEL, EDGE };
+static enum mode mode;
+static unsigned left_pieces, right_pieces; /* largest piece each end sends */
+static uint64_t length; /* sent after the last request was answered */
+
+/* How much an end has to send: known only once the requests were answered. */
+static bool is_last(uint64_t sent, uint64_t *end) {
+  if (*end == 0 && flag(2)) *end = sent + length;
+  return *end && sent >= *end;
+}
+
+static unsigned next(unsigned *seed) { return *seed = *seed * 1103515245u + 12345u, *seed >> 8; }
+
+struct flow {
+  int fd, who;
+  unsigned pieces, seed;
+};
+
+static void *write_all(void *of) {
+  struct flow *f = of;
+  uint64_t at = 0, end = 0;
+  while (!is_last(at, &end)) {
+    uint64_t n = 1 + next(&f->seed) % f->pieces;
+    EQ(SYS(send(f->fd, pattern(at), n, MSG_NOSIGNAL)), n);
+    at += n;
+    if (next(&f->seed) % 64 == 0) sleep_ms(1);
+  }
+  atomic_store(&bt_shared->value[2 + f->who], (long)at);
+  SYS(shutdown(f->fd, SHUT_WR));
+  return NULL;
+}
+static void blocking_end(struct flow *f) {
+  pthread_t writer = start_thread(write_all, f);
+  static uint8_t bytes[1 << 17];
+  unsigned seed = f->seed + 1;
+  uint64_t at = 0;
+  int short_reads = 0;
+  for (;;) {
+    size_t want = 1 + next(&seed) % (sizeof bytes - 1);
+    int flags = next(&seed) % 4 == 0 ? MSG_WAITALL : 0;
+    ssize_t n = SYS(recv(f->fd, bytes, want, flags));
+    if (n == 0) break;
+    short_reads += flags && (size_t)n < want;
+    check_pattern(bytes, at, (size_t)n);
+    at += (uint64_t)n;
+    if (next(&seed) % 64 == 0) sleep_ms(1);
+  }
+  EQ(at, atomic_load(&bt_shared->value[2 + !f->who]));
+  CHECK(short_reads <= 1); /* the last */
+  end_thread(writer);
+}
+
+/* One thread for both directions. */
+static void event_end(struct flow *f) {
+  static uint8_t bytes[1 << 17];
+  set_nonblocking(f->fd, true);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | (mode == EDGE ? (unsigned)EPOLLET : 0)};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, f->fd, &event));
+  uint64_t sent = 0, got = 0, last = 0;
+  bool ended = false, finished = false;
+  while (!ended || !finished) {
+    unsigned ready;
+    if (mode == POLLED) {
+      struct pollfd one = {f->fd, (short)((ended ? 0 : POLLIN) | (finished ? 0 : POLLOUT)), 0};
+      CHECK(SYS(poll(&one, 1, HANG_MS)) == 1);
+      ready = (unsigned)one.revents;
+    } else {
+      if (mode == LEVEL && finished) {
+        event.events = EPOLLIN;
+        SYS(epoll_ctl(set, EPOLL_CTL_MOD, f->fd, &event));
+      }
+      CHECK(SYS(epoll_wait(set, &event, 1, HANG_MS)) == 1);
+      ready = event.events;
+    }
+    if (ready & (EPOLLIN | EPOLLHUP)) {
+      do {
+        ssize_t n = recv(f->fd, bytes, 1 + next(&f->seed) % (sizeof bytes - 1), 0);
+        if (n < 0) {
+          EQ(errno, EAGAIN);
+          break;
+        }
+        check_pattern(bytes, got, (size_t)n);
+        got += (uint64_t)n;
+        ended = n == 0;
+      } while (mode == EDGE && !ended);
+    }
+    while (ready & EPOLLOUT && !is_last(sent, &last)) {
+      uint64_t n = 1 + next(&f->seed) % f->pieces;
+      ssize_t done = send(f->fd, pattern(sent), n, MSG_NOSIGNAL);
+      if (done < 0) {
+        EQ(errno, EAGAIN);
+        break;
+      }
+      sent += (uint64_t)done;
+      if (mode != EDGE) break;
+    }
+    if (is_last(sent, &last) && !finished) {
+      atomic_store(&bt_shared->value[2 + f->who], (long)sent);
+      SYS(shutdown(f->fd, SHUT_WR));
+      finished = true;
+    }
+  }
+  EQ(got, atomic_load(&bt_shared->value[2 + !f->who]));
+  SYS(close(set));
+}
+
+static void end(int fd, int who) {
+  atomic_store(&bt_shared->value[who], getpid());
+  struct flow f = {fd, who, who ? right_pieces : left_pieces, (unsigned)(getpid() * 7 + who)};
+  if (mode == BLOCKING)
+    blocking_end(&f);
+  else
+    event_end(&f);
+  /* Both stay until the requests were answered. */
+  UNTIL(flag(2));
+  if (mode != BLOCKING) set_nonblocking(fd, false);
+  SYS(close(fd));
+}
+static void left_end(int fd) { end(fd, 0); }
+static void right_end(int fd) { end(fd, 1); }
+
+/* Bit 0: the left end is asked, bit 1: the right one. */
+static void stream_and_detach(int who) {
+  pid_t asker = start_asker();
+  pid_t streaming = start_child();
+  if (streaming == 0) {
+    SYS(close(ask[1]));
+    run_processes(who & 1 ? V4 : V6, left_end, right_end);
+    _exit(0);
+  }
+  UNTIL(atomic_load(&bt_shared->value[0]) && atomic_load(&bt_shared->value[1]));
+  unsigned seed = (unsigned)now_ms();
+  sleep_ms(next(&seed) % 20);
+  for (int side = 0; side < 2; side++)
+    if (who >> side & 1) {
+      detach((pid_t)atomic_load(&bt_shared->value[side]));
+      if (next(&seed) % 2) sleep_ms(next(&seed) % 4);
+    }
+  set_flag(2, true);
+  end_child(streaming);
+  end_asker(asker);
+}
+
+#define STREAMS(name, mode_, who, left_, right_, length_)                     \
+  SAN_CASE(name) {                                                            \
+    mode = mode_, left_pieces = left_, right_pieces = right_, length = length_; \
+    stream_and_detach(who);                                                   \
+  }
+STREAMS(large_blocking_connector, BLOCKING, 1, 300000, 300000, 6 << 20)
+STREAMS(large_blocking_acceptor, BLOCKING, 2, 300000, 300000, 6 << 20)
+STREAMS(large_blocking_both, BLOCKING, 3, 300000, 300000, 6 << 20)
+STREAMS(small_blocking_connector, BLOCKING, 1, 300, 300, 1 << 20)
+STREAMS(small_blocking_both, BLOCKING, 3, 900, 900, 1 << 20)
+STREAMS(mixed_blocking_both, BLOCKING, 3, 700, 200000, 2 << 20)
+STREAMS(large_polled_connector, POLLED, 1, 100000, 100000, 6 << 20)
+STREAMS(small_polled_both, POLLED, 3, 900, 900, 1 << 20)
+STREAMS(large_level_acceptor, LEVEL, 2, 100000, 100000, 6 << 20)
+STREAMS(small_level_both, LEVEL, 3, 900, 900, 1 << 20)
+STREAMS(large_edge_connector, EDGE, 1, 100000, 100000, 6 << 20)
+STREAMS(mixed_edge_both, EDGE, 3, 900, 100000, 2 << 20)
+
+/* ---- request and answer -------------------------------------------------------------------- */
+
+static void answering(int fd) {
+  char byte;
+  while (SYS(recv(fd, &byte, 1, 0)) == 1) EQ(SYS(send(fd, &byte, 1, MSG_NOSIGNAL)), 1);
+  SYS(close(fd));
+}
+static void asking(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  for (unsigned i = 0; !flag(0) || i % 100; i++) {
+    char byte = (char)(i * 31), back;
+    EQ(SYS(send(fd, &byte, 1, MSG_NOSIGNAL)), 1);
+    EQ(SYS(recv(fd, &back, 1, 0)), 1);
+    EQ(back, byte);
+  }
+  expect_nothing(fd);
+  SYS(close(fd));
+}
+SAN_CASE(ping_pong) {
+  pid_t asker = start_asker();
+  for (int round = 0; round < 8; round++) {
+    atomic_store(&bt_shared->value[0], 0);
+    set_flag(0, false);
+    pid_t both = start_child();
+    if (both == 0) {
+      SYS(close(ask[1]));
+      run_processes(V4, round % 2 ? asking : answering, round % 2 ? answering : asking);
+      _exit(0);
+    }
+    UNTIL(atomic_load(&bt_shared->value[0]));
+    sleep_ms(round * 3);
+    detach((pid_t)atomic_load(&bt_shared->value[0]));
+    set_flag(0, true);
+    end_child(both);
+  }
+  end_asker(asker);
+}
+
+/* ---- a peer that does nothing -------------------------------------------------------------- */
+
+/* It need not call anything: what it sent before is there, and what it is sent waits for it. */
+static void passive(int fd) {
+  send_pattern(fd, 0, 50000);
+  set_flag(0, true);
+  UNTIL(flag(1)); /* without a call on the socket */
+  recv_pattern(fd, 0, 100000);
+  send_pattern(fd, 50000, 50000);
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void active(int fd) {
+  UNTIL(flag(0));
+  send_pattern(fd, 0, 50000);
+  recv_pattern(fd, 0, 20000);
+  atomic_store(&bt_shared->value[0], getpid());
+  /* Used while the request comes in. */
+  for (uint64_t at = 20000; at < 50000 || !flag(2);) {
+    if (at < 50000) recv_pattern(fd, at, 100), at += 100;
+    else expect_nothing(fd);
+    sleep_ms(1);
+  }
+  send_pattern(fd, 50000, 50000);
+  set_flag(1, true);
+  recv_pattern(fd, 50000, 50000);
+  SYS(close(fd));
+}
+SAN_CASE(passive_peer) {
+  pid_t asker = start_asker();
+  pid_t both = start_child();
+  if (both == 0) {
+    SYS(close(ask[1]));
+    run_processes(V4, active, passive);
+    _exit(0);
+  }
+  UNTIL(atomic_load(&bt_shared->value[0]));
+  detach((pid_t)atomic_load(&bt_shared->value[0]));
+  set_flag(2, true);
+  end_child(both);
+  end_asker(asker);
+}
