@@ -94,26 +94,3 @@ impl Doorbells {
         self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word | RECALLED))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_comes_first_decides() {
-        let d = Doorbells::new();
-        assert!(d.promise() && d.promise());
-        assert!(!d.recall().left);
-        assert!(!d.promise(), "recalled: no doorbell may come any more");
-        assert_eq!(d.state(), Rung { bells: 2, left: false, recalled: true });
-        assert!(d.leave().recalled);
-        assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true });
-
-        let d = Doorbells::new();
-        assert!(!d.leave().is_final());
-        assert!(d.recall().left, "too late to recall");
-        assert!(!d.promise());
-        assert!(d.leave().left, "once is enough");
-        assert_eq!(d.state(), Rung { bells: 1, left: true, recalled: false });
-    }
-}

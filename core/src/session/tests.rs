@@ -1,6 +1,9 @@
 //! Unit and property tests of headers, credits and select counters.
 
-use super::{Header, Kind, NoCredit, ProtocolError, SelectCounter, Session, HEADER_SIZE, VERSION};
+use super::{
+    Doorbells, Header, Kind, NoCredit, ProtocolError, Rung, SelectCounter, Session, HEADER_SIZE,
+    VERSION,
+};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -375,4 +378,22 @@ proptest! {
             prop_assert!(!counter.is_raised() && !counter.signal());
         }
     }
+}
+
+#[test]
+fn whoever_comes_first_decides() {
+    let d = Doorbells::new();
+    assert!(d.promise() && d.promise());
+    assert!(!d.recall().left);
+    assert!(!d.promise(), "recalled: no doorbell may come any more");
+    assert_eq!(d.state(), Rung { bells: 2, left: false, recalled: true });
+    assert!(d.leave().recalled);
+    assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true });
+
+    let d = Doorbells::new();
+    assert!(!d.leave().is_final());
+    assert!(d.recall().left, "too late to recall");
+    assert!(!d.promise());
+    assert!(d.leave().left, "once is enough");
+    assert_eq!(d.state(), Rung { bells: 1, left: true, recalled: false });
 }
