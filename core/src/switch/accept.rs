@@ -133,7 +133,8 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
         Endpoint::create(Role::Acceptor, segment.geometry()).map_err(|_| Reason::OutOfMemory)
     };
     match endpoint {
-        Ok(endpoint) => socket.attach(segment, endpoint),
+        // SAFETY: made just now.
+        Ok(endpoint) => unsafe { socket.attach(segment, endpoint) },
         Err(reason) => {
             segment.decide(State::Refused);
             // SAFETY: nobody else knows this mapping.

@@ -232,7 +232,8 @@ fn connect_then_bind(
             // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
             unsafe { socket.detach() };
         }
-        socket.attach(segment, at);
+        // SAFETY: made above.
+        unsafe { socket.attach(segment, at) };
         let tuple = Tuple::of_connecting(fd, *target)?;
         let packet = Introduction { tuple, inode }.encode();
         let mut sent = Err(Errno(libc::ECONNREFUSED));
@@ -269,7 +270,10 @@ fn connect_then_bind(
     }
     show(socket, target, Provider::Shm, Reason::Pending, Shown::Connecting);
     let result = if blocking && started.is_err() { real() } else { started };
-    establish(socket);
+    match result {
+        Ok(()) => established(socket),
+        Err(_) => establish(socket),
+    }
     result
 }
 
@@ -308,9 +312,13 @@ pub fn establish(socket: &'static Socket) {
         socket.set_reason(Reason::NotConnected);
         return;
     }
-    if events & libc::POLLOUT == 0 {
-        return;
+    if events & libc::POLLOUT != 0 {
+        established(socket);
     }
+}
+
+/// TCP has connected: moves the socket on to the SAN, unless another thread did.
+fn established(socket: &'static Socket) {
     let mut structure = Structure::lock();
     if socket.phase() == phase::CONNECTING {
         socket.set_phase(phase::SAN);

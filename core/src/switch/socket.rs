@@ -32,6 +32,9 @@ pub mod phase {
     pub const SAN: u32 = 5;
 }
 
+/// Whether spinning paid off for connections that are gone, for each [`Role`].
+static LEARNT: [spin::Memory; 2] = [const { spin::Memory::hopeful() }; 2];
+
 /// See the module.
 pub struct Socket {
     /// Descriptors of this process that refer to it, and operations on it.
@@ -85,7 +88,6 @@ impl Socket {
         socket.pins.fetch_add(1, Ordering::Relaxed);
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
-        socket.spin.reset();
         socket.has_options.store(false, Ordering::Relaxed);
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
@@ -208,7 +210,12 @@ impl Socket {
 
     /// Gives the socket its end of a connection, to be discarded and unmapped with it. Phase SAN may
     /// follow.
-    pub fn attach(&self, segment: Segment, endpoint: *mut Endpoint) {
+    ///
+    /// # Safety
+    /// `endpoint` is from [`Endpoint::create`] and no other socket's.
+    pub unsafe fn attach(&self, segment: Segment, endpoint: *mut Endpoint) {
+        // SAFETY: the caller's promise.
+        self.spin.begin_with(&LEARNT[unsafe { (*endpoint).role() } as usize]);
         // SAFETY: the phase is not SAN yet, so nobody reads it.
         unsafe { *self.segment.get() = Some(segment) };
         self.endpoint.store(endpoint, Ordering::Release);
@@ -224,6 +231,7 @@ impl Socket {
         // SAFETY: the caller's promise.
         unsafe {
             if !endpoint.is_null() {
+                self.spin.leave_to(&LEARNT[(*endpoint).role() as usize]);
                 Endpoint::discard(endpoint);
             }
             if let Some(segment) = (*self.segment.get()).take() {

@@ -1,7 +1,8 @@
 //! Looking for an event without sleeping, as long as that pays.
 //!
 //! Never on one processor alone without yielding, never for long, and hardly at all where it did
-//! not pay off lately: an idle program uses no processor time.
+//! not pay off lately: an idle program uses no processor time. New connections begin with what
+//! finished ones learnt: those made for one request would never learn anything else.
 
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -47,10 +48,23 @@ impl Memory {
         Self { score: AtomicI32::new(0), patience: AtomicU32::new(PATIENT / 4) }
     }
 
-    /// Forgets everything.
-    pub fn reset(&self) {
-        self.score.store(0, Ordering::Relaxed);
-        self.patience.store(PATIENT / 4, Ordering::Relaxed);
+    /// Nothing learnt yet, of a place where the event is expected at once.
+    pub const fn hopeful() -> Self {
+        Self { score: AtomicI32::new(PAYS + 1), patience: AtomicU32::new(PATIENT / 4) }
+    }
+
+    /// Begins with what `other` learnt. Where spinning did not pay and nobody tried for a while, it
+    /// is tried to the full limit again: too short a try would fail for ever.
+    pub fn begin_with(&self, other: &Memory) {
+        let score = other.score.load(Ordering::Relaxed);
+        self.score.store(if score < PAYS { score } else { score.max(PAYS + 1) }, Ordering::Relaxed);
+        self.patience.store(other.patience.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Leaves what was learnt to `other`.
+    pub fn leave_to(&self, other: &Memory) {
+        other.score.store(self.score.load(Ordering::Relaxed), Ordering::Relaxed);
+        other.patience.store(self.patience.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -131,5 +145,34 @@ fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -
             }
             std::hint::spin_loop();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_connection_begins_with_what_others_learnt() {
+        let (common, one) = (Memory::hopeful(), Memory::new());
+        let score = |m: &Memory| m.score.load(Ordering::Relaxed);
+        one.begin_with(&common);
+        assert!(score(&one) > PAYS);
+        // Two waits in vain, and nobody spins.
+        for _ in 0..2 {
+            assert!(!spin_yielding(&one, 0, || false));
+        }
+        assert_eq!(score(&one), WORST);
+        one.leave_to(&common);
+        // Each wait without a spin brings the next try nearer, and that is a whole one.
+        for left in (WORST..PAYS).rev() {
+            let next = Memory::new();
+            next.begin_with(&common);
+            assert_eq!(score(&next), WORST + PAYS - 1 - left);
+            next.score.fetch_add(1, Ordering::Relaxed);
+            next.leave_to(&common);
+        }
+        one.begin_with(&common);
+        assert!(score(&one) > PAYS);
     }
 }

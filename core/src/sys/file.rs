@@ -135,10 +135,12 @@ fn file_size_limit() -> u64 {
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// True if `fd` is memory of exactly `size` bytes whose size can not change any more.
-pub fn is_sealed_memory(fd: Fd, size: usize) -> bool {
+/// The size in bytes of memory whose size can not change any more; `None` if `fd` is nothing such.
+pub fn sealed_size(fd: Fd) -> Result<Option<u64>> {
+    // The size last: it was sealed by then.
     let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).unwrap_or(0) as i32;
-    seals & SEALS == SEALS && self::size(fd) == Ok(size as u64)
+    let size = size(fd)?;
+    Ok((seals & SEALS == SEALS).then_some(size))
 }
 
 /// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing.

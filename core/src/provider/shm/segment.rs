@@ -245,10 +245,11 @@ impl Segment {
     /// Maps a segment that the peer created. Its size is sealed and matches its geometry, so that
     /// no access can fault; the geometry is read once.
     pub fn attach(fd: Fd) -> Result<Self, SegmentError> {
-        let size = file::size(fd).map_err(SegmentError::System)? as usize;
-        if size < PAGE || !file::is_sealed_memory(fd, size) {
-            return Err(SegmentError::NotASegment);
-        }
+        let sealed = file::sealed_size(fd).map_err(SegmentError::System)?;
+        let size = match sealed.map(usize::try_from) {
+            Some(Ok(size)) if size >= PAGE => size,
+            _ => return Err(SegmentError::NotASegment),
+        };
         let base = file::map_shared(Some(fd), size).map_err(SegmentError::System)?;
         // SAFETY: a page is mapped at `base`, and Head fits in it (asserted below).
         let head = unsafe { &*base.cast::<Head>() };
