@@ -241,7 +241,7 @@ ENDS(low_water_beyond_the_send_buffer, below_the_mark, marked)
 
 /* ---- other programs ------------------------------------------------------------------------- */
 
-/* A connection as another program's standard input and output: it works, or is refused at once. */
+/* A connection as another program's standard input and output. */
 SAN_CASE(spawn_with_a_connection) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
@@ -252,11 +252,6 @@ SAN_CASE(spawn_with_a_connection) {
   char *const argv[] = {"cat", NULL};
   pid_t pid;
   int e = posix_spawnp(&pid, "cat", &actions, NULL, argv, environ);
-  if (e != 0 && getenv("LD_PRELOAD")) {
-    EQ(e, EOPNOTSUPP);
-    exercise(p.client, p.server);
-    return;
-  }
   EQ(e, 0);
   SYS(close(p.server));
   put(p.client, "hello"), get(p.client, "hello");
@@ -272,13 +267,11 @@ PART(tries) {
   long written = 0;
   for (int i = 0; i < MANY; i++) {
     ssize_t n = send(FIRST + i, "x", 1, MSG_NOSIGNAL);
-    if (n < 0) EQ(errno, EBADF);
-    else written++;
+    written += n == 1;
   }
   EQ(write(atoi(bt_arguments[0]), &written, sizeof written), sizeof written);
 }
-/* A program that inherits connections by exec can use them, or finds them closed; a byte it could
- * send must not vanish. */
+/* A program that inherits connections by exec can use them all. */
 SAN_CASE(exec_with_hundreds_of_connections) {
   struct rlimit limit;
   SYS(getrlimit(RLIMIT_NOFILE, &limit));
@@ -305,7 +298,7 @@ SAN_CASE(exec_with_hundreds_of_connections) {
   long written = -1, arrived = 0;
   EQ(read(pipes[0], &written, sizeof written), sizeof written);
   end_child(pid);
-  if (!getenv("LD_PRELOAD")) EQ(written, MANY);
+  EQ(written, MANY);
   for (int i = 0; i < MANY; i++) {
     char byte;
     arrived += recv(server[i], &byte, 1, MSG_DONTWAIT) == 1;

@@ -22,7 +22,7 @@ use super::wait::{self, Event};
 use crate::provider::shm::RETURNED;
 use crate::reason::Reason;
 use crate::registry::Provider;
-use crate::sys::{net, poll, Fd};
+use crate::sys::{file, net, poll, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The connection ended: there is nothing to bring back.
@@ -73,15 +73,32 @@ pub(super) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
 /// the socket under any number.
 pub(super) fn return_anchor(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
     stream.endpoint.has(flag::NATIVE)
-        || (leave(stream, anchor, why) && settle(socket, stream, anchor, false))
+        || (leave(stream, anchor, why) && settle(socket, stream, anchor))
 }
 
-/// Like [`return_anchor`], for a program that can not read what lies in the segment: what was not
-/// read yet comes again over TCP, as soon as the peer looks.
-#[allow(dead_code)] // TEMP
+/// Stops reading from the segment for a program that cannot: what was not read yet comes again over
+/// TCP, as soon as the peer looks. [`hand_over`] follows; false if it cannot. The peer's direction is
+/// recalled before ours is left, because the peer follows at once and then sends nothing again.
+pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
+    let e = stream.endpoint;
+    socket.is_pending()
+        || e.has(flag::READ_OUT)
+        || (!e.has(OVER) && !has_urgent(stream) && read_out(socket, stream, true))
+}
+
+/// Like [`return_anchor`], after [`abandon`].
 pub(super) fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
-    stream.endpoint.has(flag::NATIVE)
-        || (leave(stream, anchor, Reason::HandedOver) && settle(socket, stream, anchor, true))
+    if socket.is_pending() {
+        // Its books are changed at once, so the descriptor must be the one in them.
+        return file::identity(anchor) == file::identity(socket.anchor())
+            && native::withdraw(socket);
+    }
+    return_anchor(socket, stream, anchor, Reason::HandedOver)
+}
+
+/// True if a return has begun, or may begin later.
+pub(super) fn is_under_way(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::LEFT | flag::READ_OUT) || may_begin_later(stream)
 }
 
 /// True if a return that has not begun may do so at another time.
@@ -166,10 +183,10 @@ fn replay(stream: &Stream, anchor: Fd) -> crate::sys::Result<()> {
     }
 }
 
-/// Steps 2 and 3; true once done. `abandon` what lies unread in the segment: the peer sends it again.
-fn settle(socket: &Socket, stream: &Stream, anchor: Fd, abandon: bool) -> bool {
+/// Steps 2 and 3; true once done.
+fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
     let e = stream.endpoint;
-    if !e.has(flag::READ_OUT) && !read_out(socket, stream, abandon) {
+    if !e.has(flag::READ_OUT) && !read_out(socket, stream, false) {
         return false;
     }
     bell::take_off(socket, stream, anchor);

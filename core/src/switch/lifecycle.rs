@@ -1,4 +1,4 @@
-//! Descriptors and processes: dup, close, fork, exec.
+//! Descriptors and processes: dup, close, fork, exit.
 
 use super::bell;
 use super::connect;
@@ -11,8 +11,7 @@ use super::structure::Structure;
 use super::table::{self, Pinned};
 use crate::provider::shm::CLOSED;
 use crate::registry;
-use crate::sys::{file, hidden, lock, sock_diag, Fd};
-use smallvec::SmallVec;
+use crate::sys::{hidden, lock, sock_diag, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -173,70 +172,6 @@ impl Fork {
         }
         epoll::after_fork_in_child();
     }
-}
-
-/// What [`before_exec`] changed, to be put back if the exec fails.
-pub struct Exec {
-    /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
-    changed: SmallVec<[(Fd, Fd); 64]>,
-}
-
-/// Before exec. A new program image could not go on over the SAN: it would take doorbells for
-/// data. So it does not get the descriptors, and finds that out at once (EBADF); but it holds the
-/// connections open, as it would on TCP. Changes nothing in memory: the caller may be a vfork
-/// child.
-pub fn before_exec() -> Exec {
-    let mut exec = Exec { changed: SmallVec::new() };
-    let mut any = false;
-    table::each_socket(0, Fd::MAX - 1, |_, socket| any |= socket.phase() == phase::SAN);
-    if !any {
-        return exec;
-    }
-    let mut found: SmallVec<[Fd; 64]> = SmallVec::new();
-    let _ = file::each_open(|fd| {
-        if table::san(fd).is_some() || is_copy_of_ours(fd) {
-            found.push(fd);
-        }
-    });
-    for fd in found {
-        let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
-        if flags & libc::FD_CLOEXEC == 0 {
-            let holder = file::duplicate_high(fd).unwrap_or(-1);
-            let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
-            exec.changed.push((fd, holder));
-        }
-    }
-    exec
-}
-
-/// A descriptor of a SAN socket that is not in the table: a vfork child's dup2 made it.
-fn is_copy_of_ours(fd: Fd) -> bool {
-    if table::is_known(fd) || hidden::is_hidden(fd) || !file::is_socket(fd) {
-        return false;
-    }
-    let Ok(identity) = file::identity(fd) else { return false };
-    let mut ours = false;
-    table::each_socket(0, Fd::MAX - 1, |known, socket| {
-        ours |= socket.phase() == phase::SAN && file::identity(known) == Ok(identity);
-    });
-    ours
-}
-
-impl Exec {
-    /// exec failed, or (posix_spawn) it was another process that made it.
-    pub fn undo(self) {
-        for (fd, holder) in &self.changed {
-            file::close(*holder);
-            if let Ok(flags) = file::descriptor_flags(*fd) {
-                let _ = file::set_descriptor_flags(*fd, flags & !libc::FD_CLOEXEC);
-            }
-        }
-    }
-}
-
-/// True if `fd`, or the file behind it, is a SAN socket: it can not be handed to another program.
-pub fn is_on_san(fd: Fd) -> bool {
-    table::san(fd).is_some()
 }
 
 /// When the process exits normally: what the kernel would misread is tidied up.

@@ -7,7 +7,7 @@
 //! - transfer: [`transfer`] over [`stream`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
-//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`options`]
+//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`exec`], [`options`]
 
 pub mod accept;
 mod bell;
@@ -16,6 +16,7 @@ pub mod connect;
 mod detach;
 pub mod endpoint;
 pub mod epoll;
+pub mod exec;
 pub mod files;
 pub mod lifecycle;
 mod listener;
@@ -77,9 +78,14 @@ fn note_process() {
     PROCESS.store(process::pid(), Ordering::Relaxed);
 }
 
+/// The process whose descriptors the table lists.
+fn owner() -> u32 {
+    PROCESS.load(Ordering::Relaxed)
+}
+
 /// True in a vfork child, which shares our memory but not our descriptors: nothing may be noted.
 pub fn is_borrowed() -> bool {
-    process::pid() != PROCESS.load(Ordering::Relaxed)
+    process::pid() != owner()
 }
 
 /// The socket behind `fd` if it was connecting: moved on if TCP has finished, and returned if it

@@ -39,6 +39,12 @@ fn serve(made: u32) {
             unserved = true;
         }
     });
+    // Other ends in this process follow at once.
+    table::each_socket(0, Fd::MAX - 1, |_, socket| {
+        if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
+            detach::look_after(&socket, &stream);
+        }
+    });
     if unserved {
         // Once more at the next look.
         HEARD.store(made.wrapping_sub(1), Relaxed);

@@ -54,6 +54,22 @@ pub fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))
 }
 
+/// [`identity`] of a descriptor of process `pid`, which is this one or runs in its memory.
+pub fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
+    if pid == super::process::pid() {
+        return identity(fd);
+    }
+    let mut path = [0u8; 40];
+    let mut rest = &mut path[..];
+    std::io::Write::write_fmt(&mut rest, format_args!("/proc/{pid}/fd/{fd}\0"))
+        .map_err(|_| Errno(libc::ENAMETOOLONG))?;
+    // SAFETY: stat is plain data, zero is a valid value of it.
+    let mut s: libc::stat = unsafe { std::mem::zeroed() };
+    let at = libc::AT_FDCWD;
+    call!(newfstatat, at, path.as_ptr() as usize, &mut s as *mut _ as usize, 0)?;
+    Ok((s.st_dev, s.st_ino))
+}
+
 fn stat(fd: Fd) -> Result<libc::stat> {
     // SAFETY: stat is plain data, zero is a valid value of it.
     let mut s: libc::stat = unsafe { std::mem::zeroed() };

@@ -3,13 +3,14 @@
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, pid_t};
 use sanshim_core::switch;
-use sanshim_core::switch::lifecycle::{self, Exec};
+use sanshim_core::switch::exec::{before_exec, Exec};
+use sanshim_core::switch::lifecycle;
 
 type Arguments = *const *const c_char;
 
 /// Runs an exec; comes back only if it failed.
 fn exec(real: impl FnOnce() -> c_int) -> c_int {
-    let prepared: Exec = lifecycle::before_exec();
+    let prepared: Exec = before_exec(&[]);
     let result = real();
     let e = crate::real::errno();
     prepared.undo();
@@ -38,18 +39,19 @@ struct Action {
 
 const DUP2: c_int = 1;
 
-/// True if a child would get a SAN socket under another number.
-unsafe fn hands_over(actions: *const libc::posix_spawn_file_actions_t) -> bool {
+/// The descriptors a child gets under other numbers.
+unsafe fn handed_over(actions: *const libc::posix_spawn_file_actions_t) -> Vec<c_int> {
     if actions.is_null() {
-        return false;
+        return Vec::new();
     }
     // SAFETY: an initialized object of glibc's.
     unsafe {
         let actions = &*actions.cast::<FileActions>();
-        (0..actions.used.max(0) as usize).any(|i| {
-            let one = &*actions.actions.add(i);
-            one.kind == DUP2 && lifecycle::is_on_san(one.fd)
-        })
+        (0..actions.used.max(0) as usize)
+            .map(|i| &*actions.actions.add(i))
+            .filter(|one| one.kind == DUP2)
+            .map(|one| one.fd)
+            .collect()
     }
 }
 
@@ -58,11 +60,7 @@ unsafe fn spawn(
     real: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the program's file actions.
-    if unsafe { hands_over(actions) } {
-        log::error!("posix_spawn: a socket on the SAN cannot be handed to another program yet");
-        return libc::EOPNOTSUPP;
-    }
-    let prepared = lifecycle::before_exec();
+    let prepared = before_exec(&unsafe { handed_over(actions) });
     let result = real();
     prepared.undo();
     result
@@ -117,6 +115,20 @@ hooks! {
         unsafe {
             spawn(actions, || real(pid, file, actions, attributes, arguments, environment))
         }
+    }
+
+    fn system(command: *const c_char) -> c_int = |real| {
+        let prepared = before_exec(&[]);
+        let result = real(command);
+        prepared.undo();
+        result
+    }
+
+    fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE = |real| {
+        let prepared = before_exec(&[]);
+        let result = real(command, kind);
+        prepared.undo();
+        result
     }
 
     fn _exit(status: c_int) -> () = |real| {

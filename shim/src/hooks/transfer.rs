@@ -8,7 +8,7 @@ use libc::{
 };
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
-use sanshim_core::switch::{self, files, lifecycle, transfer, Outcome};
+use sanshim_core::switch::{self, exec, files, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{file, net, Errno, Result};
 
@@ -68,7 +68,8 @@ unsafe fn clear_received(message: *mut msghdr) {
     }
 }
 
-/// True if the message hands a descriptor of a SAN socket to another process.
+/// Brings connections whose descriptors the message hands to another process back to TCP; true if
+/// one has to stay on the SAN.
 unsafe fn passes_san_socket(message: *const msghdr) -> bool {
     if user::read(message).is_err() {
         return false;
@@ -84,11 +85,7 @@ unsafe fn passes_san_socket(message: *const msghdr) -> bool {
                 let count = ((*c).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize)) / 4;
                 for i in 0..count {
                     let fd = libc::CMSG_DATA(c).cast::<c_int>().add(i).read_unaligned();
-                    if lifecycle::is_on_san(fd) {
-                        log::error!(
-                            "fd {fd}: a socket on the SAN cannot be passed to another process yet: \
-                             run with SANSHIM=off, or keep this port on TCP with a rule"
-                        );
+                    if !exec::pass(fd) {
                         return true;
                     }
                 }
