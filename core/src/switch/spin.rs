@@ -53,18 +53,29 @@ impl Memory {
         Self { score: AtomicI32::new(PAYS + 1), patience: AtomicU32::new(PATIENT / 4) }
     }
 
-    /// Begins with what `other` learnt. Where spinning did not pay and nobody tried for a while, it
-    /// is tried to the full limit again: too short a try would fail for ever.
-    pub fn begin_with(&self, other: &Memory) {
-        let score = other.score.load(Ordering::Relaxed);
-        self.score.store(if score < PAYS { score } else { score.max(PAYS + 1) }, Ordering::Relaxed);
-        self.patience.store(other.patience.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// Begins a connection with what `others` learnt: the full limit if it paid, else the short try
+    /// of a place where nothing is known.
+    pub fn begin_with(&self, others: &Memory) {
+        let pays = others.score.load(Ordering::Relaxed) > PAYS;
+        let known = others.patience.load(Ordering::Relaxed);
+        self.score.store(if pays { PAYS + 1 } else { PAYS }, Ordering::Relaxed);
+        self.patience.store(if pays { known } else { PATIENT / 4 }, Ordering::Relaxed);
     }
 
-    /// Leaves what was learnt to `other`.
-    pub fn leave_to(&self, other: &Memory) {
-        other.score.store(self.score.load(Ordering::Relaxed), Ordering::Relaxed);
-        other.patience.store(self.patience.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// Ends a connection, for `others` to learn from. After one for which spinning did not pay, the
+    /// full limit is tried again by the sixteenth or so.
+    pub fn leave_to(&self, others: &Memory) {
+        let (score, common) = (&self.score, &others.score);
+        let next = match (score.load(Ordering::Relaxed), common.load(Ordering::Relaxed)) {
+            (own, _) if own > PAYS => {
+                let patience = self.patience.load(Ordering::Relaxed);
+                others.patience.store(patience, Ordering::Relaxed);
+                own
+            }
+            (_, before) if before > PAYS => WORST,
+            (_, before) => before + 1,
+        };
+        common.store(next, Ordering::Relaxed);
     }
 }
 
@@ -154,25 +165,25 @@ mod tests {
 
     #[test]
     fn a_new_connection_begins_with_what_others_learnt() {
-        let (common, one) = (Memory::hopeful(), Memory::new());
         let score = |m: &Memory| m.score.load(Ordering::Relaxed);
-        one.begin_with(&common);
+        let (others, one) = (Memory::hopeful(), Memory::new());
+        one.begin_with(&others);
         assert!(score(&one) > PAYS);
-        // A wait in vain or two, and nobody spins.
+        // A wait in vain or two, and it does not pay.
         while score(&one) >= PAYS {
             assert!(!spin_yielding(&one, 0, || false));
         }
-        assert_eq!(score(&one), WORST);
-        one.leave_to(&common);
-        // Each wait without a spin brings the next try nearer, and that is a whole one.
-        for left in (WORST..PAYS).rev() {
-            let next = Memory::new();
-            next.begin_with(&common);
-            assert_eq!(score(&next), WORST + PAYS - 1 - left);
-            next.score.fetch_add(1, Ordering::Relaxed);
-            next.leave_to(&common);
+        one.leave_to(&others);
+        for _ in WORST..=PAYS {
+            one.begin_with(&others);
+            assert_eq!(score(&one), PAYS, "the short try");
+            one.leave_to(&others);
         }
-        one.begin_with(&common);
+        one.begin_with(&others);
+        assert!(score(&one) > PAYS, "the full limit");
+        assert!(spin(&one, u64::MAX, || true));
+        one.leave_to(&others);
+        one.begin_with(&others);
         assert!(score(&one) > PAYS);
     }
 }
