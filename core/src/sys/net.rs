@@ -325,6 +325,12 @@ pub fn probe_socket() -> Result<Fd> {
     socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
 }
 
+/// connect to an IPv4 or IPv6 address.
+pub fn connect(fd: Fd, to: &libc::sockaddr_storage) -> Result<()> {
+    let length = size_of::<libc::sockaddr_storage>();
+    call!(connect, fd, to as *const _ as usize, length).map(drop)
+}
+
 /// Connects to the listener of that name; ECONNREFUSED if there is none.
 pub fn packet_connect(fd: Fd, name: &AbstractName) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)

@@ -1,0 +1,190 @@
+//! The provider's side: one trait for each object of the source.
+//!
+//! Rules for all of them: any thread may call any of them at any time; nothing blocks longer than
+//! a local system call; nothing calls the client; nothing writes to standard output or error. The
+//! client closes (drops) an object before the ones it was made from.
+
+use super::error::Result;
+use super::types::*;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+
+/// A provider: the entry to its adapters.
+pub trait Provider: Send + Sync + Sized + 'static {
+    /// Its adapters.
+    type Adapter: Adapter;
+    /// Opens it, cheaply; may be called several times. Fails where it is not usable.
+    fn open() -> Result<Self>;
+    /// Kind, version, address families.
+    fn query() -> Info;
+    /// Why it is not usable here, in a line with the remedy, if it is not.
+    fn unusable() -> Option<String>;
+    /// The local addresses it serves at the moment, ports zero (N3).
+    fn addresses(&self) -> Result<Vec<SocketAddr>>;
+    /// Opens the adapter that serves a local address; its port is ignored.
+    fn open_adapter(&self, local: SocketAddr) -> Result<Self::Adapter>;
+    /// Whether the library may be unloaded when nothing of it is open.
+    fn can_unload() -> bool;
+}
+
+/// The base of objects with asynchronous operations (N4).
+pub trait Overlapped: Send + Sync + 'static {
+    /// Readable while a result waits to be fetched. Belongs to the object.
+    fn descriptor(&self) -> RawFd;
+    /// Fetches the result of a pending operation, if there is one. Never blocks.
+    fn next_result(&self) -> Option<Reported>;
+    /// Withdraws every pending operation; each is reported, cancelled or finished.
+    fn cancel(&self);
+}
+
+/// An adapter: one device with one local address.
+pub trait Adapter: Send + Sync + Sized + 'static {
+    /// Its completion queues.
+    type CompletionQueue: CompletionQueue;
+    /// Its memory regions.
+    type MemoryRegion: MemoryRegion;
+    /// Its shared receive queues.
+    type SharedReceiveQueue: SharedReceiveQueue;
+    /// Its queue pairs.
+    type QueuePair: QueuePair<MemoryRegion = Self::MemoryRegion>;
+    /// Its connectors.
+    type Connector: Connector<QueuePair = Self::QueuePair>;
+    /// Its listeners.
+    type Listener: Listener<Connector = Self::Connector>;
+
+    /// What it can do.
+    fn query(&self) -> Limits;
+    /// A queue of `depth` results.
+    fn create_completion_queue(&self, depth: u32) -> Result<Self::CompletionQueue>;
+    /// A region without memory.
+    fn create_memory_region(&self) -> Result<Self::MemoryRegion>;
+    /// A queue of `depth` receives for several queue pairs.
+    fn create_shared_receive_queue(&self, depth: u32) -> Result<Self::SharedReceiveQueue>;
+    /// A queue pair, with a receive queue of its own or a shared one.
+    fn create_queue_pair(
+        &self,
+        attributes: &QueuePairAttributes,
+        receive: &Self::CompletionQueue,
+        initiator: &Self::CompletionQueue,
+        shared: Option<&Self::SharedReceiveQueue>,
+    ) -> Result<Self::QueuePair>;
+    /// An end of a connection to be.
+    fn create_connector(&self) -> Result<Self::Connector>;
+    /// A listener to be.
+    fn create_listener(&self) -> Result<Self::Listener>;
+}
+
+/// A completion queue. Its pending operation is the request for notification.
+pub trait CompletionQueue: Overlapped {
+    /// Takes results, oldest first; how many.
+    fn get_results(&self, into: &mut [Completion]) -> Result<usize>;
+    /// Asks to be told of the next result that is added. The client looks at the queue once more
+    /// afterwards, since a result added before is not told. One request at a time.
+    fn notify(&self, request: u64) -> Result<Started>;
+}
+
+/// A memory region: local memory that requests may name.
+pub trait MemoryRegion: Send + Sync + 'static {
+    /// Registers memory for local use (M1).
+    ///
+    /// # Safety
+    /// The memory stays mapped, readable and writable, until `deregister` returned.
+    unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()>;
+    /// Ends it. No request touches the memory afterwards: those that name it fail.
+    fn deregister(&self) -> Result<()>;
+    /// The token for [`Segment::token`]; fails while nothing is registered.
+    fn local_token(&self) -> Result<u32>;
+}
+
+/// A shared receive queue.
+pub trait SharedReceiveQueue: Send + Sync + 'static {
+    /// Posts a buffer for a message of any of its queue pairs.
+    fn receive(&self, request: u64, into: &[Segment]) -> Result<()>;
+}
+
+/// A queue pair: where requests are posted. Each ends with an entry in a completion queue, in the
+/// order of posting among the requests of the same direction, unless it is silent and succeeds.
+pub trait QueuePair: Send + Sync + 'static {
+    /// The adapter's regions.
+    type MemoryRegion;
+    /// Sends a message. One that comes before a receive is posted for it is held (A1).
+    fn send(&self, request: u64, from: &[Segment], flags: Flags) -> Result<()>;
+    /// Sends a small message whose bytes are taken at once.
+    fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> Result<()>;
+    /// Posts a buffer for a message.
+    fn receive(&self, request: u64, into: &[Segment]) -> Result<()>;
+    /// RDMA read.
+    fn read(&self, request: u64, into: &[Segment], from: RemoteMemory, flags: Flags) -> Result<()>;
+    /// RDMA write.
+    fn write(&self, request: u64, from: &[Segment], to: RemoteMemory, flags: Flags) -> Result<()>;
+    /// Makes part of a region reachable for this queue pair's peer alone (M2, M3). A message sent
+    /// afterwards may carry the token.
+    fn bind(
+        &self,
+        request: u64,
+        region: &Self::MemoryRegion,
+        address: u64,
+        length: u64,
+        access: RemoteAccess,
+        flags: Flags,
+    ) -> Result<u32>;
+    /// Ends what `bind` began. The peer reaches nothing once this has completed.
+    fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()>;
+    /// Ends every outstanding request with [`Error::Cancelled`](super::Error::Cancelled); the queue
+    /// pair is of no use afterwards.
+    fn flush(&self) -> Result<()>;
+}
+
+/// A connector: makes and ends one connection.
+pub trait Connector: Overlapped {
+    /// The adapter's queue pairs.
+    type QueuePair;
+    /// Chooses the local address; port 0 for any.
+    fn bind(&self, local: SocketAddr) -> Result<()>;
+    /// Asks a listener; pending until it answers. Then the answer's private data is there and the
+    /// connection waits for `complete_connect`.
+    fn connect(
+        &self,
+        queue_pair: &Self::QueuePair,
+        peer: SocketAddr,
+        private_data: &[u8],
+        request: u64,
+    ) -> Result<Started>;
+    /// Establishes what `connect` agreed on.
+    fn complete_connect(&self, request: u64) -> Result<Started>;
+    /// Agrees to the request that a listener put here; pending until the peer completed it.
+    fn accept(
+        &self,
+        queue_pair: &Self::QueuePair,
+        private_data: &[u8],
+        request: u64,
+    ) -> Result<Started>;
+    /// Refuses it.
+    fn reject(&self, private_data: &[u8]) -> Result<()>;
+    /// What came with the peer's request or answer: bytes copied, at most `into`'s length. Some
+    /// fabrics pad it with zeros.
+    fn private_data(&self, into: &mut [u8]) -> Result<usize>;
+    /// This end's address.
+    fn local_address(&self) -> Result<SocketAddr>;
+    /// The other end's address.
+    fn peer_address(&self) -> Result<SocketAddr>;
+    /// Pending until the connection ends, whoever ends it; at once if it has ended.
+    fn notify_disconnect(&self, request: u64) -> Result<Started>;
+    /// Ends the connection and flushes its queue pair.
+    fn disconnect(&self, request: u64) -> Result<Started>;
+}
+
+/// A listener for connection requests.
+pub trait Listener: Overlapped {
+    /// The adapter's connectors.
+    type Connector: Connector;
+    /// Chooses the local address; port 0 for any.
+    fn bind(&self, local: SocketAddr) -> Result<()>;
+    /// Starts to listen; `backlog` requests wait at most, the rest are refused.
+    fn listen(&self, backlog: u32) -> Result<()>;
+    /// The address, with its port.
+    fn local_address(&self) -> Result<SocketAddr>;
+    /// Puts the next connection request into an unused connector, which must outlive the pending
+    /// operation; the client sees to that.
+    fn get_connection_request(&self, connector: &Self::Connector, request: u64) -> Result<Started>;
+}

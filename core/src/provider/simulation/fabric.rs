@@ -1,0 +1,85 @@
+//! All there is in the simulated fabric, by number, behind one lock.
+
+use super::connection::{Connection, Listening};
+use super::pair::{Pair, Posted};
+use crate::provider::interface::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+pub(super) struct Fabric {
+    last: u64,
+    pub(super) pairs: BTreeMap<u64, Pair>,
+    pub(super) shared: BTreeMap<u64, VecDeque<Posted>>,
+    pub(super) connections: BTreeMap<u64, Connection>,
+    pub(super) listeners: BTreeMap<u64, Listening>,
+}
+
+static FABRIC: Mutex<Option<Fabric>> = Mutex::new(None);
+
+/// The fabric, locked.
+pub(super) struct Locked(MutexGuard<'static, Option<Fabric>>);
+
+pub(super) fn fabric() -> Locked {
+    let mut guard = FABRIC.lock().unwrap_or_else(PoisonError::into_inner);
+    guard.get_or_insert_with(Fabric::default);
+    Locked(guard)
+}
+
+impl std::ops::Deref for Locked {
+    type Target = Fabric;
+    fn deref(&self) -> &Fabric {
+        self.0.as_ref().expect("made when it was locked")
+    }
+}
+
+impl std::ops::DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Fabric {
+        self.0.as_mut().expect("made when it was locked")
+    }
+}
+
+impl Fabric {
+    /// A number that nothing else has.
+    pub(super) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The address itself, or one with a free port.
+    pub(super) fn free_address(&self, wanted: SocketAddr) -> Result<SocketAddr> {
+        let taken = |address| {
+            self.listeners.values().any(|l| l.local == Some(address))
+                || self.connections.values().any(|c| c.local == Some(address))
+        };
+        if wanted.port() != 0 {
+            return if taken(wanted) { Err(Error::AddressInUse) } else { Ok(wanted) };
+        }
+        (49152..=65535)
+            .map(|port| SocketAddr::new(wanted.ip(), port))
+            .find(|&address| !taken(address))
+            .ok_or(Error::AddressInUse)
+    }
+
+    pub(super) fn pair(&mut self, id: u64) -> Result<&mut Pair> {
+        self.pairs.get_mut(&id).ok_or(Error::InvalidParameter)
+    }
+
+    /// Fails the queue pairs of an address, and with `both_ends` also those connected to it.
+    pub(super) fn fail_pairs_of(&mut self, ip: IpAddr, both_ends: bool, error: Error) {
+        let here = |pair: &Pair| pair.ip == ip;
+        let hit: Vec<u64> = self
+            .pairs
+            .iter()
+            .filter(|(_, pair)| {
+                let there = pair.peer.and_then(|peer| self.pairs.get(&peer));
+                here(pair) || (both_ends && there.is_some_and(here))
+            })
+            .map(|(&id, _)| id)
+            .collect();
+        for id in hit {
+            self.fail(id, error);
+        }
+    }
+}

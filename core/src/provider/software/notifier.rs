@@ -1,0 +1,43 @@
+//! A descriptor that is readable while somebody has something to fetch.
+
+use crate::provider::interface::{Error, Result};
+use crate::sys::{file, Fd};
+
+/// An eventfd of this object's own.
+pub struct Notifier(Fd);
+
+impl Notifier {
+    /// Not readable at first.
+    pub fn new() -> Result<Self> {
+        file::eventfd(0).map(Notifier).map_err(|_| Error::InsufficientResources)
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> Fd {
+        self.0
+    }
+
+    /// Makes it readable.
+    pub fn raise(&self) {
+        signal(self.0);
+    }
+
+    /// Makes it unreadable; whether it was readable.
+    pub fn lower(&self) -> bool {
+        let mut count = 0u64;
+        file::read_now(self.0, (&raw mut count).cast(), size_of::<u64>()).is_ok()
+    }
+}
+
+/// Makes any eventfd readable, also one that came from another process.
+pub(crate) fn signal(eventfd: Fd) {
+    let one = 1u64;
+    // A full counter is readable already.
+    let _ = file::write_now(eventfd, (&raw const one).cast(), size_of::<u64>());
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        file::close(self.0);
+    }
+}

@@ -1,0 +1,70 @@
+//! The conformance suite of the provider interface: every case runs against every provider, through
+//! the C table.
+//!
+//! The cases of `verbs` need an RDMA device: they are ignored unless asked for, as
+//! `scripts/test --rdma` does inside the RDMA guest.
+
+mod buffer;
+mod connections;
+mod errors;
+mod faults;
+mod messages;
+mod remote_memory;
+mod side;
+
+use sanshim_core::provider::interface::library::Library;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+
+/// A provider under test, and two of its addresses that reach each other.
+pub struct Setting {
+    pub library: Arc<Library>,
+    pub here: SocketAddr,
+    pub there: SocketAddr,
+}
+
+/// Fresh addresses for every test.
+fn simulation() -> Setting {
+    static NEXT: AtomicU8 = AtomicU8::new(2);
+    let next = NEXT.fetch_add(2, Ordering::Relaxed);
+    let ip = |last| SocketAddr::from((Ipv4Addr::new(198, 51, 100, last), 0));
+    let library = Library::built_in::<sanshim_core::provider::simulation::Simulation>();
+    Setting { library, here: ip(next), there: ip(next + 1) }
+}
+
+fn verbs_library() -> Arc<Library> {
+    let path = std::env::var_os("SANSHIM_VERBS_LIBRARY").map(PathBuf::from);
+    let path = path.expect("SANSHIM_VERBS_LIBRARY names libsanshim_verbs.so");
+    Library::load(&path).expect("the library loads")
+}
+
+/// The two hosts of scripts/rdma-guest.
+fn verbs() -> Setting {
+    let (here, there) = ("10.77.0.1:0".parse().unwrap(), "10.77.0.2:0".parse().unwrap());
+    Setting { library: verbs_library(), here, there }
+}
+
+fn verbs6() -> Setting {
+    let (here, there) = ("[fd77::1]:0".parse().unwrap(), "[fd77::2]:0".parse().unwrap());
+    Setting { library: verbs_library(), here, there }
+}
+
+/// Makes one test of each case for each provider.
+macro_rules! suite {
+    ($($case:ident)*) => {
+        mod simulation {
+            $(#[test] fn $case() { super::$case(&crate::simulation()); })*
+        }
+        mod verbs {
+            $(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]
+            fn $case() { super::$case(&crate::verbs()); })*
+        }
+        mod verbs6 {
+            $(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]
+            fn $case() { super::$case(&crate::verbs6()); })*
+        }
+    };
+}
+pub(crate) use suite;
