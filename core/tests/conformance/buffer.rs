@@ -3,15 +3,15 @@
 use sanshim_core::provider::interface::client::{Adapter, MemoryRegion};
 use sanshim_core::provider::interface::Segment;
 
-pub struct Buffer {
-    pub region: MemoryRegion,
+pub(crate) struct Buffer {
+    pub(crate) region: MemoryRegion,
     at: *mut u8,
     length: usize,
 }
 
 impl Buffer {
     /// Registered zeroes.
-    pub fn new(adapter: &Adapter, length: usize) -> Self {
+    pub(crate) fn new(adapter: &Adapter, length: usize) -> Self {
         // SAFETY: a new anonymous mapping.
         let at = unsafe {
             libc::mmap(
@@ -30,26 +30,26 @@ impl Buffer {
         Buffer { region, at: at.cast(), length }
     }
 
-    pub fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.at as u64
     }
 
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.address() + self.length as u64
     }
 
-    pub fn segment(&self, offset: usize, length: usize) -> Segment {
+    pub(crate) fn segment(&self, offset: usize, length: usize) -> Segment {
         assert!(offset + length <= self.length);
         self.region.segment(self.at.wrapping_add(offset), length as u32).unwrap()
     }
 
-    pub fn fill(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.length);
         // SAFETY: within the mapping.
         unsafe { self.at.add(offset).copy_from(bytes.as_ptr(), bytes.len()) };
     }
 
-    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         assert!(offset + length <= self.length);
         let mut copy = vec![0; length];
         // SAFETY: within the mapping.
@@ -67,7 +67,7 @@ impl Drop for Buffer {
 }
 
 /// Bytes that differ from offset to offset and from seed to seed.
-pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |_| {
         state ^= state << 13;

@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
 /// A provider under test, and two of its addresses that reach each other.
-pub struct Setting {
-    pub library: Arc<Library>,
-    pub here: SocketAddr,
-    pub there: SocketAddr,
+pub(crate) struct Setting {
+    pub(crate) library: Arc<Library>,
+    pub(crate) here: SocketAddr,
+    pub(crate) there: SocketAddr,
 }
 
 /// Fresh addresses for every test.

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(60);
 
 /// Depth of the queues of a test's queue pair.
-pub const DEPTH: u32 = 32;
+pub(crate) const DEPTH: u32 = 32;
 /// Bytes of a test's buffer.
-pub const BUFFER: usize = 1 << 20;
+pub(crate) const BUFFER: usize = 1 << 20;
 
-pub struct Side {
+pub(crate) struct Side {
     // Dropped in this order.
-    pub connector: Connector,
-    pub pair: QueuePair,
-    pub queue: CompletionQueue,
-    pub buffer: Buffer,
-    pub adapter: Adapter,
+    pub(crate) connector: Connector,
+    pub(crate) pair: QueuePair,
+    pub(crate) queue: CompletionQueue,
+    pub(crate) buffer: Buffer,
+    pub(crate) adapter: Adapter,
 }
 
-pub fn attributes(context: u64) -> QueuePairAttributes {
+pub(crate) fn attributes(context: u64) -> QueuePairAttributes {
     QueuePairAttributes {
         context,
         receive_depth: DEPTH,
@@ -35,7 +35,7 @@ pub fn attributes(context: u64) -> QueuePairAttributes {
 }
 
 impl Side {
-    pub fn new(adapter: &Adapter, context: u64, shared: Option<&SharedReceiveQueue>) -> Self {
+    pub(crate) fn new(adapter: &Adapter, context: u64, shared: Option<&SharedReceiveQueue>) -> Self {
         let queue = adapter.create_completion_queue(4 * DEPTH).unwrap();
         let pair = adapter.create_queue_pair(&attributes(context), &queue, &queue, shared).unwrap();
         Side {
@@ -48,7 +48,7 @@ impl Side {
     }
 
     /// The next completion, waiting for it the way a client without threads does (N4).
-    pub fn completion(&self) -> Completion {
+    pub(crate) fn completion(&self) -> Completion {
         let mut one = [Completion::default()];
         let deadline = Instant::now() + HANG;
         let mut asked = false;
@@ -74,7 +74,7 @@ impl Side {
     }
 
     /// The next completion, which must be of this request and kind.
-    pub fn expect(&self, kind: RequestKind, request: u64) -> Result<u32> {
+    pub(crate) fn expect(&self, kind: RequestKind, request: u64) -> Result<u32> {
         let got = self.completion();
         assert_eq!(got.request, request, "{got:?}");
         // A device need not say what a failed request was.
@@ -85,17 +85,17 @@ impl Side {
         got.result()
     }
 
-    pub fn post(&self, request: u64, offset: usize, length: usize) {
+    pub(crate) fn post(&self, request: u64, offset: usize, length: usize) {
         self.pair.receive(request, &[self.buffer.segment(offset, length)]).unwrap();
     }
 
-    pub fn send(&self, request: u64, offset: usize, length: usize) {
+    pub(crate) fn send(&self, request: u64, offset: usize, length: usize) {
         let segment = self.buffer.segment(offset, length);
         self.pair.send(request, &[segment], Flags::NONE).unwrap();
     }
 
     /// Binds `length` bytes of the buffer from its start for the peer.
-    pub fn bind(&self, length: usize, access: RemoteAccess) -> RemoteMemory {
+    pub(crate) fn bind(&self, length: usize, access: RemoteAccess) -> RemoteMemory {
         let address = self.buffer.address();
         let range = address..address + length as u64;
         let token = self.pair.bind(500, &self.buffer.region, range, access, Flags::NONE).unwrap();
@@ -105,7 +105,7 @@ impl Side {
 }
 
 /// Waits until a descriptor is readable.
-pub fn readable(fd: RawFd, deadline: Instant) {
+pub(crate) fn readable(fd: RawFd, deadline: Instant) {
     let left = deadline.saturating_duration_since(Instant::now());
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry.
@@ -113,14 +113,14 @@ pub fn readable(fd: RawFd, deadline: Instant) {
     assert_eq!(ready, 1, "nothing came");
 }
 
-pub fn is_readable(fd: RawFd) -> bool {
+pub(crate) fn is_readable(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one valid entry.
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
 }
 
 /// The next result of a pending operation.
-pub fn reported(object: &impl Overlapped) -> Reported {
+pub(crate) fn reported(object: &impl Overlapped) -> Reported {
     let deadline = Instant::now() + HANG;
     loop {
         if let Some(reported) = object.next_result() {
@@ -131,7 +131,7 @@ pub fn reported(object: &impl Overlapped) -> Reported {
 }
 
 /// The result of an operation that was to be number `request`, at once or later.
-pub fn finish(started: Result<Started>, object: &impl Overlapped, request: u64) -> Result<()> {
+pub(crate) fn finish(started: Result<Started>, object: &impl Overlapped, request: u64) -> Result<()> {
     match started? {
         Started::Done => Ok(()),
         Started::Pending => {
@@ -143,16 +143,16 @@ pub fn finish(started: Result<Started>, object: &impl Overlapped, request: u64) 
 }
 
 impl Setting {
-    pub fn provider(&self) -> Provider {
+    pub(crate) fn provider(&self) -> Provider {
         Provider::open(&self.library).unwrap()
     }
 
-    pub fn adapters(&self) -> (Adapter, Adapter) {
+    pub(crate) fn adapters(&self) -> (Adapter, Adapter) {
         let provider = self.provider();
         (provider.open_adapter(self.here).unwrap(), provider.open_adapter(self.there).unwrap())
     }
 
-    pub fn listener(&self, adapter: &Adapter) -> Listener {
+    pub(crate) fn listener(&self, adapter: &Adapter) -> Listener {
         let listener = adapter.create_listener().unwrap();
         listener.bind(self.there).unwrap();
         listener.listen(8).unwrap();
@@ -160,7 +160,7 @@ impl Setting {
     }
 
     /// Two connected ends.
-    pub fn connected(&self) -> (Side, Side) {
+    pub(crate) fn connected(&self) -> (Side, Side) {
         let (a, b) = self.adapters();
         let (a, b) = (Side::new(&a, 1, None), Side::new(&b, 2, None));
         let listener = self.listener(&b.adapter);
@@ -170,7 +170,7 @@ impl Setting {
 }
 
 /// Connects two ends over a listener.
-pub fn connect(a: &Side, b: &Side, listener: &Listener) {
+pub(crate) fn connect(a: &Side, b: &Side, listener: &Listener) {
     let to = listener.local_address().unwrap();
     assert_eq!(a.connector.connect(&a.pair, to, b"hello", 1), Ok(Started::Pending));
     let asked = listener.get_connection_request(&b.connector, 2);
