@@ -47,10 +47,12 @@ fn a_rejected_request_is_refused_with_the_reason(setting: &Setting) {
     let listener = setting.listener(&b);
     let (a, b) = (Side::new(&a, 1, None), Side::new(&b, 2, None));
     let to = listener.local_address().unwrap();
-    let started = a.connector.connect(&a.pair, to, b"please", 1);
-    finish(listener.get_connection_request(&b.connector, 2), &listener, 2).unwrap();
+    assert_eq!(a.connector.connect(&a.pair, to, b"please", 1), Ok(Started::Pending));
+    assert_eq!(hand_over(&a, &b, &listener), None);
+    assert!(b.connector.private_data().unwrap().starts_with(b"please"));
     b.connector.reject(b"busy").unwrap();
-    assert_eq!(finish(started, &a.connector, 1), Err(Error::ConnectionRefused));
+    let refused = Reported { request: 1, result: Err(Error::ConnectionRefused) };
+    assert_eq!(reported(&a.connector), refused);
     assert!(a.connector.private_data().unwrap().starts_with(b"busy"));
 }
 

@@ -10,7 +10,9 @@ fn a_message_too_large_for_its_buffer_ends_the_queue_pairs(setting: &Setting) {
     b.post(2, 0, 8);
     a.buffer.fill(0, &[9; 16]);
     a.send(10, 0, 16);
-    assert_eq!(b.expect(RequestKind::Receive, 1), Err(Error::BufferOverflow));
+    // Soft-RoCE does not tell the two apart.
+    let error = b.expect(RequestKind::Receive, 1).unwrap_err();
+    assert!(matches!(error, Error::BufferOverflow | Error::LocalAccess), "{error}");
     assert_eq!(b.expect(RequestKind::Receive, 2), Err(Error::Cancelled));
     assert!(a.expect(RequestKind::Send, 10).is_err());
     assert_eq!(b.buffer.bytes(8, 8), [0; 8], "nothing beyond the buffer");
@@ -25,11 +27,13 @@ fn a_flush_cancels_what_is_posted(setting: &Setting) {
     for i in 0..3 {
         assert_eq!(b.expect(RequestKind::Receive, i), Err(Error::Cancelled));
     }
-    // Whatever is posted afterwards ends the same way.
-    b.post(7, 0, 8);
-    assert_eq!(b.expect(RequestKind::Receive, 7), Err(Error::Cancelled));
-    b.send(8, 0, 8);
-    assert_eq!(b.expect(RequestKind::Send, 8), Err(Error::Cancelled));
+    // Whatever is posted afterwards ends the same way, at once or as a completion.
+    let segment = b.buffer.segment(0, 8);
+    let received = b.pair.receive(7, &[segment]);
+    let received = received.and_then(|()| b.expect(RequestKind::Receive, 7));
+    assert_eq!(received, Err(Error::Cancelled));
+    let sent = b.pair.send(8, &[segment], Flags::NONE);
+    assert_eq!(sent.and_then(|()| b.expect(RequestKind::Send, 8)), Err(Error::Cancelled));
 }
 
 fn a_disconnect_cancels_at_both_ends(setting: &Setting) {

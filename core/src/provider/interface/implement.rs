@@ -130,12 +130,13 @@ pub trait QueuePair: Send + Sync + 'static {
     ) -> Result<u32>;
     /// Ends what `bind` began. The peer reaches nothing once this has completed.
     fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()>;
-    /// Ends every outstanding request with [`Error::Cancelled`](super::Error::Cancelled); the queue
-    /// pair is of no use afterwards.
+    /// Ends every outstanding request with [`Error::Cancelled`](super::Error::Cancelled); so ends
+    /// what is posted afterwards, at once or as a completion.
     fn flush(&self) -> Result<()>;
 }
 
-/// A connector: makes and ends one connection.
+/// A connector: makes and ends one connection. A provider without threads takes the steps of a
+/// pending operation in `next_result`, so that the client must ask while it waits.
 pub trait Connector: Overlapped {
     /// The adapter's queue pairs.
     type QueuePair;
