@@ -1,4 +1,4 @@
-//! Faults of the fabric, which the simulation can make at will.
+//! What only the simulation does: faults at will, and windows checked to the byte.
 
 use crate::side::*;
 use crate::simulation;
@@ -30,4 +30,12 @@ fn a_removed_device_ends_its_connections() {
     assert_eq!(reported(&b.connector).result, Err(Error::DeviceRemoved));
     assert_eq!(reported(&a.connector).result, Ok(()));
     assert_eq!(b.expect(RequestKind::Receive, 1), Err(Error::Cancelled));
+}
+
+#[test]
+fn m2_a_bind_may_be_narrower_than_its_region() {
+    let (a, b) = simulation().connected();
+    let memory = b.bind(64, RemoteAccess::Read);
+    let read = a.pair.read(1, &[a.buffer.segment(0, 65)], memory, Flags::NONE);
+    assert_eq!(read.and_then(|()| a.expect(RequestKind::Read, 1)), Err(Error::RemoteAccess));
 }

@@ -72,15 +72,27 @@ fn m3_what_may_be_written_cannot_be_read(setting: &Setting) {
     assert_eq!(a.buffer.bytes(0, 64), [0; 64]);
 }
 
+/// The region is as large as what is bound: Soft-RoCE checks no more than the region.
 fn m2_nothing_beyond_what_was_bound(setting: &Setting) {
+    let bound = |b: &Side, access| {
+        let memory = Buffer::new(&b.adapter, 64);
+        let range = memory.address()..memory.end();
+        let token = b.pair.bind(500, &memory.region, range, access, Flags::NONE).unwrap();
+        b.expect(RequestKind::Bind, 500).unwrap();
+        (RemoteMemory { address: memory.address(), token }, memory)
+    };
     let (a, b) = setting.connected();
-    let memory = b.bind(64, Read);
-    assert_eq!(read_from(&a, memory, 65), Err(Error::RemoteAccess));
+    let (remote, memory) = bound(&b, Read);
+    assert_eq!(read_from(&a, remote, 65), Err(Error::RemoteAccess));
+    // The queue pair goes before the memory.
+    drop((b, memory));
     let (a, b) = setting.connected();
-    let memory = b.bind(64, Write);
-    let before = RemoteMemory { address: memory.address - 1, ..memory };
+    let (remote, memory) = bound(&b, Write);
+    a.buffer.fill(0, &[9; 8]);
+    let before = RemoteMemory { address: remote.address - 1, ..remote };
     assert_eq!(write_to(&a, before, 8), Err(Error::RemoteAccess));
-    assert_eq!(b.buffer.bytes(0, 8), [0; 8]);
+    assert_eq!(memory.bytes(0, 8), [0; 8]);
+    drop((b, memory));
 }
 
 fn m2_nothing_for_the_peer_of_another_connection(setting: &Setting) {

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// After this a test that waits for what never comes is given up.
-const HANG: Duration = Duration::from_secs(8);
+const HANG: Duration = Duration::from_secs(60);
 
 /// Depth of the queues of a test's queue pair.
 pub(crate) const DEPTH: u32 = 32;
