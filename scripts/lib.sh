@@ -1,6 +1,6 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
 # Provides: root, target, say, fail, find_rust, find_root,
-# rust_component, build_release, number, usage.
+# rust_component, build_release, build_verbs, number, usage.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -58,4 +58,13 @@ build_release() {
     find_rust
     say "building libsanshim.so and sanctl"
     (cd "$root" && cargo build --release --workspace)
+}
+
+# The RDMA provider, beside libsanshim.so. It is no member of the workspace: hosts without
+# rdma-core's headers build everything else.
+build_verbs() {
+    find_rust
+    say "building libsanshim_verbs.so"
+    (cd "$root/verbs" && CARGO_TARGET_DIR=$target/verbs cargo build --release)
+    cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
 }

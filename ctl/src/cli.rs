@@ -19,6 +19,7 @@ pub(crate) enum Command {
     Status(StatusArguments),
     Detach(DetachArguments),
     Check(CheckArguments),
+    Providers(ProvidersArguments),
 }
 
 /// Run a program under the shim
@@ -98,4 +99,16 @@ pub(crate) struct CheckArguments {
     /// Check this rules file (as SANSHIM_CONFIG does)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// List the networks that programs can use instead of TCP
+///
+/// Shared memory is built in; others are libraries beside libsanshim.so. For each: its kind and
+/// version, the local addresses it serves, and why it cannot be used if it cannot.
+#[derive(Args)]
+#[command(after_help = "Exit status: 0, or 1 when libsanshim.so is not found.")]
+pub(crate) struct ProvidersArguments {
+    /// Print JSON for programs instead of a list for people
+    #[arg(long)]
+    pub(crate) json: bool,
 }

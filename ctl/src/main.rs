@@ -12,6 +12,7 @@ mod detach;
 mod executable;
 mod library;
 mod output;
+mod providers;
 mod run;
 mod status;
 
@@ -25,6 +26,7 @@ fn start() -> i32 {
         Command::Status(arguments) => status::status(&arguments),
         Command::Detach(arguments) => detach::detach(&arguments),
         Command::Check(arguments) => check::check(&arguments),
+        Command::Providers(arguments) => providers::providers(&arguments),
     }
 }
 

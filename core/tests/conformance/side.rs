@@ -187,19 +187,19 @@ impl Setting {
 /// Takes the request that `a` is making into `b`'s connector; `a`'s steps go on meanwhile, since an
 /// operation goes on only while its object is asked for results. What `a` was told, if anything.
 pub(crate) fn hand_over(a: &Side, b: &Side, listener: &Listener) -> Option<Reported> {
-    let started = listener.get_connection_request(&b.connector, 2).unwrap();
-    let deadline = Instant::now() + HANG;
     let mut told = None;
-    while started == Started::Pending {
+    if listener.get_connection_request(&b.connector, 2).unwrap() == Started::Done {
+        return told;
+    }
+    let deadline = Instant::now() + HANG;
+    loop {
         told = told.or_else(|| a.connector.next_result());
         if let Some(handed) = listener.next_result() {
             assert_eq!(handed, Reported { request: 2, result: Ok(()) });
-            break;
+            return told;
         }
-        let either = [a.connector.descriptor(), listener.descriptor()];
-        any_readable(&either, deadline);
+        any_readable(&[a.connector.descriptor(), listener.descriptor()], deadline);
     }
-    told
 }
 
 /// Connects two ends over a listener.

@@ -1,0 +1,56 @@
+//! An adapter: makes the other objects.
+
+use crate::completion_queue::CompletionQueue;
+use crate::connector::Connector;
+use crate::device::Device;
+use crate::listener::Listener;
+use crate::queue_pair::QueuePair;
+use crate::region::Region;
+use crate::shared_receive_queue::SharedReceiveQueue;
+use sanshim_core::provider::interface::{implement, Limits, QueuePairAttributes, Result};
+use std::sync::Arc;
+
+pub(crate) struct Adapter(pub(crate) Arc<Device>);
+
+impl implement::Adapter for Adapter {
+    type CompletionQueue = CompletionQueue;
+    type MemoryRegion = Region;
+    type SharedReceiveQueue = SharedReceiveQueue;
+    type QueuePair = QueuePair;
+    type Connector = Connector;
+    type Listener = Listener;
+
+    fn query(&self) -> Limits {
+        self.0.limits
+    }
+
+    fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(&self.0, depth)
+    }
+
+    fn create_memory_region(&self) -> Result<Region> {
+        Ok(Region::new(&self.0))
+    }
+
+    fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(&self.0, depth)
+    }
+
+    fn create_queue_pair(
+        &self,
+        attributes: &QueuePairAttributes,
+        receive: &CompletionQueue,
+        initiator: &CompletionQueue,
+        shared: Option<&SharedReceiveQueue>,
+    ) -> Result<QueuePair> {
+        QueuePair::new(&self.0, attributes, receive, initiator, shared)
+    }
+
+    fn create_connector(&self) -> Result<Connector> {
+        Connector::new(&self.0)
+    }
+
+    fn create_listener(&self) -> Result<Listener> {
+        Listener::new(&self.0)
+    }
+}

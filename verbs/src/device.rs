@@ -1,0 +1,226 @@
+//! A device, opened by one of its addresses, and what it can do.
+
+use crate::error::{self, check, check_last, last};
+use rdma_sys::*;
+use sanshim_core::provider::interface::abi;
+use sanshim_core::provider::interface::{Error, Limits, Result};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+/// RDMA is worth a registration from so many bytes on (A2); see docs/providers.md.
+const RDMA_THRESHOLD: u32 = 4096;
+/// What InfiniBand leaves of a connection request (REQ) of the TCP port space.
+const PRIVATE_DATA: u32 = 56;
+/// The largest inline size that is tried.
+const LARGEST_INLINE: u32 = 1024;
+
+/// A device's context and protection domain. Everything made of it holds it.
+pub(crate) struct Device {
+    /// Bound to `local`; keeps the context, which rdma_cm owns.
+    anchor: NonNull<rdma_cm_id>,
+    channel: NonNull<rdma_event_channel>,
+    pub(crate) context: NonNull<ibv_context>,
+    pub(crate) domain: NonNull<ibv_pd>,
+    pub(crate) local: SocketAddr,
+    pub(crate) limits: Limits,
+}
+
+// SAFETY: rdma-core's objects may be used by any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// An rdma_cm identifier and its channel that are not yet anybody's.
+struct Anchor(NonNull<rdma_cm_id>, NonNull<rdma_event_channel>);
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        // SAFETY: both are this object's own; no event of the identifier is unacknowledged.
+        unsafe {
+            rdma_destroy_id(self.0.as_ptr());
+            rdma_destroy_event_channel(self.1.as_ptr());
+        }
+    }
+}
+
+fn anchor(local: SocketAddr) -> Result<Anchor> {
+    // SAFETY: no arguments.
+    let channel = NonNull::new(unsafe { rdma_create_event_channel() }).ok_or_else(last)?;
+    let mut id = ptr::null_mut();
+    let space = rdma_port_space::RDMA_PS_TCP;
+    // SAFETY: a live channel and a place for the identifier.
+    let made = unsafe { rdma_create_id(channel.as_ptr(), &mut id, ptr::null_mut(), space) };
+    let made = check_last(made).and_then(|()| NonNull::new(id).ok_or(Error::Internal));
+    let anchor = match made {
+        Ok(id) => Anchor(id, channel),
+        Err(error) => {
+            // SAFETY: made above, and nothing uses it.
+            unsafe { rdma_destroy_event_channel(channel.as_ptr()) };
+            return Err(error);
+        }
+    };
+    let mut address = abi::to_c(SocketAddr::new(local.ip(), 0));
+    // SAFETY: a live identifier and a valid address.
+    check_last(unsafe { rdma_bind_addr(anchor.0.as_ptr(), (&raw mut address).cast()) })?;
+    Ok(anchor)
+}
+
+/// Whether some device serves this local address. Only the kernel knows: it is asked by binding.
+pub(crate) fn serves(local: SocketAddr) -> bool {
+    // SAFETY: a live identifier; `verbs` is null as long as no device is bound.
+    !local.ip().is_loopback()
+        && anchor(local).is_ok_and(|anchor| !unsafe { anchor.0.as_ref() }.verbs.is_null())
+}
+
+impl Device {
+    pub(crate) fn open(local: SocketAddr) -> Result<Arc<Device>> {
+        if local.ip().is_loopback() || local.ip().is_unspecified() {
+            return Err(Error::AddressNotAvailable);
+        }
+        let anchor = anchor(local).map_err(|error| match error {
+            // No device of that address, in the words of different kernels.
+            Error::DeviceRemoved => Error::AddressNotAvailable,
+            error => error,
+        })?;
+        // SAFETY: a live identifier.
+        let context = NonNull::new(unsafe { anchor.0.as_ref() }.verbs);
+        let context = context.ok_or(Error::AddressNotAvailable)?;
+        // SAFETY: a live context.
+        let domain = NonNull::new(unsafe { ibv_alloc_pd(context.as_ptr()) }).ok_or_else(last)?;
+        let mut device = Device {
+            anchor: anchor.0,
+            channel: anchor.1,
+            context,
+            domain,
+            local: SocketAddr::new(local.ip(), 0),
+            limits: Limits::default(),
+        };
+        std::mem::forget(anchor);
+        device.limits = device.ask()?;
+        Ok(Arc::new(device))
+    }
+
+    /// The port of the device that has the address.
+    fn port(&self) -> u8 {
+        // SAFETY: a live identifier.
+        unsafe { self.anchor.as_ref() }.port_num
+    }
+
+    fn ask(&self) -> Result<Limits> {
+        let mut device = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: a live context and a place for the answer.
+        check(unsafe { ibv_query_device(self.context.as_ptr(), device.as_mut_ptr()) })?;
+        // SAFETY: plain data, zeroed and then written.
+        let device = unsafe { device.assume_init() };
+        let mut port = MaybeUninit::<ibv_port_attr>::zeroed();
+        // SAFETY: as above.
+        check(unsafe { ___ibv_query_port(self.context.as_ptr(), self.port(), port.as_mut_ptr()) })?;
+        // SAFETY: as above.
+        let port = unsafe { port.assume_init() };
+
+        let natural = |value: i32| u32::try_from(value).unwrap_or(0);
+        let has = |capability: ibv_device_cap_flags| {
+            device.device_cap_flags & capability.0 == capability.0
+        };
+        let windows = device.max_mw > 0
+            && (has(ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A)
+                || has(ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B));
+        // SAFETY: no arguments. Without copy-on-fork in the kernel, a fork could move pinned pages
+        // of the application away under the device.
+        let fork_safe = unsafe { ibv_is_fork_initialized() } == IBV_FORK_UNNEEDED;
+        let mut flags = 0;
+        if windows {
+            flags |= Limits::BIND;
+        }
+        if fork_safe {
+            flags |= Limits::APPLICATION_MEMORY;
+        }
+        Ok(Limits {
+            max_registration: device.max_mr_size,
+            max_message: port.max_msg_sz,
+            max_transfer: if windows { port.max_msg_sz } else { 0 },
+            max_inline: self.largest_inline()?,
+            max_segments: natural(device.max_sge.min(device.max_sge_rd.max(1))),
+            max_receive_depth: natural(device.max_qp_wr),
+            max_initiator_depth: natural(device.max_qp_wr),
+            max_shared_receive_depth: natural(device.max_srq_wr),
+            max_completion_depth: natural(device.max_cqe),
+            max_inbound_reads: natural(device.max_qp_rd_atom).min(255),
+            max_outbound_reads: natural(device.max_qp_init_rd_atom).min(255),
+            max_private_data: PRIVATE_DATA,
+            rdma_threshold: RDMA_THRESHOLD,
+            flags,
+            reserved: 0,
+        })
+    }
+
+    /// No query tells it: a queue pair is tried.
+    fn largest_inline(&self) -> Result<u32> {
+        // SAFETY: a live context.
+        let queue = NonNull::new(unsafe {
+            ibv_create_cq(self.context.as_ptr(), 1, ptr::null_mut(), ptr::null_mut(), 0)
+        })
+        .ok_or_else(last)?;
+        let mut inline = LARGEST_INLINE;
+        while inline > 0 {
+            let capacity = ibv_qp_cap {
+                max_send_wr: 1,
+                max_recv_wr: 1,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: inline,
+            };
+            if let Ok(pair) =
+                self.create_pair(queue.as_ptr(), queue.as_ptr(), ptr::null_mut(), capacity)
+            {
+                // SAFETY: made above.
+                unsafe { ibv_destroy_qp(pair.as_ptr()) };
+                break;
+            }
+            inline /= 2;
+        }
+        // SAFETY: made above, and its queue pairs are gone.
+        unsafe { ibv_destroy_cq(queue.as_ptr()) };
+        Ok(inline)
+    }
+
+    /// A reliable queue pair, in the state RESET.
+    pub(crate) fn create_pair(
+        &self,
+        receive: *mut ibv_cq,
+        initiator: *mut ibv_cq,
+        shared: *mut ibv_srq,
+        cap: ibv_qp_cap,
+    ) -> Result<NonNull<ibv_qp>> {
+        let mut attributes = ibv_qp_init_attr {
+            qp_context: ptr::null_mut(),
+            send_cq: initiator,
+            recv_cq: receive,
+            srq: shared,
+            cap,
+            qp_type: ibv_qp_type::IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        // SAFETY: live objects of this device.
+        let pair = unsafe { ibv_create_qp(self.domain.as_ptr(), &mut attributes) };
+        NonNull::new(pair).ok_or_else(error::last)
+    }
+
+    /// The identifier that is bound to the device's address.
+    pub(crate) fn anchor(&self) -> *mut rdma_cm_id {
+        self.anchor.as_ptr()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: whatever is made of the device holds it, so all of it is gone.
+        unsafe {
+            ibv_dealloc_pd(self.domain.as_ptr());
+            rdma_destroy_id(self.anchor.as_ptr());
+            rdma_destroy_event_channel(self.channel.as_ptr());
+        }
+    }
+}

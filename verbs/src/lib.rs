@@ -1,0 +1,32 @@
+//! The `verbs` provider: RDMA through rdma-core (N, M; the interface is in sanshim-core).
+//!
+//! Connections by rdma_cm, reliable queue pairs, memory windows for RDMA so that memory is
+//! reachable for one peer only (M2). Every limit is asked of the device. Registrations last as
+//! long as their region: application memory is registered for one transfer (M5), so that there
+//! is no cache that a later mapping of the same addresses could make stale.
+
+mod adapter;
+mod completion_queue;
+mod connector;
+mod device;
+mod error;
+mod events;
+mod listener;
+mod provider;
+mod queue_pair;
+mod region;
+mod shared_receive_queue;
+mod waiting;
+mod windows;
+
+use sanshim_core::provider::interface::{abi::Table, export, VERSION};
+
+/// The library's one entry (include/sanshim_provider.h).
+#[no_mangle]
+pub extern "C" fn sanshim_provider(version: u32) -> *const Table {
+    if version == VERSION {
+        export::table::<provider::Verbs>()
+    } else {
+        std::ptr::null()
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory windows of one queue pair: how memory becomes reachable for its peer alone (M2).
+//!
+//! Windows of type 2 belong to the queue pair they are bound on; a request of any other queue pair
+//! is refused by the device. They are kept for the next bind, since making one is a system call.
+
+use crate::device::Device;
+use crate::error::last;
+use rdma_sys::*;
+use sanshim_core::provider::interface::{Error, Result};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
+#[derive(Default)]
+pub(crate) struct Windows {
+    free: Vec<NonNull<ibv_mw>>,
+    bound: HashMap<u32, NonNull<ibv_mw>>,
+}
+
+// SAFETY: rdma-core's objects may be used by any thread.
+unsafe impl Send for Windows {}
+
+impl Windows {
+    /// A window that is not bound, and the token its next bind gives.
+    pub(crate) fn take(&mut self, device: &Device) -> Result<(NonNull<ibv_mw>, u32)> {
+        let window = match self.free.pop() {
+            Some(window) => window,
+            None => {
+                // SAFETY: a live domain.
+                let made =
+                    unsafe { ibv_alloc_mw(device.domain.as_ptr(), ibv_mw_type::IBV_MW_TYPE_2) };
+                made.and_then(NonNull::new).ok_or_else(last)?
+            }
+        };
+        // SAFETY: a live window.
+        Ok((window, unsafe { ibv_inc_rkey((*window.as_ptr()).rkey) }))
+    }
+
+    /// It was not bound after all.
+    pub(crate) fn give_back(&mut self, window: NonNull<ibv_mw>) {
+        self.free.push(window);
+    }
+
+    /// Its bind was posted.
+    pub(crate) fn bound(&mut self, window: NonNull<ibv_mw>, token: u32) {
+        // SAFETY: a live window, whose token changes with the bind.
+        unsafe { (*window.as_ptr()).rkey = token };
+        self.bound.insert(token, window);
+    }
+
+    /// The invalidation of `token` is being posted, so that what is bound next is bound after it.
+    pub(crate) fn invalidated(&mut self, token: u32) -> Result<()> {
+        let window = self.bound.remove(&token).ok_or(Error::InvalidParameter)?;
+        self.free.push(window);
+        Ok(())
+    }
+
+    pub(crate) fn is_bound(&self, token: u32) -> bool {
+        self.bound.contains_key(&token)
+    }
+
+    /// The queue pair goes, and all that was bound before it.
+    pub(crate) fn close(&mut self) {
+        for window in self.free.drain(..).chain(self.bound.drain().map(|(_, window)| window)) {
+            // SAFETY: a live window that nothing uses any more.
+            unsafe { ibv_dealloc_mw(window.as_ptr()) };
+        }
+    }
+}
