@@ -46,11 +46,6 @@ fn verbs() -> Setting {
     Setting { library: verbs_library(), here, there }
 }
 
-fn verbs6() -> Setting {
-    let (here, there) = ("[fd77::1]:0".parse().unwrap(), "[fd77::2]:0".parse().unwrap());
-    Setting { library: verbs_library(), here, there }
-}
-
 /// Makes one test of each case for each provider.
 macro_rules! suite {
     ($($case:ident)*) => {
@@ -60,10 +55,6 @@ macro_rules! suite {
         mod verbs {
             $(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]
             fn $case() { super::$case(&crate::verbs()); })*
-        }
-        mod verbs6 {
-            $(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]
-            fn $case() { super::$case(&crate::verbs6()); })*
         }
     };
 }
