@@ -58,9 +58,41 @@ pub struct ShmConfig {
     pub message_size: u32,
     /// Bytes of the send buffer per direction (A19): a power of two, 64 KiB to 64 MiB.
     pub send_buffer: u32,
+    /// Most bytes of a message buffer after a resize (A9), as `message_size`.
+    pub largest_message_size: u32,
+    /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`.
+    pub largest_send_buffer: u32,
+    /// From which size on RDMA is used.
+    pub rdma_threshold: RdmaThreshold,
+    /// Which RDMA operations are used.
+    pub rdma_operations: RdmaOperations,
     /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
     /// µs; `None` leaves it to the shim.
     pub spin_microseconds: Option<u32>,
+}
+
+/// From which size on a transfer may be RDMA (A2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RdmaThreshold {
+    /// Where it proves faster than messages, on each connection by itself.
+    Measured,
+    /// Messages carry everything.
+    Never,
+    /// From so many bytes on, without measuring: 1 to 2^30.
+    Bytes(u32),
+}
+
+/// Which RDMA operations the shared-memory provider offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RdmaOperations {
+    /// RDMA read alone: a receive that is interrupted never waits for the peer.
+    #[default]
+    Read,
+    /// RDMA write alone, as over a provider without RDMA read.
+    Write,
+    /// Both.
+    Both,
 }
 
 impl Default for ShmConfig {
@@ -69,6 +101,10 @@ impl Default for ShmConfig {
             message_buffers: 16,
             message_size: 1536,
             send_buffer: 1 << 20,
+            largest_message_size: 16 << 10,
+            largest_send_buffer: 4 << 20,
+            rdma_threshold: RdmaThreshold::Measured,
+            rdma_operations: RdmaOperations::Read,
             spin_microseconds: None,
         }
     }

@@ -13,7 +13,7 @@ use super::environment::Environment;
 use super::error::ConfigError;
 use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
-use super::{Config, USER_FILE};
+use super::{Config, RdmaOperations, RdmaThreshold, USER_FILE};
 
 /// Where user names are looked up. Not through getpwnam: that may load libraries and talk to
 /// services, which a library that is being loaded must not do.
@@ -34,6 +34,10 @@ struct ShmTable {
     message_buffers: Option<Spanned<i64>>,
     message_size: Option<Spanned<i64>>,
     send_buffer: Option<Spanned<i64>>,
+    largest_message_size: Option<Spanned<i64>>,
+    largest_send_buffer: Option<Spanned<i64>>,
+    rdma_threshold: Option<Spanned<Threshold>>,
+    rdma_operations: Option<RdmaOperations>,
     spin_microseconds: Option<Spanned<i64>>,
 }
 
@@ -58,6 +62,12 @@ enum User {
 enum Port {
     One(i64),
     Range(String),
+}
+
+/// A number of bytes, "measured" or "never".
+enum Threshold {
+    Bytes(i64),
+    Word(String),
 }
 
 /// Declares how a type is read that is a number or a string.
@@ -85,6 +95,7 @@ macro_rules! number_or_string {
 }
 
 number_or_string!(User, Number, Name, "a user's name or number");
+number_or_string!(Threshold, Bytes, Word, "a number of bytes, \"measured\" or \"never\"");
 number_or_string!(Port, One, Range, "a port or a range like \"6000-6010\"");
 
 /// The first rules file there is, with its text.
@@ -139,7 +150,22 @@ pub(super) fn apply(
     source.number(&mut shm.message_buffers, table.message_buffers, 8..=64, Step::PowerOfTwo)?;
     source.number(&mut shm.message_size, table.message_size, 256..=65536, Step::Multiple(64))?;
     let send_buffer = 64 << 10..=64 << 20;
-    source.number(&mut shm.send_buffer, table.send_buffer, send_buffer, Step::PowerOfTwo)?;
+    source.number(
+        &mut shm.send_buffer,
+        table.send_buffer,
+        send_buffer.clone(),
+        Step::PowerOfTwo,
+    )?;
+    let (size, buffer) = (&mut shm.largest_message_size, &mut shm.largest_send_buffer);
+    source.number(size, table.largest_message_size, 256..=65536, Step::Multiple(64))?;
+    source.number(buffer, table.largest_send_buffer, send_buffer, Step::PowerOfTwo)?;
+    if let Some(threshold) = &table.rdma_threshold {
+        shm.rdma_threshold = rdma_threshold(threshold.get_ref()).ok_or_else(|| {
+            let remedy = "must be \"measured\", \"never\", or bytes, 1 to 1073741824";
+            source.error(threshold.span().start, remedy.to_owned())
+        })?;
+    }
+    shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
     if table.spin_microseconds.is_some() {
         let mut spin = 0;
         source.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
@@ -228,6 +254,18 @@ impl Source<'_> {
             None => None,
         };
         Ok(Rule { roles: table.role, network, ports, san: table.san })
+    }
+}
+
+fn rdma_threshold(threshold: &Threshold) -> Option<RdmaThreshold> {
+    match threshold {
+        Threshold::Word(word) if word == "measured" => Some(RdmaThreshold::Measured),
+        Threshold::Word(word) if word == "never" => Some(RdmaThreshold::Never),
+        Threshold::Word(_) => None,
+        Threshold::Bytes(bytes) => {
+            let bytes = u32::try_from(*bytes).ok()?;
+            (1..=1 << 30).contains(&bytes).then_some(RdmaThreshold::Bytes(bytes))
+        }
     }
 }
 

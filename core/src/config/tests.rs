@@ -109,6 +109,7 @@ fn everything_set_is_read() {
         message_size: 4096,
         send_buffer: 65536,
         spin_microseconds: Some(0),
+        ..ShmConfig::default()
     };
     assert_eq!(config.shm, shm);
 }
@@ -264,11 +265,30 @@ fn the_provider_takes_every_size_at_the_ends_of_the_ranges() {
                     buffers: u32::from(shm.message_buffers),
                     message_size: shm.message_size,
                     send_buffer: shm.send_buffer,
+                    largest_message: shm.largest_message_size.max(shm.message_size),
+                    largest_send_buffer: shm.largest_send_buffer.max(shm.send_buffer),
                 };
                 assert_eq!(geometry.check(), Ok(geometry), "{text}");
             }
         }
     }
+}
+
+#[test]
+fn rdma_is_chosen_by_words_or_bytes() {
+    let threshold = |value: &str| {
+        load_text(&format!("[shm]\nrdma_threshold = {value}")).map(|c| c.shm.rdma_threshold)
+    };
+    assert_eq!(threshold("\"measured\"").expect("valid"), RdmaThreshold::Measured);
+    assert_eq!(threshold("\"never\"").expect("valid"), RdmaThreshold::Never);
+    assert_eq!(threshold("65536").expect("valid"), RdmaThreshold::Bytes(65536));
+    for wrong in ["0", "-1", "\"always\"", "1073741825"] {
+        let error = threshold(wrong).expect_err(wrong).to_string();
+        assert!(error.contains("must be \"measured\", \"never\", or bytes"), "{error}");
+    }
+    let both = load_text("[shm]\nrdma_operations = \"both\"").expect("valid").shm;
+    assert_eq!(both.rdma_operations, RdmaOperations::Both);
+    assert!(load_text("[shm]\nrdma_operations = \"none\"").is_err());
 }
 
 #[test]

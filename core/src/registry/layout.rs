@@ -59,5 +59,5 @@ pub(super) struct Table {
 }
 
 const _: () = assert!(HEADER_SIZE == 4096);
-const _: () = assert!(SLOT_SIZE == 256);
-const _: () = assert!(FILE_SIZE == 4096 + CAPACITY * 256);
+const _: () = assert!(SLOT_SIZE == 384);
+const _: () = assert!(FILE_SIZE == 4096 + CAPACITY * 384);

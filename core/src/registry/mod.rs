@@ -20,6 +20,7 @@ mod reader;
 mod request;
 mod slot;
 mod sweep;
+mod transfers;
 mod writer;
 
 #[cfg(test)]
@@ -30,4 +31,5 @@ pub use error::RegistryError;
 pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
 pub use request::request_detach;
 pub use slot::{spare, Identity, Provider, Slot, State};
+pub use transfers::Transfers;
 pub use writer::{requests, Registry, CAPACITY};

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 use super::counter::{Counter, Direction, Gauge, SharedCounter};
+use super::transfers::Transfers;
 use crate::reason::Reason;
 
 /// Declares an enum stored as a number, with the name `sanctl` prints.
@@ -170,6 +171,9 @@ pub struct Slot {
     /// Credit updates sent (A16).
     pub credit_updates_sent: SharedCounter,
     _reserved_received: [AtomicU64; 4],
+
+    /// RDMA, its modes, and the sizes of buffers.
+    pub transfers: Transfers,
 }
 
 impl Slot {
@@ -207,6 +211,7 @@ impl Slot {
             wakeups_received: SharedCounter(zero()),
             credit_updates_sent: SharedCounter(zero()),
             _reserved_received: [const { AtomicU64::new(0) }; 4],
+            transfers: Transfers::new(),
         }
     }
 
@@ -274,8 +279,8 @@ impl Slot {
 
     /// Zero counts, for a new connection. The slot is hidden.
     pub(super) fn reset(&self) {
-        for (counter, zero) in self.counts().into_iter().zip(std::iter::repeat(0)) {
-            counter.store(zero, Ordering::Relaxed);
+        for counter in self.counts() {
+            counter.store(0, Ordering::Relaxed);
         }
     }
 
@@ -284,8 +289,8 @@ impl Slot {
         self.sent.bytes.0.as_ptr().cast()
     }
 
-    fn counts(&self) -> [&AtomicU64; 10] {
-        [
+    fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
+        let own = [
             &self.sent.bytes.0,
             &self.sent.messages.0,
             &self.wakeups_sent.0,
@@ -296,7 +301,8 @@ impl Slot {
             &self.received.messages.0,
             &self.wakeups_received.0,
             &self.credit_updates_sent.0,
-        ]
+        ];
+        own.into_iter().chain(self.transfers.counts())
     }
 
     /// Copies another process's slot into this one, which nobody reads yet.
@@ -317,7 +323,7 @@ impl Slot {
             }
             std::hint::spin_loop();
         }
-        for (to, from) in self.counts().into_iter().zip(other.counts()) {
+        for (to, from) in self.counts().zip(other.counts()) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }

@@ -47,6 +47,26 @@ pub enum ProtocolError {
         /// The largest length allowed, in bytes.
         limit: u32,
     },
+    /// The payload is too short for the body of its kind.
+    TooShort {
+        /// The message's kind.
+        kind: Kind,
+        /// Its length in bytes.
+        length: u32,
+        /// The bytes of its body.
+        body: u32,
+    },
+    /// A field in a control message's body has a value no honest peer sends.
+    Body {
+        /// The message's kind.
+        kind: Kind,
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// A control message that makes no sense at this moment.
+    Unexpected(Kind),
     /// A data message without data; a reader would take it for the end of the stream.
     EmptyData,
     /// The message is not the next one in sequence.
@@ -111,6 +131,13 @@ impl fmt::Display for ProtocolError {
             Self::TooLong { kind, length, limit } => {
                 write!(f, "a {kind:?} message of {length} bytes, at most {limit} are allowed")
             }
+            Self::TooShort { kind, length, body } => {
+                write!(f, "a {kind:?} message of {length} bytes, its body alone has {body}")
+            }
+            Self::Body { kind, field, value } => {
+                write!(f, "a {kind:?} message whose {field} is {value}")
+            }
+            Self::Unexpected(kind) => write!(f, "a {kind:?} message that nothing called for"),
             Self::EmptyData => f.write_str("a data message without data"),
             Self::Sequence { expected, got } => {
                 write!(f, "message {got} came where {expected} was due")

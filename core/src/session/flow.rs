@@ -105,16 +105,16 @@ impl Session {
     /// under the send lock; the message must be published, or given up, under the same hold.
     ///
     /// # Errors
-    /// [`NoCredit`]: data needs 2 credits, a credit update may take the last (A17); both need our
+    /// [`NoCredit`]: only a credit update may take the last credit (A17); every message needs our
     /// own session message sent first. A session request or accept needs no credit and may only
     /// be the first message (A1).
     #[inline]
     pub fn next_message(&self, kind: Kind, length: u32) -> Result<Header, NoCredit> {
         let open = self.open.load(Ordering::Relaxed) != 0;
         let allowed = match kind {
-            Kind::Data => open && self.credit() >= 2,
             Kind::CreditUpdate => open && self.credit() >= 1,
             Kind::SessionRequest | Kind::SessionAccept => !open,
+            _ => open && self.credit() >= 2,
         };
         if !allowed {
             return Err(NoCredit);

@@ -7,9 +7,12 @@ use super::error::ProtocolError;
 pub const HEADER_SIZE: usize = 16;
 
 /// Version of the session protocol, carried in the flags of session requests and accepts.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
-/// What a message is for (S2, A1, A16). Numbers above 4 are kept for RDMA transfers and modes.
+/// Flag of a [`Kind::Data`] message: the body of an advertisement rides before the data (A13).
+pub(super) const ADVERTISES: u8 = 1;
+
+/// What a message is for. The bodies are in `control.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -21,6 +24,26 @@ pub enum Kind {
     SessionRequest = 3,
     /// First message of the accepting side (A1).
     SessionAccept = 4,
+    /// The first part of much data, with the amount of the rest and perhaps its descriptor (S3).
+    DataAvailable = 5,
+    /// A transfer is complete: by the reader of an RDMA read, or by the writer of an RDMA write.
+    TransferComplete = 6,
+    /// A posted receive that the peer may RDMA-write to (A6, A11).
+    Advertisement = 7,
+    /// To the sender: the rest shall come in messages (A5).
+    SendInMessages = 8,
+    /// To the receiver: the rest comes in messages (A4).
+    RestInMessages = 9,
+    /// To the receiver: the mode the sender is in now (A7, A11).
+    EnterMode = 10,
+    /// To the sender: the application changed its behaviour, back to discovery (A8, A11).
+    Rediscover = 11,
+    /// To the receiver: larger message buffers are wanted (A9).
+    ResizeRequest = 12,
+    /// To the sender: the size of the message buffers from now on, new or old (A9).
+    ResizeAnswer = 13,
+    /// To the receiver: every later message lies in a buffer of the new size (A9).
+    Resized = 14,
 }
 
 impl Kind {
@@ -30,7 +53,31 @@ impl Kind {
         matches!(self, Kind::SessionRequest | Kind::SessionAccept)
     }
 
-    /// The flags a message of this kind carries.
+    /// Whether this kind carries application data.
+    #[inline]
+    pub const fn carries_data(self) -> bool {
+        matches!(self, Kind::Data | Kind::DataAvailable)
+    }
+
+    /// Bytes of the body that comes before any data; [`ADVERTISES`] adds one to a data message.
+    #[inline]
+    pub const fn body_size(self) -> u32 {
+        match self {
+            Kind::DataAvailable => 24,
+            Kind::TransferComplete => 16,
+            Kind::Advertisement => ADVERTISEMENT_SIZE,
+            Kind::RestInMessages | Kind::EnterMode | Kind::SendInMessages => 8,
+            Kind::ResizeRequest | Kind::ResizeAnswer => 8,
+            Kind::Data
+            | Kind::CreditUpdate
+            | Kind::SessionRequest
+            | Kind::SessionAccept
+            | Kind::Rediscover
+            | Kind::Resized => 0,
+        }
+    }
+
+    /// The flags a message of this kind carries when nothing rides on it.
     #[inline]
     pub(super) const fn flags(self) -> u8 {
         if self.opens_session() {
@@ -42,15 +89,31 @@ impl Kind {
 
     #[inline]
     const fn from_u8(value: u8) -> Option<Kind> {
-        match value {
-            1 => Some(Kind::Data),
-            2 => Some(Kind::CreditUpdate),
-            3 => Some(Kind::SessionRequest),
-            4 => Some(Kind::SessionAccept),
-            _ => None,
-        }
+        Some(match value {
+            1 => Kind::Data,
+            2 => Kind::CreditUpdate,
+            3 => Kind::SessionRequest,
+            4 => Kind::SessionAccept,
+            5 => Kind::DataAvailable,
+            6 => Kind::TransferComplete,
+            7 => Kind::Advertisement,
+            8 => Kind::SendInMessages,
+            9 => Kind::RestInMessages,
+            10 => Kind::EnterMode,
+            11 => Kind::Rediscover,
+            12 => Kind::ResizeRequest,
+            13 => Kind::ResizeAnswer,
+            14 => Kind::Resized,
+            _ => return None,
+        })
     }
 }
+
+/// Bytes of an advertisement's body.
+pub(super) const ADVERTISEMENT_SIZE: u32 = 32;
+
+/// The largest body of any kind, in bytes.
+pub const LARGEST_BODY: usize = 32;
 
 /// The header of one message (A15). In memory it is four native-endian words: `sequence`,
 /// `last_received`, `posted | kind << 16 | flags << 24`, `length`.
@@ -64,9 +127,10 @@ pub struct Header {
     pub posted: u16,
     /// What the message is for.
     pub kind: Kind,
-    /// [`VERSION`] if the kind opens a session, else 0.
+    /// [`VERSION`] if the kind opens a session, [`ADVERTISES`] if an advertisement rides, else 0.
     pub flags: u8,
-    /// Payload in bytes: at least 1 for [`Kind::Data`], 0 for every other kind.
+    /// Payload in bytes: the body, then the data. [`Kind::Data`] has at least one byte of data,
+    /// [`Kind::DataAvailable`] may have some, every other kind has none.
     pub length: u32,
 }
 
@@ -101,17 +165,44 @@ impl Header {
             flags: (words[2] >> 24) as u8,
             length: words[3],
         };
-        if header.flags != kind.flags() {
+        let rides = matches!(kind, Kind::Data) && header.flags == ADVERTISES;
+        if header.flags != kind.flags() && !rides {
             return Err(header.flags_error());
         }
-        let limit = if matches!(kind, Kind::Data) { max_payload } else { 0 };
+        let body = header.body_size();
+        let limit = if kind.carries_data() { max_payload } else { body };
         if header.length > limit {
             return Err(ProtocolError::TooLong { kind, length: header.length, limit });
         }
-        if matches!(kind, Kind::Data) && header.length == 0 {
+        if header.length < body {
+            return Err(ProtocolError::TooShort { kind, length: header.length, body });
+        }
+        if matches!(kind, Kind::Data) && header.length == body {
             return Err(ProtocolError::EmptyData);
         }
         Ok(header)
+    }
+
+    /// Bytes of the payload that are a control message's body; data follows.
+    #[inline]
+    pub const fn body_size(&self) -> u32 {
+        match self.kind {
+            Kind::Data if self.flags == ADVERTISES => ADVERTISEMENT_SIZE,
+            kind => kind.body_size(),
+        }
+    }
+
+    /// Bytes of application data in the payload.
+    #[inline]
+    pub const fn data_size(&self) -> u32 {
+        self.length - self.body_size()
+    }
+
+    /// The same message with an advertisement riding on it (A13). Its length grows by the body.
+    pub const fn advertising(mut self) -> Header {
+        self.flags = ADVERTISES;
+        self.length += ADVERTISEMENT_SIZE;
+        self
     }
 
     #[cold]

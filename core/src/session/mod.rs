@@ -1,21 +1,29 @@
-//! The message part of the session protocol without I/O (S1, S2, A1, A15–A18): headers, credits,
-//! sequence numbers, select counters. Providers move the bytes; the switch decides when to send.
+//! The session protocol without I/O: headers, control messages, credits, sequence numbers, select
+//! counters (S1, S2, A1, A15–A18); RDMA transfers, their modes, and the size of message buffers
+//! (S3–S5, A2–A14). Providers move the bytes; the switch decides when to send.
 //! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
 
+mod control;
 mod doorbells;
 mod error;
 mod flow;
 mod header;
+mod mode;
+mod resize;
 mod select_counter;
 mod sync;
+pub mod transfer;
 
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
 
+pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub use doorbells::{Doorbells, Rung};
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
-pub use header::{Header, Kind, HEADER_SIZE, VERSION};
+pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
+pub use mode::{Behaviour, Mode};
+pub use resize::Resize;
 pub use select_counter::{SelectCounter, Ticket};

@@ -42,7 +42,7 @@ fn the_header_has_its_documented_layout() {
         length: 0,
     };
     let words = header.encode();
-    assert_eq!(words, [0x0102_0304, 0x0506_0708, 0x0104_090a, 0]);
+    assert_eq!(words, [0x0102_0304, 0x0506_0708, 0x0204_090a, 0]);
     assert_eq!(size_of_val(&words), HEADER_SIZE);
     assert_eq!(Header::decode(words, 0), Ok(header));
 }
@@ -54,10 +54,15 @@ fn headers_no_honest_peer_sends_are_refused() {
         Header::decode([1, 0, kind << 16 | flags << 24, length], MAX_PAYLOAD)
     };
     assert_eq!(decode(0, 0, 1), Err(E::UnknownKind(0)));
-    assert_eq!(decode(5, 0, 1), Err(E::UnknownKind(5)));
+    assert_eq!(decode(15, 0, 1), Err(E::UnknownKind(15)));
+    assert_eq!(decode(2, 1, 0), Err(E::UnknownFlags { kind: Kind::CreditUpdate, flags: 1 }));
+    let complete = Kind::TransferComplete;
+    assert_eq!(decode(6, 0, 15), Err(E::TooShort { kind: complete, length: 15, body: 16 }));
+    assert_eq!(decode(1, 1, 32), Err(E::EmptyData));
+    assert!(decode(1, 1, 33).is_ok() && decode(5, 0, 24).is_ok());
     assert_eq!(decode(1, 0, 0), Err(E::EmptyData));
     assert_eq!(decode(1, 4, 1), Err(E::UnknownFlags { kind: Kind::Data, flags: 4 }));
-    assert_eq!(decode(3, 2, 0), Err(E::Version { peer: 2, ours: VERSION }));
+    assert_eq!(decode(3, 9, 0), Err(E::Version { peer: 9, ours: VERSION }));
     let too_long = |kind, length, limit| Err(E::TooLong { kind, length, limit });
     assert_eq!(decode(1, 0, 1521), too_long(Kind::Data, 1521, MAX_PAYLOAD));
     assert_eq!(decode(1, 0, u32::MAX), too_long(Kind::Data, u32::MAX, MAX_PAYLOAD));
@@ -266,16 +271,18 @@ fn near_truth() -> impl Strategy<Value = (i32, i32, u16, u8, bool)> {
 proptest! {
     /// Any 16 bytes are refused or mean exactly what they say.
     #[test]
-    fn any_words_decode_or_fail(words: [u32; 4], kind in 0..6_u32, tame: bool, limit: u32) {
+    fn any_words_decode_or_fail(words: [u32; 4], kind in 0..16_u32, tame: bool, limit: u32) {
         let mut words = words;
         if tame {
-            words[2] = words[2] & 0xffff | kind << 16 | u32::from(kind > 2) << 24;
+            words[2] = words[2] & 0xffff | kind << 16 | if kind == 3 || kind == 4 { u32::from(VERSION) << 24 } else { 0 };
             words[3] %= MAX_PAYLOAD * 2;
         }
         if let Ok(header) = Header::decode(words, limit) {
             prop_assert_eq!(header.encode(), words);
             prop_assert!(header.length <= limit);
-            prop_assert_eq!(header.length > 0, header.kind == Kind::Data);
+            prop_assert!(header.length >= header.body_size());
+            prop_assert!(header.kind.carries_data() || header.data_size() == 0);
+            prop_assert!(header.kind != Kind::Data || header.data_size() > 0);
         }
     }
 

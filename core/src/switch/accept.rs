@@ -130,7 +130,8 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     } else if options::unsupported(socket) {
         Err(Reason::UnsupportedOption)
     } else {
-        Endpoint::create(Role::Acceptor, segment.geometry()).map_err(|_| Reason::OutOfMemory)
+        Endpoint::create(Role::Acceptor, segment.geometry(), policy::abilities(offer.same_user))
+            .map_err(|_| Reason::OutOfMemory)
     };
     match endpoint {
         // SAFETY: made just now.

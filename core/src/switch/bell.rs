@@ -59,23 +59,46 @@ enum End {
 }
 
 /// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
-/// raise a counter.
-pub(super) fn drain(socket: &Socket, stream: &Stream) {
+/// raise a counter. Waits until threads that the byte was to wake are awake; not once `ready`.
+pub(super) fn drain(socket: &Socket, stream: &Stream, ready: impl FnMut() -> bool) {
+    drain_within(socket, stream, PATIENCE, ready);
+}
+
+/// As [`drain`], before our end is closed: nobody who still sleeps here is waited for long.
+pub(super) fn drain_at_end(socket: &Socket, stream: &Stream) {
+    drain_within(socket, stream, PATIENCE_AT_END, || false);
+}
+
+fn drain_within(socket: &Socket, stream: &Stream, patience: u64, ready: impl FnMut() -> bool) {
     if socket.is_pending() {
         // Doorbells come from who took the session. Bytes from anybody else are the program's.
         return wait::look(socket, stream);
     }
-    take_off(socket, stream, socket.anchor());
+    take_off_within(socket, stream, socket.anchor(), patience, ready);
     detach::look_after(socket, stream);
 }
 
-/// Takes the doorbells off `anchor`, which is the socket's.
+/// Takes the doorbells off `anchor`, which is the socket's, before it is the kernel's.
 pub(super) fn take_off(socket: &Socket, stream: &Stream, anchor: Fd) {
+    take_off_within(socket, stream, anchor, PATIENCE_AT_END, || false);
+}
+
+fn take_off_within(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    patience: u64,
+    ready: impl FnMut() -> bool,
+) {
     let e = stream.endpoint;
     if e.has(flag::UNBELLED) {
         return;
     }
-    let forced = !let_sleepers_leave(stream, anchor);
+    let forced = match let_sleepers_leave(stream, anchor, patience, ready) {
+        Sleepers::Gone => false,
+        Sleepers::Lost => true,
+        Sleepers::There => return,
+    };
     let Ok(how) = e.anchor.lock() else { return };
     if !forced && e.sleepers.load(SeqCst) != 0 {
         // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
@@ -174,19 +197,49 @@ fn recount_heard(stream: &Stream, anchor: Fd) {
     }
 }
 
-/// As long as the byte is there, every sleeper comes out of the kernel; waits for that. False if
-/// one does not come, because it was stopped or killed.
-fn let_sleepers_leave(stream: &Stream, anchor: Fd) -> bool {
-    for _ in 0..200 {
+/// What became of the threads that sleep on an anchor.
+enum Sleepers {
+    /// All came out of the kernel, or there was no byte to wake them.
+    Gone,
+    /// Some are still there, and who waits for them has something better to do.
+    There,
+    /// Some never came: stopped or killed.
+    Lost,
+}
+
+/// How long (ns) sleepers may take to come out of the kernel once the byte is there. One that is
+/// given up too early falls asleep again without having seen what it was woken for.
+const PATIENCE: u64 = 2_000_000_000;
+const PATIENCE_AT_END: u64 = 3_000_000;
+
+/// As long as the byte is there, every sleeper comes out of the kernel; waits for that.
+fn let_sleepers_leave(
+    stream: &Stream,
+    anchor: Fd,
+    patience: u64,
+    mut ready: impl FnMut() -> bool,
+) -> Sleepers {
+    let mut started = 0;
+    let mut pause = 10_000;
+    loop {
         if stream.endpoint.sleepers.load(SeqCst) == 0
             || poll::poll_one(anchor, libc::POLLIN) == Ok(0)
         {
-            return true;
+            return Sleepers::Gone;
+        }
+        if ready() {
+            return Sleepers::There;
+        }
+        let now = time::now();
+        if started == 0 {
+            started = now;
+        } else if now - started > patience {
+            return Sleepers::Lost;
         }
         process::yield_now();
-        time::sleep(10_000);
+        time::sleep(pause);
+        pause = (pause + pause / 8).min(1_000_000);
     }
-    false
 }
 
 /// The last doorbell of this end, and those it owes: sent whatever it takes, because the stream

@@ -108,6 +108,23 @@ impl<'a> Buffers<'a> {
         })
     }
 
+    /// The next bytes that lie in one piece, checked for `access`: at least one if any remain, at
+    /// most `most`. EFAULT if their first page can not be accessed.
+    pub fn piece(&self, most: usize, access: Access) -> Result<(*mut u8, usize)> {
+        let most = most.min(self.remaining);
+        let mut offset = self.offset;
+        for buffer in self.rest {
+            let n = (buffer.iov_len - offset).min(most);
+            if n > 0 {
+                let at = buffer.iov_base.cast::<u8>().wrapping_add(offset);
+                user::check(at, 1, access)?;
+                return Ok((at, n));
+            }
+            offset = 0;
+        }
+        Ok((std::ptr::NonNull::dangling().as_ptr(), 0))
+    }
+
     /// Lets it end after `length` more bytes.
     pub fn truncate(&mut self, length: usize) {
         self.remaining = self.remaining.min(length);

@@ -20,7 +20,7 @@ use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::hidden::Spare;
 use crate::sys::net::{AbstractName, Target};
-use crate::sys::{file, net, poll, Errno, Fd, Result};
+use crate::sys::{file, net, poll, process, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
@@ -29,11 +29,15 @@ use std::sync::atomic::Ordering::SeqCst;
 const GROUP_GAPS: u32 = 3;
 
 /// Connections to the rendezvous of everybody who may accept ours.
-struct Intent(SmallVec<[Fd; 1]>);
+struct Intent {
+    rendezvous: SmallVec<[Fd; 1]>,
+    /// Whoever of them accepts has our effective user.
+    same_user: bool,
+}
 
 impl Drop for Intent {
     fn drop(&mut self) {
-        for fd in &self.0 {
+        for fd in &self.rendezvous {
             file::close(*fd);
         }
     }
@@ -140,14 +144,17 @@ fn announce(anchor: Fd, target: &SocketAddr) -> std::result::Result<Intent, Reas
     if !exact && !net::is_local(target.ip()) {
         return Err(Reason::NotLocal);
     }
-    let mut intent = Intent(SmallVec::new());
+    let mut intent = Intent { rendezvous: SmallVec::new(), same_user: true };
     let mut reason = Reason::NoListener;
     for name in &names {
         let fd = net::packet_socket(true).map_err(|_| Reason::OutOfMemory)?;
-        intent.0.push(fd);
+        intent.rendezvous.push(fd);
         let connected = net::packet_connect(fd, name).and_then(|()| net::peer_credentials(fd));
         let wanted = match connected {
-            Ok((_, uid)) if policy::may_share_with(uid) => true,
+            Ok((_, uid)) if policy::may_share_with(uid) => {
+                intent.same_user &= uid == process::euid();
+                true
+            }
             Ok(_) => {
                 reason = Reason::OtherUser;
                 false
@@ -155,11 +162,11 @@ fn announce(anchor: Fd, target: &SocketAddr) -> std::result::Result<Intent, Reas
             Err(_) => false,
         };
         if !wanted {
-            intent.0.pop();
+            intent.rendezvous.pop();
             file::close(fd);
         }
     }
-    if intent.0.is_empty() {
+    if intent.rendezvous.is_empty() {
         return Err(reason);
     }
     Ok(intent)
@@ -211,7 +218,8 @@ fn connect_then_bind(
     let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
     // All that can be done is done before TCP connects: the acceptor waits for what comes after.
     let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
-    let endpoint = Endpoint::create(Role::Connector, segment.geometry());
+    let endpoint =
+        Endpoint::create(Role::Connector, segment.geometry(), policy::abilities(intent.same_user));
     if let Ok(at) = endpoint {
         // SAFETY: made just now, and nobody else knows it.
         let endpoint = unsafe { &*at };
@@ -237,7 +245,7 @@ fn connect_then_bind(
         let tuple = Tuple::of_connecting(fd, *target)?;
         let packet = Introduction { tuple, inode }.encode();
         let mut sent = Err(Errno(libc::ECONNREFUSED));
-        for rendezvous in &intent.0 {
+        for rendezvous in &intent.rendezvous {
             let one = net::send_packet(*rendezvous, &packet, Some(segment_fd));
             sent = sent.or(one.map(drop));
         }

@@ -4,7 +4,8 @@
 //! family can go on where another stopped (D1), and nothing here has to be mistrusted.
 
 use crate::provider::shm::{Geometry, Role};
-use crate::session::Session;
+use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
+use crate::session::{Resize, Session};
 use crate::sys::lock::FamilyLock;
 use crate::sys::{self, file};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -65,6 +66,18 @@ pub struct SendHalf {
     pub total: AtomicU64,
     /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
     pub stalls: AtomicU32,
+    /// How often the send buffer was found full since the connection began or it grew (A9).
+    pub full: AtomicU32,
+    /// One above the position from which on bytes lie in the large send buffer; zero: none do.
+    pub grown: AtomicU64,
+    /// Bytes of a message buffer after a resize (A9); zero: never resized.
+    pub message_size: AtomicU32,
+    /// Number of the last message in a buffer of the first size.
+    pub resized_by: AtomicU32,
+    /// RDMA transfers of what this end sends.
+    pub transfers: Sending,
+    /// Whether RDMA pays here.
+    pub preference: Preference,
 }
 
 /// Private to the holder of the receive lock.
@@ -84,8 +97,28 @@ pub struct ReceiveHalf {
     pub total: AtomicU64,
     /// The peer's urgent mark that was passed already.
     pub urgent_passed: AtomicU64,
-    /// Checked payload lengths of received messages: a header is read only once.
+    /// Checked payloads of received messages, since a header is read only once: bytes of data in
+    /// the lower 24 bits, bytes of the body before it in the upper 8.
     pub lengths: [AtomicU32; 64],
+    /// As in [`SendHalf::message_size`], for what this end receives.
+    pub message_size: AtomicU32,
+    /// 2^32 plus the number of the last message of the old size, while one may be unread; else zero.
+    pub old_size_until: AtomicU64,
+    /// The size that this end granted the sender last, who will say when it begins to use it.
+    pub granted_size: AtomicU32,
+    /// RDMA transfers of what this end receives.
+    pub transfers: Receiving,
+    /// What is known of letting data gather before it is read.
+    pub gather: super::gather::Gather,
+}
+
+impl ReceiveHalf {
+    /// True if message `sequence` was sent before message buffers grew (A9).
+    #[inline]
+    pub fn is_of_old_size(&self, sequence: u32) -> bool {
+        let until = self.old_size_until.load(Ordering::Relaxed);
+        until != 0 && (until as u32).wrapping_sub(sequence) as i32 >= 0
+    }
 }
 
 /// See the module.
@@ -97,6 +130,14 @@ pub struct Endpoint {
     pub send: SendHalf,
     /// Receiving.
     pub receive: ReceiveHalf,
+    /// The size of message buffers.
+    pub resize: Resize,
+    /// Control messages that wait for credit, or for the send lock.
+    pub due: super::stream::Due,
+    /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.
+    threshold: AtomicU32,
+    /// RDMA operations of the provider: see [`Endpoint::abilities`].
+    operations: AtomicU32,
     /// See [`flag`].
     flags: AtomicU32,
     /// Held to drain the anchor, and to count a sleeper on it: never both at once.
@@ -149,7 +190,11 @@ fn take(spare: &AtomicPtr<Endpoint>) -> Option<*mut Endpoint> {
 
 impl Endpoint {
     /// A new endpoint in shared memory of its own.
-    pub fn create(role: Role, geometry: Geometry) -> sys::Result<*mut Endpoint> {
+    pub fn create(
+        role: Role,
+        geometry: Geometry,
+        abilities: Abilities,
+    ) -> sys::Result<*mut Endpoint> {
         let forks = FORKS.load(Ordering::SeqCst);
         let at = match SPARES.iter().find_map(take) {
             Some(at) => at,
@@ -166,6 +211,9 @@ impl Endpoint {
             e.holders.store(1, Ordering::Relaxed);
             e.role.store(role as u8, Ordering::Relaxed);
             e.forks.store(forks, Ordering::Relaxed);
+            e.threshold.store(abilities.threshold, Ordering::Relaxed);
+            let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
+            e.operations.store(operations, Ordering::Relaxed);
         }
         Ok(at)
     }
@@ -201,6 +249,22 @@ impl Endpoint {
             // SAFETY: a spare is in no use.
             unsafe { file::unmap(at.cast(), PAGE) };
         }
+    }
+
+    /// What the provider offers on this connection (A2).
+    pub fn abilities(&self) -> Abilities {
+        let operations = self.operations.load(Ordering::Relaxed);
+        Abilities {
+            threshold: self.threshold(),
+            read: operations & 1 != 0,
+            write: operations & 2 != 0,
+        }
+    }
+
+    /// Smallest transfer in bytes that RDMA is worth here.
+    #[inline]
+    pub fn threshold(&self) -> u32 {
+        self.threshold.load(Ordering::Relaxed)
     }
 
     /// Which end this is.
@@ -242,8 +306,14 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_used_again_blank_unless_a_fork_shared_it() {
-        let geometry = Geometry { buffers: 4, message_size: 256, send_buffer: 1 << 16 };
-        let first = Endpoint::create(Role::Connector, geometry).unwrap();
+        let geometry = Geometry {
+            buffers: 4,
+            message_size: 256,
+            send_buffer: 1 << 16,
+            largest_message: 256,
+            largest_send_buffer: 1 << 16,
+        };
+        let first = Endpoint::create(Role::Connector, geometry, Abilities::NONE).unwrap();
         // SAFETY: mapped until it is discarded.
         let used = unsafe { &*first };
         used.set(flag::RESET);
@@ -251,7 +321,7 @@ mod tests {
         used.send.total.store(9, Ordering::Relaxed);
         // SAFETY: not used afterwards.
         unsafe { Endpoint::discard(first) };
-        let second = Endpoint::create(Role::Acceptor, geometry).unwrap();
+        let second = Endpoint::create(Role::Acceptor, geometry, Abilities::NONE).unwrap();
         assert_eq!(second, first);
         // SAFETY: as above.
         let again = unsafe { &*second };

@@ -84,7 +84,7 @@ fn last_close(socket: &Socket) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     // A doorbell byte left on the anchor would make the kernel reset the connection.
     if !stream.endpoint.has(flag::ANCHOR_ENDED) {
-        bell::drain(socket, &stream);
+        bell::drain_at_end(socket, &stream);
     }
 }
 
@@ -190,7 +190,7 @@ pub fn exiting() {
             && !detach::finish(socket, &stream)
             && !stream.endpoint.has(flag::ANCHOR_ENDED)
         {
-            bell::drain(socket, &stream);
+            bell::drain_at_end(socket, &stream);
             socket.statistics().set_state(registry::State::Closing);
         }
     });

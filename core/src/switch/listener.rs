@@ -63,6 +63,7 @@ struct Bound {
     from: Introduction,
     segment: Fd,
     admitted: bool,
+    same_user: bool,
 }
 
 impl Bound {
@@ -83,6 +84,8 @@ pub(super) struct Offer {
     pub segment: Fd,
     /// False: its user may not share memory with us, and is to be told.
     pub admitted: bool,
+    /// The connector has our effective user.
+    pub same_user: bool,
 }
 
 /// See the module.
@@ -174,7 +177,11 @@ impl Listener {
         self.family().lock.unlock();
         let bound = found?;
         if bound.is_of(tuple, accepted) {
-            return Some(Offer { segment: bound.segment, admitted: bound.admitted });
+            return Some(Offer {
+                segment: bound.segment,
+                admitted: bound.admitted,
+                same_user: bound.same_user,
+            });
         }
         hidden::close_any(bound.segment);
         None
@@ -239,6 +246,7 @@ impl Drop for Listener {
 fn receive_bound(connection: Fd) -> Option<Bound> {
     let (_, uid) = net::peer_credentials(connection).ok()?;
     let admitted = policy::may_share_with(uid);
+    let same_user = uid == process::euid();
     if !admitted {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
     }
@@ -248,7 +256,7 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
     loop {
         match net::receive_packet(connection, &mut buffer) {
             Ok((n, Some(segment))) => match Introduction::decode(&buffer[..n]) {
-                Some(from) => return Some(Bound { from, segment, admitted }),
+                Some(from) => return Some(Bound { from, segment, admitted, same_user }),
                 None => {
                     file::close(segment);
                     return None;

@@ -50,11 +50,10 @@ pub(super) fn withdraw(socket: &Socket) -> bool {
 
 /// Sends all that lies in the send buffer over the anchor. Send lock.
 fn replay(socket: &Socket, stream: &Stream) -> Result<()> {
-    let ring = stream.segment.send_buffer(stream.endpoint.role());
     let tail = stream.endpoint.send.tail.load(Relaxed);
     let mut head = 0;
     while head < tail {
-        let (from, n) = ring.stretch(head, (tail - head) as usize);
+        let (from, n) = stream.sent_at(head, (tail - head) as usize);
         // SAFETY: the stretch is mapped, and nobody else writes to it while we hold the lock
         // (a hostile peer can only change the bytes that it is about to be sent).
         send_all(socket.anchor(), unsafe { std::slice::from_raw_parts(from, n) })?;

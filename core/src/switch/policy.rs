@@ -1,8 +1,9 @@
 //! Which connections may use the SAN, and with whom memory may be shared.
 
-use crate::config::{Config, Role};
+use crate::config::{Config, RdmaOperations, RdmaThreshold, Role};
 use crate::provider::shm::Geometry;
 use crate::reason::Reason;
+use crate::session::transfer::Abilities;
 use crate::sys::process;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -47,5 +48,36 @@ pub(super) fn geometry() -> Geometry {
         buffers: u32::from(shm.message_buffers),
         message_size: shm.message_size,
         send_buffer: shm.send_buffer,
+        largest_message: shm.largest_message_size.max(shm.message_size),
+        largest_send_buffer: shm.largest_send_buffer.max(shm.send_buffer),
     }
+}
+
+/// Smallest transfer that a copy by the kernel may be worth: below it the call alone costs more.
+const LEAST_MEASURED: u32 = 32 << 10;
+
+/// What the shm provider offers on a connection (A2). RDMA is the kernel's access to another
+/// process: only among processes of one user, who may do so anyway. A peer with fewer rights than
+/// ours could otherwise name somebody else's memory.
+pub(super) fn abilities(same_user: bool) -> Abilities {
+    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    let threshold = match shm.rdma_threshold {
+        RdmaThreshold::Never => return Abilities::NONE,
+        RdmaThreshold::Measured => LEAST_MEASURED,
+        RdmaThreshold::Bytes(bytes) => bytes,
+    };
+    if !same_user {
+        return Abilities::NONE;
+    }
+    Abilities {
+        threshold,
+        read: shm.rdma_operations != RdmaOperations::Write,
+        write: shm.rdma_operations != RdmaOperations::Read,
+    }
+}
+
+/// Whether RDMA is used only where it proves faster than messages.
+pub(super) fn measures() -> bool {
+    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    shm.rdma_threshold == RdmaThreshold::Measured
 }

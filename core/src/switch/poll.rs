@@ -222,7 +222,7 @@ impl Entry {
 
     fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
-        bell::drain(&self.socket, &stream);
+        bell::drain(&self.socket, &stream, || false);
         self.read = Some(wait::arm(&stream, Event::Read));
         if self.interest & bit::ANY_OUT != 0 {
             self.write = Some(wait::arm(&stream, Event::Write));

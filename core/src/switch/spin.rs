@@ -33,6 +33,11 @@ pub(super) fn initialize(limit: u64) {
     MOST_LOOKS.store(looks, Ordering::Relaxed);
 }
 
+/// True with a single processor: nobody else gets on while we look.
+pub(super) fn is_alone() -> bool {
+    MOST_LOOKS.load(Ordering::Relaxed) == 0
+}
+
 /// What earlier spins at one place taught.
 #[derive(Debug)]
 pub struct Memory {

@@ -5,11 +5,12 @@ use super::buffers::Buffers;
 use super::detach;
 use super::endpoint::flag;
 use super::socket::{phase, Socket};
-use super::stream::{Broken, Moved, Stream, Take};
+use super::stream::{Broken, Moved, Posted, Stream, Take};
 use super::wait::{self, Event};
 use super::Outcome;
 use crate::provider::shm::FINISHED;
 use crate::registry;
+use crate::session::transfer::Call;
 use crate::sys::{blocking, net, process, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -49,6 +50,8 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         _ => Take::Consume,
     };
     let mut got = 0;
+    let call = stream.call();
+    super::gather::gather(&stream, wanted);
     loop {
         let ended = wait::ended(&stream);
         let mut attempt = to.clone();
@@ -62,7 +65,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
                 }
             }
         }
-        match receive_once(&stream, &mut attempt, take) {
+        match receive_once(&stream, &mut attempt, take, call) {
             Err(Failure::Busy) => return Outcome::Done(Err(reentered(&stream, flags))),
             Err(Failure::Broken(why)) => wait::fail(socket, &stream, why),
             Ok(moved) => {
@@ -88,7 +91,10 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         } else {
             (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
         };
-        if got >= enough.max(1) || (got > 0 && stream.at_mark()) {
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK);
+        if (got >= enough.max(1) || (got > 0 && stream.at_mark()))
+            && !(waits && take == Take::Consume && stream.will_be_written(wanted - got))
+        {
             return Outcome::Done(Ok(got));
         }
         if detach::is_due(&stream) && detach::look_after(socket, &stream) {
@@ -100,14 +106,20 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             return Outcome::Done(Ok(got));
         }
-        let waited = if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
+        let posted = match take {
+            Take::Consume if stream.endpoint.threshold() != u32::MAX => {
+                post(socket, &stream, &to, call, waits)
+            }
+            _ => None,
+        };
+        let waited = if !waits {
             wait::look_if_stale(socket, &stream);
             if wait::ended(&stream) {
                 continue;
             }
             if stream.endpoint.has(flag::ASYNC) {
                 // The next event must reach the anchor again for the kernel to raise SIGIO.
-                bell::drain(socket, &stream);
+                bell::drain(socket, &stream, || false);
                 let _ = wait::raise(&stream, Event::Read);
                 if wait::readable(&stream) {
                     continue;
@@ -118,9 +130,17 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             let stamp = stream.arrival_stamp();
             wait::wait(socket, &stream, Event::Read, got > 0, || match take {
                 Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
-                _ => wait::readable(&stream),
+                _ => posted.as_ref().is_some_and(Posted::is_written) || wait::readable(&stream),
             })
         };
+        if let Some(posted) = posted {
+            let written = posted.take_back();
+            to.skip(written);
+            got += written;
+            if written > 0 && got >= enough.max(1) {
+                return Outcome::Done(Ok(got));
+            }
+        }
         if socket.phase() != phase::SAN {
             return rest_from_kernel(socket, to, got, flags);
         }
@@ -160,12 +180,36 @@ enum Failure {
 }
 
 #[inline]
-fn receive_once(stream: &Stream, to: &mut Buffers, take: Take) -> Result<Moved, Failure> {
+fn receive_once(
+    stream: &Stream,
+    to: &mut Buffers,
+    take: Take,
+    call: Call,
+) -> Result<Moved, Failure> {
     let _held = stream.lock_receive().map_err(|_| Failure::Busy)?;
     if stream.endpoint.has(flag::READ_OUT) {
         return Ok(Moved::default());
     }
-    stream.receive(to, take).map_err(Failure::Broken)
+    stream.receive(to, take, call).map_err(Failure::Broken)
+}
+
+/// Before a receive waits: posts its buffer for RDMA if the sender is to know of it.
+#[inline]
+fn post<'a>(
+    socket: &Socket,
+    stream: &Stream<'a>,
+    to: &Buffers,
+    call: Call,
+    waits: bool,
+) -> Option<Posted<'a>> {
+    let held = stream.lock_receive().ok()?;
+    let posted =
+        if stream.endpoint.has(flag::READ_OUT) { None } else { stream.post(to, call, waits) };
+    drop(held);
+    if stream.try_send_due() {
+        bell::ring(socket);
+    }
+    posted
 }
 
 /// send in all its forms. `Pass`: the socket is on plain TCP.
@@ -180,7 +224,15 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
         socket,
         &stream,
         flags,
-        |stream| stream.send(&mut from).map(|moved| (moved, from.remaining() == 0)),
+        |stream| {
+            let moved = if from.remaining() < stream.endpoint.threshold() as usize {
+                stream.send(&mut from)
+            } else {
+                let waits = flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK);
+                super::rdma::send(socket, stream, &mut from, waits)
+            };
+            moved.map(|moved| (moved, from.remaining() == 0))
+        },
         wanted == 0,
     );
     match sent {

@@ -185,7 +185,17 @@ pub(super) fn note_end(socket: &Socket, stream: &Stream) {
     stream.endpoint.set(flag::ANCHOR_ENDED);
 }
 
+/// Runs something when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// A thread counted as asleep on a socket, its select counter raised.
+#[derive(Clone, Copy)]
 pub(super) struct Armed {
     event: Event,
     ticket: Ticket,
@@ -277,15 +287,17 @@ pub(super) fn wait(
         return Ok(());
     }
     request::heed();
-    bell::drain(socket, stream);
+    bell::drain(socket, stream, &mut ready);
     let armed = arm(stream, event);
     let leaving = event == Event::Write && stream.endpoint.has(flag::LEFT);
     if ready() || leaving || socket.phase() != phase::SAN {
         disarm(stream, armed);
         return Ok(());
     }
+    // Also where the thread is cancelled in its sleep.
+    let awake = OnDrop(|| disarm(stream, armed));
     let slept = sleep(socket, stream, event, partial);
-    disarm(stream, armed);
+    drop(awake);
     match slept {
         Ok(0) => {
             look(socket, stream);

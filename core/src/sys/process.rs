@@ -87,3 +87,43 @@ impl Drop for SignalsHeld {
         let _ = call!(rt_sigprocmask, libc::SIG_SETMASK, &self.0 as *const u64 as usize, 0, 8);
     }
 }
+
+/// Reads `parts` of another process's memory, in order, into as many places here (RDMA read on
+/// shared memory). Gives the bytes copied, which may end inside a part where memory is missing.
+///
+/// # Errors
+/// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EFAULT.
+///
+/// # Safety
+/// The local places may be written.
+pub unsafe fn read_memory(
+    process: u32,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> super::Result<usize> {
+    let (to, from) = (local.as_ptr() as usize, remote.as_ptr() as usize);
+    call!(process_vm_readv, process, to, local.len(), from, remote.len(), 0)
+}
+
+/// Writes into another process's memory (RDMA write on shared memory); as [`read_memory`].
+///
+/// # Errors
+/// As [`read_memory`].
+///
+/// # Safety
+/// The other process expects it: it offered the memory, to be written at this moment.
+pub unsafe fn write_memory(
+    process: u32,
+    local: &[libc::iovec],
+    remote: &[libc::iovec],
+) -> super::Result<usize> {
+    let (from, to) = (local.as_ptr() as usize, remote.as_ptr() as usize);
+    call!(process_vm_writev, process, from, local.len(), to, remote.len(), 0)
+}
+
+/// Bytes nobody can guess; zeros where the kernel has none to give.
+pub fn random() -> [u64; 2] {
+    let mut bytes = [0u64; 2];
+    let _ = call!(getrandom, bytes.as_mut_ptr() as usize, size_of_val(&bytes), 0);
+    bytes
+}

@@ -5,10 +5,13 @@
 //! the peer at any time, so every value is read once and checked, and no index or length is ever
 //! taken from it unchecked.
 
+mod registration;
 mod segment;
 mod send_buffer;
 
+pub use registration::{Busy, Refusal, Registration};
 pub use segment::{
-    Geometry, Role, Segment, SegmentError, Side, Slot, State, ABORTIVE, CLOSED, FINISHED, RETURNED,
+    Geometry, Part, Role, Segment, SegmentError, Side, Slot, State, ABORTIVE, CLOSED, FINISHED,
+    RETURNED,
 };
 pub use send_buffer::{Overrun, Ring};

@@ -5,6 +5,7 @@
 //! buffer (what is sent before there is credit). The other begins with the buffers of the opening
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
+use super::registration::Registration;
 use crate::session::{Doorbells, SelectCounter, HEADER_SIZE};
 use crate::sys::{self, file, Fd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -42,6 +43,11 @@ pub struct Geometry {
     pub message_size: u32,
     /// Bytes of the send buffer per direction: 64 KiB to 64 MiB, a power of two.
     pub send_buffer: u32,
+    /// Most bytes of a message buffer after a resize (A9), as `message_size`, and at least that.
+    pub largest_message: u32,
+    /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`, and at
+    /// least that.
+    pub largest_send_buffer: u32,
 }
 
 impl Geometry {
@@ -49,10 +55,14 @@ impl Geometry {
     pub fn check(self) -> Result<Self, SegmentError> {
         let fits = (4..=64).contains(&self.buffers)
             && self.buffers.is_power_of_two()
-            && (256..=65536).contains(&self.message_size)
-            && self.message_size.is_multiple_of(64)
-            && (1 << 16..=1 << 26).contains(&self.send_buffer)
-            && self.send_buffer.is_power_of_two();
+            && [self.message_size, self.largest_message]
+                .iter()
+                .all(|size| (256..=65536).contains(size) && size.is_multiple_of(64))
+            && [self.send_buffer, self.largest_send_buffer]
+                .iter()
+                .all(|size| (1 << 16..=1 << 26).contains(size) && size.is_power_of_two())
+            && self.message_size <= self.largest_message
+            && self.send_buffer <= self.largest_send_buffer;
         if fits {
             Ok(self)
         } else {
@@ -90,9 +100,21 @@ impl Geometry {
         first + sender as usize * self.send_buffer as usize
     }
 
-    fn total(self) -> usize {
+    fn large_messages_bytes(self) -> usize {
+        (self.buffers as usize * self.largest_message as usize).next_multiple_of(PAGE)
+    }
+
+    /// Where the parts begin that are used only after a resize (A9): large messages, large send
+    /// buffers, end. A part nobody touches costs no memory.
+    fn large_offsets(self) -> [usize; 3] {
         let pairs = 2 * (self.buffers as usize - 1) * self.message_size as usize;
-        (self.pairs_offset() + pairs).next_multiple_of(PAGE)
+        let messages = (self.pairs_offset() + pairs).next_multiple_of(PAGE);
+        let send_buffers = messages + 2 * self.large_messages_bytes();
+        [messages, send_buffers, send_buffers + 2 * self.largest_send_buffer as usize]
+    }
+
+    fn total(self) -> usize {
+        self.large_offsets()[2]
     }
 }
 
@@ -144,6 +166,8 @@ struct Head {
     buffers: AtomicU32,
     message_size: AtomicU32,
     send_buffer: AtomicU32,
+    largest_message: AtomicU32,
+    largest_send_buffer: AtomicU32,
     state: Line<AtomicU32>,
     sides: [Side; 2],
 }
@@ -161,6 +185,10 @@ pub struct Side {
     pub sending: Line<Sending>,
     /// The receiving half of this end.
     pub receiving: Line<Receiving>,
+    /// Memory of this end that the peer may RDMA-read: what it sends (M2).
+    pub readable: Line<Registration>,
+    /// Memory of this end that the peer may RDMA-write: a posted receive (M2).
+    pub writable: Line<Registration>,
 }
 
 /// One select counter for each kind of event (A18).
@@ -177,6 +205,8 @@ pub struct SelectCounters {
 pub struct Sending {
     /// Bytes ever put into the send buffer.
     pub tail: AtomicU64,
+    /// One above the position from which on bytes lie in the large send buffer; zero: none do.
+    pub grown: AtomicU64,
     /// One above the stream position of the newest urgent byte; zero: none yet (S8).
     pub urgent: AtomicU64,
     /// Not zero while a sender finds no space.
@@ -238,6 +268,8 @@ impl Segment {
         head.buffers.store(geometry.buffers, Ordering::Relaxed);
         head.message_size.store(geometry.message_size, Ordering::Relaxed);
         head.send_buffer.store(geometry.send_buffer, Ordering::Relaxed);
+        head.largest_message.store(geometry.largest_message, Ordering::Relaxed);
+        head.largest_send_buffer.store(geometry.largest_send_buffer, Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
         Ok((segment, fd))
     }
@@ -265,6 +297,8 @@ impl Segment {
                 buffers: head.buffers.load(Ordering::Relaxed),
                 message_size: head.message_size.load(Ordering::Relaxed),
                 send_buffer: head.send_buffer.load(Ordering::Relaxed),
+                largest_message: head.largest_message.load(Ordering::Relaxed),
+                largest_send_buffer: head.largest_send_buffer.load(Ordering::Relaxed),
             }
             .check()?;
             if geometry.total() != size {
@@ -318,12 +352,6 @@ impl Segment {
         self.geometry
     }
 
-    /// Payload bytes of a message.
-    #[inline]
-    pub fn max_payload(&self) -> usize {
-        self.geometry.message_size as usize - HEADER_SIZE
-    }
-
     /// What `role` publishes.
     #[inline]
     pub fn side(&self, role: Role) -> &Side {
@@ -349,21 +377,67 @@ impl Segment {
             .is_ok()
     }
 
-    /// The message buffer for `sequence` in the direction that `sender` sends.
+    /// The message buffer for `sequence` in the direction that `sender` sends. `size`: bytes of a
+    /// message buffer after a resize (A9), at most the geometry's largest; 0: never resized.
     #[inline]
-    pub fn slot(&self, sender: Role, sequence: u32) -> Slot {
-        let offset = self.geometry.slot_offset(sender, sequence);
-        // SAFETY: within the mapping whatever the sequence number.
+    pub fn slot(&self, sender: Role, sequence: u32, size: u32) -> Slot {
+        let geometry = &self.geometry;
+        let offset = if size == 0 {
+            geometry.slot_offset(sender, sequence)
+        } else {
+            let index = (sequence & (geometry.buffers - 1)) as usize;
+            let stride = size.min(geometry.largest_message) as usize;
+            let part = sender as usize * geometry.large_messages_bytes();
+            geometry.large_offsets()[0] + part + index * stride
+        };
+        // SAFETY: within the mapping whatever the sequence number and the size.
         Slot { at: unsafe { self.base.add(offset) } }
     }
 
-    /// The send buffer of the direction that `sender` sends.
+    /// The send buffer of the direction that `sender` sends, or the large one it may change to.
     #[inline]
-    pub fn send_buffer(&self, sender: Role) -> super::Ring {
-        let offset = self.geometry.send_buffer_offset(sender);
-        // SAFETY: the ring of `send_buffer` bytes lies within the mapping.
-        unsafe { super::Ring::new(self.base.add(offset), self.geometry.send_buffer) }
+    pub fn send_buffer(&self, sender: Role, large: bool) -> super::Ring {
+        let geometry = &self.geometry;
+        let (offset, size) = if large {
+            let size = geometry.largest_send_buffer;
+            (geometry.large_offsets()[1] + sender as usize * size as usize, size)
+        } else {
+            (geometry.send_buffer_offset(sender), geometry.send_buffer)
+        };
+        // SAFETY: the ring of `size` bytes lies within the mapping.
+        unsafe { super::Ring::new(self.base.add(offset), size) }
     }
+
+    /// Makes sure that there is memory for `bytes` of the large messages or the large send buffer of
+    /// `sender`'s direction (A9): without it a later access would end the process.
+    ///
+    /// # Errors
+    /// ENOMEM, or whatever the kernel says.
+    pub fn provide(&self, sender: Role, part: Part) -> sys::Result<()> {
+        let geometry = &self.geometry;
+        let offsets = geometry.large_offsets();
+        let (offset, length) = match part {
+            Part::Messages => {
+                let part = geometry.large_messages_bytes();
+                (offsets[0] + sender as usize * part, part)
+            }
+            Part::SendBuffer => {
+                let part = geometry.largest_send_buffer as usize;
+                (offsets[1] + sender as usize * part, part)
+            }
+        };
+        // SAFETY: within the mapping; populating changes no content.
+        unsafe { file::populate(self.base.add(offset), length) }
+    }
+}
+
+/// A part of a segment that is used only after a resize (A9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The large message buffers.
+    Messages,
+    /// The large send buffer.
+    SendBuffer,
 }
 
 /// One message buffer: four header words, then the payload.
@@ -397,11 +471,16 @@ impl Slot {
         ]
     }
 
-    /// Where the payload begins; `Segment::max_payload` bytes are there.
+    /// Where the payload begins: the message buffer without its header.
     #[inline]
     pub fn payload(&self) -> *mut u8 {
         // SAFETY: the header is part of the slot.
         unsafe { self.at.add(HEADER_SIZE) }
+    }
+
+    /// Marks the buffer as not holding message `sequence`, nor any other that may still come.
+    pub fn clear(&self, sequence: u32, buffers: u32) {
+        self.words()[0].store(sequence.wrapping_sub(buffers), Ordering::Relaxed);
     }
 
     /// Publishes a message whose payload is written. Sequentially consistent, so that the select
@@ -422,7 +501,13 @@ const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry { buffers: 16, message_size: 1536, send_buffer: 1 << 16 };
+    const GEOMETRY: Geometry = Geometry {
+        buffers: 16,
+        message_size: 1536,
+        send_buffer: 1 << 16,
+        largest_message: 4096,
+        largest_send_buffer: 1 << 17,
+    };
 
     #[test]
     fn a_segment_attaches_with_the_creators_geometry() {
@@ -442,7 +527,13 @@ mod tests {
 
     #[test]
     fn buffers_lie_apart_and_inside() {
-        let small = Geometry { buffers: 4, message_size: 256, send_buffer: 1 << 16 };
+        let small = Geometry {
+            buffers: 4,
+            message_size: 256,
+            send_buffer: 1 << 16,
+            largest_message: 512,
+            largest_send_buffer: 1 << 17,
+        };
         for g in [GEOMETRY, small, Geometry { buffers: 64, message_size: 65536, ..small }] {
             let mut taken = vec![(0, size_of::<Head>())];
             for sender in [Role::Connector, Role::Acceptor] {

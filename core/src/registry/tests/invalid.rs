@@ -41,7 +41,7 @@ fn another_pid_namespace_is_reported_and_left_alone() {
 fn corrupt_headers_are_reported() {
     let cases: [(usize, u32, &str); 7] = [
         (std::mem::offset_of!(Header, magic), 1, "no registry file"),
-        (std::mem::offset_of!(Header, version), 3, "version 3"),
+        (std::mem::offset_of!(Header, version), 9, "version 9"),
         (std::mem::offset_of!(Header, header_size), 0, "corrupt: sizes"),
         (std::mem::offset_of!(Header, slot_size), u32::MAX, "corrupt: sizes"),
         (std::mem::offset_of!(Header, capacity), 1, "corrupt: sizes"),

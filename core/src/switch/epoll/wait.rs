@@ -332,7 +332,7 @@ fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
             // There may be data all the same, reported before or not asked for. The byte must go
             // or the kernel would show it for ever; whoever else waits for it is told.
             if let Some(stream) = socket.stream() {
-                bell::drain(socket, &stream);
+                bell::drain(socket, &stream, || false);
             }
         }
         if n.unwrap_or(0) < BATCH {

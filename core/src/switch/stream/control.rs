@@ -1,9 +1,28 @@
 //! Control messages of a stream: taking them in, and sending credit updates.
 
 use super::{Broken, Stream};
-use crate::session::{Header, Kind, NoCredit};
+use crate::provider::shm::{Part, Role};
+use crate::session::{Complete, Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// How a message's payload is kept: bytes of data, and of the body before it.
+#[inline]
+pub(super) fn pack(data: u32, body: u32) -> u32 {
+    data | body << 24
+}
+
+/// Bytes of data in a received message.
+#[inline]
+pub(super) fn data_of(packed: u32) -> u32 {
+    packed & 0xff_ffff
+}
+
+/// Bytes of the body before it.
+#[inline]
+pub(super) fn body_of(packed: u32) -> u32 {
+    packed >> 24
+}
 
 impl Stream<'_> {
     pub(super) fn next_message(&self, kind: Kind, length: usize) -> Result<Header, NoCredit> {
@@ -23,14 +42,14 @@ impl Stream<'_> {
 
     /// Opens the session towards the peer (A1). Send lock, before anything else was sent.
     pub fn open(&self, kind: Kind) {
-        self.control(kind);
+        self.send_empty(kind);
     }
 
-    /// Sends a message without application data. Wakes nobody: data never waits for credit here,
-    /// it goes to the send buffer, and the first data rings for itself. Send lock.
-    pub(super) fn control(&self, kind: Kind) {
+    /// Sends a message without any payload. Wakes nobody: data never waits for credit here, it goes to
+    /// the send buffer, and the first data rings for itself. Send lock.
+    fn send_empty(&self, kind: Kind) {
         let Ok(header) = self.next_message(kind, 0) else { return };
-        self.segment.slot(self.role(), header.sequence).publish(header.encode());
+        self.slot_out(header.sequence).publish(header.encode());
         self.endpoint.session.sent(&header);
         if kind == Kind::CreditUpdate {
             self.statistics.credit_updates_sent.add(1);
@@ -42,7 +61,7 @@ impl Stream<'_> {
     pub(super) fn update_credit(&self) {
         if self.endpoint.session.credit_update_due() && self.endpoint.send.lock.try_lock().is_ok() {
             if self.endpoint.session.credit_update_due() {
-                self.control(Kind::CreditUpdate);
+                self.send_empty(Kind::CreditUpdate);
             }
             self.endpoint.send.lock.unlock();
         }
@@ -57,17 +76,18 @@ impl Stream<'_> {
         // No more than there are buffers: a peer that floods must not keep us here.
         for _ in 0..self.segment.geometry().buffers {
             let expected = session.expected();
-            let slot = self.segment.slot(self.role().peer(), expected);
+            let slot = self.slot_in(expected);
             if slot.sequence() != expected {
                 return Ok(any);
             }
-            let max = self.segment.max_payload() as u32;
-            let header = Header::decode(slot.header(expected), max)?;
+            let header = Header::decode(slot.header(expected), self.payload_in())?;
+            let body = header.body_size();
+            let kept = pack(header.data_size(), body);
             // Before it counts as received: who takes over from a dead receiver finds it.
-            receive.lengths[expected as usize & 63].store(header.length, Relaxed);
+            receive.lengths[expected as usize & 63].store(kept, Relaxed);
             session.received(&header)?;
-            if header.kind != Kind::Data && !self.endpoint.has(flag::ESTABLISHED) {
-                self.endpoint.set(flag::ESTABLISHED);
+            if body != 0 || header.kind != Kind::Data {
+                self.absorb_control(&header, slot.payload())?;
             }
             any = true;
             self.pass_controls();
@@ -75,15 +95,93 @@ impl Stream<'_> {
         Ok(any)
     }
 
+    /// Obeys a message that is not, or not only, data. Receive lock.
+    #[cold]
+    fn absorb_control(&self, header: &Header, payload: *const u8) -> Result<(), Broken> {
+        if !self.endpoint.has(flag::ESTABLISHED) {
+            self.endpoint.set(flag::ESTABLISHED);
+        }
+        let mut body = [0; LARGEST_BODY];
+        // SAFETY: the payload begins with so many bytes; they are copied before they are looked at.
+        unsafe {
+            let length = header.body_size() as usize;
+            std::ptr::copy_nonoverlapping(payload, body.as_mut_ptr(), length);
+        }
+        let Some(control) = Control::decode(header.kind, &body)? else { return Ok(()) };
+        let (sending, receiving) =
+            (&self.endpoint.send.transfers, &self.endpoint.receive.transfers);
+        match control {
+            Control::DataAvailable(available) => {
+                receiving.available(&available, header.sequence)?
+            }
+            Control::TransferComplete(complete) => match complete {
+                Complete { behaviour: Some(behaviour), .. } => {
+                    sending.completed(&complete, behaviour)?;
+                }
+                Complete { behaviour: None, .. } => receiving.written(&complete)?,
+            },
+            Control::Advertisement(advertisement) => sending.advertisement(&advertisement)?,
+            Control::SendInMessages(key, for_ever) => sending.refused(key, for_ever)?,
+            Control::RestInMessages(key, bytes) => receiving.rest_in_messages(key, bytes)?,
+            Control::EnterMode(mode, settled) => receiving.mode_entered(mode, settled),
+            Control::Rediscover => sending.asked_to_rediscover(),
+            Control::ResizeRequest(payload) => {
+                let connector = self.role() == Role::Connector;
+                self.endpoint.resize.requested(payload, header.sequence, connector);
+            }
+            Control::ResizeAnswer(payload) => {
+                self.endpoint.resize.answer(payload);
+            }
+            Control::Resized => {
+                let size = self.endpoint.receive.granted_size.load(Relaxed);
+                if size == 0 {
+                    return Err(ProtocolError::Unexpected(header.kind).into());
+                }
+                let until = 1 << 32 | u64::from(header.sequence);
+                self.endpoint.receive.old_size_until.store(until, Relaxed);
+                self.endpoint.receive.message_size.store(size, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     /// Posts the buffers of messages without data at the front again. Receive lock.
     pub(super) fn pass_controls(&self) {
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
         let mut next = receive.next_read.load(Relaxed);
-        while next != session.expected() && receive.lengths[next as usize & 63].load(Relaxed) == 0 {
+        while next != session.expected()
+            && data_of(receive.lengths[next as usize & 63].load(Relaxed)) == 0
+        {
             next = next.wrapping_add(1);
             receive.next_read.store(next, Relaxed);
             session.reposted(1);
         }
+        if receive.old_size_until.load(Relaxed) != 0 && !receive.is_of_old_size(next) {
+            receive.old_size_until.store(0, Relaxed);
+        }
+        if self.endpoint.resize.is_due(next) {
+            self.answer_resize();
+        }
+    }
+
+    /// Posts larger buffers for the peer's messages, or keeps the old ones (A9). Receive lock.
+    ///
+    /// Whatever was asked for, the largest are posted, and only once: they lie apart from the first
+    /// ones, so that no message of the old size is overwritten by one of the new.
+    #[cold]
+    fn answer_resize(&self) {
+        let receive = &self.endpoint.receive;
+        let size = self.segment.geometry().largest_message;
+        let grows = size > self.segment.geometry().message_size;
+        if receive.granted_size.load(Relaxed) == 0
+            && grows
+            && self.segment.provide(self.role().peer(), Part::Messages).is_ok()
+        {
+            receive.granted_size.store(size, Relaxed);
+        }
+        let size = receive.granted_size.load(Relaxed);
+        let payload = if size == 0 { self.payload_in() } else { super::payload_of(size) };
+        self.endpoint.due.note(&Control::ResizeAnswer(payload));
     }
 }

@@ -5,14 +5,19 @@
 //! here; an event that somebody sleeps for is returned as "ring".
 
 mod control;
+mod due;
+mod rdma;
 mod receive;
 mod send;
 mod unread;
 
+pub(super) use due::Due;
+pub(super) use rdma::Posted;
+
 use super::endpoint::Endpoint;
-use crate::provider::shm::{Overrun, Role, Segment, Side};
+use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
 use crate::registry::Slot as Statistics;
-use crate::session::ProtocolError;
+use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::sys::lock::{Acquired, Busy, FamilyLock};
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::Relaxed;
@@ -82,6 +87,12 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Bytes of payload in a message buffer of `size` bytes.
+#[inline]
+fn payload_of(size: u32) -> u32 {
+    size - HEADER_SIZE as u32
+}
+
 /// See the module. Cheap to copy.
 #[derive(Clone, Copy)]
 pub struct Stream<'a> {
@@ -116,6 +127,77 @@ impl<'a> Stream<'a> {
     #[inline]
     fn role(&self) -> Role {
         self.endpoint.role()
+    }
+
+    /// The buffer of message `sequence` that we send. Send lock.
+    #[inline]
+    fn slot_out(&self, sequence: u32) -> Slot {
+        let size = self.endpoint.send.message_size.load(Relaxed);
+        self.segment.slot(self.role(), sequence, size)
+    }
+
+    /// The buffer of a message that was sent before, perhaps when buffers were smaller. Send lock.
+    fn sent_slot(&self, sequence: u32) -> Slot {
+        let send = &self.endpoint.send;
+        let size = send.message_size.load(Relaxed);
+        let before = send.resized_by.load(Relaxed).wrapping_sub(sequence);
+        let size = if before < self.segment.geometry().buffers { 0 } else { size };
+        self.segment.slot(self.role(), sequence, size)
+    }
+
+    /// Bytes of payload in the largest message that was sent.
+    fn largest_payload_out(&self) -> u32 {
+        self.payload_out().max(self.payload(0))
+    }
+
+    /// The buffer of message `sequence` that we receive.
+    #[inline]
+    fn slot_in(&self, sequence: u32) -> Slot {
+        let mut size = self.endpoint.receive.message_size.load(Relaxed);
+        if size != 0 && self.endpoint.receive.is_of_old_size(sequence) {
+            size = 0;
+        }
+        self.segment.slot(self.role().peer(), sequence, size)
+    }
+
+    /// Bytes of payload in a message that we send.
+    #[inline]
+    fn payload_out(&self) -> u32 {
+        self.payload(self.endpoint.send.message_size.load(Relaxed))
+    }
+
+    /// Bytes of payload in a message that we receive.
+    #[inline]
+    fn payload_in(&self) -> u32 {
+        self.payload(self.endpoint.receive.message_size.load(Relaxed))
+    }
+
+    #[inline]
+    fn payload(&self, resized: u32) -> u32 {
+        payload_of(if resized == 0 { self.segment.geometry().message_size } else { resized })
+    }
+
+    /// Where the send buffer's byte at `position` lies, and how many of `length` follow it there.
+    /// `grown` is one above the position at which the send buffer grew, or zero.
+    #[inline]
+    fn stretch(&self, sender: Role, grown: u64, position: u64, length: usize) -> (*mut u8, usize) {
+        let large = grown != 0 && position >= grown - 1;
+        let before = if grown != 0 && !large { grown - 1 - position } else { u64::MAX };
+        let length = length.min(usize::try_from(before).unwrap_or(usize::MAX));
+        self.segment.send_buffer(sender, large).stretch(position, length)
+    }
+
+    /// Where the byte at `position` of our send buffer lies, and how many of `length` follow it.
+    pub fn sent_at(&self, position: u64, length: usize) -> (*mut u8, usize) {
+        let grown = self.endpoint.send.grown.load(Relaxed);
+        self.stretch(self.role(), grown, position, length)
+    }
+
+    /// The peer's send buffer, for its size, and where it grew.
+    #[inline]
+    fn buffer_in(&self) -> (Ring, u64) {
+        let grown = self.peer().sending.0.grown.load(Relaxed);
+        (self.segment.send_buffer(self.role().peer(), grown != 0), grown)
     }
 
     /// What this end publishes.

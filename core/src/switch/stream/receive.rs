@@ -1,7 +1,10 @@
 //! The receiving half of a stream: unread messages first, then the peer's send buffer.
 
+use super::control::{body_of, data_of};
+use super::rdma::Read;
 use super::{Broken, Moved, Stream, Take, CHUNK};
 use crate::provider::shm::FINISHED;
+use crate::session::transfer::Call;
 use crate::switch::buffers::Buffers;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -10,7 +13,7 @@ const MOST_FRUITLESS: u32 = 64;
 
 impl Stream<'_> {
     /// Receives what is there, up to the next urgent mark. Receive lock.
-    pub fn receive(&self, to: &mut Buffers, take: Take) -> Result<Moved, Broken> {
+    pub fn receive(&self, to: &mut Buffers, take: Take, call: Call) -> Result<Moved, Broken> {
         let wanted = to.remaining();
         let most = self.until_urgent(wanted, take);
         let receive = &self.endpoint.receive;
@@ -20,6 +23,7 @@ impl Stream<'_> {
         let first_head = receive.head.load(Relaxed);
         let mut head = first_head;
         let (mut moved, mut fault) = (0, None);
+        let mut made_room = false;
         let from_peer = self.role().peer();
         let put = |to: &mut Buffers, from: *mut u8, n: usize| match take {
             Take::Discard => {
@@ -32,22 +36,49 @@ impl Stream<'_> {
         let mut fruitless = 0;
         while moved < most && fruitless < MOST_FRUITLESS {
             fruitless += 1;
+            if let Some(rest) = receive.transfers.rest() {
+                // Announced data follows the message that announced it, before anything else.
+                if next.wrapping_sub(rest.after) as i32 > 0 {
+                    match self.read_rest(to, most - moved, take, call) {
+                        Read::Bytes(n) => {
+                            moved += n;
+                            made_room |= take != Take::Peek;
+                            if take == Take::Peek {
+                                break;
+                            }
+                            fruitless = 0;
+                        }
+                        Read::Over => {}
+                        Read::NotNow => break,
+                        Read::Fault(e) => {
+                            fault = Some(e);
+                            break;
+                        }
+                    }
+                    continue;
+                }
+            }
             if next != session.expected() || self.absorb()? {
                 if take != Take::Peek {
                     next = receive.next_read.load(Relaxed);
                 }
                 while next != session.expected()
-                    && receive.lengths[next as usize & 63].load(Relaxed) == 0
+                    && data_of(receive.lengths[next as usize & 63].load(Relaxed)) == 0
                 {
                     next = next.wrapping_add(1);
                 }
                 if next == session.expected() {
                     continue;
                 }
-                let length = receive.lengths[next as usize & 63].load(Relaxed) as usize;
+                let kept = receive.lengths[next as usize & 63].load(Relaxed);
+                let length = data_of(kept) as usize;
                 let n = (length - offset).min(most - moved);
-                // SAFETY: offset < length <= max_payload of the slot.
-                let from = unsafe { self.segment.slot(from_peer, next).payload().add(offset) };
+                let skipped = body_of(kept) as usize + offset;
+                // SAFETY: offset < length, and body and data fit into the message buffer.
+                let from = unsafe { self.slot_in(next).payload().add(skipped) };
+                if receive.transfers.rest().is_some_and(|rest| rest.after == next) {
+                    receive.transfers.begun(call);
+                }
                 if let Err(e) = put(to, from, n) {
                     fault = Some(e);
                     break;
@@ -71,7 +102,7 @@ impl Stream<'_> {
                 }
                 continue;
             }
-            let ring = self.segment.send_buffer(from_peer);
+            let (ring, grown) = self.buffer_in();
             let tail = self.peer().sending.0.tail.load(Acquire);
             let there = ring.used(head, tail)? as usize;
             if there == 0 {
@@ -81,7 +112,8 @@ impl Stream<'_> {
             if self.absorb()? {
                 continue;
             }
-            let (from, n) = ring.stretch(head, there.min(most - moved).min(CHUNK));
+            let room = there.min(most - moved).min(CHUNK);
+            let (from, n) = self.stretch(from_peer, grown, head, room);
             if let Err(e) = put(to, from, n) {
                 fault = Some(e);
                 break;
@@ -95,22 +127,24 @@ impl Stream<'_> {
             }
         }
         if take == Take::Peek || moved == 0 {
-            return Ok(Moved { bytes: moved, ring: false, fault });
+            return Ok(Moved { bytes: moved, ring: self.try_send_due(), fault });
         }
-        let ring = self.consumed(moved as u64, head != first_head);
+        made_room |= head != first_head;
+        let mut ring = self.consumed(moved as u64, made_room);
+        ring |= self.try_send_due();
         Ok(Moved { bytes: moved, ring, fault })
     }
 
     /// After bytes were consumed: tells the sender. Receive lock.
     #[inline]
-    pub(super) fn consumed(&self, bytes: u64, from_send_buffer: bool) -> bool {
+    pub(super) fn consumed(&self, bytes: u64, made_room: bool) -> bool {
         let receive = &self.endpoint.receive;
         let total = receive.total.load(Relaxed) + bytes;
         receive.total.store(total, Relaxed);
         self.statistics.received.bytes.add(bytes);
         self.update_credit();
         let published = &self.own().receiving.0.total;
-        if !from_send_buffer {
+        if !made_room {
             // No space came free that a writer could wait for.
             published.store(total, std::sync::atomic::Ordering::Release);
             return false;
@@ -118,8 +152,7 @@ impl Stream<'_> {
         published.swap(total, SeqCst);
         let tail = self.peer().sending.0.tail.load(Relaxed);
         let waiting = tail.wrapping_sub(receive.head.load(Relaxed));
-        waiting <= u64::from(self.segment.geometry().send_buffer) / 2
-            && self.peer().counters.0.write.signal()
+        waiting <= self.buffer_in().0.size() / 2 && self.peer().counters.0.write.signal()
     }
 
     /// How much may be read before the urgent mark (S8); a read that begins at the mark passes it.
@@ -165,12 +198,29 @@ impl Stream<'_> {
         if receive.next_read.load(Relaxed) != expected {
             return Some(true);
         }
-        let slot = self.segment.slot(self.role().peer(), expected);
+        if receive.transfers.rest().is_some_and(|rest| rest.address.is_some()) {
+            return Some(true);
+        }
+        let slot = self.slot_in(expected);
         if slot.sequence() == expected {
             return None;
         }
         let tail = self.peer().sending.0.tail.load(Acquire);
         Some(tail != receive.head.load(Relaxed))
+    }
+
+    /// True if the peer streams: it has found the send buffer full so often that it grew.
+    #[inline]
+    pub fn streams_in(&self) -> bool {
+        self.peer().sending.0.grown.load(Relaxed) != 0
+    }
+
+    /// How many bytes of the send buffer the sender is ahead of us, and how many it should be for
+    /// both ends to be fast.
+    pub fn ahead(&self) -> (u64, u64) {
+        let tail = self.peer().sending.0.tail.load(Relaxed);
+        let ahead = tail.wrapping_sub(self.endpoint.receive.head.load(Relaxed));
+        (ahead, self.buffer_in().0.size() / 4 * 3)
     }
 
     /// Bytes that can be read (FIONREAD). Receive lock.
@@ -179,14 +229,18 @@ impl Stream<'_> {
         let session = &self.endpoint.session;
         let tail = self.peer().sending.0.tail.load(Acquire);
         self.absorb()?;
-        let ring = self.segment.send_buffer(self.role().peer());
+        let ring = self.buffer_in().0;
         let mut bytes = ring.used(receive.head.load(Relaxed), tail)?;
         let mut next = receive.next_read.load(Relaxed);
         let mut offset = u64::from(receive.offset.load(Relaxed));
         while next != session.expected() {
-            bytes += u64::from(receive.lengths[next as usize & 63].load(Relaxed)) - offset;
+            let data = u64::from(data_of(receive.lengths[next as usize & 63].load(Relaxed)));
+            bytes += data - offset;
             offset = 0;
             next = next.wrapping_add(1);
+        }
+        if let Some(rest) = receive.transfers.rest() {
+            bytes += u64::from(rest.length - rest.taken);
         }
         Ok(bytes)
     }
@@ -196,10 +250,9 @@ impl Stream<'_> {
     pub fn arrival_stamp(&self) -> u64 {
         let expected = self.endpoint.session.expected();
         let mut ahead = 0;
-        let peer = self.role().peer();
         while ahead < self.segment.geometry().buffers {
             let next = expected.wrapping_add(ahead);
-            if self.segment.slot(peer, next).sequence() != next {
+            if self.slot_in(next).sequence() != next {
                 break;
             }
             ahead += 1;

@@ -1,11 +1,15 @@
 //! The sending half of a stream: messages while the send buffer is empty, else the send buffer.
 
 use super::{Broken, Moved, Stream, CHUNK};
-use crate::session::{Header, Kind, NoCredit};
+use crate::provider::shm::Part;
+use crate::session::{Advertisement, Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// How often a sender finds the send buffer full before it grows (A9).
+const OFTEN_FULL: u32 = 16;
 
 impl Stream<'_> {
     /// Signals the peer's FD_READ counter; true if the doorbell must ring.
@@ -22,7 +26,9 @@ impl Stream<'_> {
     pub(super) fn buffered(&self) -> Result<u64, Broken> {
         let send = &self.endpoint.send;
         let head = self.peer().receiving.0.head.load(Acquire);
-        let used = self.segment.send_buffer(self.role()).used(head, send.tail.load(Relaxed))?;
+        let large = send.grown.load(Relaxed) != 0;
+        let ring = self.segment.send_buffer(self.role(), large);
+        let used = ring.used(head, send.tail.load(Relaxed))?;
         send.seen_head.store(head, Relaxed);
         Ok(used)
     }
@@ -58,33 +64,173 @@ impl Stream<'_> {
 
     /// Sends what fits now. Send lock.
     pub fn send(&self, from: &mut Buffers) -> Result<Moved, Broken> {
+        if self.endpoint.resize.has_answer() {
+            self.obey_resize()?;
+        }
+        if !self.endpoint.due.any() {
+            return self.send_data(None, from);
+        }
+        // Control messages go before data; an advertisement rides on it where it can.
+        let rides = from.remaining().saturating_add(LARGEST_BODY) <= self.payload_out() as usize;
+        let advertisement = if rides { self.endpoint.due.take_advertisement() } else { None };
+        let ring = self.send_due();
+        let mut moved = self.send_data(advertisement, from)?;
+        moved.ring |= ring;
+        Ok(moved)
+    }
+
+    #[inline]
+    fn send_data(
+        &self,
+        advertisement: Option<Advertisement>,
+        from: &mut Buffers,
+    ) -> Result<Moved, Broken> {
         let length = from.remaining();
         let send = &self.endpoint.send;
         let empty =
             send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0;
-        if empty && length <= self.segment.max_payload() {
+        if empty && length <= self.payload_out() as usize && !self.endpoint.resize.is_asking() {
             match self.next_message(Kind::Data, length) {
-                Ok(header) => {
-                    let slot = self.segment.slot(self.role(), header.sequence);
-                    // SAFETY: the slot has room for `max_payload` bytes.
-                    if let Err(fault) = unsafe { from.copy_out(slot.payload(), length) } {
-                        return Ok(Moved { fault: Some(fault), ..Moved::default() });
-                    }
-                    slot.publish(header.encode());
-                    self.endpoint.session.sent(&header);
-                    send.total.store(send.total.load(Relaxed) + length as u64, Relaxed);
-                    self.statistics.sent.bytes.add(length as u64);
-                    self.statistics.sent.messages.add(1);
-                    self.statistics.credits.set(u64::from(self.endpoint.session.credit()));
-                    return Ok(Moved { bytes: length, ring: self.signal_read(), fault: None });
-                }
+                Ok(header) => return self.message(header, advertisement, from),
                 Err(NoCredit) => self.absorb_credit()?,
             }
+        } else {
+            self.note_fragmentation(length);
+        }
+        if let Some(advertisement) = advertisement {
+            self.endpoint.due.note(&Control::Advertisement(advertisement));
         }
         self.buffer(length, |to, n| {
             // SAFETY: `to` has room for `n`, and `n` is at most what remains.
             unsafe { from.copy_out(to, n) }.map(|()| n)
         })
+    }
+
+    /// Sends all of `from` in one message, an advertisement riding on it (A13). Send lock.
+    #[inline]
+    fn message(
+        &self,
+        header: Header,
+        advertisement: Option<Advertisement>,
+        from: &mut Buffers,
+    ) -> Result<Moved, Broken> {
+        let length = header.length as usize;
+        let slot = self.slot_out(header.sequence);
+        let mut payload = slot.payload();
+        let header = match advertisement {
+            None => header,
+            Some(advertisement) => {
+                let header = header.advertising();
+                let body = Control::Advertisement(advertisement).encode();
+                let size = header.body_size() as usize;
+                // SAFETY: there is room for the body and the data, as was checked.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(body.as_ptr(), payload, size);
+                    payload = payload.add(size);
+                }
+                header
+            }
+        };
+        // SAFETY: the message has room for the data.
+        if let Err(fault) = unsafe { from.copy_out(payload, length) } {
+            if let Some(advertisement) = advertisement {
+                self.endpoint.due.note(&Control::Advertisement(advertisement));
+            }
+            return Ok(Moved { fault: Some(fault), ..Moved::default() });
+        }
+        slot.publish(header.encode());
+        self.endpoint.session.sent(&header);
+        self.sent(length);
+        self.statistics.sent.messages.add(1);
+        self.statistics.credits.set(u64::from(self.endpoint.session.credit()));
+        let mut ring = self.signal_read();
+        if advertisement.is_some() {
+            ring |= self.peer().counters.0.write.signal();
+        }
+        Ok(Moved { bytes: length, ring, fault: None })
+    }
+
+    /// Counts bytes that were sent. Send lock.
+    #[inline]
+    pub(super) fn sent(&self, bytes: usize) {
+        let total = &self.endpoint.send.total;
+        total.store(total.load(Relaxed) + bytes as u64, Relaxed);
+        self.statistics.sent.bytes.add(bytes as u64);
+    }
+
+    /// A send that does not fit into a message: larger ones may be worth it (A9).
+    #[inline]
+    fn note_fragmentation(&self, length: usize) {
+        let most = super::payload_of(self.segment.geometry().largest_message);
+        let resize = &self.endpoint.resize;
+        if let Some(payload) = resize.fragmented(length, self.payload_out(), most) {
+            if self.endpoint.has(flag::ESTABLISHED) {
+                self.endpoint.due.note(&Control::ResizeRequest(payload));
+            }
+        }
+    }
+
+    /// The receiver answered our request for larger messages (A9): from the next one on they are
+    /// used. Nothing is under way in messages at this moment but control messages.
+    #[cold]
+    fn obey_resize(&self) -> Result<(), Broken> {
+        let resize = &self.endpoint.resize;
+        if self.endpoint.session.credit() < 2 {
+            return Ok(());
+        }
+        let Some(payload) = resize.take_answer() else { return Ok(()) };
+        if payload <= self.payload_out() {
+            return Ok(());
+        }
+        let send_size = self.endpoint.send.message_size.load(Relaxed);
+        let size = self.segment.geometry().largest_message;
+        if super::payload_of(size) != payload || send_size != 0 {
+            let (kind, field, value) = (Kind::ResizeAnswer, "size", payload.into());
+            return Err(ProtocolError::Body { kind, field, value }.into());
+        }
+        let buffers = self.segment.geometry().buffers;
+        let last = self.endpoint.session.last_sent().wrapping_add(1);
+        for ahead in 1..=buffers {
+            // What lies there is anything: no bytes may look like a message.
+            let sequence = last.wrapping_add(ahead);
+            self.segment.slot(self.role(), sequence, size).clear(sequence, buffers);
+        }
+        if self.send_control(&Control::Resized).is_ok() {
+            self.endpoint.send.resized_by.store(last, Relaxed);
+            self.endpoint.send.message_size.store(size, Relaxed);
+            resize.grew();
+        }
+        Ok(())
+    }
+
+    /// The send buffer was found full: a stream that often finds it so gets the large one (A9).
+    /// True: there is room now.
+    #[cold]
+    fn grow(&self, tail: u64) -> Result<bool, Broken> {
+        let send = &self.endpoint.send;
+        // Who only sends large pieces takes in nothing elsewhere.
+        self.absorb_if_free()?;
+        let geometry = self.segment.geometry();
+        let full = send.full.load(Relaxed) + 1;
+        send.full.store(full, Relaxed);
+        let fixed = send.limit.load(Relaxed) != geometry.send_buffer;
+        if full < OFTEN_FULL
+            || fixed
+            || geometry.largest_send_buffer == geometry.send_buffer
+            || !self.endpoint.has(flag::ESTABLISHED)
+        {
+            return Ok(false);
+        }
+        if self.segment.provide(self.role(), Part::SendBuffer).is_err() {
+            // The old size it stays; asked again after as many times.
+            send.full.store(0, Relaxed);
+            return Ok(false);
+        }
+        send.grown.store(tail + 1, Relaxed);
+        self.own().sending.0.grown.store(tail + 1, Relaxed);
+        send.limit.store(geometry.largest_send_buffer, Relaxed);
+        self.endpoint.resize.grew();
+        Ok(true)
     }
 
     /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than
@@ -95,8 +241,7 @@ impl Stream<'_> {
         mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
     ) -> Result<Moved, Broken> {
         let send = &self.endpoint.send;
-        let ring = self.segment.send_buffer(self.role());
-        let limit = u64::from(send.limit.load(Relaxed));
+        let mut limit = u64::from(send.limit.load(Relaxed));
         let mut moved = Moved::default();
         let mut tail = send.tail.load(Relaxed);
         while moved.bytes < length {
@@ -105,8 +250,14 @@ impl Stream<'_> {
                 used = self.buffered()?;
             }
             let space = limit.saturating_sub(used) as usize;
-            let (to, n) = ring.stretch(tail, (length - moved.bytes).min(space).min(CHUNK));
+            let grown = send.grown.load(Relaxed);
+            let room = (length - moved.bytes).min(space).min(CHUNK);
+            let (to, n) = self.stretch(self.role(), grown, tail, room);
             if n == 0 {
+                if grown == 0 && self.grow(tail)? {
+                    limit = u64::from(send.limit.load(Relaxed));
+                    continue;
+                }
                 break;
             }
             let filled = match fill(to, n) {
@@ -119,7 +270,7 @@ impl Stream<'_> {
             tail += filled as u64;
             // Ours first: a process that dies in between loses nothing that another could repeat.
             send.tail.store(tail, Relaxed);
-            send.total.store(send.total.load(Relaxed) + filled as u64, Relaxed);
+            self.sent(filled);
             self.own().sending.0.tail.swap(tail, SeqCst);
             moved.ring |= self.signal_read();
             moved.bytes += filled;
@@ -133,7 +284,6 @@ impl Stream<'_> {
             stalled.store(u32::from(full), SeqCst);
             moved.ring |= full && self.signal_read();
         }
-        self.statistics.sent.bytes.add(moved.bytes as u64);
         self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
         Ok(moved)
     }
@@ -153,14 +303,16 @@ impl Stream<'_> {
         }
         let s = &self.endpoint.session;
         let next = s.last_sent().wrapping_add(1);
-        let slot = self.segment.slot(self.role(), next);
+        let slot = self.slot_out(next);
         if slot.sequence() == next {
-            let max = self.segment.max_payload() as u32;
-            if let Ok(header) = Header::decode(slot.header(next), max) {
+            if let Ok(header) = Header::decode(slot.header(next), self.payload_out()) {
                 s.sent(&header);
                 let send = &self.endpoint.send;
-                send.total.store(send.total.load(Relaxed) + u64::from(header.length), Relaxed);
+                let data = u64::from(header.data_size());
+                send.total.store(send.total.load(Relaxed) + data, Relaxed);
             }
         }
+        // What the dead one lent is gone with its memory.
+        let _ = self.own().readable.0.deregister();
     }
 }

@@ -15,6 +15,8 @@ impl Stream<'_> {
         let message = u64::from(receive.next_read.load(Relaxed));
         let offset = u64::from(receive.offset.load(Relaxed));
         self.own().receiving.0.stopped_at.store(message << 32 | offset, Relaxed);
+        // What was announced and not read is sent again as well.
+        receive.transfers.close();
     }
 
     /// Calls `each` with all bytes, in order, that the peer had not read when it recalled our
@@ -30,26 +32,26 @@ impl Stream<'_> {
             return Err(Broken::Position);
         }
         while next != end {
-            let slot = self.segment.slot(role, next);
-            let max = self.segment.max_payload() as u32;
+            let slot = self.sent_slot(next);
             // Our own header, in memory the peer can write.
-            let length = Header::decode(slot.header(next), max)?.length as usize;
+            let header = Header::decode(slot.header(next), self.largest_payload_out())?;
+            let (body, length) = (header.body_size() as usize, header.data_size() as usize);
             if offset > length {
                 return Err(Broken::Position);
             }
-            // SAFETY: offset <= length <= max_payload, all of it mapped. The peer can at most
-            // change the bytes that it is about to be sent.
+            // SAFETY: offset <= length, and body and data fit into the largest message buffer, all
+            // of it mapped. The peer can at most change the bytes that it is about to be sent.
             each(unsafe {
-                std::slice::from_raw_parts(slot.payload().add(offset), length - offset)
+                std::slice::from_raw_parts(slot.payload().add(body + offset), length - offset)
             });
             offset = 0;
             next = next.wrapping_add(1);
         }
-        let ring = self.segment.send_buffer(role);
+        let ring = self.segment.send_buffer(role, send.grown.load(Relaxed) != 0);
         let (mut head, tail) = (receiving.head.load(Acquire), send.tail.load(Relaxed));
         ring.used(head, tail)?;
         while head != tail {
-            let (from, n) = ring.stretch(head, (tail - head) as usize);
+            let (from, n) = self.sent_at(head, (tail - head) as usize);
             let n = n.min(PIECE);
             // SAFETY: the stretch is mapped, and only holders of the send lock write to it.
             each(unsafe { std::slice::from_raw_parts(from, n) });

@@ -1,0 +1,344 @@
+//! Memory that one end lends to its peer for RDMA (M2, M3, M5): what is lent, for which transfer,
+//! and the moment at which it is taken back.
+//!
+//! A registration lies in the segment, so only the two ends of one connection see it; there is one
+//! per end and right, and the peer's access goes through the methods here, which check right,
+//! number and range. One word decides between an access and the owner's taking back.
+
+use crate::sys::{process, Errno};
+use libc::iovec;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Not lent.
+const CLOSED: u64 = 0;
+/// Lent.
+const OPEN: u64 = 1;
+/// Lent, and the peer is writing to it.
+const WRITING: u64 = 2;
+const PHASE_SHIFT: u32 = 30;
+const BYTES: u64 = (1 << PHASE_SHIFT) - 1;
+
+const fn pack(key: u32, phase: u64, bytes: u64) -> u64 {
+    (key as u64) << 32 | phase << PHASE_SHIFT | bytes
+}
+
+const fn phase(state: u64) -> u64 {
+    state >> PHASE_SHIFT & 3
+}
+
+/// The peer is writing to the memory at this moment: it cannot be had back yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// Why the peer's memory was not accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not registered under this number, not any more, or not for so much.
+    NotRegistered,
+    /// The process that lent it is gone, or not the one it says it is.
+    Gone,
+    /// The kernel does not let us access that process.
+    Forbidden,
+    /// Memory at either end is not there.
+    Fault,
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno(libc::ESRCH) => Refusal::Gone,
+            Errno(libc::EFAULT) => Refusal::Fault,
+            _ => Refusal::Forbidden,
+        }
+    }
+}
+
+/// See the module. Zeroed memory is a valid start: nothing is lent.
+#[repr(C)]
+pub struct Registration {
+    /// Number, phase, and the bytes read or written so far: the word that decides.
+    state: AtomicU64,
+    address: AtomicU64,
+    length: AtomicU32,
+    process: AtomicU32,
+    /// Random bytes, and where the owner's process has them too: an access to another process, which
+    /// has the same number in another namespace or by now, does not find them.
+    proof: [AtomicU64; 2],
+    proof_address: AtomicU64,
+}
+
+fn part(address: u64, length: usize) -> iovec {
+    iovec { iov_base: address as *mut _, iov_len: length }
+}
+
+impl Registration {
+    /// Lends `length` bytes of this process's memory to the peer as number `key`. Owner; nothing may
+    /// be lent here at the moment.
+    pub fn register(&self, key: u32, address: u64, length: u32) {
+        if self.proof_address.load(Ordering::Relaxed) == 0 {
+            for (to, from) in self.proof.iter().zip(process::random()) {
+                to.store(from, Ordering::Relaxed);
+            }
+        }
+        // The segment lies elsewhere in each process that shares this end.
+        self.proof_address.store((&raw const self.proof) as u64, Ordering::Relaxed);
+        self.process.store(process::pid(), Ordering::Relaxed);
+        self.address.store(address, Ordering::Relaxed);
+        self.length.store(length, Ordering::Relaxed);
+        self.state.store(pack(key, OPEN, 0), Ordering::Release);
+    }
+
+    /// Takes the memory back: afterwards the peer neither reads from it with effect nor writes to it.
+    /// Gives the bytes that it read or wrote. Owner.
+    ///
+    /// # Errors
+    /// [`Busy`]: ask again; the peer is writing at this moment.
+    pub fn deregister(&self) -> Result<u32, Busy> {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            match phase(state) {
+                WRITING => return Err(Busy),
+                OPEN => {}
+                _ => return Ok((state & BYTES) as u32),
+            }
+            let closed = state & !(3 << PHASE_SHIFT);
+            match self.state.compare_exchange_weak(
+                state,
+                closed,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Ok((state & BYTES) as u32),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Bytes that the peer read or wrote so far. Owner. Acquire.
+    #[inline]
+    pub fn done(&self) -> u32 {
+        (self.state.load(Ordering::Acquire) & BYTES) as u32
+    }
+
+    /// The process that lent the memory.
+    pub fn process(&self) -> u32 {
+        self.process.load(Ordering::Relaxed)
+    }
+
+    /// Checks that number `key` is lent with `bytes` used so far, and `length` in all.
+    fn check(&self, key: u32, bytes: u64, length: u32) -> Result<u64, Refusal> {
+        let state = self.state.load(Ordering::Acquire);
+        let fits = self.length.load(Ordering::Relaxed) == length && bytes <= length.into();
+        if state == pack(key, OPEN, bytes) && fits {
+            Ok(state)
+        } else {
+            Err(Refusal::NotRegistered)
+        }
+    }
+
+    fn proof(&self) -> [u64; 2] {
+        [0, 1].map(|i| self.proof[i].load(Ordering::Relaxed))
+    }
+
+    /// RDMA read (S4): the next bytes of what the peer lent as number `key`, of `length` bytes, of
+    /// which `taken` were read before, to `to`. `commit`: they count as read. Peer.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing counts as read then, though bytes at `to` may have changed.
+    ///
+    /// # Safety
+    /// `room` bytes at `to` may be written.
+    pub unsafe fn read(
+        &self,
+        key: u32,
+        length: u32,
+        taken: u32,
+        to: *mut u8,
+        room: usize,
+        commit: bool,
+    ) -> Result<usize, Refusal> {
+        let state = self.check(key, taken.into(), length)?;
+        let wanted = room.min((length - taken) as usize);
+        let mut proof = [0u64; 2];
+        let size = size_of_val(&proof);
+        let local = [part(proof.as_mut_ptr() as u64, size), part(to as u64, wanted)];
+        let address = self.address.load(Ordering::Relaxed).wrapping_add(taken.into());
+        let remote =
+            [part(self.proof_address.load(Ordering::Relaxed), size), part(address, wanted)];
+        // SAFETY: `proof` is ours, and `to` may be written by the caller's promise.
+        let n = unsafe { process::read_memory(self.process(), &local, &remote) }?;
+        if n < size || proof != self.proof() {
+            return Err(Refusal::Gone);
+        }
+        let n = n - size;
+        if n == 0 {
+            return Err(Refusal::Fault);
+        }
+        if commit {
+            let read = state + n as u64;
+            // Taken back meanwhile: what lies at `to` may be anything.
+            self.state
+                .compare_exchange(state, read, Ordering::AcqRel, Ordering::Relaxed)
+                .map_err(|_| Refusal::NotRegistered)?;
+        } else if self.state.load(Ordering::Acquire) != state {
+            return Err(Refusal::NotRegistered);
+        }
+        Ok(n)
+    }
+
+    /// RDMA write (S5): `length` bytes from `from` into what the peer lent as number `key`, of
+    /// `room` bytes in all. It is lent no more afterwards. Peer.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing counts as written then.
+    ///
+    /// # Safety
+    /// `length` bytes at `from` are mapped, or the kernel says EFAULT.
+    pub unsafe fn write(
+        &self,
+        key: u32,
+        room: u32,
+        from: *const u8,
+        length: usize,
+    ) -> Result<usize, Refusal> {
+        let state = self.check(key, 0, room)?;
+        if length > room as usize {
+            return Err(Refusal::NotRegistered);
+        }
+        let (process, address) = (self.process(), self.address.load(Ordering::Relaxed));
+        let mut proof = [0u64; 2];
+        let size = size_of_val(&proof);
+        let remote = [part(self.proof_address.load(Ordering::Relaxed), size)];
+        // SAFETY: `proof` is ours.
+        let n = unsafe {
+            process::read_memory(process, &[part(proof.as_mut_ptr() as u64, size)], &remote)
+        }?;
+        if n < size || proof != self.proof() {
+            return Err(Refusal::Gone);
+        }
+        // From here to the end the owner does not take it back.
+        self.state
+            .compare_exchange(state, pack(key, WRITING, 0), Ordering::AcqRel, Ordering::Relaxed)
+            .map_err(|_| Refusal::NotRegistered)?;
+        // SAFETY: the owner lent these bytes to be written now, and waits while we are writing.
+        let written = unsafe {
+            process::write_memory(process, &[part(from as u64, length)], &[part(address, length)])
+        };
+        let bytes = *written.as_ref().unwrap_or(&0);
+        self.state.store(pack(key, CLOSED, bytes as u64), Ordering::Release);
+        match written {
+            Ok(0) => Err(Refusal::Fault),
+            Ok(n) => Ok(n),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Ends a write whose writer died in the middle. Owner.
+    pub fn abandon_write(&self) {
+        let state = self.state.load(Ordering::Relaxed);
+        if phase(state) == WRITING {
+            self.state.store(pack((state >> 32) as u32, CLOSED, 0), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lent(memory: &mut [u8], key: u32) -> Registration {
+        // SAFETY: zeroed memory is a valid start.
+        let registration: Registration = unsafe { std::mem::zeroed() };
+        registration.register(key, memory.as_mut_ptr() as u64, memory.len() as u32);
+        registration
+    }
+
+    /// The proof's address must stay valid, so the registration is not moved after this.
+    fn relend(registration: &Registration, memory: &mut [u8], key: u32) {
+        registration.register(key, memory.as_mut_ptr() as u64, memory.len() as u32);
+    }
+
+    fn read(
+        r: &Registration,
+        key: u32,
+        length: u32,
+        taken: u32,
+        to: &mut [u8],
+    ) -> Result<usize, Refusal> {
+        // SAFETY: the slice may be written.
+        unsafe { r.read(key, length, taken, to.as_mut_ptr(), to.len(), true) }
+    }
+
+    fn write(r: &Registration, key: u32, room: u32, from: &[u8]) -> Result<usize, Refusal> {
+        // SAFETY: the slice is mapped.
+        unsafe { r.write(key, room, from.as_ptr(), from.len()) }
+    }
+
+    #[test]
+    fn m2_a_read_gets_what_was_lent_piece_by_piece() {
+        let mut memory: Vec<u8> = (0..100).collect();
+        let r = lent(&mut memory, 7);
+        relend(&r, &mut memory, 7);
+        let mut to = [0; 60];
+        assert_eq!(read(&r, 7, 100, 0, &mut to), Ok(60));
+        assert_eq!(to[..], memory[..60]);
+        assert_eq!(read(&r, 7, 100, 60, &mut to), Ok(40));
+        assert_eq!(to[..40], memory[60..]);
+        assert_eq!(r.done(), 100);
+        assert_eq!(r.deregister(), Ok(100));
+    }
+
+    #[test]
+    fn m2_what_is_not_lent_is_refused() {
+        let mut memory = vec![1; 100];
+        let r = lent(&mut memory, 7);
+        relend(&r, &mut memory, 7);
+        let mut to = [0; 8];
+        let refused = Err(Refusal::NotRegistered);
+        assert_eq!(read(&r, 6, 100, 0, &mut to), refused, "another number");
+        assert_eq!(read(&r, 7, 101, 0, &mut to), refused, "another length");
+        assert_eq!(read(&r, 7, 100, 8, &mut to), refused, "out of order");
+        assert_eq!(read(&r, 7, 100, 101, &mut to), refused, "out of range");
+        assert_eq!(r.deregister(), Ok(0));
+        assert_eq!(read(&r, 7, 100, 0, &mut to), refused, "taken back");
+        assert_eq!(write(&r, 7, 100, &to), refused, "taken back");
+        relend(&r, &mut memory, 8);
+        assert_eq!(read(&r, 7, 100, 0, &mut to), refused, "another epoch");
+        assert_eq!(to, [0; 8]);
+    }
+
+    #[test]
+    fn a_write_happens_once_and_only_within_the_buffer() {
+        let mut memory = vec![0; 10];
+        let r = lent(&mut memory, 1);
+        relend(&r, &mut memory, 1);
+        assert_eq!(write(&r, 1, 10, &[9; 11]), Err(Refusal::NotRegistered));
+        assert_eq!(write(&r, 1, 10, &[9; 4]), Ok(4));
+        assert_eq!(write(&r, 1, 10, &[8; 4]), Err(Refusal::NotRegistered));
+        assert_eq!(r.deregister(), Ok(4));
+        assert_eq!(memory, [9, 9, 9, 9, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn memory_of_another_process_than_promised_is_not_used() {
+        let mut memory = vec![5; 10];
+        let r = lent(&mut memory, 1);
+        relend(&r, &mut memory, 1);
+        let elsewhere = [0u64; 2];
+        r.proof_address.store(elsewhere.as_ptr() as u64, Ordering::Relaxed);
+        let mut to = [0; 10];
+        assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Gone));
+        assert_eq!(r.done(), 0);
+        assert_eq!(write(&r, 1, 10, &[1; 3]), Err(Refusal::Gone));
+        assert_eq!(memory, [5; 10]);
+    }
+
+    #[test]
+    fn missing_memory_is_a_fault() {
+        // SAFETY: zeroed memory is a valid start.
+        let r: Registration = unsafe { std::mem::zeroed() };
+        r.register(1, 4096, 10);
+        let mut to = [0; 10];
+        assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Fault));
+    }
+}

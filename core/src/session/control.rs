@@ -1,0 +1,257 @@
+//! The bodies of control messages: what they say, their bytes, and the checks that need no state
+//! of the transfer. Must not decide anything: that is `transfer/` and `resize.rs`.
+
+use super::error::ProtocolError;
+use super::header::{Kind, LARGEST_BODY};
+use super::mode::{Behaviour, Mode};
+
+/// The most bytes of one RDMA transfer; a larger send makes several.
+pub const LARGEST_TRANSFER: u32 = 1 << 28;
+
+/// The sender's announcement of much data (S3, S4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Available {
+    /// The transfer's number: larger than any before it in this direction.
+    pub key: u32,
+    /// Bytes that follow the data in the message itself: 1 to [`LARGEST_TRANSFER`].
+    pub rest: u32,
+    /// Where the rest lies in the sender's memory, registered for RDMA read; `None` if the
+    /// receiver shall advertise its own buffer (S5).
+    pub address: Option<u64>,
+}
+
+/// A posted receive, registered for RDMA write (A6, A11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advertisement {
+    /// The registration's number: larger than any before it in this direction.
+    pub key: u32,
+    /// Bytes of the buffer: 1 to [`LARGEST_TRANSFER`].
+    pub length: u32,
+    /// Where it lies in the receiver's memory.
+    pub address: u64,
+    /// Bytes of application data that had been received when it was posted: data that was sent
+    /// and not counted here has used it up (A14).
+    pub received: u64,
+    /// The receive was posted before anything announced data, not after (A6).
+    pub directly: bool,
+}
+
+/// How much of a transfer is done (S4, S5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complete {
+    /// The transfer's or the advertisement's number.
+    pub key: u32,
+    /// Bytes transferred.
+    pub bytes: u32,
+    /// By the reader: how its application received. `None` by the writer.
+    pub behaviour: Option<Behaviour>,
+}
+
+/// A control message's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// [`Kind::DataAvailable`].
+    DataAvailable(Available),
+    /// [`Kind::TransferComplete`].
+    TransferComplete(Complete),
+    /// [`Kind::Advertisement`], or riding on a [`Kind::Data`] message.
+    Advertisement(Advertisement),
+    /// [`Kind::SendInMessages`]: of this transfer; true: and of every later one, because the
+    /// kernel or the fabric forbids RDMA.
+    SendInMessages(u32, bool),
+    /// [`Kind::RestInMessages`]: of this transfer, after so many bytes of the rest.
+    RestInMessages(u32, u32),
+    /// [`Kind::EnterMode`]; true: RDMA proved slower than messages, no receive changes that.
+    EnterMode(Mode, bool),
+    /// [`Kind::Rediscover`].
+    Rediscover,
+    /// [`Kind::ResizeRequest`]: the bytes of payload wanted.
+    ResizeRequest(u32),
+    /// [`Kind::ResizeAnswer`]: the bytes of payload from now on.
+    ResizeAnswer(u32),
+    /// [`Kind::Resized`].
+    Resized,
+}
+
+const READABLE: u32 = 1;
+const DIRECTLY: u32 = 1;
+
+impl Control {
+    /// The kind that carries it.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Control::DataAvailable(_) => Kind::DataAvailable,
+            Control::TransferComplete(_) => Kind::TransferComplete,
+            Control::Advertisement(_) => Kind::Advertisement,
+            Control::SendInMessages(..) => Kind::SendInMessages,
+            Control::RestInMessages(..) => Kind::RestInMessages,
+            Control::EnterMode(..) => Kind::EnterMode,
+            Control::Rediscover => Kind::Rediscover,
+            Control::ResizeRequest(_) => Kind::ResizeRequest,
+            Control::ResizeAnswer(_) => Kind::ResizeAnswer,
+            Control::Resized => Kind::Resized,
+        }
+    }
+
+    /// Its body; the first [`Kind::body_size`] bytes count. Words are in the host's byte order.
+    pub fn encode(&self) -> [u8; LARGEST_BODY] {
+        let words: [u32; 8] = match *self {
+            Control::DataAvailable(a) => {
+                let at = a.address.unwrap_or(0);
+                let flags = if a.address.is_some() { READABLE } else { 0 };
+                [a.key, a.rest, at as u32, (at >> 32) as u32, flags, 0, 0, 0]
+            }
+            Control::TransferComplete(c) => {
+                let behaviour = c.behaviour.map_or(0, |behaviour| behaviour as u32);
+                [c.key, c.bytes, behaviour, 0, 0, 0, 0, 0]
+            }
+            Control::Advertisement(a) => {
+                let flags = if a.directly { DIRECTLY } else { 0 };
+                let (at, n) = (a.address, a.received);
+                [
+                    a.key,
+                    a.length,
+                    at as u32,
+                    (at >> 32) as u32,
+                    n as u32,
+                    (n >> 32) as u32,
+                    flags,
+                    0,
+                ]
+            }
+            Control::SendInMessages(key, for_ever) => [key, for_ever.into(), 0, 0, 0, 0, 0, 0],
+            Control::RestInMessages(key, bytes) => [key, bytes, 0, 0, 0, 0, 0, 0],
+            Control::EnterMode(mode, measured) => [mode as u32, measured.into(), 0, 0, 0, 0, 0, 0],
+            Control::ResizeRequest(size) | Control::ResizeAnswer(size) => {
+                [size, 0, 0, 0, 0, 0, 0, 0]
+            }
+            Control::Rediscover | Control::Resized => [0; 8],
+        };
+        let mut body = [0; LARGEST_BODY];
+        for (bytes, word) in body.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        body
+    }
+
+    /// The meaning of a message that has one: of a `body` that was copied out of the peer's reach.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Body`] if a field is out of range.
+    pub fn decode(kind: Kind, body: &[u8; LARGEST_BODY]) -> Result<Option<Control>, ProtocolError> {
+        let word = |i: usize| {
+            let at = i * 4;
+            u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]])
+        };
+        let long = |i: usize| u64::from(word(i)) | u64::from(word(i + 1)) << 32;
+        let check = |fits: bool, field: &'static str, value: u64| {
+            if fits {
+                Ok(())
+            } else {
+                Err(ProtocolError::Body { kind, field, value })
+            }
+        };
+        let transfer = 1..=LARGEST_TRANSFER;
+        let truth = |i: usize, field| check(word(i) <= 1, field, word(i).into());
+        Ok(Some(match kind {
+            Kind::DataAvailable => {
+                check(transfer.contains(&word(1)), "rest", word(1).into())?;
+                truth(4, "flags")?;
+                let address = (word(4) & READABLE != 0).then(|| long(2));
+                Control::DataAvailable(Available { key: word(0), rest: word(1), address })
+            }
+            Kind::TransferComplete => {
+                check(word(1) <= LARGEST_TRANSFER, "bytes", word(1).into())?;
+                check(word(2) <= 3, "behaviour", word(2).into())?;
+                let behaviour = Behaviour::from_u32(word(2));
+                Control::TransferComplete(Complete { key: word(0), bytes: word(1), behaviour })
+            }
+            // The only control message that rides on data.
+            Kind::Advertisement | Kind::Data => {
+                check(transfer.contains(&word(1)), "length", word(1).into())?;
+                truth(6, "flags")?;
+                Control::Advertisement(Advertisement {
+                    key: word(0),
+                    length: word(1),
+                    address: long(2),
+                    received: long(4),
+                    directly: word(6) & DIRECTLY != 0,
+                })
+            }
+            Kind::SendInMessages => {
+                truth(1, "for ever")?;
+                Control::SendInMessages(word(0), word(1) != 0)
+            }
+            Kind::RestInMessages => {
+                check(word(1) <= LARGEST_TRANSFER, "bytes", word(1).into())?;
+                Control::RestInMessages(word(0), word(1))
+            }
+            Kind::EnterMode => {
+                truth(1, "measured")?;
+                let Some(mode) = Mode::from_u32(word(0)) else {
+                    return Err(ProtocolError::Body { kind, field: "mode", value: word(0).into() });
+                };
+                Control::EnterMode(mode, word(1) != 0)
+            }
+            Kind::Rediscover => Control::Rediscover,
+            Kind::ResizeRequest => Control::ResizeRequest(word(0)),
+            Kind::ResizeAnswer => Control::ResizeAnswer(word(0)),
+            Kind::Resized => Control::Resized,
+            Kind::CreditUpdate | Kind::SessionRequest | Kind::SessionAccept => return Ok(None),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_control() -> impl Strategy<Value = Control> {
+        let transfer = 1..=LARGEST_TRANSFER;
+        let behaviour = prop::option::of(prop::sample::select(Behaviour::ALL.as_slice()));
+        prop_oneof![
+            (any::<u32>(), transfer.clone(), any::<Option<u64>>()).prop_map(
+                |(key, rest, address)| { Control::DataAvailable(Available { key, rest, address }) }
+            ),
+            (any::<u32>(), 0..=LARGEST_TRANSFER, behaviour).prop_map(|(key, bytes, behaviour)| {
+                Control::TransferComplete(Complete { key, bytes, behaviour })
+            }),
+            (any::<u32>(), transfer, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
+                |(key, length, address, received, directly)| {
+                    let body = Advertisement { key, length, address, received, directly };
+                    Control::Advertisement(body)
+                }
+            ),
+            any::<(u32, bool)>().prop_map(|(key, ever)| Control::SendInMessages(key, ever)),
+            (any::<u32>(), 0..=LARGEST_TRANSFER).prop_map(|(k, n)| Control::RestInMessages(k, n)),
+            (prop::sample::select(Mode::ALL.as_slice()), any::<bool>())
+                .prop_map(|(mode, measured)| Control::EnterMode(mode, measured)),
+            Just(Control::Rediscover),
+            any::<u32>().prop_map(Control::ResizeRequest),
+            any::<u32>().prop_map(Control::ResizeAnswer),
+            Just(Control::Resized),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(control in any_control()) {
+            prop_assert_eq!(Control::decode(control.kind(), &control.encode()), Ok(Some(control)));
+        }
+
+        #[test]
+        fn a_body_never_reaches_beyond_its_size(control in any_control()) {
+            let body = control.encode();
+            prop_assert!(body[control.kind().body_size() as usize..].iter().all(|&byte| byte == 0));
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoder_panic(body in any::<[u8; LARGEST_BODY]>(), kind in 1u8..15) {
+            let words = [1, 0, 16 | u32::from(kind) << 16, 0];
+            if let Ok(header) = super::super::Header::decode(words, 64) {
+                let _ = Control::decode(header.kind, &body);
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Control messages that are due: one of each kind, kept until there is credit and the send lock
+//! (A17). What is superseded before it could go is not sent.
+
+use super::Stream;
+use crate::session::{Advertisement, Behaviour, Complete, Control, Mode, NoCredit};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Kinds, in the order in which they go.
+const REST_IN_MESSAGES: u32 = 1 << 0;
+const WRITTEN: u32 = 1 << 1;
+const READ: u32 = 1 << 2;
+const SEND_IN_MESSAGES: u32 = 1 << 3;
+const ADVERTISEMENT: u32 = 1 << 4;
+const MODE: u32 = 1 << 5;
+const REDISCOVER: u32 = 1 << 6;
+const RESIZE_ANSWER: u32 = 1 << 7;
+const RESIZE_REQUEST: u32 = 1 << 8;
+/// Those that a sender of the peer may sleep for, and those a receiver may.
+const FOR_SENDERS: u32 = READ | SEND_IN_MESSAGES | ADVERTISEMENT;
+const FOR_RECEIVERS: u32 = WRITTEN;
+
+/// See the module. Zeroed memory is a valid start: nothing is due.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Due {
+    kinds: AtomicU32,
+    behaviour: AtomicU32,
+    /// Number in the upper half, bytes or a flag in the lower.
+    rest: AtomicU64,
+    written: AtomicU64,
+    read: AtomicU64,
+    refused: AtomicU64,
+    mode: AtomicU64,
+    size: AtomicU32,
+    wanted: AtomicU32,
+    key: AtomicU32,
+    length: AtomicU32,
+    directly: AtomicU32,
+    address: AtomicU64,
+    received: AtomicU64,
+}
+
+fn pair(key: u32, low: u32) -> u64 {
+    u64::from(key) << 32 | u64::from(low)
+}
+
+fn halves(word: &AtomicU64) -> (u32, u32) {
+    let word = word.load(Relaxed);
+    ((word >> 32) as u32, word as u32)
+}
+
+impl Due {
+    /// True if anything is.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.kinds.load(Relaxed) != 0
+    }
+
+    /// Notes a message to send; one of the same kind that has not gone yet is forgotten.
+    pub fn note(&self, control: &Control) {
+        let kind = match *control {
+            Control::RestInMessages(key, bytes) => {
+                self.rest.store(pair(key, bytes), Relaxed);
+                REST_IN_MESSAGES
+            }
+            Control::TransferComplete(Complete { key, bytes, behaviour: Some(behaviour) }) => {
+                self.behaviour.store(behaviour as u32, Relaxed);
+                self.read.store(pair(key, bytes), Relaxed);
+                READ
+            }
+            Control::TransferComplete(Complete { key, bytes, behaviour: None }) => {
+                self.written.store(pair(key, bytes), Relaxed);
+                WRITTEN
+            }
+            Control::SendInMessages(key, for_ever) => {
+                self.refused.store(pair(key, for_ever.into()), Relaxed);
+                SEND_IN_MESSAGES
+            }
+            Control::Advertisement(a) => {
+                self.key.store(a.key, Relaxed);
+                self.length.store(a.length, Relaxed);
+                self.directly.store(a.directly.into(), Relaxed);
+                self.address.store(a.address, Relaxed);
+                self.received.store(a.received, Relaxed);
+                ADVERTISEMENT
+            }
+            Control::EnterMode(mode, measured) => {
+                self.mode.store(pair(mode as u32, measured.into()), Relaxed);
+                MODE
+            }
+            Control::Rediscover => REDISCOVER,
+            Control::ResizeAnswer(size) => {
+                self.size.store(size, Relaxed);
+                RESIZE_ANSWER
+            }
+            Control::ResizeRequest(size) => {
+                self.wanted.store(size, Relaxed);
+                RESIZE_REQUEST
+            }
+            // These two belong to what is sent at the same moment, and never wait.
+            Control::DataAvailable(_) | Control::Resized => return,
+        };
+        self.kinds.fetch_or(kind, Release);
+    }
+
+    /// An advertisement that has not gone yet does not go: its buffer was taken back.
+    pub fn forget_advertisement(&self) {
+        self.kinds.fetch_and(!ADVERTISEMENT, AcqRel);
+    }
+
+    /// The advertisement that is due, to ride on data (A13).
+    pub fn take_advertisement(&self) -> Option<Advertisement> {
+        let due = self.kinds.fetch_and(!ADVERTISEMENT, AcqRel) & ADVERTISEMENT != 0;
+        let advertisement = self.advertisement();
+        // Superseded while it was read: the newer one goes.
+        (due && self.kinds.load(Acquire) & ADVERTISEMENT == 0).then_some(advertisement)
+    }
+
+    fn advertisement(&self) -> Advertisement {
+        Advertisement {
+            key: self.key.load(Relaxed),
+            length: self.length.load(Relaxed),
+            address: self.address.load(Relaxed),
+            received: self.received.load(Relaxed),
+            directly: self.directly.load(Relaxed) != 0,
+        }
+    }
+
+    fn control(&self, kind: u32) -> Control {
+        match kind {
+            REST_IN_MESSAGES => {
+                let (key, bytes) = halves(&self.rest);
+                Control::RestInMessages(key, bytes)
+            }
+            WRITTEN => {
+                let (key, bytes) = halves(&self.written);
+                Control::TransferComplete(Complete { key, bytes, behaviour: None })
+            }
+            READ => {
+                let (key, bytes) = halves(&self.read);
+                let behaviour = self.behaviour.load(Relaxed);
+                let behaviour = Behaviour::ALL.into_iter().find(|b| *b as u32 == behaviour);
+                Control::TransferComplete(Complete { key, bytes, behaviour })
+            }
+            SEND_IN_MESSAGES => {
+                let (key, for_ever) = halves(&self.refused);
+                Control::SendInMessages(key, for_ever != 0)
+            }
+            ADVERTISEMENT => Control::Advertisement(self.advertisement()),
+            MODE => {
+                let (mode, measured) = halves(&self.mode);
+                let mode = Mode::ALL.get(mode as usize).copied().unwrap_or(Mode::Discovery);
+                Control::EnterMode(mode, measured != 0)
+            }
+            REDISCOVER => Control::Rediscover,
+            RESIZE_ANSWER => Control::ResizeAnswer(self.size.load(Relaxed)),
+            _ => Control::ResizeRequest(self.wanted.load(Relaxed)),
+        }
+    }
+}
+
+impl Stream<'_> {
+    /// Sends what is due and has credit; true: the doorbell must ring. Send lock.
+    #[cold]
+    pub(super) fn send_due(&self) -> bool {
+        let due = &self.endpoint.due;
+        let mut sent = 0;
+        loop {
+            let kinds = due.kinds.load(Acquire);
+            if kinds == 0 {
+                break;
+            }
+            let kind = 1 << kinds.trailing_zeros();
+            due.kinds.fetch_and(!kind, AcqRel);
+            let control = due.control(kind);
+            if due.kinds.load(Acquire) & kind != 0 {
+                continue;
+            }
+            if self.send_control(&control).is_err() {
+                due.kinds.fetch_or(kind, Release);
+                break;
+            }
+            match control {
+                Control::ResizeAnswer(_) => self.endpoint.resize.answered(),
+                Control::ResizeRequest(_) => self.endpoint.resize.asked(),
+                _ => {}
+            }
+            sent |= kind;
+        }
+        let counters = &self.peer().counters.0;
+        let mut ring = sent & FOR_SENDERS != 0 && counters.write.signal();
+        ring |= sent & FOR_RECEIVERS != 0 && counters.read.signal();
+        ring
+    }
+
+    /// Sends what is due unless somebody else is sending, who will look at it; true: the doorbell
+    /// must ring.
+    #[inline]
+    pub fn try_send_due(&self) -> bool {
+        if !self.endpoint.due.any() || self.endpoint.send.lock.try_lock().is_err() {
+            return false;
+        }
+        let ring = self.send_due();
+        self.endpoint.send.lock.unlock();
+        ring
+    }
+
+    /// Sends a control message. Send lock.
+    pub(super) fn send_control(&self, control: &Control) -> Result<(), NoCredit> {
+        let kind = control.kind();
+        let header = self.next_message(kind, kind.body_size() as usize)?;
+        let slot = self.slot_out(header.sequence);
+        let body = control.encode();
+        // SAFETY: every body fits into the smallest message buffer.
+        unsafe {
+            std::ptr::copy_nonoverlapping(body.as_ptr(), slot.payload(), header.length as usize);
+        }
+        slot.publish(header.encode());
+        self.endpoint.session.sent(&header);
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! RDMA on the shm provider: reading what the sender lent, writing into what the receiver posted.
+//! The decisions are the session's ([`Sending`](crate::session::transfer::Sending) and
+//! [`Receiving`](crate::session::transfer::Receiving)); here they become operations on memory.
+//! Waiting is `switch::rdma`'s.
+
+use super::{Broken, Moved, Stream, Take};
+use crate::provider::shm::Refusal;
+use crate::session::transfer::{Call, Posting};
+use crate::session::{Available, Complete, Control, Kind, LARGEST_TRANSFER};
+use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
+use crate::sys::user::{self, Access};
+use crate::sys::{process, time, Errno};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Most bytes of data that travel with their announcement: what a small first receive asks for.
+const FIRST_PART: usize = 1024;
+
+/// How reading announced data went.
+pub(super) enum Read {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// There is no more of it: it was read, or taken back.
+    Over,
+    /// It can not be read; it will be written, or come in messages.
+    NotNow,
+    /// The program's memory.
+    Fault(Errno),
+}
+
+impl<'a> Stream<'a> {
+    /// Reads from the memory that the sender lent. Receive lock.
+    #[cold]
+    pub(super) fn read_rest(&self, to: &mut Buffers, most: usize, take: Take, call: Call) -> Read {
+        let transfers = &self.endpoint.receive.transfers;
+        let Some(rest) = transfers.rest() else { return Read::Over };
+        if rest.address.is_none() || transfers.advertised().is_some() {
+            // What is advertised will be written to (A12).
+            return Read::NotNow;
+        }
+        let abilities = self.endpoint.abilities();
+        if !abilities.read {
+            self.endpoint.due.note(&Control::SendInMessages(rest.key, true));
+            return Read::NotNow;
+        }
+        let mut scratch = [0u8; 4096];
+        let (at, n) = match take {
+            Take::Discard => (scratch.as_mut_ptr(), most.min(scratch.len())),
+            _ => match to.piece(most, Access::Write) {
+                Ok(piece) => piece,
+                Err(e) => return Read::Fault(e),
+            },
+        };
+        let commit = take != Take::Peek;
+        let lent = &self.peer().readable.0;
+        // SAFETY: the program passed these bytes to be written, or they are our own.
+        let read = unsafe { lent.read(rest.key, rest.length, rest.taken, at, n, commit) };
+        let n = match read {
+            Ok(n) => n,
+            Err(Refusal::NotRegistered | Refusal::Gone) => {
+                transfers.close();
+                return Read::Over;
+            }
+            Err(Refusal::Fault) => {
+                if let Err(e) = user::check(at, n, Access::Write) {
+                    return Read::Fault(e);
+                }
+                // The sender finds out for itself.
+                self.endpoint.due.note(&Control::SendInMessages(rest.key, false));
+                return Read::NotNow;
+            }
+            Err(Refusal::Forbidden) => {
+                log::info!("RDMA read: the kernel does not allow it; messages carry everything");
+                self.endpoint.due.note(&Control::SendInMessages(rest.key, true));
+                return Read::NotNow;
+            }
+        };
+        to.skip(n);
+        if commit {
+            self.statistics.transfers.received.add(n as u64);
+            let room = to.remaining() + n;
+            if let Some(complete) = transfers.read(call, n as u32, room as u64, abilities) {
+                self.endpoint.due.note(&Control::TransferComplete(complete));
+            } else if let Posting::SendInMessages(key) = self.small_receive(room) {
+                self.endpoint.due.note(&Control::SendInMessages(key, false));
+            }
+        }
+        Read::Bytes(n)
+    }
+
+    /// A receive too small for RDMA takes some of what was announced (A5).
+    fn small_receive(&self, room: usize) -> Posting {
+        let abilities = self.endpoint.abilities();
+        if room >= abilities.threshold as usize {
+            return Posting::Nothing;
+        }
+        self.endpoint.receive.transfers.post(room as u64, false, abilities)
+    }
+
+    /// A receive of the program begins.
+    #[inline]
+    pub fn call(&self) -> Call {
+        if self.endpoint.threshold() == u32::MAX {
+            return Call { number: 0, directly: false };
+        }
+        let directly = self.peek_readable() == Some(false);
+        self.endpoint.receive.transfers.call(directly)
+    }
+
+    /// True if announced data will be written into a receive with so much room as soon as that is
+    /// posted: it need not return with the first part alone.
+    #[inline]
+    pub fn will_be_written(&self, room: usize) -> bool {
+        let abilities = self.endpoint.abilities();
+        let transfers = &self.endpoint.receive.transfers;
+        abilities.write
+            && room >= abilities.threshold as usize
+            && transfers.rest().is_some_and(|rest| rest.address.is_none())
+            && transfers.may_advertise()
+    }
+
+    /// A receive begins to wait with room in `to`, or has to tell its program to come again: what
+    /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
+    pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'a>> {
+        let abilities = self.endpoint.abilities();
+        if abilities.threshold == u32::MAX || self.at_mark() {
+            return None;
+        }
+        let transfers = &self.endpoint.receive.transfers;
+        let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
+        let posted = match transfers.post(room as u64, waits, abilities) {
+            Posting::Nothing => None,
+            Posting::SendInMessages(key) => {
+                self.endpoint.due.note(&Control::SendInMessages(key, false));
+                None
+            }
+            Posting::Rediscover => {
+                self.endpoint.due.note(&Control::Rediscover);
+                None
+            }
+            Posting::Advertise(key) => {
+                let (address, length) = (at as u64, room as u32);
+                self.own().writable.0.register(key, address, length);
+                let received = self.endpoint.receive.total.load(Relaxed);
+                let advertisement = transfers.advertisement(key, address, length, call, received);
+                self.endpoint.due.note(&Control::Advertisement(advertisement));
+                Some(Posted { stream: *self, taken_back: false })
+            }
+        };
+        posted
+    }
+
+    /// Counts bytes that went by RDMA. Send lock.
+    pub fn sent_by_rdma(&self, bytes: usize) {
+        self.sent(bytes);
+        self.statistics.transfers.sent.add(bytes as u64);
+    }
+
+    /// True if data may be announced: everything sent before is in messages, and there is credit.
+    /// Send lock.
+    pub fn may_announce(&self) -> Result<bool, Broken> {
+        let send = &self.endpoint.send;
+        self.absorb_if_free()?;
+        let empty =
+            send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0;
+        if !empty || self.endpoint.resize.is_asking() || !self.endpoint.has(flag::ESTABLISHED) {
+            return Ok(false);
+        }
+        Ok(self.endpoint.session.credit() >= 2)
+    }
+
+    /// Bytes of data that travel with their announcement (S3).
+    pub fn first_part(&self) -> usize {
+        let body = Kind::DataAvailable.body_size();
+        (self.payload_out().saturating_sub(body) as usize).min(FIRST_PART)
+    }
+
+    /// Announces data, the `first` bytes of it in the message itself. Send lock.
+    pub fn announce(
+        &self,
+        available: Available,
+        first: usize,
+        from: &mut Buffers,
+    ) -> Result<Moved, Option<Errno>> {
+        let control = Control::DataAvailable(available);
+        let size = control.kind().body_size() as usize;
+        let header = self.next_message(control.kind(), size + first).map_err(|_| None)?;
+        let slot = self.slot_out(header.sequence);
+        let body = control.encode();
+        // SAFETY: body and first part fit into the message buffer.
+        unsafe {
+            std::ptr::copy_nonoverlapping(body.as_ptr(), slot.payload(), size);
+            from.copy_out(slot.payload().add(size), first).map_err(Some)?;
+        }
+        slot.publish(header.encode());
+        self.endpoint.session.sent(&header);
+        self.sent(first);
+        self.statistics.sent.messages.add(1);
+        Ok(Moved { bytes: first, ring: self.signal_read(), fault: None })
+    }
+
+    /// Takes in messages unless a receiver is at it.
+    #[inline]
+    pub fn absorb_if_free(&self) -> Result<(), Broken> {
+        let expected = self.endpoint.session.expected();
+        if self.slot_in(expected).sequence() == expected {
+            self.absorb_credit()?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is due; true: the doorbell must ring. Send lock.
+    #[inline]
+    pub fn send_due_now(&self) -> bool {
+        self.endpoint.due.any() && self.send_due()
+    }
+
+    /// Writes into the buffer that the receiver advertised (A6, A11). Send lock. `None`: it is not
+    /// there any more.
+    pub fn write_to(
+        &self,
+        key: u32,
+        room: u32,
+        most: u32,
+        from: &Buffers,
+    ) -> Result<Option<Moved>, Errno> {
+        let (at, n) = from.piece(most.min(room) as usize, Access::Read)?;
+        let lent = &self.peer().writable.0;
+        // SAFETY: the program passed these bytes to be read.
+        let written = unsafe { lent.write(key, room, at, n) };
+        let transfers = &self.endpoint.send.transfers;
+        transfers.used(key, written.is_ok());
+        match written {
+            Ok(n) => {
+                self.sent_by_rdma(n);
+                let complete = Complete { key, bytes: n as u32, behaviour: None };
+                self.endpoint.due.note(&Control::TransferComplete(complete));
+                let mut ring = self.send_due();
+                // The message may wait for credit; the receiver sees the bytes by themselves.
+                ring |= self.peer().counters.0.read.signal();
+                Ok(Some(Moved { bytes: n, ring, fault: None }))
+            }
+            Err(Refusal::Forbidden) => {
+                log::info!("RDMA write: the kernel does not allow it; messages carry everything");
+                transfers.forbid();
+                Ok(None)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// A receive's buffer, lent to the sender for RDMA write; dropped, it is the program's alone again.
+pub struct Posted<'a> {
+    stream: Stream<'a>,
+    taken_back: bool,
+}
+
+impl Posted<'_> {
+    /// True if the sender wrote to it.
+    pub fn is_written(&self) -> bool {
+        self.stream.own().writable.0.done() > 0
+    }
+
+    /// Takes the buffer back; the bytes that were written to it count as received.
+    pub fn take_back(mut self) -> usize {
+        self.withdraw()
+    }
+
+    fn withdraw(&mut self) -> usize {
+        if std::mem::replace(&mut self.taken_back, true) {
+            return 0;
+        }
+        let stream = &self.stream;
+        stream.endpoint.due.forget_advertisement();
+        let registration = &stream.own().writable.0;
+        let bytes = loop {
+            match registration.deregister() {
+                Ok(bytes) => break bytes,
+                // A copy that is under way ends by itself, unless its process died in it.
+                Err(_) if stream.endpoint.has(flag::ANCHOR_ENDED) => {
+                    registration.abandon_write();
+                }
+                Err(_) => {
+                    process::yield_now();
+                    time::sleep(10_000);
+                }
+            }
+        };
+        let held = stream.lock_receive();
+        stream.endpoint.receive.transfers.withdrawn(bytes);
+        if bytes > 0 {
+            stream.consumed(bytes.into(), false);
+            stream.statistics.transfers.received.add(bytes.into());
+        }
+        drop(held);
+        bytes as usize
+    }
+}
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
