@@ -78,7 +78,7 @@ impl Ends {
         Control::decode(control.kind(), &copy).expect("valid").expect("a control message")
     }
 
-    fn to_receiver(&mut self, control: &Control, with: &str) {
+    fn tell_receiver(&mut self, control: &Control, with: &str) {
         self.sequence += 1;
         let text = format!("{}{with} ", name(control));
         self.line(&format!("{:34}-- {text:-<56}>", ""));
@@ -95,7 +95,7 @@ impl Ends {
         valid.expect("an honest message");
     }
 
-    fn to_sender(&mut self, control: &Control) {
+    fn tell_sender(&mut self, control: &Control) {
         let text = format!(" {}", name(control));
         self.line(&format!("{:34}<{text:->56} --", ""));
         let valid = match Self::over_the_wire(control) {
@@ -122,14 +122,14 @@ impl Ends {
         }
         match self.receiver.post(room.into(), true, self.abilities) {
             Posting::Nothing => {}
-            Posting::Rediscover => self.to_sender(&Control::Rediscover),
+            Posting::Rediscover => self.tell_sender(&Control::Rediscover),
             Posting::SendInMessages(key) => {
-                self.to_sender(&Control::SendInMessages(key, false));
+                self.tell_sender(&Control::SendInMessages(key, false));
             }
             Posting::Advertise(key) => {
                 self.at_receiver("registers it for RDMA write");
                 let a = self.receiver.advertisement(key, 0, room, self.call, self.received);
-                self.to_sender(&Control::Advertisement(a));
+                self.tell_sender(&Control::Advertisement(a));
             }
         }
     }
@@ -158,7 +158,7 @@ impl Ends {
         }
         let address = readable.then_some(0);
         let with = if first > 0 { format!(" + {first} bytes") } else { String::new() };
-        self.to_receiver(&Control::DataAvailable(Available { key, rest, address }), &with);
+        self.tell_receiver(&Control::DataAvailable(Available { key, rest, address }), &with);
         self.sent += u64::from(first);
     }
 
@@ -185,7 +185,7 @@ impl Ends {
         self.at_receiver(&format!("RDMA read of {rest} bytes"));
         let complete = self.receiver.read(self.call, rest, room.into(), self.abilities);
         self.received += u64::from(rest);
-        self.to_sender(&Control::TransferComplete(complete.expect("all of it")));
+        self.tell_sender(&Control::TransferComplete(complete.expect("all of it")));
         let progress = self.sender.progress(self.sent, self.abilities);
         assert_eq!(progress, Progress::Complete(rest));
         self.sent += u64::from(rest);
@@ -202,7 +202,7 @@ impl Ends {
         self.at_sender(&format!("RDMA write of {bytes} bytes"));
         self.sender.used(a.key, true);
         self.sent += u64::from(bytes);
-        self.to_receiver(
+        self.tell_receiver(
             &Control::TransferComplete(Complete { key: a.key, bytes, behaviour: None }),
             "",
         );
@@ -219,7 +219,7 @@ impl Ends {
         let (key, rest) = self.transfer;
         let mode = self.sender.end(how);
         self.enters(mode);
-        self.to_receiver(&Control::RestInMessages(key, 0), "");
+        self.tell_receiver(&Control::RestInMessages(key, 0), "");
         self.line(&format!("{:34}-- {:-<56}>", "", format!("{rest} bytes in messages ")));
         self.sent += u64::from(rest);
         self.received = self.sent;
@@ -244,7 +244,7 @@ impl Ends {
 
     pub(crate) fn tells_mode(&mut self) {
         let control = self.mode.take().expect("a new mode");
-        self.to_receiver(&control, "");
+        self.tell_receiver(&control, "");
     }
 
     /// An advertisement and an announcement cross.
@@ -257,7 +257,7 @@ impl Ends {
         let a = self.receiver.advertisement(key, 0, length, self.call, self.received);
         self.sends(length);
         assert_eq!(self.receiver.advertised(), Some(key), "who advertised does not read");
-        self.to_sender(&Control::Advertisement(a));
+        self.tell_sender(&Control::Advertisement(a));
         self.at_sender("deregisters what it announced");
         self.writes();
     }
