@@ -329,6 +329,33 @@ CASE(listener_errors) {
 }
 
 /* A client that is gone before accept(): the connection is still handed out. */
+/* accept waits for the first data, wherever that is; apache listens so. */
+static void deferred(bool after) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  if (after) {
+    set_option(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, 30);
+  } else {
+    int first = SYS(socket(AF_INET, SOCK_STREAM, 0));
+    set_option(first, IPPROTO_TCP, TCP_DEFER_ACCEPT, 30);
+    SYS(listen(first, 8));
+    target = local_address(first);
+    target.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    SYS(close(listener));
+    listener = first;
+  }
+  int client = dial(&target);
+  put(client, "first");
+  int server = SYS(accept(listener, NULL, NULL));
+  get(server, "first");
+  exercise(client, server);
+  SYS(close(client));
+  SYS(close(server));
+  SYS(close(listener));
+}
+SAN_CASE(deferred_before_listen) { deferred(false); }
+SAN_CASE(deferred_after_listen) { deferred(true); }
+
 SAN_CASE(client_reset_before_accept) {
   union address target;
   int listener = listen_on(V4, &target);

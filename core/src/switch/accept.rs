@@ -37,6 +37,7 @@ pub fn listening(fd: Fd) {
     match Listener::open(address, dual, shared) {
         Ok(listener) => {
             socket.set_listener(Box::new(listener));
+            options::accept_at_once(fd);
             show(&socket, &NOBODY, Provider::Shm, Reason::Listener, Shown::Listen);
             log::info!("fd {fd}: listening on {address}, rendezvous open");
         }

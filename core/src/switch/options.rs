@@ -19,6 +19,9 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
     if is_ours(level, name) {
         socket.has_options.store(true, Relaxed);
     }
+    if level == libc::IPPROTO_TCP && name == libc::TCP_DEFER_ACCEPT && socket.listener().is_some() {
+        accept_at_once(fd);
+    }
     let Some(stream) = socket.stream() else { return };
     if level == libc::IPPROTO_TCP {
         return note_tcp(&socket, &stream, name, value != 0);
@@ -37,6 +40,12 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
         libc::SO_OOBINLINE => note_urgent_inline(&socket, &stream, value != 0),
         _ => {}
     }
+}
+
+/// A listener whose connections come over the SAN: the data that TCP_DEFER_ACCEPT waits for would
+/// never come over TCP.
+pub(super) fn accept_at_once(listener: Fd) {
+    let _ = net::set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &0i32);
 }
 
 /// After SO_LINGER was set: a zero time makes the last close a reset.

@@ -8,8 +8,10 @@ mod memcached;
 mod mixed;
 mod nginx;
 mod node;
+mod prefork;
 mod python;
 mod redis;
+mod sharing;
 
 use sanshim_tests::programs::{Mode, Running, Sandbox};
 

@@ -184,10 +184,86 @@ fn workers_of_another_user(mode: Mode) {
     nginx.server.terminate();
 }
 
+/// USR2 and QUIT: the master executes its new self, which inherits the listener, without a failed
+/// request. What that one accepts may be on TCP.
+fn upgrade(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let content = sandbox.file("content");
+    fs::create_dir(&content).expect("the folder of the files");
+    fs::write(content.join("100k"), vec![b'x'; 100_000]).expect("a file");
+    let number = port::reserve();
+    // It upgrades itself only as a daemon.
+    let settings = configuration(number, "root").replace("daemon off;", "daemon on;");
+    fs::write(sandbox.file("nginx.conf"), settings).expect("the settings");
+    let prefix = sandbox.path().to_str().expect("a path in UTF-8").to_owned();
+    sandbox.run(mode, "nginx", ["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"]);
+    let master = || {
+        let text = fs::read_to_string(sandbox.file("nginx.pid")).unwrap_or_default();
+        text.trim().parse::<i32>().ok()
+    };
+    let old = Daemon(eventually(master, || "no master".to_owned()));
+    let address = format!("http://127.0.0.1:{number}/sendfile/100k");
+    let load = sandbox.start(mode, "wrk", ["-t1", "-c8", "-d600s", &address]);
+    mode.expect_shm(&load, 8);
+    let fetch = || {
+        curl(&sandbox, mode, &["-o", "got", &address]);
+        assert_eq!(fs::read(sandbox.file("got")).expect("a download"), vec![b'x'; 100_000]);
+    };
+    // A signal before it waits for them is heard with the next one only.
+    let whole = |pid: i32| (status::family(pid as u32).len() >= 3).then_some(());
+    eventually(|| whole(old.0), || "no workers".to_owned());
+    old.signal(libc::SIGUSR2);
+    let new = eventually(
+        || {
+            fetch();
+            master().filter(|&pid| pid != old.0)
+        },
+        || "no new master".to_owned(),
+    );
+    let new = Daemon(new);
+    eventually(|| whole(new.0), || "no new workers".to_owned());
+    old.signal(libc::SIGQUIT);
+    eventually(
+        || {
+            fetch();
+            (!old.is_alive()).then_some(())
+        },
+        || "the old master does not end".to_owned(),
+    );
+    load.assert_alive();
+    drop(load);
+    fetch();
+    drop(new);
+}
+
+/// A process that is not this test's child; ends with the value.
+struct Daemon(i32);
+
+impl Daemon {
+    fn signal(&self, number: i32) {
+        // SAFETY: no memory is involved.
+        unsafe { libc::kill(self.0, number) };
+    }
+
+    fn is_alive(&self) -> bool {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.0)).unwrap_or_default();
+        name.trim() == "nginx"
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            self.signal(libc::SIGTERM);
+        }
+    }
+}
+
 both! {
     downloads: nginx_downloads_native, nginx_downloads_shim;
     uploads: nginx_uploads_native, nginx_uploads_shim;
     keep_alive: nginx_keep_alive_native, nginx_keep_alive_shim;
+    upgrade: nginx_upgrade_native, nginx_upgrade_shim;
     reload: nginx_reload_native, nginx_reload_shim;
     workers_of_another_user: nginx_workers_of_another_user_native,
         nginx_workers_of_another_user_shim;

@@ -1,0 +1,110 @@
+//! Programs that hand their connections to others: socat, sshd, Python, nginx's upgrade is beside
+//! nginx's other cases.
+
+use crate::python::{client, script};
+use crate::{both, ECHOED_PER_CONNECTION};
+use sanshim_tests::programs::{locate, port, status, Mode, Sandbox};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::process::Command;
+
+const CONNECTIONS: usize = 4;
+
+/// Under the shim: the connections that another program got are on TCP, by either end's doing.
+fn expect_handed_over(mode: Mode, client: &sanshim_tests::programs::Running) {
+    if mode == Mode::Shim {
+        status::expect_tcp(client, CONNECTIONS, "peer-returned");
+    }
+}
+
+/// An inetd-like server: a process for each connection, which becomes `cat`.
+fn socat(mode: Mode, action: &str, becomes: bool) {
+    let sandbox = Sandbox::new();
+    let number = port::reserve();
+    let listen = format!("TCP-LISTEN:{number},bind=127.0.0.1,fork,reuseaddr");
+    let mut server = sandbox.start(mode, "socat", [listen.as_str(), action]);
+    port::wait_listening(number, &mut server);
+    let (number, count) = (number.to_string(), CONNECTIONS.to_string());
+    let more = [number.as_str(), count.as_str(), "127.0.0.1"];
+    let mut client = client("blocking").start(mode, &sandbox, &more);
+    client.wait_for_line("hold");
+    if becomes {
+        expect_handed_over(mode, &client);
+    } else {
+        mode.expect_shm(&client, CONNECTIONS);
+    }
+    client.write("go on\n");
+    let total = CONNECTIONS * ECHOED_PER_CONNECTION;
+    assert_eq!(client.finish().trim_end(), format!("hold\nok {total}"));
+    drop(server);
+}
+
+fn socat_becomes(mode: Mode) {
+    socat(mode, "EXEC:cat,nofork", true);
+}
+
+fn socat_carries(mode: Mode) {
+    socat(mode, "EXEC:cat", false);
+}
+
+/// The process that accepts passes each connection to a worker by SCM_RIGHTS.
+fn passing(mode: Mode) {
+    let sandbox = Sandbox::new();
+    let server = script("passing_server.py", &[]).start(mode, &sandbox, &[]);
+    let port = server.wait_for_line("port ");
+    let more = [port.as_str(), &CONNECTIONS.to_string(), "127.0.0.1"];
+    let mut client = client("epoll").start(mode, &sandbox, &more);
+    client.wait_for_line("hold");
+    expect_handed_over(mode, &client);
+    client.write("go on\n");
+    let total = CONNECTIONS * ECHOED_PER_CONNECTION;
+    assert_eq!(client.finish().trim_end(), format!("hold\nok {total}"));
+    server.terminate();
+}
+
+/// scp of 100 MB each way: sshd forks and executes itself for the connection.
+fn secure_copy(mode: Mode) {
+    const SIZE: usize = 100_000_000;
+    let sandbox = Sandbox::new();
+    let path = |name: &str| sandbox.file(name).to_str().expect("a path in UTF-8").to_owned();
+    for name in ["host", "key"] {
+        let made = ["-q", "-t", "ed25519", "-N", "", "-f", name];
+        sandbox.run(Mode::Native, "ssh-keygen", made);
+    }
+    // sshd wants its folder, which only its service makes; another user's sshd needs none.
+    let _ = fs::DirBuilder::new().mode(0o755).create("/run/sshd");
+    let settings = format!(
+        "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n\
+         PidFile none\nSubsystem sftp internal-sftp\nListenAddress 127.0.0.1\n",
+        path("host"),
+        path("key.pub"),
+    );
+    fs::write(sandbox.file("settings"), settings).expect("the settings");
+    let content: Vec<u8> = (0..SIZE as u64).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+    fs::write(sandbox.file("content"), &content).expect("the file");
+    let number = port::reserve();
+    let sshd = locate::program("sshd");
+    let sshd = sshd.to_str().expect("a path in UTF-8");
+    let arguments = ["-D", "-e", "-f", &path("settings"), "-p", &number.to_string()];
+    let mut server = sandbox.start(mode, sshd, arguments);
+    port::wait_listening(number, &mut server);
+    let user = Command::new("id").arg("-un").output().expect("id runs").stdout;
+    let user = String::from_utf8(user).expect("a name in UTF-8");
+    let remote = |name: &str| format!("{}@127.0.0.1:{}", user.trim(), path(name));
+    for (from, to) in [(path("content"), remote("there")), (remote("there"), path("back"))] {
+        let options = ["-q", "-P", &number.to_string(), "-i", "key", "-o"];
+        let trust = ["StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", &from, &to];
+        sandbox.run(mode, "scp", options.iter().chain(&trust).copied());
+    }
+    for name in ["there", "back"] {
+        assert!(fs::read(sandbox.file(name)).expect("the copy") == content, "{name} differs");
+    }
+    drop(server);
+}
+
+both! {
+    socat_becomes: socat_becomes_cat_native, socat_becomes_cat_shim;
+    socat_carries: socat_carries_cat_native, socat_carries_cat_shim;
+    passing: python_passing_native, python_passing_shim;
+    secure_copy: secure_copy_native, secure_copy_shim;
+}
