@@ -31,7 +31,7 @@ static bool run_sanctl(pid_t pid) {
   ssize_t n;
   while ((n = read(out[0], said + at, sizeof said - 1 - at)) > 0) at += (size_t)n;
   SYS(close(out[0]));
-  end_child(child);
+  SYS(waitpid(child, NULL, 0)); /* it fails where the process has ended */
   return strstr(said, "went back to TCP.\n") != NULL || strstr(said, "no such connection") != NULL;
 }
 
@@ -302,5 +302,128 @@ SAN_CASE(passive_peer) {
   detach((pid_t)atomic_load(&bt_shared->value[0]));
   set_flag(2, true);
   end_child(both);
+  end_asker(asker);
+}
+
+/* ---- an end that two processes share ------------------------------------------------------- */
+
+/* One process reads and its child writes; either is asked, both follow. */
+static bool child_is_asked;
+static void shared_end(int fd) {
+  struct flow f = {fd, 0, left_pieces, (unsigned)getpid()};
+  pid_t writer = start_child();
+  if (writer == 0) {
+    if (child_is_asked) atomic_store(&bt_shared->value[0], getpid());
+    write_all(&f);
+    _exit(0);
+  }
+  if (!child_is_asked) atomic_store(&bt_shared->value[0], getpid());
+  static uint8_t bytes[100000];
+  uint64_t at = 0;
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0) {
+    check_pattern(bytes, at, (size_t)n);
+    at += (uint64_t)n;
+  }
+  EQ(at, atomic_load(&bt_shared->value[3]));
+  end_child(writer);
+  SYS(close(fd));
+}
+static void shared(bool child, int who) {
+  mode = BLOCKING, left_pieces = 50000, right_pieces = 3000, length = 2 << 20;
+  child_is_asked = child;
+  pid_t asker = start_asker();
+  pid_t streaming = start_child();
+  if (streaming == 0) {
+    SYS(close(ask[1]));
+    run_processes(V4, shared_end, right_end);
+    _exit(0);
+  }
+  UNTIL(atomic_load(&bt_shared->value[0]) && atomic_load(&bt_shared->value[1]));
+  for (int side = 0; side < 2; side++)
+    if (who >> side & 1) detach((pid_t)atomic_load(&bt_shared->value[side]));
+  set_flag(2, true);
+  end_child(streaming);
+  end_asker(asker);
+}
+SAN_CASE(shared_reader_is_asked) { shared(false, 1); }
+SAN_CASE(shared_writer_is_asked) { shared(true, 1); }
+SAN_CASE(shared_end_follows) { shared(false, 2); }
+
+/* ---- a peer that is killed meanwhile ------------------------------------------------------- */
+
+static void *send_until_it_fails(void *of) {
+  int fd = *(int *)of;
+  for (uint64_t at = 0;;) {
+    ssize_t n = send(fd, pattern(at), 20000, MSG_NOSIGNAL);
+    if (n < 0) {
+      CHECK(errno == EPIPE || errno == ECONNRESET);
+      return NULL;
+    }
+    at += (uint64_t)n;
+  }
+}
+static void survivor(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  pthread_t sender = start_thread(send_until_it_fails, &fd);
+  static uint8_t bytes[100000];
+  uint64_t at = 0;
+  ssize_t n;
+  while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {
+    check_pattern(bytes, at, (size_t)n);
+    at += (uint64_t)n;
+  }
+  if (n < 0) EQ(errno, ECONNRESET);
+  end_thread(sender);
+  set_flag(3, true);
+  SYS(close(fd));
+}
+static void victim(int fd) {
+  atomic_store(&bt_shared->value[1], getpid());
+  pthread_t sender = start_thread(send_until_it_fails, &fd);
+  static uint8_t bytes[100000];
+  uint64_t at = 0;
+  for (;;) {
+    ssize_t n = SYS(recv(fd, bytes, sizeof bytes, 0));
+    check_pattern(bytes, at, (size_t)n);
+    at += (uint64_t)n;
+  }
+  end_thread(sender);
+}
+SAN_CASE(killed_on_the_way) {
+  pid_t asker = start_asker();
+  unsigned seed = (unsigned)now_ms();
+  for (int round = 0; round < 8; round++) {
+    for (int i = 0; i < 2; i++) atomic_store(&bt_shared->value[i], 0);
+    set_flag(3, false);
+    union address target;
+    int listener = listen_on(V4, &target);
+    pid_t one = start_child();
+    if (one == 0) {
+      SYS(close(ask[1]));
+      SYS(close(listener));
+      survivor(dial(&target));
+      _exit(0);
+    }
+    pid_t other = start_child();
+    if (other == 0) {
+      SYS(close(ask[1]));
+      int fd = SYS(accept(listener, NULL, NULL));
+      SYS(close(listener));
+      victim(fd);
+    }
+    SYS(close(listener));
+    UNTIL(atomic_load(&bt_shared->value[0]) && atomic_load(&bt_shared->value[1]));
+    pid_t asked = (pid_t)atomic_load(&bt_shared->value[round % 2]);
+    SYS(write(ask[1], &asked, sizeof asked));
+    for (unsigned spin = next(&seed) % 4000; spin > 0; spin--) getppid();
+    sleep_ms((int)(next(&seed) % 6));
+    SYS(kill(other, SIGKILL));
+    SYS(waitpid(other, NULL, 0));
+    UNTIL(flag(3));
+    end_child(one);
+    char done;
+    EQ(SYS(read(answer[0], &done, 1)), 1);
+  }
   end_asker(asker);
 }

@@ -42,7 +42,7 @@ pub fn request_detach(file: &Path, pid: u32, fd: Option<RawFd>) -> io::Result<us
             continue;
         }
         let at = HEADER_SIZE + index * SLOT_SIZE + offset_of!(Slot, detach);
-        file.write_all_at(&sequence.to_ne_bytes(), at as u64)?;
+        file.write_all_at(&(sequence + 1).to_ne_bytes(), at as u64)?;
         asked += 1;
     }
     if asked > 0 {

@@ -147,8 +147,8 @@ pub struct Slot {
     reason: AtomicU32,
     local: Address,
     peer: Address,
-    /// The sequence number of the identity that is asked to go back to TCP; zero: none is. Written
-    /// by `sanctl`.
+    /// One above the sequence number of the identity that is asked to go back to TCP; zero: none is.
+    /// Written by `sanctl`.
     pub(super) detach: AtomicU64,
     _reserved_identity: [AtomicU64; 6],
 
@@ -254,7 +254,7 @@ impl Slot {
     /// True if `sanctl detach` asked this connection to go back to TCP.
     pub fn is_asked_to_detach(&self) -> bool {
         let asked = self.detach.load(Ordering::Relaxed);
-        asked != 0 && Some(asked) == self.stable_sequence()
+        asked != 0 && Some(asked - 1) == self.stable_sequence()
     }
 
     /// The request was served, or cannot be.

@@ -24,15 +24,21 @@ pub(super) fn ring(socket: &Socket) {
         recount_sent(socket, &stream);
     }
     let owed = e.bells_owed.load(Relaxed);
+    let mut failed = None;
     let rings = owed != 0 || stream.own().sending.0.doorbells.promise();
     if rings {
         socket.statistics().wakeups_sent.add(1);
-        // An error is one of a connection that ended, which the anchor itself tells the peer.
-        let full = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT) == Err(Errno(libc::EAGAIN));
+        let sent = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
+        let full = sent == Err(Errno(libc::EAGAIN));
+        failed = sent.err().filter(|_| !full);
         e.bells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
     }
     if held.is_ok() {
         e.bell.unlock();
+    }
+    if let Some(Errno(error)) = failed.filter(|_| !e.has(flag::SEND_SHUT)) {
+        // The kernel tells each error once, and whoever waits for space would never learn of it.
+        wait::note_error(socket, &stream, error);
     }
     if !rings {
         // The peer does not listen here any more.

@@ -1,7 +1,7 @@
 //! Servers whose processes share a listener or inherit a connection: apache2, gunicorn, PostgreSQL.
 
 use crate::both;
-use sanshim_tests::programs::{locate, port, Mode, Running, Sandbox};
+use sanshim_tests::programs::{eventually, locate, port, Mode, Running, Sandbox};
 use std::fs;
 use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::PathBuf;
@@ -148,6 +148,8 @@ impl Postgres {
         ]);
         let mut server = sandbox.start(mode, &serve[0], serve[1..].iter().map(String::as_str));
         port::wait_listening(number, &mut server);
+        let ready = || server.output().contains("ready to accept connections").then_some(());
+        eventually(ready, || format!("never ready\n{}", server.output()));
         Postgres { server, port, user }
     }
 
