@@ -23,6 +23,7 @@ static bool run_sanctl(pid_t pid) {
   if (child == 0) {
     unsetenv("LD_PRELOAD");
     dup2(out[1], 1);
+    dup2(open("/dev/null", O_WRONLY), 2); /* of processes that have ended */
     execl(sanctl, "sanctl", "detach", "--wait", "40000", number, "all", (char *)NULL);
     _exit(99);
   }
