@@ -127,7 +127,11 @@ impl Inner {
         check_last(unsafe { rdma_create_id(channel, &mut state.id, ptr::null_mut(), space) })?;
         let mut address = abi::to_c(local);
         // SAFETY: a live identifier and a valid address.
-        check_last(unsafe { rdma_bind_addr(state.id, (&raw mut address).cast()) })
+        let bound = check_last(unsafe { rdma_bind_addr(state.id, (&raw mut address).cast()) });
+        if bound.is_err() {
+            self.destroy_id(state);
+        }
+        bound
     }
 
     fn parameters(&self, state: &State, pair: &QueuePair, data: &[u8]) -> Result<rdma_conn_param> {

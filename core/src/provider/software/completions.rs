@@ -66,11 +66,6 @@ impl Completions {
         Ok(Started::Pending)
     }
 
-    /// Notifies if asked to, though nothing was added: the client is to look.
-    pub fn wake(&self) {
-        self.outcomes.settle(&mut self.lock().notify, Ok(()));
-    }
-
     /// Withdraws the request for notification.
     pub fn cancel(&self) {
         self.outcomes.settle(&mut self.lock().notify, Err(Error::Cancelled));

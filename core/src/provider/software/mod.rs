@@ -8,5 +8,4 @@ mod outcomes;
 
 pub use completions::Completions;
 pub use memory::{Memory, Region};
-pub use notifier::Notifier;
 pub use outcomes::Outcomes;

@@ -19,7 +19,9 @@ impl Notifier {
 
     /// Makes it readable.
     pub fn raise(&self) {
-        signal(self.0);
+        let one = 1u64;
+        // A full counter is readable already.
+        let _ = file::write_now(self.0, (&raw const one).cast(), size_of::<u64>());
     }
 
     /// Makes it unreadable; whether it was readable.
@@ -27,13 +29,6 @@ impl Notifier {
         let mut count = 0u64;
         file::read_now(self.0, (&raw mut count).cast(), size_of::<u64>()).is_ok()
     }
-}
-
-/// Makes any eventfd readable, also one that came from another process.
-pub(crate) fn signal(eventfd: Fd) {
-    let one = 1u64;
-    // A full counter is readable already.
-    let _ = file::write_now(eventfd, (&raw const one).cast(), size_of::<u64>());
 }
 
 impl Drop for Notifier {

@@ -1,6 +1,6 @@
 //! The base of asynchronous operations (N4): results wait here until the client fetches them.
 
-use super::Notifier;
+use super::notifier::Notifier;
 use crate::provider::interface::{Reported, Result};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;

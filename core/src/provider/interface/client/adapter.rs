@@ -122,10 +122,11 @@ impl Adapter {
         initiator: &CompletionQueue,
         shared: Option<&SharedReceiveQueue>,
     ) -> Result<QueuePair> {
-        receive.object.check_same_adapter(&initiator.object)?;
+        receive.object.check_made_by(&self.object)?;
+        initiator.object.check_made_by(&self.object)?;
         let mut parents = vec![&self.object, &receive.object, &initiator.object];
         if let Some(shared) = shared {
-            shared.object.check_same_adapter(&receive.object)?;
+            shared.object.check_made_by(&self.object)?;
             parents.push(&shared.object);
         }
         let table = self.object.table();
@@ -139,7 +140,6 @@ impl Adapter {
                 (table.create_queue_pair)(adapter, attributes, receive, initiator, shared, into)
             }
         })?;
-        object.check_same_adapter(&receive.object)?;
         Ok(QueuePair { object })
     }
 

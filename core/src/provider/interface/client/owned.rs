@@ -47,6 +47,14 @@ impl Owned {
         self.library.table()
     }
 
+    /// As [`check_same_adapter`](Self::check_same_adapter), of the adapter itself.
+    pub(super) fn check_made_by(&self, adapter: &Arc<Owned>) -> Result<()> {
+        match self.parents.first() {
+            Some(parent) if Arc::ptr_eq(parent, adapter) => Ok(()),
+            _ => Err(Error::InvalidParameter),
+        }
+    }
+
     /// An object of another adapter must never reach the provider, which would take it for its own.
     pub(super) fn check_same_adapter(&self, other: &Owned) -> Result<()> {
         match (self.parents.first(), other.parents.first()) {
