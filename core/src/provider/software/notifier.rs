@@ -4,28 +4,28 @@ use crate::provider::interface::{Error, Result};
 use crate::sys::{file, Fd};
 
 /// An eventfd of this object's own.
-pub struct Notifier(Fd);
+pub(super) struct Notifier(Fd);
 
 impl Notifier {
     /// Not readable at first.
-    pub fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         file::eventfd(0).map(Notifier).map_err(|_| Error::InsufficientResources)
     }
 
     /// The descriptor.
-    pub fn descriptor(&self) -> Fd {
+    pub(super) fn descriptor(&self) -> Fd {
         self.0
     }
 
     /// Makes it readable.
-    pub fn raise(&self) {
+    pub(super) fn raise(&self) {
         let one = 1u64;
         // A full counter is readable already.
         let _ = file::write_now(self.0, (&raw const one).cast(), size_of::<u64>());
     }
 
     /// Makes it unreadable; whether it was readable.
-    pub fn lower(&self) -> bool {
+    pub(super) fn lower(&self) -> bool {
         let mut count = 0u64;
         file::read_now(self.0, (&raw mut count).cast(), size_of::<u64>()).is_ok()
     }
