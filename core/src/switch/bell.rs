@@ -80,6 +80,7 @@ fn drain_within(socket: &Socket, stream: &Stream, patience: u64, ready: impl FnM
         // Doorbells come from who took the session. Bytes from anybody else are the program's.
         return wait::look(socket, stream);
     }
+    stream.shrink_if_idle();
     take_off_within(socket, stream, socket.anchor(), patience, ready);
     detach::look_after(socket, stream);
 }

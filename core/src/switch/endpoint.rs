@@ -70,6 +70,8 @@ pub struct SendHalf {
     pub full: AtomicU32,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
     pub grown: AtomicU64,
+    /// Clock (ns) when it grew.
+    pub grown_at: AtomicU64,
     /// Bytes of a message buffer after a resize (A9); zero: never resized.
     pub message_size: AtomicU32,
     /// Number of the last message in a buffer of the first size.

@@ -196,6 +196,21 @@ pub unsafe fn populate(at: *mut u8, length: usize) -> Result<()> {
     }
 }
 
+/// Gives the whole pages between `at` and `at + length` of shared memory back to the system: they
+/// read as zeros afterwards, for everybody.
+///
+/// # Safety
+/// They are mapped, and nobody needs their content.
+pub unsafe fn free(at: *mut u8, length: usize) {
+    const PAGE: usize = 4096;
+    let start = (at as usize).next_multiple_of(PAGE);
+    let end = (at as usize + length) & !(PAGE - 1);
+    if start < end {
+        // Without effect where the kernel refuses.
+        let _ = call!(madvise, start, end - start, libc::MADV_REMOVE);
+    }
+}
+
 /// Ends a mapping.
 ///
 /// # Safety

@@ -431,6 +431,17 @@ impl Segment {
     }
 }
 
+impl Segment {
+    /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
+    pub fn free_send_buffers(&self, sender: Role) {
+        for large in [false, true] {
+            let ring = self.send_buffer(sender, large);
+            // SAFETY: within the mapping, and nobody needs the bytes.
+            unsafe { file::free(ring.stretch(0, 1).0, ring.size() as usize) };
+        }
+    }
+}
+
 /// A part of a segment that is used only after a resize (A9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {

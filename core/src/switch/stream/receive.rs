@@ -102,8 +102,9 @@ impl Stream<'_> {
                 }
                 continue;
             }
-            let (ring, grown) = self.buffer_in();
             let tail = self.peer().sending.0.tail.load(Acquire);
+            // After the tail: where the buffer grew is published before the bytes that lie there.
+            let (ring, grown) = self.buffer_in();
             let there = ring.used(head, tail)? as usize;
             if there == 0 {
                 break;

@@ -5,8 +5,11 @@ use crate::provider::shm::Part;
 use crate::session::{Advertisement, Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
-use crate::sys::Errno;
+use crate::sys::{time, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// How long (ns) a send buffer stays large at least.
+const LEAST_AGE: u64 = 1_000_000_000;
 
 /// How often a sender finds the send buffer full before it grows (A9).
 const OFTEN_FULL: u32 = 16;
@@ -227,10 +230,43 @@ impl Stream<'_> {
             return Ok(false);
         }
         send.grown.store(tail + 1, Relaxed);
+        send.grown_at.store(time::now(), Relaxed);
         self.own().sending.0.grown.store(tail + 1, Relaxed);
         send.limit.store(geometry.largest_send_buffer, Relaxed);
         self.endpoint.resize.grew();
         Ok(true)
+    }
+
+    /// Before a thread sleeps: a stream that has ended gives its memory back (A9).
+    #[inline]
+    pub fn shrink_if_idle(&self) {
+        if self.endpoint.send.grown.load(Relaxed) != 0 {
+            self.shrink();
+        }
+    }
+
+    /// Changes back to the first send buffer and frees both, if nothing lies in them. Not soon after
+    /// they grew: that has its price as well.
+    #[cold]
+    fn shrink(&self) {
+        let send = &self.endpoint.send;
+        let young = || time::now() - send.grown_at.load(Relaxed) < LEAST_AGE;
+        if young() || send.lock.try_lock().is_err() {
+            return;
+        }
+        if send.grown.load(Relaxed) != 0 && !young() && self.buffered() == Ok(0) {
+            // Before the next tail is published. Everything before lies behind the reader.
+            self.own().sending.0.grown.store(0, Relaxed);
+            send.grown.store(0, Relaxed);
+            send.full.store(0, Relaxed);
+            // Not one that the program fixed meanwhile.
+            let geometry = self.segment.geometry();
+            if send.limit.load(Relaxed) == geometry.largest_send_buffer {
+                send.limit.store(geometry.send_buffer, Relaxed);
+            }
+            self.segment.free_send_buffers(self.role());
+        }
+        send.lock.unlock();
     }
 
     /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than
