@@ -70,6 +70,12 @@ pub struct SendHalf {
     pub full: AtomicU32,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
     pub grown: AtomicU64,
+    /// Where the window of bytes began whose time is taken, when, and how many in a row were fast.
+    pub window: AtomicU64,
+    /// See [`window`](Self::window); clock in ns.
+    pub window_at: AtomicU64,
+    /// See [`window`](Self::window).
+    pub fast_windows: AtomicU32,
     /// Clock (ns) when it grew.
     pub grown_at: AtomicU64,
     /// Bytes of a message buffer after a resize (A9); zero: never resized.

@@ -8,6 +8,10 @@ use crate::switch::endpoint::flag;
 use crate::sys::{time, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
+/// Bytes whose time is taken, and the time (ns) in which a stream sends them: 1 GB/s.
+const WINDOW: u64 = 8 << 20;
+const FAST_WINDOW: u64 = 8_000_000;
+
 /// How long (ns) a send buffer stays large at least.
 const LEAST_AGE: u64 = 1_000_000_000;
 
@@ -206,19 +210,37 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// The send buffer was found full: a stream that often finds it so gets the large one (A9).
-    /// True: there is room now.
+    /// The send buffer was found full; true if it often is.
+    #[cold]
+    fn is_often_full(&self) -> bool {
+        let full = &self.endpoint.send.full;
+        full.store(full.load(Relaxed) + 1, Relaxed);
+        full.load(Relaxed) >= OFTEN_FULL
+    }
+
+    /// As much as a window went through the send buffer: true if that took little time, twice in a
+    /// row. A receiver that keeps up never lets the buffer fill, and yet it is a stream.
+    #[cold]
+    fn is_fast(&self, tail: u64) -> bool {
+        let send = &self.endpoint.send;
+        let now = time::now();
+        let fast = now - send.window_at.load(Relaxed) < FAST_WINDOW;
+        send.window_at.store(now, Relaxed);
+        send.window.store(tail, Relaxed);
+        let windows = if fast { send.fast_windows.load(Relaxed) + 1 } else { 0 };
+        send.fast_windows.store(windows, Relaxed);
+        windows >= 2
+    }
+
+    /// Changes to the large send buffer, for a stream (A9). True: there is room now.
     #[cold]
     fn grow(&self, tail: u64) -> Result<bool, Broken> {
         let send = &self.endpoint.send;
         // Who only sends large pieces takes in nothing elsewhere.
         self.absorb_if_free()?;
         let geometry = self.segment.geometry();
-        let full = send.full.load(Relaxed) + 1;
-        send.full.store(full, Relaxed);
         let fixed = send.limit.load(Relaxed) != geometry.send_buffer;
-        if full < OFTEN_FULL
-            || fixed
+        if fixed
             || geometry.largest_send_buffer == geometry.send_buffer
             || !self.endpoint.has(flag::ESTABLISHED)
         {
@@ -290,7 +312,7 @@ impl Stream<'_> {
             let room = (length - moved.bytes).min(space).min(CHUNK);
             let (to, n) = self.stretch(self.role(), grown, tail, room);
             if n == 0 {
-                if grown == 0 && self.grow(tail)? {
+                if grown == 0 && self.is_often_full() && self.grow(tail)? {
                     limit = u64::from(send.limit.load(Relaxed));
                     continue;
                 }
@@ -313,6 +335,12 @@ impl Stream<'_> {
             if filled < n {
                 break;
             }
+        }
+        if send.grown.load(Relaxed) == 0
+            && tail.wrapping_sub(send.window.load(Relaxed)) >= WINDOW
+            && self.is_fast(tail)
+        {
+            self.grow(tail)?;
         }
         let stalled = &self.own().sending.0.stalled;
         let full = moved.bytes < length && moved.fault.is_none();
