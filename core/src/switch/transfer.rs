@@ -50,7 +50,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         _ => Take::Consume,
     };
     let mut got = 0;
-    let call = stream.call();
+    let call = stream.call(wanted);
     super::gather::gather(&stream, wanted);
     loop {
         let ended = wait::ended(&stream);
@@ -107,7 +107,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             return Outcome::Done(Ok(got));
         }
         let posted = match take {
-            Take::Consume if stream.endpoint.threshold() != u32::MAX => {
+            Take::Consume if stream.concerns_sender(to.remaining()) => {
                 post(socket, &stream, &to, call, waits)
             }
             _ => None,

@@ -10,7 +10,7 @@ use crate::session::sync::{AtomicU32, AtomicU64, Ordering};
 /// One receive of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Tells it from other receives of the direction.
+    /// Tells it from other receives of the direction; 0 for all that RDMA is not worth.
     pub number: u32,
     /// It found no data when it began: its buffers were posted directly (A6).
     pub directly: bool,
@@ -84,7 +84,7 @@ pub struct Receiving {
 impl Receiving {
     /// A number for a receive.
     pub fn call(&self, directly: bool) -> Call {
-        let number = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        let number = self.calls.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.calls.store(number, Ordering::Relaxed);
         Call { number, directly }
     }

@@ -97,14 +97,22 @@ impl<'a> Stream<'a> {
         self.endpoint.receive.transfers.post(room as u64, false, abilities)
     }
 
-    /// A receive of the program begins.
+    /// A receive of the program with room for `room` bytes begins. Those that RDMA is not worth are
+    /// told apart from the others, not from each other.
     #[inline]
-    pub fn call(&self) -> Call {
-        if self.endpoint.threshold() == u32::MAX {
+    pub fn call(&self, room: usize) -> Call {
+        if room < self.endpoint.threshold() as usize {
             return Call { number: 0, directly: false };
         }
         let directly = self.peek_readable() == Some(false);
         self.endpoint.receive.transfers.call(directly)
+    }
+
+    /// True if a receive with so much room that has to wait concerns the sender.
+    #[inline]
+    pub fn concerns_sender(&self, room: usize) -> bool {
+        room >= self.endpoint.threshold() as usize
+            || self.endpoint.receive.transfers.rest().is_some()
     }
 
     /// True if announced data will be written into a receive with so much room as soon as that is
@@ -123,7 +131,7 @@ impl<'a> Stream<'a> {
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
     pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'a>> {
         let abilities = self.endpoint.abilities();
-        if abilities.threshold == u32::MAX || self.at_mark() {
+        if self.at_mark() {
             return None;
         }
         let transfers = &self.endpoint.receive.transfers;
