@@ -70,9 +70,10 @@ impl Geometry {
         }
     }
 
-    /// Where the message buffer for `sequence` lies in the segment.
+    /// Where the message buffer for `sequence` lies in the segment; `pairs` is
+    /// [`pairs_offset`](Self::pairs_offset).
     #[inline]
-    fn slot_offset(self, sender: Role, sequence: u32) -> usize {
+    fn slot_offset(self, pairs: usize, sender: Role, sequence: u32) -> usize {
         let size = self.message_size as usize;
         let last = self.buffers - 1;
         let index = sequence.wrapping_sub(2) & last;
@@ -80,9 +81,9 @@ impl Geometry {
         let pair = if index == 0 {
             size_of::<Head>()
         } else if index == last {
-            self.pairs_offset()
+            pairs
         } else {
-            self.pairs_offset() + 2 * index as usize * size
+            pairs + 2 * index as usize * size
         };
         pair + sender as usize * size
     }
@@ -243,6 +244,9 @@ pub struct Receiving {
 pub struct Segment {
     base: *mut u8,
     geometry: Geometry,
+    /// Offsets that follow from the geometry.
+    pairs: usize,
+    large: [usize; 3],
 }
 
 // SAFETY: all shared parts are atomics or raw bytes that are only copied.
@@ -251,6 +255,10 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
+    fn new(base: *mut u8, geometry: Geometry) -> Self {
+        Self { base, geometry, pairs: geometry.pairs_offset(), large: geometry.large_offsets() }
+    }
+
     /// A new segment, mapped, with the descriptor that the peer needs to map it.
     pub fn create(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
         let geometry = geometry.check()?;
@@ -262,7 +270,7 @@ impl Segment {
                 return Err(SegmentError::System(e));
             }
         };
-        let segment = Self { base, geometry };
+        let segment = Self::new(base, geometry);
         let head = segment.head();
         head.version.store(VERSION, Ordering::Relaxed);
         head.buffers.store(geometry.buffers, Ordering::Relaxed);
@@ -307,7 +315,7 @@ impl Segment {
             Ok(geometry)
         })();
         match checked {
-            Ok(geometry) => Ok(Self { base, geometry }),
+            Ok(geometry) => Ok(Self::new(base, geometry)),
             Err(e) => {
                 // SAFETY: `head` is not used any more.
                 unsafe { file::unmap(base, size) };
@@ -383,12 +391,12 @@ impl Segment {
     pub fn slot(&self, sender: Role, sequence: u32, size: u32) -> Slot {
         let geometry = &self.geometry;
         let offset = if size == 0 {
-            geometry.slot_offset(sender, sequence)
+            geometry.slot_offset(self.pairs, sender, sequence)
         } else {
             let index = (sequence & (geometry.buffers - 1)) as usize;
             let stride = size.min(geometry.largest_message) as usize;
             let part = sender as usize * geometry.large_messages_bytes();
-            geometry.large_offsets()[0] + part + index * stride
+            self.large[0] + part + index * stride
         };
         // SAFETY: within the mapping whatever the sequence number and the size.
         Slot { at: unsafe { self.base.add(offset) } }
@@ -400,7 +408,7 @@ impl Segment {
         let geometry = &self.geometry;
         let (offset, size) = if large {
             let size = geometry.largest_send_buffer;
-            (geometry.large_offsets()[1] + sender as usize * size as usize, size)
+            (self.large[1] + sender as usize * size as usize, size)
         } else {
             (geometry.send_buffer_offset(sender), geometry.send_buffer)
         };
@@ -415,7 +423,7 @@ impl Segment {
     /// ENOMEM, or whatever the kernel says.
     pub fn provide(&self, sender: Role, part: Part) -> sys::Result<()> {
         let geometry = &self.geometry;
-        let offsets = geometry.large_offsets();
+        let offsets = self.large;
         let (offset, length) = match part {
             Part::Messages => {
                 let part = geometry.large_messages_bytes();
@@ -429,9 +437,7 @@ impl Segment {
         // SAFETY: within the mapping; populating changes no content.
         unsafe { file::populate(self.base.add(offset), length) }
     }
-}
 
-impl Segment {
     /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
     pub fn free_send_buffers(&self, sender: Role) {
         for large in [false, true] {
@@ -550,9 +556,10 @@ mod tests {
             for sender in [Role::Connector, Role::Acceptor] {
                 let size = g.message_size as usize;
                 let slots = (u32::MAX - 1..=u32::MAX).chain(0..g.buffers - 2);
-                taken.extend(slots.map(|s| (g.slot_offset(sender, s), size)));
+                taken.extend(slots.map(|s| (g.slot_offset(g.pairs_offset(), sender, s), size)));
                 taken.push((g.send_buffer_offset(sender), g.send_buffer as usize));
-                assert_eq!(g.slot_offset(sender, 7), g.slot_offset(sender, 7 + g.buffers));
+                let slot = |sequence| g.slot_offset(g.pairs_offset(), sender, sequence);
+                assert_eq!(slot(7), slot(7 + g.buffers));
             }
             taken.sort_unstable();
             assert!(taken.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{g:?}");
