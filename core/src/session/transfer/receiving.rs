@@ -219,6 +219,15 @@ impl Receiving {
         Some(Complete { key, bytes: taken, behaviour: Some(behaviour) })
     }
 
+    /// What was announced cannot be read; the sender was asked for messages, and is waited for
+    /// without looking again.
+    pub fn cannot_read(&self) {
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & OPEN != 0 {
+            self.flags.store(flags & !READABLE | REFUSED, Ordering::Release);
+        }
+    }
+
     /// What was announced cannot be had any more: it was taken back.
     pub fn close(&self) {
         self.flags.store(0, Ordering::Release);

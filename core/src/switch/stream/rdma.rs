@@ -40,8 +40,7 @@ impl<'a> Stream<'a> {
         }
         let abilities = self.endpoint.abilities();
         if !abilities.read {
-            self.endpoint.due.note(&Control::SendInMessages(rest.key, true));
-            return Read::NotNow;
+            return self.refuse(rest.key, true);
         }
         let mut scratch = [0u8; 4096];
         let (at, n) = match take {
@@ -66,13 +65,11 @@ impl<'a> Stream<'a> {
                     return Read::Fault(e);
                 }
                 // The sender finds out for itself.
-                self.endpoint.due.note(&Control::SendInMessages(rest.key, false));
-                return Read::NotNow;
+                return self.refuse(rest.key, false);
             }
             Err(Refusal::Forbidden) => {
                 log::info!("RDMA read: the kernel does not allow it; messages carry everything");
-                self.endpoint.due.note(&Control::SendInMessages(rest.key, true));
-                return Read::NotNow;
+                return self.refuse(rest.key, true);
             }
         };
         to.skip(n);
@@ -86,6 +83,13 @@ impl<'a> Stream<'a> {
             }
         }
         Read::Bytes(n)
+    }
+
+    /// Asks for announced data in messages because it cannot be read.
+    fn refuse(&self, key: u32, for_ever: bool) -> Read {
+        self.endpoint.receive.transfers.cannot_read();
+        self.endpoint.due.note(&Control::SendInMessages(key, for_ever));
+        Read::NotNow
     }
 
     /// A receive too small for RDMA takes some of what was announced (A5).
