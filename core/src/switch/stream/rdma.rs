@@ -56,10 +56,12 @@ impl<'a> Stream<'a> {
         let read = unsafe { lent.read(rest.key, rest.length, rest.taken, at, n, commit) };
         let n = match read {
             Ok(n) => n,
-            Err(Refusal::NotRegistered | Refusal::Gone) => {
+            Err(Refusal::NotRegistered) => {
                 transfers.close();
                 return Read::Over;
             }
+            // Another pid namespace, or it is dead and nobody listens.
+            Err(Refusal::Gone) => return self.refuse(rest.key, true),
             Err(Refusal::Fault) => {
                 if let Err(e) = user::check(at, n, Access::Write) {
                     return Read::Fault(e);
