@@ -23,7 +23,8 @@ const FEW: usize = 32;
 type Entries = SmallVec<[Entry; FEW]>;
 type Descriptors = SmallVec<[libc::pollfd; FEW]>;
 
-/// A SAN socket among the polled descriptors.
+/// A SAN socket among the polled descriptors. Dropped, also where its thread is cancelled in its
+/// sleep, it sleeps no more.
 struct Entry {
     /// Which of the descriptors; entries are in this order.
     at: usize,
@@ -230,6 +231,9 @@ impl Entry {
     }
 
     fn disarm(&mut self) {
+        if self.read.is_none() && self.write.is_none() {
+            return;
+        }
         let Some(stream) = self.socket.stream() else { return };
         for armed in [self.read.take(), self.write.take()].into_iter().flatten() {
             wait::disarm(&stream, armed);
@@ -258,6 +262,12 @@ impl Entry {
         if self.socket.is_pending() {
             super::native::scan(&self.socket);
         }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.disarm();
     }
 }
 

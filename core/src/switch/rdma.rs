@@ -21,21 +21,45 @@ use std::sync::atomic::Ordering::Relaxed;
 /// How often a sender that waits scans its connection (A4), in nanoseconds.
 const SCAN: u64 = 1_000_000;
 
-/// Memory lent to the receiver for RDMA read; dropped, it is the program's alone again.
+/// Data announced to the receiver, and lent for RDMA read if that is how it goes. Dropped, also where
+/// the thread is cancelled in its wait, it is the program's alone again, and the receiver is told how
+/// much of it came that way.
 struct Lent<'a> {
-    registration: &'a Registration,
+    stream: &'a Stream<'a>,
+    key: u32,
+    rest: u32,
+    /// Bytes of it that were read or written so far.
+    taken: u32,
+    readable: bool,
+    /// The receiver knows of it and expects it.
+    announced: bool,
 }
 
 impl Lent<'_> {
-    fn take_back(self) -> u32 {
+    fn registration(&self) -> &Registration {
+        &self.stream.own().readable.0
+    }
+
+    /// Ends RDMA read; gives the bytes that the receiver read, which count as sent.
+    fn take_back(&mut self) -> u32 {
+        if !std::mem::replace(&mut self.readable, false) {
+            return 0;
+        }
         // It is only read from: a reader never keeps it busy.
-        self.registration.deregister().unwrap_or(0)
+        let read = self.registration().deregister().unwrap_or(0);
+        self.stream.sent_by_rdma(read as usize);
+        self.taken += read;
+        read
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        let _ = self.registration.deregister();
+        self.take_back();
+        if self.announced && self.taken < self.rest {
+            self.stream.endpoint.due.note(&Control::RestInMessages(self.key, self.taken));
+        }
+        self.stream.endpoint.send.transfers.forget();
     }
 }
 
@@ -176,42 +200,39 @@ impl Transfer<'_, '_> {
             Ok((at, rest)) => (at as u64, rest as u32),
             Err(_) => return Ok(false),
         };
-        let transfers = &stream.endpoint.send.transfers;
-        let key = transfers.begin(rest);
-        let registration = &stream.own().readable.0;
+        let key = stream.endpoint.send.transfers.begin(rest);
         if readable {
-            registration.register(key, at, rest);
+            stream.own().readable.0.register(key, at, rest);
         }
-        let lent = Lent { registration };
+        let mut lent = Lent { stream, key, rest, taken: 0, readable, announced: false };
         let address = readable.then_some(at);
         let sent = stream.announce(Available { key, rest, address }, first, self.from);
         let Ok(moved) = sent else {
             // No credit, or the program's memory is bad: the ordinary way finds out which.
-            drop(lent);
-            self.end(End::Abandoned);
             return Ok(false);
         };
+        lent.announced = true;
         self.moved.bytes += moved.bytes;
         if moved.ring {
             bell::ring(self.socket);
         }
-        self.follow(lent, key, rest, readable)
+        self.follow(lent)
     }
 
-    /// Waits until the announced `rest` was read, or writes it where the receiver wants it.
-    fn follow(&mut self, lent: Lent, key: u32, rest: u32, readable: bool) -> Result<bool, Broken> {
-        let mut written = 0;
+    /// Waits until the announced data was read, or writes it where the receiver wants it.
+    fn follow(&mut self, mut lent: Lent) -> Result<bool, Broken> {
+        let readable = lent.readable;
         loop {
-            let (end, go_on) = match self.wait(lent.registration, readable, rest)? {
+            let (end, go_on) = match self.wait(Some(&lent))? {
                 Woken::Progress(Progress::Complete(_)) => (End::Read, true),
                 Woken::Progress(Progress::Advertised(a)) if !readable => {
-                    let room = a.length.min(rest - written);
+                    let room = a.length.min(lent.rest - lent.taken);
                     match self.write(a.key, a.length, room) {
-                        Some(n) => written += n,
+                        Some(n) => lent.taken += n,
                         None if self.moved.fault.is_some() => return Ok(false),
                         None => continue,
                     }
-                    if written < rest {
+                    if lent.taken < lent.rest {
                         // More receives will be posted for the rest of it (A6).
                         self.stream.endpoint.send.transfers.await_more();
                         continue;
@@ -222,12 +243,10 @@ impl Transfer<'_, '_> {
                 // The advertisement wins over the descriptor that was sent (A12), which no receiver
                 // uses that advertised.
                 Woken::Progress(Progress::Advertised(a)) => {
-                    let taken = lent.take_back();
-                    self.count_taken(taken);
+                    lent.announced = false;
+                    let taken = self.take_back(&mut lent);
                     if taken == 0 && self.write(a.key, a.length, a.length).is_some() {
                         self.end(End::Written { directly: a.directly });
-                    } else {
-                        self.end(End::Abandoned);
                     }
                     return Ok(self.moved.fault.is_none());
                 }
@@ -236,32 +255,27 @@ impl Transfer<'_, '_> {
                 Woken::Scanned => (End::Scanned, false),
                 Woken::Interrupted => (End::Abandoned, false),
             };
-            let taken = if readable { lent.take_back() } else { written };
-            if readable {
-                self.count_taken(taken);
-            }
-            if taken < rest {
-                self.stream.endpoint.due.note(&Control::RestInMessages(key, taken));
-            }
+            self.take_back(&mut lent);
             // All of it may have been read while the decision fell.
-            let all = taken == rest;
+            let all = lent.taken == lent.rest;
             self.end(if all && readable { End::Read } else { end });
             return Ok(all || go_on);
         }
     }
 
-    /// The receiver read so many bytes from where the program has them.
-    fn count_taken(&mut self, taken: u32) {
-        self.from.skip(taken as usize);
-        self.stream.sent_by_rdma(taken as usize);
-        self.moved.bytes += taken as usize;
+    /// Goes on behind what the receiver read from where the program has it.
+    fn take_back(&mut self, lent: &mut Lent) -> u32 {
+        let read = lent.take_back();
+        self.from.skip(read as usize);
+        self.moved.bytes += read as usize;
+        read
     }
 
     /// Large-receive mode without RDMA read: the receiver acts, and is waited for (A11).
     fn wait_for_advertisement(&mut self) -> Result<bool, Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
         transfers.await_advertisement();
-        match self.wait(&self.stream.own().readable.0, false, 0)? {
+        match self.wait(None)? {
             Woken::Progress(Progress::Advertised(a)) => {
                 if self.write(a.key, a.length, a.length).is_some() {
                     self.end(End::Written { directly: a.directly });
@@ -277,16 +291,16 @@ impl Transfer<'_, '_> {
     }
 
     /// What the receiver did about the transfer by now.
-    fn look(&self, lent: &Registration, readable: bool, rest: u32) -> Result<Progress, Broken> {
+    fn look(&self, lent: Option<&Lent>) -> Result<Progress, Broken> {
         self.stream.absorb_if_free()?;
-        if readable && lent.done() == rest {
-            return Ok(Progress::Complete(rest));
+        if let Some(lent) = lent.filter(|l| l.readable && l.registration().done() == l.rest) {
+            return Ok(Progress::Complete(lent.rest));
         }
         let position = self.stream.endpoint.send.total.load(Relaxed);
         Ok(self.stream.endpoint.send.transfers.progress(position, self.abilities))
     }
 
-    fn wait(&mut self, lent: &Registration, readable: bool, rest: u32) -> Result<Woken, Broken> {
+    fn wait(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
         let (socket, stream) = (self.socket, self.stream);
         let transfers = &stream.endpoint.send.transfers;
         let mut looked = Ok(Progress::Waiting);
@@ -296,18 +310,18 @@ impl Transfer<'_, '_> {
                 bell::ring(socket);
             }
             let mut ready = || {
-                looked = self.look(lent, readable, rest);
+                looked = self.look(lent);
                 !matches!(looked, Ok(Progress::Waiting))
             };
             let left = SCAN.saturating_sub(time::now() - scanned);
             let mut interrupted = self.interrupted;
             if !spin(&socket.spin, left, &mut ready) {
                 bell::drain(socket, stream, &mut ready);
-                let armed = wait::arm(stream, Event::Write);
+                let asleep = wait::fall_asleep(stream, Event::Write);
                 if !ready() {
                     interrupted = sleep(socket, left.max(1)).is_err();
                 }
-                wait::disarm(stream, armed);
+                drop(asleep);
                 ready();
             }
             match std::mem::replace(&mut looked, Ok(Progress::Waiting))? {
@@ -323,7 +337,8 @@ impl Transfer<'_, '_> {
             }
             if time::now() - scanned >= SCAN {
                 scanned = time::now();
-                if transfers.scan(if readable { lent.done() } else { 0 }) {
+                let taken = lent.filter(|l| l.readable).map_or(0, |l| l.registration().done());
+                if transfers.scan(taken) {
                     return Ok(Woken::Scanned);
                 }
             }

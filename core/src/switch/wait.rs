@@ -185,15 +185,6 @@ pub(super) fn note_end(socket: &Socket, stream: &Stream) {
     stream.endpoint.set(flag::ANCHOR_ENDED);
 }
 
-/// Runs something when it is dropped.
-struct OnDrop<F: FnMut()>(F);
-
-impl<F: FnMut()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
 /// A thread counted as asleep on a socket, its select counter raised.
 #[derive(Clone, Copy)]
 pub(super) struct Armed {
@@ -217,6 +208,23 @@ pub(super) fn disarm(stream: &Stream, armed: Armed) {
     let sleepers = &stream.endpoint.sleepers;
     // Not below zero: a drain that gave up on sleepers may have cleared it.
     let _ = sleepers.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
+}
+
+/// A sleeper until it is dropped, also where its thread is cancelled in its sleep.
+pub(super) struct Asleep<'a> {
+    stream: &'a Stream<'a>,
+    armed: Armed,
+}
+
+/// [`arm`], until the result is dropped.
+pub(super) fn fall_asleep<'a>(stream: &'a Stream<'a>, event: Event) -> Asleep<'a> {
+    Asleep { stream, armed: arm(stream, event) }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        disarm(self.stream, self.armed);
+    }
 }
 
 /// Raises the counter of an event.
@@ -288,16 +296,13 @@ pub(super) fn wait(
     }
     request::heed();
     bell::drain(socket, stream, &mut ready);
-    let armed = arm(stream, event);
+    let asleep = fall_asleep(stream, event);
     let leaving = event == Event::Write && stream.endpoint.has(flag::LEFT);
     if ready() || leaving || socket.phase() != phase::SAN {
-        disarm(stream, armed);
         return Ok(());
     }
-    // Also where the thread is cancelled in its sleep.
-    let awake = OnDrop(|| disarm(stream, armed));
     let slept = sleep(socket, stream, event, partial);
-    drop(awake);
+    drop(asleep);
     match slept {
         Ok(0) => {
             look(socket, stream);

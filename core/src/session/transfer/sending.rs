@@ -342,9 +342,14 @@ impl Sending {
         add_one(if written { &self.used } else { &self.dropped });
     }
 
+    /// The transfer is over, however it ended.
+    pub fn forget(&self) {
+        self.rest.store(0, Ordering::Relaxed);
+    }
+
     /// The transfer is over; `Some`: the mode changed to this, which the receiver is to be told.
     pub fn end(&self, how: End) -> Option<Mode> {
-        self.rest.store(0, Ordering::Relaxed);
+        self.forget();
         let observe = |behaviour| self.observer.observe(behaviour);
         match how {
             End::Read => self.learn(),
