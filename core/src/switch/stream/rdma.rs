@@ -3,15 +3,16 @@
 //! [`Receiving`](crate::session::transfer::Receiving)); here they become operations on memory.
 //! Waiting is `switch::rdma`'s.
 
+use super::control::data_of;
 use super::{Broken, Moved, Stream, Take};
 use crate::provider::shm::Refusal;
-use crate::session::transfer::{Call, Posting};
+use crate::session::transfer::{Call, Posting, Rest};
 use crate::session::{Available, Complete, Control, Kind, LARGEST_TRANSFER};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::sys::user::{self, Access};
 use crate::sys::{process, time, Errno};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Most bytes of data that travel with their announcement: what a small first receive asks for.
 const FIRST_PART: usize = 1024;
@@ -34,9 +35,18 @@ impl<'a> Stream<'a> {
     pub(super) fn read_rest(&self, to: &mut Buffers, most: usize, take: Take, call: Call) -> Read {
         let transfers = &self.endpoint.receive.transfers;
         let Some(rest) = transfers.rest() else { return Read::Over };
-        if rest.address.is_none() || transfers.advertised().is_some() {
-            // What is advertised will be written to (A12).
+        if transfers.advertised().is_some() {
+            // It will be written to (A12).
             return Read::NotNow;
+        }
+        if rest.address.is_none() {
+            if !self.has_data_after(&rest) {
+                return Read::NotNow;
+            }
+            // Its sender went on to the next: the rest comes in messages, though the message that
+            // says so may still wait for credit.
+            transfers.close();
+            return Read::Over;
         }
         let abilities = self.endpoint.abilities();
         if !abilities.read {
@@ -92,6 +102,24 @@ impl<'a> Stream<'a> {
         self.endpoint.receive.transfers.cannot_read();
         self.endpoint.due.note(&Control::SendInMessages(key, for_ever));
         Read::NotNow
+    }
+
+    /// True if anything was sent after what `rest` announced, be it its own last part. Receive lock.
+    fn has_data_after(&self, rest: &Rest) -> bool {
+        let receive = &self.endpoint.receive;
+        let tail = self.peer().sending.0.tail.load(Acquire);
+        // It was not announced before the send buffer was read empty.
+        if tail != receive.head.load(Relaxed) {
+            return true;
+        }
+        let mut next = rest.after.wrapping_add(1);
+        while next != self.endpoint.session.expected() {
+            if data_of(receive.lengths[next as usize & 63].load(Relaxed)) > 0 {
+                return true;
+            }
+            next = next.wrapping_add(1);
+        }
+        false
     }
 
     /// A receive too small for RDMA takes some of what was announced (A5).
