@@ -1,11 +1,17 @@
 //! Every behaviour case natively and under the shim, with the same expectations:
-//! `native::AREA::CASE` and `shim::AREA::CASE`.
+//! `native::AREA::CASE` and `shim::AREA::CASE`. Those of the areas where much data moves, or moves in
+//! odd ways, also with all of it going by RDMA: `shim-read::AREA::CASE`, `shim-write::..`, `shim-both::..`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use sanshim_tests::behaviour::{build, shim_library, Case, Mode, Program};
+
+/// Areas whose cases run by RDMA too.
+const RDMA_AREAS: [&str; 6] = ["endings", "flags", "forking", "interrupted", "signals", "transfer"];
+/// The operations that the provider offers to them.
+const RDMA_OPERATIONS: [&str; 3] = ["read", "write", "both"];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -32,6 +38,11 @@ fn main() -> ExitCode {
         };
         for case in cases {
             trials.push(native(case.clone()));
+            if RDMA_AREAS.contains(&program.area.as_str()) && case.on_san {
+                for operations in RDMA_OPERATIONS {
+                    trials.push(by_rdma(case.clone(), library.clone(), operations));
+                }
+            }
             trials.push(shimmed(case, library.clone()));
         }
     }
@@ -46,7 +57,16 @@ fn native(case: Case) -> Trial {
 
 fn shimmed(case: Case, library: Result<PathBuf, String>) -> Trial {
     let name = format!("shim::{}::{}", case.program.area, case.name);
-    Trial::ignorable_test(name, move || run(&case, &Mode::Shim(library?)))
+    Trial::ignorable_test(name, move || run(&case, &Mode::Shim { library: library?, rules: None }))
+}
+
+/// With a threshold at which nearly everything is large, and these operations alone.
+fn by_rdma(case: Case, library: Result<PathBuf, String>, operations: &str) -> Trial {
+    let name = format!("shim-{operations}::{}::{}", case.program.area, case.name);
+    let rules = format!("[shm]\nrdma_threshold = 512\nrdma_operations = \"{operations}\"\n");
+    Trial::ignorable_test(name, move || {
+        run(&case, &Mode::Shim { library: library?, rules: Some(rules) })
+    })
 }
 
 fn run(case: &Case, mode: &Mode) -> Result<Completion, Failed> {

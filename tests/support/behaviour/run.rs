@@ -14,13 +14,21 @@ const HANG: Duration = Duration::from_secs(60);
 /// How a program says that this machine cannot run the case.
 const SKIPPED: i32 = 77;
 
+/// What the log says where the kernel lets no process access another's memory: RDMA was not tested.
+const RDMA_FORBIDDEN: &str = "the kernel does not allow it";
+
 /// How a case is run.
 #[derive(Debug, Clone)]
 pub enum Mode {
     /// On the kernel's TCP: proves the expectation itself.
     Native,
-    /// With this library preloaded.
-    Shim(PathBuf),
+    /// Under the shim.
+    Shim {
+        /// The library to preload.
+        library: PathBuf,
+        /// The text of the rules file, if there is to be one.
+        rules: Option<String>,
+    },
 }
 
 /// One case of one program.
@@ -77,9 +85,14 @@ impl Case {
                 command.env_remove(name);
             }
         }
-        if let Mode::Shim(library) = mode {
+        if let Mode::Shim { library, rules } = mode {
             command.env("LD_PRELOAD", library);
             command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", &log);
+            if let Some(rules) = rules {
+                let path = folder.path().join("sanshim.toml");
+                fs::write(&path, rules).map_err(|e| format!("{}: {e}", path.display()))?;
+                command.env("SANSHIM_CONFIG", path);
+            }
         }
         let mut child =
             command.spawn().map_err(|e| format!("{}: {e}", self.program.path.display()))?;
@@ -100,10 +113,13 @@ impl Case {
             (_, Some(signal)) => return Err(format!("killed by signal {signal}\n{said}")),
             (code, _) => return Err(format!("exit status {code:?}\n{said}")),
         }
-        if self.on_san && matches!(mode, Mode::Shim(_)) {
+        if self.on_san && matches!(mode, Mode::Shim { .. }) {
             let log = fs::read_to_string(&log).unwrap_or_default();
             if !log.contains("provider=shm") {
                 return Err(format!("no connection used the SAN; the log says:\n{log}"));
+            }
+            if let Some(refused) = log.lines().find(|line| line.contains(RDMA_FORBIDDEN)) {
+                return Ok(Some(refused.to_owned()));
             }
         }
         Ok(None)

@@ -1,0 +1,267 @@
+/* Large blocked transfers that end early (a signal, a time-out, cancellation) while the other end goes
+ * on. The program has its memory back at once: nothing lands in a receive's buffer any more, and of a
+ * send's exactly what it reported arrives, whatever becomes of the buffer. */
+#include "bt.h"
+
+enum { LARGE = 512 << 10, BUFFERS = 4, INTERRUPTIONS = 120, TIME_OUTS = 12, ROUNDS = 8 };
+enum { OVER, TOTAL, CERTAIN };
+enum { MARK_SIZE = 200000, MARK = 0xee, OWN = 0xc7 };
+
+static unsigned below(unsigned limit) {
+  static __thread unsigned state;
+  if (state == 0) state = 2463534242u + (unsigned)gettid();
+  state ^= state << 13, state ^= state >> 17, state ^= state << 5;
+  return state % limit;
+}
+static void sleep_us(unsigned us) {
+  struct timespec t = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L};
+  nanosleep(&t, NULL);
+}
+
+/* The program's own use of a buffer. */
+static void own(uint8_t *buffer) { memset(buffer, OWN, LARGE); }
+static void check_own(const uint8_t *buffer) {
+  if (buffer[0] == OWN && memcmp(buffer, buffer + 1, LARGE - 1) == 0) return;
+  size_t i = 0;
+  while (buffer[i] == OWN) i++;
+  FAIL("byte %zu of a buffer changed after the call that had it", i);
+}
+
+static void nothing(int number) { (void)number; }
+static void *interrupter(void *arg) {
+  for (int i = 0; i < INTERRUPTIONS; i++) {
+    sleep_us(20 + below(700));
+    EQ(pthread_kill(*(pthread_t *)arg, SIGUSR1), 0);
+  }
+  bt_shared->value[OVER] = 1;
+  return NULL;
+}
+static void start_interrupting(pthread_t *thread) {
+  static pthread_t self;
+  self = pthread_self();
+  handle_signal(SIGUSR1, nothing, 0);
+  *thread = start_thread(interrupter, &self);
+}
+
+/* ---- the ends that are not interrupted ---------------------------------------------------- */
+
+/* Streams until it is over, with pauses in which the receiver waits. */
+static void streaming(int fd, unsigned pause) {
+  uint64_t at = 0;
+  while (!bt_shared->value[OVER]) {
+    size_t size = 1 + below(LARGE);
+    for (size_t done = 0; done < size;)
+      done += SYS(send(fd, pattern(at + done), size - done, MSG_NOSIGNAL));
+    at += size;
+    if (below(2)) sleep_us(below(pause));
+  }
+  bt_shared->value[TOTAL] = at;
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void streams(int fd) { streaming(fd, 500); }
+static void streams_slowly(int fd) { streaming(fd, 12000); }
+
+/* Reads all, with pauses in which the sender waits. */
+static void consuming(int fd, unsigned pause) {
+  uint8_t *buffer = malloc(LARGE);
+  uint64_t at = 0;
+  ssize_t n;
+  while ((n = SYS(recv(fd, buffer, 1 + below(LARGE), 0))) > 0) {
+    check_pattern(buffer, at, n);
+    at += n;
+    if (below(4) == 0) sleep_us(below(pause));
+  }
+  EQ(at, bt_shared->value[TOTAL]);
+  SYS(close(fd));
+}
+static void consumes(int fd) { consuming(fd, 1000); }
+static void consumes_slowly(int fd) { consuming(fd, 15000); }
+
+/* ---- receiving ---------------------------------------------------------------------------- */
+
+/* Receives to the end; how often it was interrupted with this error. A buffer is looked at before its
+ * next use, some receives later. */
+static void receive_all(int fd, int error, int enough) {
+  uint8_t *buffers[BUFFERS];
+  for (int i = 0; i < BUFFERS; i++) own(buffers[i] = malloc(LARGE));
+  uint64_t at = 0;
+  int interruptions = 0;
+  for (unsigned turn = 0;; turn++) {
+    uint8_t *buffer = buffers[turn % BUFFERS];
+    check_own(buffer);
+    ssize_t n = recv(fd, buffer, LARGE, turn % 8 < 2 ? MSG_WAITALL : 0);
+    if (n < 0) {
+      EQ(errno, error);
+      if (++interruptions == enough) bt_shared->value[OVER] = 1;
+    } else if (n == 0) {
+      break;
+    } else {
+      check_pattern(buffer, at, n);
+      at += n;
+    }
+    own(buffer);
+  }
+  EQ(at, bt_shared->value[TOTAL]);
+  SYS(close(fd));
+  for (int i = 0; i < BUFFERS; i++) check_own(buffers[i]);
+}
+static void receives_interrupted(int fd) {
+  pthread_t thread;
+  start_interrupting(&thread);
+  receive_all(fd, EINTR, -1);
+  end_thread(thread);
+}
+ENDS(receive_interrupted_by_signals, streams, receives_interrupted)
+
+static void receives_in_time(int fd) {
+  set_timeout(fd, SO_RCVTIMEO, 1);
+  receive_all(fd, EAGAIN, TIME_OUTS);
+}
+ENDS(receive_that_times_out, streams_slowly, receives_in_time)
+
+/* ---- sending ------------------------------------------------------------------------------ */
+
+static void send_all(int fd, int error, int enough) {
+  uint8_t *buffer = malloc(LARGE);
+  uint64_t at = 0;
+  int interruptions = 0;
+  while (!bt_shared->value[OVER]) {
+    size_t size = 1 + below(LARGE);
+    memcpy(buffer, pattern(at), size);
+    ssize_t n = send(fd, buffer, size, MSG_NOSIGNAL);
+    int e = errno;
+    own(buffer);
+    if (n < 0) EQ(e, error);
+    else at += n;
+    if (n < (ssize_t)size && ++interruptions == enough) bt_shared->value[OVER] = 1;
+  }
+  bt_shared->value[TOTAL] = at;
+  SYS(shutdown(fd, SHUT_WR));
+  char byte;
+  while (recv(fd, &byte, 1, 0) != 0) CHECK(errno == EINTR || errno == EAGAIN);
+  SYS(close(fd));
+  check_own(buffer);
+}
+static void sends_interrupted(int fd) {
+  pthread_t thread;
+  start_interrupting(&thread);
+  send_all(fd, EINTR, -1);
+  end_thread(thread);
+}
+ENDS(send_interrupted_by_signals, sends_interrupted, consumes)
+
+static void sends_in_time(int fd) {
+  set_timeout(fd, SO_SNDTIMEO, 1);
+  send_all(fd, EAGAIN, TIME_OUTS);
+}
+ENDS(send_that_times_out, sends_in_time, consumes_slowly)
+
+/* ---- cancelled threads -------------------------------------------------------------------- */
+
+enum { ALL = 6 << 20 };
+
+struct cancelled {
+  int fd;
+  uint8_t *buffer;
+};
+static _Atomic long *certain; /* bytes moved by calls that returned */
+static void take_back(void *buffer) { own(buffer); }
+static void *receiving_thread(void *arg) {
+  struct cancelled *c = arg;
+  pthread_cleanup_push(take_back, c->buffer);
+  for (;;) {
+    ssize_t n = SYS(recv(c->fd, c->buffer, LARGE, 0));
+    if (n == 0) break;
+    check_pattern(c->buffer, *certain, n);
+    *certain += n;
+  }
+  pthread_cleanup_pop(1);
+  return NULL;
+}
+static void *sending_thread(void *arg) {
+  struct cancelled *c = arg;
+  pthread_cleanup_push(take_back, c->buffer);
+  while (*certain < ALL) {
+    size_t size = ALL - *certain < LARGE ? ALL - *certain : LARGE;
+    memcpy(c->buffer, pattern(*certain), size);
+    *certain += SYS(send(c->fd, c->buffer, size, MSG_NOSIGNAL));
+  }
+  pthread_cleanup_pop(1);
+  return NULL;
+}
+/* Runs it in a thread that is cancelled in the middle. */
+static void cancel(void *(*fn)(void *), struct cancelled *c) {
+  pthread_t thread = start_thread(fn, c);
+  sleep_us(100 + below(4000));
+  EQ(pthread_cancel(thread), 0);
+  end_thread(thread);
+}
+
+static void sends_all(int fd) {
+  for (uint64_t at = 0; at < ALL;) {
+    size_t size = ALL - at < LARGE ? ALL - at : LARGE;
+    at += SYS(send(fd, pattern(at), size, MSG_NOSIGNAL));
+    if (below(2)) sleep_us(below(500));
+  }
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+  SYS(close(fd));
+}
+/* What a cancelled receive had taken is lost, as with TCP; the rest is whole. */
+static void receives_cancelled(int fd) {
+  static uint8_t buffer[LARGE], rest[ALL];
+  own(buffer);
+  certain = &bt_shared->value[CERTAIN];
+  *certain = 0;
+  cancel(receiving_thread, &(struct cancelled){fd, buffer});
+  size_t got = 0;
+  ssize_t n;
+  while ((n = SYS(recv(fd, rest + got, sizeof rest - got, 0))) > 0) got += n;
+  CHECK(*certain + got <= ALL && *certain + got + LARGE >= ALL);
+  check_pattern(rest, ALL - got, got);
+  check_own(buffer);
+  SYS(close(fd));
+}
+/* What a cancelled send had sent arrives, then what is sent after it. */
+static void sends_cancelled(int fd) {
+  static uint8_t buffer[LARGE], mark[MARK_SIZE];
+  memset(mark, MARK, sizeof mark);
+  own(buffer);
+  certain = &bt_shared->value[CERTAIN];
+  *certain = 0;
+  cancel(sending_thread, &(struct cancelled){fd, buffer});
+  for (size_t done = 0; done < MARK_SIZE;)
+    done += SYS(send(fd, mark + done, MARK_SIZE - done, MSG_NOSIGNAL));
+  if (below(2)) {
+    SYS(shutdown(fd, SHUT_WR));
+    expect_eof(fd);
+  }
+  check_own(buffer);
+  SYS(close(fd));
+}
+static void receives_all(int fd) {
+  static uint8_t all[ALL + MARK_SIZE + 1];
+  size_t got = 0;
+  ssize_t n;
+  while ((n = SYS(recv(fd, all + got, sizeof all - got < LARGE ? sizeof all - got : LARGE, 0))) > 0) {
+    got += n;
+    if (below(2)) sleep_us(below(500));
+  }
+  CHECK(got >= MARK_SIZE);
+  size_t sent = got - MARK_SIZE, known = bt_shared->value[CERTAIN];
+  CHECK(sent >= known && sent <= known + LARGE);
+  check_pattern(all, 0, sent);
+  for (size_t i = sent; i < got; i++) EQ(all[i], MARK);
+  SYS(close(fd));
+}
+
+#define ENDED_EARLY(name, run, left, right)                                   \
+  SAN_CASE(name) {                                                            \
+    for (int round = 0; round < ROUNDS; round++) run(V4, left, right);        \
+  }
+ENDED_EARLY(receive_cancelled_threads, run_threads, sends_all, receives_cancelled)
+ENDED_EARLY(receive_cancelled_processes, run_processes, sends_all, receives_cancelled)
+ENDED_EARLY(send_cancelled_threads, run_threads, sends_cancelled, receives_all)
+ENDED_EARLY(send_cancelled_processes, run_processes, sends_cancelled, receives_all)
