@@ -46,7 +46,8 @@ impl Lent<'_> {
             return 0;
         }
         // It is only read from: a reader never keeps it busy.
-        let read = self.registration().deregister().unwrap_or(0);
+        // The peer can write anything there: no more was read than was lent.
+        let read = self.registration().deregister().unwrap_or(0).min(self.rest);
         self.stream.sent_by_rdma(read as usize);
         self.taken += read;
         read

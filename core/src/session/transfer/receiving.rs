@@ -241,6 +241,10 @@ impl Receiving {
             if self.has(REFUSED) || self.posted.load(Ordering::Relaxed) != 0 {
                 return Posting::Nothing;
             }
+            if large && waits && rest.address.is_some() && abilities.read {
+                // It came after this receive had looked, which does not wait now but reads (A12).
+                return Posting::Nothing;
+            }
             if large && waits && abilities.write && rest.address.is_none() {
                 return self.advertise();
             }

@@ -186,7 +186,7 @@ impl<'a> Stream<'a> {
                 let received = self.endpoint.receive.total.load(Relaxed);
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));
-                Some(Posted { stream: *self, taken_back: false })
+                Some(Posted { stream: *self, length, taken_back: false })
             }
         };
         posted
@@ -295,6 +295,7 @@ impl<'a> Stream<'a> {
 /// A receive's buffer, lent to the sender for RDMA write; dropped, it is the program's alone again.
 pub struct Posted<'a> {
     stream: Stream<'a>,
+    length: u32,
     taken_back: bool,
 }
 
@@ -329,6 +330,8 @@ impl Posted<'_> {
                 }
             }
         };
+        // The peer can write anything there: no more arrived than there was room for.
+        let bytes = bytes.min(self.length);
         let held = stream.lock_receive();
         stream.endpoint.receive.transfers.withdrawn(bytes);
         if bytes > 0 {
