@@ -47,9 +47,14 @@ impl Resize {
         Some(largest)
     }
 
-    /// Our request went out. Send lock.
+    /// Our request is about to go out: before that, since the answer may come at once. Send lock.
     pub fn asked(&self) {
-        self.asked.store(1, Ordering::Relaxed);
+        self.asked.store(1, Ordering::SeqCst);
+    }
+
+    /// It did not go out after all. Send lock.
+    pub fn not_asked(&self) {
+        self.asked.store(0, Ordering::SeqCst);
     }
 
     /// Our request is out: no data goes in messages until it is answered. Send lock.
@@ -62,7 +67,8 @@ impl Resize {
     /// Where both asked at once, the acceptor disregards the connector's request and the connector
     /// forgets its own. Receive lock.
     pub fn requested(&self, payload: u32, sequence: u32, connector: bool) {
-        if self.is_asking() {
+        // One that was answered is not out any more.
+        if self.is_asking() && !self.has_answer() {
             if !connector {
                 return;
             }
@@ -179,6 +185,15 @@ mod tests {
         assert!(acceptor.has_answer());
         assert!(!connector.is_asking());
         assert_eq!(fragment(&connector, 4000), Some(4000));
+    }
+
+    #[test]
+    fn a9_a_request_after_our_answer_came_does_not_cross_ours() {
+        let acceptor = Resize::default();
+        acceptor.asked();
+        acceptor.answer(5000);
+        acceptor.requested(4000, 9, false);
+        assert!(acceptor.is_due(10));
     }
 
     #[test]

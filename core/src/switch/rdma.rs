@@ -46,8 +46,7 @@ impl Lent<'_> {
             return 0;
         }
         // It is only read from: a reader never keeps it busy.
-        // The peer can write anything there: no more was read than was lent.
-        let read = self.registration().deregister().unwrap_or(0).min(self.rest);
+        let read = self.registration().deregister(self.rest).unwrap_or(0);
         self.stream.sent_by_rdma(read as usize);
         self.taken += read;
         read
@@ -198,8 +197,11 @@ impl Transfer<'_, '_> {
         let mut after = self.from.clone();
         after.skip(first);
         let (at, rest) = match after.piece(LARGEST_TRANSFER as usize, Access::Read) {
-            Ok((at, rest)) => (at as u64, rest as u32),
-            Err(_) => return Ok(false),
+            // Many small pieces are not worth a round trip each.
+            Ok((at, rest)) if rest >= self.abilities.threshold as usize / 2 => {
+                (at as u64, rest as u32)
+            }
+            _ => return Ok(false),
         };
         let key = stream.endpoint.send.transfers.begin(rest);
         if readable {
@@ -325,11 +327,11 @@ impl Transfer<'_, '_> {
                 drop(asleep);
                 ready();
             }
+            self.interrupted = interrupted;
             match std::mem::replace(&mut looked, Ok(Progress::Waiting))? {
                 Progress::Waiting => {}
                 progress => return Ok(Woken::Progress(progress)),
             }
-            self.interrupted = interrupted;
             let returns =
                 detach::is_due(stream) || stream.own().sending.0.doorbells.state().recalled;
             if interrupted || returns || wait::ended(stream) || stream.endpoint.has(flag::SEND_SHUT)

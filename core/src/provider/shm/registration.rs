@@ -61,6 +61,8 @@ pub struct Registration {
     address: AtomicU64,
     length: AtomicU32,
     process: AtomicU32,
+    /// The peer's thread that writes, or wrote last.
+    writer: AtomicU32,
     /// Random bytes, and where the owner's process has them too: an access to another process, which
     /// has the same number in another namespace or by now, does not find them.
     proof: [AtomicU64; 2],
@@ -89,17 +91,17 @@ impl Registration {
     }
 
     /// Takes the memory back: afterwards the peer neither reads from it with effect nor writes to it.
-    /// Gives the bytes that it read or wrote. Owner.
+    /// Gives the bytes that it read or wrote, of the `lent` ones, whatever the peer says. Owner.
     ///
     /// # Errors
     /// [`Busy`]: ask again; the peer is writing at this moment.
-    pub fn deregister(&self) -> Result<u32, Busy> {
+    pub fn deregister(&self, lent: u32) -> Result<u32, Busy> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             match phase(state) {
                 WRITING => return Err(Busy),
                 OPEN => {}
-                _ => return Ok((state & BYTES) as u32),
+                _ => return Ok(((state & BYTES) as u32).min(lent)),
             }
             let closed = state & !(3 << PHASE_SHIFT);
             match self.state.compare_exchange_weak(
@@ -108,7 +110,7 @@ impl Registration {
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return Ok((state & BYTES) as u32),
+                Ok(_) => return Ok(((state & BYTES) as u32).min(lent)),
                 Err(now) => state = now,
             }
         }
@@ -120,7 +122,7 @@ impl Registration {
         (self.state.load(Ordering::Acquire) & BYTES) as u32
     }
 
-    /// The process that lent the memory.
+    /// The process that lent the memory, as it says; to be read once and given to the access.
     pub fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)
     }
@@ -147,18 +149,19 @@ impl Registration {
     /// [`Refusal`]; nothing counts as read then, though bytes at `to` may have changed.
     ///
     /// # Safety
-    /// `room` bytes at `to` may be written.
+    /// The bytes at `to` may be written.
     pub unsafe fn read(
         &self,
+        process: u32,
         key: u32,
         length: u32,
         taken: u32,
-        to: *mut u8,
-        room: usize,
+        to: *mut [u8],
         commit: bool,
     ) -> Result<usize, Refusal> {
         let state = self.check(key, taken.into(), length)?;
-        let wanted = room.min((length - taken) as usize);
+        let wanted = to.len().min((length - taken) as usize);
+        let to = to.cast::<u8>();
         let mut proof = [0u64; 2];
         let size = size_of_val(&proof);
         let local = [part(proof.as_mut_ptr() as u64, size), part(to as u64, wanted)];
@@ -166,7 +169,7 @@ impl Registration {
         let remote =
             [part(self.proof_address.load(Ordering::Relaxed), size), part(address, wanted)];
         // SAFETY: `proof` is ours, and `to` may be written by the caller's promise.
-        let n = unsafe { process::read_memory(self.process(), &local, &remote) }?;
+        let n = unsafe { process::read_memory(process, &local, &remote) }?;
         if n < size || proof != self.proof() {
             return Err(Refusal::Gone);
         }
@@ -196,6 +199,7 @@ impl Registration {
     /// `length` bytes at `from` are mapped, or the kernel says EFAULT.
     pub unsafe fn write(
         &self,
+        process: u32,
         key: u32,
         room: u32,
         from: *const u8,
@@ -205,7 +209,7 @@ impl Registration {
         if length > room as usize {
             return Err(Refusal::NotRegistered);
         }
-        let (process, address) = (self.process(), self.address.load(Ordering::Relaxed));
+        let address = self.address.load(Ordering::Relaxed);
         let mut proof = [0u64; 2];
         let size = size_of_val(&proof);
         let remote = [part(self.proof_address.load(Ordering::Relaxed), size)];
@@ -216,6 +220,7 @@ impl Registration {
         if n < size || proof != self.proof() {
             return Err(Refusal::Gone);
         }
+        self.writer.store(process::tid(), Ordering::Relaxed);
         // From here to the end the owner does not take it back.
         self.state
             .compare_exchange(state, pack(key, WRITING, 0), Ordering::AcqRel, Ordering::Relaxed)
@@ -234,7 +239,10 @@ impl Registration {
     }
 
     /// Ends a write whose writer died in the middle. Owner.
-    pub fn abandon_write(&self) {
+    pub fn end_write_of_the_dead(&self) {
+        if process::lives(self.writer.load(Ordering::Relaxed)) {
+            return;
+        }
         let state = self.state.load(Ordering::Relaxed);
         if phase(state) == WRITING {
             self.state.store(pack((state >> 32) as u32, CLOSED, 0), Ordering::Release);
@@ -266,12 +274,12 @@ mod tests {
         to: &mut [u8],
     ) -> Result<usize, Refusal> {
         // SAFETY: the slice may be written.
-        unsafe { r.read(key, length, taken, to.as_mut_ptr(), to.len(), true) }
+        unsafe { r.read(r.process(), key, length, taken, to, true) }
     }
 
     fn write(r: &Registration, key: u32, room: u32, from: &[u8]) -> Result<usize, Refusal> {
         // SAFETY: the slice is mapped.
-        unsafe { r.write(key, room, from.as_ptr(), from.len()) }
+        unsafe { r.write(r.process(), key, room, from.as_ptr(), from.len()) }
     }
 
     #[test]
@@ -285,7 +293,7 @@ mod tests {
         assert_eq!(read(&r, 7, 100, 60, &mut to), Ok(40));
         assert_eq!(to[..40], memory[60..]);
         assert_eq!(r.done(), 100);
-        assert_eq!(r.deregister(), Ok(100));
+        assert_eq!(r.deregister(100), Ok(100));
     }
 
     #[test]
@@ -299,7 +307,7 @@ mod tests {
         assert_eq!(read(&r, 7, 101, 0, &mut to), refused, "another length");
         assert_eq!(read(&r, 7, 100, 8, &mut to), refused, "out of order");
         assert_eq!(read(&r, 7, 100, 101, &mut to), refused, "out of range");
-        assert_eq!(r.deregister(), Ok(0));
+        assert_eq!(r.deregister(100), Ok(0));
         assert_eq!(read(&r, 7, 100, 0, &mut to), refused, "taken back");
         assert_eq!(write(&r, 7, 100, &to), refused, "taken back");
         relend(&r, &mut memory, 8);
@@ -315,7 +323,7 @@ mod tests {
         assert_eq!(write(&r, 1, 10, &[9; 11]), Err(Refusal::NotRegistered));
         assert_eq!(write(&r, 1, 10, &[9; 4]), Ok(4));
         assert_eq!(write(&r, 1, 10, &[8; 4]), Err(Refusal::NotRegistered));
-        assert_eq!(r.deregister(), Ok(4));
+        assert_eq!(r.deregister(100), Ok(4));
         assert_eq!(memory, [9, 9, 9, 9, 0, 0, 0, 0, 0, 0]);
     }
 
@@ -331,6 +339,16 @@ mod tests {
         assert_eq!(r.done(), 0);
         assert_eq!(write(&r, 1, 10, &[1; 3]), Err(Refusal::Gone));
         assert_eq!(memory, [5; 10]);
+    }
+
+    #[test]
+    fn an_owner_believes_no_more_than_it_lent() {
+        let mut memory = vec![0; 10];
+        let r = lent(&mut memory, 1);
+        r.state.store(pack(1, CLOSED, BYTES), Ordering::Relaxed);
+        assert_eq!(r.deregister(10), Ok(10));
+        r.state.store(pack(1, OPEN, BYTES), Ordering::Relaxed);
+        assert_eq!(r.deregister(10), Ok(10));
     }
 
     #[test]

@@ -177,14 +177,18 @@ impl Stream<'_> {
             if due.kinds.load(Acquire) & kind != 0 {
                 continue;
             }
+            let resize = &self.endpoint.resize;
+            match control {
+                Control::ResizeAnswer(_) => resize.answered(),
+                Control::ResizeRequest(_) => resize.asked(),
+                _ => {}
+            }
             if self.send_control(&control).is_err() {
+                if matches!(control, Control::ResizeRequest(_)) {
+                    resize.not_asked();
+                }
                 due.kinds.fetch_or(kind, Release);
                 break;
-            }
-            match control {
-                Control::ResizeAnswer(_) => self.endpoint.resize.answered(),
-                Control::ResizeRequest(_) => self.endpoint.resize.asked(),
-                _ => {}
             }
             sent |= kind;
         }

@@ -62,8 +62,11 @@ impl<'a> Stream<'a> {
         };
         let commit = take != Take::Peek;
         let lent = &self.peer().readable.0;
+        let process = lent.process();
+        let place = std::ptr::slice_from_raw_parts_mut(at, n);
+        let (key, length, taken) = (rest.key, rest.length, rest.taken);
         // SAFETY: the program passed these bytes to be written, or they are our own.
-        let read = unsafe { lent.read(rest.key, rest.length, rest.taken, at, n, commit) };
+        let read = unsafe { lent.read(process, key, length, taken, place, commit) };
         let n = match read {
             Ok(n) => n,
             Err(Refusal::NotRegistered) => {
@@ -268,8 +271,9 @@ impl<'a> Stream<'a> {
     ) -> Result<Option<Moved>, Errno> {
         let (at, n) = from.piece(most.min(room) as usize, Access::Read)?;
         let lent = &self.peer().writable.0;
+        let process = lent.process();
         // SAFETY: the program passed these bytes to be read.
-        let written = unsafe { lent.write(key, room, at, n) };
+        let written = unsafe { lent.write(process, key, room, at, n) };
         let transfers = &self.endpoint.send.transfers;
         transfers.used(key, written.is_ok());
         match written {
@@ -318,15 +322,13 @@ impl Posted<'_> {
         stream.endpoint.due.forget_advertisement();
         let registration = &stream.own().writable.0;
         let bytes = loop {
-            match registration.deregister() {
+            match registration.deregister(self.length) {
                 Ok(bytes) => break bytes,
-                // A copy that is under way ends by itself, unless its process died in it.
-                Err(_) if stream.endpoint.has(flag::ANCHOR_ENDED) => {
-                    registration.abandon_write();
-                }
                 Err(_) => {
+                    // A copy that is under way ends by itself, unless its thread died in it.
                     process::yield_now();
                     time::sleep(10_000);
+                    registration.end_write_of_the_dead();
                 }
             }
         };

@@ -377,6 +377,14 @@ impl Stream<'_> {
             }
         }
         // What the dead one lent is gone with its memory.
-        let _ = self.own().readable.0.deregister();
+        let _ = self.own().readable.0.deregister(0);
+        // It may have died while the send buffer grew or shrank; nothing was published since.
+        let send = &self.endpoint.send;
+        let grown = send.grown.load(Relaxed);
+        self.own().sending.0.grown.store(grown, Relaxed);
+        if grown == 0 {
+            let most = self.segment.geometry().send_buffer;
+            send.limit.store(send.limit.load(Relaxed).min(most), Relaxed);
+        }
     }
 }
