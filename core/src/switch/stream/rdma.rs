@@ -332,8 +332,6 @@ impl Posted<'_> {
                 }
             }
         };
-        // The peer can write anything there: no more arrived than there was room for.
-        let bytes = bytes.min(self.length);
         let held = stream.lock_receive();
         stream.endpoint.receive.transfers.withdrawn(bytes);
         if bytes > 0 {
