@@ -62,6 +62,10 @@ pub(crate) struct StatusArguments {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Add lines about RDMA, its modes and the sizes of buffers to the table
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) verbose: bool,
+
     /// Show this process only
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,

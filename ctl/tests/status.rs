@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sanshim_core::reason::Reason;
 use sanshim_core::registry::{Identity, Provider, Registry, State};
+use sanshim_core::session::Mode;
 use serde_json::{json, Value};
 
 fn sanctl(arguments: &[&str]) -> Command {
@@ -114,6 +115,20 @@ fn publish() {
     slot.wakeups_received.add(3);
     slot.credit_updates_sent.add(4);
     slot.buffered_bytes.set(100);
+    slot.transfers.sent.add(4000);
+    slot.transfers.received.add(3000);
+    slot.transfers.mode.set(Mode::LargeReceive as u64);
+    for (gauge, seen) in slot.transfers.behaviours.iter().zip([9, 8, 7]) {
+        gauge.set(seen);
+    }
+    slot.transfers.threshold.set(2048);
+    slot.transfers.message_size.set(1536);
+    slot.transfers.send_buffer.set(1 << 20);
+    slot.transfers.fragmented.add(10);
+    slot.transfers.resizes.set(11);
+    slot.transfers.scans.set(12);
+    slot.transfers.advertisements_used.set(13);
+    slot.transfers.advertisements_dropped.set(14);
     registry.allocate().expect("a slot").publish(&Identity {
         fd: 8,
         local: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 6379),
@@ -150,6 +165,25 @@ fn json_has_every_field() {
                     "credit_updates_sent": 0,
                     "buffered_bytes": 0,
                     "wakeups": { "sent": 0, "avoided": 0, "received": 0 },
+                    "rdma": {
+                        "mode": "discovery",
+                        "threshold": null,
+                        "sent_bytes": 0,
+                        "received_bytes": 0,
+                        "behaviours": {
+                            "large_receive": 0,
+                            "small_then_large": 0,
+                            "small_receive": 0,
+                        },
+                        "scans": 0,
+                        "advertisements": { "used": 0, "dropped": 0 },
+                    },
+                    "buffers": {
+                        "message_size": 0,
+                        "send_buffer": 0,
+                        "fragmented": 0,
+                        "resizes": 0,
+                    },
                 },
                 {
                     "fd": 9,
@@ -164,6 +198,25 @@ fn json_has_every_field() {
                     "credit_updates_sent": 4,
                     "buffered_bytes": 100,
                     "wakeups": { "sent": 1, "avoided": 2, "received": 3 },
+                    "rdma": {
+                        "mode": "large-receive",
+                        "threshold": 2048,
+                        "sent_bytes": 4000,
+                        "received_bytes": 3000,
+                        "behaviours": {
+                            "large_receive": 9,
+                            "small_then_large": 8,
+                            "small_receive": 7,
+                        },
+                        "scans": 12,
+                        "advertisements": { "used": 13, "dropped": 14 },
+                    },
+                    "buffers": {
+                        "message_size": 1536,
+                        "send_buffer": 1048576,
+                        "fragmented": 10,
+                        "resizes": 11,
+                    },
                 },
             ],
         }]});
@@ -188,6 +241,29 @@ some-server (pid {pid}): 2 sockets
 "
         );
         assert_eq!(table, expected);
+    });
+}
+
+#[test]
+fn verbose_adds_rdma_and_buffers_below_a_session() {
+    with_publishing_child(publish, |pid| {
+        let output = run(&["status", "--verbose", "--pid", &pid.to_string()]);
+        assert!(output.status.success());
+        let expected = format!(
+            "\
+some-server (pid {pid}): 2 sockets
+  FD  LOCAL           PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
+  shm: uses shared memory (on-san)
+   9  127.0.0.1:6379  127.0.0.1:40000  established  4.8K    5 5.8K    6     14       1       2
+      rdma: sent 3.9K (1000 otherwise), received 2.9K (2.9K otherwise), from 2.0K on
+      mode: large-receive; seen: large-receive 9, small-then-large 8, small-receive 7
+      scans: 12; advertisements: used 13, dropped 14
+      buffers: message 1.5K, send 1.0M, fragmented 10, resizes 11
+  tcp: the peer runs without the shim (peer-native)
+   8  [::1]:6379      [::1]:40001      close-wait      0    0    0    0      0       0       0
+"
+        );
+        assert_eq!(text(&output.stdout), expected);
     });
 }
 

@@ -330,7 +330,9 @@ fn check_accepts_this_machine_and_names_a_bad_configuration() {
 
 #[test]
 fn a_wrong_command_line_is_explained() {
-    for arguments in [&["run"][..], &["status", "--pid", "x"], &["frobnicate"], &[]] {
+    for arguments in
+        [&["run"][..], &["status", "--pid", "x"], &["status", "-v", "--json"], &["frobnicate"], &[]]
+    {
         let output = sanctl(arguments).output().expect("sanctl runs");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
         assert!(text(&output.stderr).contains("--help"), "{output:?}");

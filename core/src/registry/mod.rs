@@ -31,5 +31,5 @@ pub use error::RegistryError;
 pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
 pub use request::request_detach;
 pub use slot::{spare, Identity, Provider, Slot, State};
-pub use transfers::Transfers;
+pub use transfers::{TransferStatus, Transfers};
 pub use writer::{requests, Registry, CAPACITY};

@@ -21,6 +21,7 @@ use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZ
 use super::process::{own_pid_namespace, Stat};
 use super::slot::{Provider, Slot, State};
 use super::sweep::parse_pid;
+use super::transfers::TransferStatus;
 use crate::reason::Reason;
 
 /// How often a table is read again because connections in it were changing.
@@ -82,6 +83,8 @@ pub struct Connection {
     pub credit_updates_sent: u64,
     /// Bytes in the send buffer now.
     pub buffered_bytes: u64,
+    /// RDMA, its modes, and the sizes of buffers.
+    pub transfers: TransferStatus,
 }
 
 /// What went one way.
@@ -355,6 +358,7 @@ fn connection(slot: &Slot) -> Result<Connection, &'static str> {
         credits: slot.credits.get(),
         credit_updates_sent: slot.credit_updates_sent.get(),
         buffered_bytes: slot.buffered_bytes.get(),
+        transfers: slot.transfers.read()?,
     })
 }
 

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::counter::{Gauge, SharedCounter};
+use super::counter::{Counter, Gauge, SharedCounter};
+use crate::session::Mode;
 
 /// What `sanctl` shows of RDMA and of buffer sizes, for what we send unless it says otherwise.
+///
+/// The counters are this process's; the gauges are the connection's, as this process saw it last.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Transfers {
@@ -12,7 +15,7 @@ pub struct Transfers {
     pub sent: SharedCounter,
     /// Bytes received by RDMA.
     pub received: SharedCounter,
-    /// The mode's number (A7).
+    /// The number of the [`Mode`] (A7).
     pub mode: Gauge,
     /// Large receives, small then large ones, small ones (A7).
     pub behaviours: [Gauge; 3],
@@ -22,9 +25,9 @@ pub struct Transfers {
     pub message_size: Gauge,
     /// Bytes of the send buffer.
     pub send_buffer: Gauge,
-    /// Sends that did not fit into one message.
-    pub fragmented: Gauge,
-    /// Times the buffers grew (A9).
+    /// Times that a send, or what was left of it after a wait for room, did not fit into one message.
+    pub fragmented: Counter,
+    /// Times the message buffers or the send buffer grew (A9).
     pub resizes: Gauge,
     /// Scans while a transfer waited (A4).
     pub scans: Gauge,
@@ -35,7 +38,59 @@ pub struct Transfers {
     _reserved: [AtomicU64; 2],
 }
 
+/// What a reader sees of [`Transfers`]. All zero where there never was a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransferStatus {
+    /// Bytes sent by RDMA; those in messages are the rest of what was sent.
+    pub sent: u64,
+    /// Bytes received by RDMA.
+    pub received: u64,
+    /// How much data is sent (A7).
+    pub mode: Mode,
+    /// Large receives, small then large ones, small ones that the mode was learnt from (A7).
+    pub behaviours: [u64; 3],
+    /// Smallest RDMA transfer in bytes; `None`: there is no RDMA (A2).
+    pub threshold: Option<u64>,
+    /// Bytes of a message buffer, header included (A9).
+    pub message_size: u64,
+    /// Bytes of the send buffer.
+    pub send_buffer: u64,
+    /// See [`Transfers::fragmented`].
+    pub fragmented: u64,
+    /// Times the message buffers or the send buffer grew (A9).
+    pub resizes: u64,
+    /// Scans while a transfer waited (A4).
+    pub scans: u64,
+    /// Advertisements used.
+    pub advertisements_used: u64,
+    /// Advertisements dropped: out of date (A14), or taken back before the write.
+    pub advertisements_dropped: u64,
+}
+
 impl Transfers {
+    /// What another process published.
+    ///
+    /// # Errors
+    /// The name of a field with no valid value.
+    pub(super) fn read(&self) -> Result<TransferStatus, &'static str> {
+        let mode = u32::try_from(self.mode.get()).ok().and_then(Mode::from_u32).ok_or("mode")?;
+        let threshold = self.threshold.get();
+        Ok(TransferStatus {
+            sent: self.sent.get(),
+            received: self.received.get(),
+            mode,
+            behaviours: self.behaviours.each_ref().map(Gauge::get),
+            threshold: (threshold != 0).then_some(threshold),
+            message_size: self.message_size.get(),
+            send_buffer: self.send_buffer.get(),
+            fragmented: self.fragmented.get(),
+            resizes: self.resizes.get(),
+            scans: self.scans.get(),
+            advertisements_used: self.advertisements_used.get(),
+            advertisements_dropped: self.advertisements_dropped.get(),
+        })
+    }
+
     pub(super) const fn new() -> Transfers {
         const fn gauge() -> Gauge {
             Gauge(AtomicU64::new(0))
@@ -48,7 +103,7 @@ impl Transfers {
             threshold: gauge(),
             message_size: gauge(),
             send_buffer: gauge(),
-            fragmented: gauge(),
+            fragmented: Counter(AtomicU64::new(0)),
             resizes: gauge(),
             scans: gauge(),
             advertisements_used: gauge(),

@@ -21,6 +21,19 @@ impl Behaviour {
     pub const ALL: [Behaviour; 3] =
         [Behaviour::LargeReceive, Behaviour::SmallThenLarge, Behaviour::SmallReceive];
 
+    /// The name of the [`Mode`] that it fixes.
+    pub const fn name(self) -> &'static str {
+        self.fixes().name()
+    }
+
+    const fn fixes(self) -> Mode {
+        match self {
+            Behaviour::LargeReceive => Mode::LargeReceive,
+            Behaviour::SmallThenLarge => Mode::SmallThenLarge,
+            Behaviour::SmallReceive => Mode::SmallReceive,
+        }
+    }
+
     pub(super) const fn from_u32(value: u32) -> Option<Behaviour> {
         match value {
             1 => Some(Behaviour::LargeReceive),
@@ -50,7 +63,7 @@ impl Mode {
     pub const ALL: [Mode; 4] =
         [Mode::Discovery, Mode::LargeReceive, Mode::SmallThenLarge, Mode::SmallReceive];
 
-    pub(super) fn from_u32(value: u32) -> Option<Mode> {
+    pub(crate) fn from_u32(value: u32) -> Option<Mode> {
         Mode::ALL.get(value as usize).copied()
     }
 
@@ -102,11 +115,7 @@ impl Observer {
         let last = state >> 8 & 0xff;
         let count = if last == behaviour as u32 { (state >> 16 & 0xff) + 1 } else { 1 };
         let next = match mode {
-            Mode::Discovery if count >= FIXES => match behaviour {
-                Behaviour::LargeReceive => Mode::LargeReceive,
-                Behaviour::SmallThenLarge => Mode::SmallThenLarge,
-                Behaviour::SmallReceive => Mode::SmallReceive,
-            },
+            Mode::Discovery if count >= FIXES => behaviour.fixes(),
             Mode::Discovery => Mode::Discovery,
             fixed if fixed as u32 == behaviour as u32 => fixed,
             _ => Mode::Discovery,

@@ -103,6 +103,9 @@ pub fn accepted(listener: Fd, fd: Fd) {
     };
     socket.set_reason(reason);
     socket.publish(&mut Structure::lock(), &shown(provider, reason));
+    if let Some(stream) = socket.stream() {
+        stream.publish_transfers();
+    }
     log_accepted(fd, &tuple, provider, reason);
 }
 

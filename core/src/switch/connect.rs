@@ -334,6 +334,9 @@ fn established(socket: &'static Socket) {
         socket.statistics().set_state(Shown::Established);
         epoll::to_switch(&mut structure, socket);
         drop(structure);
+        if let Some(stream) = socket.stream() {
+            stream.publish_transfers();
+        }
         log::info!("fd {}: provider=shm role=connector", socket.anchor());
     }
 }

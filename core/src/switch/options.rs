@@ -35,6 +35,7 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
             // The kernel doubles the value for its own overhead, and so do we.
             let wanted = (value.max(0) as u32).saturating_mul(2).max(LEAST_SEND_BUFFER);
             stream.endpoint.send.limit.store(wanted.min(most), Relaxed);
+            stream.publish_transfers();
         }
         libc::SO_RCVLOWAT => note_low_water(&socket, &stream, value),
         libc::SO_OOBINLINE => note_urgent_inline(&socket, &stream, value != 0),

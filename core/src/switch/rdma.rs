@@ -127,6 +127,7 @@ pub(super) fn send(
             stream.endpoint.due.note(&Control::EnterMode(Mode::Discovery, false));
         }
     }
+    stream.publish_transfers();
     Ok(moved)
 }
 
@@ -341,7 +342,9 @@ impl Transfer<'_, '_> {
             if time::now() - scanned >= SCAN {
                 scanned = time::now();
                 let taken = lent.filter(|l| l.readable).map_or(0, |l| l.registration().done());
-                if transfers.scan(taken) {
+                let over = transfers.scan(taken);
+                stream.publish_transfers();
+                if over {
                     return Ok(Woken::Scanned);
                 }
             }

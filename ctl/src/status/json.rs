@@ -32,6 +32,8 @@ struct Connection {
     credit_updates_sent: u64,
     buffered_bytes: u64,
     wakeups: Wakeups,
+    rdma: Rdma,
+    buffers: Buffers,
 }
 
 #[derive(Serialize)]
@@ -45,6 +47,67 @@ struct Wakeups {
     sent: u64,
     avoided: u64,
     received: u64,
+}
+
+#[derive(Serialize)]
+struct Rdma {
+    mode: &'static str,
+    threshold: Option<u64>,
+    sent_bytes: u64,
+    received_bytes: u64,
+    behaviours: Behaviours,
+    scans: u64,
+    advertisements: Advertisements,
+}
+
+#[derive(Serialize)]
+struct Behaviours {
+    large_receive: u64,
+    small_then_large: u64,
+    small_receive: u64,
+}
+
+#[derive(Serialize)]
+struct Advertisements {
+    used: u64,
+    dropped: u64,
+}
+
+impl From<&registry::TransferStatus> for Rdma {
+    fn from(transfers: &registry::TransferStatus) -> Self {
+        let [large_receive, small_then_large, small_receive] = transfers.behaviours;
+        Rdma {
+            mode: transfers.mode.name(),
+            threshold: transfers.threshold,
+            sent_bytes: transfers.sent,
+            received_bytes: transfers.received,
+            behaviours: Behaviours { large_receive, small_then_large, small_receive },
+            scans: transfers.scans,
+            advertisements: Advertisements {
+                used: transfers.advertisements_used,
+                dropped: transfers.advertisements_dropped,
+            },
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Buffers {
+    message_size: u64,
+    send_buffer: u64,
+    fragmented: u64,
+    resizes: u64,
+}
+
+impl From<&registry::TransferStatus> for Buffers {
+    fn from(transfers: &registry::TransferStatus) -> Self {
+        Buffers {
+            message_size: transfers.message_size,
+            send_buffer: transfers.send_buffer,
+            fragmented: transfers.fragmented,
+            resizes: transfers.resizes,
+        }
+    }
 }
 
 impl From<&registry::Connection> for Connection {
@@ -67,6 +130,8 @@ impl From<&registry::Connection> for Connection {
                 avoided: connection.wakeups_avoided,
                 received: connection.wakeups_received,
             },
+            rdma: (&connection.transfers).into(),
+            buffers: (&connection.transfers).into(),
         }
     }
 }

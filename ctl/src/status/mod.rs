@@ -1,5 +1,6 @@
 //! `sanctl status`: what the processes under the shim publish.
 
+mod detail;
 mod json;
 mod table;
 mod units;
@@ -30,6 +31,6 @@ pub(crate) fn status(arguments: &StatusArguments) -> i32 {
         (false, None) if processes.is_empty() => {
             print("No program runs under the shim. Start one with: sanctl run -- PROGRAM ARGS...\n")
         }
-        _ => print(&table::render(&processes)),
+        _ => print(&table::render(&processes, arguments.verbose)),
     }
 }

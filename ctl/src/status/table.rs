@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use sanshim_core::registry::{Connection, Process};
 
+use super::detail;
 use super::units::{bytes, count};
 use crate::output::printable;
 
@@ -16,7 +17,8 @@ const HEADINGS: [&str; COLUMNS] = [
 const TEXT: std::ops::Range<usize> = 1..4;
 
 /// The processes, each with a line for every connection, grouped by why it is where it is.
-pub(super) fn render(processes: &[Process]) -> String {
+/// `verbose`: and the lines of [`detail`].
+pub(super) fn render(processes: &[Process], verbose: bool) -> String {
     let mut text = String::new();
     for (index, process) in processes.iter().enumerate() {
         if index > 0 {
@@ -31,13 +33,13 @@ pub(super) fn render(processes: &[Process]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{program} (pid {}): {sockets}", process.pid);
         if !process.connections.is_empty() {
-            render_connections(&mut text, &process.connections);
+            render_connections(&mut text, &process.connections, verbose);
         }
     }
     text
 }
 
-fn render_connections(text: &mut String, connections: &[Connection]) {
+fn render_connections(text: &mut String, connections: &[Connection], verbose: bool) {
     let rows: Vec<_> = connections.iter().map(row).collect();
     let mut widths = HEADINGS.map(str::len);
     for row in &rows {
@@ -56,6 +58,9 @@ fn render_connections(text: &mut String, connections: &[Connection]) {
         for (connection, row) in connections.iter().zip(&rows) {
             if group(connection) == wanted {
                 push_row(text, &widths, row);
+                if verbose {
+                    detail::push(text, connection);
+                }
             }
         }
     }
@@ -111,7 +116,23 @@ fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS
 mod tests {
     use super::*;
     use sanshim_core::reason::Reason;
-    use sanshim_core::registry::{Provider, State, Traffic};
+    use sanshim_core::registry::{Provider, State, Traffic, TransferStatus};
+    use sanshim_core::session::Mode;
+
+    const NO_SESSION: TransferStatus = TransferStatus {
+        sent: 0,
+        received: 0,
+        mode: Mode::Discovery,
+        behaviours: [0; 3],
+        threshold: None,
+        message_size: 0,
+        send_buffer: 0,
+        fragmented: 0,
+        resizes: 0,
+        scans: 0,
+        advertisements_used: 0,
+        advertisements_dropped: 0,
+    };
 
     fn connection(fd: i32, provider: Provider, reason: Reason) -> Connection {
         Connection {
@@ -129,6 +150,7 @@ mod tests {
             credits: 14,
             credit_updates_sent: 3,
             buffered_bytes: 0,
+            transfers: NO_SESSION,
         }
     }
 
@@ -147,7 +169,7 @@ mod tests {
         ];
         let program = "evil\x1b[2J".to_owned();
         let file = std::path::PathBuf::new();
-        let text = render(&[Process { pid: 4711, uid: 0, file, program, connections }]);
+        let text = render(&[Process { pid: 4711, uid: 0, file, program, connections }], false);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
@@ -156,6 +178,49 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
   11  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
   tcp: a listening socket (listener)
    6  127.0.0.1:65535  -                listen        15E 1.2k 1.9K  999     14       5     81M
+  tcp: nobody with the shim listens there (no-listener)
+  10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+";
+        assert_eq!(text, expected);
+        assert!(text.lines().all(|line| line.len() <= 100));
+    }
+
+    #[test]
+    fn verbose_tells_of_sessions_only() {
+        let largest = TransferStatus {
+            sent: 1 << 60,
+            received: 1000,
+            mode: Mode::SmallThenLarge,
+            behaviours: [u64::MAX; 3],
+            threshold: Some(999_999),
+            message_size: 1536,
+            send_buffer: 1 << 20,
+            fragmented: u64::MAX,
+            resizes: 2,
+            scans: 999,
+            advertisements_used: 999,
+            advertisements_dropped: 1234,
+        };
+        let session =
+            Connection { transfers: largest, ..connection(7, Provider::Shm, Reason::OnSan) };
+        let without_rdma = TransferStatus { message_size: 16384, ..NO_SESSION };
+        let without_rdma = Connection { fd: 8, transfers: without_rdma, ..session.clone() };
+        let connections =
+            vec![session, without_rdma, connection(10, Provider::Tcp, Reason::NoListener)];
+        let (program, file) = ("p".to_owned(), std::path::PathBuf::new());
+        let text = render(&[Process { pid: 1, uid: 0, file, program, connections }], true);
+        let expected = "\
+p (pid 1): 3 sockets
+  FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
+  shm: uses shared memory (on-san)
+   7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+      rdma: sent 1.0E (14E otherwise), received 1000 (999 otherwise), from 976K on
+      mode: small-then-large; seen: large-receive 18E, small-then-large 18E, small-receive 18E
+      scans: 999; advertisements: used 999, dropped 1.2k
+      buffers: message 1.5K, send 1.0M, fragmented 18E, resizes 2
+   8  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+      rdma: none
+      buffers: message 16K, send 0, fragmented 0, resizes 0
   tcp: nobody with the shim listens there (no-listener)
   10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
 ";

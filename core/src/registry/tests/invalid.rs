@@ -97,8 +97,15 @@ fn a_truncated_table_is_reported() {
 
 #[test]
 fn a_corrupt_slot_is_skipped_and_the_others_are_shown() {
-    let fields =
-        [(8 + 4, "state"), (8 + 8, "provider"), (8 + 12, "reason"), (40, "local"), (64, "peer")];
+    let mode = std::mem::offset_of!(Slot, transfers) + std::mem::offset_of!(Transfers, mode);
+    let fields = [
+        (8 + 4, "state"),
+        (8 + 8, "provider"),
+        (8 + 12, "reason"),
+        (40, "local"),
+        (64, "peer"),
+        (mode, "mode"),
+    ];
     for (offset, name) in fields {
         let folder = Folder::new();
         let registry = folder.registry().expect("open");

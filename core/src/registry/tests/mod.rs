@@ -15,6 +15,7 @@ use super::layout::FILE_SIZE;
 use super::writer::CAPACITY;
 use super::*;
 use crate::reason::Reason;
+use crate::session::Mode;
 
 /// A registry folder that is removed at the end of a test.
 struct Folder(PathBuf);
@@ -116,6 +117,21 @@ fn what_is_published_is_read() {
     slot.credits.set(8);
     slot.credit_updates_sent.add(10);
     slot.buffered_bytes.set(11);
+    let transfers = &slot.transfers;
+    transfers.sent.add(500);
+    transfers.received.add(501);
+    transfers.mode.set(Mode::SmallThenLarge as u64);
+    for (gauge, value) in transfers.behaviours.iter().zip([12, 13, 14]) {
+        gauge.set(value);
+    }
+    transfers.threshold.set(15);
+    transfers.message_size.set(16);
+    transfers.send_buffer.set(17);
+    transfers.fragmented.add(18);
+    transfers.resizes.set(19);
+    transfers.scans.set(20);
+    transfers.advertisements_used.set(21);
+    transfers.advertisements_dropped.set(22);
 
     let process = folder.only_process();
     assert_eq!(process.pid, std::process::id());
@@ -136,9 +152,24 @@ fn what_is_published_is_read() {
         credits: 8,
         credit_updates_sent: 10,
         buffered_bytes: 11,
+        transfers: TransferStatus {
+            sent: 500,
+            received: 501,
+            mode: Mode::SmallThenLarge,
+            behaviours: [12, 13, 14],
+            threshold: Some(15),
+            message_size: 16,
+            send_buffer: 17,
+            fragmented: 18,
+            resizes: 19,
+            scans: 20,
+            advertisements_used: 21,
+            advertisements_dropped: 22,
+        },
     };
     assert_eq!(process.connections, [expected]);
 
+    transfers.threshold.set(0);
     slot.set_fd(8);
     slot.set_state(State::CloseWait);
     slot.set_provider(Provider::Tcp);
@@ -148,6 +179,7 @@ fn what_is_published_is_read() {
         (changed.fd, changed.state, changed.provider, changed.reason),
         (8, State::CloseWait, Provider::Tcp, Reason::Withdrawn)
     );
+    assert_eq!(changed.transfers.threshold, None);
 
     registry.release(slot);
     assert_eq!(folder.only_process().connections, []);
@@ -163,10 +195,14 @@ fn a_reused_slot_starts_from_zero() {
     first.publish(&identity(7));
     first.sent.bytes.add(1000);
     first.credits.set(5);
+    first.transfers.mode.set(Mode::SmallReceive as u64);
+    first.transfers.fragmented.add(6);
     registry.release(first);
     let second = registry.allocate().expect("a slot");
     assert!(std::ptr::eq(first, second), "the lowest free slot");
     assert_eq!((second.sent.bytes.get(), second.credits.get()), (0, 0));
+    let transfers = &second.transfers;
+    assert_eq!((transfers.mode.get(), transfers.fragmented.get()), (Mode::Discovery as u64, 0));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod due;
 mod rdma;
 mod receive;
 mod send;
+mod shown;
 mod unread;
 
 pub(super) use due::Due;

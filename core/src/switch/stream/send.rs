@@ -168,6 +168,9 @@ impl Stream<'_> {
     /// A send that does not fit into a message: larger ones may be worth it (A9).
     #[inline]
     fn note_fragmentation(&self, length: usize) {
+        if length > self.payload_out() as usize {
+            self.statistics.transfers.fragmented.add(1);
+        }
         let most = super::payload_of(self.segment.geometry().largest_message);
         let resize = &self.endpoint.resize;
         if let Some(payload) = resize.fragmented(length, self.payload_out(), most) {
@@ -206,6 +209,7 @@ impl Stream<'_> {
             self.endpoint.send.resized_by.store(last, Relaxed);
             self.endpoint.send.message_size.store(size, Relaxed);
             resize.grew();
+            self.publish_transfers();
         }
         Ok(())
     }
@@ -256,6 +260,7 @@ impl Stream<'_> {
         self.own().sending.0.grown.store(tail + 1, Relaxed);
         send.limit.store(geometry.largest_send_buffer, Relaxed);
         self.endpoint.resize.grew();
+        self.publish_transfers();
         Ok(true)
     }
 

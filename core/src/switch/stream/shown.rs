@@ -1,0 +1,28 @@
+//! What `sanctl` shows of RDMA, its modes and the sizes of buffers. Only reads what others keep.
+
+use super::Stream;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Stream<'_> {
+    /// Publishes the mode, the sizes and what changes with them. Called when the session is set up
+    /// and where one of them may have changed: after a large send, a scan, a resize, SO_SNDBUF.
+    pub fn publish_transfers(&self) {
+        let (shown, send) = (&self.statistics.transfers, &self.endpoint.send);
+        let (observer, abilities) = (send.transfers.observer(), self.endpoint.abilities());
+        let none = !(abilities.read || abilities.write) || send.transfers.forbidden();
+        shown.mode.set(observer.mode() as u64);
+        for (gauge, seen) in shown.behaviours.iter().zip(observer.seen()) {
+            gauge.set(seen.into());
+        }
+        shown.threshold.set(if none { 0 } else { abilities.threshold.into() });
+        let resized = send.message_size.load(Relaxed);
+        let first = self.segment.geometry().message_size;
+        shown.message_size.set(if resized == 0 { first } else { resized }.into());
+        shown.send_buffer.set(send.limit.load(Relaxed).into());
+        shown.resizes.set(self.endpoint.resize.times_grown().into());
+        shown.scans.set(send.transfers.scans().into());
+        let (used, dropped) = send.transfers.advertisements();
+        shown.advertisements_used.set(used.into());
+        shown.advertisements_dropped.set(dropped.into());
+    }
+}

@@ -1,0 +1,132 @@
+//! `sanctl status` of a program that streams: RDMA, its modes, and the sizes of buffers.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use sanshim_tests::programs::{locate, Mode, Sandbox};
+use serde_json::Value;
+
+/// tests/programs/stream.py under the shim.
+struct Streaming {
+    program: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    pid: u64,
+    sender: u64,
+    receiver: u64,
+    _sandbox: Sandbox,
+}
+
+impl Streaming {
+    fn start(config: &str) -> Streaming {
+        let sandbox = Sandbox::new();
+        let rules = sandbox.file("rules.toml");
+        fs::write(&rules, config).expect("write");
+        let mut command = Mode::Shim.command("python3");
+        command.arg(locate::helper("stream.py")).env("SANSHIM_CONFIG", rules);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = command.spawn().expect("sanctl runs");
+        let input = program.stdin.take();
+        let mut output = BufReader::new(program.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("its descriptors");
+        let numbers = line.split_whitespace().map(|number| number.parse().expect("a number"));
+        let numbers: Vec<u64> = numbers.collect();
+        let [pid, sender, receiver] = numbers[..] else { panic!("three numbers: {line:?}") };
+        Streaming { program, input, output, pid, sender, receiver, _sandbox: sandbox }
+    }
+
+    fn send(&mut self) {
+        self.input.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it answers");
+        assert_eq!(line, "done\n");
+    }
+
+    fn status(&self, options: &[&str]) -> String {
+        let mut command = Command::new(locate::sanctl());
+        command.args(["status", "--pid", &self.pid.to_string()]).args(options);
+        let output = command.output().expect("sanctl runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    /// What sanctl says of the sending and of the receiving end.
+    fn ends(&self) -> [Value; 2] {
+        let status: Value = serde_json::from_str(&self.status(&["--json"])).expect("JSON");
+        let connections = status["processes"][0]["connections"].as_array().expect("an array");
+        [self.sender, self.receiver].map(|fd| {
+            let end = connections.iter().find(|connection| connection["fd"] == fd);
+            let end = end.unwrap_or_else(|| panic!("no descriptor {fd} in {status}")).clone();
+            assert_eq!(end["provider"], "shm", "{end}");
+            end
+        })
+    }
+}
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.program.wait();
+    }
+}
+
+#[test]
+fn status_shows_what_rdma_carries_and_the_mode_it_is_in() {
+    let mut streaming = Streaming::start(
+        "[shm]\nrdma_threshold = 4096\nrdma_operations = \"both\"\nsend_buffer = 131072\n",
+    );
+    for end in streaming.ends() {
+        let (rdma, buffers) = (&end["rdma"], &end["buffers"]);
+        assert_eq!((&rdma["mode"], &rdma["threshold"]), (&"discovery".into(), &4096.into()));
+        assert_eq!((&rdma["sent_bytes"], &rdma["received_bytes"]), (&0.into(), &0.into()));
+        assert_eq!(buffers["message_size"], 1536);
+        assert_eq!(buffers["send_buffer"], 131_072);
+    }
+    // A receiver that gets no processor gets messages (A4), so one send may not be enough.
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let mut sends = 0;
+    let (sender, receiver) = loop {
+        streaming.send();
+        sends += 1;
+        let [sender, receiver] = streaming.ends();
+        let behaviours = sender["rdma"]["behaviours"].as_object().expect("an object");
+        let seen: u64 = behaviours.values().map(number).sum();
+        if seen > 0 && number(&sender["rdma"]["sent_bytes"]) > 0 {
+            break (sender, receiver);
+        }
+        assert!(sends < 200, "never RDMA: {sender}");
+    };
+    let by_rdma = number(&sender["rdma"]["sent_bytes"]);
+    assert!(by_rdma <= sends << 20, "{sender}");
+    assert_eq!(number(&sender["sent"]["bytes"]), sends << 20);
+    assert_eq!(number(&receiver["rdma"]["received_bytes"]), by_rdma);
+    assert_eq!(number(&receiver["rdma"]["sent_bytes"]), 0);
+    let table = streaming.status(&["--verbose"]);
+    assert!(table.contains("received 0 (0 otherwise), from 4.0K on\n      mode: "), "{table}");
+    assert!(!streaming.status(&[]).contains("mode: "));
+}
+
+#[test]
+fn status_shows_buffers_grow_where_there_is_no_rdma() {
+    let mut streaming = Streaming::start(
+        "[shm]\nrdma_threshold = \"never\"\nsend_buffer = 65536\nlargest_send_buffer = 131072\n",
+    );
+    // How often the buffer is found full depends on who runs when.
+    let mut sends = 0;
+    let sender = loop {
+        streaming.send();
+        sends += 1;
+        let [sender, _] = streaming.ends();
+        if sender["buffers"]["send_buffer"] == 131_072 {
+            break sender;
+        }
+        assert!(sends < 200, "never grew: {sender}");
+    };
+    let (rdma, buffers) = (&sender["rdma"], &sender["buffers"]);
+    assert_eq!((&rdma["threshold"], &rdma["sent_bytes"]), (&Value::Null, &0.into()));
+    assert!(buffers["resizes"].as_u64() >= Some(1), "{sender}");
+    assert!(buffers["fragmented"].as_u64() >= Some(sends), "{sender}");
+    assert!(streaming.status(&["-v"]).contains("      rdma: none\n      buffers: message "));
+}
