@@ -292,6 +292,7 @@ impl Stream<'_> {
                 send.limit.store(geometry.send_buffer, Relaxed);
             }
             self.segment.free_send_buffers(self.role());
+            self.publish_transfers();
         }
         send.lock.unlock();
     }

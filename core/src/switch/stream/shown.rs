@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 impl Stream<'_> {
     /// Publishes the mode, the sizes and what changes with them. Called when the session is set up
-    /// and where one of them may have changed: after a large send, a scan, a resize, SO_SNDBUF.
+    /// and where one of them may have changed: after a large send, a scan, a resize either way,
+    /// SO_SNDBUF.
     pub fn publish_transfers(&self) {
         let (shown, send) = (&self.statistics.transfers, &self.endpoint.send);
         let (observer, abilities) = (send.transfers.observer(), self.endpoint.abilities());
