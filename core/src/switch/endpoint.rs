@@ -7,7 +7,7 @@ use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Resize, Session};
 use crate::sys::lock::FamilyLock;
-use crate::sys::{self, file};
+use crate::sys::{self, file, PAGE};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// Conditions of an endpoint, kept as bits.
@@ -179,7 +179,6 @@ pub struct Endpoint {
     forks: AtomicU32,
 }
 
-const PAGE: usize = 4096;
 const _: () = assert!(std::mem::size_of::<Endpoint>() <= PAGE);
 
 /// Endpoints to use again: a mapping costs more to make and to end than all of a connection's other

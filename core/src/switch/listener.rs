@@ -10,7 +10,7 @@ use super::tuple::{Introduction, Tuple};
 use crate::provider::shm::Segment;
 use crate::sys::lock::FamilyLock;
 use crate::sys::net::AbstractName;
-use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Errno, Fd, Result};
+use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Errno, Fd, Result, PAGE};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,8 +55,6 @@ struct Family {
     /// Not zero once a fork made several processes accept.
     shared: AtomicU32,
 }
-
-const PAGE: usize = 4096;
 
 /// A session that arrived before its connection was accepted.
 struct Bound {

@@ -93,12 +93,15 @@ pub(super) fn send(
 ) -> Result<Moved, Broken> {
     let sending = &stream.endpoint.send;
     let abilities = stream.endpoint.abilities();
-    let measures = policy::measures();
-    let started = time::now();
+    if !waits && !abilities.write {
+        return stream.send(from);
+    }
+    let measures = waits && policy::measures();
+    let started = if measures { time::ticks() } else { 0 };
     let length = from.remaining();
     let mut transfer =
         Transfer { socket, stream, from, abilities, moved: Moved::default(), interrupted: false };
-    let way = if measures && waits { sending.preference.way() } else { Way::Rdma };
+    let way = if measures { sending.preference.way() } else { Way::Rdma };
     if way == Way::Rdma {
         if let Some(mode) = sending.transfers.learn() {
             transfer.announce_mode(mode);
@@ -117,8 +120,8 @@ pub(super) fn send(
         }
     }
     // A send that has to wait for room is still under way: its cost would be too small.
-    if measures && waits && from.remaining() == 0 && moved.bytes == length {
-        let took = time::now() - started;
+    if measures && from.remaining() == 0 && moved.bytes == length {
+        let took = time::ticks().wrapping_sub(started);
         let changed = sending.preference.record(way, length as u64, took);
         if changed && sending.preference.settled_on_messages() {
             sending.transfers.observer().settle_on_messages();

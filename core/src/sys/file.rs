@@ -1,6 +1,6 @@
 //! Descriptors and mappings.
 
-use super::{call, Errno, Fd, Result};
+use super::{call, Errno, Fd, Result, PAGE};
 
 /// Closes a descriptor; an error is of no use to anybody here.
 pub fn close(fd: Fd) {
@@ -186,11 +186,9 @@ fn map(size: usize, flags: i32, fd: Fd) -> Result<*mut u8> {
 /// # Safety
 /// `length` bytes at `at` are mapped for writing.
 pub unsafe fn populate(at: *mut u8, length: usize) -> Result<()> {
-    const MADV_POPULATE_WRITE: i32 = 23;
-    const PAGE: usize = 4096;
     let start = at as usize & !(PAGE - 1);
     let length = at as usize + length - start;
-    match call!(madvise, start, length, MADV_POPULATE_WRITE) {
+    match call!(madvise, start, length, libc::MADV_POPULATE_WRITE) {
         Ok(_) | Err(Errno(libc::EINVAL)) => Ok(()),
         Err(e) => Err(e),
     }
@@ -202,7 +200,6 @@ pub unsafe fn populate(at: *mut u8, length: usize) -> Result<()> {
 /// # Safety
 /// They are mapped, and nobody needs their content.
 pub unsafe fn free(at: *mut u8, length: usize) {
-    const PAGE: usize = 4096;
     let start = (at as usize).next_multiple_of(PAGE);
     let end = (at as usize + length) & !(PAGE - 1);
     if start < end {

@@ -21,6 +21,9 @@ use std::ffi::c_int;
 /// A file descriptor number. Ownership is a matter of the caller.
 pub type Fd = c_int;
 
+/// Bytes of the smallest page: what mappings and advice are rounded to.
+pub const PAGE: usize = 4096;
+
 /// An error number as the kernel gave it (always positive).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub c_int);

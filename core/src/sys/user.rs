@@ -4,14 +4,12 @@
 //! The kernel is asked once for a page and the answer believed for a while, so the check costs a
 //! few nanoseconds per call. A page that is unmapped within that while faults as in any library.
 
-use super::{call, Errno, Result};
+use super::{call, Errno, Result, PAGE};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
-const PAGE_BITS: usize = 12;
+const PAGE_BITS: u32 = PAGE.trailing_zeros();
 /// Pages remembered: enough for the buffers of some thousand connections.
 const ENTRIES: usize = 1 << 14;
-const MADV_POPULATE_READ: i32 = 22;
-const MADV_POPULATE_WRITE: i32 = 23;
 
 /// What is done to the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +25,7 @@ pub enum Access {
 struct Known(u64);
 
 impl Known {
-    const NUMBER_BITS: u32 = 47 - PAGE_BITS as u32;
+    const NUMBER_BITS: u32 = 47 - PAGE_BITS;
     const WRITABLE: u64 = 1 << Self::NUMBER_BITS;
     const TIME_SHIFT: u32 = Self::NUMBER_BITS + 1;
     /// How long an answer is believed, in units of 2^24 clock ticks: some 200 ms.
@@ -82,8 +80,8 @@ fn ask(first: usize, last: usize, access: Access, now: u64) -> Result<()> {
     }
     if can_ask() {
         let advice = match access {
-            Access::Read => MADV_POPULATE_READ,
-            Access::Write => MADV_POPULATE_WRITE,
+            Access::Read => libc::MADV_POPULATE_READ,
+            Access::Write => libc::MADV_POPULATE_WRITE,
         };
         let (start, size) = (first << PAGE_BITS, (last - first + 1) << PAGE_BITS);
         match call!(madvise, start, size, advice) {
@@ -104,7 +102,7 @@ fn can_ask() -> bool {
         0 => {
             let probe = 0u8;
             let page = (&probe as *const u8 as usize) >> PAGE_BITS << PAGE_BITS;
-            let can = call!(madvise, page, 1 << PAGE_BITS, MADV_POPULATE_READ).is_ok();
+            let can = call!(madvise, page, PAGE, libc::MADV_POPULATE_READ).is_ok();
             ANSWER.store(1 + u8::from(can), Ordering::Relaxed);
             can
         }

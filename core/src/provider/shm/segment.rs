@@ -7,13 +7,12 @@
 
 use super::registration::Registration;
 use crate::session::{Doorbells, SelectCounter, HEADER_SIZE};
-use crate::sys::{self, file, Fd};
+use crate::sys::{self, file, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
 const VERSION: u32 = 2;
-const PAGE: usize = 4096;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,7 +36,7 @@ pub struct Preference {
     sends: AtomicU32,
     /// How often it was decided.
     terms: AtomicU32,
-    /// Cost of both ways, picoseconds per byte; 0: not known.
+    /// Cost of both ways, thousandths of a tick per byte; 0: not known.
     costs: [AtomicU32; 2],
 }
 
@@ -54,17 +54,16 @@ impl Preference {
         self.state.load(Ordering::Relaxed) == DECIDED_MESSAGES
     }
 
-    /// Cost of both ways in picoseconds per byte, as last measured; 0: not measured.
-    pub fn costs(&self) -> [u32; 2] {
+    /// Cost of both ways in thousandths of a tick per byte, as last measured; 0: not measured.
+    fn costs(&self) -> [u32; 2] {
         [0, 1].map(|way| self.costs[way].load(Ordering::Relaxed))
     }
 
-    /// A large send of `bytes` took `nanoseconds`. True: the preferred way changed.
-    pub fn record(&self, way: Way, bytes: u64, nanoseconds: u64) -> bool {
+    /// A large send of `bytes` took `ticks` of any steady clock. True: the preferred way changed.
+    pub fn record(&self, way: Way, bytes: u64, ticks: u64) -> bool {
         let before = self.way();
         let cost = &self.costs[way as usize];
-        let now =
-            (nanoseconds.saturating_mul(1000) / bytes.max(1)).clamp(1, u32::MAX.into()) as u32;
+        let now = (ticks.saturating_mul(1000) / bytes.max(1)).clamp(1, u32::MAX.into()) as u32;
         let old = cost.load(Ordering::Relaxed);
         // One send that met a scheduling pause must not decide.
         let now = if old == 0 { now } else { now.min(old.saturating_mul(4)) };
@@ -103,7 +102,7 @@ impl Preference {
 mod tests {
     use super::*;
 
-    /// Runs `sends` sends at the given costs (ps per byte); gives how many went by RDMA.
+    /// Runs `sends` sends at the given costs (thousandths of a tick per byte); gives how many went by RDMA.
     fn run(preference: &Preference, sends: u32, messages: u64, rdma: u64) -> u32 {
         let mut by_rdma = 0;
         for _ in 0..sends {

@@ -204,11 +204,11 @@ impl<'a> Stream<'a> {
     /// True if data may be announced: everything sent before is in messages, and there is credit.
     /// Send lock.
     pub fn may_announce(&self) -> Result<bool, Broken> {
-        let send = &self.endpoint.send;
         self.absorb_if_free()?;
-        let empty =
-            send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0;
-        if !empty || self.endpoint.resize.is_asking() || !self.endpoint.has(flag::ESTABLISHED) {
+        if !self.is_empty()?
+            || self.endpoint.resize.is_asking()
+            || !self.endpoint.has(flag::ESTABLISHED)
+        {
             return Ok(false);
         }
         Ok(self.endpoint.session.credit() >= 2)

@@ -29,6 +29,13 @@ impl Stream<'_> {
         ring
     }
 
+    /// True if nothing waits in our send buffer: what is sent now may go in a message. Send lock.
+    #[inline]
+    pub(super) fn is_empty(&self) -> Result<bool, Broken> {
+        let send = &self.endpoint.send;
+        Ok(send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0)
+    }
+
     /// Bytes waiting in our send buffer, by the peer's newest position. Send lock.
     pub(super) fn buffered(&self) -> Result<u64, Broken> {
         let send = &self.endpoint.send;
@@ -93,10 +100,10 @@ impl Stream<'_> {
         from: &mut Buffers,
     ) -> Result<Moved, Broken> {
         let length = from.remaining();
-        let send = &self.endpoint.send;
-        let empty =
-            send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0;
-        if empty && length <= self.payload_out() as usize && !self.endpoint.resize.is_asking() {
+        if self.is_empty()?
+            && length <= self.payload_out() as usize
+            && !self.endpoint.resize.is_asking()
+        {
             match self.next_message(Kind::Data, length) {
                 Ok(header) => return self.message(header, advertisement, from),
                 Err(NoCredit) => self.absorb_credit()?,
