@@ -1,6 +1,7 @@
 /* Every call that moves bytes, with every size and shape of buffer. */
 #include "bt.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 /* ---- each call, one direction ------------------------------------------------------------- */
@@ -318,6 +319,40 @@ static void draining_end(int fd) {
   expect_eof(fd);
 }
 ENDS(full_buffer_drained_by_peer, filling_end, draining_end)
+
+/* ---- a receiver that neither waits nor polls ------------------------------------------------ */
+
+enum { PIECE = 1500, PIECES = 20 };
+/* Each piece waits for an answer: nothing comes behind it. */
+static void piece_sender(int fd) {
+  for (int i = 0; i < PIECES; i++) {
+    send_pattern(fd, (uint64_t)i * PIECE, PIECE);
+    recv_pattern(fd, i, 1);
+  }
+  SYS(close(fd));
+}
+static void receive_spinning(int fd, int first_look) {
+  uint8_t buffer[400];
+  for (size_t got = 0; got < (size_t)PIECE * PIECES;) {
+    size_t left = PIECE - got % PIECE;
+    ssize_t n = recv(fd, buffer, left < sizeof buffer ? left : sizeof buffer, MSG_DONTWAIT | first_look);
+    if (n < 0) {
+      EQ(errno, EAGAIN);
+      sched_yield();
+      continue;
+    }
+    if (first_look) EQ(recv(fd, buffer, n, MSG_DONTWAIT), n);
+    CHECK(n > 0);
+    check_pattern(buffer, got, n);
+    got += n;
+    if (got % PIECE == 0) send_pattern(fd, got / PIECE - 1, 1);
+  }
+  expect_eof(fd);
+}
+static void spinning_end(int fd) { receive_spinning(fd, 0); }
+static void peeking_spinning_end(int fd) { receive_spinning(fd, MSG_PEEK); }
+ENDS(spinning_receiver, piece_sender, spinning_end)
+ENDS(spinning_receiver_that_peeks, piece_sender, peeking_spinning_end)
 
 /* ---- many threads on one socket ------------------------------------------------------------ */
 

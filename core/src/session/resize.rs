@@ -1,10 +1,13 @@
 //! The size of message buffers (A9): when the sender asks for larger ones, and who gives way when
 //! both ask at once. Must not touch a buffer: the provider's caller makes the change.
 
-use super::sync::{AtomicU32, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Sends that did not fit into a message before larger messages are asked for.
 const FRAGMENTATIONS: u32 = 64;
+/// See `requests`.
+const ASKED: u64 = 1 << 32;
+
 /// What both halves of one side know about resizing. Zeroed memory is a valid start.
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -13,12 +16,11 @@ pub struct Resize {
     fragmented: AtomicU32,
     /// The largest of them in bytes; send lock.
     largest: AtomicU32,
-    /// 1: our request is not answered yet. Set under the send lock, cleared under the receive lock.
-    asked: AtomicU32,
+    /// Upper half 1: our request is noted or sent, and not answered yet; lower half: the size the peer
+    /// asked for, not answered yet, 0 for none. One word: both locks' holders decide by both.
+    requests: AtomicU64,
     /// The answer to our request, not obeyed yet; 0: none. Receive lock.
     answer: AtomicU32,
-    /// The size the peer asked for, not answered yet; 0: none. Receive lock.
-    wanted: AtomicU32,
     /// Number of the message that asked. Receive lock.
     wanted_at: AtomicU32,
     /// How often the buffers we send into grew; send lock.
@@ -27,7 +29,8 @@ pub struct Resize {
 
 impl Resize {
     /// A send of `length` bytes did not fit into a message of `payload` bytes. `Some`: ask for
-    /// messages with this much payload. `most`: the provider's largest. Send lock.
+    /// messages with this much payload; from now on [`is_asking`](Self::is_asking). `most`: the
+    /// provider's largest. Send lock.
     #[inline]
     pub fn fragmented(&self, length: usize, payload: u32, most: u32) -> Option<u32> {
         let length = u32::try_from(length).unwrap_or(u32::MAX);
@@ -39,56 +42,57 @@ impl Resize {
         let count = self.fragmented.load(Ordering::Relaxed) + 1;
         self.fragmented.store(count, Ordering::Relaxed);
         // Who owes an answer does not ask: so both asked at once exactly if both see it so.
-        let owes = self.wanted.load(Ordering::Relaxed) != 0;
-        if count < FRAGMENTATIONS || owes || self.is_asking() {
+        let free = count >= FRAGMENTATIONS
+            && self
+                .requests
+                .compare_exchange(0, ASKED, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if !free {
             return None;
         }
         self.fragmented.store(0, Ordering::Relaxed);
         Some(largest)
     }
 
-    /// Our request is about to go out: before that, since the answer may come at once. Send lock.
-    pub fn asked(&self) {
-        self.asked.store(1, Ordering::SeqCst);
-    }
-
-    /// It did not go out after all. Send lock.
-    pub fn not_asked(&self) {
-        self.asked.store(0, Ordering::SeqCst);
-    }
-
-    /// Our request is out: no data goes in messages until it is answered. Send lock.
+    /// Our request is noted or out: no data goes in messages until it is answered. A request that
+    /// gave way before it went out is not sent. Send lock.
     #[inline]
     pub fn is_asking(&self) -> bool {
-        self.asked.load(Ordering::Acquire) != 0
+        self.requests.load(Ordering::Acquire) & ASKED != 0
     }
 
     /// The peer asks for `payload` bytes in message `sequence`. `connector`: we called connect.
     /// Where both asked at once, the acceptor disregards the connector's request and the connector
-    /// forgets its own. Receive lock.
+    /// forgets its own. A request that comes after the answer to ours was made after it, not at
+    /// once with it. Receive lock.
     pub fn requested(&self, payload: u32, sequence: u32, connector: bool) {
-        // One that was answered is not out any more.
-        if self.is_asking() && !self.has_answer() {
-            if !connector {
-                return;
-            }
-            self.asked.store(0, Ordering::Release);
+        let answered = self.has_answer();
+        let decide = |requests: u64| match requests & ASKED {
+            0 => Some(payload.into()),
+            asked if answered => Some(asked | u64::from(payload)),
+            _ if connector => Some(payload.into()),
+            _ => None,
+        };
+        let decided = self.requests.fetch_update(Ordering::AcqRel, Ordering::Acquire, decide);
+        if decided.is_ok() {
+            self.wanted_at.store(sequence, Ordering::Relaxed);
         }
-        self.wanted.store(payload, Ordering::Relaxed);
-        self.wanted_at.store(sequence, Ordering::Relaxed);
+    }
+
+    fn wanted(&self) -> u32 {
+        self.requests.load(Ordering::Relaxed) as u32
     }
 
     /// True if the request is to be answered now: every message up to it was consumed. `next`: the
     /// number of the message to consume next. Receive lock.
     #[inline]
     pub fn is_due(&self, next: u32) -> bool {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        wanted != 0 && next.wrapping_sub(self.wanted_at.load(Ordering::Relaxed)) as i32 > 0
+        self.wanted() != 0 && next.wrapping_sub(self.wanted_at.load(Ordering::Relaxed)) as i32 > 0
     }
 
-    /// The answer went out. Both locks.
+    /// The answer is noted, and goes before any request of ours. Receive lock.
     pub fn answered(&self) {
-        self.wanted.store(0, Ordering::Relaxed);
+        self.requests.fetch_and(ASKED, Ordering::AcqRel);
     }
 
     /// The peer answered with `payload` bytes. An answer that nobody waits for is to a request that
@@ -107,15 +111,16 @@ impl Resize {
         if answer == 0 {
             return None;
         }
-        self.answer.store(0, Ordering::Relaxed);
-        self.asked.store(0, Ordering::Release);
+        // In this order: who sees no answer and a request sees one made after it.
+        self.requests.fetch_and(!ASKED, Ordering::AcqRel);
+        self.answer.store(0, Ordering::Release);
         Some(answer)
     }
 
     /// True if an answer came and was not obeyed yet.
     #[inline]
     pub fn has_answer(&self) -> bool {
-        self.answer.load(Ordering::Relaxed) != 0
+        self.answer.load(Ordering::Acquire) != 0
     }
 
     /// The buffers grew. Send lock.
@@ -142,7 +147,6 @@ mod tests {
         let side = Resize::default();
         assert_eq!(side.fragmented(9000, 1520, 16384), None);
         assert_eq!(fragment(&side, 4000), Some(9000));
-        side.asked();
         assert_eq!(fragment(&side, 4000), None);
         side.answer(9000);
         assert_eq!(side.take_answer(), Some(9000));
@@ -174,8 +178,6 @@ mod tests {
     fn a9_both_at_once_the_connector_gives_way_and_asks_again() {
         let (connector, acceptor) = (Resize::default(), Resize::default());
         assert!(fragment(&connector, 4000).is_some() && fragment(&acceptor, 5000).is_some());
-        connector.asked();
-        acceptor.asked();
         acceptor.requested(4000, 3, false);
         connector.requested(5000, 3, true);
         assert!(!acceptor.is_due(9));
@@ -188,12 +190,28 @@ mod tests {
     }
 
     #[test]
-    fn a9_a_request_after_our_answer_came_does_not_cross_ours() {
-        let acceptor = Resize::default();
-        acceptor.asked();
-        acceptor.answer(5000);
-        acceptor.requested(4000, 9, false);
-        assert!(acceptor.is_due(10));
+    fn a9_a_request_that_did_not_go_yet_gives_way_or_wins_too() {
+        let (connector, acceptor) = (Resize::default(), Resize::default());
+        assert!(fragment(&connector, 4000).is_some() && fragment(&acceptor, 5000).is_some());
+        connector.requested(5000, 3, true);
+        assert!(!connector.is_asking(), "it is not to be sent any more");
+        assert!(connector.is_due(4));
+        acceptor.answer(16384);
+        assert_eq!(acceptor.take_answer(), Some(16384));
+    }
+
+    #[test]
+    fn a9_a_request_after_the_answer_to_ours_is_no_collision() {
+        for connector in [true, false] {
+            let side = Resize::default();
+            assert!(fragment(&side, 4000).is_some());
+            side.answer(16384);
+            side.requested(5000, 4, connector);
+            assert!(side.is_due(5), "it is answered");
+            assert_eq!(side.take_answer(), Some(16384), "and ours is obeyed");
+            assert!(!side.is_asking());
+            assert!(side.is_due(5));
+        }
     }
 
     #[test]

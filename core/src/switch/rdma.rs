@@ -138,6 +138,9 @@ impl Transfer<'_, '_> {
     fn run(&mut self, waits: bool) -> Result<(), Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
         while self.from.remaining() > 0 && self.moved.fault.is_none() {
+            if self.stream.send_due_now() {
+                bell::ring(self.socket);
+            }
             // Order: what lies in the send buffer comes before what is announced.
             if !self.stream.may_announce()? {
                 return Ok(());

@@ -217,9 +217,7 @@ impl End {
                 }
             }
             _ => {
-                if self.resize.fragmented(length as usize, PAYLOAD, LARGEST_PAYLOAD).is_some() {
-                    self.resize.asked();
-                }
+                let _ = self.resize.fragmented(length as usize, PAYLOAD, LARGEST_PAYLOAD);
                 let _ = self.resize.take_answer();
             }
         }

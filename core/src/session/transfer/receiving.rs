@@ -70,6 +70,9 @@ pub struct Receiving {
     /// Number of the newest advertisement; it is out if `posted` is 1.
     advertised: AtomicU32,
     posted: AtomicU32,
+    /// Number of the advertisement that had been written to when data was announced: those bytes
+    /// came before it.
+    earlier: AtomicU32,
     /// What the sender wrote into advertisements: number, bytes.
     written: AtomicU64,
     /// The sender's mode as it told it, and whether it settled on messages by measurement.
@@ -105,6 +108,10 @@ impl Receiving {
         if a.key.wrapping_sub(self.key.load(Ordering::Relaxed)) as i32 <= 0 {
             let (field, value) = ("number", a.key.into());
             return Err(ProtocolError::Body { kind: Kind::DataAvailable, field, value });
+        }
+        let newest = self.advertised.load(Ordering::Relaxed);
+        if self.written_to(newest).is_some() {
+            self.earlier.store(newest, Ordering::Relaxed);
         }
         // One still open is over: its sender sends nothing new before.
         self.key.store(a.key, Ordering::Relaxed);
@@ -309,7 +316,9 @@ impl Receiving {
     /// against what was announced.
     pub fn withdrawn(&self, bytes: u32) {
         self.posted.store(0, Ordering::Relaxed);
-        if bytes > 0 && self.has(OPEN) {
+        let newest = self.advertised.load(Ordering::Relaxed);
+        let earlier = self.earlier.load(Ordering::Relaxed) == newest;
+        if bytes > 0 && self.has(OPEN) && !earlier {
             let taken = self.taken.load(Ordering::Relaxed) + bytes;
             self.taken.store(taken, Ordering::Relaxed);
             if taken >= self.length.load(Ordering::Relaxed) {

@@ -589,3 +589,20 @@ fn s4_s5_numbers_of_transfers_that_never_were_are_errors() {
     let available = Available { key, rest: 1, address: None };
     assert!(ends.try_pass(Control::DataAvailable(available)).is_err(), "the same number twice");
 }
+
+#[test]
+fn a12_what_was_written_before_an_announcement_is_no_part_of_it() {
+    let ends = Ends::in_mode(BOTH, Mode::LargeReceive);
+    let a = ends.post(ends.receiving.call(true), 4096);
+    ends.pass(Control::Advertisement(a));
+    assert_eq!(ends.plan(LARGE), Plan::Write(a));
+    ends.sending.used(a.key, true);
+    ends.sent.set(4096);
+    let complete = Complete { key: a.key, bytes: 4096, behaviour: None };
+    ends.pass(Control::TransferComplete(complete));
+    // The next piece is announced before the receiver took its buffer back.
+    let key = ends.announce();
+    ends.receiving.withdrawn(4096);
+    assert_eq!(ends.receiving.rest().map(|rest| rest.taken), Some(0));
+    ends.pass(Control::RestInMessages(key, 0));
+}

@@ -183,5 +183,6 @@ impl Stream<'_> {
         let size = receive.granted_size.load(Relaxed);
         let payload = if size == 0 { self.payload_in() } else { super::payload_of(size) };
         self.endpoint.due.note(&Control::ResizeAnswer(payload));
+        self.endpoint.resize.answered();
     }
 }

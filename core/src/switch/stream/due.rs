@@ -57,6 +57,11 @@ impl Due {
         self.kinds.load(Relaxed) != 0
     }
 
+    /// True if the receiver was not told yet what was written into its buffer. Send lock.
+    pub fn tells_of_a_write(&self) -> bool {
+        self.kinds.load(Relaxed) & WRITTEN != 0
+    }
+
     /// Notes a message to send; one of the same kind that has not gone yet is forgotten.
     pub fn note(&self, control: &Control) {
         let kind = match *control {
@@ -177,16 +182,11 @@ impl Stream<'_> {
             if due.kinds.load(Acquire) & kind != 0 {
                 continue;
             }
-            let resize = &self.endpoint.resize;
-            match control {
-                Control::ResizeAnswer(_) => resize.answered(),
-                Control::ResizeRequest(_) => resize.asked(),
-                _ => {}
+            if kind == RESIZE_REQUEST && !self.endpoint.resize.is_asking() {
+                // It gave way to the peer's before it could go (A9).
+                continue;
             }
             if self.send_control(&control).is_err() {
-                if matches!(control, Control::ResizeRequest(_)) {
-                    resize.not_asked();
-                }
                 due.kinds.fetch_or(kind, Release);
                 break;
             }

@@ -211,6 +211,10 @@ impl<'a> Stream<'a> {
         {
             return Ok(false);
         }
+        // What was written before is told before, or it would count as part of what is announced.
+        if self.endpoint.due.tells_of_a_write() {
+            return Ok(false);
+        }
         Ok(self.endpoint.session.credit() >= 2)
     }
 

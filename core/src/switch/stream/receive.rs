@@ -49,6 +49,13 @@ impl Stream<'_> {
                             fruitless = 0;
                         }
                         Read::Over => {}
+                        // A message behind it may say that it comes otherwise.
+                        Read::NotNow if self.absorb()? => {
+                            let passed = receive.next_read.load(Relaxed);
+                            if passed.wrapping_sub(next) as i32 > 0 {
+                                next = passed;
+                            }
+                        }
                         Read::NotNow => break,
                         Read::Fault(e) => {
                             fault = Some(e);

@@ -179,11 +179,12 @@ impl Stream<'_> {
             self.statistics.transfers.fragmented.add(1);
         }
         let most = super::payload_of(self.segment.geometry().largest_message);
+        if !self.endpoint.has(flag::ESTABLISHED) {
+            return;
+        }
         let resize = &self.endpoint.resize;
         if let Some(payload) = resize.fragmented(length, self.payload_out(), most) {
-            if self.endpoint.has(flag::ESTABLISHED) {
-                self.endpoint.due.note(&Control::ResizeRequest(payload));
-            }
+            self.endpoint.due.note(&Control::ResizeRequest(payload));
         }
     }
 
