@@ -94,6 +94,11 @@ impl Link {
         slot.posted = true;
     }
 
+    /// True if all that was published is visible.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
     pub(crate) fn buffer_is_empty(&self) -> bool {
         self.buffer.is_empty()
     }

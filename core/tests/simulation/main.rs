@@ -1,12 +1,18 @@
 //! Deterministic simulation of two sessions over a simulated provider: random schedules of
-//! several threads per side, sizes, delays, publication out of sequence order, crashes.
+//! several threads per side, sizes, delays, publication out of sequence order, crashes; and, in
+//! `transfers.rs`, of two ends with RDMA.
 //!
 //! A failure prints its seed; `SANSHIM_SEED=n` replays it, `SANSHIM_SCHEDULES=n` sets how many
 //! schedules each test runs.
 
 mod link;
+mod memory;
+mod peer;
+mod receiver;
 mod rng;
+mod sender;
 mod side;
+mod transfers;
 
 use link::Link;
 use rng::Rng;
@@ -109,8 +115,8 @@ fn number_from_environment(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
-/// Runs `schedule` with many seeds, or with the one of `SANSHIM_SEED`.
-fn schedules(count: u64, schedule: impl Fn(&mut Rng)) {
+/// Runs `schedule` with many seeds, or with the one of `SANSHIM_SEED`; how many it was.
+fn schedules(count: u64, schedule: impl Fn(&mut Rng)) -> u64 {
     let one = number_from_environment("SANSHIM_SEED");
     let count = number_from_environment("SANSHIM_SCHEDULES").unwrap_or(count);
     let seeds = match one {
@@ -123,6 +129,11 @@ fn schedules(count: u64, schedule: impl Fn(&mut Rng)) {
             eprintln!("failed with SANSHIM_SEED={seed}: set it to see the same run again");
             std::panic::resume_unwind(panic);
         }
+    }
+    if one.is_some() {
+        1
+    } else {
+        count
     }
 }
 
