@@ -7,9 +7,11 @@
 //! - [`provider`]: what carries messages; here shared memory.
 //! - [`sys`]: raw system calls, which the shim's own hooks can never catch.
 //!
-//! Beside them: [`registry`] (what `sanctl` reads), [`config`], [`reason`], [`logging`].
+//! Beside them: [`registry`] (what `sanctl` reads), [`config`], [`reason`], [`logging`], and
+//! [`executable`] (what programs load the library).
 
 pub mod config;
+pub mod executable;
 pub mod logging;
 pub mod provider;
 pub mod reason;

@@ -9,7 +9,6 @@
 mod check;
 mod cli;
 mod detach;
-mod executable;
 mod library;
 mod output;
 mod providers;

@@ -7,9 +7,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use crate::cli::RunArguments;
-use crate::executable::{obstacle, resolve, Obstacle};
+use sanshim_core::executable::{examine, resolve, Obstacle, Verdict};
+
 use crate::library;
-use crate::output::complain;
+use crate::output::{complain, printable};
 
 /// The shim cannot be used; as env, nohup and others have it.
 const OWN_FAILURE: i32 = 125;
@@ -29,12 +30,13 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
     };
     let [program, ..] = arguments.program.as_slice() else { return NOT_FOUND };
 
-    let obstacle = resolve(program).and_then(|path| obstacle(&path));
-    if let Some(obstacle) = &obstacle {
+    let verdict =
+        resolve(program, env::var_os("PATH")).map_or(Verdict::Unknown, |path| examine(&path, true));
+    if let Verdict::Cannot(obstacle) = &verdict {
         let program = Path::new(program).display();
-        complain(&format!("{program} runs on plain TCP: {obstacle}"));
+        complain(&format!("{program} runs on plain TCP: {}", explain(obstacle)));
     }
-    if !matches!(obstacle, Some(Obstacle::OtherLibc(_))) {
+    if !matches!(verdict, Verdict::Cannot(Obstacle::OtherLibc(_))) {
         let existing = env::var_os("LD_PRELOAD");
         env::set_var("LD_PRELOAD", library::preload(&library, existing.as_deref()));
     }
@@ -48,6 +50,28 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
     match error.raw_os_error() {
         Some(libc::ENOENT) => NOT_FOUND,
         _ => NOT_RUNNABLE,
+    }
+}
+
+/// Why the program runs without the shim, and what to do.
+fn explain(obstacle: &Obstacle) -> String {
+    match obstacle {
+        Obstacle::Static => {
+            "it is statically linked and cannot be preloaded; use a dynamically linked build".into()
+        }
+        Obstacle::Privileged => "it is setuid, setgid or has capabilities, so the system ignores \
+             LD_PRELOAD; start it as the user it changes to"
+            .into(),
+        Obstacle::OtherMachine => {
+            "it is built for another machine type than the shim; use a build for this one".into()
+        }
+        Obstacle::OtherLibc(loader) => format!(
+            "its C library is not glibc (loader {}); use a glibc build",
+            printable(&loader.to_string_lossy())
+        ),
+        Obstacle::OwnSystemCalls => {
+            "it is a Go program, which makes its system calls itself; nothing can be done".into()
+        }
     }
 }
 

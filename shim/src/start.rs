@@ -3,7 +3,7 @@
 use crate::real::Symbol;
 use sanshim_core::config::Config;
 use sanshim_core::logging;
-use sanshim_core::switch::{self, lifecycle};
+use sanshim_core::switch::{self, image, lifecycle};
 use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Recv};
 use std::cell::UnsafeCell;
 
@@ -19,16 +19,18 @@ extern "C" fn start() {
     static RECV: Symbol = Symbol::new(c"recv");
     static PPOLL: Symbol = Symbol::new(c"ppoll");
     static EPOLL_PWAIT: Symbol = Symbol::new(c"epoll_pwait");
-    let config = match Config::load() {
-        Ok(config) => config,
-        Err(e) => {
-            logging::say(&format!("{e}; running on plain TCP"));
-            return;
-        }
-    };
+    let config = Config::load().unwrap_or_else(|e| {
+        logging::say(&format!("{e}; running on plain TCP"));
+        let mut off = Config::default();
+        off.enabled = false;
+        off
+    });
     logging::initialize(&config);
-    if !config.enabled {
+    if !switch::is_wanted(&config) {
         return;
+    }
+    if config.enabled {
+        note_library();
     }
     let real = [RECV.address(), PPOLL.address(), EPOLL_PWAIT.address()];
     if real.iter().any(|address| address.is_null()) {
@@ -55,6 +57,19 @@ extern "C" fn start() {
     // Runs for fork inside libc too (daemon, forkpty), which no hook sees.
     // SAFETY: the handlers are plain functions.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+}
+
+/// The file that this code is in.
+fn note_library() {
+    // SAFETY: plain data, which dladdr fills in.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for; the name lives as long as the library.
+    unsafe {
+        let address = start as extern "C" fn() as *const libc::c_void;
+        if libc::dladdr(address, &mut found) != 0 && !found.dli_fname.is_null() {
+            image::note_library(std::ffi::CStr::from_ptr(found.dli_fname));
+        }
+    }
 }
 
 extern "C" fn end() {

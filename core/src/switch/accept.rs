@@ -1,8 +1,9 @@
 //! listen and accept: finding the session of a connection that came in (design 2).
 
 use super::connect::show;
-use super::endpoint::{flag, Endpoint};
+use super::endpoint::flag;
 use super::listener::{Listener, Offer};
+use super::memory::Memory;
 use super::options;
 use super::policy;
 use super::socket::{phase, Socket};
@@ -129,17 +130,18 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
             _ => Reason::SegmentInvalid,
         }
     })?;
-    let endpoint = if !offer.admitted {
+    let memory = if !offer.admitted {
         Err(Reason::OtherUser)
     } else if options::unsupported(socket) {
         Err(Reason::UnsupportedOption)
     } else {
-        Endpoint::create(Role::Acceptor, segment.geometry(), policy::abilities(offer.same_user))
+        let abilities = policy::abilities(offer.same_user);
+        Memory::create(Role::Acceptor, segment.geometry(), abilities, offer.segment)
             .map_err(|_| Reason::OutOfMemory)
     };
-    match endpoint {
+    match memory {
         // SAFETY: made just now.
-        Ok(endpoint) => unsafe { socket.attach(segment, endpoint) },
+        Ok(memory) => unsafe { socket.attach(segment, memory) },
         Err(reason) => {
             segment.decide(State::Refused);
             // SAFETY: nobody else knows this mapping.

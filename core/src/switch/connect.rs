@@ -1,9 +1,10 @@
 //! connect: the intent first, then TCP, then the session (design 2).
 
-use super::endpoint::{flag, Endpoint};
+use super::endpoint::flag;
 use super::epoll;
 use super::lifecycle;
 use super::listener::{self, ANY, GROUP_LIMIT};
+use super::memory::Memory;
 use super::options;
 use super::policy;
 use super::socket::{phase, Socket};
@@ -218,11 +219,11 @@ fn connect_then_bind(
     let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
     // All that can be done is done before TCP connects: the acceptor waits for what comes after.
     let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
-    let endpoint =
-        Endpoint::create(Role::Connector, segment.geometry(), policy::abilities(intent.same_user));
-    if let Ok(at) = endpoint {
+    let abilities = policy::abilities(intent.same_user);
+    let memory = Memory::create(Role::Connector, segment.geometry(), abilities, segment_fd);
+    if let Ok(memory) = memory {
         // SAFETY: made just now, and nobody else knows it.
-        let endpoint = unsafe { &*at };
+        let endpoint = unsafe { &*memory.at };
         if !blocking {
             endpoint.set(flag::NONBLOCK);
         }
@@ -230,10 +231,10 @@ fn connect_then_bind(
     }
     let started = if blocking { start_blocking(fd, real) } else { real() };
     let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));
-    let bound = endpoint.and_then(|at| {
+    let bound = memory.and_then(|memory| {
         if failed {
             // SAFETY: nobody else knows it.
-            unsafe { Endpoint::discard(at) };
+            unsafe { memory.discard() };
             return Err(Errno(libc::ENOTCONN));
         }
         if socket.stream().is_some() {
@@ -241,7 +242,7 @@ fn connect_then_bind(
             unsafe { socket.detach() };
         }
         // SAFETY: made above.
-        unsafe { socket.attach(segment, at) };
+        unsafe { socket.attach(segment, memory) };
         let tuple = Tuple::of_connecting(fd, *target)?;
         let packet = Introduction { tuple, inode }.encode();
         let mut sent = Err(Errno(libc::ECONNREFUSED));
@@ -260,7 +261,7 @@ fn connect_then_bind(
     if let Err(e) = bound {
         log::warn!("fd {fd}: staying on TCP, the rendezvous failed: {e}");
         segment.decide(State::Withdrawn);
-        match endpoint {
+        match memory {
             // SAFETY: connect has not returned: no other thread can be using the stream.
             Ok(_) => unsafe { socket.detach() },
             // SAFETY: nobody else knows this mapping.

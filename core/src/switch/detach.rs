@@ -35,6 +35,13 @@ pub(super) fn is_due(stream: &Stream) -> bool {
         || stream.endpoint.has(flag::LEFT | flag::NATIVE)
 }
 
+/// True if either end has begun to go back, or this end has stopped reading from the segment.
+pub(super) fn is_begun(stream: &Stream) -> bool {
+    is_due(stream)
+        || stream.endpoint.has(flag::READ_OUT)
+        || stream.own().sending.0.doorbells.state().recalled
+}
+
 /// [`is_due`] for a socket.
 pub(super) fn is_due_for(socket: &Socket) -> bool {
     socket.stream().is_some_and(|stream| is_due(&stream))

@@ -7,8 +7,7 @@ use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Resize, Session};
 use crate::sys::lock::FamilyLock;
-use crate::sys::{self, file, PAGE};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// Conditions of an endpoint, kept as bits.
 pub mod flag {
@@ -175,86 +174,42 @@ pub struct Endpoint {
     pub looked_at: AtomicU64,
     /// What the peer had done by then.
     pub seen_alive: AtomicU64,
-    /// The value of [`FORKS`] when it was made.
-    forks: AtomicU32,
-}
-
-const _: () = assert!(std::mem::size_of::<Endpoint>() <= PAGE);
-
-/// Endpoints to use again: a mapping costs more to make and to end than all of a connection's other
-/// system calls. Nobody but this process has them mapped: see [`Endpoint::note_fork`].
-static SPARES: [AtomicPtr<Endpoint>; 32] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 32];
-/// Changes before and after each fork: memory from before another value is shared for good.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-fn take(spare: &AtomicPtr<Endpoint>) -> Option<*mut Endpoint> {
-    if spare.load(Ordering::Relaxed).is_null() {
-        return None;
-    }
-    let at = spare.swap(std::ptr::null_mut(), Ordering::Acquire);
-    (!at.is_null()).then_some(at)
+    /// How many forks there had been when it was made: see [`super::memory`].
+    pub forks: AtomicU32,
 }
 
 impl Endpoint {
-    /// A new endpoint in shared memory of its own.
-    pub fn create(
+    /// Makes blank memory an endpoint. `forks`: see [`Endpoint::forks`].
+    ///
+    /// # Safety
+    /// `at` is zeroed memory of sufficient size that is nobody else's.
+    pub(super) unsafe fn begin(
+        at: *mut Endpoint,
         role: Role,
         geometry: Geometry,
         abilities: Abilities,
-    ) -> sys::Result<*mut Endpoint> {
-        let forks = FORKS.load(Ordering::SeqCst);
-        let at = match SPARES.iter().find_map(take) {
-            Some(at) => at,
-            None => file::map_shared(None, PAGE)?.cast::<Endpoint>(),
-        };
-        // SAFETY: zeroed memory of sufficient size that is nobody else's; only the session is not
-        // all zero.
-        unsafe {
+        forks: u32,
+    ) {
+        // SAFETY: the caller's promise; only the session is not all zero.
+        let e = unsafe {
             (&raw mut (*at).session).write(Session::new(geometry.buffers as u16));
-            let e = &*at;
-            e.send.limit.store(geometry.send_buffer, Ordering::Relaxed);
-            e.receive.next_read.store(1, Ordering::Relaxed);
-            e.receive.low_water.store(1, Ordering::Relaxed);
-            e.holders.store(1, Ordering::Relaxed);
-            e.role.store(role as u8, Ordering::Relaxed);
-            e.forks.store(forks, Ordering::Relaxed);
-            e.threshold.store(abilities.threshold, Ordering::Relaxed);
-            let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
-            e.operations.store(operations, Ordering::Relaxed);
-        }
-        Ok(at)
+            &*at
+        };
+        e.send.limit.store(geometry.send_buffer, Ordering::Relaxed);
+        e.receive.next_read.store(1, Ordering::Relaxed);
+        e.receive.low_water.store(1, Ordering::Relaxed);
+        e.holders.store(1, Ordering::Relaxed);
+        e.role.store(role as u8, Ordering::Relaxed);
+        e.forks.store(forks, Ordering::Relaxed);
+        e.threshold.store(abilities.threshold, Ordering::Relaxed);
+        let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
+        e.operations.store(operations, Ordering::Relaxed);
     }
 
-    /// Ends the endpoint.
-    ///
-    /// # Safety
-    /// Nothing in this process uses the endpoint afterwards.
-    pub unsafe fn discard(at: *mut Endpoint) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if (*at).forks.load(Ordering::Relaxed) == FORKS.load(Ordering::SeqCst) {
-                at.cast::<u8>().write_bytes(0, size_of::<Endpoint>());
-                let null = std::ptr::null_mut();
-                let (kept, relaxed) = (Ordering::Release, Ordering::Relaxed);
-                if SPARES.iter().any(|s| s.compare_exchange(null, at, kept, relaxed).is_ok()) {
-                    return;
-                }
-            }
-            file::unmap(at.cast(), PAGE);
-        }
-    }
-
-    /// Before a fork, and after it on both sides: an endpoint that existed in between is the
-    /// relatives' as well.
-    pub fn note_fork() {
-        FORKS.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// In a fork child: the spare ones are the parent's.
-    pub fn forget_spares() {
-        for at in SPARES.iter().filter_map(take) {
-            // SAFETY: a spare is in no use.
-            unsafe { file::unmap(at.cast(), PAGE) };
+    /// In a new image of this process: the threads of the one before are gone.
+    pub fn abandon_own_locks(&self) {
+        for lock in [&self.send.lock, &self.receive.lock, &self.anchor, &self.bell] {
+            lock.abandon_own();
         }
     }
 
@@ -304,40 +259,5 @@ impl Endpoint {
     /// Clears flags; true if any of them was set.
     pub fn clear(&self, flags: u32) -> bool {
         self.flags.fetch_and(!flags, Ordering::SeqCst) & flags != 0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_endpoint_is_used_again_blank_unless_a_fork_shared_it() {
-        let geometry = Geometry {
-            buffers: 4,
-            message_size: 256,
-            send_buffer: 1 << 16,
-            largest_message: 256,
-            largest_send_buffer: 1 << 16,
-        };
-        let first = Endpoint::create(Role::Connector, geometry, Abilities::NONE).unwrap();
-        // SAFETY: mapped until it is discarded.
-        let used = unsafe { &*first };
-        used.set(flag::RESET);
-        used.holders.store(7, Ordering::Relaxed);
-        used.send.total.store(9, Ordering::Relaxed);
-        // SAFETY: not used afterwards.
-        unsafe { Endpoint::discard(first) };
-        let second = Endpoint::create(Role::Acceptor, geometry, Abilities::NONE).unwrap();
-        assert_eq!(second, first);
-        // SAFETY: as above.
-        let again = unsafe { &*second };
-        assert_eq!((again.flags(), again.role()), (0, Role::Acceptor));
-        assert_eq!(again.holders.load(Ordering::Relaxed), 1);
-        assert_eq!(again.send.total.load(Ordering::Relaxed), 0);
-        Endpoint::note_fork();
-        // SAFETY: not used afterwards.
-        unsafe { Endpoint::discard(second) };
-        assert!(SPARES.iter().all(|s| s.load(Ordering::Relaxed).is_null()));
     }
 }

@@ -1,55 +1,122 @@
 //! Connections that another program gets: over exec, by posix_spawn, in a message.
 //!
-//! A program image knows nothing of a session and would take doorbells for data. So the connection
-//! goes back to TCP before (D1), all that was not read yet included.
+//! A program that loads this library goes on where this one was: what it needs is left to it
+//! ([`manifest`], [`adopt`](super::adopt)). Another one would take doorbells for data, so for that
+//! the connection goes back to TCP before (D1), all that was not read yet included.
 
+use super::connect;
 use super::detach;
-use super::socket::phase;
+use super::image::Program;
+use super::manifest::{self, Entry};
+use super::memory::Memory;
+use super::native;
+use super::socket::{phase, Socket};
 use super::table::{self, Pinned};
 use super::{is_borrowed, owner};
 use crate::sys::{file, hidden, time, Fd};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// How the other program comes to be.
+#[derive(Clone, Copy)]
+pub enum Way<'a> {
+    /// exec in this process, or in a vfork child of it.
+    Exec,
+    /// posix_spawn: libc makes a child that carries out file actions, and exec.
+    Spawn(&'a Actions),
+    /// The same, where nothing can be added to the actions, or not all of them are known.
+    Unseen(&'a Actions),
+}
+
+/// What posix_spawn's file actions do to descriptors.
+#[derive(Default)]
+pub struct Actions {
+    /// dup2: from, to.
+    pub duplicated: Vec<(Fd, Fd)>,
+    /// Numbers that are closed, or become other files.
+    pub replaced: Vec<Fd>,
+}
 
 /// What [`before_exec`] changed, to be put back if the exec fails.
 pub struct Exec {
     /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
     kept_back: SmallVec<[(Fd, Fd); 16]>,
+    left: Left,
+    /// Connections that the new image will not have any more, although this process does.
+    given_up: SmallVec<[Pinned; 4]>,
+}
+
+/// What is left to the new image.
+#[derive(Default)]
+struct Left {
+    sockets: SmallVec<[&'static Socket; 4]>,
+    /// Of the sockets, where the memory is only ours: a vfork child would leave them to its parent.
+    pins: SmallVec<[Pinned; 4]>,
+    fds: SmallVec<[Fd; 16]>,
+    manifest: Option<Fd>,
+    /// Where the new image finds the manifest.
+    number: Fd,
+    /// Every one is one more holder of its connection.
+    added: bool,
+    /// They are close-on-exec no longer, and the manifest is in its place.
+    in_place: bool,
+}
+
+impl Way<'_> {
+    /// True if what is left to the new image is still there when that begins.
+    fn leaves_hidden_alone(&self) -> bool {
+        match self {
+            Way::Exec => true,
+            Way::Spawn(actions) => {
+                let concerns = |fd: &Fd| hidden::may_be(*fd) || manifest::NUMBERS.contains(fd);
+                !actions.replaced.iter().any(concerns)
+            }
+            Way::Unseen(_) => false,
+        }
+    }
 }
 
 /// How often, with a pause (ns), it is tried again where something is under way.
 const ATTEMPTS: u32 = 200;
 const PAUSE: u64 = 1_000_000;
 
-/// Before exec: every connection that the new image would have goes back to TCP. Changes only what
-/// the processes of the connection share: the caller may be a vfork child. `duplicated` are further
-/// descriptors that the image gets (by posix_spawn's file actions).
+/// Descriptors by which libc's own streams read and write past us.
+const STANDARD: std::ops::RangeInclusive<Fd> = 0..=2;
+
+/// Before exec: every connection that the new image has is left to it, or goes back to TCP. Changes
+/// of memory only what the processes of the connection share: the caller may be a vfork child.
 ///
-/// A connection that cannot go back any more is kept from the image, which finds that out at once
-/// (EBADF), and held open, as it would be on TCP.
-pub fn before_exec(duplicated: &[Fd]) -> Exec {
-    let mut exec = Exec { kept_back: SmallVec::new() };
+/// A connection that can neither stay nor go back is kept from the image, which finds that out at
+/// once (EBADF), and held open, as it would be on TCP.
+pub fn before_exec(program: &Program, way: Way) -> Exec {
+    let mut exec =
+        Exec { kept_back: SmallVec::new(), left: Left::default(), given_up: SmallVec::new() };
     let ours = Ours::collect();
     if ours.0.is_empty() {
         return exec;
     }
-    let mut found: SmallVec<[Fd; 64]> = SmallVec::from_slice(duplicated);
-    let _ = file::each_open(|fd| {
-        if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
-            found.push(fd);
+    let found = Found::of(&ours, way);
+    if program.is_missing() && found.iter().all(|one| !one.duplicated) {
+        // It will fail; should the file appear now, the new image finds nothing it could misread.
+        for one in &found {
+            exec.keep_back(one.here);
         }
-    });
-    let found: SmallVec<[(Fd, &Pinned); 16]> =
-        found.into_iter().filter_map(|fd| Some((fd, ours.find(fd)?))).collect();
+        return exec;
+    }
+    let others = exec.left.try_all(program, way, &found);
     // All of them before any goes: both ends of a connection may be among them.
-    for (_, socket) in &found {
-        if let Some(stream) = socket.stream() {
-            detach::abandon(socket, &stream);
+    for one in &others {
+        if let Some(stream) = one.socket.stream() {
+            detach::abandon(one.socket, &stream);
         }
     }
-    for (fd, socket) in found {
-        if !give(socket, fd) && !duplicated.contains(&fd) {
-            exec.keep_back(fd);
+    for one in others {
+        if !give(one.socket, one.here) && !one.duplicated {
+            exec.keep_back(one.here);
         }
+    }
+    if matches!(way, Way::Exec) && !is_borrowed() {
+        exec.give_up(&ours, &found);
     }
     ours.follow();
     exec
@@ -65,14 +132,16 @@ pub fn pass(fd: Fd) -> bool {
     })
 }
 
-/// The connections of this process that are on the SAN, with their sockets' identities.
+/// The sockets of this process that another image has to know of, with their identities.
 struct Ours(SmallVec<[(Pinned, (u64, u64)); 16]>);
 
 impl Ours {
     fn collect() -> Self {
         let mut all = SmallVec::new();
         table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-            if socket.phase() == phase::SAN && socket.anchor() == fd {
+            let concerned =
+                matches!(socket.phase(), phase::SAN | phase::CONNECTING | phase::LISTENER);
+            if concerned && socket.anchor() == fd {
                 // In a vfork child the number may be another file's by now.
                 if let Ok(identity) = file::identity_in(owner(), fd) {
                     all.push((socket, identity));
@@ -86,23 +155,196 @@ impl Ours {
     /// for what they are to send again.
     fn follow(&self) {
         for (socket, _) in self.0.iter().filter(|_| !is_borrowed()) {
-            if let Some(stream) = socket.stream() {
+            if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
                 detach::look_after(socket, &stream);
             }
         }
     }
 
-    fn find(&self, fd: Fd) -> Option<&Pinned> {
+    fn find(&self, fd: Fd) -> Option<&(Pinned, (u64, u64))> {
         if hidden::is_hidden(fd) || !file::is_socket(fd) {
             return None;
         }
         let identity = file::identity(fd).ok()?;
-        self.0.iter().find(|(_, of)| *of == identity).map(|(socket, _)| socket)
+        self.0.iter().find(|(_, of)| *of == identity)
     }
+}
+
+/// A descriptor that the new image has.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    /// Its number here.
+    here: Fd,
+    /// Its number there.
+    there: Fd,
+    /// The new image has it because a file action says so.
+    duplicated: bool,
+    socket: &'a Pinned,
+    identity: (u64, u64),
+}
+
+impl<'a> Found<'a> {
+    fn of(ours: &'a Ours, way: Way) -> SmallVec<[Found<'a>; 16]> {
+        let mut all: SmallVec<[(Fd, Fd, bool); 64]> = SmallVec::new();
+        if let Way::Spawn(actions) | Way::Unseen(actions) = way {
+            all.extend(actions.duplicated.iter().map(|(from, to)| (*from, *to, true)));
+        }
+        let _ = file::each_open(|fd| {
+            if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
+                all.push((fd, fd, false));
+            }
+        });
+        all.into_iter()
+            .filter_map(|(here, there, duplicated)| {
+                let (socket, identity) = ours.find(here)?;
+                Some(Found { here, there, duplicated, socket, identity: *identity })
+            })
+            .collect()
+    }
+}
+
+impl Left {
+    /// Leaves what can be left to the program; gives back the others, listeners excepted: without
+    /// their rendezvous what they accept is on TCP.
+    fn try_all<'a>(
+        &mut self,
+        program: &Program,
+        way: Way,
+        found: &[Found<'a>],
+    ) -> SmallVec<[Found<'a>; 16]> {
+        let mut entries: SmallVec<[Entry; 4]> = SmallVec::new();
+        let mut remaining: SmallVec<[Found<'a>; 16]> = SmallVec::from_slice(found);
+        let may = !found.is_empty()
+            && way.leaves_hidden_alone()
+            && program.loads_library()
+            && !inherits_a_set();
+        if may {
+            for one in found {
+                if entries.iter().any(|entry| entry.identity() == one.identity) {
+                    continue;
+                }
+                let mut same = found.iter().filter(|other| other.identity == one.identity);
+                if same.any(|other| STANDARD.contains(&other.there)) {
+                    continue;
+                }
+                if let Some(entry) = entry(one) {
+                    self.fds.extend_from_slice(entry.fds());
+                    entries.push(entry);
+                    self.sockets.push(one.socket.get());
+                    if !is_borrowed() {
+                        self.pins.push(Pinned::new(one.socket.get()));
+                    }
+                }
+            }
+            if entries.is_empty() || self.place(&entries, way) {
+                let left = |one: &Found| entries.iter().any(|e| e.identity() == one.identity);
+                remaining.retain(|one| !left(one));
+                self.share(way);
+            } else {
+                *self = Left::default();
+            }
+        }
+        remaining.retain(|one| one.socket.phase() != phase::LISTENER);
+        remaining
+    }
+
+    /// Puts the manifest where the new image finds it, and lets the descriptors survive.
+    fn place(&mut self, entries: &[Entry], way: Way) -> bool {
+        let Ok(fd) = manifest::write(entries).map(file::move_high) else { return false };
+        if !hidden::may_be(fd) {
+            file::close(fd);
+            return false;
+        }
+        let is_free = |number: &Fd| file::check_open(*number).is_err();
+        let number = match way {
+            Way::Exec => manifest::NUMBERS.into_iter().find(|n| file::duplicate_to(fd, *n).is_ok()),
+            _ => manifest::NUMBERS.into_iter().find(is_free),
+        };
+        let Some(number) = number else {
+            file::close(fd);
+            return false;
+        };
+        self.number = number;
+        self.manifest = Some(fd);
+        if matches!(way, Way::Exec) {
+            self.in_place = true;
+            for fd in &self.fds {
+                let _ = file::set_close_on_exec(*fd, false);
+            }
+        }
+        true
+    }
+
+    /// From now on another image may have the connections' memory mapped.
+    fn share(&mut self, way: Way) {
+        self.added = matches!(way, Way::Spawn(_)) || is_borrowed();
+        for socket in &self.sockets {
+            let Some(stream) = socket.stream() else { continue };
+            Memory::share(stream.endpoint);
+            if self.added {
+                stream.endpoint.holders.fetch_add(1, SeqCst);
+            }
+        }
+    }
+
+    fn undo(self, failed: bool) {
+        if self.in_place {
+            file::close(self.number);
+            for fd in &self.fds {
+                let _ = file::set_close_on_exec(*fd, true);
+            }
+        }
+        if let Some(manifest) = self.manifest {
+            file::close(manifest);
+        }
+        if failed && self.added {
+            for stream in self.sockets.iter().filter_map(|socket| socket.stream()) {
+                stream.endpoint.holders.fetch_sub(1, SeqCst);
+            }
+        }
+    }
+}
+
+/// What the new image needs for a socket; `None` if it can not have it.
+fn entry(one: &Found) -> Option<Entry> {
+    let (socket, identity) = (one.socket, one.identity);
+    let has_options = socket.has_options.load(Relaxed);
+    if socket.phase() == phase::LISTENER {
+        let (fds, name) = socket.listener()?.within_reach()?;
+        return Some(Entry::Listener { identity, fds, has_options, name });
+    }
+    let stream = socket.stream()?;
+    if socket.phase() != phase::SAN || socket.is_pending() || detach::is_begun(&stream) {
+        return None;
+    }
+    let fds = socket.within_reach()?;
+    fds.iter().all(|fd| hidden::is_hidden(*fd)).then_some(Entry::Connection {
+        identity,
+        fds,
+        has_options,
+    })
+}
+
+/// True if the new image has an epoll set that may watch sockets: it would know nothing of those.
+fn inherits_a_set() -> bool {
+    let mut any = false;
+    table::each_known(0, Fd::MAX - 1, |fd| {
+        any |= table::set(fd).is_some()
+            && file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
+    });
+    any
 }
 
 /// Brings a connection back to TCP for a program that can not read from the segment.
 fn give(socket: &Pinned, fd: Fd) -> bool {
+    if socket.phase() == phase::CONNECTING {
+        connect::establish(socket.get());
+        // The books are changed at once, so the descriptor must be the one in them.
+        let same = || file::identity(fd) == file::identity(socket.anchor());
+        if socket.phase() == phase::CONNECTING && same() && native::withdraw(socket) {
+            return true;
+        }
+    }
     for _ in 0..ATTEMPTS {
         if socket.phase() != phase::SAN {
             return true;
@@ -124,6 +366,14 @@ fn give(socket: &Pinned, fd: Fd) -> bool {
 }
 
 impl Exec {
+    /// What a spawn has to do in the child beside the program's own file actions: dup2 (from, to),
+    /// where the same number twice means that it is not close-on-exec any more.
+    pub fn actions(&self) -> impl Iterator<Item = (Fd, Fd)> + '_ {
+        let manifest = self.left.manifest.map(|fd| (fd, self.left.number));
+        let left = if manifest.is_some() { &self.left.fds[..] } else { &[] };
+        left.iter().map(|fd| (*fd, *fd)).chain(manifest)
+    }
+
     fn keep_back(&mut self, fd: Fd) {
         let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
         let holder = file::duplicate_high(fd).unwrap_or(-1);
@@ -131,13 +381,30 @@ impl Exec {
         self.kept_back.push((fd, holder));
     }
 
-    /// exec failed, or (posix_spawn) it was another process that made it.
-    pub fn undo(self) {
+    /// This process holds what close-on-exec closes no longer.
+    fn give_up(&mut self, ours: &Ours, found: &[Found]) {
+        for (socket, identity) in &ours.0 {
+            if found.iter().any(|one| one.identity == *identity) {
+                continue;
+            }
+            if let Some(stream) = socket.stream() {
+                stream.endpoint.holders.fetch_sub(1, SeqCst);
+                self.given_up.push(Pinned::new(socket.get()));
+            }
+        }
+    }
+
+    /// The exec failed, or it was another process that made it: `failed` says which.
+    pub fn undo(self, failed: bool) {
         for (fd, holder) in &self.kept_back {
             file::close(*holder);
             if let Ok(flags) = file::descriptor_flags(*fd) {
                 let _ = file::set_descriptor_flags(*fd, flags & !libc::FD_CLOEXEC);
             }
         }
+        for stream in self.given_up.iter().filter_map(|socket| socket.stream()) {
+            stream.endpoint.holders.fetch_add(1, SeqCst);
+        }
+        self.left.undo(failed);
     }
 }

@@ -3,8 +3,9 @@
 use super::bell;
 use super::connect;
 use super::detach;
-use super::endpoint::{flag, Endpoint};
+use super::endpoint::flag;
 use super::epoll;
+use super::memory;
 use super::native;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
@@ -108,6 +109,8 @@ pub fn duplicated(from: Fd, to: Fd) {
 pub fn replacing(to: Fd) {
     if hidden::is_hidden(to) {
         hidden::forget(to);
+        memory::forget_descriptor(to);
+        table::each_socket(0, Fd::MAX - 1, |_, socket| socket.forget_descriptor(to));
     }
     if table::is_known(to) {
         closing(to);
@@ -122,7 +125,7 @@ pub struct Fork {
 /// Before fork.
 pub fn before_fork() -> Fork {
     let mut structure = Structure::lock();
-    Endpoint::note_fork();
+    memory::note_fork();
     if let Some(registry) = &mut structure.registry {
         registry.before_fork();
     }
@@ -150,7 +153,7 @@ impl Fork {
     /// In the parent. After a fork that failed the sockets count as shared although they are not,
     /// which costs a hint to the peer at close and nothing else.
     pub fn in_parent(mut self) {
-        Endpoint::note_fork();
+        memory::note_fork();
         if let Some(registry) = &mut self.structure.registry {
             registry.after_fork_in_parent();
         }
@@ -161,8 +164,8 @@ impl Fork {
         lock::forget_tid();
         self.structure.adopt_after_fork();
         super::note_process();
-        Endpoint::note_fork();
-        Endpoint::forget_spares();
+        memory::note_fork();
+        memory::forget_spares();
         connect::after_fork_in_child();
         sock_diag::after_fork_in_child();
         if let Some(registry) = &mut self.structure.registry {

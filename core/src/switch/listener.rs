@@ -92,6 +92,8 @@ pub struct Listener {
     /// What connectors look for before they connect to the rendezvous.
     sign: Fd,
     name: AbstractName,
+    /// A hidden descriptor for the family's memory, by which another image maps it; -1: none.
+    family_fd: Fd,
     family: *mut Family,
     /// Guarded by the family's lock.
     waiting: UnsafeCell<Vec<Bound>>,
@@ -121,18 +123,62 @@ impl Listener {
         }
         let (fd, name) = opened?;
         let made = net::put_up_sign(&name)
-            .and_then(|sign| match file::map_shared(None, PAGE) {
-                Ok(family) => Ok((sign, family.cast())),
+            .and_then(|sign| match Self::new_family() {
+                Ok(family) => Ok((sign, family)),
                 Err(e) => {
                     file::close(sign);
                     Err(e)
                 }
             })
             .inspect_err(|_| file::close(fd));
-        let (sign, family) = made?;
+        let (sign, (family, family_fd)) = made?;
         let rendezvous = hidden::keep(fd);
         let sign = hidden::keep(sign);
-        Ok(Self { rendezvous, sign, name, family, waiting: UnsafeCell::new(Vec::new()) })
+        let waiting = UnsafeCell::new(Vec::new());
+        Ok(Self { rendezvous, sign, name, family_fd, family, waiting })
+    }
+
+    fn new_family() -> Result<(*mut Family, Fd)> {
+        let fd = file::sealed_memory(c"sanshim-listener", PAGE);
+        match file::map_shared(fd.ok(), PAGE) {
+            Ok(family) => Ok((family.cast(), fd.map_or(-1, hidden::keep))),
+            Err(e) => {
+                let _ = fd.map(file::close);
+                Err(e)
+            }
+        }
+    }
+
+    /// A listener that another image left: its hidden descriptors, as [`within_reach`] gave them.
+    ///
+    /// [`within_reach`]: Self::within_reach
+    pub fn of_other_image(fds: [Fd; 3], name: AbstractName) -> Option<Self> {
+        let [rendezvous, sign, family_fd] = fds;
+        if file::sealed_size(family_fd) != Ok(Some(PAGE as u64)) {
+            return None;
+        }
+        let family: *mut Family = file::map_shared(Some(family_fd), PAGE).ok()?.cast();
+        // SAFETY: mapped just now; all zero is a valid value.
+        unsafe { (*family).lock.abandon_own() };
+        let waiting = UnsafeCell::new(Vec::new());
+        Some(Self { rendezvous, sign, name, family_fd, family, waiting })
+    }
+
+    /// The hidden descriptors and the name that another image needs to accept as well. Sessions that
+    /// arrived for connections nobody accepted yet are queued again for it; not in a vfork child,
+    /// whose descriptors are not those of its memory.
+    pub fn within_reach(&self) -> Option<([Fd; 3], AbstractName)> {
+        let fds = [self.rendezvous, self.sign, self.family_fd];
+        if !fds.iter().all(|fd| hidden::is_hidden(*fd)) {
+            return None;
+        }
+        self.share();
+        if !super::is_borrowed() && self.family().lock.lock().is_ok() {
+            // SAFETY: the lock is held.
+            self.keep(unsafe { &mut *self.waiting.get() });
+            self.family().lock.unlock();
+        }
+        Some((fds, self.name))
     }
 
     fn family(&self) -> &Family {
@@ -231,6 +277,9 @@ impl Drop for Listener {
     fn drop(&mut self) {
         hidden::close(self.rendezvous);
         hidden::close(self.sign);
+        if self.family_fd >= 0 {
+            hidden::close(self.family_fd);
+        }
         for bound in self.waiting.get_mut() {
             hidden::close(bound.segment);
         }

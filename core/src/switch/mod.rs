@@ -7,9 +7,11 @@
 //! - transfer: [`transfer`] over [`stream`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
-//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`exec`], [`options`]
+//! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
+//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
 pub mod accept;
+mod adopt;
 mod bell;
 pub mod buffers;
 pub mod connect;
@@ -19,8 +21,11 @@ pub mod epoll;
 pub mod exec;
 pub mod files;
 mod gather;
+pub mod image;
 pub mod lifecycle;
 mod listener;
+mod manifest;
+pub mod memory;
 mod native;
 pub mod options;
 mod policy;
@@ -60,9 +65,17 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Longest spin (ns) unless the configuration says otherwise.
 const SPIN: u64 = 50_000;
 
+/// True if the switch has to be started: the configuration wants it, or the image before this one
+/// left sockets that are on the SAN.
+pub fn is_wanted(config: &Config) -> bool {
+    config.enabled || adopt::Inheritance::is_there()
+}
+
 /// Starts the switch. Until then, and without it, every call passes.
 pub fn initialize(config: Config) -> Result<(), Errno> {
-    if !config.enabled {
+    let enabled = config.enabled;
+    let inheritance = adopt::Inheritance::find();
+    if !enabled && inheritance.is_none() {
         return Ok(());
     }
     note_process();
@@ -72,7 +85,11 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
         Ok(registry) => Structure::lock().registry = Some(registry),
         Err(e) => log::warn!("this process is not published: {e}"),
     }
-    table::initialize()
+    table::initialize()?;
+    if let Some(inheritance) = inheritance {
+        inheritance.adopt(enabled);
+    }
+    Ok(())
 }
 
 /// Remembers which process this is.

@@ -35,6 +35,7 @@ pub(super) fn may_share_with(uid: u32) -> bool {
 /// Whether the rules let a connection in this role, to or at this address, use the SAN.
 pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
     match POLICY.get() {
+        Some(policy) if !policy.config.enabled => Err(Reason::Off),
         Some(policy) if policy.config.allows(role, address) => Ok(()),
         Some(_) => Err(Reason::Policy),
         None => Err(Reason::Off),

@@ -6,6 +6,7 @@
 use super::endpoint::{flag, Endpoint};
 use super::epoll::Watch;
 use super::listener::Listener;
+use super::memory::Memory;
 use super::spin;
 use super::stream::Stream;
 use super::structure::Structure;
@@ -47,6 +48,8 @@ pub struct Socket {
     /// Whether spinning for its events has paid off lately.
     pub spin: spin::Memory,
     endpoint: AtomicPtr<Endpoint>,
+    /// The descriptors of [`Memory`]: of the endpoint, of the segment.
+    within_reach: [AtomicI32; 2],
     statistics: AtomicPtr<Statistics>,
     segment: UnsafeCell<Option<Segment>>,
     listener: AtomicPtr<Listener>,
@@ -212,13 +215,28 @@ impl Socket {
     /// follow.
     ///
     /// # Safety
-    /// `endpoint` is from [`Endpoint::create`] and no other socket's.
-    pub unsafe fn attach(&self, segment: Segment, endpoint: *mut Endpoint) {
+    /// `memory` is of that session and no other socket's.
+    pub unsafe fn attach(&self, segment: Segment, memory: Memory) {
         // SAFETY: the caller's promise.
-        self.spin.begin_with(&LEARNT[unsafe { (*endpoint).role() } as usize]);
+        self.spin.begin_with(&LEARNT[unsafe { (*memory.at).role() } as usize]);
         // SAFETY: the phase is not SAN yet, so nobody reads it.
         unsafe { *self.segment.get() = Some(segment) };
-        self.endpoint.store(endpoint, Ordering::Release);
+        self.within_reach[0].store(memory.fd, Ordering::Relaxed);
+        self.within_reach[1].store(memory.segment, Ordering::Relaxed);
+        self.endpoint.store(memory.at, Ordering::Release);
+    }
+
+    /// The hidden descriptors by which another image maps the endpoint and the segment.
+    pub fn within_reach(&self) -> Option<[Fd; 2]> {
+        let fds = self.within_reach.each_ref().map(|fd| fd.load(Ordering::Relaxed));
+        fds.iter().all(|fd| *fd >= 0).then_some(fds)
+    }
+
+    /// The program took the number of a hidden descriptor over.
+    pub fn forget_descriptor(&self, fd: Fd) {
+        for kept in &self.within_reach {
+            let _ = kept.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Takes the end of a connection away again before the phase ever was SAN, or when no other
@@ -232,7 +250,9 @@ impl Socket {
         unsafe {
             if !endpoint.is_null() {
                 self.spin.leave_to(&LEARNT[(*endpoint).role() as usize]);
-                Endpoint::discard(endpoint);
+                let [fd, segment] =
+                    self.within_reach.each_ref().map(|fd| fd.swap(-1, Ordering::Relaxed));
+                Memory { at: endpoint, fd, segment }.discard();
             }
             if let Some(segment) = (*self.segment.get()).take() {
                 segment.unmap();
@@ -288,6 +308,7 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
                 reason: AtomicU32::new(0),
                 spin: spin::Memory::new(),
                 endpoint: AtomicPtr::new(std::ptr::null_mut()),
+                within_reach: [const { AtomicI32::new(-1) }; 2],
                 statistics: AtomicPtr::new(std::ptr::null_mut()),
                 segment: UnsafeCell::new(None),
                 listener: AtomicPtr::new(std::ptr::null_mut()),

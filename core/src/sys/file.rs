@@ -22,9 +22,11 @@ pub fn set_descriptor_flags(fd: Fd, flags: i32) -> Result<()> {
     call!(fcntl, fd, libc::F_SETFD, flags).map(drop)
 }
 
+/// Where descriptors of ours begin, as long as the limit lets them.
+pub const FLOOR: Fd = 900;
+
 /// Moves a descriptor of ours out of the program's way: high, close-on-exec.
 pub fn move_high(fd: Fd) -> Fd {
-    const FLOOR: i32 = 900;
     for floor in [FLOOR, 100] {
         if let Ok(high) = call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) {
             close(fd);
@@ -36,7 +38,24 @@ pub fn move_high(fd: Fd) -> Fd {
 
 /// Another descriptor for the same file, high, and inherited over exec.
 pub fn duplicate_high(fd: Fd) -> Result<Fd> {
-    call!(fcntl, fd, libc::F_DUPFD, 900).map(|fd| fd as Fd)
+    call!(fcntl, fd, libc::F_DUPFD, FLOOR).map(|fd| fd as Fd)
+}
+
+/// As [`duplicate_high`], under that very number; EBUSY if it is taken.
+pub fn duplicate_to(fd: Fd, number: Fd) -> Result<()> {
+    let made = call!(fcntl, fd, libc::F_DUPFD, number)? as Fd;
+    if made == number {
+        return Ok(());
+    }
+    close(made);
+    Err(Errno(libc::EBUSY))
+}
+
+/// Sets or clears close-on-exec.
+pub fn set_close_on_exec(fd: Fd, on: bool) -> Result<()> {
+    let flags = descriptor_flags(fd)?;
+    let other = flags & !libc::FD_CLOEXEC;
+    set_descriptor_flags(fd, if on { other | libc::FD_CLOEXEC } else { other })
 }
 
 /// True if `fd` is a pipe.
@@ -70,11 +89,28 @@ pub fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     Ok((s.st_dev, s.st_ino))
 }
 
-fn stat(fd: Fd) -> Result<libc::stat> {
+/// fstat.
+pub fn stat(fd: Fd) -> Result<libc::stat> {
     // SAFETY: stat is plain data, zero is a valid value of it.
     let mut s: libc::stat = unsafe { std::mem::zeroed() };
     call!(fstat, fd, &mut s as *mut _ as usize)?;
     Ok(s)
+}
+
+/// Opens a file for reading, close-on-exec.
+pub fn open_to_read(path: &std::ffi::CStr) -> Result<Fd> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0).map(|fd| fd as Fd)
+}
+
+/// True if this process may execute the file, or search the folder.
+pub fn is_executable(path: &std::ffi::CStr) -> bool {
+    call!(faccessat, libc::AT_FDCWD, path.as_ptr() as usize, libc::X_OK).is_ok()
+}
+
+/// True if the file has an extended attribute by this name.
+pub fn has_attribute(path: &std::ffi::CStr, name: &std::ffi::CStr) -> bool {
+    call!(getxattr, path.as_ptr() as usize, name.as_ptr() as usize, 0, 0).is_ok()
 }
 
 /// Size of an open file in bytes.
@@ -140,6 +176,29 @@ pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
             Err(e)
         }
     }
+}
+
+/// An anonymous file of these words that nobody can change any more.
+pub fn sealed_content(name: &std::ffi::CStr, words: &[u64]) -> Result<Fd> {
+    let size = std::mem::size_of_val(words);
+    if file_size_limit() < size as u64 {
+        return Err(Errno(libc::EFBIG));
+    }
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let fd = call!(memfd_create, name.as_ptr() as usize, flags)? as Fd;
+    let sealed = match write(fd, words.as_ptr().cast(), size) {
+        Ok(n) if n == size => call!(fcntl, fd, libc::F_ADD_SEALS, SEALS | libc::F_SEAL_WRITE),
+        Ok(_) => Err(Errno(libc::ENOSPC)),
+        Err(e) => Err(e),
+    };
+    sealed.map(|_| fd).inspect_err(|_| close(fd))
+}
+
+/// The size in bytes of what nobody can change any more; `None` if `fd` is nothing such.
+pub fn sealed_content_size(fd: Fd) -> Option<usize> {
+    let all = SEALS | libc::F_SEAL_WRITE;
+    let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).ok()? as i32;
+    (seals & all == all).then(|| size(fd).ok())?.and_then(|size| usize::try_from(size).ok())
 }
 
 /// RLIMIT_FSIZE, in bytes.

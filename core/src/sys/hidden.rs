@@ -19,10 +19,16 @@ pub fn keep(fd: Fd) -> Fd {
     fd
 }
 
-fn note(fd: Fd) {
+/// Remembers a descriptor that is ours and where it should be.
+pub fn note(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
+}
+
+/// True if `fd` is so high that it is ours, or may become so.
+pub fn may_be(fd: Fd) -> bool {
+    fd >= file::FLOOR || is_hidden(fd)
 }
 
 /// True if `fd` is one of ours.

@@ -134,6 +134,18 @@ impl FamilyLock {
         }
     }
 
+    /// In a new image of this process (exec): if a thread of the image before it has the lock, that
+    /// died, even where its id is the calling thread's now.
+    pub fn abandon_own(&self) {
+        /// No thread has this id: the kernel gives none above 2^22.
+        const NOBODY: u32 = CONTENDED - 1;
+        let word = self.0.load(Ordering::Relaxed);
+        if word & !CONTENDED == own_tid() {
+            let dead = word & CONTENDED | NOBODY;
+            let _ = self.0.compare_exchange(word, dead, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// In a fork child, for locks in copied memory: whoever held it does not exist here.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);

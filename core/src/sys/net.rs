@@ -278,8 +278,28 @@ impl AbstractName {
         Self { address, length: (size_of::<libc::sa_family_t>() + 1 + n) as u32 }
     }
 
+    /// The name, as it was given.
+    pub fn bytes(&self) -> Vec<u8> {
+        let n = self.length as usize - size_of::<libc::sa_family_t>() - 1;
+        self.address.sun_path[1..=n].iter().map(|byte| *byte as u8).collect()
+    }
+
     fn at(&self) -> usize {
         &self.address as *const _ as usize
+    }
+}
+
+impl PartialEq for AbstractName {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for AbstractName {}
+
+impl std::fmt::Debug for AbstractName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "@{}", String::from_utf8_lossy(&self.bytes()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The hooks, by area.
 
 mod descriptor;
+mod file_actions;
 mod fortified;
 mod options;
 mod process;

@@ -1,98 +1,107 @@
 //! exec, posix_spawn and the ways out of a process. fork is seen through pthread_atfork.
 
+use super::file_actions;
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, pid_t};
 use sanshim_core::switch;
-use sanshim_core::switch::exec::{before_exec, Exec};
+use sanshim_core::switch::exec::{before_exec, Actions, Way};
+use sanshim_core::switch::image::Program;
 use sanshim_core::switch::lifecycle;
 
 type Arguments = *const *const c_char;
 
 /// Runs an exec; comes back only if it failed.
-fn exec(real: impl FnOnce() -> c_int) -> c_int {
-    let prepared: Exec = before_exec(&[]);
+fn exec(program: Program, real: impl FnOnce() -> c_int) -> c_int {
+    let prepared = before_exec(&program, Way::Exec);
     let result = real();
     let e = crate::real::errno();
-    prepared.undo();
+    prepared.undo(true);
     set_errno(e);
     result
 }
 
-/// glibc's file actions, as far as needed to find what a child would be handed. The layout has
-/// been the same since posix_spawn exists.
-#[repr(C)]
-struct FileActions {
-    allocated: c_int,
-    used: c_int,
-    actions: *const Action,
-}
-
-#[repr(C)]
-struct Action {
-    kind: c_int,
-    /// Beyond the kind everything is a union, aligned for a pointer.
-    padding: c_int,
-    fd: c_int,
-    to: c_int,
-    rest: [usize; 2],
-}
-
-const DUP2: c_int = 1;
-
-/// The descriptors a child gets under other numbers.
-unsafe fn handed_over(actions: *const libc::posix_spawn_file_actions_t) -> Vec<c_int> {
-    if actions.is_null() {
-        return Vec::new();
+/// What runs with this process's own environment.
+fn environment() -> Arguments {
+    extern "C" {
+        static environ: Arguments;
     }
-    // SAFETY: an initialized object of glibc's.
-    unsafe {
-        let actions = &*actions.cast::<FileActions>();
-        (0..actions.used.max(0) as usize)
-            .map(|i| &*actions.actions.add(i))
-            .filter(|one| one.kind == DUP2)
-            .map(|one| one.fd)
-            .collect()
-    }
+    // SAFETY: libc's own; whoever changes it meanwhile races with libc's exec as well.
+    unsafe { environ }
 }
 
 unsafe fn spawn(
-    actions: *const libc::posix_spawn_file_actions_t,
-    real: impl FnOnce() -> c_int,
+    program: Program,
+    given: *const libc::posix_spawn_file_actions_t,
+    real: impl FnOnce(*const libc::posix_spawn_file_actions_t) -> c_int,
 ) -> c_int {
     // SAFETY: the program's file actions.
-    let prepared = before_exec(&unsafe { handed_over(actions) });
+    let read = unsafe { file_actions::read(given) };
+    let is_clear = read.complete && (program.is_absolute() || !read.changes_folder);
+    let way = if is_clear { Way::Spawn(&read.actions) } else { Way::Unseen(&read.actions) };
+    let prepared = before_exec(&program, way);
+    let more: Vec<_> = prepared.actions().collect();
+    let result = if more.is_empty() {
+        real(given)
+    } else {
+        // SAFETY: as above.
+        let extended = unsafe { file_actions::Extended::new(given, &more) };
+        real(extended.as_ptr())
+    };
+    prepared.undo(result != 0);
+    result
+}
+
+/// A command that libc spawns itself.
+fn unseen<T>(real: impl FnOnce() -> T) -> T {
+    let prepared = before_exec(&Program::UNKNOWN, Way::Unseen(&Actions::default()));
     let result = real();
-    prepared.undo();
+    prepared.undo(false);
     result
 }
 
 hooks! {
     fn execve(path: *const c_char, arguments: Arguments, environment: Arguments) -> c_int
     = |real| {
-        exec(|| real(path, arguments, environment))
+        // SAFETY: the program's arguments.
+        let program = unsafe { Program::at(path, environment) };
+        exec(program, || real(path, arguments, environment))
     }
 
     fn execv(path: *const c_char, arguments: Arguments) -> c_int = |real| {
-        exec(|| real(path, arguments))
+        // SAFETY: the program's arguments.
+        let program = unsafe { Program::at(path, environment()) };
+        exec(program, || real(path, arguments))
     }
 
     fn execvp(file: *const c_char, arguments: Arguments) -> c_int = |real| {
-        exec(|| real(file, arguments))
+        // SAFETY: the program's arguments.
+        let program = unsafe { Program::named(file, environment()) };
+        exec(program, || real(file, arguments))
     }
 
     fn execvpe(file: *const c_char, arguments: Arguments, environment: Arguments) -> c_int
     = |real| {
-        exec(|| real(file, arguments, environment))
+        // SAFETY: the program's arguments.
+        let program = unsafe { Program::named(file, environment) };
+        exec(program, || real(file, arguments, environment))
     }
 
     fn fexecve(fd: c_int, arguments: Arguments, environment: Arguments) -> c_int = |real| {
-        exec(|| real(fd, arguments, environment))
+        let path = format!("/proc/self/fd/{fd}\0");
+        // SAFETY: a terminated string, and the program's environment.
+        let program = unsafe { Program::at(path.as_ptr().cast(), environment) };
+        exec(program, || real(fd, arguments, environment))
     }
 
     fn execveat(folder: c_int, path: *const c_char, arguments: Arguments,
         environment: Arguments, flags: c_int) -> c_int
     = |real| {
-        exec(|| real(folder, path, arguments, environment, flags))
+        // SAFETY: the program's arguments.
+        let program = match unsafe { Program::at(path, environment) } {
+            program if flags == 0 && (folder == libc::AT_FDCWD || program.is_absolute()) => program,
+            _ => Program::UNKNOWN,
+        };
+        exec(program, || real(folder, path, arguments, environment, flags))
     }
 
     fn posix_spawn(pid: *mut pid_t, path: *const c_char,
@@ -102,7 +111,10 @@ hooks! {
     = |real| {
         // SAFETY: the program's arguments.
         unsafe {
-            spawn(actions, || real(pid, path, actions, attributes, arguments, environment))
+            let program = Program::at(path, environment);
+            spawn(program, actions, |actions| {
+                real(pid, path, actions, attributes, arguments, environment)
+            })
         }
     }
 
@@ -113,22 +125,19 @@ hooks! {
     = |real| {
         // SAFETY: the program's arguments.
         unsafe {
-            spawn(actions, || real(pid, file, actions, attributes, arguments, environment))
+            let program = Program::named(file, environment);
+            spawn(program, actions, |actions| {
+                real(pid, file, actions, attributes, arguments, environment)
+            })
         }
     }
 
     fn system(command: *const c_char) -> c_int = |real| {
-        let prepared = before_exec(&[]);
-        let result = real(command);
-        prepared.undo();
-        result
+        unseen(|| real(command))
     }
 
     fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE = |real| {
-        let prepared = before_exec(&[]);
-        let result = real(command, kind);
-        prepared.undo();
-        result
+        unseen(|| real(command, kind))
     }
 
     fn _exit(status: c_int) -> () = |real| {

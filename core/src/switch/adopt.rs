@@ -1,0 +1,149 @@
+//! What the image before this one left (exec): sockets that go on here.
+//!
+//! Runs when the library is loaded, before any other thread exists. A descriptor that cannot go on is
+//! ended like a connection whose other end is lost: never may the program take doorbells for data.
+
+use super::detach;
+use super::listener::Listener;
+use super::manifest::{self, Entry};
+use super::memory::Memory;
+use super::options;
+use super::socket::{phase, Socket};
+use super::structure::Structure;
+use super::table::{self, Pinned};
+use crate::provider::shm::Segment;
+use crate::reason::Reason;
+use crate::registry::{Identity, Provider, State as Shown};
+use crate::sys::{file, hidden, net, Fd};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// What was left, before anything is done with it.
+pub(super) struct Inheritance(Vec<Entry>);
+
+impl Inheritance {
+    /// True if there is any.
+    pub(super) fn is_there() -> bool {
+        manifest::NUMBERS.into_iter().any(|number| manifest::read(number).is_some())
+    }
+
+    /// Finds it, and makes its descriptors hidden ones of this process.
+    pub(super) fn find() -> Option<Inheritance> {
+        let (number, entries) = manifest::NUMBERS
+            .into_iter()
+            .find_map(|number| Some((number, manifest::read(number)?)))?;
+        file::close(number);
+        for fd in entries.iter().flat_map(Entry::fds) {
+            // One that is not there any more fails later.
+            if file::set_close_on_exec(*fd, true).is_ok() {
+                hidden::note(*fd);
+            }
+        }
+        Some(Inheritance(entries))
+    }
+
+    /// Takes all of it on. Not `enabled`: connections go back to TCP as soon as that can be.
+    pub(super) fn adopt(self, enabled: bool) {
+        let mut found: Vec<Vec<Fd>> = self.0.iter().map(|_| Vec::new()).collect();
+        let _ = file::each_open(|fd| {
+            if hidden::is_hidden(fd) || !file::is_socket(fd) {
+                return;
+            }
+            let Ok(identity) = file::identity(fd) else { return };
+            if let Some(at) = self.0.iter().position(|entry| entry.identity() == identity) {
+                found[at].push(fd);
+            }
+        });
+        for (entry, fds) in self.0.iter().zip(&found) {
+            match entry {
+                Entry::Connection { has_options, .. } => {
+                    adopt_connection(entry, *has_options, fds, enabled);
+                }
+                Entry::Listener { fds: hidden, name, has_options, .. } => {
+                    let listener = Listener::of_other_image(*hidden, *name);
+                    match listener.filter(|_| enabled) {
+                        Some(listener) if !fds.is_empty() => {
+                            adopt_listener(listener, *has_options, fds);
+                        }
+                        _ => entry.fds().iter().for_each(|fd| hidden::close(*fd)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Enters a socket with all its descriptors in the table.
+fn enter(fds: &[Fd], has_options: bool) -> Option<Pinned> {
+    let mut structure = Structure::lock();
+    let (first, others) = fds.split_first()?;
+    let socket = Socket::allocate(&mut structure, *first)?;
+    // Beside the pins of the descriptors, the one of this call.
+    let pinned = Pinned::new(socket);
+    socket.has_options.store(has_options, Relaxed);
+    let mut entered = table::put_socket(*first, socket);
+    for fd in others {
+        entered &= table::put_socket(*fd, socket);
+        socket.add_descriptor();
+    }
+    entered.then_some(pinned)
+}
+
+fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd], enabled: bool) {
+    let [endpoint_fd, segment_fd] = [entry.fds()[0], entry.fds()[1]];
+    let segment = Segment::attach(segment_fd);
+    let memory = Memory::of_other_image(endpoint_fd, segment_fd);
+    let (Ok(segment), Some(memory)) = (segment, memory) else {
+        log::error!("a connection of the program before this one is lost: its memory is gone");
+        return end(fds);
+    };
+    let Some(socket) = enter(fds, has_options) else {
+        // SAFETY: mapped just now, and nobody else knows of it.
+        unsafe {
+            (*memory.at).holders.fetch_sub(1, SeqCst);
+            memory.discard();
+            segment.unmap();
+        }
+        return end(fds);
+    };
+    // SAFETY: this process's only use of it.
+    unsafe { socket.attach(segment, memory) };
+    let Some(stream) = socket.stream() else { return };
+    stream.endpoint.abandon_own_locks();
+    if stream.endpoint.holders.load(SeqCst) == 1 {
+        // Threads that slept on it died with the image.
+        stream.endpoint.sleepers.store(0, SeqCst);
+    }
+    socket.set_phase(phase::SAN);
+    publish(&socket, Provider::Shm, Reason::OnSan, Shown::Established);
+    log::info!("fd {}: provider=shm, from the program before this one", socket.anchor());
+    if !enabled {
+        detach::advance(&socket, &stream, Reason::Off);
+    }
+}
+
+/// No program may read from these, or write to them.
+fn end(fds: &[Fd]) {
+    for fd in fds {
+        let _ = net::shutdown(*fd, libc::SHUT_RDWR);
+    }
+}
+
+fn adopt_listener(listener: Listener, has_options: bool, fds: &[Fd]) {
+    if let Some(socket) = enter(fds, has_options) {
+        socket.set_listener(Box::new(listener));
+        options::accept_at_once(socket.anchor());
+        publish(&socket, Provider::Shm, Reason::Listener, Shown::Listen);
+        log::info!("fd {}: listening, from the program before this one", socket.anchor());
+    }
+}
+
+fn publish(socket: &Socket, provider: Provider, reason: Reason, state: Shown) {
+    const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let fd = socket.anchor();
+    let local = net::local_address(fd).map_or(NOBODY, net::unmapped);
+    let peer = net::peer_address(fd).map_or(NOBODY, net::unmapped);
+    socket.set_reason(reason);
+    let identity = Identity { fd, local, peer, provider, reason, state };
+    socket.publish(&mut Structure::lock(), &identity);
+}

@@ -1,0 +1,165 @@
+//! What a process leaves to the image that follows it (exec), and under which numbers.
+//!
+//! A sealed memfd with one entry for each socket, at a number where the library looks when it is
+//! loaded. The other descriptors that the entries name keep their numbers over exec. Entries come
+//! from this library itself in the same process, or in its parent; they are checked nevertheless.
+
+use crate::sys::net::AbstractName;
+use crate::sys::{file, Fd, Result};
+
+/// Where a manifest is found: below the numbers of hidden descriptors, above a program's own.
+pub(super) const NUMBERS: [Fd; 2] = [899, 99];
+
+const MAGIC: u64 = u64::from_le_bytes(*b"sanshimX");
+const VERSION: u64 = 1;
+/// Most sockets: as many as there can be hidden descriptors for.
+const MOST: usize = 4096;
+
+/// What an entry is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// An end of a connection.
+    Connection {
+        /// Device and inode of the socket.
+        identity: (u64, u64),
+        /// Of the endpoint's memory, and of the segment.
+        fds: [Fd; 2],
+        /// The program set options before it was on the SAN.
+        has_options: bool,
+    },
+    /// A listener.
+    Listener {
+        /// As above.
+        identity: (u64, u64),
+        /// Of the rendezvous, of its sign, and of what its processes share.
+        fds: [Fd; 3],
+        /// As above.
+        has_options: bool,
+        /// The name of the rendezvous.
+        name: AbstractName,
+    },
+}
+
+/// An entry's words: kind, device, inode, options, descriptors (3), length of the name, name (14).
+const WORDS: usize = 22;
+const NAME_AT: usize = 8;
+const NAME_SIZE: usize = (WORDS - NAME_AT) * 8;
+
+impl Entry {
+    pub(super) fn identity(&self) -> (u64, u64) {
+        match self {
+            Entry::Connection { identity, .. } | Entry::Listener { identity, .. } => *identity,
+        }
+    }
+
+    /// The descriptors that have to be there.
+    pub(super) fn fds(&self) -> &[Fd] {
+        match self {
+            Entry::Connection { fds, .. } => fds,
+            Entry::Listener { fds, .. } => fds,
+        }
+    }
+
+    fn encode(&self) -> [u64; WORDS] {
+        let mut words = [0; WORDS];
+        (words[1], words[2]) = self.identity();
+        for (word, fd) in words[4..7].iter_mut().zip(self.fds()) {
+            *word = *fd as u64;
+        }
+        match self {
+            Entry::Connection { has_options, .. } => words[3] = u64::from(*has_options),
+            Entry::Listener { has_options, name, .. } => {
+                (words[0], words[3]) = (1, u64::from(*has_options));
+                let bytes = name.bytes();
+                words[7] = bytes.len() as u64;
+                for (i, byte) in bytes.iter().take(NAME_SIZE).enumerate() {
+                    words[NAME_AT + i / 8] |= u64::from(*byte) << (i % 8 * 8);
+                }
+            }
+        }
+        words
+    }
+
+    fn decode(words: &[u64; WORDS]) -> Option<Entry> {
+        let identity = (words[1], words[2]);
+        let has_options = words[3] != 0;
+        let mut fds = [0; 3];
+        for (fd, word) in fds.iter_mut().zip(&words[4..7]) {
+            *fd = Fd::try_from(*word).ok()?;
+        }
+        match words[0] {
+            0 => Some(Entry::Connection { identity, fds: [fds[0], fds[1]], has_options }),
+            1 => {
+                let length = usize::try_from(words[7]).ok().filter(|n| *n <= NAME_SIZE)?;
+                let mut name = [0u8; NAME_SIZE];
+                for (chunk, word) in name.chunks_exact_mut(8).zip(&words[NAME_AT..]) {
+                    chunk.copy_from_slice(&word.to_le_bytes());
+                }
+                let name = AbstractName::new(&name[..length]);
+                Some(Entry::Listener { identity, fds, has_options, name })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A manifest with these entries, close-on-exec.
+pub(super) fn write(entries: &[Entry]) -> Result<Fd> {
+    let mut words = vec![MAGIC, VERSION];
+    words.extend(entries.iter().flat_map(Entry::encode));
+    file::sealed_content(c"sanshim-exec", &words)
+}
+
+/// The entries of the manifest behind `fd`; `None`: it is something else, the program's own.
+pub(super) fn read(fd: Fd) -> Option<Vec<Entry>> {
+    let size = file::sealed_content_size(fd)?;
+    let count = size.checked_sub(16)? / (WORDS * 8);
+    if count > MOST || size != 16 + count * WORDS * 8 {
+        return None;
+    }
+    let mut words = vec![0u64; size / 8];
+    if file::pread(fd, words.as_mut_ptr().cast(), size, 0) != Ok(size)
+        || words[..2] != [MAGIC, VERSION]
+    {
+        return None;
+    }
+    words[2..].chunks_exact(WORDS).map(|words| Entry::decode(words.try_into().ok()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let entries = [
+            Entry::Connection { identity: (9, u64::MAX), fds: [1024, 65535], has_options: true },
+            Entry::Listener {
+                identity: (8, 7),
+                fds: [900, 901, 902],
+                has_options: false,
+                name: AbstractName::new(b"sanshim/1/127.0.0.1:80#63"),
+            },
+        ];
+        let fd = write(&entries).unwrap();
+        assert_eq!(read(fd).as_deref(), Some(&entries[..]));
+        file::close(fd);
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_one() {
+        let foreign = [
+            file::sealed_content(c"test", &[MAGIC]),
+            file::sealed_content(c"test", &[MAGIC, VERSION + 1]),
+            file::sealed_content(c"test", &[MAGIC, VERSION, 0]),
+            file::sealed_content(c"test", &[[MAGIC, VERSION].as_slice(), &[2; WORDS]].concat()),
+            file::sealed_memory(c"test", 4096),
+            file::eventfd(0),
+        ];
+        for fd in foreign {
+            let fd = fd.unwrap();
+            assert_eq!(read(fd), None);
+            file::close(fd);
+        }
+    }
+}

@@ -1,0 +1,482 @@
+/* Connections and listeners that go on in another program image: over exec and posix_spawn, through
+ * images that leave them alone. Under the shim the bytes go on over the SAN. */
+#include "bt.h"
+#include <dirent.h>
+#include <spawn.h>
+
+extern char **environ;
+
+enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
+
+/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
+static void on_san(int fd) {
+  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
+  uint64_t info[17] = {0};
+  socklen_t length = sizeof info;
+  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
+  if (getenv("LD_PRELOAD") == NULL) return;
+  unsigned long long bytes = info[15] + info[16];
+  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
+}
+
+static void *send_rest(void *fd) {
+  send_pattern(*(int *)fd, BEFORE, AFTER);
+  SYS(shutdown(*(int *)fd, SHUT_WR));
+  return NULL;
+}
+/* Sends much before the other program runs, and on while it does; gets all back but what was read. */
+static void client(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, BEFORE);
+  step_done(0);
+  step_wait(1);
+  pthread_t sender = start_thread(send_rest, &fd);
+  recv_pattern(fd, READ, TOTAL - READ);
+  expect_eof(fd);
+  end_thread(sender);
+  on_san(fd);
+  SYS(close(fd));
+}
+static void begin_server(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  recv_pattern(fd, 0, READ);
+  step_done(1);
+}
+
+/* ---- the other image ------------------------------------------------------------------------ */
+
+static void echo_from(int fd) {
+  static char bytes[65536];
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
+    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+  on_san(fd);
+}
+/* Arguments: the descriptor, and how many more images come before the one that echoes. */
+PART(echo) {
+  int fd = atoi(bt_arguments[0]), more = atoi(bt_arguments[1]);
+  if (more > 0) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", more - 1);
+    execl("/proc/self/exe", "images", "@echo", bt_arguments[0], number, (char *)NULL);
+    FAIL("exec");
+  }
+  echo_from(fd);
+}
+
+enum how { FORK, VFORK, SPAWN, SPAWN_DUP, REPLACE, SHELL, ENV };
+static enum how how;
+static int hops;
+
+static char *own_path(void) {
+  static char path[PATH_MAX];
+  ssize_t n = SYS(readlink("/proc/self/exe", path, sizeof path - 1));
+  path[n] = 0;
+  return path;
+}
+static char number[16], more[16];
+
+static void become(int fd) {
+  snprintf(number, sizeof number, "%d", fd);
+  snprintf(more, sizeof more, "%d", hops);
+  if (how == SHELL) {
+    char command[PATH_MAX + 100];
+    snprintf(command, sizeof command, "/bin/true; cat /dev/null; (true); '%s' @echo %s %s; exit $?",
+             own_path(), number, more);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+  } else if (how == ENV) {
+    execlp("env", "env", own_path(), "@echo", number, more, (char *)NULL);
+  } else {
+    execl("/proc/self/exe", "images", "@echo", number, more, (char *)NULL);
+  }
+  _exit(99);
+}
+static void inherit(int fd) { SYS(fcntl(fd, F_SETFD, 0)); }
+
+static void server(int fd) {
+  begin_server(fd);
+  inherit(fd);
+  pid_t pid = -1;
+  if (how == VFORK) {
+    pid = vfork();
+    if (pid == 0) become(fd);
+  } else if (how == SPAWN || how == SPAWN_DUP) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    int there = fd;
+    if (how == SPAWN_DUP) {
+      there = 77;
+      SYS(fcntl(fd, F_SETFD, FD_CLOEXEC));
+      posix_spawn_file_actions_addclose(&actions, 60);
+      posix_spawn_file_actions_adddup2(&actions, fd, there);
+    }
+    snprintf(number, sizeof number, "%d", there);
+    snprintf(more, sizeof more, "%d", hops);
+    char *argv[] = {"images", "@echo", number, more, NULL};
+    EQ(posix_spawn(&pid, own_path(), &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  } else if (how == REPLACE) {
+    become(fd);
+  } else {
+    pid = start_child();
+    if (pid == 0) become(fd);
+  }
+  SYS(close(fd));
+  end_child(pid);
+}
+#define GOES_ON(name, how_, hops_)                                            \
+  SAN_CASE(name) {                                                            \
+    how = how_, hops = hops_;                                                 \
+    run_processes(V4, client, server);                                        \
+  }                                                                           \
+  SAN_CASE(name##_at_the_connector) {                                         \
+    how = how_, hops = hops_;                                                 \
+    run_processes(V6, server, client);                                        \
+  }
+GOES_ON(fork_exec, FORK, 0)
+GOES_ON(vfork_exec, VFORK, 0)
+GOES_ON(spawn, SPAWN, 0)
+GOES_ON(spawn_to_another_number, SPAWN_DUP, 0)
+GOES_ON(exec_in_the_same_process, REPLACE, 0)
+GOES_ON(five_images, FORK, 5)
+GOES_ON(five_images_after_vfork, VFORK, 5)
+GOES_ON(through_a_shell, SHELL, 2)
+GOES_ON(through_env, ENV, 0)
+
+/* ---- what stays as it is -------------------------------------------------------------------- */
+
+static void run(const char *program, const char *argument, const char *second) {
+  pid_t pid = start_child();
+  if (pid == 0) {
+    execlp(program, program, argument, second, (char *)NULL);
+    _exit(99);
+  }
+  end_child(pid);
+}
+SAN_CASE(a_helper_does_not_disturb) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  for (int i = 0; i < 5; i++) {
+    run("sh", "-c", "true; /bin/true; (/bin/true)");
+    exercise(p.client, p.server);
+    run("/bin/true", NULL, NULL);
+    exercise(p.client, p.server);
+    pid_t pid;
+    char *argv[] = {"true", NULL};
+    EQ(posix_spawnp(&pid, "true", NULL, NULL, argv, environ), 0);
+    exercise(p.client, p.server);
+    end_child(pid);
+  }
+  send_pattern(p.client, 0, 300000);
+  run("/bin/true", NULL, NULL);
+  recv_pattern(p.server, 0, 300000);
+  on_san(p.client);
+  on_san(p.server);
+  close_pair(&p);
+}
+SAN_CASE(failed_exec_and_spawn) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  send_pattern(p.client, 0, 500000);
+  char *const argv[] = {"none", NULL};
+  ERR(execv("/nowhere/none", argv), ENOENT);
+  pid_t pid;
+  EQ(posix_spawn(&pid, "/nowhere/none", NULL, NULL, argv, environ), ENOENT);
+  recv_pattern(p.server, 0, 500000);
+  exercise(p.client, p.server);
+  on_san(p.client);
+  close_pair(&p);
+}
+
+/* The parent and the image use it in turn. */
+PART(turns) {
+  int fd = atoi(bt_arguments[0]), told = atoi(bt_arguments[1]);
+  char byte;
+  while (SYS(read(told, &byte, 1)) == 1) get(fd, "to image"), put(fd, "of image");
+  on_san(fd);
+}
+SAN_CASE(parent_and_image_take_turns) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+  int ends[2];
+  SYS(pipe(ends));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(ends[1]));
+    snprintf(number, sizeof number, "%d", p.server);
+    snprintf(more, sizeof more, "%d", ends[0]);
+    execl("/proc/self/exe", "images", "@turns", number, more, (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(ends[0]));
+  for (int i = 0; i < 200; i++) {
+    exercise(p.client, p.server);
+    put(p.client, "to image");
+    EQ(SYS(write(ends[1], "", 1)), 1);
+    get(p.client, "of image");
+  }
+  SYS(close(ends[1]));
+  end_child(pid);
+  exercise(p.client, p.server);
+  on_san(p.client);
+  close_pair(&p);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* Holds it until its input ends. */
+PART(hold) {
+  char byte;
+  EQ(read(atoi(bt_arguments[0]), &byte, 1), 0);
+}
+static pid_t start_holder(int *input) {
+  int ends[2];
+  SYS(pipe2(ends, O_CLOEXEC));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    int there = SYS(fcntl(ends[0], F_DUPFD, 3));
+    snprintf(number, sizeof number, "%d", there);
+    execl("/proc/self/exe", "images", "@hold", number, (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(ends[0]));
+  *input = ends[1];
+  return pid;
+}
+/* The last of all that have it ends the connection, whoever that is. */
+SAN_CASE(the_last_holder_ends_it) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+  exercise(p.client, p.server);
+  int input;
+  pid_t pid = start_holder(&input);
+  put(p.server, "last words");
+  SYS(close(p.server));
+  get(p.client, "last words");
+  sleep_ms(20);
+  expect_nothing(p.client);
+  SYS(close(input));
+  end_child(pid);
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+SAN_CASE(the_starter_ends_it) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+  int input;
+  pid_t pid = start_holder(&input);
+  SYS(close(input));
+  end_child(pid);
+  exercise(p.client, p.server);
+  put(p.server, "last words");
+  SYS(close(p.server));
+  get(p.client, "last words");
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+SAN_CASE(a_killed_image_ends_it) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+  exercise(p.client, p.server);
+  int input;
+  pid_t pid = start_holder(&input);
+  SYS(close(p.server));
+  SYS(kill(pid, SIGKILL));
+  int status;
+  EQ(SYS(waitpid(pid, &status, 0)), pid);
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+/* What close-on-exec closes is closed. */
+SAN_CASE(close_on_exec_closes) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+  SYS(fcntl(p.server, F_SETFD, FD_CLOEXEC));
+  exercise(p.client, p.server);
+  int input;
+  pid_t pid = start_holder(&input);
+  put(p.server, "last words");
+  SYS(close(p.server));
+  get(p.client, "last words");
+  expect_eof(p.client);
+  SYS(close(input));
+  end_child(pid);
+  SYS(close(p.client));
+}
+
+/* ---- the image's own descriptors ------------------------------------------------------------ */
+
+/* Arguments: the connection and how it is closed. */
+PART(closer) {
+  int fd = atoi(bt_arguments[0]);
+  const char *how_to = bt_arguments[1];
+  if (strcmp(how_to, "close_range") == 0) SYS(close_range(3, ~0U, 0));
+  else if (strcmp(how_to, "closefrom") == 0) closefrom(3);
+  else
+    for (int i = 3; i < 2000; i++) close(i);
+  errno = 0;
+  ERR(fcntl(fd, F_GETFD), EBADF);
+  /* The numbers are the program's again. */
+  for (int i = 3; i < 40; i++) EQ(SYS(open("/dev/null", O_RDONLY)), i);
+  pause();
+}
+static void image_closes(const char *how_to) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+  exercise(p.client, p.server);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    snprintf(number, sizeof number, "%d", p.server);
+    execl("/proc/self/exe", "images", "@closer", number, how_to, (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(p.server));
+  expect_eof(p.client);
+  SYS(kill(pid, SIGTERM));
+  int status;
+  EQ(SYS(waitpid(pid, &status, 0)), pid);
+  SYS(close(p.client));
+}
+SAN_CASE(image_closes_a_range) { image_closes("close_range"); }
+SAN_CASE(image_closes_from) { image_closes("closefrom"); }
+SAN_CASE(image_closes_each) { image_closes("each"); }
+
+/* The first descriptors that an image sees, and gets, are those it would have without us. */
+PART(numbers) {
+  int count = atoi(bt_arguments[0]);
+  int seen = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  CHECK(folder != NULL);
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    int fd = atoi(entry->d_name);
+    if (entry->d_name[0] == '.' || fd == dirfd(folder)) continue;
+    if (fd < 99) {
+      EQ(fd, seen);
+      seen++;
+    } else {
+      CHECK(getenv("LD_PRELOAD") != NULL);
+      CHECK(SYS(fcntl(fd, F_GETFD)) & FD_CLOEXEC);
+    }
+  }
+  EQ(seen, count);
+  SYS(closedir(folder));
+  EQ(SYS(open("/dev/null", O_RDONLY)), count);
+}
+SAN_CASE(numbers_are_as_without_us) {
+  struct pair p = open_pair(V4);
+  inherit(p.client), inherit(p.server);
+  exercise(p.client, p.server);
+  /* Nothing but the standard ones and these, without gaps. */
+  int high[] = {SYS(fcntl(p.client, F_DUPFD, 50)), SYS(fcntl(p.server, F_DUPFD, 50))};
+  for (int fd = 3; fd < 50; fd++) close(fd);
+  int first = SYS(dup2(high[0], 3)), second = SYS(dup2(high[1], 4));
+  SYS(close_range(5, ~0U, 0));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    execl("/proc/self/exe", "images", "@numbers", "5", (char *)NULL);
+    _exit(99);
+  }
+  end_child(pid);
+  exercise(first, second);
+  on_san(first);
+}
+
+/* ---- listeners ------------------------------------------------------------------------------ */
+
+PART(acceptor) {
+  int listener = atoi(bt_arguments[0]);
+  for (int i = 0; i < 4; i++) {
+    int fd = SYS(accept(listener, NULL, NULL));
+    get(fd, "ping"), put(fd, "pong");
+    recv_pattern(fd, 0, TOTAL);
+    on_san(fd);
+    SYS(close(fd));
+  }
+}
+static void call(const union address *target) {
+  int fd = dial(target);
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, TOTAL);
+  expect_eof(fd);
+  on_san(fd);
+  SYS(close(fd));
+}
+static void listener_goes_on(enum family family, bool keeps) {
+  union address target;
+  int listener = listen_on(family, &target);
+  inherit(listener);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    snprintf(number, sizeof number, "%d", listener);
+    execl("/proc/self/exe", "images", "@acceptor", number, (char *)NULL);
+    _exit(99);
+  }
+  if (!keeps) SYS(close(listener));
+  for (int i = 0; i < 4; i++) call(&target);
+  end_child(pid);
+  if (keeps) {
+    pid = start_child();
+    if (pid == 0) {
+      call(&target);
+      _exit(0);
+    }
+    int fd = SYS(accept(listener, NULL, NULL));
+    get(fd, "ping"), put(fd, "pong");
+    recv_pattern(fd, 0, TOTAL);
+    on_san(fd);
+    SYS(close(fd));
+    end_child(pid);
+    SYS(close(listener));
+  }
+}
+SAN_CASE(a_listener_goes_on) { listener_goes_on(V4, false); }
+SAN_CASE(a_listener_goes_on_in_both) { listener_goes_on(V4, true); }
+SAN_CASE(a_wildcard_listener_goes_on) { listener_goes_on(DUAL, false); }
+
+/* ---- an image that does not want the SAN ---------------------------------------------------- */
+
+static char *off[] = {"PATH=/usr/bin:/bin", NULL, "SANSHIM=off", NULL};
+
+static void echo_anywhere(int fd) {
+  static char bytes[65536];
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
+    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+}
+PART(echo_anywhere) { echo_anywhere(atoi(bt_arguments[0])); }
+static void client_anywhere(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, BEFORE);
+  step_done(0);
+  step_wait(1);
+  pthread_t sender = start_thread(send_rest, &fd);
+  recv_pattern(fd, READ, TOTAL - READ);
+  expect_eof(fd);
+  end_thread(sender);
+  SYS(close(fd));
+}
+static void server_off(int fd) {
+  begin_server(fd);
+  inherit(fd);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    char preload[PATH_MAX + 20];
+    const char *library = getenv("LD_PRELOAD");
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", library ? library : "");
+    off[1] = preload;
+    snprintf(number, sizeof number, "%d", fd);
+    char *argv[] = {"images", "@echo_anywhere", number, NULL};
+    execve("/proc/self/exe", argv, off);
+    _exit(99);
+  }
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(an_image_that_is_switched_off) { run_processes(V4, client_anywhere, server_off); }
