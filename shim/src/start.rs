@@ -1,5 +1,6 @@
 //! Loading and unloading of the library.
 
+use crate::hooks;
 use crate::real::Symbol;
 use sanshim_core::config::Config;
 use sanshim_core::logging;
@@ -51,6 +52,7 @@ extern "C" fn start() {
         logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
         return;
     }
+    hooks::stdio::replace_standard();
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.
     unsafe { dlmalloc::enable_alloc_after_fork() };

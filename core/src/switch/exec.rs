@@ -13,7 +13,7 @@ use super::native;
 use super::socket::{phase, Socket};
 use super::table::{self, Pinned};
 use super::{is_borrowed, owner};
-use crate::sys::{file, hidden, time, Fd};
+use crate::sys::{file, hidden, net, time, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -80,9 +80,6 @@ impl Way<'_> {
 const ATTEMPTS: u32 = 200;
 const PAUSE: u64 = 1_000_000;
 
-/// Descriptors by which libc's own streams read and write past us.
-const STANDARD: std::ops::RangeInclusive<Fd> = 0..=2;
-
 /// Before exec: every connection that the new image has is left to it, or goes back to TCP. Changes
 /// of memory only what the processes of the connection share: the caller may be a vfork child.
 ///
@@ -132,6 +129,14 @@ pub fn pass(fd: Fd) -> bool {
     })
 }
 
+/// Brings a connection that the image before this one left back to TCP, for a use that is not seen.
+pub fn give_back(fd: Fd) {
+    if let Some(socket) = table::san(fd).filter(|socket| !give(socket, fd)) {
+        // Never may anybody take doorbells for data.
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
+    }
+}
+
 /// The sockets of this process that another image has to know of, with their identities.
 struct Ours(SmallVec<[(Pinned, (u64, u64)); 16]>);
 
@@ -175,8 +180,6 @@ impl Ours {
 struct Found<'a> {
     /// Its number here.
     here: Fd,
-    /// Its number there.
-    there: Fd,
     /// The new image has it because a file action says so.
     duplicated: bool,
     socket: &'a Pinned,
@@ -185,19 +188,19 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn of(ours: &'a Ours, way: Way) -> SmallVec<[Found<'a>; 16]> {
-        let mut all: SmallVec<[(Fd, Fd, bool); 64]> = SmallVec::new();
+        let mut all: SmallVec<[(Fd, bool); 64]> = SmallVec::new();
         if let Way::Spawn(actions) | Way::Unseen(actions) = way {
-            all.extend(actions.duplicated.iter().map(|(from, to)| (*from, *to, true)));
+            all.extend(actions.duplicated.iter().map(|(from, _)| (*from, true)));
         }
         let _ = file::each_open(|fd| {
             if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
-                all.push((fd, fd, false));
+                all.push((fd, false));
             }
         });
         all.into_iter()
-            .filter_map(|(here, there, duplicated)| {
+            .filter_map(|(here, duplicated)| {
                 let (socket, identity) = ours.find(here)?;
-                Some(Found { here, there, duplicated, socket, identity: *identity })
+                Some(Found { here, duplicated, socket, identity: *identity })
             })
             .collect()
     }
@@ -221,10 +224,6 @@ impl Left {
         if may {
             for one in found {
                 if entries.iter().any(|entry| entry.identity() == one.identity) {
-                    continue;
-                }
-                let mut same = found.iter().filter(|other| other.identity == one.identity);
-                if same.any(|other| STANDARD.contains(&other.there)) {
                     continue;
                 }
                 if let Some(entry) = entry(one) {

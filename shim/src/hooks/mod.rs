@@ -7,7 +7,7 @@ mod options;
 mod process;
 mod readiness;
 mod setup;
-mod stdio;
+pub(crate) mod stdio;
 mod syscall;
 mod transfer;
 
