@@ -2,8 +2,13 @@
  * images that leave them alone. Under the shim the bytes go on over the SAN. */
 #include "bt.h"
 #include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <spawn.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 extern char **environ;
 
@@ -463,6 +468,47 @@ static void shell_client(int fd) {
 }
 SAN_CASE(standard_streams_of_a_shell) { run_processes(V4, shell_client, shell); }
 
+static void client_anywhere(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, BEFORE);
+  step_done(0);
+  step_wait(1);
+  pthread_t sender = start_thread(send_rest, &fd);
+  recv_pattern(fd, READ, TOTAL - READ);
+  expect_eof(fd);
+  end_thread(sender);
+  SYS(close(fd));
+}
+/* ---- seccomp: a filter that allows what TCP needs, and kills for anything else ---------------- */
+
+static void confine(void) {
+#define ALLOW(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      ALLOW(__NR_read), ALLOW(__NR_write), ALLOW(__NR_close), ALLOW(__NR_shutdown),
+      ALLOW(__NR_exit_group), ALLOW(__NR_exit), ALLOW(__NR_getpid), ALLOW(__NR_rt_sigprocmask),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  SYS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+  SYS(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+static void confined_server(int fd) {
+  begin_server(fd);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    confine();
+    static char bytes[65536];
+    ssize_t n;
+    while ((n = SYS(read(fd, bytes, sizeof bytes))) > 0)
+      for (ssize_t done = 0; done < n;) done += SYS(write(fd, bytes + done, (size_t)(n - done)));
+    _exit(0);
+  }
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(a_seccomp_filter) { run_processes(V4, client_anywhere, confined_server); }
+
 /* ---- listeners ------------------------------------------------------------------------------ */
 
 PART(acceptor) {
@@ -526,17 +572,6 @@ static void echo_anywhere(int fd) {
     for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
 }
 PART(echo_anywhere) { echo_anywhere(atoi(bt_arguments[0])); }
-static void client_anywhere(int fd) {
-  put(fd, "ping"), get(fd, "pong");
-  send_pattern(fd, 0, BEFORE);
-  step_done(0);
-  step_wait(1);
-  pthread_t sender = start_thread(send_rest, &fd);
-  recv_pattern(fd, READ, TOTAL - READ);
-  expect_eof(fd);
-  end_thread(sender);
-  SYS(close(fd));
-}
 static void server_off(int fd) {
   begin_server(fd);
   inherit(fd);

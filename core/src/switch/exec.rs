@@ -15,6 +15,7 @@ use super::table::{self, Pinned};
 use super::{is_borrowed, owner};
 use crate::sys::{file, hidden, net, time, Fd};
 use smallvec::SmallVec;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How the other program comes to be.
@@ -135,6 +136,29 @@ pub fn give_back(fd: Fd) {
         // Never may anybody take doorbells for data.
         let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
     }
+}
+
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// True if this process may have forbidden itself what it does not do by itself.
+pub(super) fn is_confined() -> bool {
+    CONFINED.load(Relaxed)
+}
+
+/// Before this process forbids itself system calls (seccomp), as sshd does once it has a connection: a
+/// filter made for TCP would not let us work, so connections go back to TCP while they can.
+pub fn before_confinement() {
+    if is_borrowed() {
+        return;
+    }
+    CONFINED.store(true, Relaxed);
+    let ours = Ours::collect();
+    for (socket, _) in &ours.0 {
+        if socket.phase() != phase::LISTENER {
+            give(socket, socket.anchor());
+        }
+    }
+    ours.follow();
 }
 
 /// The sockets of this process that another image has to know of, with their identities.

@@ -5,6 +5,7 @@ use super::connect;
 use super::detach;
 use super::endpoint::flag;
 use super::epoll;
+use super::exec;
 use super::memory;
 use super::native;
 use super::socket::{phase, Socket};
@@ -179,6 +180,9 @@ impl Fork {
 
 /// When the process exits normally: what the kernel would misread is tidied up.
 pub fn exiting() {
+    if exec::is_confined() {
+        return;
+    }
     let structure = Structure::lock();
     if let Some(registry) = &structure.registry {
         registry.remove();

@@ -1,10 +1,10 @@
-//! exec, posix_spawn and the ways out of a process. fork is seen through pthread_atfork.
+//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork.
 
 use super::file_actions;
 use crate::real::{hooks, set_errno};
-use libc::{c_char, c_int, pid_t};
+use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
-use sanshim_core::switch::exec::{before_exec, Actions, Way};
+use sanshim_core::switch::exec::{before_confinement, before_exec, Actions, Way};
 use sanshim_core::switch::image::Program;
 use sanshim_core::switch::lifecycle;
 
@@ -138,6 +138,14 @@ hooks! {
 
     fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE = |real| {
         unseen(|| real(command, kind))
+    }
+
+    // Variadic in libc: the arguments are there or not, and passing them on does no harm.
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int = |real| {
+        if option == libc::PR_SET_SECCOMP {
+            before_confinement();
+        }
+        real(option, a, b, c, d)
     }
 
     fn _exit(status: c_int) -> () = |real| {

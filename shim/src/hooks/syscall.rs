@@ -2,6 +2,7 @@
 
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
 use super::options::{getsockopt, setsockopt};
+use super::process::prctl;
 use super::readiness::{
     epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll, pselect, select,
 };
@@ -12,7 +13,12 @@ use super::transfer::{
 };
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
+use sanshim_core::switch::exec::before_confinement;
 use sanshim_core::sys::user;
+
+/// Operations of seccomp() that forbid system calls.
+const SECCOMP_STRICT: u32 = 0;
+const SECCOMP_FILTER: u32 = 1;
 
 hooks! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
@@ -78,6 +84,11 @@ hooks! {
                 }
                 libc::SYS_epoll_pwait2 => {
                     epoll_pwait2(fd, b as _, c as c_int, d as _, e as _) as isize
+                }
+                libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _) as isize,
+                libc::SYS_seccomp if matches!(a as u32, SECCOMP_STRICT | SECCOMP_FILTER) => {
+                    before_confinement();
+                    return real(number, a, b, c, d, e, f);
                 }
                 // Operations of io_uring can not be seen: programs take their classic path.
                 libc::SYS_io_uring_setup => fail(libc::ENOSYS),
