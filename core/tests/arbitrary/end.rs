@@ -3,7 +3,7 @@
 //! property test here and the fuzz targets in `fuzz/`.
 
 use sanshim_core::session::transfer::{
-    Abilities, End as How, Plan, Posting, Progress, Receiving, Sending,
+    self, Abilities, End as How, Plan, Posting, Progress, Receiving, Sending,
 };
 use sanshim_core::session::{
     Control, Header, Kind, ProtocolError, Resize, Session, LARGEST_BODY, LARGEST_TRANSFER,
@@ -59,33 +59,15 @@ impl End {
             return Ok(());
         }
         let Some(control) = Control::decode(header.kind, body)? else { return Ok(()) };
+        transfer::obey(&control, header.sequence, &self.sending, &self.receiving)?;
         match control {
-            Control::DataAvailable(a) => self.receiving.available(&a, header.sequence),
-            Control::TransferComplete(c) => match c.behaviour {
-                Some(behaviour) => self.sending.completed(&c, behaviour),
-                None => self.receiving.written(&c),
-            },
-            Control::Advertisement(a) => self.sending.advertisement(&a),
-            Control::SendInMessages(key, ever) => self.sending.refused(key, ever),
-            Control::RestInMessages(key, bytes) => self.receiving.rest_in_messages(key, bytes),
-            Control::EnterMode(mode, settled) => {
-                self.receiving.mode_entered(mode, settled);
-                Ok(())
-            }
-            Control::Rediscover => {
-                self.sending.asked_to_rediscover();
-                Ok(())
-            }
             Control::ResizeRequest(size) => {
                 self.resize.requested(size, header.sequence, self.connector);
-                Ok(())
             }
-            Control::ResizeAnswer(size) => {
-                self.resize.answer(size);
-                Ok(())
-            }
-            Control::Resized => Ok(()),
+            Control::ResizeAnswer(size) => self.resize.answer(size),
+            _ => {}
         }
+        Ok(())
     }
 
     fn message(&mut self, input: &mut Input) -> Result<(), ProtocolError> {

@@ -1,7 +1,7 @@
 //! A sender and a receiver, and what they say.
 
 use sanshim_core::session::transfer::{
-    Abilities, Call, End, Plan, Posting, Progress, Receiving, Sending,
+    self, Abilities, Call, End, Plan, Posting, Progress, Receiving, Sending,
 };
 use sanshim_core::session::{Available, Complete, Control, Mode, LARGEST_BODY};
 
@@ -69,48 +69,28 @@ impl Ends {
         self.line(&format!("{:62}{what}", ""));
     }
 
-    /// What the other end makes of a control message: only its bytes arrive.
-    fn over_the_wire(control: &Control) -> Control {
+    /// The other end takes a control message in: only its bytes arrive.
+    fn arrives(&self, control: &Control) {
         let body = control.encode();
         let mut copy = [0; LARGEST_BODY];
         let size = control.kind().body_size() as usize;
         copy[..size].copy_from_slice(&body[..size]);
-        Control::decode(control.kind(), &copy).expect("valid").expect("a control message")
+        let arrived = Control::decode(control.kind(), &copy).expect("valid").expect("has a body");
+        let obeyed = transfer::obey(&arrived, self.sequence, &self.sender, &self.receiver);
+        assert_eq!(obeyed, Ok(true), "an honest message of a transfer");
     }
 
     fn tell_receiver(&mut self, control: &Control, with: &str) {
         self.sequence += 1;
         let text = format!("{}{with} ", name(control));
         self.line(&format!("{:34}-- {text:-<56}>", ""));
-        let valid = match Self::over_the_wire(control) {
-            Control::DataAvailable(a) => self.receiver.available(&a, self.sequence),
-            Control::TransferComplete(c) => self.receiver.written(&c),
-            Control::RestInMessages(key, bytes) => self.receiver.rest_in_messages(key, bytes),
-            Control::EnterMode(mode, settled) => {
-                self.receiver.mode_entered(mode, settled);
-                Ok(())
-            }
-            other => panic!("{other:?} is not for a receiver"),
-        };
-        valid.expect("an honest message");
+        self.arrives(control);
     }
 
     fn tell_sender(&mut self, control: &Control) {
         let text = format!(" {}", name(control));
         self.line(&format!("{:34}<{text:->56} --", ""));
-        let valid = match Self::over_the_wire(control) {
-            Control::TransferComplete(c) => {
-                self.sender.completed(&c, c.behaviour.expect("a reader's"))
-            }
-            Control::Advertisement(a) => self.sender.advertisement(&a),
-            Control::SendInMessages(key, ever) => self.sender.refused(key, ever),
-            Control::Rediscover => {
-                self.sender.asked_to_rediscover();
-                Ok(())
-            }
-            other => panic!("{other:?} is not for a sender"),
-        };
-        valid.expect("an honest message");
+        self.arrives(control);
     }
 
     /// The receiver's application posts a receive of `room` bytes and waits.

@@ -5,7 +5,7 @@ use crate::link::Link;
 use crate::memory::Registration;
 use crate::receiver::LARGEST_RECEIVE;
 use crate::sender::LARGEST_SEND;
-use sanshim_core::session::transfer::{Abilities, Receiving, Rest, Sending};
+use sanshim_core::session::transfer::{self, Abilities, Receiving, Rest, Sending};
 use sanshim_core::session::{
     Complete, Control, Header, Kind, NoCredit, ProtocolError, Resize, Session, LARGEST_BODY,
 };
@@ -230,17 +230,8 @@ impl Peer {
         let size = header.body_size() as usize;
         body[..size].copy_from_slice(&payload[..size]);
         let Some(control) = Control::decode(header.kind, &body)? else { return Ok(()) };
+        transfer::obey(&control, header.sequence, &self.sending, &self.receiving)?;
         match control {
-            Control::DataAvailable(a) => self.receiving.available(&a, header.sequence)?,
-            Control::TransferComplete(c) => match c.behaviour {
-                Some(behaviour) => self.sending.completed(&c, behaviour)?,
-                None => self.receiving.written(&c)?,
-            },
-            Control::Advertisement(a) => self.sending.advertisement(&a)?,
-            Control::SendInMessages(key, ever) => self.sending.refused(key, ever)?,
-            Control::RestInMessages(key, bytes) => self.receiving.rest_in_messages(key, bytes)?,
-            Control::EnterMode(mode, settled) => self.receiving.mode_entered(mode, settled),
-            Control::Rediscover => self.sending.asked_to_rediscover(),
             Control::ResizeRequest(size) => {
                 self.resize.requested(size, header.sequence, self.number == 0);
             }
@@ -249,6 +240,7 @@ impl Peer {
                 assert!(self.granted, "resized to what was not granted");
                 self.payload_in = self.shape.largest_payload;
             }
+            _ => {}
         }
         Ok(())
     }

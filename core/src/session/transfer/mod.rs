@@ -12,6 +12,10 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
+use super::control::{Complete, Control};
+use super::error::ProtocolError;
+use super::header::Kind;
+
 pub use preference::{Preference, Way};
 pub use receiving::{Call, Posting, Receiving, Rest};
 pub use sending::{End, Plan, Progress, Sending};
@@ -33,5 +37,59 @@ impl Abilities {
 
     fn rdma(&self) -> bool {
         self.read || self.write
+    }
+}
+
+/// Gives a control message that came as number `sequence` to the half that it concerns; false: it
+/// concerns no transfer. Receive lock.
+///
+/// # Errors
+/// [`ProtocolError`] if an honest peer does not send it now.
+pub fn obey(
+    control: &Control,
+    sequence: u32,
+    sending: &Sending,
+    receiving: &Receiving,
+) -> Result<bool, ProtocolError> {
+    match control {
+        Control::DataAvailable(available) => receiving.available(available, sequence)?,
+        Control::TransferComplete(complete) => match complete {
+            Complete { behaviour: Some(behaviour), .. } => {
+                sending.completed(complete, *behaviour)?;
+            }
+            Complete { behaviour: None, .. } => receiving.written(complete)?,
+        },
+        Control::Advertisement(advertisement) => sending.advertisement(advertisement)?,
+        Control::SendInMessages(key, for_ever) => sending.refused(*key, *for_ever)?,
+        Control::RestInMessages(key, bytes) => receiving.rest_in_messages(*key, *bytes)?,
+        Control::EnterMode(mode, settled) => receiving.mode_entered(*mode, *settled),
+        Control::Rediscover => sending.asked_to_rediscover(),
+        Control::ResizeRequest(_) | Control::ResizeAnswer(_) | Control::Resized => {
+            return Ok(false)
+        }
+    }
+    Ok(true)
+}
+
+fn wrong_number(kind: Kind, number: u32) -> ProtocolError {
+    ProtocolError::Body { kind, field: "number", value: number.into() }
+}
+
+/// The number in a message of `kind` must come after `newest`. Some are skipped: of transfers, and
+/// buffers, that were given up before there was credit.
+fn check_new(kind: Kind, number: u32, newest: u32) -> Result<(), ProtocolError> {
+    if number.wrapping_sub(newest) as i32 > 0 {
+        Ok(())
+    } else {
+        Err(wrong_number(kind, number))
+    }
+}
+
+/// The number in a message of `kind` must be one that was given out, `newest` the last.
+fn check_known(kind: Kind, number: u32, newest: u32) -> Result<(), ProtocolError> {
+    if newest.wrapping_sub(number) as i32 >= 0 {
+        Ok(())
+    } else {
+        Err(wrong_number(kind, number))
     }
 }

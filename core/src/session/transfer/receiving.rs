@@ -1,6 +1,6 @@
 //! The receiving half of a direction's RDMA transfers.
 
-use super::Abilities;
+use super::{check_known, check_new, Abilities};
 use crate::session::control::{Advertisement, Available, Complete};
 use crate::session::error::ProtocolError;
 use crate::session::header::Kind;
@@ -105,10 +105,7 @@ impl Receiving {
     /// # Errors
     /// [`ProtocolError`] if its number is not a newer one.
     pub fn available(&self, a: &Available, sequence: u32) -> Result<(), ProtocolError> {
-        if a.key.wrapping_sub(self.key.load(Ordering::Relaxed)) as i32 <= 0 {
-            let (field, value) = ("number", a.key.into());
-            return Err(ProtocolError::Body { kind: Kind::DataAvailable, field, value });
-        }
+        check_new(Kind::DataAvailable, a.key, self.key.load(Ordering::Relaxed))?;
         let newest = self.advertised.load(Ordering::Relaxed);
         if self.written_to(newest).is_some() {
             self.earlier.store(newest, Ordering::Relaxed);
@@ -148,11 +145,7 @@ impl Receiving {
     /// # Errors
     /// [`ProtocolError`] if that buffer was never advertised.
     pub fn written(&self, c: &Complete) -> Result<(), ProtocolError> {
-        let newest = self.advertised.load(Ordering::Relaxed);
-        if (newest.wrapping_sub(c.key) as i32) < 0 {
-            let (field, value) = ("number", c.key.into());
-            return Err(ProtocolError::Body { kind: Kind::TransferComplete, field, value });
-        }
+        check_known(Kind::TransferComplete, c.key, self.advertised.load(Ordering::Relaxed))?;
         self.written.store(u64::from(c.key) << 32 | u64::from(c.bytes), Ordering::Relaxed);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The sending half of a direction's RDMA transfers.
 
-use super::Abilities;
+use super::{check_known, check_new, Abilities};
 use crate::session::control::{Advertisement, Complete, LARGEST_TRANSFER};
 use crate::session::error::ProtocolError;
 use crate::session::header::Kind;
@@ -156,14 +156,9 @@ impl Sending {
     /// The receiver posted a buffer. Receive lock.
     ///
     /// # Errors
-    /// [`ProtocolError`] if its number is not a newer one. Some are never sent: those of buffers
-    /// that were taken back before there was credit.
+    /// [`ProtocolError`] if its number is not a newer one.
     pub fn advertisement(&self, a: &Advertisement) -> Result<(), ProtocolError> {
-        let before = self.advertised.key.load(Ordering::Relaxed);
-        if a.key.wrapping_sub(before) as i32 <= 0 {
-            let (field, value) = ("number", a.key.into());
-            return Err(ProtocolError::Body { kind: Kind::Advertisement, field, value });
-        }
+        check_new(Kind::Advertisement, a.key, self.advertised.key.load(Ordering::Relaxed))?;
         self.advertised.store(a);
         Ok(())
     }
@@ -173,7 +168,7 @@ impl Sending {
     /// # Errors
     /// [`ProtocolError`] if there never was such a transfer.
     pub fn completed(&self, c: &Complete, behaviour: Behaviour) -> Result<(), ProtocolError> {
-        self.check_key(c.key)?;
+        check_known(Kind::TransferComplete, c.key, self.key.load(Ordering::Acquire))?;
         self.behaviour.store(behaviour as u32, Ordering::Relaxed);
         self.complete.store(u64::from(c.key) << 32 | u64::from(c.bytes), Ordering::Release);
         Ok(())
@@ -184,7 +179,7 @@ impl Sending {
     /// # Errors
     /// As [`completed`](Self::completed).
     pub fn refused(&self, key: u32, for_ever: bool) -> Result<(), ProtocolError> {
-        self.check_key(key)?;
+        check_known(Kind::SendInMessages, key, self.key.load(Ordering::Acquire))?;
         if for_ever {
             self.forbidden.store(1, Ordering::Relaxed);
         }
@@ -195,19 +190,6 @@ impl Sending {
     /// The receiver asks for discovery (A8, A11). Receive lock.
     pub fn asked_to_rediscover(&self) {
         add_one(&self.rediscoveries);
-    }
-
-    /// The sender may be between [`begin`](Self::begin) and its next step: one ahead is not wrong.
-    fn check_key(&self, key: u32) -> Result<(), ProtocolError> {
-        let newest = self.key.load(Ordering::Acquire);
-        if newest.wrapping_sub(key) as i32 >= 0 {
-            return Ok(());
-        }
-        Err(ProtocolError::Body {
-            kind: Kind::TransferComplete,
-            field: "number",
-            value: key.into(),
-        })
     }
 
     /// RDMA is not possible here; everything goes in messages from now on.

@@ -54,28 +54,12 @@ impl Ends {
     fn try_pass(&self, control: Control) -> Result<(), ProtocolError> {
         let decoded = Control::decode(control.kind(), &control.encode())?.expect("has a body");
         assert_eq!(decoded, control);
-        match decoded {
-            Control::DataAvailable(available) => {
-                self.sequence.set(self.sequence.get() + 1);
-                self.receiving.available(&available, self.sequence.get())
-            }
-            Control::TransferComplete(complete) => match complete.behaviour {
-                Some(behaviour) => self.sending.completed(&complete, behaviour),
-                None => self.receiving.written(&complete),
-            },
-            Control::Advertisement(advertisement) => self.sending.advertisement(&advertisement),
-            Control::SendInMessages(key, for_ever) => self.sending.refused(key, for_ever),
-            Control::RestInMessages(key, bytes) => self.receiving.rest_in_messages(key, bytes),
-            Control::EnterMode(mode, settled) => {
-                self.receiving.mode_entered(mode, settled);
-                Ok(())
-            }
-            Control::Rediscover => {
-                self.sending.asked_to_rediscover();
-                Ok(())
-            }
-            other => unreachable!("{other:?} is not of a transfer"),
+        if let Control::DataAvailable(_) = decoded {
+            self.sequence.set(self.sequence.get() + 1);
         }
+        let concerns = obey(&decoded, self.sequence.get(), &self.sending, &self.receiving)?;
+        assert!(concerns, "{control:?} is not of a transfer");
+        Ok(())
     }
 
     fn pass(&self, control: Control) {
@@ -579,15 +563,28 @@ fn a14_an_advertisement_is_used_once_and_its_number_comes_once() {
 }
 
 #[test]
-fn s4_s5_numbers_of_transfers_that_never_were_are_errors() {
+fn s4_s5_numbers_that_never_were_or_come_again_are_errors_of_their_message() {
     let ends = Ends::new(BOTH);
     let key = ends.announce();
-    let behaviour = Some(Behaviour::LargeReceive);
-    let complete = Complete { key: key + 1, bytes: 1, behaviour };
-    assert!(ends.try_pass(Control::TransferComplete(complete)).is_err());
-    assert!(ends.try_pass(Control::SendInMessages(key + 1, false)).is_err());
+    let read = Complete { key: key + 1, bytes: 1, behaviour: Some(Behaviour::LargeReceive) };
+    let written = Complete { key: 1, bytes: 1, behaviour: None };
     let available = Available { key, rest: 1, address: None };
-    assert!(ends.try_pass(Control::DataAvailable(available)).is_err(), "the same number twice");
+    let wrong = [
+        Control::TransferComplete(read),
+        Control::SendInMessages(key + 1, false),
+        Control::TransferComplete(written),
+        Control::DataAvailable(available),
+    ];
+    for control in wrong {
+        let error = ends.try_pass(control).expect_err("a wrong number");
+        let ProtocolError::Body { kind, field: "number", .. } = error else { panic!("{error}") };
+        assert_eq!(kind, control.kind());
+    }
+    let ends = Ends::in_mode(WRITE_ONLY, Mode::LargeReceive);
+    let again = Control::Advertisement(ends.post(ends.receiving.call(true), 4096));
+    ends.pass(again);
+    let error = ends.try_pass(again).expect_err("the same number twice");
+    assert!(matches!(error, ProtocolError::Body { kind: Kind::Advertisement, .. }));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use super::{Broken, Stream};
 use crate::provider::shm::{Part, Role};
-use crate::session::{Complete, Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
+use crate::session::transfer;
+use crate::session::{Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -110,21 +111,10 @@ impl Stream<'_> {
         let Some(control) = Control::decode(header.kind, &body)? else { return Ok(()) };
         let (sending, receiving) =
             (&self.endpoint.send.transfers, &self.endpoint.receive.transfers);
+        if transfer::obey(&control, header.sequence, sending, receiving)? {
+            return Ok(());
+        }
         match control {
-            Control::DataAvailable(available) => {
-                receiving.available(&available, header.sequence)?
-            }
-            Control::TransferComplete(complete) => match complete {
-                Complete { behaviour: Some(behaviour), .. } => {
-                    sending.completed(&complete, behaviour)?;
-                }
-                Complete { behaviour: None, .. } => receiving.written(&complete)?,
-            },
-            Control::Advertisement(advertisement) => sending.advertisement(&advertisement)?,
-            Control::SendInMessages(key, for_ever) => sending.refused(key, for_ever)?,
-            Control::RestInMessages(key, bytes) => receiving.rest_in_messages(key, bytes)?,
-            Control::EnterMode(mode, settled) => receiving.mode_entered(mode, settled),
-            Control::Rediscover => sending.asked_to_rediscover(),
             Control::ResizeRequest(payload) => {
                 let connector = self.role() == Role::Connector;
                 self.endpoint.resize.requested(payload, header.sequence, connector);
@@ -141,6 +131,7 @@ impl Stream<'_> {
                 self.endpoint.receive.old_size_until.store(until, Relaxed);
                 self.endpoint.receive.message_size.store(size, Relaxed);
             }
+            _ => {}
         }
         Ok(())
     }
