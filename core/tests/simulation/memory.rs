@@ -1,5 +1,5 @@
-//! Memory lent for RDMA: the rules of the shm provider's registration, with operations that take
-//! as long as the schedule wants and fail when it wants.
+//! Memory lent for RDMA, with operations that take as long as the schedule wants and fail when it
+//! wants. A copy of the rules of `provider/shm/registration.rs`, without its memory and its atomics.
 
 /// What a registration's word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct Registration {
     bytes: u32,
     at: usize,
     length: u32,
+    /// Where its bytes stand in the stream: told by the sender, for the checks alone.
+    pub(crate) position: u64,
 }
 
 /// A read that has begun: it takes effect only if nothing has changed when it ends.
@@ -31,17 +33,18 @@ pub(crate) struct Reading {
     /// Where the bytes lie in the owner's memory, and how many.
     pub(crate) at: usize,
     pub(crate) length: usize,
+    pub(crate) position: u64,
 }
 
 impl Registration {
     pub(crate) fn new() -> Registration {
-        Registration { key: 0, phase: Phase::Closed, bytes: 0, at: 0, length: 0 }
+        Registration { key: 0, phase: Phase::Closed, bytes: 0, at: 0, length: 0, position: 0 }
     }
 
-    pub(crate) fn register(&mut self, key: u32, at: usize, length: usize) {
+    pub(crate) fn register(&mut self, key: u32, at: usize, length: usize, position: u64) {
         assert!(self.phase == Phase::Closed, "lent twice: one owner of each buffer");
         let length = length as u32;
-        *self = Registration { key, phase: Phase::Open, bytes: 0, at, length };
+        *self = Registration { key, phase: Phase::Open, bytes: 0, at, length, position };
     }
 
     /// `None`: the peer is writing at this moment.
@@ -73,7 +76,13 @@ impl Registration {
             return Err(NotRegistered);
         }
         let left = (length - taken) as usize;
-        Ok(Reading { key, taken, at: self.at + taken as usize, length: room.min(left) })
+        Ok(Reading {
+            key,
+            taken,
+            at: self.at + taken as usize,
+            length: room.min(left),
+            position: self.position + u64::from(taken),
+        })
     }
 
     /// Ends a read that got `bytes`.
@@ -94,9 +103,10 @@ impl Registration {
         Ok(self.at)
     }
 
-    /// Ends a write, unless the owner gave up on a dead writer.
-    pub(crate) fn end_write(&mut self, bytes: usize) {
+    /// Ends a write of the bytes from `position` of the stream on.
+    pub(crate) fn end_write(&mut self, bytes: usize, position: u64) {
         assert!(self.phase == Phase::Writing && bytes <= self.length as usize);
+        self.position = position;
         self.phase = Phase::Closed;
         self.bytes = bytes as u32;
     }

@@ -1,14 +1,30 @@
-//! One end of a connection with RDMA: what both of its threads share. It follows the switch's
-//! `stream/` step by step, with the session's own types.
+//! One end of a connection with RDMA: what its threads share. The engine is the session's own. What is
+//! a copy here, because the switch does it: which messages are due and in what order
+//! (`stream/due.rs`), taking messages in and posting their buffers again (`stream/control.rs`), and
+//! when a send goes in messages, in the send buffer, or may be announced (`stream/send.rs`, `rdma.rs`).
 
 use crate::link::Link;
 use crate::memory::Registration;
 use crate::receiver::LARGEST_RECEIVE;
+use crate::rng::Rng;
 use crate::sender::LARGEST_SEND;
 use sanshim_core::session::transfer::{self, Abilities, Receiving, Rest, Sending};
 use sanshim_core::session::{
     Complete, Control, Header, Kind, NoCredit, ProtocolError, Resize, Session, LARGEST_BODY,
 };
+use std::collections::VecDeque;
+
+/// Threads of an end that send, and as many that receive.
+pub(crate) const THREADS: usize = 2;
+
+/// What one step of a thread may touch.
+pub(crate) struct Turn<'a> {
+    pub(crate) me: &'a mut Peer,
+    pub(crate) other: &'a mut Peer,
+    pub(crate) out: &'a mut Link,
+    pub(crate) inc: &'a mut Link,
+    pub(crate) rng: &'a mut Rng,
+}
 
 /// What both ends share.
 #[derive(Clone, Debug)]
@@ -17,7 +33,6 @@ pub(crate) struct Shape {
     pub(crate) payload: u32,
     pub(crate) largest_payload: u32,
     pub(crate) send_buffer: usize,
-    pub(crate) abilities: Abilities,
 }
 
 /// Control messages that are due, one of each kind, in the order in which they go.
@@ -56,6 +71,7 @@ impl Due {
 pub(crate) struct Peer {
     pub(crate) number: usize,
     pub(crate) shape: Shape,
+    pub(crate) abilities: Abilities,
     pub(crate) session: Session,
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
@@ -71,14 +87,29 @@ pub(crate) struct Peer {
     payload_out: u32,
     payload_in: u32,
     granted: bool,
-    /// The sending thread holds the send lock; the receiving thread the receive lock.
+    /// So many requests for larger buffers find no memory.
+    pub(crate) short_of_memory: u32,
+    /// Requests that met one of our own.
+    pub(crate) collisions: u64,
+    /// A sending thread holds the send lock; a receiving one the receive lock.
     pub(crate) send_locked: bool,
     pub(crate) receive_locked: bool,
     pub(crate) readable: Registration,
     pub(crate) writable: Registration,
-    /// The program's memory that is sent from and received into.
+    /// The program's memory that is sent from and received into, a part for each thread.
     pub(crate) outgoing: Vec<u8>,
     pub(crate) incoming: Vec<u8>,
+    /// For the checks alone: the bytes that the program has to send and that calls have taken on,
+    /// those of sends that returned, and where in the stream what was not written by RDMA stands.
+    pub(crate) total: u64,
+    pub(crate) claimed: u64,
+    pub(crate) returned: u64,
+    channel: VecDeque<(u64, usize)>,
+    /// For the checks alone: the bytes of the stream that receives returned with, how many they are,
+    /// and the end of what is known to be returned.
+    pub(crate) arrived: Vec<bool>,
+    pub(crate) delivered: u64,
+    pub(crate) high: u64,
     pub(crate) dead: bool,
 }
 
@@ -88,10 +119,16 @@ pub(crate) fn stream_byte(number: usize, offset: u64) -> u8 {
 }
 
 impl Peer {
-    pub(crate) fn new(number: usize, shape: &Shape) -> Peer {
+    pub(crate) fn new(
+        number: usize,
+        shape: &Shape,
+        abilities: Abilities,
+        [to_send, to_come]: [u64; 2],
+    ) -> Peer {
         Peer {
             number,
             shape: shape.clone(),
+            abilities,
             session: Session::new(shape.slots as u16),
             sending: Sending::default(),
             receiving: Receiving::default(),
@@ -105,12 +142,21 @@ impl Peer {
             payload_out: shape.payload,
             payload_in: shape.payload,
             granted: false,
+            short_of_memory: 0,
+            collisions: 0,
             send_locked: false,
             receive_locked: false,
             readable: Registration::new(),
             writable: Registration::new(),
-            outgoing: vec![0; LARGEST_SEND],
-            incoming: vec![0; LARGEST_RECEIVE],
+            outgoing: vec![0; THREADS * LARGEST_SEND],
+            incoming: vec![0; THREADS * LARGEST_RECEIVE],
+            total: to_send,
+            claimed: 0,
+            returned: 0,
+            channel: VecDeque::new(),
+            arrived: vec![false; to_come as usize],
+            delivered: 0,
+            high: 0,
             dead: false,
         }
     }
@@ -129,6 +175,30 @@ impl Peer {
         out.fill(&header, &[body, data].concat(), true);
         out.publish(&header);
         self.session.sent(&header);
+        self.sent(data.len());
+    }
+
+    /// Bytes went where the receiver takes them in order.
+    fn sent(&mut self, bytes: usize) {
+        self.channel.push_back((self.sent, bytes));
+        self.sent += bytes as u64;
+    }
+
+    /// Where in the stream the next of the at most `most` bytes stand that the receiver takes in
+    /// order, and how many follow one another there.
+    pub(crate) fn taken(&mut self, most: usize) -> (u64, usize) {
+        loop {
+            let (position, length) = self.channel.front_mut().expect("sent before it is taken");
+            let (at, n) = (*position, most.min(*length));
+            *position += n as u64;
+            *length -= n;
+            if *length == 0 {
+                self.channel.pop_front();
+            }
+            if n > 0 {
+                return (at, n);
+            }
+        }
     }
 
     fn send_control(&mut self, control: &Control, out: &mut Link) -> Result<(), NoCredit> {
@@ -158,7 +228,8 @@ impl Peer {
     pub(crate) fn send_due(&mut self, out: &mut Link) {
         for at in 0..self.due.0.len() {
             let Some(control) = self.due.0[at] else { continue };
-            if self.number_given_up(&control) {
+            let request = matches!(control, Control::ResizeRequest(_));
+            if request && !self.resize.is_asking() {
                 self.due.0[at] = None;
                 continue;
             }
@@ -167,11 +238,6 @@ impl Peer {
             }
             self.due.0[at] = None;
         }
-    }
-
-    /// A request for larger buffers that gave way to the peer's (A9).
-    fn number_given_up(&self, control: &Control) -> bool {
-        matches!(control, Control::ResizeRequest(_)) && !self.resize.is_asking()
     }
 
     pub(crate) fn try_send_due(&mut self, out: &mut Link) {
@@ -233,6 +299,8 @@ impl Peer {
         transfer::obey(&control, header.sequence, &self.sending, &self.receiving)?;
         match control {
             Control::ResizeRequest(size) => {
+                let asking = self.resize.is_asking() && !self.resize.has_answer();
+                self.collisions += u64::from(asking);
                 self.resize.requested(size, header.sequence, self.number == 0);
             }
             Control::ResizeAnswer(size) => self.resize.answer(size),
@@ -251,8 +319,11 @@ impl Peer {
             self.repost(incoming);
         }
         if self.resize.is_due(self.next_read) {
-            self.granted = self.shape.largest_payload > self.shape.payload;
-            self.due.note(Control::ResizeAnswer(self.shape.largest_payload));
+            let short = !self.granted && self.short_of_memory > 0;
+            self.short_of_memory -= u32::from(short);
+            self.granted |= !short && self.shape.largest_payload > self.shape.payload;
+            let granted = if self.granted { self.shape.largest_payload } else { self.payload_in };
+            self.due.note(Control::ResizeAnswer(granted));
             self.resize.answered();
         }
     }
@@ -305,7 +376,6 @@ impl Peer {
                         }
                         None => self.publish(header, &[], data, out),
                     }
-                    self.sent += data.len() as u64;
                     return data.len();
                 }
                 Err(NoCredit) => self.absorb_if_free(inc),
@@ -322,10 +392,10 @@ impl Peer {
         let room = out.space().min(data.len());
         if room > 0 {
             out.append(&data[..room]);
+            self.sent(room);
         } else {
             self.absorb_if_free(inc);
         }
-        self.sent += room as u64;
         room
     }
 

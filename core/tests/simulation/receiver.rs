@@ -1,19 +1,19 @@
-//! The receiving program of one end with RDMA, one operation per step; as the switch's
-//! `stream/receive.rs` and `stream/rdma.rs`. Its memory is used for something else as soon as its
-//! receive has returned: nothing may change it after that.
+//! A receiving thread of one end with RDMA, one operation per step. Its memory is used for
+//! something else as soon as its receive has returned: nothing may change it after that. What to do is
+//! the engine's to say; a copy of `switch/transfer.rs`, `stream/receive.rs` and `stream/rdma.rs` is
+//! here in what order a receive takes what there is, and when it waits.
 
 use crate::link::Link;
 use crate::memory::Reading;
-use crate::peer::{stream_byte, Peer};
-use crate::rng::Rng;
+use crate::peer::{stream_byte, Peer, Turn};
 use crate::sender::Chances;
-use sanshim_core::session::transfer::{Call, Posting};
+use sanshim_core::session::transfer::{Call, Posting, Rest};
 use sanshim_core::session::Control;
 
 /// Most bytes of one receive.
 pub(crate) const LARGEST_RECEIVE: usize = 700;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
     Attempt { ended: bool },
@@ -21,22 +21,33 @@ enum State {
     Decide { ended: bool },
     Wait { posted: bool },
     Withdraw { posted: bool, interrupted: bool },
+    Withdrawn { bytes: u32, interrupted: bool },
     Stopped,
+}
+
+/// What a look at announced data led to.
+enum Looked {
+    Again,
+    Nothing,
+    Reading(Reading),
 }
 
 pub(crate) struct Receiver {
     state: State,
-    /// Bytes received and found right.
-    pub(crate) verified: u64,
-    /// Bytes that will come in all.
-    total: u64,
+    /// Its part of the program's memory.
+    base: usize,
     pub(crate) largest: usize,
     pub(crate) blocking: usize,
     chances: Chances,
     wanted: usize,
     got: usize,
+    /// For the checks: where in the stream what this call got stands, and what must lie below.
+    pieces: Vec<(u64, usize)>,
+    floor: u64,
     waits: bool,
     all: bool,
+    /// It has the receive lock.
+    holds: bool,
     call: Call,
     pub(crate) reads: u64,
 }
@@ -47,79 +58,102 @@ pub(crate) fn own_byte(at: usize) -> u8 {
 }
 
 impl Receiver {
-    pub(crate) fn new(total: u64, largest: usize, blocking: usize, chances: &Chances) -> Receiver {
+    pub(crate) fn new(
+        thread: usize,
+        largest: usize,
+        blocking: usize,
+        chances: &Chances,
+    ) -> Receiver {
         Receiver {
             state: State::Idle,
-            verified: 0,
-            total,
+            base: thread * LARGEST_RECEIVE,
             largest,
             blocking,
             chances: chances.clone(),
             wanted: 0,
             got: 0,
+            pieces: Vec::new(),
+            floor: 0,
             waits: false,
             all: false,
+            holds: false,
             call: Call { number: 0, directly: false },
             reads: 0,
         }
     }
 
-    pub(crate) fn step(
-        &mut self,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) {
-        self.state = match self.state.clone() {
+    pub(crate) fn step(&mut self, turn: &mut Turn) {
+        let locked = turn.me.receive_locked && !self.holds;
+        self.state = match self.state {
             State::Stopped => State::Stopped,
-            State::Idle => self.begin(me, other, inc, rng),
-            State::Attempt { ended } => self.attempt(ended, me, other, out, inc, rng),
-            State::Read { reading, ended, copied } => {
-                self.read(reading, ended, copied, me, other, rng)
+            State::Idle => self.begin(turn),
+            State::Attempt { .. } | State::Decide { .. } | State::Withdrawn { .. } if locked => {
+                self.state
             }
-            State::Decide { ended } => self.decide(ended, me, out),
-            State::Wait { posted } => self.wait(posted, me, other, inc, rng),
-            State::Withdraw { posted, interrupted } => {
-                self.withdraw(posted, interrupted, me, other, out, inc)
-            }
+            State::Attempt { ended } => self.attempt(ended, turn),
+            State::Read { reading, ended, copied } => self.read(reading, ended, copied, turn),
+            State::Decide { ended } => self.decide(ended, turn),
+            State::Wait { posted } => self.wait(posted, turn),
+            State::Withdraw { posted, interrupted } => self.withdraw(posted, interrupted, turn),
+            State::Withdrawn { bytes, interrupted } => self.withdrawn(bytes, interrupted, turn),
         };
     }
 
-    fn ended(other: &Peer, inc: &Link) -> bool {
-        other.dead && inc.is_quiet()
+    fn ended(turn: &Turn) -> bool {
+        turn.other.dead && turn.inc.is_quiet()
     }
 
-    fn begin(&mut self, me: &mut Peer, other: &Peer, inc: &mut Link, rng: &mut Rng) -> State {
-        for (at, byte) in me.incoming.iter().enumerate() {
-            assert_eq!(*byte, own_byte(at), "written to after the receive returned");
+    fn begin(&mut self, turn: &mut Turn) -> State {
+        let memory = self.base..self.base + LARGEST_RECEIVE;
+        for at in memory {
+            assert_eq!(turn.me.incoming[at], own_byte(at), "written after the receive returned");
         }
-        let left = self.total - self.verified;
-        if left == 0 && !other.dead || rng.percent(self.chances.pause) {
+        let left = turn.me.arrived.len() as u64 - turn.me.received;
+        if left == 0 && !turn.other.dead || turn.rng.percent(self.chances.pause) {
             return State::Idle;
         }
-        self.wanted = rng.range(1, self.largest.min(LARGEST_RECEIVE));
+        self.wanted = turn.rng.range(1, self.largest.min(LARGEST_RECEIVE));
         self.got = 0;
-        self.waits = rng.percent(self.blocking);
-        self.all = left > 0 && rng.percent(20);
-        if self.all {
-            self.wanted = self.wanted.min(left as usize);
-        }
-        self.call = me.receiving.call(!me.is_readable(inc));
-        State::Attempt { ended: Self::ended(other, inc) }
+        self.pieces.clear();
+        self.floor = turn.me.high;
+        self.waits = turn.rng.percent(self.blocking);
+        self.all = turn.rng.percent(20);
+        self.call = if self.is_large(turn.me) {
+            let readable = turn.me.is_readable(turn.inc);
+            turn.me.receiving.call(!readable)
+        } else {
+            Call { number: 0, directly: false }
+        };
+        State::Attempt { ended: Self::ended(turn) }
     }
 
-    fn give_back(&mut self, me: &mut Peer, other: &Peer, stop: bool) -> State {
-        assert!(me.writable.is_closed(), "a receive returned and its memory is still lent");
-        assert!(me.receiving.advertised().is_none());
-        for at in 0..self.got {
-            let expected = stream_byte(other.number, self.verified);
-            let got = me.incoming[at];
-            assert_eq!(got, expected, "a wrong byte at offset {} of the stream", self.verified);
-            self.verified += 1;
+    fn room(&self) -> usize {
+        self.wanted - self.got
+    }
+
+    fn is_large(&self, me: &Peer) -> bool {
+        self.room() >= me.abilities.threshold as usize
+    }
+
+    /// The receive returns.
+    fn give_back(&mut self, turn: &mut Turn, stop: bool) -> State {
+        let (me, number) = (&mut turn.me, turn.other.number);
+        let mut at = self.base;
+        let mut below = self.floor;
+        for (position, length) in self.pieces.drain(..) {
+            assert!(position >= below, "byte {position} of the stream after byte {below}");
+            below = position + length as u64;
+            for place in position..below {
+                assert_eq!(me.incoming[at], stream_byte(number, place), "byte {place} is wrong");
+                let before = std::mem::replace(&mut me.arrived[place as usize], true);
+                assert!(!before, "byte {place} came twice");
+                at += 1;
+            }
         }
-        for at in 0..LARGEST_RECEIVE {
+        assert_eq!(at - self.base, self.got);
+        me.delivered += self.got as u64;
+        me.high = me.high.max(below);
+        for at in self.base..self.base + LARGEST_RECEIVE {
             me.incoming[at] = own_byte(at);
         }
         if stop {
@@ -129,55 +163,46 @@ impl Receiver {
         }
     }
 
-    fn put(&mut self, me: &mut Peer, bytes: &[u8]) {
-        me.incoming[self.got..self.got + bytes.len()].copy_from_slice(bytes);
-        self.got += bytes.len();
-        me.received += bytes.len() as u64;
+    fn count(&mut self, me: &mut Peer, position: u64, bytes: usize) {
+        self.pieces.push((position, bytes));
+        self.got += bytes;
+        me.received += bytes as u64;
     }
 
-    fn attempt(
-        &mut self,
-        ended: bool,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) -> State {
+    fn put(&mut self, me: &mut Peer, other: &mut Peer, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (position, n) = other.taken(bytes.len());
+            let (now, rest) = bytes.split_at(n);
+            let at = self.base + self.got;
+            me.incoming[at..at + n].copy_from_slice(now);
+            self.count(me, position, n);
+            bytes = rest;
+        }
+    }
+
+    fn lock(&mut self, me: &mut Peer, locks: bool) {
+        self.holds = locks;
+        me.receive_locked = locks;
+    }
+
+    fn attempt(&mut self, ended: bool, turn: &mut Turn) -> State {
+        self.lock(turn.me, true);
         while self.got < self.wanted {
-            if let Some(rest) = me.receiving.rest() {
-                if me.next_read.wrapping_sub(rest.after) as i32 > 0 {
-                    let advertised = me.receiving.advertised().is_some();
-                    if !advertised && rest.address.is_none() && me.has_data_after(&rest, inc) {
-                        me.receiving.close();
-                        continue;
-                    }
-                    if advertised || rest.address.is_none() {
-                        if me.absorb(inc) {
-                            continue;
-                        }
-                        break;
-                    }
-                    if rng.percent(self.chances.fail) {
-                        me.receiving.cannot_read();
-                        me.due.note(Control::SendInMessages(rest.key, rng.percent(20)));
-                        break;
-                    }
-                    let room = self.wanted - self.got;
-                    let peers = &other.readable;
-                    match peers.begin_read(rest.key, rest.length, rest.taken, room) {
-                        Ok(reading) if !other.dead => {
-                            me.receive_locked = true;
+            if let Some(rest) = turn.me.receiving.rest() {
+                if turn.me.next_read.wrapping_sub(rest.after) as i32 > 0 {
+                    match self.look_at_announced(&rest, turn) {
+                        Looked::Again => continue,
+                        Looked::Nothing => break,
+                        Looked::Reading(reading) => {
                             return State::Read { reading, ended, copied: None };
                         }
-                        _ => me.receiving.close(),
                     }
-                    continue;
                 }
             }
+            let Turn { me, other, inc, .. } = turn;
             if me.next_read != me.session.expected() || me.absorb(inc) {
                 if me.next_read != me.session.expected() {
-                    self.take_message(me, inc);
+                    self.take_message(me, other, inc);
                 }
                 continue;
             }
@@ -185,24 +210,51 @@ impl Receiver {
             if there == 0 {
                 break;
             }
-            let bytes = inc.take(there.min(self.wanted - self.got));
-            self.put(me, &bytes);
+            let bytes = inc.take(there.min(self.room()));
+            self.put(me, other, &bytes);
         }
-        me.update_credit(out);
-        me.try_send_due(out);
+        turn.me.update_credit(turn.out);
+        turn.me.try_send_due(turn.out);
+        self.lock(turn.me, false);
         State::Decide { ended }
     }
 
-    fn take_message(&mut self, me: &mut Peer, inc: &mut Link) {
+    fn look_at_announced(&mut self, rest: &Rest, turn: &mut Turn) -> Looked {
+        let Turn { me, other, inc, rng, .. } = turn;
+        let advertised = me.receiving.advertised().is_some();
+        if advertised || rest.address.is_none() {
+            if !advertised && me.has_data_after(rest, inc) {
+                me.receiving.close();
+                return Looked::Again;
+            }
+            return if me.absorb(inc) { Looked::Again } else { Looked::Nothing };
+        }
+        let fails = rng.percent(self.chances.fail);
+        if fails || !me.abilities.read {
+            let for_ever = !me.abilities.read || rng.percent(20);
+            me.receiving.cannot_read();
+            me.due.note(Control::SendInMessages(rest.key, for_ever));
+            return Looked::Again;
+        }
+        match other.readable.begin_read(rest.key, rest.length, rest.taken, self.room()) {
+            Ok(reading) if !other.dead => Looked::Reading(reading),
+            _ => {
+                me.receiving.close();
+                Looked::Again
+            }
+        }
+    }
+
+    fn take_message(&mut self, me: &mut Peer, other: &mut Peer, inc: &mut Link) {
         let next = me.next_read;
         let (data, body) = me.lengths(next);
-        let n = (data - me.offset).min(self.wanted - self.got);
+        let n = (data - me.offset).min(self.room());
         if me.receiving.rest().is_some_and(|rest| rest.after == next) {
             me.receiving.begun(self.call);
         }
         let from = body + me.offset;
         let bytes = inc.payload(next)[from..from + n].to_vec();
-        self.put(me, &bytes);
+        self.put(me, other, &bytes);
         me.offset += n;
         if me.offset == data {
             me.offset = 0;
@@ -211,36 +263,34 @@ impl Receiver {
         }
     }
 
+    /// An RDMA read, its copy in one step and its end in another.
     fn read(
         &mut self,
         reading: Reading,
         ended: bool,
         copied: Option<usize>,
-        me: &mut Peer,
-        other: &mut Peer,
-        rng: &mut Rng,
+        turn: &mut Turn,
     ) -> State {
+        let Turn { me, other, rng, .. } = turn;
         let Some(n) = copied else {
             let short = rng.percent(self.chances.fail);
             let n = if short { rng.range(1, reading.length) } else { reading.length };
             let from = &other.outgoing[reading.at..reading.at + n];
-            me.incoming[self.got..self.got + n].copy_from_slice(from);
+            let at = self.base + self.got;
+            me.incoming[at..at + n].copy_from_slice(from);
             return State::Read { reading, ended, copied: Some(n) };
         };
-        me.receive_locked = false;
         if other.dead || other.readable.end_read(reading, n).is_err() {
             me.receiving.close();
             return State::Attempt { ended };
         }
-        let room = (self.wanted - self.got) as u64;
-        self.got += n;
-        me.received += n as u64;
+        let room = self.room() as u64;
+        self.count(me, reading.position, n);
         self.reads += 1;
-        let abilities = me.shape.abilities;
-        if let Some(complete) = me.receiving.read(self.call, n as u32, room, abilities) {
+        if let Some(complete) = me.receiving.read(self.call, n as u32, room, me.abilities) {
             me.due.note(Control::TransferComplete(complete));
-        } else if room < u64::from(abilities.threshold) {
-            if let Posting::SendInMessages(key) = me.receiving.post(room, false, abilities) {
+        } else if room < u64::from(me.abilities.threshold) {
+            if let Posting::SendInMessages(key) = me.receiving.post(room, false, me.abilities) {
                 me.due.note(Control::SendInMessages(key, false));
             }
         }
@@ -248,34 +298,28 @@ impl Receiver {
     }
 
     fn will_be_written(&self, me: &Peer) -> bool {
-        let abilities = me.shape.abilities;
-        abilities.write
-            && self.wanted - self.got >= abilities.threshold as usize
+        me.abilities.write
+            && self.is_large(me)
             && me.receiving.rest().is_some_and(|rest| rest.address.is_none())
             && me.receiving.may_advertise()
     }
 
-    fn enough(&self) -> usize {
-        if self.all {
-            self.wanted
-        } else {
-            1
-        }
+    fn has_enough(&self) -> bool {
+        self.got >= if self.all { self.wanted } else { 1 }
     }
 
-    fn decide(&mut self, ended: bool, me: &mut Peer, out: &mut Link) -> State {
-        if self.got == self.wanted
-            || self.got >= self.enough() && !(self.waits && self.will_be_written(me))
-        {
-            return State::Withdraw { posted: false, interrupted: true };
+    fn decide(&mut self, ended: bool, turn: &mut Turn) -> State {
+        let returns = State::Withdraw { posted: false, interrupted: true };
+        let me = &mut turn.me;
+        let room = self.room();
+        if room == 0 || self.has_enough() && !(self.waits && self.will_be_written(me)) {
+            return returns;
         }
         if ended {
             self.waits = false;
-            return State::Withdraw { posted: false, interrupted: true };
+            return returns;
         }
-        let room = self.wanted - self.got;
-        let abilities = me.shape.abilities;
-        let posted = match me.receiving.post(room as u64, self.waits, abilities) {
+        let posted = match me.receiving.post(room as u64, self.waits, me.abilities) {
             Posting::Nothing => false,
             Posting::SendInMessages(key) => {
                 me.due.note(Control::SendInMessages(key, false));
@@ -286,15 +330,15 @@ impl Receiver {
                 false
             }
             Posting::Advertise(key) => {
-                me.writable.register(key, self.got, room);
-                let (at, length) = (self.got as u64, room as u32);
+                let (at, length) = (self.base + self.got, room as u32);
+                me.writable.register(key, at, room, 0);
                 let received = me.received;
-                let a = me.receiving.advertisement(key, at, length, self.call, received);
+                let a = me.receiving.advertisement(key, at as u64, length, self.call, received);
                 me.due.note(Control::Advertisement(a));
                 true
             }
         };
-        me.try_send_due(out);
+        me.try_send_due(turn.out);
         if self.waits {
             State::Wait { posted }
         } else {
@@ -302,57 +346,50 @@ impl Receiver {
         }
     }
 
-    fn wait(
-        &mut self,
-        posted: bool,
-        me: &mut Peer,
-        other: &Peer,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) -> State {
-        if rng.percent(self.chances.interrupt) {
+    fn wait(&mut self, posted: bool, turn: &mut Turn) -> State {
+        // When all has come, another thread has it, and the program has no use for this one.
+        let over = turn.me.received == turn.me.arrived.len() as u64;
+        if over || turn.rng.percent(self.chances.interrupt) {
             return State::Withdraw { posted, interrupted: true };
         }
-        let written = posted && me.writable.done() > 0;
-        if written || me.is_readable(inc) || Self::ended(other, inc) {
+        let written = posted && turn.me.writable.done() > 0;
+        if written || turn.me.is_readable(turn.inc) || Self::ended(turn) {
             return State::Withdraw { posted, interrupted: false };
         }
         State::Wait { posted }
     }
 
-    fn withdraw(
-        &mut self,
-        posted: bool,
-        interrupted: bool,
-        me: &mut Peer,
-        other: &Peer,
-        out: &mut Link,
-        inc: &mut Link,
-    ) -> State {
+    fn withdraw(&mut self, posted: bool, interrupted: bool, turn: &mut Turn) -> State {
         if posted {
-            let _ = me.due.take_advertisement();
-            if other.dead {
-                me.writable.abandon_write();
+            let _ = turn.me.due.take_advertisement();
+            if turn.other.dead {
+                turn.me.writable.abandon_write();
             }
-            let Some(bytes) = me.writable.deregister() else {
-                return State::Withdraw { posted, interrupted };
+            return match turn.me.writable.deregister() {
+                Some(bytes) => State::Withdrawn { bytes, interrupted },
+                None => State::Withdraw { posted, interrupted },
             };
-            me.receiving.withdrawn(bytes);
-            self.got += bytes as usize;
-            me.received += u64::from(bytes);
-            if bytes > 0 {
-                me.update_credit(out);
-                if self.got >= self.enough() {
-                    return self.give_back(me, other, false);
-                }
-            }
         }
         if interrupted {
-            let stop = self.got == 0 && !self.waits && Self::ended(other, inc);
-            let stop = stop && !me.is_readable(inc);
-            return self.give_back(me, other, stop);
+            let stops = self.got == 0 && !self.waits && Self::ended(turn);
+            let stops = stops && !turn.me.is_readable(turn.inc);
+            return self.give_back(turn, stops);
         }
-        State::Attempt { ended: Self::ended(other, inc) }
+        State::Attempt { ended: Self::ended(turn) }
+    }
+
+    fn withdrawn(&mut self, bytes: u32, interrupted: bool, turn: &mut Turn) -> State {
+        let me = &mut turn.me;
+        me.receiving.withdrawn(bytes);
+        if bytes > 0 {
+            let position = me.writable.position;
+            self.count(me, position, bytes as usize);
+            me.update_credit(turn.out);
+            if self.has_enough() {
+                return self.give_back(turn, false);
+            }
+        }
+        self.withdraw(false, interrupted, turn)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -364,6 +401,6 @@ impl Receiver {
     }
 
     pub(crate) fn describe(&self) -> String {
-        format!("{:?} {} of {} got, {} in all", self.state, self.got, self.wanted, self.verified)
+        format!("{:?} {} of {}", self.state, self.got, self.wanted)
     }
 }

@@ -1,8 +1,8 @@
-//! The sending program of one end with RDMA, one operation per step; as the switch's `rdma.rs`. What
-//! it sends lies in memory that it overwrites as soon as its send has returned.
+//! A sending thread of one end with RDMA, one operation per step. What it sends lies in memory that
+//! it overwrites as soon as its send has returned. What to do is the engine's to say; a copy of
+//! `switch/rdma.rs` is here how that is carried out, and how a wait ends.
 
-use crate::link::Link;
-use crate::peer::{stream_byte, Peer};
+use crate::peer::{stream_byte, Peer, Turn};
 use crate::rng::Rng;
 use sanshim_core::session::transfer::{End, Plan, Progress};
 use sanshim_core::session::{Advertisement, Available, Complete, Control, Kind, Mode};
@@ -19,6 +19,8 @@ pub(crate) struct Chances {
     pub(crate) fail: usize,
     /// A program pauses between two calls.
     pub(crate) pause: usize,
+    /// A sender finds by measurement that RDMA does not pay, or does again.
+    pub(crate) settle: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +38,26 @@ struct Announced {
     written: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    to: Advertisement,
+    /// Where in the receiver's memory, and how much.
+    at: usize,
+    length: usize,
+    /// Half of it is there.
+    begun: bool,
+    then: Then,
+}
+
+#[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
+    /// Waits for the send lock.
+    Lock,
     Plan,
     Follow(Announced),
     Await,
-    Write { to: Advertisement, at: usize, length: usize, then: Then },
+    Write(Write),
     Messages,
     Room,
     Stopped,
@@ -56,9 +71,8 @@ enum Woken {
 
 pub(crate) struct Sender {
     state: State,
-    pub(crate) total: u64,
-    /// Bytes that the sends which returned have sent.
-    pub(crate) returned: u64,
+    /// Its part of the program's memory.
+    base: usize,
     pub(crate) largest: usize,
     pub(crate) blocking: usize,
     chances: Chances,
@@ -70,11 +84,10 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(total: u64, largest: usize, blocking: usize, chances: &Chances) -> Sender {
+    pub(crate) fn new(thread: usize, largest: usize, blocking: usize, chances: &Chances) -> Sender {
         Sender {
             state: State::Idle,
-            total,
-            returned: 0,
+            base: thread * LARGEST_SEND,
             largest,
             blocking,
             chances: chances.clone(),
@@ -86,53 +99,56 @@ impl Sender {
         }
     }
 
-    pub(crate) fn step(
-        &mut self,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) {
-        self.state = match self.state.clone() {
+    pub(crate) fn step(&mut self, turn: &mut Turn) {
+        self.state = match self.state {
             State::Stopped => State::Stopped,
-            State::Idle => self.begin(me, out, inc, rng),
-            State::Plan => self.plan(me, other, out, inc, rng),
-            State::Follow(announced) => self.follow(announced, me, other, out, inc, rng),
-            State::Await => self.wait_for_advertisement(me, other, out, inc, rng),
-            State::Write { to, at, length, then } => {
-                self.write(to, at, length, then, me, other, out, rng)
-            }
-            State::Messages => self.messages(me, out, inc),
-            State::Room if other.dead => self.give_back(me, State::Stopped),
-            State::Room if rng.percent(self.chances.interrupt) => self.give_back(me, State::Idle),
-            State::Room if out.space() > 0 => {
-                me.send_locked = true;
-                self.start(me)
-            }
+            State::Idle => self.begin(turn),
+            State::Lock | State::Room if turn.me.send_locked => self.state,
+            State::Lock => self.start(turn.me),
+            State::Plan => self.plan(turn),
+            State::Follow(announced) => self.follow(announced, turn),
+            State::Await => self.wait_for_advertisement(turn),
+            State::Write(write) => self.write(write, turn),
+            State::Messages => self.messages(turn),
+            State::Room if turn.other.dead => self.give_back(turn.me, State::Stopped),
+            State::Room if self.is_interrupted(turn.rng) => self.give_back(turn.me, State::Idle),
+            State::Room if turn.out.space() > 0 => self.start(turn.me),
             State::Room => State::Room,
         };
     }
 
-    fn begin(&mut self, me: &mut Peer, out: &mut Link, inc: &mut Link, rng: &mut Rng) -> State {
-        me.open(out, inc);
-        let left = self.total - self.returned;
+    fn is_interrupted(&self, rng: &mut Rng) -> bool {
+        rng.percent(self.chances.interrupt)
+    }
+
+    fn begin(&mut self, turn: &mut Turn) -> State {
+        let Turn { me, rng, .. } = turn;
+        if turn.other.dead && rng.percent(20) {
+            // Sooner or later it hears of it.
+            return State::Stopped;
+        }
+        me.open(turn.out, turn.inc);
+        let left = me.total - me.claimed;
         if left == 0 || me.session.last_sent() == 0 || rng.percent(self.chances.pause) {
             return State::Idle;
         }
         self.length = rng.range(1, self.largest.min(LARGEST_SEND)).min(left as usize);
+        me.claimed += self.length as u64;
         self.done = 0;
         self.interrupted = false;
         self.waits = rng.percent(self.blocking);
-        for i in 0..self.length {
-            me.outgoing[i] = stream_byte(me.number, self.returned + i as u64);
-        }
-        me.send_locked = true;
-        self.start(me)
+        State::Lock
     }
 
+    /// Takes the send lock. What the program sends is decided here, so that bytes can be checked
+    /// by their place in the stream, whichever thread comes first.
     fn start(&self, me: &mut Peer) -> State {
-        if self.length - self.done < me.shape.abilities.threshold as usize {
+        me.send_locked = true;
+        for i in self.done..self.length {
+            let position = me.sent + (i - self.done) as u64;
+            me.outgoing[self.base + i] = stream_byte(me.number, position);
+        }
+        if self.length - self.done < me.abilities.threshold as usize {
             return State::Messages;
         }
         if let Some(mode) = me.sending.learn() {
@@ -143,13 +159,26 @@ impl Sender {
 
     /// The send returns; the program uses its memory for something else at once.
     fn give_back(&mut self, me: &mut Peer, next: State) -> State {
-        assert!(me.readable.is_closed(), "a send returned and its memory is still lent");
-        me.send_locked = false;
-        for i in 0..self.length {
-            me.outgoing[i] = !me.outgoing[i];
+        for byte in &mut me.outgoing[self.base..self.base + self.length] {
+            *byte = !*byte;
         }
-        self.returned += self.done as u64;
+        me.returned += self.done as u64;
+        me.claimed -= (self.length - self.done) as u64;
         next
+    }
+
+    /// As `give_back`, by the holder of the send lock.
+    fn finish(&mut self, turn: &mut Turn) -> State {
+        let Turn { me, rng, .. } = turn;
+        assert!(me.readable.is_closed(), "a send returned and its memory is still lent");
+        if rng.percent(self.chances.settle) {
+            me.sending.observer().settle_on_messages();
+            me.due.note(Control::EnterMode(Mode::SmallReceive, true));
+        } else if rng.percent(self.chances.settle) && me.sending.observer().rediscover() {
+            me.due.note(Control::EnterMode(Mode::Discovery, false));
+        }
+        me.send_locked = false;
+        self.give_back(me, State::Idle)
     }
 
     fn end(&self, me: &mut Peer, how: End) {
@@ -158,25 +187,19 @@ impl Sender {
         }
     }
 
-    fn plan(
-        &mut self,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) -> State {
+    fn plan(&mut self, turn: &mut Turn) -> State {
         let left = self.length - self.done;
         if left == 0 {
-            return self.give_back(me, State::Idle);
+            return self.finish(turn);
         }
-        if !me.may_announce(out, inc) {
+        if !turn.me.may_announce(turn.out, turn.inc) {
             return State::Messages;
         }
-        match me.sending.plan(left as u64, me.sent, self.waits, me.shape.abilities) {
+        let me = &mut turn.me;
+        match me.sending.plan(left as u64, me.sent, self.waits, me.abilities) {
             Plan::Messages => State::Messages,
-            Plan::Write(a) => self.begin_write(a, a.length, Then::Plan, me, other, rng),
-            Plan::Announce { readable, first_part } => self.announce(readable, first_part, me, out),
+            Plan::Write(a) => self.begin_write(a, a.length, Then::Plan, turn),
+            Plan::Announce { readable, first_part } => self.announce(readable, first_part, turn),
             Plan::Await => {
                 me.sending.await_advertisement();
                 State::Await
@@ -184,21 +207,20 @@ impl Sender {
         }
     }
 
-    fn announce(
-        &mut self,
-        readable: bool,
-        first_part: bool,
-        me: &mut Peer,
-        out: &mut Link,
-    ) -> State {
+    fn announce(&mut self, readable: bool, first_part: bool, turn: &mut Turn) -> State {
+        let me = &mut turn.me;
         let left = self.length - self.done;
         let body = Kind::DataAvailable.body_size() as usize;
-        let first =
-            if first_part { (me.payload_out() - body).min(FIRST_PART).min(left - 1) } else { 0 };
-        let (at, rest) = (self.done + first, left - first);
-        let key = me.sending.begin(rest as u32);
+        let most = if first_part { FIRST_PART.min(me.payload_out() - body) } else { 0 };
+        let first = most.min(left - 1);
+        let (from, rest) = (self.base + self.done, (left - first) as u32);
+        if rest < me.abilities.threshold / 2 {
+            return State::Messages;
+        }
+        let at = from + first;
+        let key = me.sending.begin(rest);
         if readable {
-            me.readable.register(key, at, rest);
+            me.readable.register(key, at, rest as usize, me.sent + first as u64);
         }
         let Ok(header) = me.session.next_message(Kind::DataAvailable, (body + first) as u32) else {
             me.readable.deregister();
@@ -206,71 +228,53 @@ impl Sender {
             return State::Messages;
         };
         let address = readable.then_some(at as u64);
-        let control = Control::DataAvailable(Available { key, rest: rest as u32, address });
-        let data = me.outgoing[self.done..at].to_vec();
-        me.publish(header, &control.encode()[..body], &data, out);
-        me.sent += first as u64;
+        let control = Control::DataAvailable(Available { key, rest, address });
+        let data = me.outgoing[from..at].to_vec();
+        me.publish(header, &control.encode()[..body], &data, turn.out);
         self.done += first;
-        State::Follow(Announced { key, rest: rest as u32, readable, written: 0 })
+        State::Follow(Announced { key, rest, readable, written: 0 })
     }
 
-    fn wait(
-        &mut self,
-        announced: Option<&Announced>,
-        me: &mut Peer,
-        other: &Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) -> Option<Woken> {
-        me.send_due(out);
-        me.absorb_if_free(inc);
+    fn wait(&mut self, announced: Option<&Announced>, turn: &mut Turn) -> Option<Woken> {
+        let me = &mut turn.me;
+        me.send_due(turn.out);
+        me.absorb_if_free(turn.inc);
         let readable = announced.is_some_and(|announced| announced.readable);
         let rest = announced.map_or(0, |announced| announced.rest);
         if readable && me.readable.done() == rest {
             return Some(Woken::Progress(Progress::Complete(rest)));
         }
-        match me.sending.progress(me.sent, me.shape.abilities) {
+        match me.sending.progress(me.sent, me.abilities) {
             Progress::Waiting => {}
             progress => return Some(Woken::Progress(progress)),
         }
-        if other.dead {
+        if turn.other.dead {
             return Some(Woken::Interrupted);
         }
-        if rng.percent(self.chances.interrupt) {
+        if self.is_interrupted(turn.rng) {
             self.interrupted = true;
             return Some(Woken::Interrupted);
         }
         let taken = if readable { me.readable.done() } else { 0 };
-        (rng.percent(self.chances.scan) && me.sending.scan(taken)).then_some(Woken::Scanned)
+        (turn.rng.percent(self.chances.scan) && me.sending.scan(taken)).then_some(Woken::Scanned)
     }
 
-    fn follow(
-        &mut self,
-        mut announced: Announced,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) -> State {
+    fn follow(&mut self, announced: Announced, turn: &mut Turn) -> State {
         let Announced { key, rest, readable, written } = announced;
-        let Some(woken) = self.wait(Some(&announced), me, other, out, inc, rng) else {
+        let Some(woken) = self.wait(Some(&announced), turn) else {
             return State::Follow(announced);
         };
         let (end, go_on) = match woken {
             Woken::Progress(Progress::Complete(_)) => (End::Read, true),
             Woken::Progress(Progress::Advertised(a)) if !readable => {
-                announced.written = written;
                 let most = a.length.min(rest - written);
-                return self.begin_write(a, most, Then::Follow(announced), me, other, rng);
+                return self.begin_write(a, most, Then::Follow(announced), turn);
             }
             Woken::Progress(Progress::Advertised(a)) => {
-                let taken = self.take_back(me);
-                if taken == 0 {
-                    return self.begin_write(a, a.length, Then::Crossed, me, other, rng);
+                if self.take_back(turn.me) == 0 {
+                    return self.begin_write(a, a.length, Then::Crossed, turn);
                 }
-                self.end(me, End::Abandoned);
+                turn.me.sending.forget();
                 return State::Plan;
             }
             Woken::Progress(Progress::InMessages) => (End::Refused, false),
@@ -278,6 +282,7 @@ impl Sender {
             Woken::Scanned => (End::Scanned, false),
             Woken::Interrupted => (End::Abandoned, false),
         };
+        let me = &mut turn.me;
         let taken = if readable { self.take_back(me) } else { written };
         if taken < rest {
             me.due.note(Control::RestInMessages(key, taken));
@@ -298,97 +303,77 @@ impl Sender {
         taken
     }
 
-    fn wait_for_advertisement(
-        &mut self,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        inc: &mut Link,
-        rng: &mut Rng,
-    ) -> State {
-        match self.wait(None, me, other, out, inc, rng) {
+    fn wait_for_advertisement(&mut self, turn: &mut Turn) -> State {
+        match self.wait(None, turn) {
             None => State::Await,
             Some(Woken::Progress(Progress::Advertised(a))) => {
-                self.begin_write(a, a.length, Then::Plan, me, other, rng)
+                self.begin_write(a, a.length, Then::Plan, turn)
             }
             Some(Woken::Scanned) => {
-                self.end(me, End::Scanned);
+                self.end(turn.me, End::Scanned);
                 State::Messages
             }
             Some(_) => State::Messages,
         }
     }
 
-    fn begin_write(
-        &mut self,
-        to: Advertisement,
-        most: u32,
-        then: Then,
-        me: &mut Peer,
-        other: &mut Peer,
-        rng: &mut Rng,
-    ) -> State {
+    fn begin_write(&mut self, to: Advertisement, most: u32, then: Then, turn: &mut Turn) -> State {
         let length = (most.min(to.length) as usize).min(self.length - self.done);
-        if rng.percent(self.chances.fail) {
-            if rng.percent(20) {
-                me.sending.forbid();
-            }
-            return self.not_written(to, then, me);
+        let fails = turn.rng.percent(self.chances.fail);
+        if fails && turn.rng.percent(20) {
+            turn.me.sending.forbid();
         }
-        if other.dead {
-            return self.not_written(to, then, me);
+        if fails || turn.other.dead {
+            return self.not_written(&to, then, turn.me);
         }
-        match other.writable.begin_write(to.key, to.length) {
+        match turn.other.writable.begin_write(to.key, to.length) {
             Ok(at) => {
                 assert_eq!(at as u64, to.address, "written elsewhere than advertised");
-                State::Write { to, at, length, then }
+                State::Write(Write { to, at, length, begun: false, then })
             }
-            Err(_) => self.not_written(to, then, me),
+            Err(_) => self.not_written(&to, then, turn.me),
         }
     }
 
-    fn not_written(&self, to: Advertisement, then: Then, me: &mut Peer) -> State {
+    fn not_written(&self, to: &Advertisement, then: Then, me: &mut Peer) -> State {
         me.sending.used(to.key, false);
         match then {
             Then::Plan => State::Plan,
             Then::Follow(announced) => State::Follow(announced),
             Then::Crossed => {
-                self.end(me, End::Abandoned);
+                me.sending.forget();
                 State::Plan
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn write(
-        &mut self,
-        to: Advertisement,
-        at: usize,
-        length: usize,
-        then: Then,
-        me: &mut Peer,
-        other: &mut Peer,
-        out: &mut Link,
-        rng: &mut Rng,
-    ) -> State {
+    fn write(&mut self, mut write: Write, turn: &mut Turn) -> State {
+        let Write { to, at, length, begun, then } = write;
+        let Turn { me, other, rng, .. } = turn;
         if other.dead {
-            return self.not_written(to, then, me);
+            return self.not_written(&to, then, me);
         }
-        let failed = rng.percent(self.chances.fail);
+        let from = self.base + self.done;
+        let mut copy = |n| other.incoming[at..at + n].copy_from_slice(&me.outgoing[from..from + n]);
+        if !begun {
+            copy(length / 2);
+            write.begun = true;
+            return State::Write(write);
+        }
+        if rng.percent(self.chances.fail) {
+            other.writable.end_write(0, 0);
+            return self.not_written(&to, then, me);
+        }
         let n = if rng.percent(self.chances.fail) { rng.range(1, length) } else { length };
-        other.incoming[at..at + n].copy_from_slice(&me.outgoing[self.done..self.done + n]);
-        other.writable.end_write(if failed { 0 } else { n });
-        if failed {
-            return self.not_written(to, then, me);
-        }
+        copy(n);
+        other.writable.end_write(n, me.sent);
         me.sending.used(to.key, true);
         self.writes += 1;
         me.sent += n as u64;
         self.done += n;
         let complete = Complete { key: to.key, bytes: n as u32, behaviour: None };
         me.due.note(Control::TransferComplete(complete));
-        me.send_due(out);
-        let written = End::Written { directly: to.directly };
+        me.send_due(turn.out);
         if let Then::Follow(mut announced) = then {
             announced.written += n as u32;
             if announced.written < announced.rest {
@@ -396,35 +381,32 @@ impl Sender {
                 return State::Follow(announced);
             }
         }
-        self.end(me, written);
+        self.end(me, End::Written { directly: to.directly });
         State::Plan
     }
 
-    fn messages(&mut self, me: &mut Peer, out: &mut Link, inc: &mut Link) -> State {
+    fn messages(&mut self, turn: &mut Turn) -> State {
         if self.done < self.length {
-            let data = me.outgoing[self.done..self.length].to_vec();
-            self.done += me.send_in_messages(&data, out, inc);
+            let me = &mut turn.me;
+            let data = me.outgoing[self.base + self.done..self.base + self.length].to_vec();
+            self.done += me.send_in_messages(&data, turn.out, turn.inc);
         }
         if self.done == self.length || self.interrupted || !self.waits {
-            return self.give_back(me, State::Idle);
+            return self.finish(turn);
         }
-        me.send_locked = false;
+        turn.me.send_locked = false;
         State::Room
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        matches!(self.state, State::Stopped) || (self.is_idle() && self.returned == self.total)
+        matches!(self.state, State::Stopped)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
-    pub(crate) fn mode(&self, me: &Peer) -> Mode {
-        me.sending.observer().mode()
-    }
-
     pub(crate) fn describe(&self) -> String {
-        format!("{:?} {}/{}", self.state, self.returned, self.total)
+        format!("{:?} {} of {}", self.state, self.done, self.length)
     }
 }

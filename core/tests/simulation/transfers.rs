@@ -1,13 +1,13 @@
-//! Two ends with RDMA under random schedules: any mix of sizes, of blocking and non-blocking calls,
-//! of read-only, write-only and full providers; scans, signals, failed operations, resizes and a
-//! crash at any step.
+//! Two ends with RDMA under random schedules: two senders and two receivers at each, any mix of
+//! sizes, of blocking and non-blocking calls, and of ends with RDMA read, write, both or neither;
+//! scans, signals, failed operations, resizes, and a crash at any step.
 //!
 //! Always: the stream whole and in order; credit never negative and no buffer over-posted; one
 //! owner of each buffer, which nobody touches after its call returned; everything deregistered at
 //! the end; no deadlock.
 
 use crate::link::Link;
-use crate::peer::{Peer, Shape};
+use crate::peer::{Peer, Shape, Turn, THREADS};
 use crate::receiver::{own_byte, Receiver};
 use crate::rng::Rng;
 use crate::schedules;
@@ -17,13 +17,13 @@ use sanshim_core::session::Mode;
 use std::cell::Cell;
 
 /// So many steps without any effect mean that nothing will ever happen again.
-const QUIET: usize = 3000;
-const MOST_STEPS: usize = 2_000_000;
+const QUIET: usize = 30_000;
+const MOST_STEPS: usize = 5_000_000;
 
 struct World {
     peers: [Peer; 2],
-    senders: [Sender; 2],
-    receivers: [Receiver; 2],
+    senders: [[Sender; THREADS]; 2],
+    receivers: [[Receiver; THREADS]; 2],
     /// `links[i]` carries what end i sends.
     links: [Link; 2],
     rng: Rng,
@@ -35,26 +35,38 @@ struct World {
 
 impl World {
     fn new(rng: &mut Rng, shape: &Shape, totals: [u64; 2], chances: &Chances) -> World {
+        let [a, b] = totals;
         let link = || Link::new(shape.slots, shape.largest_payload as usize, shape.send_buffer, 0);
-        let largest = |rng: &mut Rng| [20, 100, 300, 700][rng.below(4)];
-        let blocking = |rng: &mut Rng| [0, 50, 90, 100][rng.below(4)];
-        let mut world = World {
-            peers: [0, 1].map(|number| Peer::new(number, shape)),
-            senders: totals.map(|n| Sender::new(n, largest(rng), blocking(rng), chances)),
-            receivers: [totals[1], totals[0]]
-                .map(|n| Receiver::new(n, largest(rng), blocking(rng), chances)),
+        let alike = abilities(rng);
+        let mixed = rng.percent(30);
+        let mut peer = |number, totals| {
+            let abilities = if mixed { abilities(rng) } else { alike };
+            let mut peer = Peer::new(number, shape, abilities, totals);
+            peer.short_of_memory = rng.below(3) as u32;
+            for (at, byte) in peer.incoming.iter_mut().enumerate() {
+                *byte = own_byte(at);
+            }
+            peer
+        };
+        let peers = [peer(0, [a, b]), peer(1, [b, a])];
+        let mut thread = |number| {
+            let largest = [20, 100, 300, 700];
+            let blocking = [0, 50, 90, 100];
+            let mut any = |of: [usize; 4]| of[rng.below(4)];
+            let sender = Sender::new(number, any(largest), any(blocking), chances);
+            (sender, Receiver::new(number, any(largest), any(blocking), chances))
+        };
+        let [[a, b], [c, d]] = [0, 1].map(|_| [0, 1].map(&mut thread));
+        World {
+            peers,
+            senders: [[a.0, b.0], [c.0, d.0]],
+            receivers: [[a.1, b.1], [c.1, d.1]],
             links: [link(), link()],
             rng: Rng::new(rng.next()),
             steps: 0,
             delivered: 0,
             modes: [false; 4],
-        };
-        for peer in &mut world.peers {
-            for (at, byte) in peer.incoming.iter_mut().enumerate() {
-                *byte = own_byte(at);
-            }
         }
-        world
     }
 
     fn step(&mut self) {
@@ -65,14 +77,15 @@ impl World {
         let (me, other) = if number == 0 { (a, b) } else { (b, a) };
         let [a, b] = &mut self.links;
         let (out, inc) = if number == 0 { (a, b) } else { (b, a) };
-        match self.rng.below(3) {
-            0 => self.delivered += u64::from(out.deliver(&mut self.rng)),
-            _ if me.dead => {}
-            1 => self.senders[number].step(me, other, out, inc, &mut self.rng),
-            _ => self.receivers[number].step(me, other, out, inc, &mut self.rng),
+        let chosen = self.rng.below(3 * THREADS);
+        let mut turn = Turn { me, other, out, inc, rng: &mut self.rng };
+        match (chosen / THREADS, chosen % THREADS) {
+            (0, _) => self.delivered += u64::from(turn.out.deliver(turn.rng)),
+            _ if turn.me.dead => {}
+            (1, thread) => self.senders[number][thread].step(&mut turn),
+            (_, thread) => self.receivers[number][thread].step(&mut turn),
         }
-        let sender = &self.senders[number];
-        self.modes[sender.mode(&self.peers[number]) as usize] = true;
+        self.modes[self.peers[number].sending.observer().mode() as usize] = true;
         for peer in &self.peers {
             assert!(usize::from(peer.session.posted()) <= peer.shape.slots);
             assert!(peer.session.credit() as usize <= peer.shape.slots);
@@ -83,10 +96,9 @@ impl World {
     fn effects(&self) -> u64 {
         let peers = self.peers.iter().map(|peer| {
             let sent = u64::from(peer.session.last_sent()) + u64::from(peer.sending.scans());
-            sent + peer.sent + peer.received
+            sent + peer.sent + peer.received + peer.returned
         });
-        let returned = self.senders.iter().map(|sender| sender.returned);
-        peers.chain(returned).sum::<u64>() + self.delivered
+        peers.sum::<u64>() + self.delivered
     }
 
     fn run(&mut self, done: impl Fn(&World) -> bool) -> bool {
@@ -107,28 +119,38 @@ impl World {
         let ends = [0, 1].map(|i| {
             let (peer, out) = (&self.peers[i], &self.links[i]);
             format!(
-                "\n{i}: sender {}, receiver {}, credit {}, due {:?}, asking {}, send buffer {} free, \
-                 rest {:?}, mode {:?}",
-                self.senders[i].describe(),
-                self.receivers[i].describe(),
+                "\n{i}: senders {:?}, receivers {:?}, sent {} of {}, received {} of {}, credit {}, due \
+                 {:?}, asking {}, send buffer {} free, rest {:?}, advertised {:?}, mode {:?}, {:?}",
+                self.senders[i].each_ref().map(Sender::describe),
+                self.receivers[i].each_ref().map(Receiver::describe),
+                peer.sent,
+                peer.total,
+                peer.received,
+                peer.arrived.len(),
                 peer.session.credit(),
                 peer.due,
                 peer.resize.is_asking(),
                 out.space(),
                 peer.receiving.rest(),
-                self.senders[i].mode(peer),
+                peer.receiving.advertised(),
+                peer.sending.observer().mode(),
+                peer.abilities,
             )
         });
         ends.concat()
     }
 
-    fn arrived(&self, to: usize) -> bool {
-        self.receivers[to].verified == self.senders[1 - to].total
+    fn senders(&self) -> impl Iterator<Item = &Sender> {
+        self.senders.iter().flatten()
+    }
+
+    fn receivers(&self) -> impl Iterator<Item = &Receiver> {
+        self.receivers.iter().flatten()
     }
 
     fn is_over(&self) -> bool {
-        let idle = self.senders.iter().all(Sender::is_idle);
-        idle && self.receivers.iter().all(Receiver::is_idle) && self.arrived(0) && self.arrived(1)
+        let idle = self.senders().all(Sender::is_idle) && self.receivers().all(Receiver::is_idle);
+        idle && self.peers.iter().all(|peer| peer.delivered == peer.arrived.len() as u64)
     }
 
     fn run_to_the_end(&mut self) {
@@ -143,6 +165,7 @@ impl World {
             assert!(peer.readable.is_closed() && peer.writable.is_closed(), "left registered");
             assert!(peer.receiving.advertised().is_none());
             assert!(!peer.send_locked && !peer.receive_locked);
+            assert!(peer.arrived.iter().all(|&arrived| arrived));
         }
     }
 
@@ -170,7 +193,8 @@ impl World {
 }
 
 fn abilities(rng: &mut Rng) -> Abilities {
-    let (read, write) = [(true, true), (true, false), (false, true)][rng.below(3)];
+    let operations = [(true, true), (true, true), (true, false), (false, true), (false, false)];
+    let (read, write) = operations[rng.below(operations.len())];
     Abilities { threshold: [16, 64, 150][rng.below(3)], read, write }
 }
 
@@ -181,7 +205,6 @@ fn shape(rng: &mut Rng) -> Shape {
         payload,
         largest_payload: payload * [1, 4][rng.below(2)],
         send_buffer: rng.range(1, 400),
-        abilities: abilities(rng),
     }
 }
 
@@ -191,6 +214,7 @@ fn chances(rng: &mut Rng) -> Chances {
         scan: [1, 5, 30][rng.below(3)],
         fail: [0, 0, 3, 20][rng.below(4)],
         pause: [0, 50, 95][rng.below(3)],
+        settle: [0, 0, 2][rng.below(3)],
     }
 }
 
@@ -206,19 +230,26 @@ fn totals(rng: &mut Rng) -> [u64; 2] {
 #[test]
 fn rdma_streams_arrive_whole() {
     let (reads, writes) = (Cell::new(0), Cell::new(0));
+    let (scans, dropped) = (Cell::new(0), Cell::new(0));
     let modes = Cell::new([false; 4]);
+    let add = |sum: &Cell<u64>, more: u64| sum.set(sum.get() + more);
     let count = schedules(3000, |rng| {
         let (shape, chances, totals) = (shape(rng), chances(rng), totals(rng));
         let mut world = World::new(rng, &shape, totals, &chances);
         world.run_to_the_end();
         world.settle();
-        reads.set(reads.get() + world.receivers.iter().map(|r| r.reads).sum::<u64>());
-        writes.set(writes.get() + world.senders.iter().map(|s| s.writes).sum::<u64>());
+        add(&reads, world.receivers().map(|r| r.reads).sum());
+        add(&writes, world.senders().map(|s| s.writes).sum());
+        for peer in &world.peers {
+            add(&scans, peer.sending.scans().into());
+            add(&dropped, peer.sending.advertisements().1.into());
+        }
         let seen = modes.get();
         modes.set([0, 1, 2, 3].map(|mode| seen[mode] || world.modes[mode]));
     });
     if count > 100 {
-        assert!(reads.get() > 0 && writes.get() > 0, "no RDMA happened");
+        let happened = [&reads, &writes, &scans, &dropped].map(Cell::get);
+        assert!(happened.iter().all(|&times| times > 0), "{happened:?}");
         assert_eq!(modes.get(), [true; 4], "{:?}", Mode::ALL);
     }
 }
@@ -226,24 +257,29 @@ fn rdma_streams_arrive_whole() {
 /// A9: small fragmented sends both ways: both ends ask for larger buffers, often at once.
 #[test]
 fn resizes_collide_and_end() {
-    let grown = Cell::new(0);
+    let (grown, collisions) = (Cell::new(0), Cell::new(0));
     let count = schedules(300, |rng| {
         let mut shape = shape(rng);
         shape.largest_payload = shape.payload * 4;
         shape.send_buffer = rng.range(150, 400);
-        shape.abilities.threshold = 400;
         let chances = chances(rng);
         let mut world = World::new(rng, &shape, [12_000, 12_000], &chances);
-        for end in 0..2 {
-            world.senders[end].largest = 2 * shape.payload as usize;
-            world.senders[end].blocking = 100;
+        for peer in &mut world.peers {
+            peer.abilities.threshold = 400;
+        }
+        for sender in world.senders.iter_mut().flatten() {
+            sender.largest = 2 * shape.payload as usize;
+            sender.blocking = 100;
         }
         world.run_to_the_end();
         world.settle();
-        let times = world.peers.iter().map(|peer| peer.resize.times_grown()).sum::<u32>();
-        grown.set(grown.get() + times);
+        for peer in &world.peers {
+            grown.set(grown.get() + peer.resize.times_grown());
+            collisions.set(collisions.get() + peer.collisions);
+        }
     });
     assert!(count < 100 || grown.get() > 0, "no resize happened");
+    assert!(count < 100 || collisions.get() > 0, "no requests met");
 }
 
 /// An end that dies at any step: the other loses nothing that a send had returned for, gets nothing
@@ -253,20 +289,22 @@ fn rdma_with_a_dead_end_ends() {
     schedules(2000, |rng| {
         let (shape, chances, totals) = (shape(rng), chances(rng), totals(rng));
         let mut world = World::new(rng, &shape, totals, &chances);
-        for _ in 0..rng.below(6000) {
+        for _ in 0..rng.below(12_000) {
             world.step();
         }
         let dying = rng.below(2);
         world.peers[dying].dead = true;
         let other = 1 - dying;
         let over = |world: &World| {
-            world.receivers[other].is_stopped() && world.senders[other].is_stopped()
+            let stopped = world.senders[other].iter().all(Sender::is_stopped);
+            stopped && world.receivers[other].iter().all(Receiver::is_stopped)
         };
-        world.run(over);
-        assert!(world.receivers[other].is_stopped(), "hangs:{}", world.describe());
-        let got = world.receivers[other].verified;
-        assert!(got >= world.senders[dying].returned, "lost:{}", world.describe());
-        let peer = &world.peers[other];
+        let ends = world.run(over);
+        assert!(ends, "hangs:{}", world.describe());
+        let (dead, peer) = (&world.peers[dying], &world.peers[other]);
+        assert!(peer.delivered >= dead.returned, "lost:{}", world.describe());
+        let whole = peer.arrived.iter().take_while(|&&arrived| arrived).count() as u64;
+        assert_eq!(whole, peer.delivered, "a gap:{}", world.describe());
         assert!(peer.readable.is_closed() && peer.writable.is_closed(), "left registered");
     });
 }
