@@ -2,8 +2,8 @@
 //! several threads per side, sizes, delays, publication out of sequence order, crashes; and, in
 //! `transfers.rs`, of two ends with RDMA.
 //!
-//! A failure prints its seed; `SANSHIM_SEED=n` replays it, `SANSHIM_SCHEDULES=n` sets how many
-//! schedules each test runs.
+//! A failure prints its seed and how to replay it. `SANSHIM_SCHEDULES=n` sets how many schedules each
+//! test runs, `SANSHIM_FIRST_SEED=n` the first one's seed, `SANSHIM_THREADS=n` how many run at a time.
 
 mod link;
 mod memory;
@@ -17,7 +17,8 @@ mod transfers;
 use link::Link;
 use rng::Rng;
 use side::{Behaviour, Shape, Side};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// So many steps without any effect mean that nothing will ever happen again.
 const QUIET: usize = 4000;
@@ -115,26 +116,44 @@ fn number_from_environment(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
-/// Runs `schedule` with many seeds, or with the one of `SANSHIM_SEED`; how many it was.
-fn schedules(count: u64, schedule: impl Fn(&mut Rng)) -> u64 {
-    let one = number_from_environment("SANSHIM_SEED");
-    let count = number_from_environment("SANSHIM_SCHEDULES").unwrap_or(count);
-    let seeds = match one {
-        Some(seed) => seed..seed + 1,
-        None => 0..count,
+/// Runs `schedule` with many seeds, or with the one of `SANSHIM_SEED`; true: with so many that what
+/// is rare must have happened.
+fn schedules<F: Fn(&mut Rng) + Sync>(count: u64, schedule: F) -> bool {
+    let environment = number_from_environment;
+    let first = environment("SANSHIM_FIRST_SEED").unwrap_or(0);
+    let (first, count) = match environment("SANSHIM_SEED") {
+        Some(seed) => (seed, 1),
+        None => (first, environment("SANSHIM_SCHEDULES").unwrap_or(count)),
     };
-    for seed in seeds {
-        let run = || schedule(&mut Rng::new(seed));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            eprintln!("failed with SANSHIM_SEED={seed}: set it to see the same run again");
-            std::panic::resume_unwind(panic);
+    let next = AtomicU64::new(0);
+    let run = || {
+        while let Some(seed) = Some(next.fetch_add(1, Relaxed)).filter(|&n| n < count) {
+            let seed = first + seed;
+            let run = || schedule(&mut Rng::new(seed));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+                next.store(count, Relaxed);
+                eprintln!("failed; to see the same run again: {}", replay::<F>(seed));
+                resume_unwind(panic);
+            }
         }
-    }
-    if one.is_some() {
-        1
-    } else {
-        count
-    }
+    };
+    let threads = environment("SANSHIM_THREADS").unwrap_or(1);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+        run();
+        for other in others {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
+    count > 100
+}
+
+/// The command that runs one schedule of the test that `F` is a closure of.
+fn replay<F>(seed: u64) -> String {
+    let path = std::any::type_name::<F>().split("::").skip(1);
+    let test: Vec<_> = path.take_while(|part| !part.starts_with('{')).collect();
+    let command = "cargo test --release -p sanshim-core --test simulation -- --exact";
+    format!("SANSHIM_SEED={seed} {command} {}", test.join("::"))
 }
 
 /// A1, A15, A16, A17: both directions, one way, any speed: every byte arrives, in order.
@@ -253,15 +272,15 @@ fn a_dead_process_of_a_side_is_succeeded() {
 /// A peer that spoils its headers ends the connection at worst.
 #[test]
 fn a_hostile_peer_gets_an_error_at_worst() {
-    let failed = std::cell::Cell::new(0);
-    schedules(500, |rng| {
+    let failed = AtomicU64::new(0);
+    let many = schedules(500, |rng| {
         let behaviours = [behaviour(rng), behaviour(rng)];
         let hostile = rng.range(1, 30);
         let mut world = World::new(Rng::new(rng.next()), &shape(rng), &behaviours, hostile);
         // What we send after a lie of the peer may hit its unread messages: its own loss.
         world.sides[1].honest_peer = false;
         world.run(|world| world.sides[0].failed);
-        failed.set(failed.get() + u64::from(world.sides[0].failed));
+        failed.fetch_add(world.sides[0].failed.into(), Relaxed);
     });
-    assert!(failed.get() > 0 || number_from_environment("SANSHIM_SEED").is_some());
+    assert!(!many || failed.into_inner() > 0);
 }
