@@ -105,6 +105,8 @@ pub(crate) struct Peer {
     pub(crate) claimed: u64,
     pub(crate) returned: u64,
     channel: VecDeque<(u64, usize)>,
+    /// For the checks alone: the newest announcement, and how much of it went by RDMA.
+    pub(crate) announced: (u32, u32),
     /// For the checks alone: the bytes of the stream that receives returned with, how many they are,
     /// and the end of what is known to be returned.
     pub(crate) arrived: Vec<bool>,
@@ -154,6 +156,7 @@ impl Peer {
             claimed: 0,
             returned: 0,
             channel: VecDeque::new(),
+            announced: (0, 0),
             arrived: vec![false; to_come as usize],
             delivered: 0,
             high: 0,

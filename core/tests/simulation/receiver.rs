@@ -286,6 +286,7 @@ impl Receiver {
         }
         let room = self.room() as u64;
         self.count(me, reading.position, n);
+        other.announced.1 += n as u32;
         self.reads += 1;
         if let Some(complete) = me.receiving.read(self.call, n as u32, room, me.abilities) {
             me.due.note(Control::TransferComplete(complete));

@@ -232,6 +232,7 @@ impl Sender {
         let data = me.outgoing[from..at].to_vec();
         me.publish(header, &control.encode()[..body], &data, turn.out);
         self.done += first;
+        me.announced = (key, 0);
         State::Follow(Announced { key, rest, readable, written: 0 })
     }
 
@@ -374,6 +375,9 @@ impl Sender {
         let complete = Complete { key: to.key, bytes: n as u32, behaviour: None };
         me.due.note(Control::TransferComplete(complete));
         me.send_due(turn.out);
+        if !matches!(then, Then::Plan) {
+            me.announced.1 += n as u32;
+        }
         if let Then::Follow(mut announced) = then {
             announced.written += n as u32;
             if announced.written < announced.rest {

@@ -89,6 +89,11 @@ impl World {
             assert!(usize::from(peer.session.posted()) <= peer.shape.slots);
             assert!(peer.session.credit() as usize <= peer.shape.slots);
         }
+        for [peer, sender] in [[0, 1], [1, 0]].map(|ends| ends.map(|end| &self.peers[end])) {
+            let (key, moved) = sender.announced;
+            let rest = peer.receiving.rest().filter(|rest| rest.key == key);
+            assert!(rest.is_none_or(|rest| rest.taken <= moved), "of what was announced {rest:?}");
+        }
     }
 
     /// What only grows while anything happens.
