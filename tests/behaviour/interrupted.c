@@ -158,7 +158,7 @@ static void sends_in_time(int fd) {
 }
 ENDS(send_that_times_out, sends_in_time, consumes_slowly)
 
-/* ---- cancelled threads -------------------------------------------------------------------- */
+/* ---- cancelled threads, killed processes ---------------------------------------------------- */
 
 enum { ALL = 6 << 20 };
 
@@ -191,12 +191,23 @@ static void *sending_thread(void *arg) {
   pthread_cleanup_pop(1);
   return NULL;
 }
-/* Runs it in a thread that is cancelled in the middle. */
+/* Runs it in a thread that is cancelled in the middle, or in a process that is killed. */
+typedef void end_early_fn(void *(*fn)(void *), struct cancelled *c);
 static void cancel(void *(*fn)(void *), struct cancelled *c) {
   pthread_t thread = start_thread(fn, c);
   sleep_us(100 + below(4000));
   EQ(pthread_cancel(thread), 0);
   end_thread(thread);
+}
+static void kill_process(void *(*fn)(void *), struct cancelled *c) {
+  pid_t child = start_child();
+  if (child == 0) {
+    fn(c);
+    _exit(0);
+  }
+  sleep_us(500 + below(5000));
+  SYS(kill(child, SIGKILL));
+  SYS(waitpid(child, NULL, 0));
 }
 
 static void sends_all(int fd) {
@@ -209,13 +220,13 @@ static void sends_all(int fd) {
   expect_eof(fd);
   SYS(close(fd));
 }
-/* What a cancelled receive had taken is lost, as with TCP; the rest is whole. */
-static void receives_cancelled(int fd) {
+/* What an ended receive had taken is lost, as with TCP; the rest is whole. */
+static void receives(int fd, end_early_fn *end_early) {
   static uint8_t buffer[LARGE], rest[ALL];
   own(buffer);
   certain = &bt_shared->value[CERTAIN];
   *certain = 0;
-  cancel(receiving_thread, &(struct cancelled){fd, buffer});
+  end_early(receiving_thread, &(struct cancelled){fd, buffer});
   size_t got = 0;
   ssize_t n;
   while ((n = SYS(recv(fd, rest + got, sizeof rest - got, 0))) > 0) got += n;
@@ -224,14 +235,16 @@ static void receives_cancelled(int fd) {
   check_own(buffer);
   SYS(close(fd));
 }
-/* What a cancelled send had sent arrives, then what is sent after it. */
-static void sends_cancelled(int fd) {
+static void receives_cancelled(int fd) { receives(fd, cancel); }
+static void receives_killed(int fd) { receives(fd, kill_process); }
+/* What an ended send had sent arrives, then what is sent after it. */
+static void sends(int fd, end_early_fn *end_early) {
   static uint8_t buffer[LARGE], mark[MARK_SIZE];
   memset(mark, MARK, sizeof mark);
   own(buffer);
   certain = &bt_shared->value[CERTAIN];
   *certain = 0;
-  cancel(sending_thread, &(struct cancelled){fd, buffer});
+  end_early(sending_thread, &(struct cancelled){fd, buffer});
   for (size_t done = 0; done < MARK_SIZE;)
     done += SYS(send(fd, mark + done, MARK_SIZE - done, MSG_NOSIGNAL));
   if (below(2)) {
@@ -241,6 +254,8 @@ static void sends_cancelled(int fd) {
   check_own(buffer);
   SYS(close(fd));
 }
+static void sends_cancelled(int fd) { sends(fd, cancel); }
+static void sends_killed(int fd) { sends(fd, kill_process); }
 static void receives_all(int fd) {
   static uint8_t all[ALL + MARK_SIZE + 1];
   size_t got = 0;
@@ -263,5 +278,7 @@ static void receives_all(int fd) {
   }
 ENDED_EARLY(receive_cancelled_threads, run_threads, sends_all, receives_cancelled)
 ENDED_EARLY(receive_cancelled_processes, run_processes, sends_all, receives_cancelled)
+ENDED_EARLY(receive_killed, run_processes, sends_all, receives_killed)
 ENDED_EARLY(send_cancelled_threads, run_threads, sends_cancelled, receives_all)
 ENDED_EARLY(send_cancelled_processes, run_processes, sends_cancelled, receives_all)
+ENDED_EARLY(send_killed, run_processes, sends_killed, receives_all)

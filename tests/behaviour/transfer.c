@@ -419,3 +419,39 @@ SAN_CASE(forty_connections_between_threads) {
   }
   for (int i = 0; i < N; i++) end_thread(thread[i]), close_pair(&p[i]);
 }
+
+/* Sends that must not wait beside one of another thread that does: what each said it sent arrives. */
+enum { LONG = 32 << 20, ENOUGH = 1 << 20 };
+static void *long_send(void *arg) {
+  static uint8_t bytes[LONG];
+  EQ(SYS(send(*(int *)arg, bytes, LONG, MSG_NOSIGNAL)), LONG);
+  return NULL;
+}
+static void sends_beside(int fd) {
+  pthread_t thread = start_thread(long_send, &fd);
+  UNTIL(bt_shared->value[0]);
+  long beside = 0;
+  for (int i = 0; i < 20; i++) {
+    ssize_t n = send(fd, "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) EQ(errno, EAGAIN);
+    else beside += n;
+  }
+  bt_shared->value[1] = 1;
+  end_thread(thread);
+  bt_shared->value[2] = LONG + beside;
+  SYS(close(fd));
+}
+static void receives_slowly(int fd) {
+  static uint8_t bytes[1 << 16];
+  long got = 0;
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, bt_shared->value[1] ? sizeof bytes : 4096, 0))) > 0) {
+    got += n;
+    if (got >= ENOUGH) bt_shared->value[0] = 1;
+    if (got >= ENOUGH && !bt_shared->value[1])
+      for (int i = 0; i < 500; i++) getppid();
+  }
+  EQ(got, bt_shared->value[2]);
+  SYS(close(fd));
+}
+ENDS(dontwait_beside_a_long_send, sends_beside, receives_slowly)

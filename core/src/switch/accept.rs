@@ -135,8 +135,7 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     } else if options::unsupported(socket) {
         Err(Reason::UnsupportedOption)
     } else {
-        let abilities = policy::abilities(offer.same_user);
-        Memory::create(Role::Acceptor, segment.geometry(), abilities, offer.segment)
+        Memory::create(Role::Acceptor, segment.geometry(), offer.connector, offer.segment)
             .map_err(|_| Reason::OutOfMemory)
     };
     match memory {

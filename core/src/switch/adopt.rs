@@ -109,7 +109,7 @@ fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd], enabled: bool)
     // SAFETY: this process's only use of it.
     unsafe { socket.attach(segment, memory) };
     let Some(stream) = socket.stream() else { return };
-    stream.endpoint.abandon_own_locks();
+    stream.endpoint.abandon_own();
     if stream.endpoint.holders.load(SeqCst) == 1 {
         // Threads that slept on it died with the image.
         stream.endpoint.sleepers.store(0, SeqCst);

@@ -21,7 +21,7 @@ use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::hidden::Spare;
 use crate::sys::net::{AbstractName, Target};
-use crate::sys::{file, net, poll, process, Errno, Fd, Result};
+use crate::sys::{file, net, poll, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,8 +32,8 @@ const GROUP_GAPS: u32 = 3;
 /// Connections to the rendezvous of everybody who may accept ours.
 struct Intent {
     rendezvous: SmallVec<[Fd; 1]>,
-    /// Whoever of them accepts has our effective user.
-    same_user: bool,
+    /// Whoever of them accepts.
+    acceptor: policy::Relation,
 }
 
 impl Drop for Intent {
@@ -145,15 +145,15 @@ fn announce(anchor: Fd, target: &SocketAddr) -> std::result::Result<Intent, Reas
     if !exact && !net::is_local(target.ip()) {
         return Err(Reason::NotLocal);
     }
-    let mut intent = Intent { rendezvous: SmallVec::new(), same_user: true };
+    let mut intent = Intent { rendezvous: SmallVec::new(), acceptor: policy::Relation::NOBODY };
     let mut reason = Reason::NoListener;
     for name in &names {
         let fd = net::packet_socket(true).map_err(|_| Reason::OutOfMemory)?;
         intent.rendezvous.push(fd);
         let connected = net::packet_connect(fd, name).and_then(|()| net::peer_credentials(fd));
         let wanted = match connected {
-            Ok((_, uid)) if policy::may_share_with(uid) => {
-                intent.same_user &= uid == process::euid();
+            Ok((pid, uid)) if policy::may_share_with(uid) => {
+                intent.acceptor = intent.acceptor.or(policy::Relation::to(pid, uid));
                 true
             }
             Ok(_) => {
@@ -219,8 +219,7 @@ fn connect_then_bind(
     let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
     // All that can be done is done before TCP connects: the acceptor waits for what comes after.
     let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
-    let abilities = policy::abilities(intent.same_user);
-    let memory = Memory::create(Role::Connector, segment.geometry(), abilities, segment_fd);
+    let memory = Memory::create(Role::Connector, segment.geometry(), intent.acceptor, segment_fd);
     if let Ok(memory) = memory {
         // SAFETY: made just now, and nobody else knows it.
         let endpoint = unsafe { &*memory.at };

@@ -3,10 +3,12 @@
 //! It lies in memory that a fork shares and that the peer can not reach, so any process of the
 //! family can go on where another stopped (D1), and nothing here has to be mistrusted.
 
+use super::policy::{self, Relation};
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Resize, Session};
-use crate::sys::lock::FamilyLock;
+use crate::sys::lock::{self, FamilyLock};
+use crate::sys::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// Conditions of an endpoint, kept as bits.
@@ -48,6 +50,8 @@ pub mod flag {
     /// Both directions are back on TCP: every process that shares the socket leaves it to the
     /// kernel.
     pub const NATIVE: u32 = 1 << 17;
+    /// Both ends were in one process when the session was made.
+    pub const ONE_PROCESS: u32 = 1 << 18;
 }
 
 /// Private to the holder of the send lock.
@@ -55,8 +59,8 @@ pub mod flag {
 pub struct SendHalf {
     /// One sender at a time.
     pub lock: FamilyLock,
-    /// Most bytes that may wait in the send buffer (SO_SNDBUF).
-    pub limit: AtomicU32,
+    /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
+    pub fixed: AtomicU32,
     /// Bytes ever put into the send buffer.
     pub tail: AtomicU64,
     /// The peer's head as last seen: a lower bound.
@@ -83,6 +87,8 @@ pub struct SendHalf {
     pub resized_by: AtomicU32,
     /// RDMA transfers of what this end sends.
     pub transfers: Sending,
+    /// 1: the holder of the lock waits for the peer, in an RDMA transfer.
+    pub awaits_peer: AtomicU32,
     /// Whether RDMA pays here.
     pub preference: Preference,
 }
@@ -115,6 +121,8 @@ pub struct ReceiveHalf {
     pub granted_size: AtomicU32,
     /// RDMA transfers of what this end receives.
     pub transfers: Receiving,
+    /// The thread whose buffer is, or was last, posted for RDMA write.
+    pub poster: AtomicU32,
     /// What is known of letting data gather before it is read.
     pub gather: super::gather::Gather,
 }
@@ -179,7 +187,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Makes blank memory an endpoint. `forks`: see [`Endpoint::forks`].
+    /// Makes blank memory an endpoint of a connection with `peer`. `forks`: see [`Endpoint::forks`].
     ///
     /// # Safety
     /// `at` is zeroed memory of sufficient size that is nobody else's.
@@ -187,7 +195,7 @@ impl Endpoint {
         at: *mut Endpoint,
         role: Role,
         geometry: Geometry,
-        abilities: Abilities,
+        peer: Relation,
         forks: u32,
     ) {
         // SAFETY: the caller's promise; only the session is not all zero.
@@ -195,22 +203,29 @@ impl Endpoint {
             (&raw mut (*at).session).write(Session::new(geometry.buffers as u16));
             &*at
         };
-        e.send.limit.store(geometry.send_buffer, Ordering::Relaxed);
         e.receive.next_read.store(1, Ordering::Relaxed);
         e.receive.low_water.store(1, Ordering::Relaxed);
         e.holders.store(1, Ordering::Relaxed);
         e.role.store(role as u8, Ordering::Relaxed);
         e.forks.store(forks, Ordering::Relaxed);
+        let abilities = policy::abilities(peer);
         e.threshold.store(abilities.threshold, Ordering::Relaxed);
         let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
         e.operations.store(operations, Ordering::Relaxed);
+        if peer.same_process {
+            e.set(flag::ONE_PROCESS);
+        }
     }
 
-    /// In a new image of this process: the threads of the one before are gone.
-    pub fn abandon_own_locks(&self) {
+    /// In a new image of this process: the threads of the one before are gone, and their buffers.
+    pub fn abandon_own(&self) {
         for lock in [&self.send.lock, &self.receive.lock, &self.anchor, &self.bell] {
             lock.abandon_own();
         }
+        let nobody = lock::NOBODY;
+        let poster = &self.receive.poster;
+        let _ =
+            poster.compare_exchange(process::tid(), nobody, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// What the provider offers on this connection (A2).

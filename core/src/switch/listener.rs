@@ -61,7 +61,7 @@ struct Bound {
     from: Introduction,
     segment: Fd,
     admitted: bool,
-    same_user: bool,
+    connector: policy::Relation,
 }
 
 impl Bound {
@@ -82,8 +82,8 @@ pub(super) struct Offer {
     pub segment: Fd,
     /// False: its user may not share memory with us, and is to be told.
     pub admitted: bool,
-    /// The connector has our effective user.
-    pub same_user: bool,
+    /// Who made it.
+    pub connector: policy::Relation,
 }
 
 /// See the module.
@@ -224,7 +224,7 @@ impl Listener {
             return Some(Offer {
                 segment: bound.segment,
                 admitted: bound.admitted,
-                same_user: bound.same_user,
+                connector: bound.connector,
             });
         }
         hidden::close_any(bound.segment);
@@ -291,9 +291,9 @@ impl Drop for Listener {
 /// Waits, briefly, for the segment that follows an intent. `None` if the connector gave up, may
 /// not share memory with us, or sent nonsense.
 fn receive_bound(connection: Fd) -> Option<Bound> {
-    let (_, uid) = net::peer_credentials(connection).ok()?;
+    let (pid, uid) = net::peer_credentials(connection).ok()?;
     let admitted = policy::may_share_with(uid);
-    let same_user = uid == process::euid();
+    let connector = policy::Relation::to(pid, uid);
     if !admitted {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
     }
@@ -303,7 +303,7 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
     loop {
         match net::receive_packet(connection, &mut buffer) {
             Ok((n, Some(segment))) => match Introduction::decode(&buffer[..n]) {
-                Some(from) => return Some(Bound { from, segment, admitted, same_user }),
+                Some(from) => return Some(Bound { from, segment, admitted, connector }),
                 None => {
                     file::close(segment);
                     return None;

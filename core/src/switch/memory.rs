@@ -5,9 +5,9 @@
 //! nobody but this process has mapped is used again.
 
 use super::endpoint::Endpoint;
+use super::policy::Relation;
 use super::structure::Structure;
 use crate::provider::shm::{Geometry, Role};
-use crate::session::transfer::Abilities;
 use crate::sys::{self, beyond, file, hidden, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -35,10 +35,10 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 impl Memory {
     /// A new endpoint in shared memory of its own, and within the reach of other images together
     /// with `segment`, the session's, if there is room for the descriptors.
-    pub fn create(
+    pub(super) fn create(
         role: Role,
         geometry: Geometry,
-        abilities: Abilities,
+        peer: Relation,
         segment: Fd,
     ) -> sys::Result<Memory> {
         let forks = FORKS.load(Ordering::SeqCst);
@@ -47,7 +47,7 @@ impl Memory {
             None => Self::fresh(segment)?,
         };
         // SAFETY: blank, and nobody else's.
-        unsafe { Endpoint::begin(memory.at, role, geometry, abilities, forks) };
+        unsafe { Endpoint::begin(memory.at, role, geometry, peer, forks) };
         Ok(memory)
     }
 
@@ -179,7 +179,7 @@ mod tests {
     };
 
     fn create(role: Role) -> &'static Endpoint {
-        let memory = Memory::create(role, GEOMETRY, Abilities::NONE, -1).unwrap();
+        let memory = Memory::create(role, GEOMETRY, Relation::NOBODY, -1).unwrap();
         // SAFETY: mapped until it is discarded.
         unsafe { &*memory.at }
     }

@@ -31,16 +31,20 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
     }
     match name {
         libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => {
-            let most = stream.segment.geometry().send_buffer;
             // The kernel doubles the value for its own overhead, and so do we.
-            let wanted = (value.max(0) as u32).saturating_mul(2).max(LEAST_SEND_BUFFER);
-            stream.endpoint.send.limit.store(wanted.min(most), Relaxed);
-            stream.publish_transfers();
+            fix_send_buffer(&stream, value.saturating_mul(2));
         }
         libc::SO_RCVLOWAT => note_low_water(&socket, &stream, value),
         libc::SO_OOBINLINE => note_urgent_inline(&socket, &stream, value != 0),
         _ => {}
     }
+}
+
+fn fix_send_buffer(stream: &Stream, size: i32) {
+    let most = stream.segment.geometry().send_buffer;
+    let size = (size.max(0) as u32).max(LEAST_SEND_BUFFER).min(most);
+    stream.endpoint.send.fixed.store(size, Relaxed);
+    stream.publish_transfers();
 }
 
 /// A listener whose connections come over the SAN: the data that TCP_DEFER_ACCEPT waits for would
@@ -170,9 +174,7 @@ pub fn inherit(socket: &Socket) {
     // Only a size the program fixed counts; the kernel's own default adapts, as ours does.
     if net::send_buffer_is_fixed(fd) {
         let size = net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0);
-        let most = stream.segment.geometry().send_buffer;
-        let size = (size.max(0) as u32).max(LEAST_SEND_BUFFER);
-        stream.endpoint.send.limit.store(size.min(most), Relaxed);
+        fix_send_buffer(&stream, size);
     }
 }
 

@@ -57,17 +57,44 @@ pub(super) fn geometry() -> Geometry {
 /// Smallest transfer that a copy by the kernel may be worth: below it the call alone costs more.
 const LEAST_MEASURED: u32 = 32 << 10;
 
+/// What is known of who is at the other end.
+#[derive(Clone, Copy)]
+pub(super) struct Relation {
+    /// It has our effective user.
+    pub same_user: bool,
+    /// It is this process.
+    pub same_process: bool,
+}
+
+impl Relation {
+    /// To nobody yet; to be joined by [`or`](Self::or).
+    pub(super) const NOBODY: Relation = Relation { same_user: true, same_process: false };
+
+    /// To the process `pid` of user `uid`, as the kernel says.
+    pub(super) fn to(pid: u32, uid: u32) -> Relation {
+        Relation { same_user: uid == process::euid(), same_process: pid == process::pid() }
+    }
+
+    /// To whichever of the two it turns out to be.
+    pub(super) fn or(self, other: Relation) -> Relation {
+        Relation {
+            same_user: self.same_user && other.same_user,
+            same_process: self.same_process || other.same_process,
+        }
+    }
+}
+
 /// What the shm provider offers on a connection (A2). RDMA is the kernel's access to another
 /// process: only among processes of one user, who may do so anyway. A peer with fewer rights than
 /// ours could otherwise name somebody else's memory.
-pub(super) fn abilities(same_user: bool) -> Abilities {
+pub(super) fn abilities(peer: Relation) -> Abilities {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     let threshold = match shm.rdma_threshold {
         RdmaThreshold::Never => return Abilities::NONE,
         RdmaThreshold::Measured => LEAST_MEASURED,
         RdmaThreshold::Bytes(bytes) => bytes,
     };
-    if !same_user {
+    if !peer.same_user {
         return Abilities::NONE;
     }
     Abilities {

@@ -16,7 +16,7 @@ use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
 use crate::session::{Available, Control, Mode, LARGEST_TRANSFER};
 use crate::sys::user::Access;
 use crate::sys::{blocking, poll, time, Errno};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How often a sender that waits scans its connection (A4), in nanoseconds.
 const SCAN: u64 = 1_000_000;
@@ -60,6 +60,22 @@ impl Drop for Lent<'_> {
             self.stream.endpoint.due.note(&Control::RestInMessages(self.key, self.taken));
         }
         self.stream.endpoint.send.transfers.forget();
+    }
+}
+
+/// The holder of the send lock waits for the peer until this is dropped.
+struct Awaits<'a>(&'a AtomicU32);
+
+impl Awaits<'_> {
+    fn peer(word: &AtomicU32) -> Awaits<'_> {
+        word.store(1, Relaxed);
+        Awaits(word)
+    }
+}
+
+impl Drop for Awaits<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Relaxed);
     }
 }
 
@@ -312,6 +328,7 @@ impl Transfer<'_, '_> {
 
     fn wait(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
         let (socket, stream) = (self.socket, self.stream);
+        let _waits = Awaits::peer(&stream.endpoint.send.awaits_peer);
         let transfers = &stream.endpoint.send.transfers;
         let mut looked = Ok(Progress::Waiting);
         let mut scanned = time::now();

@@ -14,14 +14,16 @@ use crate::session::transfer::Call;
 use crate::sys::{blocking, net, process, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// True if a call with these flags may wait.
+#[inline]
+fn waits(stream: &Stream, flags: i32) -> bool {
+    flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK)
+}
+
 /// A thread that is interrupted inside a call on a socket and calls again from its signal handler
 /// must not wait for itself.
 fn reentered(stream: &Stream, flags: i32) -> Errno {
-    if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
-        Errno(libc::EAGAIN)
-    } else {
-        Errno(libc::EINTR)
-    }
+    Errno(if waits(stream, flags) { libc::EINTR } else { libc::EAGAIN })
 }
 
 /// The error of a broken connection, told once; afterwards `then`.
@@ -91,7 +93,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         } else {
             (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
         };
-        let waits = flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK);
+        let waits = waits(&stream, flags);
         if (got >= enough.max(1) || (got > 0 && stream.at_mark()))
             && !(waits && take == Take::Consume && stream.will_be_written(wanted - got))
         {
@@ -228,8 +230,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
             let moved = if from.remaining() < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)
             } else {
-                let waits = flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK);
-                super::rdma::send(socket, stream, &mut from, waits)
+                super::rdma::send(socket, stream, &mut from, waits(stream, flags))
             };
             moved.map(|moved| (moved, from.remaining() == 0))
         },
@@ -320,8 +321,15 @@ fn transmit(
         if detach::is_due(stream) {
             detach::look_after(socket, stream);
         }
-        let Ok(held) = stream.lock_send() else {
-            return finish(sent, reentered(stream, flags));
+        let waits = waits(stream, flags);
+        let locked = if waits { stream.lock_send().map(Some) } else { stream.lock_send_now() };
+        let held = match locked {
+            Ok(Some(held)) => held,
+            Ok(None) => {
+                stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+                return finish(sent, Errno(libc::EAGAIN));
+            }
+            Err(_) => return finish(sent, reentered(stream, flags)),
         };
         if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
             // The kernel may find no room, which makes an EPOLLOUT edge due.
@@ -358,7 +366,7 @@ fn transmit(
         if let Some(e) = moved.fault {
             return finish(sent, e);
         }
-        if flags & libc::MSG_DONTWAIT != 0 || stream.endpoint.has(flag::NONBLOCK) {
+        if !waits {
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return finish(sent, Errno(libc::EAGAIN));
         }

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONTENDED: u32 = 1 << 31;
+/// No thread has this id: the kernel gives none above 2^22.
+pub const NOBODY: u32 = CONTENDED - 1;
 /// How long a waiter sleeps before it looks whether the owner still lives.
 const CHECK_INTERVAL: u64 = 20_000_000;
 
@@ -137,13 +139,17 @@ impl FamilyLock {
     /// In a new image of this process (exec): if a thread of the image before it has the lock, that
     /// died, even where its id is the calling thread's now.
     pub fn abandon_own(&self) {
-        /// No thread has this id: the kernel gives none above 2^22.
-        const NOBODY: u32 = CONTENDED - 1;
         let word = self.0.load(Ordering::Relaxed);
         if word & !CONTENDED == own_tid() {
             let dead = word & CONTENDED | NOBODY;
             let _ = self.0.compare_exchange(word, dead, Ordering::Relaxed, Ordering::Relaxed);
         }
+    }
+
+    /// False if it is free, or whoever holds it died. Costs system calls.
+    pub fn is_held_by_the_living(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        word != 0 && process::lives(word & !CONTENDED)
     }
 
     /// In a fork child, for locks in copied memory: whoever held it does not exist here.

@@ -122,6 +122,13 @@ impl Registration {
         (self.state.load(Ordering::Acquire) & BYTES) as u32
     }
 
+    /// Bytes that went of number `key`, lent or taken back, of the `lent` ones; `None`: another number
+    /// has followed. Either end, for what a process did that died.
+    pub fn done_of(&self, key: u32, lent: u32) -> Option<u32> {
+        let state = self.state.load(Ordering::Acquire);
+        ((state >> 32) as u32 == key).then_some(((state & BYTES) as u32).min(lent))
+    }
+
     /// The process that lent the memory, as it says; to be read once and given to the access.
     pub fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)
@@ -349,6 +356,19 @@ mod tests {
         assert_eq!(r.deregister(10), Ok(10));
         r.state.store(pack(1, OPEN, BYTES), Ordering::Relaxed);
         assert_eq!(r.deregister(10), Ok(10));
+    }
+
+    #[test]
+    fn what_a_dead_process_did_is_found_under_its_number_alone() {
+        let mut memory = vec![0; 10];
+        let r = lent(&mut memory, 3);
+        relend(&r, &mut memory, 3);
+        let mut to = [0; 6];
+        assert_eq!(read(&r, 3, 10, 0, &mut to), Ok(6));
+        assert_eq!(r.done_of(3, 10), Some(6));
+        assert_eq!(r.deregister(10), Ok(6));
+        assert_eq!(r.done_of(3, 4), Some(4));
+        assert_eq!(r.done_of(4, 10), None);
     }
 
     #[test]

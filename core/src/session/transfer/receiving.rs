@@ -53,6 +53,8 @@ const SMALL: u32 = 8;
 /// The receive that took the first of it had been posted directly.
 const DIRECTLY: u32 = 16;
 const BEGUN: u32 = 32;
+/// A receiver died, and how much it had read is not known.
+const IN_DOUBT: u32 = 64;
 
 /// The receiver's state of one direction. Zeroed memory is a valid start. May lie in memory that
 /// the processes of one side share; never in the peer's reach. Receive lock.
@@ -82,6 +84,8 @@ pub struct Receiving {
     asked: AtomicU32,
     /// Numbers of receives given out.
     calls: AtomicU32,
+    /// See [`take_lost`](Self::take_lost).
+    lost: AtomicU32,
 }
 
 impl Receiving {
@@ -111,6 +115,7 @@ impl Receiving {
             self.earlier.store(newest, Ordering::Relaxed);
         }
         // One still open is over: its sender sends nothing new before.
+        self.lose(self.length.load(Ordering::Relaxed));
         self.key.store(a.key, Ordering::Relaxed);
         self.length.store(a.rest, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
@@ -119,6 +124,39 @@ impl Receiving {
         let readable = if a.address.is_some() { READABLE } else { 0 };
         self.flags.store(OPEN | readable, Ordering::Release);
         Ok(())
+    }
+
+    /// A receiver died: `read` says how much of announced data was read, if the provider knows.
+    pub fn recover(&self, read: impl FnOnce(&Rest) -> Option<u32>) {
+        let Some(rest) = self.rest() else { return };
+        if rest.address.is_none() || self.posted.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        self.set(IN_DOUBT);
+        let Some(bytes) = read(&rest) else { return };
+        self.lose(bytes);
+        let all = self.taken.load(Ordering::Relaxed) == rest.length;
+        let flags = self.flags.load(Ordering::Relaxed) & !IN_DOUBT;
+        self.flags.store(if all { 0 } else { flags }, Ordering::Release);
+    }
+
+    /// Once it is known that `bytes` were read: those that a receiver took with it into death.
+    fn lose(&self, bytes: u32) {
+        if !self.has(IN_DOUBT) {
+            return;
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        let bytes = bytes.clamp(taken, self.length.load(Ordering::Relaxed));
+        self.taken.store(bytes, Ordering::Relaxed);
+        self.lost.store(self.lost.load(Ordering::Relaxed) + (bytes - taken), Ordering::Relaxed);
+    }
+
+    /// Bytes that were lost with a receiver that died since the last call: they count as received.
+    pub fn take_lost(&self) -> u32 {
+        match self.lost.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.lost.swap(0, Ordering::Relaxed),
+        }
     }
 
     /// The rest of transfer `key` comes in messages, after `bytes` of it (A4).
@@ -130,6 +168,7 @@ impl Receiving {
             // It was found out before, when a read was refused.
             return Ok(());
         }
+        self.lose(bytes);
         // What was written into a buffer that is out is counted when that is taken back.
         let exact = self.has(READABLE) && self.posted.load(Ordering::Relaxed) == 0;
         if exact && bytes != self.taken.load(Ordering::Relaxed) {

@@ -324,6 +324,18 @@ impl Sending {
         add_one(if written { &self.used } else { &self.dropped });
     }
 
+    /// The transfer under way, whose sender died: its number, and the bytes of its rest.
+    pub fn under_way(&self) -> Option<(u32, u32)> {
+        let rest = self.rest.load(Ordering::Relaxed);
+        (rest > 0).then(|| (self.key.load(Ordering::Relaxed), rest))
+    }
+
+    /// The newest advertisement, used or not known to be: its number and length.
+    pub fn unsettled(&self) -> Option<(u32, u32)> {
+        let a = self.advertised.load()?;
+        (a.key != self.settled.load(Ordering::Relaxed)).then_some((a.key, a.length))
+    }
+
     /// The transfer is over, however it ended.
     pub fn forget(&self) {
         self.rest.store(0, Ordering::Relaxed);

@@ -603,3 +603,28 @@ fn a12_what_was_written_before_an_announcement_is_no_part_of_it() {
     assert_eq!(ends.receiving.rest().map(|rest| rest.taken), Some(0));
     ends.pass(Control::RestInMessages(key, 0));
 }
+
+#[test]
+fn d12_what_a_receiver_had_read_when_it_died_is_lost_and_no_more() {
+    let call = Call { number: 1, directly: false };
+    // The provider knows.
+    let ends = Ends::new(READ_ONLY);
+    ends.announce();
+    assert_eq!(ends.read(call, 1000, LARGE), None);
+    ends.receiving.recover(|_| Some(1500));
+    assert_eq!(ends.receiving.take_lost(), 500);
+    assert_eq!(ends.receiving.rest().map(|rest| rest.taken), Some(1500));
+    ends.receiving.recover(|_| Some(REST));
+    assert_eq!(ends.receiving.take_lost(), REST - 1500);
+    assert_eq!(ends.receiving.rest(), None);
+    // It was taken back since: the sender knows.
+    let key = ends.announce();
+    ends.receiving.recover(|_| None);
+    assert_eq!(ends.receiving.take_lost(), 0);
+    ends.pass(Control::RestInMessages(key, 700));
+    assert_eq!(ends.receiving.take_lost(), 700);
+    ends.announce();
+    ends.receiving.recover(|_| None);
+    ends.pass(Control::DataAvailable(Available { key: key + 2, rest: 10, address: None }));
+    assert_eq!(ends.receiving.take_lost(), REST);
+}

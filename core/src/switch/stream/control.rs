@@ -112,6 +112,7 @@ impl Stream<'_> {
         let (sending, receiving) =
             (&self.endpoint.send.transfers, &self.endpoint.receive.transfers);
         if transfer::obey(&control, header.sequence, sending, receiving)? {
+            self.count(receiving.take_lost().into());
             return Ok(());
         }
         match control {

@@ -116,6 +116,25 @@ impl<'a> Stream<'a> {
         Ok(Held(&self.endpoint.send.lock))
     }
 
+    /// As [`Stream::lock_send`]; `None` while its holder waits for the peer.
+    #[inline]
+    pub fn lock_send_now(&self) -> Result<Option<Held<'a>>, Busy> {
+        match self.endpoint.send.lock.try_lock() {
+            Ok(()) => Ok(Some(Held(&self.endpoint.send.lock))),
+            Err(Busy::Reentered) => Err(Busy::Reentered),
+            Err(Busy::Other) => self.lock_send_if_soon(),
+        }
+    }
+
+    #[cold]
+    fn lock_send_if_soon(&self) -> Result<Option<Held<'a>>, Busy> {
+        let send = &self.endpoint.send;
+        if send.awaits_peer.load(Relaxed) != 0 && send.lock.is_held_by_the_living() {
+            return Ok(None);
+        }
+        self.lock_send().map(Some)
+    }
+
     /// The receive lock; as [`Stream::lock_send`].
     #[inline]
     pub fn lock_receive(&self) -> Result<Held<'a>, Busy> {
@@ -123,6 +142,15 @@ impl<'a> Stream<'a> {
             self.recover_receiver();
         }
         Ok(Held(&self.endpoint.receive.lock))
+    }
+
+    /// After a lock came from a dead holder, which may have lowered the peer's select counters and not
+    /// have come to ringing the doorbell: whoever signals next rings it.
+    fn recover_signals(&self) {
+        let counters = &self.peer().counters.0;
+        for counter in [&counters.read, &counters.write] {
+            let _ = counter.raise();
+        }
     }
 
     #[inline]

@@ -35,7 +35,7 @@ impl<'a> Stream<'a> {
     pub(super) fn read_rest(&self, to: &mut Buffers, most: usize, take: Take, call: Call) -> Read {
         let transfers = &self.endpoint.receive.transfers;
         let Some(rest) = transfers.rest() else { return Read::Over };
-        if transfers.advertised().is_some() {
+        if self.is_posted() {
             // It will be written to (A12).
             return Read::NotNow;
         }
@@ -63,6 +63,9 @@ impl<'a> Stream<'a> {
         let commit = take != Take::Peek;
         let lent = &self.peer().readable.0;
         let process = lent.process();
+        if self.is_ours(process) {
+            return self.refuse(rest.key, true);
+        }
         let place = std::ptr::slice_from_raw_parts_mut(at, n);
         let (key, length, taken) = (rest.key, rest.length, rest.taken);
         // SAFETY: the program passed these bytes to be written, or they are our own.
@@ -89,6 +92,7 @@ impl<'a> Stream<'a> {
         };
         to.skip(n);
         if commit {
+            self.count(n as u64);
             self.statistics.transfers.received.add(n as u64);
             let room = to.remaining() + n;
             if let Some(complete) = transfers.read(call, n as u32, room as u64, abilities) {
@@ -98,6 +102,11 @@ impl<'a> Stream<'a> {
             }
         }
         Read::Bytes(n)
+    }
+
+    /// True if `process` is this one although the peer is another: no honest peer names our memory.
+    fn is_ours(&self, process: u32) -> bool {
+        process == process::pid() && !self.endpoint.has(flag::ONE_PROCESS)
     }
 
     /// Asks for announced data in messages because it cannot be read.
@@ -164,6 +173,47 @@ impl<'a> Stream<'a> {
             && transfers.may_advertise()
     }
 
+    /// True if the buffer of a living thread is advertised; a dead one's is taken back. Receive lock.
+    fn is_posted(&self) -> bool {
+        let receive = &self.endpoint.receive;
+        if receive.transfers.advertised().is_none() {
+            return false;
+        }
+        if process::lives(receive.poster.load(Relaxed)) {
+            return true;
+        }
+        let bytes = self.deregister_posted(LARGEST_TRANSFER);
+        self.withdrawn(bytes);
+        false
+    }
+
+    /// The posted buffer is not lent any more. The bytes that were written to it, of `length`.
+    fn deregister_posted(&self, length: u32) -> u32 {
+        self.endpoint.due.forget_advertisement();
+        let registration = &self.own().writable.0;
+        loop {
+            match registration.deregister(length) {
+                Ok(bytes) => return bytes,
+                Err(_) => {
+                    // A copy that is under way ends by itself, unless its thread died in it.
+                    process::yield_now();
+                    time::sleep(10_000);
+                    registration.end_write_of_the_dead();
+                }
+            }
+        }
+    }
+
+    /// The posted buffer was taken back after `bytes` had been written to it. Receive lock.
+    fn withdrawn(&self, bytes: u32) {
+        self.endpoint.receive.transfers.withdrawn(bytes);
+        if bytes > 0 {
+            self.count(bytes.into());
+            self.consumed(bytes.into(), false);
+            self.statistics.transfers.received.add(bytes.into());
+        }
+    }
+
     /// A receive begins to wait with room in `to`, or has to tell its program to come again: what
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
     pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'a>> {
@@ -173,6 +223,7 @@ impl<'a> Stream<'a> {
         }
         let transfers = &self.endpoint.receive.transfers;
         let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
+        self.is_posted();
         let posted = match transfers.post(room as u64, waits, abilities) {
             Posting::Nothing => None,
             Posting::SendInMessages(key) => {
@@ -185,6 +236,7 @@ impl<'a> Stream<'a> {
             }
             Posting::Advertise(key) => {
                 let (address, length) = (at as u64, room as u32);
+                self.endpoint.receive.poster.store(process::tid(), Relaxed);
                 self.own().writable.0.register(key, address, length);
                 let received = self.endpoint.receive.total.load(Relaxed);
                 let advertisement = transfers.advertisement(key, address, length, call, received);
@@ -193,6 +245,33 @@ impl<'a> Stream<'a> {
             }
         };
         posted
+    }
+
+    /// After the send lock came from a dead holder: its memory is gone, and what went of it counts.
+    pub(super) fn recover_transfer(&self) {
+        let transfers = &self.endpoint.send.transfers;
+        let lent = &self.own().readable.0;
+        if let Some((key, rest)) = transfers.under_way() {
+            let taken = match lent.done_of(key, rest) {
+                Some(_) => lent.deregister(rest).unwrap_or(0),
+                None => 0,
+            };
+            self.sent_by_rdma(taken as usize);
+            if taken < rest {
+                self.endpoint.due.note(&Control::RestInMessages(key, taken));
+            }
+            transfers.forget();
+        }
+        // A write that it finished and did not count; one in the middle counts for nobody.
+        if let Some((key, room)) = transfers.unsettled() {
+            let written = self.peer().writable.0.done_of(key, room).unwrap_or(0);
+            if written > 0 {
+                transfers.used(key, true);
+                self.sent_by_rdma(written as usize);
+                let complete = Complete { key, bytes: written, behaviour: None };
+                self.endpoint.due.note(&Control::TransferComplete(complete));
+            }
+        }
     }
 
     /// Counts bytes that went by RDMA. Send lock.
@@ -276,8 +355,12 @@ impl<'a> Stream<'a> {
         let (at, n) = from.piece(most.min(room) as usize, Access::Read)?;
         let lent = &self.peer().writable.0;
         let process = lent.process();
-        // SAFETY: the program passed these bytes to be read.
-        let written = unsafe { lent.write(process, key, room, at, n) };
+        let written = if self.is_ours(process) {
+            Err(Refusal::Forbidden)
+        } else {
+            // SAFETY: the program passed these bytes to be read.
+            unsafe { lent.write(process, key, room, at, n) }
+        };
         let transfers = &self.endpoint.send.transfers;
         transfers.used(key, written.is_ok());
         match written {
@@ -323,25 +406,9 @@ impl Posted<'_> {
             return 0;
         }
         let stream = &self.stream;
-        stream.endpoint.due.forget_advertisement();
-        let registration = &stream.own().writable.0;
-        let bytes = loop {
-            match registration.deregister(self.length) {
-                Ok(bytes) => break bytes,
-                Err(_) => {
-                    // A copy that is under way ends by itself, unless its thread died in it.
-                    process::yield_now();
-                    time::sleep(10_000);
-                    registration.end_write_of_the_dead();
-                }
-            }
-        };
+        let bytes = stream.deregister_posted(self.length);
         let held = stream.lock_receive();
-        stream.endpoint.receive.transfers.withdrawn(bytes);
-        if bytes > 0 {
-            stream.consumed(bytes.into(), false);
-            stream.statistics.transfers.received.add(bytes.into());
-        }
+        stream.withdrawn(bytes);
         drop(held);
         bytes as usize
     }

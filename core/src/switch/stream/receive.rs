@@ -93,6 +93,9 @@ impl Stream<'_> {
                 moved += n;
                 fruitless = 0;
                 offset += n;
+                if take != Take::Peek {
+                    self.count(n as u64);
+                }
                 if offset == length {
                     next = next.wrapping_add(1);
                     offset = 0;
@@ -130,6 +133,7 @@ impl Stream<'_> {
             fruitless = 0;
             head += n as u64;
             if take != Take::Peek {
+                self.count(n as u64);
                 receive.head.store(head, Relaxed);
                 self.own().receiving.0.head.store(head, std::sync::atomic::Ordering::Release);
             }
@@ -143,12 +147,19 @@ impl Stream<'_> {
         Ok(Moved { bytes: moved, ring, fault })
     }
 
-    /// After bytes were consumed: tells the sender. Receive lock.
+    /// Counts bytes as they are consumed: who takes over from a dead receiver goes on behind them.
+    /// Receive lock.
+    #[inline]
+    pub(super) fn count(&self, bytes: u64) {
+        let total = &self.endpoint.receive.total;
+        total.store(total.load(Relaxed) + bytes, Relaxed);
+    }
+
+    /// After bytes were consumed and counted: tells the sender. Receive lock.
     #[inline]
     pub(super) fn consumed(&self, bytes: u64, made_room: bool) -> bool {
         let receive = &self.endpoint.receive;
-        let total = receive.total.load(Relaxed) + bytes;
-        receive.total.store(total, Relaxed);
+        let total = receive.total.load(Relaxed);
         self.statistics.received.bytes.add(bytes);
         self.update_credit();
         let published = &self.own().receiving.0.total;
@@ -278,5 +289,10 @@ impl Stream<'_> {
         let held = u32::from(s.posted()) + unread;
         let missing = self.segment.geometry().buffers.saturating_sub(held);
         s.reposted(missing as u16);
+        self.recover_signals();
+        let transfers = &self.endpoint.receive.transfers;
+        let lent = &self.peer().readable.0;
+        transfers.recover(|rest| lent.done_of(rest.key, rest.length));
+        self.count(transfers.take_lost().into());
     }
 }

@@ -36,6 +36,17 @@ impl Stream<'_> {
         Ok(send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0)
     }
 
+    /// Most bytes that may wait in our send buffer.
+    #[inline]
+    pub(super) fn limit(&self) -> u32 {
+        let (send, geometry) = (&self.endpoint.send, self.segment.geometry());
+        match send.fixed.load(Relaxed) {
+            0 if send.grown.load(Relaxed) != 0 => geometry.largest_send_buffer,
+            0 => geometry.send_buffer,
+            fixed => fixed,
+        }
+    }
+
     /// Bytes waiting in our send buffer, by the peer's newest position. Send lock.
     pub(super) fn buffered(&self) -> Result<u64, Broken> {
         let send = &self.endpoint.send;
@@ -53,7 +64,7 @@ impl Stream<'_> {
         if self.endpoint.has(flag::ANCHOR_ENDED) {
             return 0;
         }
-        let limit = u64::from(self.endpoint.send.limit.load(Relaxed));
+        let limit = u64::from(self.limit());
         self.buffered().unwrap_or(0).saturating_sub(limit / 2)
     }
 
@@ -67,7 +78,7 @@ impl Stream<'_> {
     /// of the send buffer is free, so that it does not wake for every message.
     pub fn has_space(&self) -> bool {
         let send = &self.endpoint.send;
-        let (tail, limit) = (send.tail.load(Relaxed), u64::from(send.limit.load(Relaxed)));
+        let (tail, limit) = (send.tail.load(Relaxed), u64::from(self.limit()));
         if tail.wrapping_sub(send.seen_head.load(Relaxed)) <= limit / 2 {
             return true;
         }
@@ -251,8 +262,7 @@ impl Stream<'_> {
         // Who only sends large pieces takes in nothing elsewhere.
         self.absorb_if_free()?;
         let geometry = self.segment.geometry();
-        let fixed = send.limit.load(Relaxed) != geometry.send_buffer;
-        if fixed
+        if send.fixed.load(Relaxed) != 0
             || geometry.largest_send_buffer == geometry.send_buffer
             || !self.endpoint.has(flag::ESTABLISHED)
         {
@@ -266,7 +276,6 @@ impl Stream<'_> {
         send.grown.store(tail + 1, Relaxed);
         send.grown_at.store(time::now(), Relaxed);
         self.own().sending.0.grown.store(tail + 1, Relaxed);
-        send.limit.store(geometry.largest_send_buffer, Relaxed);
         self.endpoint.resize.grew();
         self.publish_transfers();
         Ok(true)
@@ -294,11 +303,6 @@ impl Stream<'_> {
             self.own().sending.0.grown.store(0, Relaxed);
             send.grown.store(0, Relaxed);
             send.full.store(0, Relaxed);
-            // Not one that the program fixed meanwhile.
-            let geometry = self.segment.geometry();
-            if send.limit.load(Relaxed) == geometry.largest_send_buffer {
-                send.limit.store(geometry.send_buffer, Relaxed);
-            }
             self.segment.free_send_buffers(self.role());
             self.publish_transfers();
         }
@@ -313,7 +317,7 @@ impl Stream<'_> {
         mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
     ) -> Result<Moved, Broken> {
         let send = &self.endpoint.send;
-        let mut limit = u64::from(send.limit.load(Relaxed));
+        let mut limit = u64::from(self.limit());
         let mut moved = Moved::default();
         let mut tail = send.tail.load(Relaxed);
         while moved.bytes < length {
@@ -327,7 +331,7 @@ impl Stream<'_> {
             let (to, n) = self.stretch(self.role(), grown, tail, room);
             if n == 0 {
                 if grown == 0 && self.is_often_full() && self.grow(tail)? {
-                    limit = u64::from(send.limit.load(Relaxed));
+                    limit = u64::from(self.limit());
                     continue;
                 }
                 break;
@@ -390,15 +394,11 @@ impl Stream<'_> {
                 send.total.store(send.total.load(Relaxed) + data, Relaxed);
             }
         }
-        // What the dead one lent is gone with its memory.
-        let _ = self.own().readable.0.deregister(0);
+        self.recover_transfer();
+        self.recover_signals();
         // It may have died while the send buffer grew or shrank; nothing was published since.
         let send = &self.endpoint.send;
-        let grown = send.grown.load(Relaxed);
-        self.own().sending.0.grown.store(grown, Relaxed);
-        if grown == 0 {
-            let most = self.segment.geometry().send_buffer;
-            send.limit.store(send.limit.load(Relaxed).min(most), Relaxed);
-        }
+        self.own().sending.0.grown.store(send.grown.load(Relaxed), Relaxed);
+        send.awaits_peer.store(0, Relaxed);
     }
 }

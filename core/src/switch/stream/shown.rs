@@ -19,7 +19,7 @@ impl Stream<'_> {
         let resized = send.message_size.load(Relaxed);
         let first = self.segment.geometry().message_size;
         shown.message_size.set(if resized == 0 { first } else { resized }.into());
-        shown.send_buffer.set(send.limit.load(Relaxed).into());
+        shown.send_buffer.set(self.limit().into());
         shown.resizes.set(self.endpoint.resize.times_grown().into());
         shown.scans.set(send.transfers.scans().into());
         let (used, dropped) = send.transfers.advertisements();
