@@ -36,6 +36,7 @@ pub(crate) struct Receiver {
     state: State,
     /// Its part of the program's memory.
     base: usize,
+    least: usize,
     pub(crate) largest: usize,
     pub(crate) blocking: usize,
     chances: Chances,
@@ -67,6 +68,7 @@ impl Receiver {
         Receiver {
             state: State::Idle,
             base: thread * LARGEST_RECEIVE,
+            least: 1,
             largest,
             blocking,
             chances: chances.clone(),
@@ -80,6 +82,11 @@ impl Receiver {
             call: Call { number: 0, directly: false },
             reads: 0,
         }
+    }
+
+    /// From now on it waits in large receives alone.
+    pub(crate) fn receives_much(&mut self) {
+        (self.least, self.largest, self.blocking) = (LARGEST_RECEIVE / 2, LARGEST_RECEIVE, 100);
     }
 
     pub(crate) fn step(&mut self, turn: &mut Turn) {
@@ -112,7 +119,7 @@ impl Receiver {
         if left == 0 && !turn.other.dead || turn.rng.percent(self.chances.pause) {
             return State::Idle;
         }
-        self.wanted = turn.rng.range(1, self.largest.min(LARGEST_RECEIVE));
+        self.wanted = turn.rng.range(self.least, self.largest);
         self.got = 0;
         self.pieces.clear();
         self.floor = turn.me.high;
@@ -381,6 +388,9 @@ impl Receiver {
 
     fn withdrawn(&mut self, bytes: u32, interrupted: bool, turn: &mut Turn) -> State {
         let me = &mut turn.me;
+        if bytes > 0 {
+            me.absorb(turn.inc);
+        }
         me.receiving.withdrawn(bytes);
         if bytes > 0 {
             let position = me.writable.position;

@@ -361,6 +361,10 @@ impl Sender {
             write.begun = true;
             return State::Write(write);
         }
+        if !turn.out.is_quiet() {
+            // A write is not seen before the messages that went before it.
+            return State::Write(write);
+        }
         if rng.percent(self.chances.fail) {
             other.writable.end_write(0, 0);
             return self.not_written(&to, then, me);

@@ -353,7 +353,8 @@ impl Receiving {
         if bytes > 0 && self.has(OPEN) && !earlier {
             let taken = self.taken.load(Ordering::Relaxed) + bytes;
             self.taken.store(taken, Ordering::Relaxed);
-            if taken >= self.length.load(Ordering::Relaxed) {
+            // The advertisement won over what can be read: that was taken back (A12).
+            if taken >= self.length.load(Ordering::Relaxed) || self.has(READABLE) {
                 self.close();
             }
         }

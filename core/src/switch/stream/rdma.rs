@@ -408,6 +408,11 @@ impl Posted<'_> {
         let stream = &self.stream;
         let bytes = stream.deregister_posted(self.length);
         let held = stream.lock_receive();
+        if bytes > 0 && !stream.endpoint.has(flag::READ_OUT) {
+            // What was announced before those bytes were written is over (A12), so it must be known.
+            // What is broken is found again.
+            let _ = stream.absorb();
+        }
         stream.withdrawn(bytes);
         drop(held);
         bytes as usize
