@@ -91,6 +91,8 @@ pub(crate) struct Peer {
     pub(crate) short_of_memory: u32,
     /// Requests that met one of our own.
     pub(crate) collisions: u64,
+    /// The message that asked last.
+    asked_at: u32,
     /// A sending thread holds the send lock; a receiving one the receive lock.
     pub(crate) send_locked: bool,
     pub(crate) receive_locked: bool,
@@ -146,6 +148,7 @@ impl Peer {
             granted: false,
             short_of_memory: 0,
             collisions: 0,
+            asked_at: 0,
             send_locked: false,
             receive_locked: false,
             readable: Registration::new(),
@@ -305,6 +308,7 @@ impl Peer {
             Control::ResizeRequest(size) => {
                 let asking = self.resize.is_asking() && !self.resize.has_answer();
                 self.collisions += u64::from(asking);
+                self.asked_at = header.sequence;
                 self.resize.requested(size, header.sequence, self.number == 0);
             }
             Control::ResizeAnswer(size) => self.resize.answer(size),
@@ -323,6 +327,8 @@ impl Peer {
             self.repost(incoming);
         }
         if self.resize.is_due(self.next_read) {
+            let consumed = self.next_read.wrapping_sub(self.asked_at) as i32 > 0;
+            assert!(consumed, "answered before what came earlier was consumed");
             let short = !self.granted && self.short_of_memory > 0;
             self.short_of_memory -= u32::from(short);
             self.granted |= !short && self.shape.largest_payload > self.shape.payload;

@@ -91,7 +91,8 @@ impl World {
         }
         self.modes[self.peers[number].sending.observer().mode() as usize] = true;
         for peer in &self.peers {
-            assert!(usize::from(peer.session.posted()) <= peer.shape.slots);
+            let unread = peer.session.expected().wrapping_sub(peer.next_read) as usize;
+            assert!(usize::from(peer.session.posted()) + unread <= peer.shape.slots, "over-posted");
             assert!(peer.session.credit() as usize <= peer.shape.slots);
         }
         for [peer, sender] in [[0, 1], [1, 0]].map(|ends| ends.map(|end| &self.peers[end])) {
