@@ -115,6 +115,7 @@ fn publish() {
     slot.wakeups_received.add(3);
     slot.credit_updates_sent.add(4);
     slot.buffered_bytes.set(100);
+    slot.send_control.taken(21);
     slot.transfers.sent.add(4000);
     slot.transfers.received.add(3000);
     slot.transfers.mode.set(Mode::LargeReceive as u64);
@@ -165,6 +166,10 @@ fn json_has_every_field() {
                     "credit_updates_sent": 0,
                     "buffered_bytes": 0,
                     "wakeups": { "sent": 0, "avoided": 0, "received": 0 },
+                    "control": {
+                        "send": { "controller": null, "swaps": 0, "waiters": 0 },
+                        "receive": { "controller": null, "swaps": 0, "waiters": 0 },
+                    },
                     "rdma": {
                         "mode": "discovery",
                         "threshold": null,
@@ -198,6 +203,10 @@ fn json_has_every_field() {
                     "credit_updates_sent": 4,
                     "buffered_bytes": 100,
                     "wakeups": { "sent": 1, "avoided": 2, "received": 3 },
+                    "control": {
+                        "send": { "controller": pid, "swaps": 21, "waiters": 0 },
+                        "receive": { "controller": null, "swaps": 0, "waiters": 0 },
+                    },
                     "rdma": {
                         "mode": "large-receive",
                         "threshold": 2048,

@@ -10,6 +10,7 @@
 //! allocate, or lock: it runs inside somebody else's process, in fork children of threaded
 //! programs too.
 
+mod control;
 mod counter;
 mod error;
 mod folder;
@@ -26,6 +27,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
 pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};

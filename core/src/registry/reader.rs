@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use super::control::ControlStatus;
 use super::folder::{FOLDER_PREFIX, SHARED_MEMORY};
 use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
 use super::process::{own_pid_namespace, Stat};
@@ -83,6 +84,10 @@ pub struct Connection {
     pub credit_updates_sent: u64,
     /// Bytes in the send buffer now.
     pub buffered_bytes: u64,
+    /// Control of sending.
+    pub send_control: ControlStatus,
+    /// Control of receiving.
+    pub receive_control: ControlStatus,
     /// RDMA, its modes, and the sizes of buffers.
     pub transfers: TransferStatus,
 }
@@ -358,6 +363,8 @@ fn connection(slot: &Slot) -> Result<Connection, &'static str> {
         credits: slot.credits.get(),
         credit_updates_sent: slot.credit_updates_sent.get(),
         buffered_bytes: slot.buffered_bytes.get(),
+        send_control: slot.send_control.read(),
+        receive_control: slot.receive_control.read(),
         transfers: slot.transfers.read()?,
     })
 }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
+use super::control::Control;
 use super::counter::{Counter, Direction, Gauge, SharedCounter};
 use super::transfers::Transfers;
 use crate::reason::Reason;
@@ -162,7 +163,8 @@ pub struct Slot {
     pub credits: Gauge,
     /// Bytes in the send buffer now (A19).
     pub buffered_bytes: Gauge,
-    _reserved_sent: [AtomicU64; 2],
+    /// Control of sending (D2).
+    pub send_control: Control,
 
     /// What we received.
     pub received: Direction,
@@ -170,7 +172,9 @@ pub struct Slot {
     pub wakeups_received: SharedCounter,
     /// Credit updates sent (A16).
     pub credit_updates_sent: SharedCounter,
-    _reserved_received: [AtomicU64; 4],
+    /// Control of receiving (D2).
+    pub receive_control: Control,
+    _reserved_received: [AtomicU64; 2],
 
     /// RDMA, its modes, and the sizes of buffers.
     pub transfers: Transfers,
@@ -206,11 +210,12 @@ impl Slot {
             wakeups_avoided: Counter(zero()),
             credits: Gauge(zero()),
             buffered_bytes: Gauge(zero()),
-            _reserved_sent: [zero(), zero()],
+            send_control: Control::new(),
             received: direction(),
             wakeups_received: SharedCounter(zero()),
             credit_updates_sent: SharedCounter(zero()),
-            _reserved_received: [const { AtomicU64::new(0) }; 4],
+            receive_control: Control::new(),
+            _reserved_received: [const { AtomicU64::new(0) }; 2],
             transfers: Transfers::new(),
         }
     }
@@ -279,7 +284,8 @@ impl Slot {
 
     /// Zero counts, for a new connection. The slot is hidden.
     pub(super) fn reset(&self) {
-        for counter in self.counts() {
+        let controls = [&self.send_control, &self.receive_control];
+        for counter in self.counts().chain(controls.into_iter().flat_map(Control::counts)) {
             counter.store(0, Ordering::Relaxed);
         }
     }
@@ -289,6 +295,7 @@ impl Slot {
         self.sent.bytes.0.as_ptr().cast()
     }
 
+    /// All that a fork child takes over.
     fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
         let own = [
             &self.sent.bytes.0,
@@ -305,7 +312,7 @@ impl Slot {
         own.into_iter().chain(self.transfers.counts())
     }
 
-    /// Copies another process's slot into this one, which nobody reads yet.
+    /// Copies another process's slot into this one, which nobody reads yet: all but who has control.
     ///
     /// The other side may be changing its identity; after a bounded number of attempts the copy is
     /// taken as it is, since the thread that was changing it may be waiting for us.

@@ -1,6 +1,6 @@
 //! The session protocol without I/O: headers, control messages, credits, sequence numbers, select
 //! counters (S1, S2, A1, A15–A18); RDMA transfers, their modes, and the size of message buffers
-//! (S3–S5, A2–A14). Providers move the bytes; the switch decides when to send.
+//! (S3–S5, A2–A14); control of a shared end (D2). Providers move the bytes; the switch decides when to send.
 //! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
 
 mod control;
@@ -12,6 +12,7 @@ mod mode;
 mod resize;
 mod select_counter;
 mod sync;
+pub mod token;
 pub mod transfer;
 
 #[cfg(test)]

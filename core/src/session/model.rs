@@ -15,6 +15,8 @@ mod doorbells;
 mod flow;
 #[path = "select_counter.rs"]
 mod select_counter;
+#[path = "token.rs"]
+mod token;
 
 /// Loom's atomics with a `const` constructor: the loom object is made at its first use.
 mod sync {
@@ -42,6 +44,15 @@ mod sync {
                 pub(super) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                     self.inner().fetch_add(value, order)
                 }
+                pub(super) fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.inner().compare_exchange(current, new, success, failure)
+                }
                 pub(super) fn compare_exchange_weak(
                     &self,
                     current: $value,
@@ -67,6 +78,7 @@ use loom::sync::Arc;
 use loom::thread;
 use select_counter::SelectCounter;
 use sync::{fence, AtomicU32, Ordering};
+use token::{Claim, Step, Token, Wake};
 
 struct Event {
     happened: AtomicBool,
@@ -371,4 +383,100 @@ fn every_doorbell_is_counted_and_one_end_decides() {
         seen.note((counted as u32, u32::from(sends_again)));
     });
     assert_eq!(reached.states(), [(0, 1), (1, 0), (1, 1), (2, 0)]);
+}
+
+/// A token with the kernel's futex: a sleeper looks at the word again under the lock that wakers take.
+struct Controlled {
+    token: Token,
+    asleep: loom::sync::Mutex<()>,
+    woken: loom::sync::Condvar,
+    guarded: UnsafeCell<Vec<u32>>,
+}
+
+impl Controlled {
+    fn new() -> Arc<Controlled> {
+        let token = Token::new();
+        // Makes the loom objects here, before any thread runs.
+        let (one, other) = (claim(1), claim(2));
+        let mut ticket = None;
+        assert!(token.try_take(one).is_ok());
+        assert!(matches!(token.look(other, &mut ticket), Step::Sleep(_)));
+        assert_eq!(token.give_back(), Wake::All);
+        assert!(matches!(token.look(other, &mut ticket), Step::Taken(_)));
+        assert_eq!(token.give_back(), Wake::One);
+        assert_eq!((token.process(), token.swaps()), (2, 1));
+        Arc::new(Controlled {
+            token,
+            asleep: loom::sync::Mutex::new(()),
+            woken: loom::sync::Condvar::new(),
+            guarded: UnsafeCell::new(Vec::new()),
+        })
+    }
+
+    fn wake(&self, whom: Wake) {
+        let _held = self.asleep.lock().unwrap();
+        match whom {
+            Wake::Nobody => {}
+            Wake::One => self.woken.notify_one(),
+            Wake::All => self.woken.notify_all(),
+        }
+    }
+
+    /// One operation of the process, which is never interrupted by another.
+    fn operate(&self, process: u32) {
+        let claim = claim(process);
+        if self.token.try_take(claim).is_err() {
+            let mut ticket = None;
+            loop {
+                match self.token.look(claim, &mut ticket) {
+                    Step::Taken(_) => break,
+                    Step::Again => {}
+                    Step::WakeAll => self.wake(Wake::All),
+                    Step::Sleep(seen) => {
+                        let held = self.asleep.lock().unwrap();
+                        if self.token.word().load(Ordering::Relaxed) == seen {
+                            drop(self.woken.wait(held).unwrap());
+                        }
+                    }
+                }
+            }
+        }
+        self.guarded.with_mut(|at| {
+            // SAFETY: the token's holder is alone, which loom checks.
+            unsafe { (*at).push(process) };
+        });
+        match self.token.give_back() {
+            Wake::Nobody => {}
+            whom => self.wake(whom),
+        }
+    }
+}
+
+fn claim(process: u32) -> Claim {
+    Claim { process, thread: process * 10 }
+}
+
+/// D2: one process at a time, and every one that waits gets its turn, however they meet.
+#[test]
+fn d2_control_is_exclusive_and_no_waiter_is_forgotten() {
+    bounded(2, || {
+        let shared = Controlled::new();
+        let others: Vec<_> = [1, 2]
+            .map(|process| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.operate(process))
+            })
+            .into();
+        shared.operate(3);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(shared.token.word().load(Ordering::Relaxed), 0);
+        shared.guarded.with(|at| {
+            // SAFETY: nobody else is left.
+            let mut served = unsafe { (*at).clone() };
+            served.sort_unstable();
+            assert_eq!(served, [1, 2, 3]);
+        });
+    });
 }

@@ -3,6 +3,7 @@
 //! It lies in memory that a fork shares and that the peer can not reach, so any process of the
 //! family can go on where another stopped (D1), and nothing here has to be mistrusted.
 
+use super::control::Control;
 use super::policy::{self, Relation};
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
@@ -57,8 +58,8 @@ pub mod flag {
 /// Private to the holder of the send lock.
 #[repr(C, align(64))]
 pub struct SendHalf {
-    /// One sender at a time.
-    pub lock: FamilyLock,
+    /// One sender at a time (D2).
+    pub lock: Control,
     /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
     pub fixed: AtomicU32,
     /// Bytes ever put into the send buffer.
@@ -96,8 +97,8 @@ pub struct SendHalf {
 /// Private to the holder of the receive lock.
 #[repr(C, align(64))]
 pub struct ReceiveHalf {
-    /// One receiver at a time.
-    pub lock: FamilyLock,
+    /// One receiver at a time (D2).
+    pub lock: Control,
     /// Sequence number of the message the program reads from next.
     pub next_read: AtomicU32,
     /// Bytes of that message already read.
@@ -219,9 +220,10 @@ impl Endpoint {
 
     /// In a new image of this process: the threads of the one before are gone, and their buffers.
     pub fn abandon_own(&self) {
-        for lock in [&self.send.lock, &self.receive.lock, &self.anchor, &self.bell] {
-            lock.abandon_own();
-        }
+        self.send.lock.abandon_own();
+        self.receive.lock.abandon_own();
+        self.anchor.abandon_own();
+        self.bell.abandon_own();
         let nobody = lock::NOBODY;
         let poster = &self.receive.poster;
         let _ =

@@ -4,7 +4,7 @@
 //! The program's descriptor is always a kernel TCP socket, the anchor (design 1). Modules:
 //!
 //! - set-up: [`listener`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
-//! - transfer: [`transfer`] over [`stream`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
+//! - transfer: [`transfer`] over [`stream`], [`control`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
@@ -15,6 +15,7 @@ mod adopt;
 mod bell;
 pub mod buffers;
 pub mod connect;
+mod control;
 mod detach;
 pub mod endpoint;
 pub mod epoll;

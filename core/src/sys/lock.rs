@@ -11,7 +11,7 @@ const CONTENDED: u32 = 1 << 31;
 /// No thread has this id: the kernel gives none above 2^22.
 pub const NOBODY: u32 = CONTENDED - 1;
 /// How long a waiter sleeps before it looks whether the owner still lives.
-const CHECK_INTERVAL: u64 = 20_000_000;
+pub const CHECK_INTERVAL: u64 = 20_000_000;
 
 thread_local! {
     static TID: Cell<u32> = const { Cell::new(0) };
@@ -19,7 +19,7 @@ thread_local! {
 
 /// The calling thread's id, cached. [`forget_tid`] after a fork.
 #[inline]
-fn own_tid() -> u32 {
+pub fn own_tid() -> u32 {
     let cached = TID.get();
     if cached != 0 {
         return cached;
@@ -144,12 +144,6 @@ impl FamilyLock {
             let dead = word & CONTENDED | NOBODY;
             let _ = self.0.compare_exchange(word, dead, Ordering::Relaxed, Ordering::Relaxed);
         }
-    }
-
-    /// False if it is free, or whoever holds it died. Costs system calls.
-    pub fn is_held_by_the_living(&self) -> bool {
-        let word = self.0.load(Ordering::Relaxed);
-        word != 0 && process::lives(word & !CONTENDED)
     }
 
     /// In a fork child, for locks in copied memory: whoever held it does not exist here.

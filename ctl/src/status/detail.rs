@@ -1,14 +1,16 @@
-//! `sanctl status --verbose`: the lines below a connection that tell of RDMA and of buffers.
+//! `sanctl status --verbose`: the lines below a connection that tell of RDMA, of buffers, and of
+//! sharing.
 
 use std::fmt::Write;
 
 use sanshim_core::registry::Connection;
 use sanshim_core::session::Behaviour;
 
+use super::sharing::{Control, End};
 use super::units::{bytes, count};
 
 /// Nothing for what never had a session: listeners, and connections that were on TCP from the start.
-pub(super) fn push(text: &mut String, connection: &Connection) {
+pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
     let transfers = &connection.transfers;
     if transfers.message_size == 0 {
         return;
@@ -52,4 +54,13 @@ pub(super) fn push(text: &mut String, connection: &Connection) {
         count(transfers.fragmented),
         count(transfers.resizes)
     );
+    if *end != End::default() {
+        let (send, receive) = (shown(&end.send), shown(&end.receive));
+        let _ = writeln!(text, "      control: send {send}, receive {receive}");
+    }
+}
+
+fn shown(control: &Control) -> String {
+    let by = control.controller.map_or("not swapped".to_owned(), |pid| format!("by pid {pid}"));
+    format!("{by} ({} swaps, {} waiting)", count(control.swaps), count(control.waiters))
 }

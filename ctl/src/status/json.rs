@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use sanshim_core::registry;
 use serde::Serialize;
 
+use super::sharing::{End, Sharing};
+
 #[derive(Serialize)]
 struct Status<'a> {
     processes: Vec<Process<'a>>,
@@ -32,6 +34,7 @@ struct Connection {
     credit_updates_sent: u64,
     buffered_bytes: u64,
     wakeups: Wakeups,
+    control: End,
     rdma: Rdma,
     buffers: Buffers,
 }
@@ -110,8 +113,8 @@ impl From<&registry::TransferStatus> for Buffers {
     }
 }
 
-impl From<&registry::Connection> for Connection {
-    fn from(connection: &registry::Connection) -> Self {
+impl Connection {
+    fn new(connection: &registry::Connection, sharing: &Sharing) -> Self {
         let traffic = |t: &registry::Traffic| Traffic { bytes: t.bytes, messages: t.messages };
         Connection {
             fd: connection.fd,
@@ -130,6 +133,7 @@ impl From<&registry::Connection> for Connection {
                 avoided: connection.wakeups_avoided,
                 received: connection.wakeups_received,
             },
+            control: sharing.end(connection),
             rdma: (&connection.transfers).into(),
             buffers: (&connection.transfers).into(),
         }
@@ -137,14 +141,18 @@ impl From<&registry::Connection> for Connection {
 }
 
 /// One object and a line feed.
-pub(super) fn render(processes: &[registry::Process]) -> String {
+pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> String {
     let processes = processes
         .iter()
         .map(|process| Process {
             pid: process.pid,
             uid: process.uid,
             program: &process.program,
-            connections: process.connections.iter().map(Connection::from).collect(),
+            connections: process
+                .connections
+                .iter()
+                .map(|connection| Connection::new(connection, sharing))
+                .collect(),
         })
         .collect();
     let text = serde_json::to_string_pretty(&Status { processes });

@@ -2,11 +2,13 @@
 
 mod detail;
 mod json;
+mod sharing;
 mod table;
 mod units;
 
 use sanshim_core::registry::{self, Snapshot};
 
+use self::sharing::Sharing;
 use crate::cli::StatusArguments;
 use crate::output::{complain, print};
 
@@ -19,18 +21,20 @@ pub(crate) fn status(arguments: &StatusArguments) -> i32 {
     for problem in &snapshot.problems {
         complain(&problem.to_string());
     }
+    // Of all processes, whichever are shown.
+    let sharing = Sharing::of(&snapshot.processes);
     if let Some(pid) = arguments.pid {
         snapshot.processes.retain(|process| process.pid == pid);
     }
     let Snapshot { processes, .. } = snapshot;
     match (arguments.json, arguments.pid) {
-        (true, _) => print(&json::render(&processes)),
+        (true, _) => print(&json::render(&processes, &sharing)),
         (false, Some(pid)) if processes.is_empty() => {
             print(&format!("Process {pid} does not run under the shim (or has ended).\n"))
         }
         (false, None) if processes.is_empty() => {
             print("No program runs under the shim. Start one with: sanctl run -- PROGRAM ARGS...\n")
         }
-        _ => print(&table::render(&processes, arguments.verbose)),
+        _ => print(&table::render(&processes, arguments.verbose.then_some(&sharing))),
     }
 }

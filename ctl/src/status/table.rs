@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use sanshim_core::registry::{Connection, Process};
 
 use super::detail;
+use super::sharing::Sharing;
 use super::units::{bytes, count};
 use crate::output::printable;
 
@@ -17,8 +18,8 @@ const HEADINGS: [&str; COLUMNS] = [
 const TEXT: std::ops::Range<usize> = 1..4;
 
 /// The processes, each with a line for every connection, grouped by why it is where it is.
-/// `verbose`: and the lines of [`detail`].
-pub(super) fn render(processes: &[Process], verbose: bool) -> String {
+/// With `sharing`: and the lines of [`detail`].
+pub(super) fn render(processes: &[Process], sharing: Option<&Sharing>) -> String {
     let mut text = String::new();
     for (index, process) in processes.iter().enumerate() {
         if index > 0 {
@@ -33,13 +34,13 @@ pub(super) fn render(processes: &[Process], verbose: bool) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{program} (pid {}): {sockets}", process.pid);
         if !process.connections.is_empty() {
-            render_connections(&mut text, &process.connections, verbose);
+            render_connections(&mut text, &process.connections, sharing);
         }
     }
     text
 }
 
-fn render_connections(text: &mut String, connections: &[Connection], verbose: bool) {
+fn render_connections(text: &mut String, connections: &[Connection], sharing: Option<&Sharing>) {
     let rows: Vec<_> = connections.iter().map(row).collect();
     let mut widths = HEADINGS.map(str::len);
     for row in &rows {
@@ -58,8 +59,8 @@ fn render_connections(text: &mut String, connections: &[Connection], verbose: bo
         for (connection, row) in connections.iter().zip(&rows) {
             if group(connection) == wanted {
                 push_row(text, &widths, row);
-                if verbose {
-                    detail::push(text, connection);
+                if let Some(sharing) = sharing {
+                    detail::push(text, connection, &sharing.end(connection));
                 }
             }
         }
@@ -116,7 +117,7 @@ fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS
 mod tests {
     use super::*;
     use sanshim_core::reason::Reason;
-    use sanshim_core::registry::{Provider, State, Traffic, TransferStatus};
+    use sanshim_core::registry::{ControlStatus, Provider, State, Traffic, TransferStatus};
     use sanshim_core::session::Mode;
 
     const NO_SESSION: TransferStatus = TransferStatus {
@@ -150,6 +151,8 @@ mod tests {
             credits: 14,
             credit_updates_sent: 3,
             buffered_bytes: 0,
+            send_control: ControlStatus::default(),
+            receive_control: ControlStatus::default(),
             transfers: NO_SESSION,
         }
     }
@@ -169,7 +172,7 @@ mod tests {
         ];
         let program = "evil\x1b[2J".to_owned();
         let file = std::path::PathBuf::new();
-        let text = render(&[Process { pid: 4711, uid: 0, file, program, connections }], false);
+        let text = render(&[Process { pid: 4711, uid: 0, file, program, connections }], None);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
@@ -201,14 +204,32 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             advertisements_used: 999,
             advertisements_dropped: 1234,
         };
-        let session =
-            Connection { transfers: largest, ..connection(7, Provider::Shm, Reason::OnSan) };
+        let session = Connection {
+            transfers: largest,
+            send_control: ControlStatus { taken: 4, waiting: 2 },
+            receive_control: ControlStatus { taken: 7, waiting: 0 },
+            ..connection(7, Provider::Shm, Reason::OnSan)
+        };
         let without_rdma = TransferStatus { message_size: 16384, ..NO_SESSION };
-        let without_rdma = Connection { fd: 8, transfers: without_rdma, ..session.clone() };
+        let without_rdma = Connection {
+            fd: 8,
+            peer: "127.0.0.1:40001".parse().expect("an address"),
+            transfers: without_rdma,
+            ..connection(8, Provider::Shm, Reason::OnSan)
+        };
         let connections =
             vec![session, without_rdma, connection(10, Provider::Tcp, Reason::NoListener)];
         let (program, file) = ("p".to_owned(), std::path::PathBuf::new());
-        let text = render(&[Process { pid: 1, uid: 0, file, program, connections }], true);
+        let other = Connection {
+            send_control: ControlStatus { taken: 5, waiting: 1 },
+            ..connection(7, Provider::Shm, Reason::OnSan)
+        };
+        let (there, name) = (file.clone(), program.clone());
+        let relative =
+            Process { pid: 2, uid: 0, file: there, program: name, connections: vec![other] };
+        let process = Process { pid: 1, uid: 0, file, program, connections };
+        let sharing = Sharing::of(&[process.clone(), relative]);
+        let text = render(&[process], Some(&sharing));
         let expected = "\
 p (pid 1): 3 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
@@ -218,7 +239,8 @@ p (pid 1): 3 sockets
       mode: small-then-large; seen: large-receive 18E, small-then-large 18E, small-receive 18E
       scans: 999; advertisements: used 999, dropped 1.2k
       buffers: message 1.5K, send 1.0M, fragmented 18E, resizes 2
-   8  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
+      control: send by pid 2 (5 swaps, 3 waiting), receive by pid 1 (7 swaps, 0 waiting)
+   8  127.0.0.1:65535  127.0.0.1:40001  established   15E 1.2k 1.9K  999     14       5     81M
       rdma: none
       buffers: message 16K, send 0, fragmented 0, resizes 0
   tcp: nobody with the shim listens there (no-listener)

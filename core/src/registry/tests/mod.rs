@@ -117,6 +117,8 @@ fn what_is_published_is_read() {
     slot.credits.set(8);
     slot.credit_updates_sent.add(10);
     slot.buffered_bytes.set(11);
+    slot.send_control.taken(23);
+    slot.receive_control.taken(24);
     let transfers = &slot.transfers;
     transfers.sent.add(500);
     transfers.received.add(501);
@@ -133,7 +135,7 @@ fn what_is_published_is_read() {
     transfers.advertisements_used.set(21);
     transfers.advertisements_dropped.set(22);
 
-    let process = folder.only_process();
+    let process = slot.send_control.while_waiting(|| folder.only_process());
     assert_eq!(process.pid, std::process::id());
     assert_eq!(process.uid, kernel::effective_user());
     assert_eq!(process.program, "some-program");
@@ -152,6 +154,8 @@ fn what_is_published_is_read() {
         credits: 8,
         credit_updates_sent: 10,
         buffered_bytes: 11,
+        send_control: ControlStatus { taken: 23, waiting: 1 },
+        receive_control: ControlStatus { taken: 24, waiting: 0 },
         transfers: TransferStatus {
             sent: 500,
             received: 501,

@@ -15,11 +15,13 @@ mod unread;
 pub(super) use due::Due;
 pub(super) use rdma::Posted;
 
+use super::control::Control;
 use super::endpoint::Endpoint;
 use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
-use crate::registry::Slot as Statistics;
+use crate::registry::{Control as Shown, Slot as Statistics};
+use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
-use crate::sys::lock::{Acquired, Busy, FamilyLock};
+use crate::sys::lock::Busy;
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -79,7 +81,7 @@ pub enum Take {
 }
 
 /// The send lock or the receive lock, held.
-pub struct Held<'a>(&'a FamilyLock);
+pub struct Held<'a>(&'a Control);
 
 impl Drop for Held<'_> {
     #[inline]
@@ -110,17 +112,23 @@ impl<'a> Stream<'a> {
     /// thread has it already.
     #[inline]
     pub fn lock_send(&self) -> Result<Held<'a>, Busy> {
-        if self.endpoint.send.lock.lock()? == Acquired::FromTheDead {
+        let lock = &self.endpoint.send.lock;
+        let taken = self.take(lock, &self.statistics.send_control)?;
+        if taken.from_the_dead {
             self.recover_sender();
         }
-        Ok(Held(&self.endpoint.send.lock))
+        Ok(Held(lock))
     }
 
     /// As [`Stream::lock_send`]; `None` while its holder waits for the peer.
     #[inline]
     pub fn lock_send_now(&self) -> Result<Option<Held<'a>>, Busy> {
-        match self.endpoint.send.lock.try_lock() {
-            Ok(()) => Ok(Some(Held(&self.endpoint.send.lock))),
+        let lock = &self.endpoint.send.lock;
+        match lock.try_lock() {
+            Ok(taken) => {
+                self.statistics.send_control.note(taken.swapped, lock.swaps());
+                Ok(Some(Held(lock)))
+            }
             Err(Busy::Reentered) => Err(Busy::Reentered),
             Err(Busy::Other) => self.lock_send_if_soon(),
         }
@@ -138,10 +146,24 @@ impl<'a> Stream<'a> {
     /// The receive lock; as [`Stream::lock_send`].
     #[inline]
     pub fn lock_receive(&self) -> Result<Held<'a>, Busy> {
-        if self.endpoint.receive.lock.lock()? == Acquired::FromTheDead {
+        let lock = &self.endpoint.receive.lock;
+        let taken = self.take(lock, &self.statistics.receive_control)?;
+        if taken.from_the_dead {
             self.recover_receiver();
         }
-        Ok(Held(&self.endpoint.receive.lock))
+        Ok(Held(lock))
+    }
+
+    /// Takes control of a direction, and tells `sanctl` when it comes from another process.
+    #[inline]
+    fn take(&self, lock: &Control, shown: &Shown) -> Result<Taken, Busy> {
+        let taken = match lock.try_lock() {
+            Ok(taken) => taken,
+            Err(Busy::Reentered) => return Err(Busy::Reentered),
+            Err(Busy::Other) => shown.while_waiting(|| lock.wait()),
+        };
+        shown.note(taken.swapped, lock.swaps());
+        Ok(taken)
     }
 
     /// After a lock came from a dead holder, which may have lowered the peer's select counters and not

@@ -1,0 +1,61 @@
+//! The part of a slot that tells which of the processes that share a socket controls it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One direction, as this process sees it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Control {
+    /// Swaps of all its processes until this one last took control from another; 0: it never did. So
+    /// the process with the highest number is in control.
+    taken: AtomicU64,
+    /// Threads of this process that wait for control.
+    waiting: AtomicU64,
+}
+
+/// What a reader sees of [`Control`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControlStatus {
+    /// How often control had been swapped when this process took it last; 0: it never had to.
+    pub taken: u64,
+    /// Threads of this process that wait for it.
+    pub waiting: u64,
+}
+
+impl Control {
+    pub(super) const fn new() -> Control {
+        Control { taken: AtomicU64::new(0), waiting: AtomicU64::new(0) }
+    }
+
+    /// This process took control by the swap of this number.
+    pub fn taken(&self, swap: u32) {
+        self.taken.store(u64::from(swap), Ordering::Relaxed);
+    }
+
+    /// [`taken`](Self::taken), if the token was.
+    #[inline]
+    pub fn note(&self, swapped: bool, swap: u32) {
+        if swapped {
+            self.taken(swap);
+        }
+    }
+
+    /// Counts the calling thread as waiting.
+    pub fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let result = wait();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    pub(super) fn counts(&self) -> [&AtomicU64; 2] {
+        [&self.taken, &self.waiting]
+    }
+
+    pub(super) fn read(&self) -> ControlStatus {
+        ControlStatus {
+            taken: self.taken.load(Ordering::Relaxed),
+            waiting: self.waiting.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Control of a direction among the processes that share its end (D2): who has it, and who is next.
+//!
+//! One thread at a time has it. Threads of the process in control take it as they come; a thread of
+//! another process draws a ticket, and whoever gives the token back keeps it for the ticket whose
+//! turn it is (first in, first out), so that the process in control, when it wants it again, is behind
+//! (D6). Nobody sleeps in here: a caller is told what to sleep on, and whom to wake.
+//!
+//! The word lies in memory that the peer of the connection cannot write.
+
+use super::sync::{AtomicU32, Ordering};
+
+/// Somebody sleeps until the word changes.
+const WAITED_FOR: u32 = 1 << 31;
+/// Not held: kept for the ticket in the low bits.
+const KEPT: u32 = 1 << 30;
+/// Beside [`KEPT`]: the last holder died with it.
+const FROM_THE_DEAD: u32 = 1 << 29;
+/// Tickets, and ids of threads (the kernel gives none above 2^22).
+const NUMBER: u32 = FROM_THE_DEAD - 1;
+
+/// The token. All zero: free, and never taken.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Token {
+    /// Zero: free. Else the thread that has it, or the ticket that it is kept for.
+    word: AtomicU32,
+    /// Tickets drawn so far.
+    drawn: AtomicU32,
+    /// The ticket whose turn is next; changed by who has the token.
+    next: AtomicU32,
+    /// The process in control: that of the last thread that had the token.
+    process: AtomicU32,
+    /// Times control changed from one process to another. Changed by who has the token.
+    swaps: AtomicU32,
+}
+
+/// A thread that wants the token.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Its process; not zero.
+    pub process: u32,
+    /// Its id; not zero, below 2^29.
+    pub thread: u32,
+}
+
+/// How the token was obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// From a holder that died with it: what it protects may be half changed.
+    pub from_the_dead: bool,
+    /// From another process (D2).
+    pub swapped: bool,
+}
+
+/// What a claim is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It has the token.
+    Taken(Taken),
+    /// Look again.
+    Again,
+    /// Wake all sleepers and look again.
+    WakeAll,
+    /// Sleep while the word is this.
+    Sleep(u32),
+}
+
+/// Whom to wake after the token was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Nobody sleeps.
+    Nobody,
+    /// Any one sleeper.
+    One,
+    /// All, because one of them is next.
+    All,
+}
+
+/// Why the token was not obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another thread has it, or it is kept for one.
+    Other,
+    /// The calling thread has it.
+    Reentered,
+}
+
+/// True if the turn of a ticket is over when it is `turn`'s.
+fn is_over(ticket: u32, turn: u32) -> bool {
+    let behind = turn.wrapping_sub(ticket) & NUMBER;
+    behind != 0 && behind < NUMBER / 2
+}
+
+impl Token {
+    /// Free.
+    pub const fn new() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            drawn: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            process: AtomicU32::new(0),
+            swaps: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes the token if it is free: one atomic operation. Acquire.
+    #[inline]
+    pub fn try_take(&self, claim: Claim) -> Result<Taken, Refused> {
+        match self.word.compare_exchange(0, claim.thread, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(self.taken(claim, false)),
+            Err(word) if word & KEPT == 0 && word & NUMBER == claim.thread => {
+                Err(Refused::Reentered)
+            }
+            Err(_) => Err(Refused::Other),
+        }
+    }
+
+    /// The books, by who has the token.
+    #[inline]
+    fn taken(&self, claim: Claim, from_the_dead: bool) -> Taken {
+        let before = self.process.load(Ordering::Relaxed);
+        if before == claim.process {
+            return Taken { from_the_dead, swapped: false };
+        }
+        self.process.store(claim.process, Ordering::Relaxed);
+        if before != 0 {
+            self.swaps.store(self.swaps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+        Taken { from_the_dead, swapped: before != 0 }
+    }
+
+    /// One look of a claim that was refused. `ticket` is its own, none at first, kept between looks.
+    pub fn look(&self, claim: Claim, ticket: &mut Option<u32>) -> Step {
+        if ticket.is_none() && self.process.load(Ordering::Relaxed) != claim.process {
+            *ticket = Some(self.draw());
+        }
+        let word = self.word.load(Ordering::Relaxed);
+        if word == 0 {
+            return self.look_at_free(claim, *ticket);
+        }
+        if word & KEPT == 0 {
+            return self.sleep_on(word);
+        }
+        let turn = word & NUMBER;
+        let mine = *ticket.get_or_insert_with(|| self.draw());
+        if turn == mine {
+            return self.take_kept(claim, word, turn);
+        }
+        if is_over(mine, turn) {
+            // It came too late and was passed over.
+            *ticket = None;
+            return Step::Again;
+        }
+        self.sleep_on(word)
+    }
+
+    fn draw(&self) -> u32 {
+        self.drawn.fetch_add(1, Ordering::SeqCst) & NUMBER
+    }
+
+    /// Nobody has it: the claim takes it, and hands it on if a ticket before its own is still out.
+    fn look_at_free(&self, claim: Claim, ticket: Option<u32>) -> Step {
+        // Others may sleep, and whoever gives it back next has to wake them.
+        if !self.exchange(0, claim.thread | WAITED_FOR) {
+            return Step::Again;
+        }
+        if let Some(mine) = ticket {
+            // Not before it is held: else it might change meanwhile.
+            let next = self.next.load(Ordering::Relaxed);
+            if next != mine && !is_over(mine, next) {
+                self.hand_over();
+                return Step::WakeAll;
+            }
+            if next == mine {
+                self.next.store(mine.wrapping_add(1) & NUMBER, Ordering::Relaxed);
+            }
+        }
+        Step::Taken(self.taken(claim, false))
+    }
+
+    fn take_kept(&self, claim: Claim, word: u32, turn: u32) -> Step {
+        if !self.exchange(word, claim.thread | WAITED_FOR) {
+            return Step::Again;
+        }
+        self.next.store(turn.wrapping_add(1) & NUMBER, Ordering::Relaxed);
+        Step::Taken(self.taken(claim, word & FROM_THE_DEAD != 0))
+    }
+
+    fn sleep_on(&self, word: u32) -> Step {
+        let waited_for = word | WAITED_FOR;
+        if word == waited_for || self.exchange(word, waited_for) {
+            Step::Sleep(waited_for)
+        } else {
+            Step::Again
+        }
+    }
+
+    /// After a claim slept on `seen` in vain, longer than any holder needs and any thread takes to
+    /// wake up. `lives` tells whether a thread does.
+    pub fn waited_in_vain(
+        &self,
+        claim: Claim,
+        ticket: Option<u32>,
+        seen: u32,
+        lives: impl FnOnce(u32) -> bool,
+    ) -> Step {
+        if seen & KEPT != 0 {
+            // Dead, stopped, or too slow: the next one's turn. The claim's own ticket comes later.
+            let turn = (seen & NUMBER).wrapping_add(1) & NUMBER;
+            let next = (seen & !NUMBER) | turn;
+            return if self.exchange(seen, next) { Step::WakeAll } else { Step::Again };
+        }
+        if lives(seen & NUMBER) {
+            return Step::Again;
+        }
+        let wanted = match ticket {
+            None => claim.thread | WAITED_FOR,
+            Some(_) => {
+                let turn = self.next.load(Ordering::Relaxed) & NUMBER;
+                KEPT | FROM_THE_DEAD | WAITED_FOR | turn
+            }
+        };
+        match (self.exchange(seen, wanted), ticket) {
+            (true, None) => Step::Taken(self.taken(claim, true)),
+            (true, Some(_)) => Step::WakeAll,
+            (false, _) => Step::Again,
+        }
+    }
+
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        // Release: who gives the token back to a sleeper sees the ticket it drew before.
+        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Gives the token back. Release.
+    #[inline]
+    pub fn give_back(&self) -> Wake {
+        let (release, acquire) = (Ordering::Release, Ordering::Acquire);
+        let word = self.word.load(acquire);
+        if word & WAITED_FOR == 0 && self.word.compare_exchange(word, 0, release, acquire).is_ok() {
+            return Wake::Nobody;
+        }
+        self.hand_over()
+    }
+
+    #[cold]
+    fn hand_over(&self) -> Wake {
+        let next = self.next.load(Ordering::Relaxed) & NUMBER;
+        if next == self.drawn.load(Ordering::SeqCst) & NUMBER {
+            self.word.store(0, Ordering::Release);
+            return Wake::One;
+        }
+        self.word.store(KEPT | WAITED_FOR | next, Ordering::Release);
+        Wake::All
+    }
+
+    /// In a new image of the process `thread` is the first thread of: if the word names that thread, it
+    /// means one of the image before, which died.
+    pub fn abandon(&self, thread: u32) {
+        let word = self.word.load(Ordering::Relaxed);
+        if word & KEPT == 0 && word & NUMBER == thread {
+            // Nobody's id.
+            let _ = self.exchange(word, word & WAITED_FOR | NUMBER);
+        }
+    }
+
+    /// The word itself, to sleep on.
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// The thread that has the token.
+    pub fn holder(&self) -> Option<u32> {
+        let word = self.word.load(Ordering::Relaxed);
+        (word & KEPT == 0 && word & NUMBER != 0).then_some(word & NUMBER)
+    }
+
+    /// The process in control; zero: it was never taken.
+    pub fn process(&self) -> u32 {
+        self.process.load(Ordering::Relaxed)
+    }
+
+    /// Times control changed from one process to another.
+    pub fn swaps(&self) -> u32 {
+        self.swaps.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Token {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Claim = Claim { process: 10, thread: 10 };
+    const A2: Claim = Claim { process: 10, thread: 11 };
+    const B: Claim = Claim { process: 20, thread: 20 };
+    const C: Claim = Claim { process: 30, thread: 30 };
+    const CLEAN: Taken = Taken { from_the_dead: false, swapped: false };
+    const SWAPPED: Taken = Taken { from_the_dead: false, swapped: true };
+
+    fn held_by(claim: Claim) -> Token {
+        let token = Token::new();
+        assert_eq!(token.try_take(claim), Ok(CLEAN));
+        token
+    }
+
+    fn asleep(token: &Token, claim: Claim, ticket: &mut Option<u32>) -> u32 {
+        match token.look(claim, ticket) {
+            Step::Sleep(word) => word,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_process_alone_neither_swaps_nor_wakes() {
+        let token = held_by(A);
+        assert_eq!(token.try_take(A), Err(Refused::Reentered));
+        assert_eq!(token.try_take(A2), Err(Refused::Other));
+        assert_eq!(token.give_back(), Wake::Nobody);
+        assert_eq!(token.try_take(A2), Ok(CLEAN));
+        assert_eq!(token.give_back(), Wake::Nobody);
+        assert_eq!((token.swaps(), token.process()), (0, 10));
+    }
+
+    #[test]
+    fn d2_processes_are_served_first_in_first_out() {
+        let token = held_by(A);
+        let (mut b, mut c, mut a) = (None, None, None);
+        asleep(&token, B, &mut b);
+        asleep(&token, C, &mut c);
+        assert_eq!(token.give_back(), Wake::All);
+        // D6: the one that had it is behind, however fast it comes back.
+        assert_eq!(token.try_take(A), Err(Refused::Other));
+        asleep(&token, A, &mut a);
+        asleep(&token, C, &mut c);
+        assert_eq!(token.look(B, &mut b), Step::Taken(SWAPPED));
+        assert_eq!(token.give_back(), Wake::All);
+        asleep(&token, A, &mut a);
+        assert_eq!(token.look(C, &mut c), Step::Taken(SWAPPED));
+        assert_eq!(token.give_back(), Wake::All);
+        assert_eq!(token.look(A, &mut a), Step::Taken(SWAPPED));
+        assert_eq!(token.swaps(), 3);
+        assert_eq!(token.process(), 10);
+        // Somebody might have slept.
+        assert_eq!(token.give_back(), Wake::One);
+        assert_eq!(token.try_take(A), Ok(CLEAN));
+        assert_eq!(token.give_back(), Wake::Nobody);
+    }
+
+    #[test]
+    fn threads_of_the_process_in_control_do_not_queue() {
+        let token = held_by(A);
+        let mut ticket = None;
+        asleep(&token, A2, &mut ticket);
+        assert_eq!(ticket, None);
+        assert_eq!(token.give_back(), Wake::One);
+        assert_eq!(token.look(A2, &mut ticket), Step::Taken(CLEAN));
+        assert_eq!(token.swaps(), 0);
+    }
+
+    #[test]
+    fn a_dead_holder_is_noticed_and_the_first_in_the_queue_is_told() {
+        let token = held_by(A);
+        let (mut b, mut c) = (None, None);
+        asleep(&token, B, &mut b);
+        let word = asleep(&token, C, &mut c);
+        assert_eq!(token.waited_in_vain(C, c, word, |_| true), Step::Again);
+        assert_eq!(token.waited_in_vain(C, c, word, |thread| thread != 10), Step::WakeAll);
+        let from_the_dead = Taken { from_the_dead: true, swapped: true };
+        assert_eq!(token.look(B, &mut b), Step::Taken(from_the_dead));
+        assert_eq!(token.give_back(), Wake::All);
+        assert_eq!(token.look(C, &mut c), Step::Taken(SWAPPED));
+    }
+
+    #[test]
+    fn one_that_does_not_come_is_passed_over_and_queues_again() {
+        let token = held_by(A);
+        let (mut b, mut c) = (None, None);
+        asleep(&token, B, &mut b);
+        asleep(&token, C, &mut c);
+        assert_eq!(token.give_back(), Wake::All);
+        let word = asleep(&token, C, &mut c);
+        assert_eq!(token.waited_in_vain(C, c, word, |_| true), Step::WakeAll);
+        assert_eq!(token.look(C, &mut c), Step::Taken(SWAPPED));
+        asleep(&token, B, &mut b);
+        assert_eq!(token.give_back(), Wake::One);
+        // Its turn is over: it draws again, and nobody else waits.
+        let mut steps = Vec::new();
+        while !matches!(steps.last(), Some(Step::Taken(_))) {
+            steps.push(token.look(B, &mut b));
+            assert!(steps.len() < 10, "{steps:?}");
+        }
+        assert_eq!(token.process(), 20);
+    }
+
+    #[test]
+    fn a_thread_of_the_image_before_is_dead_although_its_id_lives() {
+        let token = held_by(A);
+        token.abandon(B.thread);
+        assert_eq!(token.try_take(A), Err(Refused::Reentered));
+        token.abandon(A.thread);
+        assert_eq!(token.try_take(A), Err(Refused::Other));
+        let mut ticket = None;
+        let word = asleep(&token, A, &mut ticket);
+        let step = token.waited_in_vain(A, ticket, word, |thread| thread < 1 << 22);
+        assert_eq!(step, Step::Taken(Taken { from_the_dead: true, swapped: false }));
+    }
+}

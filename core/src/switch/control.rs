@@ -1,0 +1,87 @@
+//! Control of one direction of a connection: the session's token, with waiting.
+//!
+//! Uncontended it costs one atomic operation each way, shared or not. Waiters look every 20 ms whether
+//! the holder, or the one it is kept for, still comes.
+
+use super::owner;
+use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
+use crate::sys::lock::{own_tid, Busy, CHECK_INTERVAL};
+use crate::sys::{futex, process, Errno};
+
+/// How often a waiter looks before it queues or sleeps: most holders copy a few bytes.
+const LOOKS: u32 = 100;
+
+/// See the module. All zero is free.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Control(Token);
+
+#[inline]
+fn claim() -> Claim {
+    Claim { process: owner(), thread: own_tid() }
+}
+
+impl Control {
+    /// Takes control if nobody has it. Acquire.
+    #[inline]
+    pub fn try_lock(&self) -> Result<Taken, Busy> {
+        self.0.try_take(claim()).map_err(|refused| match refused {
+            Refused::Other => Busy::Other,
+            Refused::Reentered => Busy::Reentered,
+        })
+    }
+
+    /// Takes control, waiting for it; only after a refusal that was not for reentering.
+    #[cold]
+    pub fn wait(&self) -> Taken {
+        let claim = claim();
+        for _ in 0..LOOKS {
+            if let Ok(taken) = self.0.try_take(claim) {
+                return taken;
+            }
+            std::hint::spin_loop();
+        }
+        let mut ticket = None;
+        loop {
+            let mut step = self.0.look(claim, &mut ticket);
+            if let Step::Sleep(seen) = step {
+                let slept = futex::wait(self.0.word(), seen, CHECK_INTERVAL);
+                if slept != Err(Errno(libc::ETIMEDOUT)) {
+                    continue;
+                }
+                step = self.0.waited_in_vain(claim, ticket, seen, process::lives);
+            }
+            match step {
+                Step::Taken(taken) => return taken,
+                Step::WakeAll => futex::wake(self.0.word(), i32::MAX as u32),
+                Step::Again | Step::Sleep(_) => {}
+            }
+        }
+    }
+
+    /// Gives control back. Release.
+    #[inline]
+    pub fn unlock(&self) {
+        match self.0.give_back() {
+            Wake::Nobody => {}
+            Wake::One => futex::wake(self.0.word(), 1),
+            Wake::All => futex::wake(self.0.word(), i32::MAX as u32),
+        }
+    }
+
+    /// In a new image of this process: a thread of the image before is dead, whatever its id.
+    pub fn abandon_own(&self) {
+        self.0.abandon(own_tid());
+    }
+
+    /// False if nobody holds it, or whoever does died. Costs system calls.
+    pub fn is_held_by_the_living(&self) -> bool {
+        self.0.holder().is_some_and(process::lives)
+    }
+
+    /// Times control changed from one process to another.
+    #[inline]
+    pub fn swaps(&self) -> u32 {
+        self.0.swaps()
+    }
+}

@@ -1,0 +1,59 @@
+//! Which of the processes that share a socket controls it, from what each of them says.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use sanshim_core::registry::{Connection, ControlStatus, Process};
+use serde::Serialize;
+
+/// Control of one direction of a connection's end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Control {
+    /// The process in control, once it changed hands.
+    pub(super) controller: Option<u32>,
+    /// Times it changed hands.
+    pub(super) swaps: u64,
+    /// Threads of all processes that wait for it.
+    pub(super) waiters: u64,
+}
+
+impl Control {
+    fn note(&mut self, pid: u32, said: ControlStatus) {
+        if said.taken > self.swaps {
+            (self.controller, self.swaps) = (Some(pid), said.taken);
+        }
+        self.waiters += said.waiting;
+    }
+}
+
+/// Control of an end, for all of its processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct End {
+    /// Of sending.
+    pub(super) send: Control,
+    /// Of receiving.
+    pub(super) receive: Control,
+}
+
+/// The ends of all connections, by their addresses.
+pub(super) struct Sharing(HashMap<(SocketAddr, SocketAddr), End>);
+
+impl Sharing {
+    /// What `processes` say together.
+    pub(super) fn of(processes: &[Process]) -> Self {
+        let mut ends: HashMap<_, End> = HashMap::new();
+        for process in processes {
+            for connection in &process.connections {
+                let end = ends.entry((connection.local, connection.peer)).or_default();
+                end.send.note(process.pid, connection.send_control);
+                end.receive.note(process.pid, connection.receive_control);
+            }
+        }
+        Self(ends)
+    }
+
+    /// The end that this connection is.
+    pub(super) fn end(&self, connection: &Connection) -> End {
+        self.0.get(&(connection.local, connection.peer)).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,118 @@
+/* Processes that want the same direction of a connection at the same time: each gets its turn. */
+#include "bt.h"
+
+enum { WRITERS = 4, RECORDS = 400, SIZE = 700 };
+
+/* A record says whose it is in each byte. */
+static void send_records(int fd, int writer, int count) {
+  char record[SIZE];
+  memset(record, 'A' + writer, sizeof record);
+  for (int i = 0; i < count; i++)
+    for (size_t done = 0; done < sizeof record;)
+      done += (size_t)SYS(send(fd, record + done, sizeof record - done, MSG_NOSIGNAL));
+}
+/* Counts the bytes of each writer until the end. */
+static void *count_bytes(void *arg) {
+  int fd = *(int *)arg;
+  static char bytes[65536];
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
+    for (ssize_t i = 0; i < n; i++) {
+      CHECK(bytes[i] >= 'A' && bytes[i] < 'A' + WRITERS);
+      bt_shared->value[bytes[i] - 'A']++;
+    }
+  return NULL;
+}
+
+SAN_CASE(all_write) {
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  pid_t writers[WRITERS];
+  for (int i = 0; i < WRITERS; i++)
+    if ((writers[i] = start_child()) == 0) {
+      send_records(p.client, i, RECORDS);
+      _exit(0);
+    }
+  for (int i = 0; i < WRITERS; i++) end_child(writers[i]);
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  for (int i = 0; i < WRITERS; i++) EQ(bt_shared->value[i], RECORDS * SIZE);
+}
+
+/* One that never stops writing lets the others in (D2). */
+SAN_CASE(one_writes_all_the_time) {
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  pid_t child = start_child();
+  if (child == 0) {
+    send_records(p.client, 1, 300);
+    bt_shared->value[40] = 1;
+    _exit(0);
+  }
+  long sent = 0;
+  for (; bt_shared->value[40] == 0; sent++) send_records(p.client, 0, 1);
+  end_child(child);
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  EQ(bt_shared->value[0], sent * SIZE);
+  EQ(bt_shared->value[1], 300 * SIZE);
+}
+
+/* Several read; what each gets is in order, and together it is all. */
+SAN_CASE(all_read) {
+  enum { TOTAL = 4 << 20, READERS = 3, SHIFT = 15 };
+  struct pair p = open_pair(V4);
+  pid_t readers[READERS];
+  for (int i = 0; i < READERS; i++)
+    if ((readers[i] = start_child()) == 0) {
+      SYS(close(p.client));
+      static uint8_t got[1000];
+      uint8_t last = 0;
+      ssize_t n;
+      while ((n = SYS(recv(p.server, got, sizeof got, 0))) > 0) {
+        for (ssize_t k = 0; k < n; last = got[k++]) CHECK(got[k] >= last);
+        bt_shared->value[i] += n;
+      }
+      _exit(0);
+    }
+  SYS(close(p.server));
+  for (int at = 0; at < TOTAL; at += 256) {
+    uint8_t record[256];
+    memset(record, at >> SHIFT, sizeof record);
+    EQ(SYS(send(p.client, record, sizeof record, MSG_NOSIGNAL)), sizeof record);
+  }
+  SYS(close(p.client));
+  long sum = 0;
+  for (int i = 0; i < READERS; i++) {
+    end_child(readers[i]);
+    sum += bt_shared->value[i];
+  }
+  EQ(sum, TOTAL);
+}
+
+/* Writers that are killed wherever they are hold nobody up for good (D12). */
+SAN_CASE(writers_are_killed) {
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  for (int round = 0; round < 15; round++) {
+    pid_t writers[2];
+    for (int i = 0; i < 2; i++)
+      if ((writers[i] = start_child()) == 0) {
+        send_records(p.client, 1 + i, INT_MAX);
+        _exit(0);
+      }
+    for (int i = 0; i < 2; i++) {
+      long before = bt_shared->value[1 + i];
+      UNTIL(bt_shared->value[1 + i] > before);
+      send_records(p.client, 0, 10);
+      sleep_ms(round % 3);
+      SYS(kill(writers[i], SIGKILL));
+      int status;
+      EQ(SYS(waitpid(writers[i], &status, 0)), writers[i]);
+    }
+    send_records(p.client, 0, 10);
+  }
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  EQ(bt_shared->value[0], 15 * 30 * SIZE);
+}
