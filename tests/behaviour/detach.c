@@ -183,6 +183,23 @@ static void end(int fd, int who) {
 static void left_end(int fd) { end(fd, 0); }
 static void right_end(int fd) { end(fd, 1); }
 
+/* Stops both ends again and again, wherever they are, until the requests were answered. */
+static bool stops;
+static pid_t start_stopper(void) {
+  if (!stops) return -1;
+  pid_t stopper = start_child();
+  if (stopper != 0) return stopper;
+  unsigned seed = (unsigned)now_ms();
+  while (!flag(4)) {
+    pid_t pid = (pid_t)atomic_load(&bt_shared->value[next(&seed) % 2]);
+    SYS(kill(pid, SIGSTOP));
+    sleep_ms(next(&seed) % 8);
+    SYS(kill(pid, SIGCONT));
+    sleep_ms(next(&seed) % 3);
+  }
+  _exit(0);
+}
+
 /* Bit 0: the left end is asked, bit 1: the right one. */
 static void stream_and_detach(int who) {
   pid_t asker = start_asker();
@@ -195,11 +212,14 @@ static void stream_and_detach(int who) {
   UNTIL(atomic_load(&bt_shared->value[0]) && atomic_load(&bt_shared->value[1]));
   unsigned seed = (unsigned)now_ms();
   sleep_ms(next(&seed) % 20);
+  pid_t stopper = start_stopper();
   for (int side = 0; side < 2; side++)
     if (who >> side & 1) {
       detach((pid_t)atomic_load(&bt_shared->value[side]));
       if (next(&seed) % 2) sleep_ms(next(&seed) % 4);
     }
+  set_flag(4, true);
+  if (stops) end_child(stopper);
   set_flag(2, true);
   end_child(streaming);
   end_asker(asker);
@@ -222,6 +242,16 @@ STREAMS(large_level_acceptor, LEVEL, 2, 100000, 100000, 6 << 20)
 STREAMS(small_level_both, LEVEL, 3, 900, 900, 1 << 20)
 STREAMS(large_edge_connector, EDGE, 1, 100000, 100000, 6 << 20)
 STREAMS(mixed_edge_both, EDGE, 3, 900, 100000, 2 << 20)
+
+#define STOPPED(name, mode_, who, left_, right_)                              \
+  SAN_CASE(name) {                                                            \
+    stops = true, mode = mode_, left_pieces = left_, right_pieces = right_;   \
+    length = 1 << 20;                                                         \
+    stream_and_detach(who);                                                   \
+  }
+STOPPED(stopped_blocking_both, BLOCKING, 3, 700, 200000)
+STOPPED(stopped_polled_connector, POLLED, 1, 100000, 900)
+STOPPED(stopped_edge_acceptor, EDGE, 2, 900, 100000)
 
 /* ---- request and answer -------------------------------------------------------------------- */
 

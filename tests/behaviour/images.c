@@ -301,6 +301,41 @@ SAN_CASE(a_killed_image_ends_it) {
   expect_eof(p.client);
   SYS(close(p.client));
 }
+/* Wherever on the way into another image a process is killed: the connection ends if it had it alone, and
+ * goes on elsewhere if not. */
+static void killed_on_the_way(bool alone) {
+  for (int round = 0; round < 25; round++) {
+    struct pair p = open_pair(V4);
+    inherit(p.client), inherit(p.server);
+    SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
+    exercise(p.client, p.server);
+    pid_t pid = start_child();
+    if (pid == 0) {
+      SYS(close(p.client));
+      hops = 1000, how = FORK;
+      become(p.server);
+    }
+    if (alone) SYS(close(p.server));
+    struct timespec pause = {0, (long)round * 200000};
+    nanosleep(&pause, NULL);
+    SYS(kill(pid, SIGKILL));
+    int status;
+    EQ(SYS(waitpid(pid, &status, 0)), pid);
+    if (alone) {
+      expect_eof(p.client);
+      SYS(close(p.client));
+    } else {
+      exercise(p.client, p.server);
+      put(p.server, "last words");
+      SYS(close(p.server));
+      get(p.client, "last words");
+      expect_eof(p.client);
+      SYS(close(p.client));
+    }
+  }
+}
+SAN_CASE(killed_on_the_way_with_the_last_copy) { killed_on_the_way(true); }
+SAN_CASE(killed_on_the_way_with_a_copy) { killed_on_the_way(false); }
 /* What close-on-exec closes is closed. */
 SAN_CASE(close_on_exec_closes) {
   struct pair p = open_pair(V4);
@@ -563,6 +598,13 @@ SAN_CASE(a_wildcard_listener_goes_on) { listener_goes_on(DUAL, false); }
 
 /* ---- an image that does not want the SAN ---------------------------------------------------- */
 
+/* A system call by instruction. */
+static long past_libc(long number, long a, void *b, long c) {
+  long result;
+  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+  return result;
+}
+
 static char *off[] = {"PATH=/usr/bin:/bin", NULL, "SANSHIM=off", NULL};
 
 static void echo_anywhere(int fd) {
@@ -590,3 +632,29 @@ static void server_off(int fd) {
   end_child(pid);
 }
 SAN_CASE(an_image_that_is_switched_off) { run_processes(V4, client_anywhere, server_off); }
+
+/* A rule keeps the image on TCP: it may do anything, past the library too. */
+PART(echo_past_the_library) {
+  int fd = atoi(bt_arguments[0]);
+  static char bytes[65536];
+  long n;
+  while ((n = SYS(past_libc(SYS_read, fd, bytes, sizeof bytes))) > 0)
+    for (long done = 0; done < n;) done += SYS(past_libc(SYS_write, fd, bytes + done, n - done));
+}
+static void server_with_rules(int fd) {
+  begin_server(fd);
+  inherit(fd);
+  FILE *rules = fopen("rules.toml", "w");
+  fprintf(rules, "[[rule]]\nprogram = \"forbidden\"\nsan = false\n");
+  EQ(fclose(rules), 0);
+  SYS(setenv("SANSHIM_CONFIG", "rules.toml", 1));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    snprintf(number, sizeof number, "%d", fd);
+    execl("/proc/self/exe", "forbidden", "@echo_past_the_library", number, (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(an_image_that_a_rule_keeps_on_tcp) { run_processes(V4, client_anywhere, server_with_rules); }

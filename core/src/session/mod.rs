@@ -19,6 +19,8 @@ pub mod transfer;
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod token_tests;
 
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub use doorbells::{Doorbells, Rung};

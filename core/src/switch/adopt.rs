@@ -3,18 +3,20 @@
 //! Runs when the library is loaded, before any other thread exists. A descriptor that cannot go on is
 //! ended like a connection whose other end is lost: never may the program take doorbells for data.
 
-use super::detach;
+use super::exec;
 use super::listener::Listener;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
 use super::options;
+use super::policy;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
-use crate::provider::shm::Segment;
+use crate::config::Role;
+use crate::provider::shm::{Role as End, Segment};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
-use crate::sys::{file, hidden, net, Fd};
+use crate::sys::{file, hidden, net, Fd, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -42,8 +44,9 @@ impl Inheritance {
         Some(Inheritance(entries))
     }
 
-    /// Takes all of it on. Not `enabled`: connections go back to TCP as soon as that can be.
-    pub(super) fn adopt(self, enabled: bool) {
+    /// Takes all of it on. What the configuration of this program keeps on TCP goes back there at once:
+    /// the library may not see what the program does.
+    pub(super) fn adopt(self) {
         let mut found: Vec<Vec<Fd>> = self.0.iter().map(|_| Vec::new()).collect();
         let _ = file::each_open(|fd| {
             if hidden::is_hidden(fd) || !file::is_socket(fd) {
@@ -57,15 +60,14 @@ impl Inheritance {
         for (entry, fds) in self.0.iter().zip(&found) {
             match entry {
                 Entry::Connection { has_options, .. } => {
-                    adopt_connection(entry, *has_options, fds, enabled);
+                    adopt_connection(entry, *has_options, fds);
                 }
-                Entry::Listener { fds: hidden, name, has_options, .. } => {
-                    let listener = Listener::of_other_image(*hidden, *name);
-                    match listener.filter(|_| enabled) {
-                        Some(listener) if !fds.is_empty() => {
-                            adopt_listener(listener, *has_options, fds);
-                        }
-                        _ => entry.fds().iter().for_each(|fd| hidden::close(*fd)),
+                Entry::Listener { fds: kept, name, has_options, .. } => {
+                    let allowed = |fd: &Fd| is_allowed(Role::Listen, net::local_address(*fd));
+                    let wanted = fds.first().is_some_and(allowed);
+                    match Listener::of_other_image(*kept, *name).filter(|_| wanted) {
+                        Some(listener) => adopt_listener(listener, *has_options, fds),
+                        None => kept.iter().for_each(|fd| hidden::close(*fd)),
                     }
                 }
             }
@@ -89,7 +91,7 @@ fn enter(fds: &[Fd], has_options: bool) -> Option<Pinned> {
     entered.then_some(pinned)
 }
 
-fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd], enabled: bool) {
+fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd]) {
     let [endpoint_fd, segment_fd] = [entry.fds()[0], entry.fds()[1]];
     let segment = Segment::attach(segment_fd);
     let memory = Memory::of_other_image(endpoint_fd, segment_fd);
@@ -117,9 +119,18 @@ fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd], enabled: bool)
     socket.set_phase(phase::SAN);
     publish(&socket, Provider::Shm, Reason::OnSan, Shown::Established);
     log::info!("fd {}: provider=shm, from the program before this one", socket.anchor());
-    if !enabled {
-        detach::advance(&socket, &stream, Reason::Off);
+    let allowed = match stream.endpoint.role() {
+        End::Connector => is_allowed(Role::Connect, net::peer_address(socket.anchor())),
+        End::Acceptor => is_allowed(Role::Listen, net::local_address(socket.anchor())),
+    };
+    if !allowed {
+        exec::give_back(socket.anchor());
     }
+}
+
+/// What cannot be told is left as it was.
+fn is_allowed(role: Role, address: Result<SocketAddr>) -> bool {
+    address.map_or(true, |address| policy::check(role, &net::unmapped(address)).is_ok())
 }
 
 /// No program may read from these, or write to them.

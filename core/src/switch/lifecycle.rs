@@ -13,7 +13,7 @@ use super::structure::Structure;
 use super::table::{self, Pinned};
 use crate::provider::shm::CLOSED;
 use crate::registry;
-use crate::sys::{hidden, lock, sock_diag, Fd};
+use crate::sys::{beyond, hidden, lock, sock_diag, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -68,7 +68,7 @@ pub fn closing(fd: Fd) {
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
-    let shared = stream.endpoint.holders.fetch_sub(1, SeqCst) > 1;
+    let shared = socket.leave(stream.endpoint);
     // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
     if shared || stream.endpoint.sleepers.load(SeqCst) != 0 {
         return;
@@ -126,6 +126,7 @@ pub struct Fork {
 /// Before fork.
 pub fn before_fork() -> Fork {
     let mut structure = Structure::lock();
+    beyond::before_fork();
     memory::note_fork();
     if let Some(registry) = &mut structure.registry {
         registry.before_fork();
@@ -154,6 +155,7 @@ impl Fork {
     /// In the parent. After a fork that failed the sockets count as shared although they are not,
     /// which costs a hint to the peer at close and nothing else.
     pub fn in_parent(mut self) {
+        beyond::after_fork();
         memory::note_fork();
         if let Some(registry) = &mut self.structure.registry {
             registry.after_fork_in_parent();
@@ -163,6 +165,7 @@ impl Fork {
     /// In the child: its only thread is this one.
     pub fn in_child(mut self) {
         lock::forget_tid();
+        beyond::after_fork();
         self.structure.adopt_after_fork();
         super::note_process();
         memory::note_fork();
@@ -190,7 +193,7 @@ pub fn exiting() {
     drop(structure);
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return };
-        if socket.phase() != phase::SAN || stream.endpoint.holders.load(SeqCst) != 1 {
+        if socket.phase() != phase::SAN || socket.leave(stream.endpoint) {
             return;
         }
         if !native::withdraw_at_end(socket)

@@ -6,7 +6,6 @@
 
 use super::endpoint::Endpoint;
 use super::policy::Relation;
-use super::structure::Structure;
 use crate::provider::shm::{Geometry, Role};
 use crate::sys::{self, beyond, file, hidden, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,7 +42,9 @@ impl Memory {
     ) -> sys::Result<Memory> {
         let forks = FORKS.load(Ordering::SeqCst);
         let memory = match SPARES.iter().find_map(take) {
-            Some(spare) => Memory { segment: duplicate([segment]).map_or(-1, |[fd]| fd), ..spare },
+            Some(spare) => {
+                Memory { segment: beyond::duplicate([segment]).map_or(-1, |[fd]| fd), ..spare }
+            }
             None => Self::fresh(segment)?,
         };
         // SAFETY: blank, and nobody else's.
@@ -57,7 +58,7 @@ impl Memory {
             return Ok(Memory { at, fd: -1, segment: -1 });
         };
         let at = file::map_shared(Some(fd), PAGE);
-        let kept = at.is_ok().then(|| duplicate([fd, segment])).flatten();
+        let kept = at.is_ok().then(|| beyond::duplicate([fd, segment])).flatten();
         file::close(fd);
         let [fd, segment] = kept.unwrap_or([-1, -1]);
         Ok(Memory { at: at?.cast(), fd, segment })
@@ -131,11 +132,6 @@ fn take(spare: &AtomicU64) -> Option<Memory> {
     }
     let packed = spare.swap(0, Ordering::Acquire);
     (packed != 0).then(|| Memory::unpack(packed))
-}
-
-fn duplicate<const N: usize>(fds: [Fd; N]) -> Option<[Fd; N]> {
-    let _structure = Structure::lock();
-    beyond::duplicate(fds)
 }
 
 /// Before a fork, and after it on both sides: an endpoint that existed in between is the relatives'

@@ -88,7 +88,7 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     }
     table::initialize()?;
     if let Some(inheritance) = inheritance {
-        inheritance.adopt(enabled);
+        inheritance.adopt();
     }
     Ok(())
 }

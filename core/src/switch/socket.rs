@@ -48,6 +48,8 @@ pub struct Socket {
     /// Whether spinning for its events has paid off lately.
     pub spin: spin::Memory,
     endpoint: AtomicPtr<Endpoint>,
+    /// This process is no holder of its end any more (see [`Socket::leave`]).
+    left: AtomicBool,
     /// The descriptors of [`Memory`]: of the endpoint, of the segment.
     within_reach: [AtomicI32; 2],
     statistics: AtomicPtr<Statistics>,
@@ -221,9 +223,16 @@ impl Socket {
         self.spin.begin_with(&LEARNT[unsafe { (*memory.at).role() } as usize]);
         // SAFETY: the phase is not SAN yet, so nobody reads it.
         unsafe { *self.segment.get() = Some(segment) };
+        self.left.store(false, Ordering::Relaxed);
         self.within_reach[0].store(memory.fd, Ordering::Relaxed);
         self.within_reach[1].store(memory.segment, Ordering::Relaxed);
         self.endpoint.store(memory.at, Ordering::Release);
+    }
+
+    /// This process holds its end no longer; true if others do. Once.
+    pub fn leave(&self, endpoint: &Endpoint) -> bool {
+        self.left.swap(true, Ordering::SeqCst)
+            || endpoint.holders.fetch_sub(1, Ordering::SeqCst) > 1
     }
 
     /// The hidden descriptors by which another image maps the endpoint and the segment.
@@ -308,6 +317,7 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
                 reason: AtomicU32::new(0),
                 spin: spin::Memory::new(),
                 endpoint: AtomicPtr::new(std::ptr::null_mut()),
+                left: AtomicBool::new(false),
                 within_reach: [const { AtomicI32::new(-1) }; 2],
                 statistics: AtomicPtr::new(std::ptr::null_mut()),
                 segment: UnsafeCell::new(None),

@@ -4,6 +4,7 @@
 //! it would without us: they lie above its limit, which is raised for the moment of making them, or
 //! far above what it uses where the limit is that large.
 
+use super::lock::FamilyLock;
 use super::{call, file, hidden, Fd};
 
 /// Most such descriptors of a process.
@@ -34,24 +35,54 @@ fn limits(new: Option<&libc::rlimit64>) -> Option<libc::rlimit64> {
     Some(old)
 }
 
+/// Held while the limit is raised: for one thread at a time, and never over a fork.
+static RAISED: FamilyLock = FamilyLock::new();
+
+/// Before a fork: the child must not inherit a raised limit.
+pub fn before_fork() {
+    // A signal handler that forks while its own thread has raised the limit is not waited for.
+    let _ = RAISED.lock();
+}
+
+/// After it, on both sides; in the child its thread has another id.
+pub fn after_fork() {
+    RAISED.unlock();
+}
+
 /// Further descriptors, hidden and close-on-exec, for the same files as `fds`, which stay open.
 /// `None` if there is no room for all of them.
-///
-/// The caller holds the structure lock: no other thread may do this at the same time, and no fork
-/// may inherit the raised limit.
 pub fn duplicate<const N: usize>(fds: [Fd; N]) -> Option<[Fd; N]> {
-    let old = limits(None)?;
-    let (floor, raised) = floor(old.rlim_cur, old.rlim_max)?;
+    let now = limits(None)?;
+    let (lowest, raised) = floor(now.rlim_cur, now.rlim_max)?;
+    if !raised {
+        return duplicate_from(lowest, fds, None);
+    }
+    RAISED.lock().ok()?;
+    // Another thread may have had it raised.
+    let made = limits(None).and_then(|now| {
+        let (lowest, raised) = floor(now.rlim_cur, now.rlim_max)?;
+        duplicate_from(lowest, fds, raised.then_some(now))
+    });
+    RAISED.unlock();
+    made
+}
+
+/// `raised`: the limits that are to be raised for it.
+fn duplicate_from<const N: usize>(
+    floor: u64,
+    fds: [Fd; N],
+    raised: Option<libc::rlimit64>,
+) -> Option<[Fd; N]> {
     let is_far = |fd: &Fd| u64::try_from(*fd).is_ok_and(|fd| fd + DISTANCE <= floor);
     if !fds.iter().all(|fd| hidden::is_hidden(*fd) || is_far(fd)) {
         return None;
     }
-    if raised {
-        limits(Some(&libc::rlimit64 { rlim_cur: floor + MOST, ..old }))?;
+    if let Some(limit) = raised {
+        limits(Some(&libc::rlimit64 { rlim_cur: floor + MOST, ..limit }))?;
     }
     let made = fds.map(|fd| call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor).map(|fd| fd as Fd));
-    if raised {
-        limits(Some(&old));
+    if let Some(limit) = raised {
+        limits(Some(&limit));
     }
     if made.iter().any(|fd| !fd.is_ok_and(|fd| (fd as u64) < floor + MOST)) {
         for fd in made.into_iter().flatten() {

@@ -61,6 +61,6 @@ pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
 }
 
 fn shown(control: &Control) -> String {
-    let by = control.controller.map_or("not swapped".to_owned(), |pid| format!("by pid {pid}"));
-    format!("{by} ({} swaps, {} waiting)", count(control.swaps), count(control.waiters))
+    let Some(pid) = control.controller else { return "never swapped".to_owned() };
+    format!("by pid {pid} ({} swaps, {} waiting)", count(control.swaps), count(control.waiters))
 }

@@ -40,6 +40,11 @@ pub const NO_LISTENER: &str = "no-listener";
 
 /// Every connection of the given processes, without listeners and the like.
 pub fn connections(pids: &[u32]) -> Vec<Connection> {
+    entries(pids).iter().map(|(pid, entry)| parse(*pid, entry)).collect()
+}
+
+/// The same as `sanctl status --json` prints them, with their processes.
+pub fn entries(pids: &[u32]) -> Vec<(u32, Value)> {
     let output = Command::new(locate::sanctl()).args(["status", "--json"]).output();
     let output = output.expect("sanctl status --json runs");
     assert!(
@@ -56,9 +61,9 @@ pub fn connections(pids: &[u32]) -> Vec<Connection> {
         .filter(|(pid, _)| pids.contains(pid))
         .flat_map(|(pid, process)| {
             let connections = process["connections"].as_array().expect("an array of connections");
-            connections.iter().map(move |entry| parse(pid, entry))
+            connections.iter().map(move |entry| (pid, entry.clone()))
         })
-        .filter(|connection| !UNCONNECTED.contains(&connection.reason.as_str()))
+        .filter(|(_, entry)| !UNCONNECTED.contains(&entry["reason"].as_str().unwrap_or_default()))
         .collect()
 }
 

@@ -4,6 +4,7 @@
 use crate::python::{client, script};
 use crate::{both, ECHOED_PER_CONNECTION};
 use sanshim_tests::programs::{locate, port, status, Mode, Sandbox};
+use serde_json::json;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
@@ -58,6 +59,25 @@ fn passing(mode: Mode) {
     server.terminate();
 }
 
+/// Two processes send on one connection in turns (D2): sanctl shows who is in control.
+fn turns(mode: Mode) {
+    const TURNS: u64 = 10;
+    let sandbox = Sandbox::new();
+    let mut program = script("turns.py", &[]).start(mode, &sandbox, &[]);
+    let last: u64 = program.wait_for_line("took ").parse().expect("a process id");
+    if mode == Mode::Shim {
+        let entries = status::entries(&status::family(program.pid()));
+        assert_eq!(entries.len(), 4, "{entries:#?}");
+        // The child has the first turn that is a swap.
+        let control = json!({ "controller": last, "swaps": 2 * TURNS - 1, "waiters": 0 });
+        let shared: Vec<_> =
+            entries.iter().filter(|(_, e)| e["control"]["send"] == control).collect();
+        assert_eq!(shared.len(), 2, "{entries:#?}");
+    }
+    program.write("");
+    program.terminate();
+}
+
 /// scp of 100 MB each way: sshd forks and executes itself for the connection.
 fn secure_copy(mode: Mode) {
     const SIZE: usize = 100_000_000;
@@ -102,5 +122,6 @@ both! {
     socat_becomes: socat_becomes_cat_native, socat_becomes_cat_shim;
     socat_carries: socat_carries_cat_native, socat_carries_cat_shim;
     passing: python_passing_native, python_passing_shim;
+    turns: turns_native, turns_shim;
     secure_copy: secure_copy_native, secure_copy_shim;
 }
