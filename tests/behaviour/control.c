@@ -89,3 +89,31 @@ SAN_CASE(all_read) {
   }
   EQ(sum, TOTAL);
 }
+
+/* Writers that are killed wherever they are hold nobody up for good (D12). */
+SAN_CASE(writers_are_killed) {
+  enum { ROUNDS = 4 };
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  for (int round = 0; round < ROUNDS; round++) {
+    pid_t writers[2];
+    for (int i = 0; i < 2; i++)
+      if ((writers[i] = start_child()) == 0) {
+        send_records(p.client, 1 + i, INT_MAX);
+        _exit(0);
+      }
+    for (int i = 0; i < 2; i++) {
+      long before = bt_shared->value[1 + i];
+      UNTIL(bt_shared->value[1 + i] > before);
+      send_records(p.client, 0, 10);
+      sleep_ms(round % 3);
+      SYS(kill(writers[i], SIGKILL));
+      int status;
+      EQ(SYS(waitpid(writers[i], &status, 0)), writers[i]);
+    }
+    send_records(p.client, 0, 10);
+  }
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  EQ(bt_shared->value[0], ROUNDS * 30 * SIZE);
+}

@@ -46,6 +46,14 @@ pub(super) fn ring(socket: &Socket) {
     }
 }
 
+/// Rings for what other processes of this end may have published and not rung for, because they were killed
+/// in that moment: before something that no later event makes up for. A doorbell too many does no harm.
+pub(super) fn remind(socket: &Socket, stream: &Stream) {
+    if stream.endpoint.holders.load(Relaxed) > 1 {
+        ring(socket);
+    }
+}
+
 /// After the bell lock came from a dead holder: the kernel knows whether its doorbell was sent.
 fn recount_sent(socket: &Socket, stream: &Stream) {
     let word = stream.own().sending.0.doorbells.state();

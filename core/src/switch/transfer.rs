@@ -447,6 +447,8 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     drop(held);
     if stream.peer().counters.0.read.signal() {
         bell::ring(socket);
+    } else {
+        bell::remind(socket, stream);
     }
     socket.statistics().set_state(registry::State::FinWait);
 }
