@@ -41,12 +41,23 @@ pub struct Config {
     pub directory: Option<PathBuf>,
     /// The file the rules came from, if there was one.
     pub rules_file: Option<PathBuf>,
+    /// Which providers may carry connections.
+    pub providers: Providers,
     /// The shared-memory provider.
     pub shm: ShmConfig,
     /// Users, besides our own, whose processes may share memory with this one.
     pub allow_users: Vec<u32>,
     /// Those that concern this program, in the order of the file.
     rules: Vec<Rule>,
+}
+
+/// Which providers may carry connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Providers {
+    /// Shared memory, with peers on this host.
+    pub shm: bool,
+    /// RDMA, with peers that it reaches.
+    pub verbs: bool,
 }
 
 /// Sizes of the shared-memory provider.
@@ -119,6 +130,7 @@ impl Default for Config {
             log_file: None,
             directory: None,
             rules_file: None,
+            providers: Providers { shm: true, verbs: false },
             shm: ShmConfig::default(),
             allow_users: Vec::new(),
             rules: Vec::new(),
@@ -165,6 +177,19 @@ impl Config {
     pub fn allows(&self, role: Role, address: &SocketAddr) -> bool {
         self.rules.iter().find(|rule| rule.matches(role, address)).is_none_or(|rule| rule.san)
     }
+}
+
+/// The providers of these names; `None` if one is no name.
+fn providers<'a>(names: impl Iterator<Item = &'a str>) -> Option<Providers> {
+    let mut providers = Providers { shm: false, verbs: false };
+    for name in names {
+        match name.trim() {
+            "shm" => providers.shm = true,
+            "verbs" => providers.verbs = true,
+            _ => return None,
+        }
+    }
+    Some(providers)
 }
 
 /// The name rules and the registry know this program by: the last part of its `argv[0]`.

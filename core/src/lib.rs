@@ -4,7 +4,8 @@
 //!
 //! - [`switch`]: a program's sockets, set-up, transfer, readiness, sharing over fork.
 //! - [`session`]: the session protocol (credits, sequence numbers, select counters), no I/O.
-//! - [`provider`]: what carries messages; here shared memory.
+//! - [`fabric`]: connections over a provider's queue pairs, to peers that share no memory.
+//! - [`provider`]: what carries messages: shared memory, and the interface to others.
 //! - [`sys`]: raw system calls, which the shim's own hooks can never catch.
 //!
 //! Beside them: [`registry`] (what `sanctl` reads), [`config`], [`reason`], [`logging`], and
@@ -12,6 +13,7 @@
 
 pub mod config;
 pub mod executable;
+pub mod fabric;
 pub mod logging;
 pub mod provider;
 pub mod reason;

@@ -44,7 +44,7 @@ reasons! {
     /// Set-up has not finished.
     Pending = 0, "pending", "the two ends have not agreed yet";
     /// On the SAN.
-    OnSan = 1, "on-san", "uses shared memory";
+    OnSan = 1, "on-san", "is on the SAN";
     /// Connector: no rendezvous at the address.
     NoListener = 2, "no-listener", "nobody with the shim listens there";
     /// Acceptor: no intent had been queued when the connection was accepted.
@@ -81,6 +81,10 @@ reasons! {
     HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it";
     /// The peer's end went back first.
     PeerReturned = 19, "peer-returned", "went back to TCP because the peer did";
+    /// Connector: no provider has an adapter from which the peer is reached.
+    NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there";
+    /// Connector: the peer did not answer over the fabric.
+    Unreachable = 21, "unreachable", "the peer did not answer over RDMA";
 }
 
 impl Reason {

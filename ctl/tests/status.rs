@@ -242,7 +242,7 @@ fn the_table_explains_each_connection() {
             "\
 some-server (pid {pid}): 2 sockets
   FD  LOCAL           PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
-  shm: uses shared memory (on-san)
+  shm: is on the SAN (on-san)
    9  127.0.0.1:6379  127.0.0.1:40000  established  4.8K    5 5.8K    6     14       1       2
   tcp: the peer runs without the shim (peer-native)
    8  [::1]:6379      [::1]:40001      close-wait      0    0    0    0      0       0       0
@@ -261,7 +261,7 @@ fn verbose_adds_rdma_and_buffers_below_a_session() {
             "\
 some-server (pid {pid}): 2 sockets
   FD  LOCAL           PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
-  shm: uses shared memory (on-san)
+  shm: is on the SAN (on-san)
    9  127.0.0.1:6379  127.0.0.1:40000  established  4.8K    5 5.8K    6     14       1       2
       rdma: sent 3.9K (1000 otherwise), received 2.9K (2.9K otherwise), from 2.0K on
       mode: large-receive; seen: large-receive 9, small-then-large 8, small-receive 7

@@ -7,6 +7,7 @@ use rdma_sys::*;
 use sanshim_core::provider::interface::{
     implement, Completion, Error, Reported, RequestKind, Result, Started,
 };
+use sanshim_core::sys::file;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -42,6 +43,9 @@ impl CompletionQueue {
         let context = device.context.as_ptr();
         // SAFETY: a live context.
         let channel = NonNull::new(unsafe { ibv_create_comp_channel(context) }).ok_or_else(last)?;
+        // As `events::Channel`.
+        // SAFETY: a live channel, whose descriptor nothing but the channel knows yet.
+        unsafe { (*channel.as_ptr()).fd = file::move_high(channel.as_ref().fd) };
         // SAFETY: a live context and channel.
         let queue =
             unsafe { ibv_create_cq(context, depth as i32, ptr::null_mut(), channel.as_ptr(), 0) };

@@ -3,6 +3,7 @@
 use crate::error::last;
 use rdma_sys::*;
 use sanshim_core::provider::interface::Result;
+use sanshim_core::sys::file;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -30,7 +31,11 @@ pub(crate) struct Event {
 impl Channel {
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: no arguments.
-        NonNull::new(unsafe { rdma_create_event_channel() }).map(Channel).ok_or_else(last)
+        let channel = NonNull::new(unsafe { rdma_create_event_channel() }).ok_or_else(last)?;
+        // Out of the program's way, who may expect low numbers to be its own (select).
+        // SAFETY: a live channel, whose descriptor nothing but the channel knows yet.
+        unsafe { (*channel.as_ptr()).fd = file::move_high((*channel.as_ptr()).fd) };
+        Ok(Channel(channel))
     }
 
     pub(crate) fn as_ptr(&self) -> *mut rdma_event_channel {

@@ -16,7 +16,7 @@ impl Waiting {
     pub(crate) fn new(channel: Fd) -> Result<Self> {
         let in_c = |e: sanshim_core::sys::Errno| error::of_errno(e.0);
         let outcomes = Outcomes::new()?;
-        let set = poll::epoll_create().map_err(in_c)?;
+        let set = file::move_high(poll::epoll_create().map_err(in_c)?);
         let waiting = Waiting { outcomes, set };
         for fd in [channel, waiting.outcomes.descriptor()] {
             poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, 0).map_err(in_c)?;

@@ -46,6 +46,12 @@ impl<'a> Environment<'a> {
                 _ => return Err(wrong("SANSHIM", value, "must be on or off")),
             };
         }
+        if let Some(value) = self.get("SANSHIM_PROVIDERS") {
+            let wrong = |remedy| wrong("SANSHIM_PROVIDERS", value.clone(), remedy);
+            let text = value.to_str().ok_or_else(|| wrong("is not UTF-8"))?;
+            config.providers = super::providers(text.split(','))
+                .ok_or_else(|| wrong("must be of shm and verbs, separated by a comma"))?;
+        }
         if let Some(value) = self.get("SANSHIM_LOG") {
             match value.to_str().map(check_filter) {
                 Some(Ok(())) => config.log = value.into_string().ok(),

@@ -24,6 +24,7 @@ const PASSWORD_FILE: &str = "/etc/passwd";
 struct Document {
     enabled: Option<bool>,
     allow_users: Vec<Spanned<User>>,
+    providers: Option<Spanned<Vec<String>>>,
     shm: ShmTable,
     rule: Vec<RuleTable>,
 }
@@ -172,6 +173,12 @@ pub(super) fn apply(
         shm.spin_microseconds = Some(spin);
     }
 
+    if let Some(names) = &document.providers {
+        let known = super::providers(names.get_ref().iter().map(String::as_str));
+        config.providers = known.ok_or_else(|| {
+            source.error(names.span().start, "must be a list of \"shm\" and \"verbs\"".to_owned())
+        })?;
+    }
     for user in &document.allow_users {
         let start = user.span().start;
         let id = user_id(user.get_ref()).map_err(|remedy| source.error(start, remedy))?;

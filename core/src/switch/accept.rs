@@ -5,12 +5,14 @@ use super::endpoint::flag;
 use super::listener::{Listener, Offer};
 use super::memory::Memory;
 use super::options;
-use super::policy;
+use super::policy::{self, Relation};
 use super::socket::{phase, Socket};
+use super::stream::Stream;
 use super::structure::Structure;
 use super::table;
-use super::tuple::Tuple;
+use super::tuple::{Introduction, Tuple};
 use crate::config::Role as ConfigRole;
+use crate::fabric::{self, Claim};
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
@@ -53,6 +55,24 @@ pub fn listening(fd: Fd) {
     }
 }
 
+/// Before the program waits on, or accepts from, a listener: connectors on other hosts are served
+/// from now on. Not earlier: the process that listens need not be the one that accepts.
+pub fn serving(fd: Fd) {
+    if !fabric::may_exist() {
+        return;
+    }
+    if let Some(socket) = table::socket(fd).filter(|socket| socket.phase() == phase::LISTENER) {
+        serve(&socket);
+    }
+}
+
+/// As [`serving`], of a socket that is a listener.
+pub(super) fn serve(socket: &Socket) {
+    if let Some(listener) = socket.listener() {
+        listener.serve();
+    }
+}
+
 /// After accept gave the program `fd`: attaches the session the connector left, if there is one.
 pub fn accepted(listener: Fd, fd: Fd) {
     let Some(listening) = table::socket(listener) else { return };
@@ -60,15 +80,24 @@ pub fn accepted(listener: Fd, fd: Fd) {
         return;
     }
     let tuple = Tuple::of_accepted(fd).ok();
-    let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple, fd));
+    let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple, fd)).map(From::Near);
+    let offered = offered.or_else(|| {
+        let tuple = tuple.filter(|_| fabric::may_exist())?;
+        let packet = Introduction { tuple, inode: 0 }.encode();
+        fabric::accept(&packet, tuple.connector.ip()).map(From::Far)
+    });
     let mut structure = Structure::lock();
     let socket = Socket::allocate(&mut structure, fd);
     let entered = socket.is_some_and(|socket| table::put_socket(fd, socket));
     let (Some(socket), Some(tuple), true) = (socket, tuple, entered) else {
         drop(structure);
-        if let Some(offer) = offered {
-            Segment::refuse(offer.segment);
-            hidden::close_any(offer.segment);
+        match offered {
+            Some(From::Near(offer)) => {
+                Segment::refuse(offer.segment);
+                hidden::close_any(offer.segment);
+            }
+            Some(From::Far(claim)) => claim.refuse(),
+            None => {}
         }
         if let (Some(socket), false) = (socket, entered) {
             socket.remove_descriptor();
@@ -88,7 +117,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
         reason,
         state: Shown::Established,
     };
-    let Some(offer) = offered else {
+    let Some(offered) = offered else {
         socket.set_reason(Reason::PeerNative);
         socket.publish(&mut structure, &shown(Provider::Tcp, Reason::PeerNative));
         drop(structure);
@@ -96,10 +125,16 @@ pub fn accepted(listener: Fd, fd: Fd) {
         return;
     };
     drop(structure);
-    let attached = attach(&socket, &offer);
-    hidden::close_any(offer.segment);
+    let (provider, attached) = match offered {
+        From::Near(offer) => {
+            let attached = attach(&socket, &offer);
+            hidden::close_any(offer.segment);
+            (Provider::Shm, attached)
+        }
+        From::Far(claim) => (Provider::Verbs, attach_far(&socket, claim)),
+    };
     let (provider, reason) = match attached {
-        Ok(()) => (Provider::Shm, Reason::OnSan),
+        Ok(()) => (provider, Reason::OnSan),
         Err(reason) => (Provider::Tcp, reason),
     };
     socket.set_reason(reason);
@@ -118,6 +153,61 @@ fn log_accepted(fd: Fd, tuple: &Tuple, provider: Provider, reason: Reason) {
         provider.name(),
         reason.code()
     );
+}
+
+/// Where an accepted connection's session comes from.
+enum From {
+    /// A connector on this host, by the rendezvous.
+    Near(Offer),
+    /// One on another host.
+    Far(Claim),
+}
+
+/// Takes a session over a fabric.
+fn attach_far(socket: &Socket, claim: Claim) -> Result<(), Reason> {
+    let made = if options::unsupported(socket) {
+        Err(Reason::UnsupportedOption)
+    } else {
+        let parts = Segment::create(claim.geometry).map(|(segment, fd)| {
+            file::close(fd);
+            segment
+        });
+        parts.map_err(|_| Reason::OutOfMemory).and_then(|segment| {
+            match Memory::create(Role::Acceptor, claim.geometry, Relation::ELSEWHERE, -1) {
+                Ok(memory) => Ok((segment, memory)),
+                Err(_) => {
+                    // SAFETY: nobody else knows this mapping.
+                    unsafe { segment.unmap() };
+                    Err(Reason::OutOfMemory)
+                }
+            }
+        })
+    };
+    let (segment, memory) = match made {
+        Ok(made) => made,
+        Err(reason) => {
+            claim.refuse();
+            return Err(reason);
+        }
+    };
+    segment.decide(State::Taken);
+    claim.link.attach(segment, Role::Acceptor);
+    // SAFETY: made just now.
+    unsafe { socket.attach(segment, memory, Some(claim.link.clone())) };
+    let Some(stream) = socket.stream() else { return Err(Reason::OutOfMemory) };
+    begin(socket, &stream);
+    claim.link.confirm();
+    Ok(())
+}
+
+/// The session is ours: the socket is on the SAN.
+fn begin(socket: &Socket, stream: &Stream) {
+    if file::status_flags(socket.anchor()).unwrap_or(0) & libc::O_NONBLOCK != 0 {
+        stream.endpoint.set(flag::NONBLOCK);
+    }
+    options::inherit(socket);
+    socket.set_phase(phase::SAN);
+    stream.open(Kind::SessionAccept);
 }
 
 /// Takes an offered session.
@@ -140,7 +230,7 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     };
     match memory {
         // SAFETY: made just now.
-        Ok(memory) => unsafe { socket.attach(segment, memory) },
+        Ok(memory) => unsafe { socket.attach(segment, memory, None) },
         Err(reason) => {
             segment.decide(State::Refused);
             // SAFETY: nobody else knows this mapping.
@@ -154,11 +244,6 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
         return Err(Reason::Withdrawn);
     }
     let Some(stream) = socket.stream() else { return Err(Reason::OutOfMemory) };
-    if file::status_flags(socket.anchor()).unwrap_or(0) & libc::O_NONBLOCK != 0 {
-        stream.endpoint.set(flag::NONBLOCK);
-    }
-    options::inherit(socket);
-    socket.set_phase(phase::SAN);
-    stream.open(Kind::SessionAccept);
+    begin(socket, &stream);
     Ok(())
 }

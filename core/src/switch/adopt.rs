@@ -109,7 +109,7 @@ fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd]) {
         return end(fds);
     };
     // SAFETY: this process's only use of it.
-    unsafe { socket.attach(segment, memory) };
+    unsafe { socket.attach(segment, memory, None) };
     let Some(stream) = socket.stream() else { return };
     stream.endpoint.abandon_own();
     if stream.endpoint.holders.load(SeqCst) == 1 {

@@ -7,6 +7,7 @@
 use super::detach;
 use super::endpoint::flag;
 use super::epoll;
+use super::far;
 use super::native;
 use super::socket::Socket;
 use super::stream::Stream;
@@ -18,6 +19,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 /// Rings the peer's doorbell.
 pub(super) fn ring(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
+    if let Some(link) = stream.fabric {
+        return link.ring();
+    }
     let e = stream.endpoint;
     let held = e.bell.lock();
     if held == Ok(Acquired::FromTheDead) {
@@ -89,6 +93,9 @@ fn drain_within(socket: &Socket, stream: &Stream, patience: u64, ready: impl FnM
         return wait::look(socket, stream);
     }
     stream.shrink_if_idle();
+    if let Some(link) = stream.fabric {
+        return far::drain(socket, stream, link, patience, ready);
+    }
     take_off_within(socket, stream, socket.anchor(), patience, ready);
     detach::look_after(socket, stream);
 }
@@ -213,7 +220,7 @@ fn recount_heard(stream: &Stream, anchor: Fd) {
 }
 
 /// What became of the threads that sleep on an anchor.
-enum Sleepers {
+pub(super) enum Sleepers {
     /// All came out of the kernel, or there was no byte to wake them.
     Gone,
     /// Some are still there, and who waits for them has something better to do.
@@ -228,7 +235,7 @@ const PATIENCE: u64 = 2_000_000_000;
 const PATIENCE_AT_END: u64 = 3_000_000;
 
 /// As long as the byte is there, every sleeper comes out of the kernel; waits for that.
-fn let_sleepers_leave(
+pub(super) fn let_sleepers_leave(
     stream: &Stream,
     anchor: Fd,
     patience: u64,

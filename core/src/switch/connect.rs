@@ -15,6 +15,7 @@ use super::tuple::{Introduction, Tuple};
 use super::wait::{self, Event};
 use super::Outcome;
 use crate::config::Role as ConfigRole;
+use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State, ABORTIVE};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
@@ -25,9 +26,26 @@ use crate::sys::{file, net, poll, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
 
 /// Members of an SO_REUSEPORT group that may be gone in a row before the search ends.
 const GROUP_GAPS: u32 = 3;
+
+/// What was agreed on before TCP connects.
+struct Offer {
+    way: Way,
+    segment: Segment,
+    /// For the acceptor, if it is on this host.
+    segment_fd: Option<Fd>,
+}
+
+/// How the acceptor is reached.
+enum Way {
+    /// It shares memory with us.
+    Shm(Intent),
+    /// It is on another host.
+    Fabric(Arc<Link>),
+}
 
 /// Connections to the rendezvous of everybody who may accept ours.
 struct Intent {
@@ -63,7 +81,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
         return Outcome::Pass;
     }
     let offer = prepare(&socket, &target);
-    let (intent, segment, segment_fd) = match offer {
+    let offer = match offer {
         Ok(offer) => offer,
         Err(reason) => {
             let result = real();
@@ -74,9 +92,11 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
             return Outcome::Done(result.map(|()| 0));
         }
     };
-    let result =
-        connect_then_bind(fd, socket.get(), &target, intent, segment_fd, segment, &mut real);
-    file::close(segment_fd);
+    let segment_fd = offer.segment_fd;
+    let result = connect_then_bind(fd, socket.get(), &target, offer, &mut real);
+    if let Some(fd) = segment_fd {
+        file::close(fd);
+    }
     Outcome::Done(result.map(|()| 0))
 }
 
@@ -109,23 +129,55 @@ fn effective(target: SocketAddr) -> SocketAddr {
 }
 
 /// Announces the connection to whoever may accept it, and makes the session's segment.
-fn prepare(
-    socket: &Socket,
-    target: &SocketAddr,
-) -> std::result::Result<(Intent, Segment, Fd), Reason> {
+fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Offer, Reason> {
     policy::check(ConfigRole::Connect, target)?;
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
-    let intent = announce(socket.anchor(), target)?;
-    let (segment, segment_fd) = match Segment::create(policy::geometry()) {
-        Ok(made) => made,
+    let near = if policy::shares_memory() {
+        announce(socket.anchor(), target).map(Way::Shm)
+    } else {
+        Err(Reason::NotLocal)
+    };
+    let (way, geometry) = match near {
+        Ok(way) => (way, policy::geometry()),
+        Err(why @ (Reason::NoListener | Reason::NotLocal)) if fabric::may_exist() => {
+            let geometry = fabric::geometry_of(policy::geometry());
+            let link = fabric::connect(*target, &geometry);
+            // Without a device there, it is about this host.
+            let link = link.map_err(|far| if far == Reason::NoDevice { why } else { far })?;
+            (Way::Fabric(link), geometry)
+        }
+        Err(why) => return Err(why),
+    };
+    match Segment::create(geometry) {
+        Ok((segment, fd)) => {
+            let segment_fd = match way {
+                Way::Shm(_) => Some(fd),
+                Way::Fabric(_) => {
+                    file::close(fd);
+                    None
+                }
+            };
+            Ok(Offer { way, segment, segment_fd })
+        }
         Err(e) => {
             log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
-            return Err(Reason::OutOfMemory);
+            if let Way::Fabric(link) = way {
+                link.close(None);
+            }
+            Err(Reason::OutOfMemory)
         }
-    };
-    Ok((intent, segment, segment_fd))
+    }
+}
+
+impl Way {
+    fn provider(&self) -> Provider {
+        match self {
+            Way::Shm(_) => Provider::Shm,
+            Way::Fabric(_) => Provider::Verbs,
+        }
+    }
 }
 
 static PROBE: Spare = Spare::new(net::probe_socket);
@@ -211,22 +263,28 @@ fn connect_then_bind(
     fd: Fd,
     socket: &'static Socket,
     target: &SocketAddr,
-    intent: Intent,
-    segment_fd: Fd,
-    segment: Segment,
+    offer: Offer,
     real: &mut impl FnMut() -> Result<()>,
 ) -> Result<()> {
     let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
     // All that can be done is done before TCP connects: the acceptor waits for what comes after.
     let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
-    let memory = Memory::create(Role::Connector, segment.geometry(), intent.acceptor, segment_fd);
+    let Offer { way, segment, segment_fd } = offer;
+    let acceptor = match &way {
+        Way::Shm(intent) => intent.acceptor,
+        Way::Fabric(_) => policy::Relation::ELSEWHERE,
+    };
+    let provider = way.provider();
+    let within_reach = segment_fd.unwrap_or(-1);
+    let memory = Memory::create(Role::Connector, segment.geometry(), acceptor, within_reach);
     if let Ok(memory) = memory {
         // SAFETY: made just now, and nobody else knows it.
         let endpoint = unsafe { &*memory.at };
         if !blocking {
             endpoint.set(flag::NONBLOCK);
         }
-        Stream { endpoint, segment, statistics: socket.statistics() }.open(Kind::SessionRequest);
+        let statistics = socket.statistics();
+        Stream { endpoint, segment, statistics, fabric: None }.open(Kind::SessionRequest);
     }
     let started = if blocking { start_blocking(fd, real) } else { real() };
     let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));
@@ -240,18 +298,36 @@ fn connect_then_bind(
             // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
             unsafe { socket.detach() };
         }
-        // SAFETY: made above.
-        unsafe { socket.attach(segment, memory) };
-        let tuple = Tuple::of_connecting(fd, *target)?;
-        let packet = Introduction { tuple, inode }.encode();
-        let mut sent = Err(Errno(libc::ECONNREFUSED));
-        for rendezvous in &intent.rendezvous {
-            let one = net::send_packet(*rendezvous, &packet, Some(segment_fd));
-            sent = sent.or(one.map(drop));
+        let link = match &way {
+            Way::Shm(_) => None,
+            Way::Fabric(link) => Some(link.clone()),
+        };
+        if let Some(link) = &link {
+            link.attach(segment, Role::Connector);
         }
-        sent
+        // SAFETY: made above.
+        unsafe { socket.attach(segment, memory, link) };
+        let tuple = Tuple::of_connecting(fd, *target)?;
+        match &way {
+            Way::Shm(intent) => {
+                let packet = Introduction { tuple, inode }.encode();
+                let mut sent = Err(Errno(libc::ECONNREFUSED));
+                for rendezvous in &intent.rendezvous {
+                    let one = net::send_packet(*rendezvous, &packet, segment_fd);
+                    sent = sent.or(one.map(drop));
+                }
+                sent
+            }
+            Way::Fabric(link) => {
+                link.bind(Introduction { tuple, inode: 0 }.encode().to_vec());
+                Ok(())
+            }
+        }
     });
-    drop(intent);
+    if let (Way::Fabric(link), true) = (&way, failed || memory.is_err()) {
+        link.close(None);
+    }
+    drop(way);
     if failed {
         // SAFETY: nobody else knows this mapping.
         unsafe { segment.unmap() };
@@ -276,7 +352,7 @@ fn connect_then_bind(
         // While TCP connects, the program may wait in ways we do not see: the first event rings.
         let _ = wait::raise(&stream, Event::Read);
     }
-    show(socket, target, Provider::Shm, Reason::Pending, Shown::Connecting);
+    show(socket, target, provider, Reason::Pending, Shown::Connecting);
     let result = if blocking && started.is_err() { real() } else { started };
     match result {
         Ok(()) => established(socket),
@@ -337,7 +413,9 @@ fn established(socket: &'static Socket) {
         if let Some(stream) = socket.stream() {
             stream.publish_transfers();
         }
-        log::info!("fd {}: provider=shm role=connector", socket.anchor());
+        let far = socket.stream().is_some_and(|stream| stream.fabric.is_some());
+        let provider = if far { Provider::Verbs } else { Provider::Shm };
+        log::info!("fd {}: provider={} role=connector", socket.anchor(), provider.name());
     }
 }
 

@@ -90,7 +90,10 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
     let e = stream.endpoint;
     socket.is_pending()
         || e.has(flag::READ_OUT)
-        || (!e.has(OVER) && !has_urgent(stream) && read_out(socket, stream, true))
+        || (!e.has(OVER)
+            && !has_urgent(stream)
+            && stream.fabric.is_none()
+            && read_out(socket, stream, true))
 }
 
 /// Like [`return_anchor`], after [`abandon`].
@@ -110,7 +113,7 @@ pub(super) fn is_under_way(stream: &Stream) -> bool {
 
 /// True if a return that has not begun may do so at another time.
 pub(super) fn may_begin_later(stream: &Stream) -> bool {
-    !stream.endpoint.has(OVER | flag::LEFT) && !has_urgent(stream)
+    !stream.endpoint.has(OVER | flag::LEFT) && !has_urgent(stream) && stream.fabric.is_none()
 }
 
 /// Urgent bytes have their place among the doorbells: such a connection stays where it is.
@@ -144,7 +147,7 @@ fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     }
     let own = &stream.own().sending.0;
     let must = own.doorbells.state().recalled;
-    if e.has(OVER) || (has_urgent(stream) && !must) {
+    if e.has(OVER) || (has_urgent(stream) && !must) || stream.fabric.is_some() {
         return false;
     }
     // The last doorbell must not have to wait for a peer that reads nothing.

@@ -6,11 +6,13 @@ use super::detach;
 use super::endpoint::flag;
 use super::epoll;
 use super::exec;
+use super::far;
 use super::memory;
 use super::native;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
+use crate::fabric;
 use crate::provider::shm::CLOSED;
 use crate::registry;
 use crate::sys::{beyond, hidden, lock, sock_diag, Fd};
@@ -69,12 +71,18 @@ pub fn closing(fd: Fd) {
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     let shared = socket.leave(stream.endpoint);
+    if let Some(link) = stream.fabric.filter(|_| shared) {
+        return far::leave_to_relatives(socket, &stream, link);
+    }
     // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
     if shared || stream.endpoint.sleepers.load(SeqCst) != 0 {
         return;
     }
     if native::withdraw_at_end(socket) {
         return;
+    }
+    if let Some(link) = stream.fabric {
+        return far::close(socket, &stream, link);
     }
     if detach::finish(socket, &stream) {
         return;
@@ -171,6 +179,7 @@ impl Fork {
         memory::note_fork();
         memory::forget_spares();
         connect::after_fork_in_child();
+        fabric::after_fork_in_child();
         sock_diag::after_fork_in_child();
         if let Some(registry) = &mut self.structure.registry {
             if let Err(e) = registry.after_fork_in_child() {
@@ -193,6 +202,10 @@ pub fn exiting() {
     drop(structure);
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return };
+        if let Some(link) = stream.fabric.filter(|_| socket.phase() == phase::SAN) {
+            let shared = socket.leave(stream.endpoint);
+            return far::exiting(socket, &stream, link, shared);
+        }
         if socket.phase() != phase::SAN || socket.leave(stream.endpoint) {
             return;
         }
@@ -204,4 +217,5 @@ pub fn exiting() {
             socket.statistics().set_state(registry::State::Closing);
         }
     });
+    fabric::exiting();
 }

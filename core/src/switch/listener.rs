@@ -7,6 +7,7 @@
 
 use super::policy;
 use super::tuple::{Introduction, Tuple};
+use crate::fabric;
 use crate::provider::shm::Segment;
 use crate::sys::lock::FamilyLock;
 use crate::sys::net::AbstractName;
@@ -14,6 +15,7 @@ use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Errno, Fd, R
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
 
 /// Most listeners of one SO_REUSEPORT group that connectors look for.
 pub(super) const GROUP_LIMIT: u32 = 64;
@@ -54,6 +56,10 @@ struct Family {
     lock: FamilyLock,
     /// Not zero once a fork made several processes accept.
     shared: AtomicU32,
+    /// The process that serves connectors on other hosts; zero: none yet.
+    server: AtomicU32,
+    /// Not zero once another process wanted to: then nobody does.
+    contested: AtomicU32,
 }
 
 /// A session that arrived before its connection was accepted.
@@ -97,6 +103,12 @@ pub struct Listener {
     family: *mut Family,
     /// Guarded by the family's lock.
     waiting: UnsafeCell<Vec<Bound>>,
+    /// Where it listens, and whether for both families; not known of one from another image.
+    address: Option<(SocketAddr, bool)>,
+    /// Another listener may have the same address.
+    grouped: bool,
+    /// Connectors on other hosts; `None`: they find nobody.
+    serving: OnceLock<Option<fabric::Serving>>,
 }
 
 // SAFETY: `waiting` is only touched under the family's lock; the rest never changes.
@@ -135,7 +147,10 @@ impl Listener {
         let rendezvous = hidden::keep(fd);
         let sign = hidden::keep(sign);
         let waiting = UnsafeCell::new(Vec::new());
-        Ok(Self { rendezvous, sign, name, family_fd, family, waiting })
+        let address = Some((address, dual));
+        let grouped = reuse_port;
+        let serving = OnceLock::new();
+        Ok(Self { rendezvous, sign, name, family_fd, family, waiting, address, grouped, serving })
     }
 
     fn new_family() -> Result<(*mut Family, Fd)> {
@@ -161,7 +176,18 @@ impl Listener {
         // SAFETY: mapped just now; all zero is a valid value.
         unsafe { (*family).lock.abandon_own() };
         let waiting = UnsafeCell::new(Vec::new());
-        Some(Self { rendezvous, sign, name, family_fd, family, waiting })
+        let serving = OnceLock::from(None);
+        Some(Self {
+            rendezvous,
+            sign,
+            name,
+            family_fd,
+            family,
+            waiting,
+            address: None,
+            grouped: false,
+            serving,
+        })
     }
 
     /// The hidden descriptors and the name that another image needs to accept as well. Sessions that
@@ -179,6 +205,30 @@ impl Listener {
             self.family().lock.unlock();
         }
         Some((fds, self.name))
+    }
+
+    /// Serves connectors on other hosts from now on, if this process is the only one to.
+    pub fn serve(&self) {
+        if self.serving.get().is_some() {
+            return;
+        }
+        self.serving.get_or_init(|| {
+            let family = self.family();
+            let us = process::pid();
+            let server = family.server.compare_exchange(0, us, Ordering::SeqCst, Ordering::SeqCst);
+            match server {
+                // One that is gone left its place.
+                Err(other) if other != us && process::lives(other) => {
+                    family.contested.store(1, Ordering::SeqCst);
+                    None
+                }
+                _ if self.grouped => None,
+                // SAFETY: the family's page is mapped until after `serving` is dropped.
+                _ => self.address.and_then(|(address, dual)| unsafe {
+                    fabric::serve(address, dual, &family.contested)
+                }),
+            }
+        });
     }
 
     fn family(&self) -> &Family {
@@ -275,6 +325,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        drop(self.serving.take());
         hidden::close(self.rendezvous);
         hidden::close(self.sign);
         if self.family_fd >= 0 {

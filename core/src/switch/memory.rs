@@ -78,6 +78,22 @@ impl Memory {
         endpoint.forks.store(SHARED, Ordering::SeqCst);
     }
 
+    /// An endpoint of a connection with another host.
+    #[cfg(test)]
+    pub(crate) fn create_far(role: Role, geometry: Geometry) -> sys::Result<Memory> {
+        Self::create(role, geometry, Relation::ELSEWHERE, -1)
+    }
+
+    /// The endpoint.
+    ///
+    /// # Safety
+    /// It is not discarded as long as the result is used.
+    #[cfg(test)]
+    pub(crate) unsafe fn endpoint<'a>(self) -> &'a Endpoint {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.at }
+    }
+
     /// Ends the endpoint.
     ///
     /// # Safety

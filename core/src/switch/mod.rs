@@ -8,6 +8,7 @@
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
+//! - peers on other hosts: [`far`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
 pub mod accept;
@@ -20,6 +21,7 @@ mod detach;
 pub mod endpoint;
 pub mod epoll;
 pub mod exec;
+mod far;
 pub mod files;
 mod gather;
 pub mod image;
@@ -44,7 +46,16 @@ mod tuple;
 mod urgent;
 mod wait;
 
+/// What the fabric's tests make ends of.
+#[cfg(test)]
+pub(crate) mod test_ends {
+    pub(crate) use super::buffers::Buffers;
+    pub(crate) use super::memory::Memory;
+    pub(crate) use super::stream::{Stream, Take};
+}
+
 use crate::config::{program_name, Config};
+use crate::fabric;
 use crate::registry::Registry;
 use crate::sys::{process, Errno, Fd};
 use socket::phase;
@@ -81,6 +92,9 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     }
     note_process();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
+    if config.providers.verbs {
+        fabric::enable();
+    }
     policy::initialize(config);
     match Registry::open(&program_name()) {
         Ok(registry) => Structure::lock().registry = Some(registry),

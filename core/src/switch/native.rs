@@ -6,6 +6,7 @@
 
 use super::endpoint::flag;
 use super::epoll;
+use super::far;
 use super::options;
 use super::socket::{phase, Socket};
 use super::stream::Stream;
@@ -19,6 +20,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
 pub(super) fn withdraw(socket: &Socket) -> bool {
     let Some(stream) = socket.stream() else { return false };
+    if !stream.fabric.is_none_or(|link| far::may_withdraw(&stream, link)) {
+        return false;
+    }
     if !stream.segment.decide(State::Withdrawn) && stream.segment.state() != State::Refused {
         return stream.segment.state() == State::Withdrawn;
     }
@@ -88,6 +92,9 @@ pub(super) fn scan(socket: &Socket) {
     if stream.segment.state() == State::Refused {
         withdraw(socket);
         return;
+    }
+    if let Some(link) = stream.fabric {
+        return far::scan(&stream, link);
     }
     let accepted = (|| {
         let ours = net::unmapped(net::local_address(socket.anchor()).ok()?);

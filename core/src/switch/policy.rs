@@ -42,6 +42,11 @@ pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
     }
 }
 
+/// Whether connections may use shared memory.
+pub(super) fn shares_memory() -> bool {
+    POLICY.get().is_none_or(|policy| policy.config.providers.shm)
+}
+
 /// How segments are divided.
 pub(super) fn geometry() -> Geometry {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
@@ -69,6 +74,9 @@ pub(super) struct Relation {
 impl Relation {
     /// To nobody yet; to be joined by [`or`](Self::or).
     pub(super) const NOBODY: Relation = Relation { same_user: true, same_process: false };
+
+    /// To a process of another host.
+    pub(super) const ELSEWHERE: Relation = Relation { same_user: false, same_process: false };
 
     /// To the process `pid` of user `uid`, as the kernel says.
     pub(super) fn to(pid: u32, uid: u32) -> Relation {

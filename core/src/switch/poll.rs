@@ -3,6 +3,7 @@
 use super::bell;
 use super::detach;
 use super::endpoint::flag;
+use super::far;
 use super::readiness::{self, bit};
 use super::request;
 use super::socket::phase;
@@ -61,6 +62,7 @@ fn entries(fds: &[libc::pollfd]) -> Entries {
             continue;
         }
         let Some(socket) = table::san(one.fd).or_else(|| super::connecting(one.fd)) else {
+            super::accept::serving(one.fd);
             continue;
         };
         let interest = u32::from(one.events as u16);
@@ -131,6 +133,7 @@ unsafe fn poll_entries(
             for e in &entries {
                 work[e.at] = e.on_anchor(fds[e.at].fd);
             }
+            work.extend(entries.iter().filter_map(Entry::on_bell));
             // SAFETY: the caller's promise.
             unsafe { blocking::poll(&mut work, nap, mask) }
         };
@@ -221,6 +224,12 @@ impl Entry {
         libc::pollfd { fd: if silent { -1 } else { fd }, events, revents: 0 }
     }
 
+    /// And where the peer is on another host.
+    fn on_bell(&self) -> Option<libc::pollfd> {
+        let fd = self.socket.stream()?.fabric?.bell();
+        Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
+    }
+
     fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
         bell::drain(&self.socket, &stream, || false);
@@ -248,7 +257,9 @@ impl Entry {
             return Some(wait::pending_slice(&stream));
         }
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
-        (silent && self.interest & bit::ANY_OUT != 0).then_some(wait::UNBELLED_SLICE)
+        let unbelled =
+            (silent && self.interest & bit::ANY_OUT != 0).then_some(wait::UNBELLED_SLICE);
+        unbelled.or_else(|| stream.fabric.and_then(far::slice))
     }
 
     fn look_after_return(&self) {
@@ -309,6 +320,7 @@ pub unsafe fn select(
                     events |= wanted;
                 }
             }
+            super::accept::serving(fd);
             ours |= table::san(fd).is_some()
                 || table::set(fd).is_some()
                 || super::connecting(fd).is_some();

@@ -10,12 +10,14 @@ use super::memory::Memory;
 use super::spin;
 use super::stream::Stream;
 use super::structure::Structure;
+use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State};
 use crate::reason::Reason;
 use crate::registry::{self, Slot as Statistics};
 use crate::sys::{file, Fd};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::Arc;
 
 /// What a socket is at present.
 pub mod phase {
@@ -54,6 +56,8 @@ pub struct Socket {
     within_reach: [AtomicI32; 2],
     statistics: AtomicPtr<Statistics>,
     segment: UnsafeCell<Option<Segment>>,
+    /// From `Arc::into_raw`; null where the peer shares the segment.
+    link: AtomicPtr<Link>,
     listener: AtomicPtr<Listener>,
     /// The program set options before the connection was on the SAN.
     pub has_options: AtomicBool,
@@ -218,12 +222,14 @@ impl Socket {
     ///
     /// # Safety
     /// `memory` is of that session and no other socket's.
-    pub unsafe fn attach(&self, segment: Segment, memory: Memory) {
+    pub unsafe fn attach(&self, segment: Segment, memory: Memory, link: Option<Arc<Link>>) {
         // SAFETY: the caller's promise.
         self.spin.begin_with(&LEARNT[unsafe { (*memory.at).role() } as usize]);
         // SAFETY: the phase is not SAN yet, so nobody reads it.
         unsafe { *self.segment.get() = Some(segment) };
         self.left.store(false, Ordering::Relaxed);
+        let link = link.map_or(std::ptr::null(), Arc::into_raw);
+        self.link.store(link.cast_mut(), Ordering::Relaxed);
         self.within_reach[0].store(memory.fd, Ordering::Relaxed);
         self.within_reach[1].store(memory.segment, Ordering::Relaxed);
         self.endpoint.store(memory.at, Ordering::Release);
@@ -259,11 +265,21 @@ impl Socket {
         unsafe {
             if !endpoint.is_null() {
                 self.spin.leave_to(&LEARNT[(*endpoint).role() as usize]);
-                let [fd, segment] =
-                    self.within_reach.each_ref().map(|fd| fd.swap(-1, Ordering::Relaxed));
-                Memory { at: endpoint, fd, segment }.discard();
             }
-            if let Some(segment) = (*self.segment.get()).take() {
+            let [fd, kept] = self.within_reach.each_ref().map(|fd| fd.swap(-1, Ordering::Relaxed));
+            let memory = Memory { at: endpoint, fd, segment: kept };
+            let segment = (*self.segment.get()).take();
+            let link = self.link.swap(std::ptr::null_mut(), Ordering::Relaxed);
+            if let Some(link) = link.as_ref().filter(|link| !link.is_foreign()) {
+                // It unmaps the segment, when it ends.
+                let link = Arc::from_raw(link);
+                link.close((!endpoint.is_null()).then(|| Shared::boxed(memory)));
+                return;
+            }
+            if !endpoint.is_null() {
+                memory.discard();
+            }
+            if let Some(segment) = segment {
                 segment.unmap();
             }
         }
@@ -288,7 +304,9 @@ impl Socket {
         let endpoint = unsafe { self.endpoint.load(Ordering::Acquire).as_ref() }?;
         // SAFETY: written before `endpoint`.
         let segment = unsafe { *self.segment.get() }?;
-        Some(Stream { endpoint, segment, statistics: self.statistics() })
+        // SAFETY: as the endpoint.
+        let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
+        Some(Stream { endpoint, segment, statistics: self.statistics(), fabric })
     }
 
     /// True while nobody took the session that this connector offered.
@@ -298,6 +316,32 @@ impl Socket {
                 && !s.endpoint.has(flag::ESTABLISHED)
                 && s.segment.state() != State::Taken
         })
+    }
+}
+
+/// An endpoint that fork relatives may go on using over this process's link.
+struct Shared(Memory);
+
+// SAFETY: it is only a name of shared memory.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn boxed(memory: Memory) -> Box<dyn fabric::Users> {
+        Box::new(Shared(memory))
+    }
+}
+
+impl fabric::Users for Shared {
+    fn are_there(&self) -> bool {
+        // SAFETY: mapped until it is dropped.
+        unsafe { (*self.0.at).holders.load(Ordering::SeqCst) > 0 }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: this process does not use it otherwise any more.
+        unsafe { self.0.discard() }
     }
 }
 
@@ -321,6 +365,7 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
                 within_reach: [const { AtomicI32::new(-1) }; 2],
                 statistics: AtomicPtr::new(std::ptr::null_mut()),
                 segment: UnsafeCell::new(None),
+                link: AtomicPtr::new(std::ptr::null_mut()),
                 listener: AtomicPtr::new(std::ptr::null_mut()),
                 has_options: AtomicBool::new(false),
                 watch_count: AtomicU32::new(0),

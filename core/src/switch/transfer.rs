@@ -4,6 +4,7 @@ use super::bell;
 use super::buffers::Buffers;
 use super::detach;
 use super::endpoint::flag;
+use super::far;
 use super::socket::{phase, Socket};
 use super::stream::{Broken, Moved, Posted, Stream, Take};
 use super::wait::{self, Event};
@@ -188,11 +189,17 @@ fn receive_once(
     take: Take,
     call: Call,
 ) -> Result<Moved, Failure> {
-    let _held = stream.lock_receive().map_err(|_| Failure::Busy)?;
+    stream.poll();
+    let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
     if stream.endpoint.has(flag::READ_OUT) {
         return Ok(Moved::default());
     }
-    stream.receive(to, take, call).map_err(Failure::Broken)
+    let received = stream.receive(to, take, call).map_err(Failure::Broken);
+    drop(held);
+    if let Some(link) = stream.fabric {
+        link.received();
+    }
+    received
 }
 
 /// Before a receive waits: posts its buffer for RDMA if the sender is to know of it.
@@ -359,6 +366,9 @@ fn transmit(
         } else if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
             // To a peer that is gone the byte brings back TCP's own reset.
             bell::ring(socket);
+            if stream.fabric.is_some() && stream.endpoint.has(flag::ANCHOR_ENDED) {
+                far::knock(socket, stream);
+            }
         }
         if done || (sent > 0 && is_broken(stream)) {
             return Outcome::Done(Ok(sent));

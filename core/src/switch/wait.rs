@@ -13,12 +13,13 @@
 use super::bell;
 use super::detach;
 use super::endpoint::flag;
+use super::far;
 use super::native;
 use super::request;
 use super::socket::{phase, Socket};
 use super::spin::spin;
 use super::stream::{Broken, Stream};
-use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
+use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
 use crate::sys::{blocking, file, net, poll, time, Errno, Result};
@@ -69,7 +70,7 @@ pub(super) fn ended(stream: &Stream) -> bool {
 /// True if the peer says it closed and the kernel has not been asked about it.
 #[inline]
 pub(super) fn hinted_end(stream: &Stream) -> bool {
-    stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
+    stream.peer().sending.0.finished.load(Relaxed) & (CLOSED | FAILED) != 0
         && !stream.endpoint.has(flag::ANCHOR_ENDED)
 }
 
@@ -108,11 +109,16 @@ pub(super) fn note_blocking_mode(socket: &Socket, stream: &Stream) {
 /// Asks the kernel whether the anchor ended, without draining it.
 #[cold]
 pub(super) fn look(socket: &Socket, stream: &Stream) {
+    far::look(socket, stream);
     let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
         return;
     };
     if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLIN) == 0 {
         return;
+    }
+    if let Some(link) = stream.fabric {
+        // What came before the end counts before it.
+        link.catch_up();
     }
     if detach::is_kernels(stream) {
         // What the kernel says comes after what is still to be read here, and is the kernel's to say.
@@ -230,10 +236,14 @@ impl Drop for Asleep<'_> {
 /// Raises the counter of an event.
 pub(super) fn raise(stream: &Stream, event: Event) -> Ticket {
     let counters = &stream.own().counters.0;
-    match event {
+    let ticket = match event {
         Event::Read => counters.read.raise(),
         Event::Write => counters.write.raise(),
+    };
+    if let Some(link) = stream.fabric {
+        link.before_sleep();
     }
+    ticket
 }
 
 /// Takes it back.
@@ -248,6 +258,7 @@ pub(super) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
 /// True if a read would not wait: data, end, or error.
 #[inline]
 pub(super) fn readable(stream: &Stream) -> bool {
+    stream.poll();
     if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
         return !stream.endpoint.has(flag::READ_OUT) || ended(stream);
     }
@@ -275,7 +286,7 @@ pub(super) fn writable(stream: &Stream) -> bool {
     match stream.endpoint.flags() {
         // The kernel knows: see `readiness::of_socket`.
         f if f & flag::LEFT != 0 => false,
-        f => f & FAILS != 0 || stream.has_space(),
+        f => f & FAILS != 0 || stream.has_space() || far::has_space(stream),
     }
 }
 
@@ -351,6 +362,9 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Resul
     } else {
         limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PARTIAL_SLICE))
     };
+    if let Some(link) = stream.fabric {
+        return far::sleep(socket, stream, link, event, limit, slice);
+    }
     // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
     let Some(slice) = slice else { return blocking::peek(anchor) };
     if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {

@@ -176,7 +176,7 @@ mod tests {
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
-  shm: uses shared memory (on-san)
+  shm: is on the SAN (on-san)
    7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
   11  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
   tcp: a listening socket (listener)
@@ -233,7 +233,7 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
         let expected = "\
 p (pid 1): 3 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
-  shm: uses shared memory (on-san)
+  shm: is on the SAN (on-san)
    7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
       rdma: sent 1.0E (14E otherwise), received 1000 (999 otherwise), from 976K on
       mode: small-then-large; seen: large-receive 18E, small-then-large 18E, small-receive 18E

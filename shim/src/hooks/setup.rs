@@ -30,6 +30,9 @@ hooks! {
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int = |real| {
+        if table::is_known(fd) {
+            core_accept::serving(fd);
+        }
         let accepted = real(fd, address, length);
         if accepted >= 0 && table::is_known(fd) {
             core_accept::accepted(fd, accepted);
@@ -39,6 +42,9 @@ hooks! {
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int
     = |real| {
+        if table::is_known(fd) {
+            core_accept::serving(fd);
+        }
         let accepted = real(fd, address, length, flags);
         if accepted >= 0 && table::is_known(fd) {
             core_accept::accepted(fd, accepted);

@@ -11,7 +11,7 @@ mod send_buffer;
 
 pub use registration::{Busy, Refusal, Registration};
 pub use segment::{
-    Geometry, Part, Role, Segment, SegmentError, Side, Slot, State, ABORTIVE, CLOSED, FINISHED,
-    RETURNED,
+    Geometry, Part, Role, Segment, SegmentError, Sending, Side, Slot, State, ABORTIVE, CLOSED,
+    FAILED, FINISHED, RETURNED,
 };
 pub use send_buffer::{Overrun, Ring};

@@ -215,6 +215,16 @@ pub struct Sending {
     pub finished: AtomicU32,
     /// Doorbells, and the way back to TCP. The peer may change it as well.
     pub doorbells: Doorbells,
+    /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
+    /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
+    pub delivered: AtomicU64,
+}
+
+impl Sending {
+    /// Of a send buffer up to `tail` and of the messages before `next`.
+    pub fn stamp(tail: u64, next: u32) -> u64 {
+        tail.rotate_left(24) ^ u64::from(next) ^ 1 << 63
+    }
 }
 
 /// The sender shut its direction down: end of the stream after what was sent.
@@ -225,6 +235,8 @@ pub const CLOSED: u32 = 2;
 pub const ABORTIVE: u32 = 4;
 /// A hint that the sender's direction went back to TCP: see [`Doorbells`].
 pub const RETURNED: u32 = 8;
+/// The fabric that led to the sender is broken (`fabric::Link`).
+pub const FAILED: u32 = 16;
 
 /// Published by the receiver of a direction.
 #[repr(C)]

@@ -9,7 +9,8 @@ pub(super) struct Notifier(Fd);
 impl Notifier {
     /// Not readable at first.
     pub(super) fn new() -> Result<Self> {
-        file::eventfd(0).map(Notifier).map_err(|_| Error::InsufficientResources)
+        let made = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
+        Ok(Notifier(file::move_high(made)))
     }
 
     /// The descriptor.

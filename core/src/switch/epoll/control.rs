@@ -8,6 +8,7 @@ use super::super::table;
 use super::super::Outcome;
 use super::registration::Registration;
 use super::{Inner, Set, Watch};
+use crate::fabric;
 use crate::sys::{poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
@@ -28,6 +29,9 @@ pub fn control(
         return Outcome::Done(done.map(|()| 0));
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
+    if pinned.phase() == phase::LISTENER && fabric::may_exist() {
+        super::super::accept::serve(&pinned);
+    }
     if matches!(pinned.phase(), phase::NATIVE | phase::LISTENER)
         && pinned.watch_count.load(Ordering::Relaxed) == 0
     {
@@ -204,8 +208,8 @@ fn on_san(
     };
     if let Some(index) = found.filter(is_parked) {
         // Deleted as far as the program knows; now it is.
-        if let Some(r) = remove(structure, set, socket, index) {
-            leave_shadow(set, &r);
+        if let Some(mut r) = remove(structure, set, socket, index) {
+            leave_shadow(set, &mut r);
         }
         found = None;
     }
@@ -251,8 +255,8 @@ fn on_san(
             Ok(())
         }
         (libc::EPOLL_CTL_DEL, _, Some(index)) => {
-            if let Some(r) = remove(structure, set, socket, index) {
-                leave_shadow(set, &r);
+            if let Some(mut r) = remove(structure, set, socket, index) {
+                leave_shadow(set, &mut r);
             }
             Ok(())
         }
@@ -287,6 +291,7 @@ fn enter_shadow(set: &'static Set, index: u32) -> Result<()> {
             poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, r.fd, events, u64::from(index))?;
             r.in_shadow = true;
         }
+        r.watch_bell(shadow, index);
         r.in_kernel = false;
         set.san.fetch_add(1, Ordering::SeqCst);
         inner.heat(index);
@@ -306,13 +311,15 @@ pub(super) fn take_over(set: &'static Set) {
                 let (fd, events) = (r.fd, r.kernel_events());
                 r.in_shadow =
                     poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, fd, events, index as u64).is_ok();
+                r.watch_bell(shadow, index as u32);
             }
         }
     });
 }
 
-fn leave_shadow(set: &Set, registration: &Registration) {
+fn leave_shadow(set: &Set, registration: &mut Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
+    registration.forget_bell(shadow);
     if registration.in_shadow && shadow >= 0 {
         let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, registration.fd, 0, 0);
     }
@@ -372,7 +379,7 @@ pub fn to_kernel(structure: &mut Structure, socket: &Socket) {
 pub fn forget_socket(structure: &mut Structure, socket: &'static Socket) {
     while let Some(Watch { set, index }) = socket.guarded(structure).watches.last().copied() {
         match remove(structure, set, socket, index) {
-            Some(r) => leave_shadow(set, &r),
+            Some(mut r) => leave_shadow(set, &mut r),
             None => {
                 socket.guarded(structure).watches.pop();
             }

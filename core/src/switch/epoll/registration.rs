@@ -1,10 +1,12 @@
 //! One socket's registration in a set, and when it is due to be reported.
 
 use super::super::endpoint::flag;
+use super::super::far;
 use super::super::readiness::{self, bit};
 use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::super::wait::{self, Event};
+use crate::fabric::Link;
 use crate::session::Ticket;
 use crate::sys::{poll, Fd};
 use std::cell::Cell;
@@ -25,6 +27,8 @@ pub(super) struct Registration {
     pub(super) in_kernel: bool,
     /// In the shadow set; not any more once the anchor's stream ended.
     pub(super) in_shadow: bool,
+    /// The link's bell is too, where the peer is on another host.
+    bell_in_shadow: bool,
     pub(super) hot: bool,
     /// Looks in a row that found nothing.
     pub(super) idle: u32,
@@ -61,6 +65,7 @@ impl Registration {
             data,
             in_kernel: false,
             in_shadow: false,
+            bell_in_shadow: false,
             hot: false,
             idle: 0,
             belled: false,
@@ -78,6 +83,7 @@ impl Registration {
     /// In a fork child: what was raised and registered is the parent's.
     pub(super) fn forget_parent(&mut self) {
         (self.read, self.write, self.in_shadow) = (None, None, false);
+        self.bell_in_shadow = false;
         self.idle = 0;
     }
 
@@ -90,6 +96,27 @@ impl Registration {
     /// What the shadow set has to watch on the anchor.
     pub(super) fn kernel_events(&self) -> u32 {
         bit::IN | bit::RDHUP | (self.events & bit::PRI)
+    }
+
+    fn bell(&self) -> Option<Fd> {
+        self.socket.stream()?.fabric.map(Link::bell)
+    }
+
+    /// Puts the link's bell into the shadow set as well.
+    pub(super) fn watch_bell(&mut self, shadow: Fd, index: u32) {
+        if let Some(bell) = self.bell() {
+            let added =
+                poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, bell, bit::IN, u64::from(index));
+            self.bell_in_shadow = added.is_ok();
+        }
+    }
+
+    /// Takes it out.
+    pub(super) fn forget_bell(&mut self, shadow: Fd) {
+        if let Some(bell) = self.bell().filter(|_| self.bell_in_shadow) {
+            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, bell, 0, 0);
+        }
+        self.bell_in_shadow = false;
     }
 
     /// What the kernel said of the anchor.
@@ -156,7 +183,8 @@ impl Registration {
         if self.socket.is_pending() {
             return Some(wait::pending_slice(&stream));
         }
-        self.waits_unbelled().then_some(wait::UNBELLED_SLICE)
+        let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
+        unbelled.or_else(|| stream.fabric.and_then(far::slice))
     }
 
     /// It waits for space, and the peer can not tell.

@@ -246,6 +246,9 @@ fn hear_bells(set: &'static Set) {
                 let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
                 r.in_shadow = false;
             }
+            if r.parked {
+                r.forget_bell(shadow);
+            }
             Some(())
         });
     }

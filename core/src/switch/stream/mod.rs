@@ -17,6 +17,7 @@ pub(super) use rdma::Posted;
 
 use super::control::Control;
 use super::endpoint::Endpoint;
+use crate::fabric::Link;
 use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
 use crate::registry::{Control as Shown, Slot as Statistics};
 use crate::session::token::Taken;
@@ -105,6 +106,8 @@ pub struct Stream<'a> {
     pub segment: Segment,
     /// What `sanctl` shows.
     pub statistics: &'a Statistics,
+    /// What plays the peer's part in the segment, where the peer is on another host.
+    pub fabric: Option<&'a Link>,
 }
 
 impl<'a> Stream<'a> {
@@ -172,6 +175,14 @@ impl<'a> Stream<'a> {
         let counters = &self.peer().counters.0;
         for counter in [&counters.read, &counters.write] {
             let _ = counter.raise();
+        }
+    }
+
+    /// Takes what has arrived over the fabric.
+    #[inline]
+    pub fn poll(&self) {
+        if let Some(link) = self.fabric {
+            link.poll();
         }
     }
 

@@ -1,0 +1,125 @@
+//! What goes over a queue pair: a header with what the sending end publishes, and a payload.
+//!
+//! All numbers are little-endian. Everything in a frame is the peer's word: what is used as a length
+//! or a position is checked by who uses it.
+
+use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
+
+/// Bytes of the header.
+pub(super) const HEADER: usize = 40;
+/// Bytes of the largest frame, and of a buffer for one.
+pub(super) const LARGEST: usize = 16 << 10;
+/// Version of the frames and of the session in them.
+pub(super) const VERSION: u32 = 1;
+
+/// Declares the kinds of frames with their numbers.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal;)+) => {
+        /// What a frame carries.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub(super) enum Kind { $($(#[$doc])* $name = $number,)+ }
+
+        impl Kind {
+            fn from_u32(number: u32) -> Option<Self> {
+                match number { $($number => Some(Kind::$name),)+ _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// What the end publishes, and nothing else.
+    State = 1;
+    /// A message of the session: its header's four words, then its payload.
+    Message = 2;
+    /// Bytes that follow in the send buffer.
+    Bytes = 3;
+    /// Connector: the two addresses of the TCP connection that the link belongs to.
+    Bound = 4;
+    /// Acceptor: the connection was accepted and uses the link.
+    Taken = 5;
+    /// Acceptor: nobody will take the link.
+    Refused = 6;
+    /// Connector: asks to be refused unless the link was taken.
+    Withdraw = 7;
+}
+
+/// What an end publishes to its peer (`provider::shm::Side`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// Bytes ever taken out of the peer's send buffer.
+    pub(super) head: u64,
+    /// Bytes ever read by the program.
+    pub(super) total: u64,
+    /// The urgent mark.
+    pub(super) urgent: u64,
+    /// FINISHED, CLOSED, ABORTIVE.
+    pub(super) finished: u32,
+    /// Not zero while a sender finds no space.
+    pub(super) stalled: u32,
+}
+
+impl State {
+    /// Bits of `finished` that cross the fabric.
+    pub(super) const FINISHED_BITS: u32 = FINISHED | CLOSED | ABORTIVE;
+}
+
+/// A frame is not one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Puts a header in front of `length` bytes.
+pub(super) fn encode(kind: Kind, length: usize, state: &State) -> [u8; HEADER] {
+    let mut all = [0; HEADER];
+    all[..4].copy_from_slice(&(kind as u32).to_le_bytes());
+    all[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+    all[8..16].copy_from_slice(&state.head.to_le_bytes());
+    all[16..24].copy_from_slice(&state.total.to_le_bytes());
+    all[24..32].copy_from_slice(&state.urgent.to_le_bytes());
+    all[32..36].copy_from_slice(&state.finished.to_le_bytes());
+    all[36..].copy_from_slice(&state.stalled.to_le_bytes());
+    all
+}
+
+/// The parts of a frame.
+pub(super) fn decode(bytes: &[u8]) -> Result<(Kind, State, &[u8]), Malformed> {
+    let (header, payload) = bytes.split_at_checked(HEADER).ok_or(Malformed)?;
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let kind = Kind::from_u32(word(0)).ok_or(Malformed)?;
+    if word(4) as usize != payload.len() {
+        return Err(Malformed);
+    }
+    let state = State {
+        head: long(8),
+        total: long(16),
+        urgent: long(24),
+        finished: word(32) & State::FINISHED_BITS,
+        stalled: word(36),
+    };
+    Ok((kind, state, payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_the_wire_and_nonsense_is_refused() {
+        let state = State { head: 1, total: u64::MAX, urgent: 3, finished: FINISHED, stalled: 5 };
+        let mut frame = encode(Kind::Bytes, 3, &state).to_vec();
+        frame.extend_from_slice(b"abc");
+        assert_eq!(decode(&frame), Ok((Kind::Bytes, state, &b"abc"[..])));
+        assert_eq!(decode(&frame[..HEADER + 2]), Err(Malformed));
+        assert_eq!(decode(&frame[..HEADER - 1]), Err(Malformed));
+        frame[0] = 99;
+        assert_eq!(decode(&frame), Err(Malformed));
+        // Bits that mean something in this process only.
+        frame[0] = 1;
+        frame[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(decode(&frame).unwrap().1.finished, State::FINISHED_BITS);
+    }
+}

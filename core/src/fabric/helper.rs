@@ -1,0 +1,223 @@
+//! The thread that goes on where the program is away: sends what has no room yet, takes what comes
+//! while nobody looks, rings bells, answers connection requests, and ends links that were closed
+//! with something unsent. TCP's kernel does the same in the background.
+//!
+//! There is none until the first port is opened. It blocks all signals, sleeps while the completion
+//! queues are armed, and ticks for a moment after something happened. In a fork child there is none.
+
+use super::link::{Link, Tell};
+use super::port::Port;
+use super::rendezvous;
+use super::Users;
+use crate::sys::process::SignalsHeld;
+use crate::sys::{file, hidden, poll, time, Fd};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Between two looks while something goes on, in nanoseconds.
+const TICK: u64 = 10_000_000;
+/// How long (ns) a closed link whose peer takes nothing is kept; as TCP's retransmissions.
+const LINGER: u64 = 900_000_000_000;
+
+struct Helper {
+    set: Fd,
+    kick: Fd,
+    /// It sleeps for as long as nothing is told.
+    dormant: AtomicBool,
+    ports: Mutex<Vec<Arc<Port>>>,
+    closed: Mutex<Vec<Closed>>,
+}
+
+/// A link that its program closed.
+struct Closed {
+    link: Arc<Link>,
+    users: Option<Box<dyn Users>>,
+    since: u64,
+}
+
+static HELPER: AtomicPtr<Helper> = AtomicPtr::new(std::ptr::null_mut());
+static STARTING: Mutex<()> = Mutex::new(());
+
+fn present() -> Option<&'static Helper> {
+    // SAFETY: never freed.
+    unsafe { HELPER.load(Ordering::Acquire).as_ref() }
+}
+
+fn helper() -> Option<&'static Helper> {
+    if let Some(helper) = present() {
+        return Some(helper);
+    }
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(helper) = present() {
+        return Some(helper);
+    }
+    let (set, kick) = (poll::epoll_create().ok()?, file::eventfd(0).ok()?);
+    let (set, kick) = (hidden::keep(set), hidden::keep(kick));
+    poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, kick, libc::EPOLLIN as u32, 0).ok()?;
+    let helper: &'static Helper = Box::leak(Box::new(Helper {
+        set,
+        kick,
+        dormant: AtomicBool::new(false),
+        ports: Mutex::default(),
+        closed: Mutex::default(),
+    }));
+    // The thread inherits the mask: no signal of the program is ever delivered to it.
+    let held = SignalsHeld::new();
+    let builder = std::thread::Builder::new().name("sanshim".into()).stack_size(256 << 10);
+    let started = builder.spawn(|| helper.run());
+    drop(held);
+    if let Err(why) = started {
+        log::warn!("no RDMA: the helper thread could not be started: {why}");
+        return None;
+    }
+    HELPER.store(std::ptr::from_ref(helper).cast_mut(), Ordering::Release);
+    Some(helper)
+}
+
+/// In a fork child: the thread is the parent's.
+pub(super) fn after_fork_in_child() {
+    HELPER.store(std::ptr::null_mut(), Ordering::Relaxed);
+}
+
+/// The descriptor that wakes this process's helper, which fork relatives inherit.
+pub(super) fn kick_descriptor() -> Option<Fd> {
+    helper().map(|helper| helper.kick)
+}
+
+/// Wakes the helper behind a descriptor.
+pub(super) fn kick(descriptor: Fd) {
+    let one = 1u64.to_ne_bytes();
+    let _ = file::write(descriptor, one.as_ptr(), one.len());
+}
+
+/// Has the helper look, if it sleeps for longer.
+pub(super) fn wake_if_dormant() {
+    if let Some(helper) = present() {
+        if helper.dormant.load(Ordering::SeqCst) && helper.dormant.swap(false, Ordering::SeqCst) {
+            kick(helper.kick);
+        }
+    }
+}
+
+/// Looks after a port from now on.
+pub(super) fn watch_port(port: &Arc<Port>) {
+    let Some(helper) = helper() else { return };
+    helper.lock_ports().push(port.clone());
+    watch(port.descriptor());
+    kick(helper.kick);
+}
+
+/// Has the helper look when a descriptor is readable.
+pub(super) fn watch(descriptor: Fd) {
+    if let Some(helper) = helper() {
+        let events = libc::EPOLLIN as u32;
+        let _ = poll::epoll_ctl(helper.set, libc::EPOLL_CTL_ADD, descriptor, events, 1);
+    }
+}
+
+/// Not any more.
+pub(super) fn forget(descriptor: Fd) {
+    if let Some(helper) = present() {
+        let _ = poll::epoll_ctl(helper.set, libc::EPOLL_CTL_DEL, descriptor, 0, 0);
+    }
+}
+
+/// Ends a link as soon as its peer has everything.
+pub(super) fn close(link: &Arc<Link>, users: Option<Box<dyn Users>>) {
+    let Some(helper) = present() else { return };
+    let closed = Closed { link: link.clone(), users, since: time::now() };
+    helper.lock_closed().push(closed);
+    kick(helper.kick);
+}
+
+/// Waits until every closed link has ended, as long as something goes on; before the process exits.
+pub(super) fn finish(patience: u64) {
+    let Some(helper) = present() else { return };
+    let since = time::now();
+    while !helper.lock_closed().is_empty() && time::now() - since < patience {
+        time::sleep(100_000);
+    }
+}
+
+impl Helper {
+    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Port>>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_closed(&self) -> std::sync::MutexGuard<'_, Vec<Closed>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut idle = false;
+        let mut looks = 0;
+        loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
+            if idle {
+                self.dormant.store(true, Ordering::SeqCst);
+            }
+            let nap = if idle { None } else { Some(TICK) };
+            let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
+            self.dormant.store(false, Ordering::SeqCst);
+            let mut kicked = false;
+            if events[..count].iter().any(|event| event.u64 == 0) {
+                let mut value = [0u8; 8];
+                let _ = file::read(self.kick, value.as_mut_ptr(), value.len());
+                kicked = true;
+            }
+            let ports = self.lock_ports().clone();
+            for port in &ports {
+                port.take_notice();
+                port.poll();
+            }
+            let mut busy = rendezvous::progress();
+            // The program looks by itself and arms the queue when it sleeps: not to be disturbed.
+            let now = ports.iter().fold(0u32, |sum, port| sum.wrapping_add(port.looks()));
+            let away = now == looks;
+            looks = now;
+            let tell = if kicked { Tell::Certain } else { Tell::All };
+            if count == 0 || kicked || away {
+                for port in &ports {
+                    port.each_link(|link| busy |= link.tick(tell));
+                    if !port.is_armed() && port.arm() {
+                        port.poll();
+                    }
+                }
+            }
+            busy |= self.end_closed();
+            idle = !busy && ports.iter().all(|port| port.is_armed());
+        }
+    }
+
+    /// Ends the closed links whose peers have everything; true if there are others.
+    fn end_closed(&self) -> bool {
+        let mut closed = self.lock_closed();
+        let mut over = Vec::new();
+        let mut at = 0;
+        while at < closed.len() {
+            let one = &mut closed[at];
+            let used = one.users.as_ref().is_some_and(|users| users.are_there());
+            one.link.tick(Tell::Certain);
+            if one.link.is_drained() {
+                one.link.let_anchor_go();
+            }
+            if used && !one.link.is_refused() {
+                one.since = time::now();
+                at += 1;
+                continue;
+            }
+            one.link.close_now();
+            if one.link.is_drained() || time::now() - one.since > LINGER {
+                over.push(closed.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        let left = !closed.is_empty();
+        drop(closed);
+        for one in over {
+            one.link.end();
+        }
+        left
+    }
+}

@@ -1,0 +1,122 @@
+//! Coming in: frames in their order, by whoever takes the port's completions.
+
+use super::super::frame::{self, Kind, State};
+use super::outgoing::Tell;
+use super::{stage, Link};
+use crate::provider::interface::Error;
+use crate::provider::shm::{self, Role};
+use crate::session::HEADER_SIZE;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+impl Link {
+    /// A frame came.
+    pub(in super::super) fn arrived(&self, bytes: &[u8]) {
+        let taken = frame::decode(bytes)
+            .map_err(|_| ())
+            .and_then(|(kind, state, payload)| self.apply(kind, &state, payload));
+        if taken.is_err() && !self.failed.load(Relaxed) {
+            log::error!("link {}: the peer broke the protocol", self.number);
+            let _ = self.pair.flush();
+            self.fail(Error::ConnectionReset);
+        }
+    }
+
+    fn apply(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), ()> {
+        // SAFETY: called by who takes the port's completions, one at a time.
+        let into = unsafe { &mut *self.into.get() };
+        match kind {
+            Kind::Bound => {
+                self.binding.set(payload.to_vec()).map_err(drop)?;
+                let _ = self.stage.compare_exchange(stage::OFFERED, stage::BOUND, SeqCst, SeqCst);
+                return Ok(());
+            }
+            Kind::Withdraw => {
+                self.refuse();
+                return Ok(());
+            }
+            Kind::Taken | Kind::Refused => {
+                let body = self.body.get().ok_or(())?;
+                if body.role != Role::Connector || self.stage() != stage::OFFERED {
+                    return Err(());
+                }
+                if kind == Kind::Taken && body.segment.decide(shm::State::Taken) {
+                    self.stage.store(stage::OPEN, SeqCst);
+                } else {
+                    self.stage.store(stage::REFUSED, SeqCst);
+                    let _ = body.segment.decide(shm::State::Refused);
+                }
+                self.wake(body, true, true);
+                self.push(Tell::Due);
+                return Ok(());
+            }
+            Kind::State | Kind::Message | Kind::Bytes => {}
+        }
+        let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(())?;
+        let (role, sender) = (body.role, body.role.peer());
+        let (own, peer) = (body.segment.side(role), body.segment.side(sender));
+        match kind {
+            Kind::Message => {
+                let (header, rest) = payload.split_at_checked(HEADER_SIZE).ok_or(())?;
+                let word = |i: usize| {
+                    let bytes =
+                        [header[4 * i], header[4 * i + 1], header[4 * i + 2], header[4 * i + 3]];
+                    u32::from_le_bytes(bytes)
+                };
+                let words = [word(0), word(1), word(2), word(3)];
+                let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
+                if words[0] != into.message || rest.len() > most || words[3] as usize != rest.len()
+                {
+                    return Err(());
+                }
+                let slot = body.segment.slot(sender, into.message, 0);
+                // SAFETY: it fits, as was checked. A peer that sends without credit overwrites what
+                // it sent itself.
+                unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), slot.payload(), rest.len()) };
+                slot.publish(words);
+                into.message = into.message.wrapping_add(1);
+            }
+            Kind::Bytes => {
+                let ring = body.segment.send_buffer(sender, false);
+                let used = into.tail.wrapping_sub(own.receiving.0.head.load(Acquire));
+                if used.saturating_add(payload.len() as u64) > ring.size() {
+                    return Err(());
+                }
+                let mut rest = payload;
+                while !rest.is_empty() {
+                    let (to, n) = ring.stretch(into.tail, rest.len());
+                    // SAFETY: within the ring, where nothing unread lies.
+                    unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to, n) };
+                    into.tail += n as u64;
+                    rest = &rest[n..];
+                }
+                peer.sending.0.tail.swap(into.tail, SeqCst);
+            }
+            _ => {}
+        }
+        let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
+        let finished = sending.finished.load(Relaxed);
+        let mut news = kind != Kind::State;
+        if finished & State::FINISHED_BITS != state.finished {
+            sending.finished.store(finished & !State::FINISHED_BITS | state.finished, SeqCst);
+            news = true;
+        }
+        if sending.urgent.swap(state.urgent, SeqCst) != state.urgent {
+            news = true;
+        }
+        if sending.stalled.swap(state.stalled, SeqCst) != state.stalled {
+            news = true;
+        }
+        receiving.total.store(state.total, SeqCst);
+        let room = receiving.head.swap(state.head, SeqCst) != state.head && {
+            let waiting = own.sending.0.tail.load(Relaxed).wrapping_sub(state.head);
+            waiting <= u64::from(body.segment.geometry().send_buffer) / 2
+        };
+        if news || room {
+            self.wake(body, news, room);
+        }
+        if self.starved.load(Relaxed) {
+            self.push(Tell::Due);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,503 @@
+//! One connection over a queue pair: plays the peer's part in this end's segment.
+//!
+//! Going out ([`outgoing`]) one thread is at it at a time, and who finds another leaves it a note.
+//! Coming in ([`incoming`]) it is whoever takes the port's completions. Nobody waits for anybody.
+
+mod incoming;
+mod outgoing;
+
+pub(super) use outgoing::Tell;
+
+use super::frame::{Kind, State, HEADER, LARGEST};
+use super::helper;
+use super::memory::Buffer;
+use super::port::Port;
+use super::Users;
+use crate::provider::interface::client::*;
+use crate::provider::interface::{Error, QueuePairAttributes};
+use crate::provider::shm::{self, Role, Segment, FAILED};
+use crate::sys::{file, hidden, process, time, Fd};
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+/// Requests outstanding on a queue pair.
+const DEPTH: u32 = 32;
+/// Every so many inline sends one tells of its completion.
+const SILENT: u32 = 8;
+/// How often, with a pause, a fork relative looks whether the owner took what had arrived.
+const CATCH_UP: u32 = 1000;
+/// Bytes of a send buffer that one frame carries at most.
+const CHUNK: usize = LARGEST - HEADER;
+
+/// How far a link has come.
+pub(super) mod stage {
+    /// Acceptor: it arrived and is nobody's yet. Connector: it is offered.
+    pub(crate) const OFFERED: u32 = 0;
+    /// Acceptor: the connector said which TCP connection it is for.
+    pub(crate) const BOUND: u32 = 1;
+    /// Both ends use it.
+    pub(crate) const OPEN: u32 = 2;
+    /// Nobody will.
+    pub(crate) const REFUSED: u32 = 3;
+}
+
+/// The part of a segment that is only known once a link is in use.
+struct Body {
+    segment: Segment,
+    role: Role,
+}
+
+/// Private to who sends.
+#[derive(Default)]
+struct Out {
+    /// Sends that were posted and were seen to complete.
+    reclaimed: u64,
+    /// Sends in a row that do not tell.
+    silent: u32,
+    /// Every send is to tell.
+    certain: bool,
+    /// Buffers in use, with the number of their send.
+    held: VecDeque<(u64, Buffer)>,
+    /// What the peer knows of us.
+    told: State,
+}
+
+/// Private to who takes completions.
+struct In {
+    /// Number of the message that comes next.
+    message: u32,
+    /// Bytes that came for the send buffer.
+    tail: u64,
+}
+
+/// See the module.
+pub struct Link {
+    port: Arc<Port>,
+    number: u64,
+    pair: QueuePair,
+    /// Holds the connection.
+    pub(super) connector: Connector,
+    /// The process it is of ([`super::generation`]).
+    owner: u32,
+    pid: u32,
+    /// Wakes that process's helper.
+    kick: Fd,
+    bell: Fd,
+    body: OnceLock<Body>,
+    /// See [`Link::keep_open`].
+    anchor: AtomicI32,
+    stage: AtomicU32,
+    /// The addresses that the connector gave (acceptor), or is to give.
+    pub(super) binding: OnceLock<Vec<u8>>,
+    /// Kinds of frames without data that are due, as bits.
+    due: AtomicU32,
+    pushing: AtomicBool,
+    /// What a push that came too late asked for, above zero.
+    again: AtomicU32,
+    /// Something could not be sent for want of room.
+    starved: AtomicBool,
+    failed: AtomicBool,
+    /// This end was closed: every send tells, and the helper ends it when all is done.
+    closing: AtomicBool,
+    /// Next of our messages that was not sent.
+    next_out: AtomicU32,
+    /// Bytes of our send buffer that were sent.
+    bytes_out: AtomicU64,
+    told_head: AtomicU64,
+    told_total: AtomicU64,
+    told_finished: AtomicU32,
+    posted: AtomicU64,
+    completed: AtomicU64,
+    out: UnsafeCell<Out>,
+    into: UnsafeCell<In>,
+}
+
+// SAFETY: `out` is only reached while `pushing` is held, `into` while the port's completions are.
+unsafe impl Sync for Link {}
+// SAFETY: as above.
+unsafe impl Send for Link {}
+
+/// Nothing more can be sent at the moment, or ever.
+struct Full;
+
+impl Link {
+    /// A queue pair that is not connected yet, for `connector` to connect.
+    pub(super) fn new(port: &Arc<Port>, connector: Connector) -> Result<Arc<Self>, Error> {
+        let number = port.reserve()?;
+        let attributes = QueuePairAttributes {
+            context: number,
+            receive_depth: 0,
+            initiator_depth: DEPTH.min(port.limits.max_initiator_depth),
+            segments: 1,
+            inline_size: port.inline() as u32,
+        };
+        let (queue, shared) = (&port.queue, Some(&port.shared));
+        let pair = port.adapter.create_queue_pair(&attributes, queue, queue, shared)?;
+        let bell = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
+        let link = Arc::new(Link {
+            port: port.clone(),
+            number,
+            pair,
+            connector,
+            owner: super::generation(),
+            pid: process::pid(),
+            kick: helper::kick_descriptor().ok_or(Error::InsufficientResources)?,
+            bell: hidden::keep(bell),
+            body: OnceLock::new(),
+            anchor: AtomicI32::new(-1),
+            stage: AtomicU32::new(stage::OFFERED),
+            binding: OnceLock::new(),
+            due: AtomicU32::new(0),
+            pushing: AtomicBool::new(false),
+            again: AtomicU32::new(0),
+            starved: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            next_out: AtomicU32::new(1),
+            bytes_out: AtomicU64::new(0),
+            told_head: AtomicU64::new(0),
+            told_total: AtomicU64::new(0),
+            told_finished: AtomicU32::new(0),
+            posted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            out: UnsafeCell::default(),
+            into: UnsafeCell::new(In { message: 1, tail: 0 }),
+        });
+        // SAFETY: nobody else knows it.
+        unsafe { (*link.out.get()).held.reserve(DEPTH as usize + 1) };
+        port.enter(number, &link);
+        Ok(link)
+    }
+
+    /// Its queue pair, for the connector.
+    pub(super) fn pair(&self) -> &QueuePair {
+        &self.pair
+    }
+
+    /// What it runs over.
+    pub(super) fn port(&self) -> &Arc<Port> {
+        &self.port
+    }
+
+    /// Readable when a sleeper's event came: what a doorbell is on an anchor.
+    pub fn bell(&self) -> Fd {
+        self.bell
+    }
+
+    /// True in the process whose queue pair it is.
+    #[inline]
+    fn is_ours(&self) -> bool {
+        self.owner == super::generation()
+    }
+
+    /// In a fork relative: has the owner look what this end published.
+    fn kick_owner(&self) {
+        helper::kick(self.kick);
+    }
+
+    /// How far it has come.
+    pub(super) fn stage(&self) -> u32 {
+        self.stage.load(Acquire)
+    }
+
+    /// True if it can carry nothing any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Acquire)
+    }
+
+    /// The end's segment, which the link unmaps when it ends, and its role. Once.
+    pub fn attach(&self, segment: Segment, role: Role) {
+        // Whatever this end publishes concerns its peer: the link, which is always asleep.
+        let counters = &segment.side(role.peer()).counters.0;
+        let _ = counters.read.raise();
+        let _ = counters.write.raise();
+        if role == Role::Acceptor {
+            // Before anything that is published from now on.
+            self.due.fetch_or(1 << Kind::Taken as u32, SeqCst);
+        }
+        let _ = self.body.set(Body { segment, role });
+    }
+
+    /// Acceptor: takes a link whose TCP connection was accepted; false if it was refused meanwhile.
+    pub(super) fn take(&self) -> bool {
+        self.stage.compare_exchange(stage::BOUND, stage::OPEN, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Acceptor: tells the connector that the link is taken, once [`attach`](Self::attach)ed.
+    pub fn confirm(&self) {
+        self.push(Tell::Due);
+    }
+
+    /// Acceptor: nobody will take it.
+    pub fn refuse(&self) {
+        let refused =
+            |from| self.stage.compare_exchange(from, stage::REFUSED, SeqCst, SeqCst).is_ok();
+        if refused(stage::BOUND) || refused(stage::OFFERED) {
+            self.note(Kind::Refused);
+        }
+    }
+
+    /// Acceptor: as [`refuse`](Self::refuse), after it was taken and before it was confirmed.
+    pub fn refuse_taken(&self) {
+        self.stage.store(stage::REFUSED, SeqCst);
+        self.note(Kind::Refused);
+    }
+
+    /// Connector: which TCP connection it is for.
+    pub fn bind(&self, tuple: Vec<u8>) {
+        let _ = self.binding.set(tuple);
+        self.note(Kind::Bound);
+    }
+
+    /// Connector: asks for the link back, which nobody took. The answer decides the segment's state.
+    pub fn withdraw(&self) {
+        self.note(Kind::Withdraw);
+    }
+
+    fn note(&self, kind: Kind) {
+        self.due.fetch_or(1 << kind as u32, SeqCst);
+        self.push(Tell::Due);
+    }
+
+    /// Takes what has arrived.
+    #[inline]
+    pub fn poll(&self) {
+        if self.is_ours() {
+            self.port.look();
+        }
+    }
+
+    /// Takes all that has arrived by now, also what another thread is about to take.
+    pub fn catch_up(&self) {
+        if self.is_ours() {
+            return self.port.catch_up();
+        }
+        let Some(body) = self.body.get() else { return };
+        let looks = &body.segment.side(body.role.peer()).sending.0.delivered;
+        let before = looks.load(Acquire);
+        for _ in 0..CATCH_UP {
+            // The second look began after this call.
+            if looks.load(Acquire).wrapping_sub(before) >= 2 {
+                break;
+            }
+            self.kick_owner();
+            time::sleep(100_000);
+        }
+    }
+
+    /// This end published something that its peer waits for.
+    pub fn ring(&self) {
+        if let Some(body) = self.body.get() {
+            let counters = &body.segment.side(body.role.peer()).counters.0;
+            for counter in [&counters.read, &counters.write] {
+                if !counter.is_raised() {
+                    let _ = counter.raise();
+                }
+            }
+        }
+        self.push(Tell::Due);
+    }
+
+    /// After this end received: tells the peer if that is due.
+    #[inline]
+    pub fn received(&self) {
+        let Some(body) = self.body.get() else { return };
+        let head = body.segment.side(body.role).receiving.0.head.load(Relaxed);
+        let taken = head.wrapping_sub(self.told_head.load(Relaxed));
+        if taken >= body.eighth() || self.has_message(body) || (taken > 0 && body.is_stalled()) {
+            self.push(Tell::Due);
+        }
+    }
+
+    /// A thread of this end is about to sleep until the bell rings; it looks once more afterwards.
+    pub fn before_sleep(&self) {
+        if !self.is_ours() {
+            return self.kick_owner();
+        }
+        let Some(body) = self.body.get() else { return };
+        let receiving = &body.segment.side(body.role).receiving.0;
+        if receiving.head.load(Relaxed) != self.told_head.load(Relaxed) || self.has_message(body) {
+            self.push(Tell::Head);
+        }
+        if receiving.total.load(Relaxed) != self.told_total.load(Relaxed) {
+            helper::wake_if_dormant();
+        }
+        if self.port.arm() {
+            self.port.poll();
+        }
+    }
+
+    /// True if a message of ours was published and not sent.
+    #[inline]
+    fn has_message(&self, body: &Body) -> bool {
+        let next = self.next_out.load(Relaxed);
+        body.segment.slot(body.role, next, 0).sequence() == next
+    }
+
+    /// True if the peer has everything that this end published.
+    pub(super) fn is_drained(&self) -> bool {
+        if self.failed.load(Acquire) || self.is_closed_by_peer() {
+            return true;
+        }
+        let unsent = self.body.get().is_some_and(|body| {
+            let sending = &body.segment.side(body.role).sending.0;
+            let finished = sending.finished.load(Acquire) & State::FINISHED_BITS;
+            self.stage() == stage::OPEN
+                && (self.has_message(body)
+                    || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
+                    || finished != self.told_finished.load(Acquire))
+        });
+        !unsent
+            && self.due.load(Relaxed) == 0
+            && !self.starved.load(Relaxed)
+            && self.completed.load(Acquire) == self.posted.load(Relaxed)
+    }
+
+    /// Closes this end: the helper ends the link when the peer has everything, and no fork relative
+    /// uses it.
+    pub fn close(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
+        if !users.as_ref().is_some_and(|users| users.are_there()) {
+            self.close_now();
+        }
+        helper::close(self, users);
+    }
+
+    /// `anchor` is to be closed only when the peer has everything: TCP's end comes after the last byte.
+    pub fn keep_open(&self, anchor: Fd) {
+        let before = self.anchor.swap(anchor, SeqCst);
+        if before >= 0 {
+            hidden::close(before);
+        }
+        helper::wake_if_dormant();
+    }
+
+    /// The peer has everything: TCP's end may come.
+    pub(super) fn let_anchor_go(&self) {
+        let anchor = self.anchor.swap(-1, SeqCst);
+        if anchor >= 0 {
+            hidden::close(anchor);
+        }
+    }
+
+    /// Nobody uses it any more: from now on every send tells of its end.
+    pub(super) fn close_now(&self) {
+        if !self.closing.swap(true, SeqCst) {
+            self.push(Tell::Certain);
+        }
+    }
+
+    /// Has everything sent that this end published, the messages before `next` among it, and looks
+    /// whether the peer has it all.
+    pub fn is_flushed(&self, next: u32) -> bool {
+        if !self.is_ours() {
+            self.kick_owner();
+            let Some(body) = self.body.get() else { return true };
+            let sending = &body.segment.side(body.role).sending.0;
+            let stamp = shm::Sending::stamp(sending.tail.load(Acquire), next);
+            return sending.delivered.load(Acquire) == stamp || self.is_failed_by_peer();
+        }
+        self.push(Tell::Certain);
+        self.poll();
+        self.is_drained()
+    }
+
+    /// True if the owner says that it is broken, or the owner is gone.
+    pub fn is_failed_by_peer(&self) -> bool {
+        let Some(body) = self.body.get() else { return false };
+        let finished = &body.segment.side(body.role.peer()).sending.0.finished;
+        if !self.is_ours() && !process::lives(self.pid) {
+            finished.fetch_or(FAILED, SeqCst);
+        }
+        finished.load(Acquire) & FAILED != 0
+    }
+
+    /// The process is exiting: fork relatives can use the link no more.
+    pub fn abandon(&self) {
+        if self.is_ours() {
+            self.fail(Error::Cancelled);
+        }
+    }
+
+    /// True if nobody took it, or will.
+    pub(super) fn is_refused(&self) -> bool {
+        self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()
+    }
+
+    fn is_closed_by_peer(&self) -> bool {
+        self.body.get().is_some_and(|body| {
+            let peer = body.segment.side(body.role.peer());
+            peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0
+        })
+    }
+
+    /// True in a process that has it from a fork.
+    pub fn is_foreign(&self) -> bool {
+        !self.is_ours()
+    }
+
+    /// Completions reach it no more; the queue pair ends with the last user.
+    pub(super) fn end(&self) {
+        self.let_anchor_go();
+        let _ = self.connector.disconnect(0);
+        drop(self.port.leave(self.number));
+    }
+
+    /// The connection broke.
+    #[cold]
+    pub(super) fn fail(&self, why: Error) {
+        if self.failed.swap(true, SeqCst) {
+            return;
+        }
+        if !matches!(why, Error::Cancelled) {
+            log::info!("link {}: {why}", self.number);
+        }
+        if let Some(body) = self.body.get() {
+            let _ = body.segment.decide(shm::State::Refused);
+            let peer = body.segment.side(body.role.peer());
+            peer.sending.0.finished.fetch_or(FAILED, SeqCst);
+            self.wake(body, true, true);
+        }
+    }
+
+    /// Wakes sleepers of this end.
+    fn wake(&self, body: &Body, read: bool, write: bool) {
+        let counters = &body.segment.side(body.role).counters.0;
+        let mut ring = read && counters.read.signal();
+        ring |= write && counters.write.signal();
+        if ring {
+            let one = 1u64.to_ne_bytes();
+            let _ = file::write(self.bell, one.as_ptr(), one.len());
+        }
+    }
+}
+
+impl Body {
+    /// How much is taken from the send buffer until its sender is told.
+    fn eighth(&self) -> u64 {
+        u64::from(self.segment.geometry().send_buffer / 8)
+    }
+
+    /// True if the peer's sender waits for room.
+    fn is_stalled(&self) -> bool {
+        self.segment.side(self.role.peer()).sending.0.stalled.load(Relaxed) != 0
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: the last user; the queue pair's requests end with it, before its buffers are
+        // anybody else's: they are given back after it was flushed.
+        let _ = self.pair.flush();
+        let out = std::mem::take(self.out.get_mut());
+        let mut out = out;
+        self.release(&mut out);
+        hidden::close(self.bell);
+        if let Some(body) = self.body.take() {
+            // SAFETY: whoever used the segment held the link.
+            unsafe { body.segment.unmap() };
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Going out: what this end published and did not send yet, in the stream's order.
+//!
+//! Messages before the bytes of the send buffer that were published before them, and the end behind
+//! everything.
+
+use super::super::frame::{self, Kind, State, HEADER};
+use super::super::helper;
+use super::{stage, Full, Link, Out, CHUNK, DEPTH, SILENT};
+use crate::provider::interface::{Error, Flags};
+use crate::provider::shm;
+use crate::session::HEADER_SIZE;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// What a push tells the peer beside data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) enum Tell {
+    /// What it waits for.
+    Due,
+    /// How much of its send buffer was taken.
+    Head,
+    /// Everything.
+    All,
+    /// Everything, and that it has arrived is to be known.
+    Certain,
+}
+
+impl Tell {
+    fn from_note(note: u32) -> Self {
+        match note {
+            0 | 1 => Tell::Due,
+            2 => Tell::Head,
+            3 => Tell::All,
+            _ => Tell::Certain,
+        }
+    }
+}
+
+impl Link {
+    /// Sends what is to be sent, unless another thread is at it, who then does.
+    pub(in super::super) fn push(&self, tell: Tell) {
+        if !self.is_ours() {
+            return self.kick_owner();
+        }
+        let mut tell = tell;
+        loop {
+            if self.pushing.swap(true, SeqCst) {
+                self.again.fetch_max(tell as u32 + 1, SeqCst);
+                // Once more: it may just have finished.
+                if self.pushing.swap(true, SeqCst) {
+                    return;
+                }
+            }
+            tell = tell.max(Tell::from_note(self.again.swap(0, SeqCst)));
+            // SAFETY: `pushing` is held.
+            let out = unsafe { &mut *self.out.get() };
+            let full = self.push_all(out, tell).is_err() && !self.failed.load(Relaxed);
+            let reclaimed = out.reclaimed;
+            self.starved.store(full, SeqCst);
+            self.pushing.store(false, SeqCst);
+            if full {
+                // What completed while nobody knew that somebody waits for it; and a lack of
+                // buffers that another link's sends end.
+                if self.completed.load(SeqCst) != reclaimed {
+                    continue;
+                }
+                helper::wake_if_dormant();
+            }
+            if self.again.load(SeqCst) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn push_all(&self, out: &mut Out, tell: Tell) -> Result<(), Full> {
+        out.certain = tell == Tell::Certain;
+        self.reclaim(out);
+        for kind in [Kind::Bound, Kind::Withdraw, Kind::Taken, Kind::Refused] {
+            let bit = 1 << kind as u32;
+            if self.due.load(Acquire) & bit != 0 {
+                let nothing = Vec::new();
+                let payload = match kind {
+                    Kind::Bound => self.binding.get().unwrap_or(&nothing),
+                    _ => &nothing,
+                };
+                self.send(out, kind, &[payload])?;
+                self.due.fetch_and(!bit, SeqCst);
+            }
+        }
+        let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
+        let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
+        let sending = &own.sending.0;
+        if peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0 {
+            // Nobody reads it any more.
+            return Ok(());
+        }
+        // Before the data: what finished is sent behind all of it.
+        let finished = sending.finished.load(SeqCst) & State::FINISHED_BITS;
+        // Before the messages: those that are published later come later.
+        let tail = sending.tail.load(Acquire);
+        loop {
+            let next = self.next_out.load(Relaxed);
+            let slot = body.segment.slot(body.role, next, 0);
+            if slot.sequence() != next {
+                break;
+            }
+            let words = slot.header(next);
+            let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
+            let length = (words[3] as usize).min(most);
+            // SAFETY: within the message buffer, which is ours until the peer posted it again.
+            let payload = unsafe { std::slice::from_raw_parts(slot.payload(), length) };
+            let header = words.map(u32::to_le_bytes);
+            self.send(out, Kind::Message, &[header.as_flattened(), payload])?;
+            self.next_out.store(next.wrapping_add(1), Relaxed);
+        }
+        let ring = body.segment.send_buffer(body.role, false);
+        loop {
+            let sent = self.bytes_out.load(Relaxed);
+            let left = tail.wrapping_sub(sent).min(ring.size());
+            if left == 0 {
+                break;
+            }
+            let (from, n) = ring.stretch(sent, CHUNK.min(left as usize));
+            // SAFETY: within the ring; nobody writes there until the peer has taken the bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(from, n) };
+            self.send(out, Kind::Bytes, &[bytes])?;
+            self.bytes_out.store(sent + n as u64, Relaxed);
+        }
+        let stalled = sending.stalled.load(Acquire);
+        let (told, receiving) = (out.told, &own.receiving.0);
+        let (head, total) = (receiving.head.load(Acquire), receiving.total.load(Acquire));
+        let taken = head.wrapping_sub(told.head);
+        let due = finished != told.finished
+            || stalled != told.stalled
+            || sending.urgent.load(Acquire) != told.urgent
+            || taken >= body.eighth()
+            || (taken > 0 && (tell >= Tell::Head || peer.sending.0.stalled.load(Relaxed) != 0))
+            || (tell >= Tell::All && total != told.total)
+            || (tell == Tell::Certain && out.silent > 0);
+        if due {
+            out.told.finished = finished;
+            let sent = self.send(out, Kind::State, &[]);
+            if sent.is_err() {
+                out.told.finished = told.finished;
+            }
+            sent?;
+        }
+        Ok(())
+    }
+
+    /// Sends one frame.
+    fn send(&self, out: &mut Out, kind: Kind, parts: &[&[u8]]) -> Result<(), Full> {
+        let number = self.posted.load(Relaxed);
+        if number - out.reclaimed >= u64::from(DEPTH) {
+            self.reclaim(out);
+        }
+        if self.failed.load(Relaxed) || number - out.reclaimed >= u64::from(DEPTH) {
+            return Err(Full);
+        }
+        let certain = self.closing.load(Relaxed) || out.certain;
+        let state = self.snapshot(out);
+        let payload: usize = parts.iter().map(|part| part.len()).sum();
+        let header = frame::encode(kind, payload, &state);
+        let length = HEADER + payload;
+        let mut small = [0u8; 256];
+        let inline = length <= self.port.inline().min(small.len());
+        let held =
+            if inline { None } else { Some(self.port.pool.take(&self.port.adapter).ok_or(Full)?) };
+        let mut to = held.map_or(small.as_mut_ptr(), |buffer| buffer.at);
+        for part in std::iter::once(&header[..]).chain(parts.iter().copied()) {
+            // SAFETY: header and payload fit into either: a payload is at most CHUNK bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+        if !self.port.may_send() {
+            if let Some(buffer) = held {
+                self.port.pool.give_back(buffer);
+            }
+            return Err(Full);
+        }
+        let tells = out.silent + 1 >= SILENT || certain;
+        let posted = match held {
+            Some(buffer) => self.pair.send(number, &[buffer.segment(length)], Flags::NONE),
+            None if tells => self.pair.send_inline(number, &small[..length], Flags::NONE),
+            None => self.pair.send_inline(number, &small[..length], Flags::SILENT),
+        };
+        if let Err(why) = posted {
+            self.port.sent(1);
+            if let Some(buffer) = held {
+                self.port.pool.give_back(buffer);
+            }
+            self.fail(why);
+            return Err(Full);
+        }
+        out.silent = if held.is_some() || tells { 0 } else { out.silent + 1 };
+        if let Some(buffer) = held {
+            out.held.push_back((number, buffer));
+        }
+        self.posted.store(number + 1, Relaxed);
+        out.told = state;
+        self.told_head.store(state.head, Relaxed);
+        self.told_total.store(state.total, Relaxed);
+        self.told_finished.store(state.finished, SeqCst);
+        Ok(())
+    }
+
+    /// What every frame tells: all but the end, which must not overtake data.
+    fn snapshot(&self, out: &Out) -> State {
+        let Some(body) = self.body.get() else { return State::default() };
+        let own = body.segment.side(body.role);
+        State {
+            head: own.receiving.0.head.load(Acquire),
+            total: own.receiving.0.total.load(Acquire),
+            urgent: own.sending.0.urgent.load(Acquire),
+            finished: out.told.finished,
+            stalled: own.sending.0.stalled.load(Acquire),
+        }
+    }
+
+    /// Gives back what completed sends held.
+    fn reclaim(&self, out: &mut Out) {
+        let completed = self.completed.load(Acquire);
+        while let Some((number, buffer)) = out.held.front().copied() {
+            if number >= completed || !self.port.pool.give_back(buffer) {
+                break;
+            }
+            out.held.pop_front();
+        }
+        self.port.sent(completed - out.reclaimed);
+        out.reclaimed = completed;
+    }
+
+    /// A send, and all before it, completed. By who takes the port's completions.
+    pub(in super::super) fn completed(&self, number: u64, result: Result<(), Error>) {
+        match result {
+            Ok(()) => {
+                self.completed.fetch_max(number + 1, SeqCst);
+                if self.starved.load(SeqCst) {
+                    self.push(Tell::Due);
+                }
+            }
+            Err(why) => self.fail(why),
+        }
+    }
+
+    /// Gives everything back that unfinished sends held; nothing completes any more.
+    pub(super) fn release(&self, out: &mut Out) {
+        for (_, buffer) in out.held.drain(..) {
+            self.port.pool.give_back(buffer);
+        }
+        self.port.sent(self.posted.load(Relaxed) - out.reclaimed);
+        out.reclaimed = self.posted.load(Relaxed);
+    }
+
+    /// What the helper does for it from time to time; true if there is still something to do.
+    pub(in super::super) fn tick(&self, tell: Tell) -> bool {
+        self.push(tell);
+        if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
+            // Read before it is found that all of it has arrived.
+            let sending = &body.segment.side(body.role).sending.0;
+            let stamp =
+                shm::Sending::stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
+            if self.is_drained() {
+                sending.delivered.store(stamp, SeqCst);
+            }
+            // For relatives that wait for what had arrived: the port was looked at before.
+            body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
+        }
+        let waits = self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
+        waits && !self.failed.load(Relaxed)
+    }
+}

@@ -1,0 +1,133 @@
+//! Registered buffers of one size: the library's own pools, which stay registered (M4).
+
+use super::frame::LARGEST;
+use crate::provider::interface::client::{Adapter, MemoryRegion};
+use crate::provider::interface::{Error, Result, Segment};
+use crate::sys::{file, process};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Buffers that the pool grows by.
+const STEP: usize = 16;
+/// Most buffers of one pool: 64 MiB.
+const MOST: usize = 4096;
+/// Attempts to get at the pool. Its holder may be the thread that a signal handler interrupted.
+const ATTEMPTS: u32 = 1000;
+
+/// Buffers one after the other, registered.
+pub(super) struct Block {
+    base: *mut u8,
+    count: usize,
+    token: u32,
+    region: Option<MemoryRegion>,
+}
+
+// SAFETY: memory that no reference claims; who uses which buffer is the owner's matter.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    pub(super) fn new(adapter: &Adapter, count: usize) -> Result<Self> {
+        let size = count * LARGEST;
+        let base = file::map_private(size).map_err(|_| Error::InsufficientResources)?;
+        let mut block = Block { base, count, token: 0, region: None };
+        // A fork child has no use for it, and must not have its pages copied or moved.
+        // SAFETY: our own mapping.
+        unsafe { libc::madvise(base.cast(), size, libc::MADV_DONTFORK) };
+        let region = adapter.create_memory_region()?;
+        // SAFETY: mapped until the block is dropped, which closes the region before.
+        unsafe { region.register(base, size)? };
+        block.token = region.local_token()?;
+        block.region = Some(region);
+        Ok(block)
+    }
+
+    /// A buffer.
+    pub(super) fn buffer(&self, index: usize) -> Buffer {
+        debug_assert!(index < self.count);
+        // SAFETY: within the mapping.
+        Buffer { at: unsafe { self.base.add(index * LARGEST) }, token: self.token }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.region = None;
+        // SAFETY: nothing names the memory any more.
+        unsafe { file::unmap(self.base, self.count * LARGEST) };
+    }
+}
+
+/// One buffer of [`LARGEST`] bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffer {
+    /// Where it is.
+    pub(super) at: *mut u8,
+    token: u32,
+}
+
+// SAFETY: it is only a name; its holder alone uses the memory.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// Its first `length` bytes, for a request.
+    pub(super) fn segment(&self, length: usize) -> Segment {
+        Segment { address: self.at as u64, length: length.min(LARGEST) as u32, token: self.token }
+    }
+}
+
+/// Buffers for sending, as many as are in use at a time.
+pub(super) struct Pool {
+    busy: AtomicBool,
+    inner: UnsafeCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    blocks: Vec<Block>,
+    /// Has room for all buffers: giving one back never allocates.
+    free: Vec<Buffer>,
+}
+
+// SAFETY: `inner` is only reached while `busy` is held.
+unsafe impl Sync for Pool {}
+// SAFETY: as above.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    pub(super) fn new() -> Self {
+        Self { busy: AtomicBool::new(false), inner: UnsafeCell::default() }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Inner) -> T) -> Option<T> {
+        for _ in 0..ATTEMPTS {
+            if !self.busy.swap(true, Ordering::Acquire) {
+                // SAFETY: `busy` is held.
+                let result = f(unsafe { &mut *self.inner.get() });
+                self.busy.store(false, Ordering::Release);
+                return Some(result);
+            }
+            process::yield_now();
+        }
+        None
+    }
+
+    /// A buffer; `None`: later.
+    pub(super) fn take(&self, adapter: &Adapter) -> Option<Buffer> {
+        self.with(|inner| {
+            if inner.free.is_empty() && inner.blocks.len() * STEP < MOST {
+                let block = Block::new(adapter, STEP).ok()?;
+                inner.free.reserve((inner.blocks.len() + 1) * STEP);
+                inner.free.extend((0..STEP).map(|i| block.buffer(i)));
+                inner.blocks.push(block);
+            }
+            inner.free.pop()
+        })?
+    }
+
+    /// Gives buffers back; false: later.
+    pub(super) fn give_back(&self, buffer: Buffer) -> bool {
+        self.with(|inner| inner.free.push(buffer)).is_some()
+    }
+}

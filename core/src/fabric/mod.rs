@@ -1,0 +1,173 @@
+//! Connections over a provider's queue pairs: two ends that do not share memory.
+//!
+//! Each end has a segment of its own, in the layout of shared memory, and sees its peer in it. A
+//! [`Link`] plays the peer's part there: what this end publishes in its segment goes out as
+//! [`frame`]s, and what frames bring is published as the peer would have done it. So the session, the
+//! streams and their readiness are the same over every provider, and a fork child may use a
+//! connection whose queue pair is its parent's.
+//!
+//! - [`frame`]: the form of what is sent
+//! - [`memory`]: registered buffers
+//! - [`port`]: one adapter: its completion queue, the shared receive queue, the links
+//! - [`link`]: one connection
+//! - [`rendezvous`]: which links belong to which TCP connections (design 2)
+//! - [`helper`]: the thread that goes on where the program is away
+//!
+//! Must not know of sockets, descriptors of the program or waiting.
+
+mod frame;
+mod helper;
+mod link;
+mod memory;
+mod port;
+mod rendezvous;
+
+#[cfg(test)]
+mod tests;
+
+pub use link::Link;
+pub use rendezvous::{accept, connect, geometry_of, serve, Claim, Serving};
+
+use crate::provider::interface::catalogue::Catalogue;
+use crate::provider::interface::client::Provider;
+use crate::provider::interface::library::Library;
+use crate::sys::time;
+use port::Port;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// How long (ns) it is believed that an address has no adapter.
+const ABSENCE: u64 = 60_000_000_000;
+/// How long (ns) the exit of a process waits for peers to take what it sent.
+const PATIENCE: u64 = 5_000_000_000;
+/// Where the kernel lists RDMA devices: without one no provider is loaded.
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// An adapter's address, and the adapter in use or since when there is none.
+type Place = (IpAddr, Result<Arc<Port>, u64>);
+
+/// The fabric of this process: what its provider serves.
+struct Fabric {
+    provider: Provider,
+    ports: Mutex<Vec<Place>>,
+}
+
+/// Who else may use a link that one process closed: its fork relatives.
+pub trait Users: Send {
+    /// True while they do.
+    fn are_there(&self) -> bool;
+}
+
+static FABRIC: OnceLock<Option<Fabric>> = OnceLock::new();
+/// The configuration allows it. Cleared in a fork child of a process that used it: the provider's
+/// objects are the parent's.
+static ENABLED: AtomicBool = AtomicBool::new(false);
+
+/// Changes in every fork child.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Which process of a family this is.
+#[inline]
+fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Allows the use of providers other than shared memory.
+pub fn enable() {
+    ENABLED.store(true, Ordering::Relaxed);
+}
+
+/// In a fork child.
+pub fn after_fork_in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    if FABRIC.get().is_some() {
+        ENABLED.store(false, Ordering::Relaxed);
+    }
+    helper::after_fork_in_child();
+}
+
+/// Before the process exits: what closed links have not delivered goes out, as long as it takes,
+/// within reason; then nobody is left to send it.
+pub fn exiting() {
+    helper::finish(PATIENCE);
+}
+
+/// True if a provider may be there: cheap, and false on a host without RDMA devices.
+pub fn may_exist() -> bool {
+    static DEVICE: OnceLock<bool> = OnceLock::new();
+    ENABLED.load(Ordering::Relaxed)
+        && *DEVICE.get_or_init(|| {
+            std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+        })
+}
+
+fn fabric() -> Option<&'static Fabric> {
+    if !may_exist() {
+        return None;
+    }
+    FABRIC
+        .get_or_init(|| {
+            let library = load().inspect_err(|why| log::warn!("no RDMA: {why}")).ok()?;
+            if let Some(why) = library.unusable() {
+                log::warn!("no RDMA: {why}");
+                return None;
+            }
+            let provider = Provider::open(&library).ok()?;
+            Some(Fabric { provider, ports: Mutex::new(Vec::new()) })
+        })
+        .as_ref()
+}
+
+/// The provider for peers on other hosts, from a library beside this one.
+fn load() -> Result<Arc<Library>, String> {
+    let folder = own_folder().ok_or("the folder of libsanshim.so is not known")?;
+    let catalogue = Catalogue::of(&[], Some(&folder));
+    let entry = catalogue.find("verbs").ok_or_else(|| {
+        format!("{}/libsanshim_verbs.so is not there: build it, see docs", folder.display())
+    })?;
+    entry.library().map_err(|why| why.to_string())
+}
+
+/// Where the library is that this code is part of.
+fn own_folder() -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked about; the place is valid.
+    if unsafe { libc::dladdr(own_folder as *const libc::c_void, found.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: zeroed and then filled in.
+    let name = unsafe { found.assume_init() }.dli_fname;
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: a string of the loader's, there as long as the library.
+    let name = unsafe { std::ffi::CStr::from_ptr(name) };
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    Some(std::fs::canonicalize(path).ok()?.parent()?.to_owned())
+}
+
+impl Fabric {
+    /// The adapter of a local address, opened when it is first asked for.
+    fn port(&self, local: IpAddr) -> Option<Arc<Port>> {
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = time::now();
+        ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
+        if let Some((_, port)) = ports.iter().find(|(ip, _)| *ip == local) {
+            return port.clone().ok();
+        }
+        let adapter = self.provider.open_adapter((local, 0).into());
+        let opened = adapter.and_then(Port::open);
+        if let Ok(port) = &opened {
+            helper::watch_port(port);
+        }
+        let entry = opened.map_err(|why| {
+            log::info!("no RDMA from {local}: {why}");
+            now
+        });
+        ports.push((local, entry.clone()));
+        entry.ok()
+    }
+}

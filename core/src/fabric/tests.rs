@@ -1,0 +1,277 @@
+//! Two ends in one process, over the simulation provider.
+
+use super::frame::{self, Kind, State};
+use super::link::Link;
+use super::port::Port;
+use super::rendezvous::geometry_of;
+use crate::provider::interface::client::*;
+use crate::provider::interface::library::Library;
+use crate::provider::interface::Started;
+use crate::provider::shm::{Geometry, Role, Segment, CLOSED, FAILED, FINISHED};
+use crate::provider::simulation::{lose_link, Simulation};
+use crate::registry;
+use crate::session;
+use crate::session::transfer::Call;
+use crate::switch::test_ends::{Buffers, Memory, Stream, Take};
+use crate::sys::file;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
+
+const GEOMETRY: Geometry = Geometry {
+    buffers: 16,
+    message_size: 1536,
+    send_buffer: 1 << 16,
+    largest_message: 1536,
+    largest_send_buffer: 1 << 16,
+};
+
+/// One end: what a process has of a connection.
+struct End {
+    link: Arc<Link>,
+    segment: Segment,
+    memory: Memory,
+}
+
+impl End {
+    fn new(link: Arc<Link>, role: Role) -> Self {
+        let (segment, fd) = Segment::create(geometry_of(GEOMETRY)).unwrap();
+        file::close(fd);
+        let memory = Memory::create_far(role, segment.geometry()).unwrap();
+        link.attach(segment, role);
+        End { link, segment, memory }
+    }
+
+    fn stream(&self) -> Stream<'_> {
+        // SAFETY: mapped for as long as the process lives.
+        let endpoint = unsafe { self.memory.endpoint() };
+        let (segment, fabric) = (self.segment, Some(&*self.link));
+        Stream { endpoint, segment, statistics: registry::spare(), fabric }
+    }
+
+    /// Sends what fits of `bytes`, as the switch does.
+    fn send(&self, bytes: &[u8]) -> usize {
+        let stream = self.stream();
+        let moved = {
+            let _held = stream.lock_send().unwrap();
+            let one = [piece(bytes.as_ptr().cast_mut(), bytes.len())];
+            stream.send(&mut Buffers::new(&one).unwrap()).unwrap()
+        };
+        if moved.ring {
+            self.link.ring();
+        }
+        moved.bytes
+    }
+
+    /// Receives what is there, at most `most` bytes.
+    fn receive(&self, most: usize) -> Vec<u8> {
+        let stream = self.stream();
+        self.link.poll();
+        let mut bytes = vec![0; most];
+        let call = Call { number: 0, directly: false };
+        let moved = {
+            let _held = stream.lock_receive().unwrap();
+            let one = [piece(bytes.as_mut_ptr(), most)];
+            stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, call).unwrap()
+        };
+        if moved.ring {
+            self.link.ring();
+        }
+        self.link.received();
+        bytes.truncate(moved.bytes);
+        bytes
+    }
+
+    fn finished(&self) -> u32 {
+        self.link.poll();
+        self.stream().peer().sending.0.finished.load(SeqCst)
+    }
+}
+
+fn piece(at: *mut u8, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: at.cast(), iov_len: length }
+}
+
+fn adapter(address: &str) -> (Adapter, IpAddr) {
+    let provider = Provider::open(&Library::built_in::<Simulation>()).unwrap();
+    let ip: IpAddr = address.parse().unwrap();
+    (provider.open_adapter((ip, 0).into()).unwrap(), ip)
+}
+
+/// Two connected links, not yet attached to segments.
+fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
+    let ((a, _), (b, ip)) = (adapter(a), adapter(b));
+    let listener = b.create_listener().unwrap();
+    listener.bind((ip, 0).into()).unwrap();
+    listener.listen(1).unwrap();
+    let (port_a, port_b) = (Port::open(a).unwrap(), Port::open(b).unwrap());
+    let from = Link::new(&port_a, port_a.adapter.create_connector().unwrap()).unwrap();
+    let to = Link::new(&port_b, port_b.adapter.create_connector().unwrap()).unwrap();
+    let address = listener.local_address().unwrap();
+    let _ = from.connector.connect(from.pair(), address, b"", 1).unwrap();
+    if listener.get_connection_request(&to.connector, 2).unwrap() == Started::Pending {
+        assert!(listener.next_result().is_some());
+    }
+    let _ = to.connector.accept(to.pair(), b"", 3).unwrap();
+    assert_eq!(from.connector.next_result().unwrap().result, Ok(()));
+    let _ = from.connector.complete_connect(4).unwrap();
+    (from, to)
+}
+
+/// Two ends of one connection, taken by both.
+fn ends(a: &str, b: &str) -> (End, End) {
+    let (from, to) = links(a, b);
+    let from = End::new(from, Role::Connector);
+    from.stream().open(session::Kind::SessionRequest);
+    from.link.bind(b"tuple".to_vec());
+    to.poll();
+    assert_eq!(to.binding.get().unwrap(), b"tuple");
+    assert!(to.take());
+    let to = End::new(to, Role::Acceptor);
+    to.stream().open(session::Kind::SessionAccept);
+    to.link.confirm();
+    from.link.poll();
+    (from, to)
+}
+
+fn pattern(from: usize, length: usize) -> Vec<u8> {
+    (from..from + length).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+}
+
+#[test]
+fn all_bytes_arrive_once_and_in_order_whatever_the_sizes() {
+    let (a, b) = ends("192.0.2.101", "192.0.2.102");
+    let mut sizes = [1, 64, 1500, 1520, 1521, 4000, 16384, 40000, 65536, 3].iter().cycle();
+    let (mut sent, mut received) = (0, 0);
+    const TOTAL: usize = 3 << 20;
+    let mut stuck = 0;
+    while received < TOTAL {
+        let size = (*sizes.next().unwrap()).min(TOTAL - sent);
+        let took = if size == 0 { 0 } else { a.send(&pattern(sent, size)) };
+        sent += took;
+        let got = b.receive(*sizes.next().unwrap());
+        assert_eq!(got, pattern(received, got.len()), "at {received}");
+        received += got.len();
+        stuck = if took + got.len() == 0 { stuck + 1 } else { 0 };
+        if stuck > 0 {
+            // Both are about to sleep: what each waits for must be on its way.
+            a.link.before_sleep();
+            b.link.before_sleep();
+            a.link.poll();
+        }
+        assert!(stuck < 50, "{sent} bytes sent, {received} received, and nothing moves");
+    }
+}
+
+#[test]
+fn both_directions_flow_at_once() {
+    let (a, b) = ends("192.0.2.103", "192.0.2.104");
+    let (mut to_b, mut to_a, mut at_b, mut at_a) = (0, 0, 0, 0);
+    for round in 0..2000 {
+        let size = 1 + round * 37 % 5000;
+        to_b += a.send(&pattern(to_b, size));
+        to_a += b.send(&pattern(to_a, 5001 - size));
+        let (got_b, got_a) = (b.receive(6000), a.receive(7000));
+        assert_eq!(got_b, pattern(at_b, got_b.len()));
+        assert_eq!(got_a, pattern(at_a, got_a.len()));
+        (at_b, at_a) = (at_b + got_b.len(), at_a + got_a.len());
+    }
+    assert!(at_a > 1 << 20 && at_b > 1 << 20, "{at_a} {at_b}");
+}
+
+#[test]
+fn an_end_comes_after_the_last_byte() {
+    let (a, b) = ends("192.0.2.105", "192.0.2.106");
+    let sent = a.send(&pattern(0, 60_000));
+    assert_eq!(sent, 60_000);
+    a.stream().own().sending.0.finished.fetch_or(FINISHED, SeqCst);
+    a.link.ring();
+    let mut received = 0;
+    while received < sent {
+        let end = b.finished() & FINISHED;
+        let got = b.receive(1000);
+        assert!(!got.is_empty() || end == 0, "the end came before {received}");
+        received += got.len();
+    }
+    assert_eq!(b.finished() & FINISHED, FINISHED);
+    assert_eq!(b.receive(10), b"");
+}
+
+#[test]
+fn a_closed_end_is_drained_only_when_the_peer_has_everything() {
+    let (a, b) = ends("192.0.2.107", "192.0.2.108");
+    assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
+    a.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.is_flushed(next) {}
+    assert_eq!(b.finished() & CLOSED, CLOSED);
+    let tail = b.stream().peer().sending.0.tail.load(Relaxed);
+    assert_eq!(tail, a.stream().own().sending.0.tail.load(Relaxed));
+    let mut received = 0;
+    while received < 30_000 {
+        received += b.receive(7000).len();
+    }
+}
+
+#[test]
+fn a_broken_fabric_fails_the_link_and_nothing_else() {
+    let (a, b) = ends("192.0.2.109", "192.0.2.110");
+    let (c, d) = ends("192.0.2.111", "192.0.2.112");
+    a.send(b"before");
+    assert_eq!(b.receive(10), b"before");
+    lose_link("192.0.2.110".parse().unwrap());
+    a.send(b"after");
+    a.link.poll();
+    assert!(a.link.has_failed());
+    assert_eq!(a.finished() & FAILED, FAILED);
+    assert!(!c.link.has_failed() && !d.link.has_failed());
+    c.send(b"still");
+    assert_eq!(d.receive(10), b"still");
+}
+
+#[test]
+fn a_link_that_is_refused_sends_nothing_of_what_was_written() {
+    let (from, to) = links("192.0.2.113", "192.0.2.114");
+    let from = End::new(from, Role::Connector);
+    from.stream().open(session::Kind::SessionRequest);
+    from.link.bind(b"tuple".to_vec());
+    from.send(b"for TCP");
+    from.link.withdraw();
+    to.poll();
+    assert!(!to.take(), "it was asked back");
+    from.link.poll();
+    assert_eq!(from.segment.state(), crate::provider::shm::State::Refused);
+    assert_eq!(from.stream().own().sending.0.tail.load(Relaxed), 7);
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
+    let state = State::default();
+    let frame = |kind, payload: &[u8]| {
+        let mut frame = frame::encode(kind, payload.len(), &state).to_vec();
+        frame.extend_from_slice(payload);
+        frame
+    };
+    let mut second = [0u8; 16];
+    second[0] = 99;
+    for (good, bytes) in [
+        (true, frame(Kind::State, b"")),
+        (true, frame(Kind::Bytes, &[7; 1000])),
+        (false, Vec::new()),
+        (false, vec![255; 64]),
+        (false, frame(Kind::Message, &[0; 15])),
+        (false, frame(Kind::Message, &second)),
+        (false, frame(Kind::Taken, b"")),
+        (false, frame(Kind::Bound, b"again")),
+    ] {
+        let (a, b) = ends("192.0.2.115", "192.0.2.116");
+        b.link.arrived(&bytes);
+        assert_eq!(b.link.has_failed(), !good, "{bytes:?}");
+        drop(a);
+    }
+    let (_a, b) = ends("192.0.2.115", "192.0.2.116");
+    for sent in 0..5 {
+        b.link.arrived(&frame(Kind::Bytes, &[7; 16000]));
+        assert_eq!(b.link.has_failed(), sent == 4, "more than the send buffer holds");
+    }
+}

@@ -1,0 +1,238 @@
+//! What is different where the peer is on another host, and a [`Link`] plays its part.
+//!
+//! The doorbell is a descriptor of the link's beside the anchor, because nobody here can put a byte
+//! on the anchor; the anchor tells of the connection's end as ever. Such a connection does not go
+//! back to TCP once both ends use it, and a fork child uses it through its parent's link.
+
+use super::bell::{let_sleepers_leave, Sleepers};
+use super::endpoint::flag;
+use super::epoll;
+use super::socket::{phase, Socket};
+use super::stream::Stream;
+use super::wait::{self, Event};
+use crate::fabric::Link;
+use crate::provider::shm::{State, CLOSED};
+use crate::registry;
+use crate::sys::{blocking, file, hidden, net, process, time, Errno, Result};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// How long (ns) an offer waits for the acceptor to accept, before it is asked back.
+const OFFERED: u64 = 3_000_000_000;
+/// How long (ns) the answer to that is waited for where it cannot be put off.
+const ANSWER: u64 = 1_000_000_000;
+/// How long (ns) a sleeper whose link is another process's sleeps at a time: that may have died.
+const FOREIGN_SLICE: u64 = 500_000_000;
+/// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
+/// what it sent.
+const LINGER: u64 = 5_000_000_000;
+const PAUSE: u64 = 50_000;
+
+/// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
+pub(super) fn knock(socket: &Socket, stream: &Stream) {
+    if let Err(Errno(error)) = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT) {
+        if error != libc::EAGAIN && !stream.endpoint.has(flag::SEND_SHUT) {
+            wait::note_error(socket, stream, error);
+        }
+    }
+}
+
+/// Takes the rings off the bell. Only for who found the stream empty and is about to raise a
+/// counter; waits until the threads it was to wake are awake.
+pub(super) fn drain(
+    socket: &Socket,
+    stream: &Stream,
+    link: &Link,
+    patience: u64,
+    ready: impl FnMut() -> bool,
+) {
+    let e = stream.endpoint;
+    wait::look_if_stale(socket, stream);
+    let forced = match let_sleepers_leave(stream, link.bell(), patience, ready) {
+        Sleepers::Gone => false,
+        Sleepers::Lost => true,
+        Sleepers::There => return,
+    };
+    if e.anchor.lock().is_err() {
+        return;
+    }
+    if !forced && e.sleepers.load(SeqCst) != 0 {
+        e.anchor.unlock();
+        return;
+    }
+    let mut rings = [0u8; 8];
+    let drained = file::read(link.bell(), rings.as_mut_ptr(), rings.len()).is_ok();
+    if forced {
+        e.sleepers.store(0, SeqCst);
+    }
+    e.anchor.unlock();
+    if forced || (drained && e.holders.load(Relaxed) > 1) {
+        for event in [Event::Read, Event::Write] {
+            let _ = wait::raise(stream, event);
+        }
+    }
+    if drained {
+        socket.statistics().wakeups_received.add(1);
+        epoll::doorbell_drained(socket);
+    }
+}
+
+/// Sleeps until the bell rings or the anchor tells something. The counter is raised.
+pub(super) fn sleep(
+    socket: &Socket,
+    stream: &Stream,
+    link: &Link,
+    event: Event,
+    limit: Option<u64>,
+    slice: Option<u64>,
+) -> Result<usize> {
+    let anchor = socket.anchor();
+    if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let slice = [slice, self::slice(link)].into_iter().flatten().min();
+    let start = time::now();
+    loop {
+        let left = limit.map(|l| l.saturating_sub(time::now() - start));
+        if left == Some(0) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let silent = stream.endpoint.has(wait::SILENT);
+        let events = if silent { 0 } else { libc::POLLIN | libc::POLLRDHUP };
+        let mut fds = [
+            libc::pollfd { fd: if silent { -1 } else { anchor }, events, revents: 0 },
+            libc::pollfd { fd: link.bell(), events: libc::POLLIN, revents: 0 },
+        ];
+        let nap = [left, slice].into_iter().flatten().min();
+        // SAFETY: no signal mask.
+        let slept = unsafe { blocking::poll(&mut fds, nap, std::ptr::null()) };
+        match slept {
+            // The kernel's recv and send restart themselves where every handler asks for it.
+            Err(Errno(libc::EINTR)) if limit.is_none() && process::handlers_restart() => {}
+            Err(e) => return Err(e),
+            Ok(_) => {}
+        }
+        if fds[0].revents != 0 {
+            wait::look(socket, stream);
+        }
+        look(socket, stream);
+        if socket.is_pending() {
+            super::native::scan(socket);
+        }
+        let happened = match event {
+            Event::Read => wait::readable(stream),
+            Event::Write => wait::writable(stream),
+        };
+        if fds[1].revents != 0 || happened || socket.phase() != phase::SAN {
+            return Ok(1);
+        }
+    }
+}
+
+/// How long to sleep at most.
+pub(super) fn slice(link: &Link) -> Option<u64> {
+    link.is_foreign().then_some(FOREIGN_SLICE)
+}
+
+/// Notes that the link is broken, if it is.
+pub(super) fn look(socket: &Socket, stream: &Stream) {
+    let Some(link) = stream.fabric.filter(|link| link.is_failed_by_peer()) else { return };
+    if socket.is_pending() || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
+        return;
+    }
+    log::info!(
+        "fd {}: connection reset, its link is broken: {}",
+        socket.anchor(),
+        link.has_failed()
+    );
+    stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+    stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
+    socket.statistics().set_state(registry::State::Failed);
+    // The peer, and everybody who sleeps on the anchor, has to learn of it.
+    let _ = net::reset_at_close(socket.anchor());
+    let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
+}
+
+/// [`Stream::has_space`] once more after a look at the fabric.
+#[inline]
+pub(super) fn has_space(stream: &Stream) -> bool {
+    stream.fabric.is_some_and(|link| {
+        link.poll();
+        stream.has_space()
+    })
+}
+
+/// True if an offer that nobody took may be withdrawn: the acceptor's shim alone decides.
+pub(super) fn may_withdraw(stream: &Stream, link: &Link) -> bool {
+    link.withdraw();
+    let start = time::now();
+    loop {
+        link.poll();
+        match stream.segment.state() {
+            State::Refused => return true,
+            State::Pending if time::now() - start < ANSWER => time::sleep(PAUSE),
+            _ => return false,
+        }
+    }
+}
+
+/// Looks after an offer that nobody took yet.
+pub(super) fn scan(stream: &Stream, link: &Link) {
+    link.poll();
+    let since = &stream.endpoint.accepted_since;
+    let (now, first) = (time::now(), since.load(Relaxed));
+    if first == 0 {
+        since.store(now, Relaxed);
+    } else if now - first > OFFERED {
+        since.store(now, Relaxed);
+        link.withdraw();
+    }
+}
+
+/// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
+pub(super) fn close(socket: &Socket, stream: &Stream, link: &Link) {
+    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    if is_flushed(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return;
+    }
+    if link.is_foreign() {
+        return wait_for(stream, link);
+    }
+    hold_anchor(socket, link);
+}
+
+/// A process of several closes its last descriptor of the connection.
+pub(super) fn leave_to_relatives(socket: &Socket, stream: &Stream, link: &Link) {
+    if !link.is_foreign() && !is_flushed(stream, link) {
+        hold_anchor(socket, link);
+    }
+}
+
+/// Another descriptor keeps TCP's end back until the peer has everything.
+fn hold_anchor(socket: &Socket, link: &Link) {
+    if let Ok(anchor) = file::duplicate_high(socket.anchor()) {
+        let _ = file::set_descriptor_flags(anchor, libc::FD_CLOEXEC);
+        link.keep_open(hidden::keep(anchor));
+    }
+}
+
+/// The process exits with the connection open.
+pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: bool) {
+    if shared && !link.is_foreign() {
+        return link.abandon();
+    }
+    if !shared && !socket.is_pending() {
+        stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    }
+    wait_for(stream, link);
+}
+
+fn is_flushed(stream: &Stream, link: &Link) -> bool {
+    link.is_flushed(stream.endpoint.session.last_sent().wrapping_add(1))
+}
+
+fn wait_for(stream: &Stream, link: &Link) {
+    let start = time::now();
+    while !is_flushed(stream, link) && time::now() - start < LINGER {
+        time::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,453 @@
+/*
+ * Connections between two hosts: every case has a server and a client, processes of their own that
+ * meet at an address. What is expected is what TCP does; the program runs natively and under the
+ * shim, over whatever provider leads to the address.
+ *
+ *     between ADDRESS [CASE...]           status 0: all passed
+ *     between ADDRESS get PORT FILE       status 0: a web server there gives that file
+ *
+ * Without a case all run but the last two, which print a figure.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            int error = errno;                                                                     \
+            fprintf(stderr, "%s:%d: %s [errno: %s]\n", __FILE__, __LINE__, #condition,             \
+                    strerror(error));                                                              \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+enum { MANY = 20, BULK = 3000000 };
+
+static unsigned char pattern(size_t i) { return (unsigned char)(i * 2654435761u >> 13); }
+
+static void send_pattern(int fd, size_t from, size_t length) {
+    unsigned char piece[65536];
+    while (length > 0) {
+        size_t n = length < sizeof piece ? length : sizeof piece;
+        for (size_t i = 0; i < n; i++) piece[i] = pattern(from + i);
+        ssize_t sent = send(fd, piece, n, MSG_NOSIGNAL);
+        CHECK(sent > 0);
+        from += sent;
+        length -= sent;
+    }
+}
+
+/* Receives so much of the pattern and checks it; stops at the end of the stream. */
+static size_t receive_pattern(int fd, size_t from, size_t length) {
+    unsigned char piece[65536];
+    size_t got = 0;
+    while (got < length) {
+        size_t n = length - got < sizeof piece ? length - got : sizeof piece;
+        ssize_t received = recv(fd, piece, n, 0);
+        CHECK(received >= 0);
+        if (received == 0) break;
+        for (ssize_t i = 0; i < received; i++) CHECK(piece[i] == pattern(from + got + i));
+        got += received;
+    }
+    return got;
+}
+
+static void sleep_ms(long ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&time, &time) == -1 && errno == EINTR) {}
+}
+
+/* Both ends have arrived at this point; over the connection itself. */
+static void meet(int fd) {
+    char byte = 'm';
+    CHECK(send(fd, &byte, 1, MSG_NOSIGNAL) == 1 && recv(fd, &byte, 1, 0) == 1 && byte == 'm');
+}
+
+/* Messages of all sizes go back and forth, then both ends half-close. */
+static void echo_server(int fd) {
+    char buffer[65536];
+    ssize_t n;
+    while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0) {
+        for (ssize_t sent = 0, m; sent < n; sent += m)
+            CHECK((m = send(fd, buffer + sent, n - sent, MSG_NOSIGNAL)) > 0);
+    }
+    CHECK(n == 0);
+}
+static void echo_client(int fd) {
+    size_t at = 0;
+    for (size_t size = 1; size < 100000; size = size * 3 + 1) {
+        send_pattern(fd, at, size);
+        CHECK(receive_pattern(fd, at, size) == size);
+        at += size;
+    }
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK(receive_pattern(fd, at, 1) == 0);
+}
+
+/* Much data both ways at once. */
+static void *send_bulk(void *fd) {
+    send_pattern(*(int *)fd, 0, BULK);
+    CHECK(shutdown(*(int *)fd, SHUT_WR) == 0);
+    return NULL;
+}
+static void bulk_both(int fd) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, send_bulk, &fd) == 0);
+    CHECK(receive_pattern(fd, 0, BULK + 1) == BULK);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+/* The server speaks first. */
+static void first_server(int fd) {
+    send_pattern(fd, 0, 10);
+    CHECK(receive_pattern(fd, 0, 20) == 20);
+}
+static void first_client(int fd) {
+    CHECK(receive_pattern(fd, 0, 10) == 10);
+    send_pattern(fd, 0, 20);
+    CHECK(receive_pattern(fd, 0, 1) == 0);
+}
+
+/* What was sent before close arrives, however much is still on its way. */
+static void unsent_server(int fd) { send_pattern(fd, 0, 600000); }
+static void unsent_client(int fd) {
+    sleep_ms(200);
+    CHECK(receive_pattern(fd, 0, 700000) == 600000);
+}
+
+/* And before exit without close. */
+static void exit_server(int fd) {
+    send_pattern(fd, 0, 600000);
+    exit(0);
+}
+
+/* A sender that is away is no reason for its data to stay. */
+static void away_server(int fd) {
+    send_pattern(fd, 0, 400000);
+    for (int i = 0; i < 30; i++) sleep_ms(100);
+    _exit(0);
+}
+static void away_client(int fd) { CHECK(receive_pattern(fd, 0, 400000) == 400000); }
+
+/* Closing with data unread resets. */
+static void unread_server(int fd) {
+    meet(fd);
+    CHECK(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 10000) == 1);
+}
+static void unread_client(int fd) {
+    meet(fd);
+    send_pattern(fd, 0, 100);
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, 0);
+    CHECK(n == -1 && errno == ECONNRESET);
+}
+
+/* A killed peer that has read everything ends the stream. */
+static void killed_server(int fd) {
+    meet(fd);
+    sleep_ms(200);
+    kill(getpid(), SIGKILL);
+}
+static void killed_client(int fd) {
+    meet(fd);
+    char byte;
+    CHECK(recv(fd, &byte, 1, 0) == 0);
+}
+
+/* Sending to a peer that is gone breaks the pipe. */
+static void gone_server(int fd) { meet(fd); }
+static void gone_client(int fd) {
+    meet(fd);
+    char byte;
+    CHECK(recv(fd, &byte, 1, 0) == 0);
+    ssize_t n = 0;
+    for (int i = 0; i < 100 && n >= 0; i++) {
+        n = send(fd, "x", 1, MSG_NOSIGNAL);
+        sleep_ms(10);
+    }
+    CHECK(n == -1 && (errno == EPIPE || errno == ECONNRESET));
+}
+
+/* The server that forks for each connection. */
+static void forked_server(int fd) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        echo_server(fd);
+        send_pattern(fd, 0, 1000);
+        _exit(0);
+    }
+    close(fd);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+static void forked_client(int fd) {
+    send_pattern(fd, 0, 100000);
+    CHECK(receive_pattern(fd, 0, 100000) == 100000);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK(receive_pattern(fd, 0, 2000) == 1000);
+}
+
+/* Time-outs and signals end a wait as they do on TCP. */
+static volatile sig_atomic_t signals;
+static void on_signal(int number) { signals += number != 0; }
+static void waits_server(int fd) {
+    meet(fd);
+    sleep_ms(3000);
+    send_pattern(fd, 0, 1);
+    CHECK(receive_pattern(fd, 0, 1) == 0);
+}
+static void interrupt_later(int flags) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    timer_t timer;
+    CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
+    struct itimerspec in = {.it_value = {0, 100 * 1000000}};
+    CHECK(timer_settime(timer, 0, &in, NULL) == 0);
+}
+static void waits_client(int fd) {
+    char byte;
+    meet(fd);
+    struct timeval limit = {0, 50000}, none = {0, 0};
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    CHECK(recv(fd, &byte, 1, 0) == -1 && errno == EAGAIN);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) == 0);
+    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    interrupt_later(0);
+    CHECK(recv(fd, &byte, 1, 0) == -1 && errno == EINTR && signals == 1);
+    interrupt_later(SA_RESTART);
+    CHECK(recv(fd, &byte, 1, 0) == 1 && signals == 2);
+}
+
+/* Many connections in one epoll set, edge- and level-triggered. */
+static int epoll_one(int fd) {
+    char buffer[3000];
+    ssize_t n;
+    while ((n = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0)
+        CHECK(send(fd, buffer, n, MSG_NOSIGNAL) == n);
+    CHECK(n == 0 || errno == EAGAIN);
+    if (n == 0) close(fd);
+    return n == 0;
+}
+static void epoll_listener(int listener) {
+    int set = epoll_create1(EPOLL_CLOEXEC), ended = 0;
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = listener};
+    CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) == 0);
+    for (int accepted = 0; ended < MANY;) {
+        struct epoll_event events[8];
+        int n = epoll_wait(set, events, 8, 60000);
+        CHECK(n > 0);
+        for (int i = 0; i < n; i++) {
+            int fd = events[i].data.fd;
+            if (fd == listener) {
+                int one = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+                CHECK(one >= 0);
+                event.events = EPOLLIN | EPOLLRDHUP | (accepted++ % 2 ? EPOLLET : 0);
+                event.data.fd = one;
+                CHECK(epoll_ctl(set, EPOLL_CTL_ADD, one, &event) == 0);
+                continue;
+            }
+            ended += epoll_one(fd);
+        }
+    }
+    close(set);
+}
+static int dial(const char *address, int port);
+static void epoll_dialler(const char *address, int port) {
+    int fds[MANY];
+    for (int i = 0; i < MANY; i++) fds[i] = dial(address, port);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < MANY; i++) send_pattern(fds[i], round + i, 1 + (round * 977 + i) % 2900);
+        for (int i = 0; i < MANY; i++) {
+            size_t size = 1 + (round * 977 + i) % 2900;
+            CHECK(poll(&(struct pollfd){fds[i], POLLIN, 0}, 1, 60000) == 1);
+            CHECK(receive_pattern(fds[i], round + i, size) == size);
+        }
+    }
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+}
+
+/* Non-blocking connects, with poll for their end. */
+static void nonblocking_dialler(const char *address, int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    inet_pton(AF_INET, address, &to.sin_addr);
+    for (int i = 0; i < MANY; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = 0;
+        socklen_t length = sizeof error;
+        CHECK(connect(fd, (void *)&to, sizeof to) == 0 || errno == EINPROGRESS);
+        CHECK(poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 60000) == 1);
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0);
+        send_pattern(fd, 0, 100);
+        CHECK(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 60000) == 1);
+        CHECK(receive_pattern(fd, 0, 100) == 100);
+        close(fd);
+    }
+}
+
+/* Figures: microseconds one way of 64 bytes, and MiB/s of 64 KiB writes. */
+enum { ROUNDS = 1000, WRITES = 640, WRITE = 65536 };
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+static void latency_client(int fd) {
+    char bytes[64] = {0};
+    double start = 0;
+    for (int i = -50; i < ROUNDS; i++) {
+        if (i == 0) start = seconds();
+        CHECK(send(fd, bytes, sizeof bytes, 0) == sizeof bytes);
+        CHECK(recv(fd, bytes, sizeof bytes, MSG_WAITALL) == sizeof bytes);
+    }
+    printf("64-byte round trips, microseconds one way: %.1f\n", (seconds() - start) / ROUNDS / 2 * 1e6);
+    fflush(stdout);
+}
+static void stream_server(int fd) {
+    static char bytes[WRITE];
+    while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
+    CHECK(send(fd, "m", 1, 0) == 1);
+}
+static void stream_client(int fd) {
+    static char bytes[WRITE];
+    double start = seconds();
+    for (int i = 0; i < WRITES; i++) CHECK(send(fd, bytes, sizeof bytes, 0) == sizeof bytes);
+    CHECK(shutdown(fd, SHUT_WR) == 0 && recv(fd, bytes, 1, 0) == 1);
+    printf("64 KiB writes, MiB/s: %.1f\n", WRITES * (WRITE / 1048576.0) / (seconds() - start));
+    fflush(stdout);
+}
+
+enum { FIGURES = 2 };
+static const struct {
+    const char *name;
+    void (*server)(int fd), (*client)(int fd);
+    void (*listener)(int listener);
+    void (*dialler)(const char *address, int port);
+} cases[] = {
+    {"echo", echo_server, echo_client, NULL, NULL},
+    {"bulk", bulk_both, bulk_both, NULL, NULL},
+    {"first", first_server, first_client, NULL, NULL},
+    {"unsent", unsent_server, unsent_client, NULL, NULL},
+    {"exit", exit_server, unsent_client, NULL, NULL},
+    {"away", away_server, away_client, NULL, NULL},
+    {"unread", unread_server, unread_client, NULL, NULL},
+    {"killed", killed_server, killed_client, NULL, NULL},
+    {"gone", gone_server, gone_client, NULL, NULL},
+    {"forked", forked_server, forked_client, NULL, NULL},
+    {"waits", waits_server, waits_client, NULL, NULL},
+    {"epoll", NULL, NULL, epoll_listener, epoll_dialler},
+    {"nonblocking", NULL, NULL, epoll_listener, nonblocking_dialler},
+    {"latency", echo_server, latency_client, NULL, NULL},
+    {"stream", stream_server, stream_client, NULL, NULL},
+};
+
+static int dial(const char *address, int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    CHECK(inet_pton(AF_INET, address, &to.sin_addr) == 1);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, (void *)&to, sizeof to) == 0);
+    return fd;
+}
+
+static void serve(size_t which, const char *address, int tell) {
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t length = sizeof at;
+    CHECK(inet_pton(AF_INET, address, &at.sin_addr) == 1);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (void *)&at, sizeof at) == 0 && listen(listener, 64) == 0);
+    CHECK(getsockname(listener, (void *)&at, &length) == 0);
+    int port = ntohs(at.sin_port);
+    if (cases[which].listener) {
+        /* Connectors are served from the moment on in which somebody waits for them. */
+        CHECK(poll(&(struct pollfd){listener, POLLIN, 0}, 1, 0) == 0);
+        CHECK(write(tell, &port, sizeof port) == sizeof port);
+        cases[which].listener(listener);
+        return;
+    }
+    CHECK(poll(&(struct pollfd){listener, POLLIN, 0}, 1, 0) == 0);
+    CHECK(write(tell, &port, sizeof port) == sizeof port);
+    int fd = accept(listener, NULL, NULL);
+    CHECK(fd >= 0);
+    cases[which].server(fd);
+    close(fd);
+}
+
+static int run(size_t which, const char *address) {
+    int pipes[2], port = 0, status, failed = 0;
+    CHECK(pipe2(pipes, O_CLOEXEC) == 0);
+    pid_t server = fork();
+    CHECK(server >= 0);
+    if (server == 0) {
+        alarm(120);
+        serve(which, address, pipes[1]);
+        exit(0);
+    }
+    close(pipes[1]);
+    pid_t client = fork();
+    CHECK(client >= 0);
+    if (client == 0) {
+        alarm(120);
+        CHECK(read(pipes[0], &port, sizeof port) == sizeof port);
+        if (cases[which].dialler) {
+            cases[which].dialler(address, port);
+        } else {
+            int fd = dial(address, port);
+            cases[which].client(fd);
+            close(fd);
+        }
+        exit(0);
+    }
+    close(pipes[0]);
+    CHECK(waitpid(client, &status, 0) == client);
+    failed |= status != 0;
+    if (failed) kill(server, SIGTERM);
+    CHECK(waitpid(server, &status, 0) == server);
+    int killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    failed |= status != 0 && !(killed && strcmp(cases[which].name, "killed") == 0);
+    printf("%s: %s\n", cases[which].name, failed ? "FAILED" : "ok");
+    fflush(stdout);
+    return failed;
+}
+
+/* A web server's /NAME is what the file of that name holds. */
+static int get(const char *address, int port, const char *path) {
+    static char expected[1 << 20], got[2 << 20];
+    int file = open(path, O_RDONLY), fd = dial(address, port);
+    CHECK(file >= 0);
+    ssize_t length = read(file, expected, sizeof expected), n;
+    size_t all = 0;
+    CHECK(length > 0);
+    CHECK(dprintf(fd, "GET %s HTTP/1.0\r\n\r\n", strrchr(path, '/')) > 0);
+    while ((n = recv(fd, got + all, sizeof got - all, 0)) > 0) all += n;
+    CHECK(n == 0 && all > (size_t)length);
+    return memcmp(got + all - length, expected, length) != 0;
+}
+
+int main(int count, char **arguments) {
+    int failed = 0;
+    if (count < 2) return 2;
+    if (count == 5 && strcmp(arguments[2], "get") == 0)
+        return get(arguments[1], atoi(arguments[3]), arguments[4]);
+    const size_t all = sizeof cases / sizeof *cases;
+    for (size_t i = 0; i < all; i++) {
+        int wanted = count == 2 && i < all - FIGURES;
+        for (int a = 2; a < count; a++) wanted |= strcmp(arguments[a], cases[i].name) == 0;
+        if (wanted) failed |= run(i, arguments[1]);
+    }
+    return failed;
+}
