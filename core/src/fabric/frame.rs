@@ -8,7 +8,7 @@ use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
 /// Bytes of the header.
 pub(super) const HEADER: usize = 40;
 /// Bytes of the largest frame, and of a buffer for one.
-pub(super) const LARGEST: usize = 16 << 10;
+pub(super) const LARGEST: usize = 32 << 10;
 /// Version of the frames and of the session in them.
 pub(super) const VERSION: u32 = 1;
 

@@ -9,7 +9,7 @@ use super::link::{Link, Tell};
 use super::port::Port;
 use super::rendezvous;
 use super::Users;
-use crate::sys::process::SignalsHeld;
+use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -149,6 +149,7 @@ impl Helper {
     }
 
     fn run(&self) {
+        process::let_library_signals_in();
         let mut idle = false;
         let mut looks = 0;
         loop {

@@ -8,9 +8,9 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Buffers that the pool grows by.
-const STEP: usize = 16;
+const STEP: usize = 8;
 /// Most buffers of one pool: 64 MiB.
-const MOST: usize = 4096;
+const MOST: usize = 2048;
 /// Attempts to get at the pool. Its holder may be the thread that a signal handler interrupted.
 const ATTEMPTS: u32 = 1000;
 

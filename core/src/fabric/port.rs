@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Buffers for what comes in, for all links together.
-const RECEIVES: u32 = 256;
+const RECEIVES: u32 = 128;
 /// Results that the completion queue holds, where the device can.
 const COMPLETIONS: u32 = 4096;
 /// Results taken at a time.

@@ -271,7 +271,7 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
     }
     let (_a, b) = ends("192.0.2.115", "192.0.2.116");
     for sent in 0..5 {
-        b.link.arrived(&frame(Kind::Bytes, &[7; 16000]));
+        b.link.arrived(&frame(Kind::Bytes, &[7; 16_000]));
         assert_eq!(b.link.has_failed(), sent == 4, "more than the send buffer holds");
     }
 }

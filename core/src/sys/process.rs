@@ -98,6 +98,13 @@ impl Drop for SignalsHeld {
     }
 }
 
+/// In a thread that was made with all signals held back: the C library's own two get in, by which it
+/// changes the user of all threads (setuid) and cancels them.
+pub fn let_library_signals_in() {
+    let own = 3u64 << 31;
+    let _ = call!(rt_sigprocmask, libc::SIG_UNBLOCK, &own as *const u64 as usize, 0, 8);
+}
+
 /// Reads `parts` of another process's memory, in order, into as many places here (RDMA read on
 /// shared memory). Gives the bytes copied, which may end inside a part where memory is missing.
 ///

@@ -304,7 +304,12 @@ impl Link {
     /// After this end received: tells the peer if that is due.
     #[inline]
     pub fn received(&self) {
-        let Some(body) = self.body.get() else { return };
+        if let Some(body) = self.body.get() {
+            self.tell_if_due(body);
+        }
+    }
+
+    fn tell_if_due(&self, body: &Body) {
         let head = body.segment.side(body.role).receiving.0.head.load(Relaxed);
         let taken = head.wrapping_sub(self.told_head.load(Relaxed));
         if taken >= body.eighth() || self.has_message(body) || (taken > 0 && body.is_stalled()) {
@@ -318,10 +323,9 @@ impl Link {
             return self.kick_owner();
         }
         let Some(body) = self.body.get() else { return };
+        self.tell_if_due(body);
         let receiving = &body.segment.side(body.role).receiving.0;
-        if receiving.head.load(Relaxed) != self.told_head.load(Relaxed) || self.has_message(body) {
-            self.push(Tell::Head);
-        }
+        // The helper tells the rest in a moment, unless a frame does before.
         if receiving.total.load(Relaxed) != self.told_total.load(Relaxed) {
             helper::wake_if_dormant();
         }

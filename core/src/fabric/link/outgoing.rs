@@ -16,8 +16,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 pub(in super::super) enum Tell {
     /// What it waits for.
     Due,
-    /// How much of its send buffer was taken.
-    Head,
     /// Everything.
     All,
     /// Everything, and that it has arrived is to be known.
@@ -28,8 +26,7 @@ impl Tell {
     fn from_note(note: u32) -> Self {
         match note {
             0 | 1 => Tell::Due,
-            2 => Tell::Head,
-            3 => Tell::All,
+            2 => Tell::All,
             _ => Tell::Certain,
         }
     }
@@ -133,7 +130,7 @@ impl Link {
             || stalled != told.stalled
             || sending.urgent.load(Acquire) != told.urgent
             || taken >= body.eighth()
-            || (taken > 0 && (tell >= Tell::Head || peer.sending.0.stalled.load(Relaxed) != 0))
+            || (taken > 0 && (tell >= Tell::All || peer.sending.0.stalled.load(Relaxed) != 0))
             || (tell >= Tell::All && total != told.total)
             || (tell == Tell::Certain && out.silent > 0);
         if due {
