@@ -169,7 +169,7 @@ impl Helper {
             let ports = self.lock_ports().clone();
             for port in &ports {
                 port.take_notice();
-                port.poll();
+                port.catch_up();
             }
             let mut busy = rendezvous::progress();
             // The program looks by itself and arms the queue when it sleeps: not to be disturbed.
@@ -181,7 +181,7 @@ impl Helper {
                 for port in &ports {
                     port.each_link(|link| busy |= link.tick(tell));
                     if !port.is_armed() && port.arm() {
-                        port.poll();
+                        port.catch_up();
                     }
                 }
             }

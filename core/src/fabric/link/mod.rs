@@ -330,7 +330,8 @@ impl Link {
             helper::wake_if_dormant();
         }
         if self.port.arm() {
-            self.port.poll();
+            // Not only a look: who is at it may have looked before the queue was armed.
+            self.port.catch_up();
         }
     }
 
