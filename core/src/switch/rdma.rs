@@ -15,7 +15,7 @@ use crate::provider::shm::Registration;
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
 use crate::session::{Available, Control, Mode, LARGEST_TRANSFER};
 use crate::sys::user::Access;
-use crate::sys::{blocking, poll, time, Errno};
+use crate::sys::{blocking, time, Errno};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How often a sender that waits scans its connection (A4), in nanoseconds.
@@ -346,7 +346,7 @@ impl Transfer<'_, '_> {
                 bell::drain(socket, stream, &mut ready);
                 let asleep = wait::fall_asleep(stream, Event::Write);
                 if !ready() {
-                    interrupted = sleep(socket, left.max(1)).is_err();
+                    interrupted = sleep(socket, stream, left.max(1)).is_err();
                 }
                 drop(asleep);
                 ready();
@@ -375,14 +375,13 @@ impl Transfer<'_, '_> {
     }
 }
 
-/// Sleeps on the anchor, at most `limit` nanoseconds.
-fn sleep(socket: &Socket, limit: u64) -> Result<(), Errno> {
+/// Sleeps on the anchor, at most `limit` nanoseconds; the end of the connection is noted.
+fn sleep(socket: &Socket, stream: &Stream, limit: u64) -> Result<(), Errno> {
     let mut fds = [libc::pollfd { fd: socket.anchor(), events: libc::POLLIN, revents: 0 }];
     // SAFETY: no signal mask.
     let n = unsafe { blocking::poll(&mut fds, Some(limit), std::ptr::null()) }?;
     if n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-        poll::poll_one(socket.anchor(), 0)?;
-        return Err(Errno(libc::EINTR));
+        wait::look(socket, stream);
     }
     Ok(())
 }
