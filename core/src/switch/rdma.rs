@@ -341,12 +341,15 @@ impl Transfer<'_, '_> {
                 !matches!(looked, Ok(Progress::Waiting))
             };
             let left = SCAN.saturating_sub(time::now() - scanned);
-            let mut interrupted = self.interrupted;
+            let (mut interrupted, mut ended) = (self.interrupted, false);
             if !spin(&socket.spin, left, &mut ready) {
                 bell::drain(socket, stream, &mut ready);
                 let asleep = wait::fall_asleep(stream, Event::Write);
                 if !ready() {
-                    interrupted = sleep(socket, stream, left.max(1)).is_err();
+                    match sleep(socket, left.max(1)) {
+                        Ok(end) => ended = end,
+                        Err(_) => interrupted = true,
+                    }
                 }
                 drop(asleep);
                 ready();
@@ -358,7 +361,11 @@ impl Transfer<'_, '_> {
             }
             let returns =
                 detach::is_due(stream) || stream.own().sending.0.doorbells.state().recalled;
-            if interrupted || returns || wait::ended(stream) || stream.endpoint.has(flag::SEND_SHUT)
+            if interrupted
+                || ended
+                || returns
+                || wait::ended(stream)
+                || stream.endpoint.has(flag::SEND_SHUT)
             {
                 return Ok(Woken::Interrupted);
             }
@@ -375,13 +382,11 @@ impl Transfer<'_, '_> {
     }
 }
 
-/// Sleeps on the anchor, at most `limit` nanoseconds; the end of the connection is noted.
-fn sleep(socket: &Socket, stream: &Stream, limit: u64) -> Result<(), Errno> {
+/// Sleeps on the anchor, at most `limit` nanoseconds. True if the connection ended there, which is to
+/// be noted only once what was read by RDMA counts as sent.
+fn sleep(socket: &Socket, limit: u64) -> Result<bool, Errno> {
     let mut fds = [libc::pollfd { fd: socket.anchor(), events: libc::POLLIN, revents: 0 }];
     // SAFETY: no signal mask.
     let n = unsafe { blocking::poll(&mut fds, Some(limit), std::ptr::null()) }?;
-    if n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-        wait::look(socket, stream);
-    }
-    Ok(())
+    Ok(n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0)
 }
