@@ -364,8 +364,7 @@ impl Transfer<'_, '_> {
             if interrupted
                 || ended
                 || returns
-                || wait::ended(stream)
-                || stream.endpoint.has(flag::SEND_SHUT)
+                || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET | flag::SEND_SHUT)
             {
                 return Ok(Woken::Interrupted);
             }

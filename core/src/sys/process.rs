@@ -47,6 +47,11 @@ pub fn lives(tid: u32) -> bool {
     !matches!(state, Some(b'Z' | b'X'))
 }
 
+/// True if `tid` is a thread of this process, its first included.
+pub fn is_own_thread(tid: u32) -> bool {
+    call!(tgkill, pid(), tid, 0).is_ok()
+}
+
 /// Lets another runnable thread have this core.
 #[inline]
 pub fn yield_now() {
@@ -157,4 +162,16 @@ pub fn handlers_restart() -> bool {
         // The C library's own, for cancellation and for setuid.
         !handled || matches!(signal, 32 | 33) || action[1] & libc::SA_RESTART as u64 != 0
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_threads_are_told_from_others() {
+        std::thread::spawn(|| assert!(is_own_thread(tid()))).join().unwrap();
+        assert!(is_own_thread(pid()));
+        assert!(!is_own_thread(1) && !is_own_thread(0) && !is_own_thread(u32::MAX));
+    }
 }

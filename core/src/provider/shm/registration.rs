@@ -35,8 +35,10 @@ pub struct Busy;
 pub enum Refusal {
     /// It is not registered under this number, not any more, or not for so much.
     NotRegistered,
-    /// The process that lent it is gone, or not the one it says it is.
+    /// The process that lent it is gone.
     Gone,
+    /// The process of that number is another: of another namespace, or a later one.
+    Stranger,
     /// The kernel does not let us access that process.
     Forbidden,
     /// Memory at either end is not there.
@@ -178,7 +180,7 @@ impl Registration {
         // SAFETY: `proof` is ours, and `to` may be written by the caller's promise.
         let n = unsafe { process::read_memory(process, &local, &remote) }?;
         if n < size || proof != self.proof() {
-            return Err(Refusal::Gone);
+            return Err(Refusal::Stranger);
         }
         let n = n - size;
         if n == 0 {
@@ -225,7 +227,7 @@ impl Registration {
             process::read_memory(process, &[part(proof.as_mut_ptr() as u64, size)], &remote)
         }?;
         if n < size || proof != self.proof() {
-            return Err(Refusal::Gone);
+            return Err(Refusal::Stranger);
         }
         self.writer.store(process::tid(), Ordering::Relaxed);
         // From here to the end the owner does not take it back.
@@ -342,9 +344,9 @@ mod tests {
         let elsewhere = [0u64; 2];
         r.proof_address.store(elsewhere.as_ptr() as u64, Ordering::Relaxed);
         let mut to = [0; 10];
-        assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Gone));
+        assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Stranger));
         assert_eq!(r.done(), 0);
-        assert_eq!(write(&r, 1, 10, &[1; 3]), Err(Refusal::Gone));
+        assert_eq!(write(&r, 1, 10, &[1; 3]), Err(Refusal::Stranger));
         assert_eq!(memory, [5; 10]);
     }
 

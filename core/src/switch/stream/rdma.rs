@@ -76,8 +76,9 @@ impl<'a> Stream<'a> {
                 transfers.close();
                 return Read::Over;
             }
-            // Another pid namespace, or it is dead and nobody listens.
-            Err(Refusal::Gone) => return self.refuse(rest.key, true),
+            // A relative of it may go on.
+            Err(Refusal::Gone) => return self.refuse(rest.key, false),
+            Err(Refusal::Stranger) => return self.refuse(rest.key, true),
             Err(Refusal::Fault) => {
                 if let Err(e) = user::check(at, n, Access::Write) {
                     return Read::Fault(e);
@@ -104,9 +105,10 @@ impl<'a> Stream<'a> {
         Read::Bytes(n)
     }
 
-    /// True if `process` is this one although the peer is another: no honest peer names our memory.
+    /// True if `process` is this one, by the number of any thread, although the peer is another: no
+    /// honest peer names our memory.
     fn is_ours(&self, process: u32) -> bool {
-        process == process::pid() && !self.endpoint.has(flag::ONE_PROCESS)
+        !self.endpoint.has(flag::ONE_PROCESS) && process::is_own_thread(process)
     }
 
     /// Asks for announced data in messages because it cannot be read.
@@ -176,14 +178,13 @@ impl<'a> Stream<'a> {
     /// True if the buffer of a living thread is advertised; a dead one's is taken back. Receive lock.
     fn is_posted(&self) -> bool {
         let receive = &self.endpoint.receive;
-        if receive.transfers.advertised().is_none() {
-            return false;
-        }
+        let Some(key) = receive.transfers.advertised() else { return false };
         if process::lives(receive.poster.load(Relaxed)) {
             return true;
         }
-        let bytes = self.deregister_posted(LARGEST_TRANSFER);
-        self.withdrawn(bytes);
+        self.deregister_posted(LARGEST_TRANSFER);
+        let posted = &self.own().writable.0;
+        self.withdrawn(posted.done_of(key, LARGEST_TRANSFER).unwrap_or(0));
         false
     }
 
@@ -223,7 +224,10 @@ impl<'a> Stream<'a> {
         }
         let transfers = &self.endpoint.receive.transfers;
         let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
-        self.is_posted();
+        if !self.is_posted() && waits && abilities.write {
+            // Before it counts as posted: who takes over from a dead thread finds it dead.
+            self.endpoint.receive.poster.store(process::tid(), Relaxed);
+        }
         let posted = match transfers.post(room as u64, waits, abilities) {
             Posting::Nothing => None,
             Posting::SendInMessages(key) => {
@@ -236,7 +240,6 @@ impl<'a> Stream<'a> {
             }
             Posting::Advertise(key) => {
                 let (address, length) = (at as u64, room as u32);
-                self.endpoint.receive.poster.store(process::tid(), Relaxed);
                 self.own().writable.0.register(key, address, length);
                 let received = self.endpoint.receive.total.load(Relaxed);
                 let advertisement = transfers.advertisement(key, address, length, call, received);

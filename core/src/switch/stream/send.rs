@@ -68,10 +68,11 @@ impl Stream<'_> {
         self.buffered().unwrap_or(0).saturating_sub(limit / 2)
     }
 
-    /// True if the peer's program consumed everything this end ever sent.
+    /// True if the peer's program consumed everything this end ever sent. What it reads by RDMA
+    /// counts with it before it does here.
     pub fn peer_consumed_all(&self) -> bool {
-        let send = &self.endpoint.send;
-        self.peer().receiving.0.total.load(Acquire) == send.total.load(Relaxed)
+        let sent = self.endpoint.send.total.load(Relaxed);
+        self.peer().receiving.0.total.load(Acquire).wrapping_sub(sent) as i64 >= 0
     }
 
     /// Room for application data: the writable condition of poll. Wakes a writer only when half
