@@ -70,6 +70,7 @@ pub fn closing(fd: Fd) {
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
+    stream.settle_posted();
     let shared = socket.leave(stream.endpoint);
     if let Some(link) = stream.fabric.filter(|_| shared) {
         return far::leave_to_relatives(socket, &stream, link);
