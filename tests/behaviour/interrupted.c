@@ -43,6 +43,19 @@ static void start_interrupting(pthread_t *thread) {
   *thread = start_thread(interrupter, &self);
 }
 
+/* Moves data until it is over; calls may end early with this error, so often at least. */
+typedef void transfers_fn(int fd, int error, int enough);
+static void interrupted(int fd, transfers_fn *transfers) {
+  pthread_t thread;
+  start_interrupting(&thread);
+  transfers(fd, EINTR, -1);
+  end_thread(thread);
+}
+static void in_time(int fd, int option, transfers_fn *transfers) {
+  set_timeout(fd, option, 1);
+  transfers(fd, EAGAIN, TIME_OUTS);
+}
+
 /* ---- the ends that are not interrupted ---------------------------------------------------- */
 
 /* Streams until it is over, with pauses in which the receiver waits. */
@@ -107,18 +120,10 @@ static void receive_all(int fd, int error, int enough) {
   SYS(close(fd));
   for (int i = 0; i < BUFFERS; i++) check_own(buffers[i]);
 }
-static void receives_interrupted(int fd) {
-  pthread_t thread;
-  start_interrupting(&thread);
-  receive_all(fd, EINTR, -1);
-  end_thread(thread);
-}
+static void receives_interrupted(int fd) { interrupted(fd, receive_all); }
 ENDS(receive_interrupted_by_signals, streams, receives_interrupted)
 
-static void receives_in_time(int fd) {
-  set_timeout(fd, SO_RCVTIMEO, 1);
-  receive_all(fd, EAGAIN, TIME_OUTS);
-}
+static void receives_in_time(int fd) { in_time(fd, SO_RCVTIMEO, receive_all); }
 ENDS(receive_that_times_out, streams_slowly, receives_in_time)
 
 /* ---- sending ------------------------------------------------------------------------------ */
@@ -144,18 +149,10 @@ static void send_all(int fd, int error, int enough) {
   SYS(close(fd));
   check_own(buffer);
 }
-static void sends_interrupted(int fd) {
-  pthread_t thread;
-  start_interrupting(&thread);
-  send_all(fd, EINTR, -1);
-  end_thread(thread);
-}
+static void sends_interrupted(int fd) { interrupted(fd, send_all); }
 ENDS(send_interrupted_by_signals, sends_interrupted, consumes)
 
-static void sends_in_time(int fd) {
-  set_timeout(fd, SO_SNDTIMEO, 1);
-  send_all(fd, EAGAIN, TIME_OUTS);
-}
+static void sends_in_time(int fd) { in_time(fd, SO_SNDTIMEO, send_all); }
 ENDS(send_that_times_out, sends_in_time, consumes_slowly)
 
 /* ---- cancelled threads, killed processes ---------------------------------------------------- */

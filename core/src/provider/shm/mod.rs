@@ -8,10 +8,12 @@
 mod registration;
 mod segment;
 mod send_buffer;
+mod slot;
 
 pub use registration::{Busy, Refusal, Registration};
 pub use segment::{
-    Geometry, Part, Role, Segment, SegmentError, Sending, Side, Slot, State, ABORTIVE, CLOSED,
-    FAILED, FINISHED, RETURNED,
+    Geometry, Part, Role, Segment, SegmentError, Sending, Side, State, ABORTIVE, CLOSED, FAILED,
+    FINISHED, RETURNED,
 };
 pub use send_buffer::{Overrun, Ring};
+pub use slot::Slot;

@@ -6,7 +6,8 @@
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
 use super::registration::Registration;
-use crate::session::{Doorbells, SelectCounter, HEADER_SIZE};
+use super::slot::Slot;
+use crate::session::{Doorbells, SelectCounter};
 use crate::sys::{self, file, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -409,8 +410,8 @@ impl Segment {
             let part = sender as usize * geometry.large_messages_bytes();
             self.large[0] + part + index * stride
         };
-        // SAFETY: within the mapping whatever the sequence number and the size.
-        Slot { at: unsafe { self.base.add(offset) } }
+        // SAFETY: within the mapping and aligned, whatever the sequence number and the size.
+        unsafe { Slot::at(self.base.add(offset)) }
     }
 
     /// The send buffer of the direction that `sender` sends, or the large one it may change to.
@@ -466,61 +467,6 @@ pub enum Part {
     Messages,
     /// The large send buffer.
     SendBuffer,
-}
-
-/// One message buffer: four header words, then the payload.
-#[derive(Clone, Copy)]
-pub struct Slot {
-    at: *mut u8,
-}
-
-impl Slot {
-    #[inline]
-    fn words(&self) -> &[AtomicU32; 4] {
-        // SAFETY: a slot is 64-byte aligned and begins with its 16-byte header.
-        unsafe { &*self.at.cast::<[AtomicU32; 4]>() }
-    }
-
-    /// The sequence number that was published last in this buffer. Acquire.
-    #[inline]
-    pub fn sequence(&self) -> u32 {
-        self.words()[0].load(Ordering::Acquire)
-    }
-
-    /// The header's words; the first as given, because it was read before.
-    #[inline]
-    pub fn header(&self, sequence: u32) -> [u32; 4] {
-        let w = self.words();
-        [
-            sequence,
-            w[1].load(Ordering::Relaxed),
-            w[2].load(Ordering::Relaxed),
-            w[3].load(Ordering::Relaxed),
-        ]
-    }
-
-    /// Where the payload begins: the message buffer without its header.
-    #[inline]
-    pub fn payload(&self) -> *mut u8 {
-        // SAFETY: the header is part of the slot.
-        unsafe { self.at.add(HEADER_SIZE) }
-    }
-
-    /// Marks the buffer as not holding message `sequence`, nor any other that may still come.
-    pub fn clear(&self, sequence: u32, buffers: u32) {
-        self.words()[0].store(sequence.wrapping_sub(buffers), Ordering::Relaxed);
-    }
-
-    /// Publishes a message whose payload is written. Sequentially consistent, so that the select
-    /// counter looked at afterwards can not be a value from before (A18).
-    #[inline]
-    pub fn publish(&self, header: [u32; 4]) {
-        let w = self.words();
-        w[1].store(header[1], Ordering::Relaxed);
-        w[2].store(header[2], Ordering::Relaxed);
-        w[3].store(header[3], Ordering::Relaxed);
-        w[0].swap(header[0], Ordering::SeqCst);
-    }
 }
 
 const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);

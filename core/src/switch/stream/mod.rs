@@ -126,19 +126,6 @@ impl<'a> Stream<'a> {
     /// As [`Stream::lock_send`]; `None` while its holder waits for the peer.
     #[inline]
     pub fn lock_send_now(&self) -> Result<Option<Held<'a>>, Busy> {
-        let lock = &self.endpoint.send.lock;
-        match lock.try_lock() {
-            Ok(taken) => {
-                self.statistics.send_control.note(taken.swapped, lock.swaps());
-                Ok(Some(Held(lock)))
-            }
-            Err(Busy::Reentered) => Err(Busy::Reentered),
-            Err(Busy::Other) => self.lock_send_if_soon(),
-        }
-    }
-
-    #[cold]
-    fn lock_send_if_soon(&self) -> Result<Option<Held<'a>>, Busy> {
         let send = &self.endpoint.send;
         if send.awaits_peer.load(Relaxed) != 0 && send.lock.is_held_by_the_living() {
             return Ok(None);

@@ -1,0 +1,69 @@
+//! One message buffer of a segment: how a message is published in it and read from it. The peer may
+//! write there at any time, so what is read is checked elsewhere, from copies.
+
+use crate::session::HEADER_SIZE;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// One message buffer: four header words, then the payload.
+#[derive(Clone, Copy)]
+pub struct Slot {
+    at: *mut u8,
+}
+
+impl Slot {
+    /// The message buffer at `at`.
+    ///
+    /// # Safety
+    /// A message buffer of a segment begins there, 64-byte aligned, and is mapped as long as it is used.
+    #[inline]
+    pub(super) unsafe fn at(at: *mut u8) -> Slot {
+        Slot { at }
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU32; 4] {
+        // SAFETY: a slot is 64-byte aligned and begins with its 16-byte header.
+        unsafe { &*self.at.cast::<[AtomicU32; 4]>() }
+    }
+
+    /// The sequence number that was published last in this buffer. Acquire.
+    #[inline]
+    pub fn sequence(&self) -> u32 {
+        self.words()[0].load(Ordering::Acquire)
+    }
+
+    /// The header's words; the first as given, because it was read before.
+    #[inline]
+    pub fn header(&self, sequence: u32) -> [u32; 4] {
+        let w = self.words();
+        [
+            sequence,
+            w[1].load(Ordering::Relaxed),
+            w[2].load(Ordering::Relaxed),
+            w[3].load(Ordering::Relaxed),
+        ]
+    }
+
+    /// Where the payload begins: the message buffer without its header.
+    #[inline]
+    pub fn payload(&self) -> *mut u8 {
+        // SAFETY: the header is part of the slot.
+        unsafe { self.at.add(HEADER_SIZE) }
+    }
+
+    /// Marks the buffer as not holding message `sequence`, nor any other that may still come.
+    pub fn clear(&self, sequence: u32, buffers: u32) {
+        self.words()[0].store(sequence.wrapping_sub(buffers), Ordering::Relaxed);
+    }
+
+    /// Publishes a message whose payload is written. Sequentially consistent, so that the select
+    /// counter looked at afterwards can not be a value from before (A18).
+    #[inline]
+    pub fn publish(&self, header: [u32; 4]) {
+        let w = self.words();
+        w[1].store(header[1], Ordering::Relaxed);
+        w[2].store(header[2], Ordering::Relaxed);
+        w[3].store(header[3], Ordering::Relaxed);
+        w[0].swap(header[0], Ordering::SeqCst);
+    }
+}
