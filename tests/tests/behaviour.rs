@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Cases wait more than they compute.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads.get_or_insert(cpus * 2);
+    arguments.test_threads.get_or_insert(cpus * 4);
 
     let programs = match build(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("behaviour")) {
         Ok(programs) => programs,

@@ -6,6 +6,9 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
+/// What a measured client moves: the load of a second would only load the machine.
+const AMOUNT: &str = "25M";
+
 /// A server that is ready, and its port.
 fn serve(sandbox: &Sandbox, mode: Mode, more: &[&str]) -> (Running, String) {
     let number = port::reserve();
@@ -17,7 +20,7 @@ fn serve(sandbox: &Sandbox, mode: Mode, more: &[&str]) -> (Running, String) {
 }
 
 /// Checks that the control and data connections of a client with `more` options are where they
-/// should be, then gives the report of such a client of one second.
+/// should be, then gives the report of such a client that moves [`AMOUNT`].
 fn measure(mode: Mode, streams: usize, more: &[&str]) -> Value {
     let sandbox = Sandbox::new();
     let (server, port) = serve(&sandbox, mode, &[]);
@@ -29,8 +32,8 @@ fn measure(mode: Mode, streams: usize, more: &[&str]) -> Value {
     drop((client, server));
 
     let (server, port) = serve(&sandbox, mode, &[]);
-    let second = ["-c", "127.0.0.1", "-p", &port, "-t", "1", "-J"];
-    let text = sandbox.run(mode, "iperf3", second.iter().chain(more).copied());
+    let limited = ["-c", "127.0.0.1", "-p", &port, "-n", AMOUNT, "-J"];
+    let text = sandbox.run(mode, "iperf3", limited.iter().chain(more).copied());
     let report: Value = serde_json::from_str(&text).expect("a JSON report");
     assert!(report.get("error").is_none(), "{report:#}");
     assert_eq!(report["end"]["streams"].as_array().map(Vec::len), Some(streams), "{report:#}");

@@ -65,7 +65,7 @@ fn apache(mode: Mode) {
 fn gunicorn(mode: Mode) {
     let sandbox = Sandbox::new();
     let program = format!(
-        "def app(environ, start):\n    body = bytes(i * 31 % 251 for i in range({SIZE}))\n    \
+        "body = bytes(i * 31 % 251 for i in range({SIZE}))\ndef app(environ, start):\n    \
          start('200 OK', [('Content-Length', str(len(body)))])\n    return [body]\n"
     );
     fs::write(sandbox.file("served.py"), program).expect("the program");
