@@ -45,8 +45,8 @@ impl End {
     fn stream(&self) -> Stream<'_> {
         // SAFETY: mapped for as long as the process lives.
         let endpoint = unsafe { self.memory.endpoint() };
-        let (segment, fabric) = (self.segment, Some(&*self.link));
-        Stream { endpoint, segment, statistics: registry::spare(), fabric }
+        let (segment, fabric) = (&self.segment, Some(&*self.link));
+        Stream { endpoint, role: endpoint.role(), segment, statistics: registry::spare(), fabric }
     }
 
     /// Sends what fits of `bytes`, as the switch does.

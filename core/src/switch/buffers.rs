@@ -15,6 +15,8 @@ pub struct Buffers<'a> {
     rest: &'a [iovec],
     offset: usize,
     remaining: usize,
+    /// The time in ticks, or zero: whoever needs it asks the clock.
+    now: u64,
 }
 
 impl<'a> Buffers<'a> {
@@ -27,7 +29,7 @@ impl<'a> Buffers<'a> {
             }
             remaining = (remaining + b.iov_len).min(MOST);
         }
-        Ok(Self { rest: buffers, offset: 0, remaining })
+        Ok(Self { rest: buffers, offset: 0, remaining, now: 0 })
     }
 
     /// The array of `count` buffers at `at`.
@@ -46,6 +48,12 @@ impl<'a> Buffers<'a> {
         Self::new(unsafe { std::slice::from_raw_parts(at, count) })
     }
 
+    /// For a caller that knows the time, in [`ticks`](crate::sys::time::ticks).
+    #[inline]
+    pub fn at(self, now: u64) -> Self {
+        Self { now, ..self }
+    }
+
     /// Bytes from the position to the end.
     #[inline]
     pub fn remaining(&self) -> usize {
@@ -59,6 +67,13 @@ impl<'a> Buffers<'a> {
         mut copy: impl FnMut(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
         debug_assert!(length <= self.remaining);
+        if let [b] = self.rest {
+            // As nearly always.
+            copy(b.iov_base.cast::<u8>().wrapping_add(self.offset), length)?;
+            self.remaining -= length;
+            self.offset += length;
+            return Ok(());
+        }
         while length > 0 {
             let b = &self.rest[0];
             let n = (b.iov_len - self.offset).min(length);
@@ -80,8 +95,9 @@ impl<'a> Buffers<'a> {
     /// `to` has room for `length` bytes; `length` is at most `remaining()`.
     #[inline]
     pub unsafe fn copy_out(&mut self, mut to: *mut u8, length: usize) -> Result<()> {
+        let now = self.now;
         self.each(length, |at, n| {
-            user::check(at, n, Access::Read)?;
+            user::check_at(at, n, Access::Read, now)?;
             // SAFETY: `at` was checked; `to` has room.
             unsafe {
                 std::ptr::copy_nonoverlapping(at, to, n);
@@ -97,8 +113,9 @@ impl<'a> Buffers<'a> {
     /// `from` has `length` readable bytes; `length` is at most `remaining()`.
     #[inline]
     pub unsafe fn copy_in(&mut self, mut from: *const u8, length: usize) -> Result<()> {
+        let now = self.now;
         self.each(length, |at, n| {
-            user::check(at, n, Access::Write)?;
+            user::check_at(at, n, Access::Write, now)?;
             // SAFETY: `at` was checked; `from` is readable.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, at, n);

@@ -284,7 +284,8 @@ fn connect_then_bind(
             endpoint.set(flag::NONBLOCK);
         }
         let statistics = socket.statistics();
-        Stream { endpoint, segment, statistics, fabric: None }.open(Kind::SessionRequest);
+        Stream { endpoint, role: endpoint.role(), segment: &segment, statistics, fabric: None }
+            .open(Kind::SessionRequest);
     }
     let started = if blocking { start_blocking(fd, real) } else { real() };
     let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));

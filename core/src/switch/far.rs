@@ -46,7 +46,7 @@ pub(super) fn drain(
     ready: impl FnMut() -> bool,
 ) {
     let e = stream.endpoint;
-    wait::look_if_stale(socket, stream);
+    wait::look_if_stale(socket, stream, time::ticks());
     let forced = match let_sleepers_leave(stream, link.bell(), patience, ready) {
         Sleepers::Gone => false,
         Sleepers::Lost => true,

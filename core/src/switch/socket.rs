@@ -303,10 +303,11 @@ impl Socket {
         // SAFETY: set before the phase that lets callers get here, unmapped after the last pin.
         let endpoint = unsafe { self.endpoint.load(Ordering::Acquire).as_ref() }?;
         // SAFETY: written before `endpoint`.
-        let segment = unsafe { *self.segment.get() }?;
+        let segment = unsafe { (*self.segment.get()).as_ref() }?;
         // SAFETY: as the endpoint.
         let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
-        Some(Stream { endpoint, segment, statistics: self.statistics(), fabric })
+        let role = endpoint.role();
+        Some(Stream { endpoint, role, segment, statistics: self.statistics(), fabric })
     }
 
     /// True while nobody took the session that this connector offered.

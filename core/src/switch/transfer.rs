@@ -12,7 +12,7 @@ use super::Outcome;
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::session::transfer::Call;
-use crate::sys::{blocking, net, process, Errno};
+use crate::sys::{blocking, net, process, time, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// True if a call with these flags may wait.
@@ -38,8 +38,9 @@ fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Err
 
 /// recv in all its forms. `Pass`: the socket is on plain TCP.
 #[inline]
-pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
+pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
+    let mut to = to.at(time::recent_ticks());
     let wanted = to.remaining();
     if flags & libc::MSG_OOB != 0 && stream.endpoint.has(flag::URGENT_INLINE) {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
@@ -57,30 +58,30 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     super::gather::gather(&stream, wanted);
     loop {
         let ended = wait::ended(&stream);
-        let mut attempt = to.clone();
-        if let Some(read) = super::urgent::receive_inline(socket, &stream, &mut attempt, take) {
+        if let Some(read) = super::urgent::receive_inline(socket, &stream, &mut to, take) {
             match read {
                 Err(e) => return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }),
                 Ok(()) if take == Take::Peek => return Outcome::Done(Ok(1)),
-                Ok(()) => {
-                    got += 1;
-                    to = attempt.clone();
-                }
+                Ok(()) => got += 1,
             }
         }
-        match receive_once(&stream, &mut attempt, take, call) {
+        let received = match take {
+            Take::Peek => receive_once(&stream, &mut to.clone(), take, call),
+            _ => receive_once(&stream, &mut to, take, call),
+        };
+        match received {
             Err(Failure::Busy) => return Outcome::Done(Err(reentered(&stream, flags))),
-            Err(Failure::Broken(why)) => wait::fail(socket, &stream, why),
+            Err(Failure::Broken(why)) => {
+                // Where the bytes of this attempt lie nobody knows.
+                wait::fail(socket, &stream, why);
+                let told = if got > 0 { Ok(got) } else { reset_error(&stream, Ok(0)) };
+                return Outcome::Done(told);
+            }
             Ok(moved) => {
                 if moved.ring {
                     bell::ring(socket);
                 }
-                if take == Take::Peek {
-                    got = moved.bytes;
-                } else {
-                    got += moved.bytes;
-                    to = attempt;
-                }
+                got = if take == Take::Peek { moved.bytes } else { got + moved.bytes };
                 if let Some(e) = moved.fault {
                     return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
                 }
@@ -116,7 +117,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             _ => None,
         };
         let waited = if !waits {
-            wait::look_if_stale(socket, &stream);
+            wait::look_if_stale(socket, &stream, time::ticks());
             if wait::ended(&stream) {
                 continue;
             }
@@ -223,12 +224,13 @@ fn post<'a>(
 
 /// send in all its forms. `Pass`: the socket is on plain TCP.
 #[inline]
-pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
+pub fn send(socket: &Socket, from: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     if flags & libc::MSG_OOB != 0 && from.remaining() > 0 {
         return super::urgent::send(socket, &stream, from, flags);
     }
-    let wanted = from.remaining();
+    let (wanted, began) = (from.remaining(), time::ticks());
+    let mut from = from.at(began);
     let sent = transmit(
         socket,
         &stream,
@@ -242,6 +244,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
             moved.map(|moved| (moved, from.remaining() == 0))
         },
         wanted == 0,
+        began,
     );
     match sent {
         // A blocking send ends early only for an error, or when the socket went back to TCP.
@@ -300,18 +303,20 @@ pub fn send_from(
             Ok((moved, left == 0 || dry))
         },
         length == 0,
+        time::ticks(),
     )
 }
 
 /// Moves bytes with `step` until it says it is done, waiting for space as the flags and the socket
 /// demand. `step` runs under the send lock and returns what it moved, an error of its source, and
-/// whether it is done.
+/// whether it is done. `began`: when the call did, in ticks.
 fn transmit(
     socket: &Socket,
     stream: &Stream,
     flags: i32,
     mut step: impl FnMut(&Stream) -> Result<(Moved, bool), Broken>,
     empty: bool,
+    began: u64,
 ) -> Outcome {
     let mut sent = 0;
     let finish = |sent: usize, e: Errno| {
@@ -323,7 +328,7 @@ fn transmit(
         }
         Outcome::Done(Err(e))
     };
-    wait::look_if_stale(socket, stream);
+    wait::look_if_stale(socket, stream, began);
     loop {
         if detach::is_due(stream) {
             detach::look_after(socket, stream);

@@ -48,6 +48,7 @@ pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) 
 
 /// The urgent byte in its place in the stream (SO_OOBINLINE): delivers it if it is the next byte.
 /// `None` if it is not, or has not arrived yet.
+#[inline]
 pub(super) fn receive_inline(
     socket: &Socket,
     stream: &Stream,
@@ -57,6 +58,16 @@ pub(super) fn receive_inline(
     if !stream.endpoint.has(flag::URGENT_INLINE) || !stream.at_mark() || to.remaining() == 0 {
         return None;
     }
+    receive_at_mark(socket, stream, to, take)
+}
+
+#[cold]
+fn receive_at_mark(
+    socket: &Socket,
+    stream: &Stream,
+    to: &mut Buffers,
+    take: Take,
+) -> Option<Result<(), Errno>> {
     let mut byte = [0u8];
     let peek = if take == Take::Peek { libc::MSG_PEEK } else { 0 };
     net::recv(socket.anchor(), &mut byte, libc::MSG_OOB | peek).ok().filter(|n| *n == 1)?;

@@ -74,10 +74,10 @@ pub(super) fn hinted_end(stream: &Stream) -> bool {
         && !stream.endpoint.has(flag::ANCHOR_ENDED)
 }
 
-/// Asks the kernel about the anchor if the last answer is old, or the peer hinted that it closed.
+/// Asks the kernel about the anchor if the last answer is old `now` (ticks), or the peer hinted that it
+/// closed.
 #[inline]
-pub(super) fn look_if_stale(socket: &Socket, stream: &Stream) {
-    let now = time::ticks();
+pub(super) fn look_if_stale(socket: &Socket, stream: &Stream, now: u64) {
     let hinted = hinted_end(stream);
     if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted {
         stream.endpoint.looked_at.store(now, Relaxed);

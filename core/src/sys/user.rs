@@ -31,10 +31,6 @@ impl Known {
     /// How long an answer is believed, in units of 2^24 clock ticks: some 200 ms.
     const BELIEVED: u64 = 36;
 
-    fn now() -> u64 {
-        super::time::ticks() >> 24
-    }
-
     fn new(page: usize, access: Access, now: u64) -> Self {
         let writable = if access == Access::Write { Self::WRITABLE } else { 0 };
         Self(page as u64 | writable | now << Self::TIME_SHIFT)
@@ -56,6 +52,12 @@ static KNOWN: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
 /// EFAULT unless `length` bytes at `at` can be accessed.
 #[inline]
 pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
+    check_at(at, length, access, 0)
+}
+
+/// [`check`] at a time in [`ticks`](super::time::ticks); zero: now.
+#[inline]
+pub fn check_at(at: *const u8, length: usize, access: Access, ticks: u64) -> Result<()> {
     if length == 0 {
         return Ok(());
     }
@@ -64,10 +66,10 @@ pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
         return Err(Errno(libc::EFAULT));
     };
     let last = end >> PAGE_BITS;
-    let now = Known::now();
-    let known = (first..=last)
-        .all(|page| Known(KNOWN[page % ENTRIES].load(Ordering::Relaxed)).tells(page, access, now));
-    if known {
+    let now = if ticks == 0 { super::time::ticks() } else { ticks } >> 24;
+    let tells =
+        |page: usize| Known(KNOWN[page % ENTRIES].load(Ordering::Relaxed)).tells(page, access, now);
+    if tells(first) && (first == last || (first + 1..=last).all(tells)) {
         return Ok(());
     }
     ask(first, last, access, now)

@@ -68,18 +68,25 @@ impl Stream<'_> {
         }
     }
 
-    /// Takes in all messages that arrived. Receive lock.
+    /// Takes in all messages that arrived; true if any did. Receive lock.
     #[inline]
     pub fn absorb(&self) -> Result<bool, Broken> {
+        let expected = self.endpoint.session.expected();
+        if self.slot_in(expected).sequence() != expected {
+            return Ok(false);
+        }
+        self.absorb_arrived().map(|()| true)
+    }
+
+    fn absorb_arrived(&self) -> Result<(), Broken> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
-        let mut any = false;
         // No more than there are buffers: a peer that floods must not keep us here.
         for _ in 0..self.segment.geometry().buffers {
             let expected = session.expected();
             let slot = self.slot_in(expected);
             if slot.sequence() != expected {
-                return Ok(any);
+                break;
             }
             let header = Header::decode(slot.header(expected), self.payload_in())?;
             let body = header.body_size();
@@ -87,13 +94,13 @@ impl Stream<'_> {
             // Before it counts as received: who takes over from a dead receiver finds it.
             receive.lengths[expected as usize & 63].store(kept, Relaxed);
             session.received(&header)?;
+            // (Where a message carries data, those before it were passed.)
             if body != 0 || header.kind != Kind::Data {
                 self.absorb_control(&header, slot.payload())?;
+                self.pass_controls();
             }
-            any = true;
-            self.pass_controls();
         }
-        Ok(any)
+        Ok(())
     }
 
     /// Obeys a message that is not, or not only, data. Receive lock.
@@ -117,7 +124,7 @@ impl Stream<'_> {
         }
         match control {
             Control::ResizeRequest(payload) => {
-                let connector = self.role() == Role::Connector;
+                let connector = self.role == Role::Connector;
                 self.endpoint.resize.requested(payload, header.sequence, connector);
             }
             Control::ResizeAnswer(payload) => {
@@ -168,7 +175,7 @@ impl Stream<'_> {
         let grows = size > self.segment.geometry().message_size;
         if receive.granted_size.load(Relaxed) == 0
             && grows
-            && self.segment.provide(self.role().peer(), Part::Messages).is_ok()
+            && self.segment.provide(self.role.peer(), Part::Messages).is_ok()
         {
             receive.granted_size.store(size, Relaxed);
         }

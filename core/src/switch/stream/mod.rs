@@ -102,8 +102,10 @@ fn payload_of(size: u32) -> u32 {
 pub struct Stream<'a> {
     /// Our end.
     pub endpoint: &'a Endpoint,
+    /// Which end that is: asked for many times in a transfer, it never changes.
+    pub role: Role,
     /// The shared memory.
-    pub segment: Segment,
+    pub segment: &'a Segment,
     /// What `sanctl` shows.
     pub statistics: &'a Statistics,
     /// What plays the peer's part in the segment, where the peer is on another host.
@@ -173,16 +175,11 @@ impl<'a> Stream<'a> {
         }
     }
 
-    #[inline]
-    fn role(&self) -> Role {
-        self.endpoint.role()
-    }
-
     /// The buffer of message `sequence` that we send. Send lock.
     #[inline]
     fn slot_out(&self, sequence: u32) -> Slot {
         let size = self.endpoint.send.message_size.load(Relaxed);
-        self.segment.slot(self.role(), sequence, size)
+        self.segment.slot(self.role, sequence, size)
     }
 
     /// The buffer of a message that was sent before, perhaps when buffers were smaller. Send lock.
@@ -191,7 +188,7 @@ impl<'a> Stream<'a> {
         let size = send.message_size.load(Relaxed);
         let before = send.resized_by.load(Relaxed).wrapping_sub(sequence);
         let size = if before < self.segment.geometry().buffers { 0 } else { size };
-        self.segment.slot(self.role(), sequence, size)
+        self.segment.slot(self.role, sequence, size)
     }
 
     /// Bytes of payload in the largest message that was sent.
@@ -206,7 +203,7 @@ impl<'a> Stream<'a> {
         if size != 0 && self.endpoint.receive.is_of_old_size(sequence) {
             size = 0;
         }
-        self.segment.slot(self.role().peer(), sequence, size)
+        self.segment.slot(self.role.peer(), sequence, size)
     }
 
     /// Bytes of payload in a message that we send.
@@ -239,26 +236,26 @@ impl<'a> Stream<'a> {
     /// Where the byte at `position` of our send buffer lies, and how many of `length` follow it.
     pub fn sent_at(&self, position: u64, length: usize) -> (*mut u8, usize) {
         let grown = self.endpoint.send.grown.load(Relaxed);
-        self.stretch(self.role(), grown, position, length)
+        self.stretch(self.role, grown, position, length)
     }
 
     /// The peer's send buffer, for its size, and where it grew.
     #[inline]
     fn buffer_in(&self) -> (Ring, u64) {
         let grown = self.peer().sending.0.grown.load(Relaxed);
-        (self.segment.send_buffer(self.role().peer(), grown != 0), grown)
+        (self.segment.send_buffer(self.role.peer(), grown != 0), grown)
     }
 
     /// What this end publishes.
     #[inline]
-    pub fn own(&self) -> &Side {
-        self.segment.side(self.role())
+    pub fn own(&self) -> &'a Side {
+        self.segment.side(self.role)
     }
 
     /// What the peer publishes.
     #[inline]
-    pub fn peer(&self) -> &Side {
-        self.segment.side(self.role().peer())
+    pub fn peer(&self) -> &'a Side {
+        self.segment.side(self.role.peer())
     }
 
     /// A stamp that changes with whatever the peer does: sends, or takes from us.

@@ -24,7 +24,7 @@ impl Stream<'_> {
         let mut head = first_head;
         let (mut moved, mut fault) = (0, None);
         let mut made_room = false;
-        let from_peer = self.role().peer();
+        let from_peer = self.role.peer();
         let put = |to: &mut Buffers, from: *mut u8, n: usize| match take {
             Take::Discard => {
                 to.skip(n);

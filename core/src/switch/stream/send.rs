@@ -52,7 +52,7 @@ impl Stream<'_> {
         let send = &self.endpoint.send;
         let head = self.peer().receiving.0.head.load(Acquire);
         let large = send.grown.load(Relaxed) != 0;
-        let ring = self.segment.send_buffer(self.role(), large);
+        let ring = self.segment.send_buffer(self.role, large);
         let used = ring.used(head, send.tail.load(Relaxed))?;
         send.seen_head.store(head, Relaxed);
         Ok(used)
@@ -223,7 +223,7 @@ impl Stream<'_> {
         for ahead in 1..=buffers {
             // What lies there is anything: no bytes may look like a message.
             let sequence = last.wrapping_add(ahead);
-            self.segment.slot(self.role(), sequence, size).clear(sequence, buffers);
+            self.segment.slot(self.role, sequence, size).clear(sequence, buffers);
         }
         if self.send_control(&Control::Resized).is_ok() {
             self.endpoint.send.resized_by.store(last, Relaxed);
@@ -269,7 +269,7 @@ impl Stream<'_> {
         {
             return Ok(false);
         }
-        if self.segment.provide(self.role(), Part::SendBuffer).is_err() {
+        if self.segment.provide(self.role, Part::SendBuffer).is_err() {
             // The old size it stays; asked again after as many times.
             send.full.store(0, Relaxed);
             return Ok(false);
@@ -304,7 +304,7 @@ impl Stream<'_> {
             self.own().sending.0.grown.store(0, Relaxed);
             send.grown.store(0, Relaxed);
             send.full.store(0, Relaxed);
-            self.segment.free_send_buffers(self.role());
+            self.segment.free_send_buffers(self.role);
             self.publish_transfers();
         }
         send.lock.unlock();
@@ -329,7 +329,7 @@ impl Stream<'_> {
             let space = limit.saturating_sub(used) as usize;
             let grown = send.grown.load(Relaxed);
             let room = (length - moved.bytes).min(space).min(CHUNK);
-            let (to, n) = self.stretch(self.role(), grown, tail, room);
+            let (to, n) = self.stretch(self.role, grown, tail, room);
             if n == 0 {
                 if grown == 0 && self.is_often_full() && self.grow(tail)? {
                     limit = u64::from(self.limit());
