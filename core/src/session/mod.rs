@@ -29,4 +29,4 @@ pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
 pub use mode::{Behaviour, Mode};
 pub use resize::Resize;
-pub use select_counter::{SelectCounter, Ticket};
+pub use select_counter::{Called, SelectCounter, Ticket};

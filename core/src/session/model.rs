@@ -76,7 +76,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::Arc;
 use loom::thread;
-use select_counter::SelectCounter;
+use select_counter::{Called, SelectCounter};
 use sync::{fence, AtomicU32, Ordering};
 use token::{Claim, Step, Token, Wake};
 
@@ -152,6 +152,53 @@ fn one_kernel_call_per_raise() {
         assert!(calls == 1 || !asleep, "asleep and never woken");
         assert!(!event.counter.is_raised());
     });
+}
+
+/// A18, D9: of two that signal one dies before it makes the call. Whoever comes next makes it, and no call
+/// that another makes meanwhile, for what was signalled earlier, hides that.
+#[test]
+fn the_call_of_one_that_died_is_made_by_the_next() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let counter = Arc::new(SelectCounter::raised());
+        let called = Arc::new(Called::new());
+        assert!(counter.is_raised() && !called.is_behind(&counter));
+        // The waiters that were counted when a call was made, which wakes them.
+        let woken = Arc::new(AtomicU32::new(0));
+        woken.load(Ordering::Relaxed);
+        let slept = Arc::new(AtomicU32::new(1));
+        slept.load(Ordering::Relaxed);
+        let waiter = thread::spawn({
+            let (counter, slept) = (counter.clone(), slept.clone());
+            move || {
+                // From here on a call finds it awake or wakes it.
+                slept.store(2, Ordering::SeqCst);
+                let _sleeps = counter.raise();
+            }
+        });
+        let dies = thread::spawn({
+            let (counter, called) = (counter.clone(), called.clone());
+            move || counter.signal_after(&called)
+        });
+        let call = || {
+            fence(Ordering::SeqCst);
+            woken.store(slept.load(Ordering::SeqCst), Ordering::SeqCst);
+        };
+        if counter.signal_after(&called) {
+            called.make(&counter, call);
+        }
+        waiter.join().unwrap();
+        let died = dies.join().unwrap();
+        // A relative that comes by signals for an event of its own.
+        if counter.signal_after(&called) {
+            called.make(&counter, call);
+        }
+        assert!(!counter.is_raised() && !called.is_behind(&counter));
+        assert_eq!(woken.load(Ordering::Relaxed), 2, "asleep and never woken");
+        seen.note((died.into(), 0));
+    });
+    assert_eq!(reached.states(), [(0, 0), (1, 0)]);
 }
 
 /// A18: a waiter that gives up takes its own count back and nobody else's.

@@ -26,6 +26,41 @@ pub struct SelectCounter(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u32);
 
+/// How far the kernel calls were made that signals of one [`SelectCounter`] asked for: the other side's
+/// own note, which all its processes share. One that is told to make the call may die before it does;
+/// whoever comes next finds the counter ahead of this. Must lie where only that side can write.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Called(AtomicU64);
+
+impl Default for Called {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Called {
+    /// For a new counter.
+    pub const fn new() -> Self {
+        Called(AtomicU64::new(0))
+    }
+
+    /// True if a signal's kernel call was not made, or not noted yet.
+    #[inline]
+    pub fn is_behind(&self, counter: &SelectCounter) -> bool {
+        epoch(counter.0.load(Ordering::SeqCst)) != epoch(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Makes the kernel call and notes that every signal up to now has had it.
+    pub fn make<T>(&self, counter: &SelectCounter, call: impl FnOnce() -> T) -> T {
+        let signals = epoch(counter.0.load(Ordering::SeqCst));
+        let made = call();
+        // Release: who finds it noted comes after the call.
+        self.0.store(u64::from(signals) << 32, Ordering::Release);
+        made
+    }
+}
+
 const fn epoch(value: u64) -> u32 {
     (value >> 32) as u32
 }
@@ -90,6 +125,14 @@ impl SelectCounter {
         // SeqCst, a plain load on x86: it must not move before the publication of the event.
         let value = self.0.load(Ordering::SeqCst);
         count(value) != 0 && self.lower(value)
+    }
+
+    /// As [`signal`](Self::signal), where the caller may die before it has made the call: also true if
+    /// an earlier one did. The call is made through [`Called::make`]. Costs two loads when nobody waits.
+    #[inline]
+    pub fn signal_after(&self, called: &Called) -> bool {
+        let value = self.0.load(Ordering::SeqCst);
+        value != called.0.load(Ordering::Relaxed) && (self.lower(value) || called.is_behind(self))
     }
 
     #[cold]

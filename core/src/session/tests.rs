@@ -1,8 +1,8 @@
 //! Unit and property tests of headers, credits and select counters.
 
 use super::{
-    Doorbells, Header, Kind, NoCredit, ProtocolError, Rung, SelectCounter, Session, HEADER_SIZE,
-    VERSION,
+    Called, Doorbells, Header, Kind, NoCredit, ProtocolError, Rung, SelectCounter, Session,
+    HEADER_SIZE, VERSION,
 };
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,6 +228,21 @@ fn errors_name_the_thing_and_the_remedy() {
 }
 
 /// A18: one count, one kernel call; withdrawn or signalled counts are gone.
+#[test]
+fn a18_a_call_that_was_never_made_is_asked_for_again() {
+    let (counter, called) = (SelectCounter::raised(), Called::new());
+    assert!(counter.signal_after(&called), "the waiter is to be woken");
+    // Whoever was told so dies here.
+    assert!(called.is_behind(&counter));
+    assert!(counter.signal_after(&called), "and still is, by the next");
+    called.make(&counter, || ());
+    assert!(!called.is_behind(&counter) && !counter.signal_after(&called));
+    let _ = counter.raise();
+    // A signal during the call is not answered by it.
+    called.make(&counter, || assert!(counter.signal_after(&called)));
+    assert!(called.is_behind(&counter) && counter.signal_after(&called));
+}
+
 #[test]
 fn select_counters_count() {
     let counter = SelectCounter::new();

@@ -3,6 +3,7 @@
 //! Runs when the library is loaded, before any other thread exists. A descriptor that cannot go on is
 //! ended like a connection whose other end is lost: never may the program take doorbells for data.
 
+use super::bell;
 use super::exec;
 use super::listener::Listener;
 use super::manifest::{self, Entry};
@@ -119,6 +120,7 @@ fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd]) {
     socket.set_phase(phase::SAN);
     publish(&socket, Provider::Shm, Reason::OnSan, Shown::Established);
     log::info!("fd {}: provider=shm, from the program before this one", socket.anchor());
+    bell::succeed_the_dead(&socket, &stream);
     let allowed = match stream.endpoint.role() {
         End::Connector => is_allowed(Role::Connect, net::peer_address(socket.anchor())),
         End::Acceptor => is_allowed(Role::Listen, net::local_address(socket.anchor())),

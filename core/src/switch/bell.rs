@@ -16,26 +16,20 @@ use crate::sys::lock::Acquired;
 use crate::sys::{net, poll, process, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// Rings the peer's doorbell.
+/// Rings the peer's doorbell, unless another thread did since that was due.
 pub(super) fn ring(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     if let Some(link) = stream.fabric {
-        return link.ring();
+        return stream.ring_by(|| link.ring());
     }
     let e = stream.endpoint;
     let held = e.bell.lock();
     if held == Ok(Acquired::FromTheDead) {
         recount_sent(socket, &stream);
     }
-    let owed = e.bells_owed.load(Relaxed);
-    let mut failed = None;
-    let rings = owed != 0 || stream.own().sending.0.doorbells.promise();
-    if rings {
-        socket.statistics().wakeups_sent.add(1);
-        let sent = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
-        let full = sent == Err(Errno(libc::EAGAIN));
-        failed = sent.err().filter(|_| !full);
-        e.bells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
+    let (mut listens, mut failed) = (true, None);
+    if stream.owes_doorbell() || e.has(flag::ANCHOR_ENDED) {
+        stream.ring_by(|| (listens, failed) = send_doorbell(socket, &stream));
     }
     if held.is_ok() {
         e.bell.unlock();
@@ -44,16 +38,47 @@ pub(super) fn ring(socket: &Socket) {
         // The kernel tells each error once, and whoever waits for space would never learn of it.
         wait::note_error(socket, &stream, error);
     }
-    if !rings {
-        // The peer does not listen here any more.
+    if !listens {
         detach::look_after(socket, &stream);
     }
 }
 
-/// Rings for what other processes of this end may have published and not rung for, because they were killed
-/// in that moment: before something that no later event makes up for. A doorbell too many does no harm.
-pub(super) fn remind(socket: &Socket, stream: &Stream) {
+/// Sends one byte, unless the peer does not listen here any more (false); the kernel's error. Bell lock.
+fn send_doorbell(socket: &Socket, stream: &Stream) -> (bool, Option<Errno>) {
+    let bells_owed = &stream.endpoint.bells_owed;
+    let owed = bells_owed.load(Relaxed);
+    if owed == 0 && !stream.own().sending.0.doorbells.promise() {
+        return (false, None);
+    }
+    socket.statistics().wakeups_sent.add(1);
+    let sent = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
+    let full = sent == Err(Errno(libc::EAGAIN));
+    bells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
+    (true, sent.err().filter(|_| !full))
+}
+
+/// Before a thread sleeps on the connection, and where a call moved nothing: makes up for relatives that
+/// were killed inside a call.
+#[inline]
+pub(super) fn make_up(socket: &Socket, stream: &Stream) {
     if stream.endpoint.holders.load(Relaxed) > 1 {
+        succeed_the_dead(socket, stream);
+    }
+}
+
+/// True if [`make_up`] may find something, now or later.
+pub(super) fn may_have_to_make_up(socket: &Socket) -> bool {
+    socket.stream().is_some_and(|stream| {
+        stream.endpoint.holders.load(Relaxed) > 1 && (stream.owes_doorbell() || stream.is_locked())
+    })
+}
+
+/// Takes over from threads that died with a lock, and rings for what any that died had published, or made
+/// room for. No lock is held.
+#[cold]
+pub(super) fn succeed_the_dead(socket: &Socket, stream: &Stream) {
+    stream.succeed_the_dead();
+    if stream.owes_doorbell() {
         ring(socket);
     }
 }

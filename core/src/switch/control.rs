@@ -74,6 +74,16 @@ impl Control {
         self.0.abandon(own_tid());
     }
 
+    /// True if a thread holds it.
+    pub fn is_held(&self) -> bool {
+        self.0.holder().is_some()
+    }
+
+    /// True if a thread holds it that died. Costs system calls if another does.
+    pub fn is_held_by_the_dead(&self) -> bool {
+        self.0.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
+    }
+
     /// False if nobody holds it, or whoever does died. Costs system calls.
     pub fn is_held_by_the_living(&self) -> bool {
         self.0.holder().is_some_and(process::lives)

@@ -7,7 +7,7 @@ use super::control::Control;
 use super::policy::{self, Relation};
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
-use crate::session::{Resize, Session};
+use crate::session::{Called, Resize, Session};
 use crate::sys::lock::{self, FamilyLock};
 use crate::sys::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -137,6 +137,15 @@ impl ReceiveHalf {
     }
 }
 
+/// For each of the peer's select counters, how far doorbells rang.
+#[repr(C)]
+pub struct Calls {
+    /// For data, or the end of the stream.
+    pub read: Called,
+    /// For space.
+    pub write: Called,
+}
+
 /// See the module.
 #[repr(C)]
 pub struct Endpoint {
@@ -156,6 +165,8 @@ pub struct Endpoint {
     operations: AtomicU32,
     /// See [`flag`].
     flags: AtomicU32,
+    /// Which of our signals a doorbell rang for.
+    pub called: Calls,
     /// Held to drain the anchor, and to count a sleeper on it: never both at once.
     pub anchor: FamilyLock,
     /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.

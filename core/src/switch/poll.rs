@@ -236,8 +236,8 @@ impl Entry {
         self.read = Some(wait::arm(&stream, Event::Read));
         if self.interest & bit::ANY_OUT != 0 {
             self.write = Some(wait::arm(&stream, Event::Write));
-            bell::remind(&self.socket, &stream);
         }
+        bell::make_up(&self.socket, &stream);
     }
 
     fn disarm(&mut self) {

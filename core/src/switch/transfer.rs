@@ -121,6 +121,7 @@ pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
             if wait::ended(&stream) {
                 continue;
             }
+            bell::make_up(socket, &stream);
             if stream.endpoint.has(flag::ASYNC) {
                 // The next event must reach the anchor again for the kernel to raise SIGIO.
                 bell::drain(socket, &stream, || false);
@@ -383,6 +384,7 @@ fn transmit(
         }
         if !waits {
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+            bell::make_up(socket, stream);
             return finish(sent, Errno(libc::EAGAIN));
         }
         match wait::wait(socket, stream, Event::Write, sent > 0, || wait::writable(stream)) {
@@ -459,11 +461,12 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     } else {
         own.sending.0.finished.fetch_or(FINISHED, SeqCst);
     }
+    // Before the lock is given back: who takes it from a dead holder signals.
+    let ring = stream.signal_read();
     drop(held);
-    if stream.peer().counters.0.read.signal() {
+    if ring {
         bell::ring(socket);
-    } else {
-        bell::remind(socket, stream);
     }
+    bell::make_up(socket, stream);
     socket.statistics().set_state(registry::State::FinWait);
 }

@@ -40,7 +40,7 @@ pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) 
         }
     }
     let sent = net::send(socket.anchor(), &[last], libc::MSG_OOB).map(|_| length);
-    if stream.peer().counters.0.read.signal() {
+    if stream.signal_read() {
         bell::ring(socket);
     }
     Outcome::Done(sent)

@@ -312,11 +312,9 @@ pub(super) fn wait(
     if ready() || leaving || socket.phase() != phase::SAN {
         return Ok(());
     }
-    if event == Event::Write {
-        bell::remind(socket, stream);
-        if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
-            return Ok(());
-        }
+    bell::make_up(socket, stream);
+    if socket.phase() != phase::SAN || (event == Event::Write && stream.endpoint.has(flag::LEFT)) {
+        return Ok(());
     }
     let slept = sleep(socket, stream, event, partial);
     drop(asleep);

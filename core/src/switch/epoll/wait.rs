@@ -98,6 +98,7 @@ unsafe fn wait_on(
         }
         set.settle_members();
         request::heed();
+        make_up(set);
         // Before this thread counts as asleep: the others are told of what is taken off, not it.
         drain_belled(set, |_| true);
         set.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -375,6 +376,26 @@ fn scan_pending(set: &'static Set) {
             native::scan(socket);
         } else if let Some(stream) = socket.stream() {
             detach::look_after(socket, &stream);
+        }
+    }
+}
+
+/// Before a sleep: makes up for relatives that were killed inside a call.
+fn make_up(set: &'static Set) {
+    let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
+    set.with(|inner| {
+        let behind = inner
+            .hot
+            .iter()
+            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
+            .filter(|r| bell::may_have_to_make_up(r.socket));
+        for (to, r) in batch.iter_mut().zip(behind) {
+            *to = Some(table::Pinned::new(r.socket));
+        }
+    });
+    for socket in batch.iter().flatten() {
+        if let Some(stream) = socket.stream() {
+            bell::make_up(socket, &stream);
         }
     }
 }

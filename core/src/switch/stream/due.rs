@@ -192,9 +192,8 @@ impl Stream<'_> {
             }
             sent |= kind;
         }
-        let counters = &self.peer().counters.0;
-        let mut ring = sent & FOR_SENDERS != 0 && counters.write.signal();
-        ring |= sent & FOR_RECEIVERS != 0 && counters.read.signal();
+        let mut ring = sent & FOR_SENDERS != 0 && self.signal_write();
+        ring |= sent & FOR_RECEIVERS != 0 && self.signal_read();
         ring
     }
 

@@ -10,6 +10,8 @@ mod rdma;
 mod receive;
 mod send;
 mod shown;
+#[cfg(test)]
+mod tests;
 mod unread;
 
 pub(super) use due::Due;
@@ -158,13 +160,50 @@ impl<'a> Stream<'a> {
         Ok(taken)
     }
 
-    /// After a lock came from a dead holder, which may have lowered the peer's select counters and not
-    /// have come to ringing the doorbell: whoever signals next rings it.
-    fn recover_signals(&self) {
-        let counters = &self.peer().counters.0;
-        for counter in [&counters.read, &counters.write] {
-            let _ = counter.raise();
+    /// Takes the locks over that dead threads hold, so that what these published is told to the peer.
+    pub fn succeed_the_dead(&self) {
+        let e = self.endpoint;
+        if e.send.lock.is_held_by_the_dead() {
+            drop(self.lock_send());
         }
+        if e.receive.lock.is_held_by_the_dead() {
+            drop(self.lock_receive());
+        }
+    }
+
+    /// True if any thread holds a lock of this end.
+    pub fn is_locked(&self) -> bool {
+        self.endpoint.send.lock.is_held() || self.endpoint.receive.lock.is_held()
+    }
+
+    /// Signals the peer's FD_READ counter; true if the doorbell must ring.
+    #[inline]
+    pub fn signal_read(&self) -> bool {
+        self.peer().counters.0.read.signal_after(&self.endpoint.called.read)
+    }
+
+    /// Signals the peer's FD_WRITE counter; true if the doorbell must ring.
+    #[inline]
+    pub fn signal_write(&self) -> bool {
+        self.peer().counters.0.write.signal_after(&self.endpoint.called.write)
+    }
+
+    /// After a lock came from a dead holder, which may have published something and not have come to
+    /// signalling it: whoever comes next rings.
+    fn recover_signals(&self) {
+        let _ = (self.signal_read(), self.signal_write());
+    }
+
+    /// True if the peer was signalled, by whomever, and no doorbell rang since.
+    pub fn owes_doorbell(&self) -> bool {
+        let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
+        called.read.is_behind(&counters.read) || called.write.is_behind(&counters.write)
+    }
+
+    /// Rings the doorbell by `call`, for all that was signalled before.
+    pub fn ring_by(&self, call: impl FnOnce()) {
+        let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
+        called.read.make(&counters.read, || called.write.make(&counters.write, call));
     }
 
     /// Takes what has arrived over the fabric.

@@ -335,7 +335,7 @@ impl<'a> Stream<'a> {
         self.endpoint.session.sent(&header);
         self.sent(first);
         self.statistics.sent.messages.add(1);
-        Ok(Moved { bytes: first, ring: self.signal_read(), fault: None })
+        Ok(Moved { bytes: first, ring: self.announce_data(), fault: None })
     }
 
     /// Takes in messages unless a receiver is at it.
@@ -381,7 +381,7 @@ impl<'a> Stream<'a> {
                 self.endpoint.due.note(&Control::TransferComplete(complete));
                 let mut ring = self.send_due();
                 // The message may wait for credit; the receiver sees the bytes by themselves.
-                ring |= self.peer().counters.0.read.signal();
+                ring |= self.signal_read();
                 Ok(Some(Moved { bytes: n, ring, fault: None }))
             }
             Err(Refusal::Forbidden) => {

@@ -171,7 +171,7 @@ impl Stream<'_> {
         published.swap(total, SeqCst);
         let tail = self.peer().sending.0.tail.load(Relaxed);
         let waiting = tail.wrapping_sub(receive.head.load(Relaxed));
-        waiting <= self.buffer_in().0.size() / 2 && self.peer().counters.0.write.signal()
+        waiting <= self.buffer_in().0.size() / 2 && self.signal_write()
     }
 
     /// How much may be read before the urgent mark (S8); a read that begins at the mark passes it.

@@ -19,10 +19,10 @@ const LEAST_AGE: u64 = 1_000_000_000;
 const OFTEN_FULL: u32 = 16;
 
 impl Stream<'_> {
-    /// Signals the peer's FD_READ counter; true if the doorbell must ring.
+    /// Data was published: true if the doorbell must ring. Send lock.
     #[inline]
-    pub(super) fn signal_read(&self) -> bool {
-        let ring = self.peer().counters.0.read.signal();
+    pub(super) fn announce_data(&self) -> bool {
+        let ring = self.signal_read();
         if !ring {
             self.statistics.wakeups_avoided.add(1);
         }
@@ -169,9 +169,9 @@ impl Stream<'_> {
         self.sent(length);
         self.statistics.sent.messages.add(1);
         self.statistics.credits.set(u64::from(self.endpoint.session.credit()));
-        let mut ring = self.signal_read();
+        let mut ring = self.announce_data();
         if advertisement.is_some() {
-            ring |= self.peer().counters.0.write.signal();
+            ring |= self.signal_write();
         }
         Ok(Moved { bytes: length, ring, fault: None })
     }
@@ -349,7 +349,7 @@ impl Stream<'_> {
             send.tail.store(tail, Relaxed);
             self.sent(filled);
             self.own().sending.0.tail.swap(tail, SeqCst);
-            moved.ring |= self.signal_read();
+            moved.ring |= self.announce_data();
             moved.bytes += filled;
             if filled < n {
                 break;
@@ -365,7 +365,7 @@ impl Stream<'_> {
         let full = moved.bytes < length && moved.fault.is_none();
         if full != (stalled.load(Relaxed) != 0) {
             stalled.store(u32::from(full), SeqCst);
-            moved.ring |= full && self.signal_read();
+            moved.ring |= full && self.announce_data();
         }
         self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
         Ok(moved)

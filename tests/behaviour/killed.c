@@ -1,0 +1,116 @@
+/* Processes that are killed at one certain system call inside a call on a connection which they share
+ * with a relative. What they had done counts, and its peer is not left asleep: at the latest when the
+ * relative next uses the connection. Natively the same calls simply succeed. */
+#include "bt.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+/* Past the library, which would take the connection back to TCP before a filter. */
+static long raw(long number, long a, long b, long c, long d, long e) {
+  long result;
+  register long r10 __asm__("r10") = d;
+  register long r8 __asm__("r8") = e;
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+/* From now on this system call kills the process. */
+static void die_at(int number) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  SYS(setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}));
+  EQ(raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  EQ(raw(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0, 0), 0);
+}
+/* Whether it was, or ended by itself. */
+static void reap(pid_t child) {
+  int status;
+  EQ(SYS(waitpid(child, &status, 0)), child);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS) ||
+        (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+enum { TID };
+
+/* ---- before the doorbell -------------------------------------------------------------------- */
+
+static void *answer(void *arg) {
+  int fd = *(int *)arg;
+  bt_shared->value[TID] = gettid();
+  get(fd, "ping");
+  put(fd, "pong");
+  return NULL;
+}
+/* A relative that only waits for the answer, by whatever call. */
+enum way { RECEIVE, TRY, POLL, EPOLL, SHUT };
+static void wake_by(enum way way) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.client, &event));
+  exercise(p.client, p.server);
+  bt_shared->value[TID] = 0;
+  pthread_t peer = start_thread(answer, &p.server);
+  UNTIL(bt_shared->value[TID] != 0);
+  wait_asleep((pid_t)bt_shared->value[TID]);
+  pid_t child = start_child();
+  if (child == 0) {
+    die_at(SYS_sendto);
+    _exit(write(p.client, "ping", 4) == 4 ? 0 : 1);
+  }
+  reap(child);
+  char byte;
+  if (way == TRY && recv(p.client, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0) EQ(errno, EAGAIN);
+  if (way == SHUT) SYS(shutdown(p.client, SHUT_WR));
+  if (way == TRY || way == SHUT) end_thread(peer);
+  if (way == POLL) wait_for(p.client, POLLIN);
+  if (way == EPOLL) EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  get(p.client, "pong");
+  if (way != TRY && way != SHUT) end_thread(peer);
+  SYS(close(set));
+  close_pair(&p);
+}
+SAN_CASE(a_sender_before_it_rings_and_its_relative_receives) { wake_by(RECEIVE); }
+SAN_CASE(a_sender_before_it_rings_and_its_relative_tries) { wake_by(TRY); }
+SAN_CASE(a_sender_before_it_rings_and_its_relative_polls) { wake_by(POLL); }
+SAN_CASE(a_sender_before_it_rings_and_its_relative_epolls) { wake_by(EPOLL); }
+SAN_CASE(a_sender_before_it_rings_and_its_relative_shuts_down) { wake_by(SHUT); }
+
+enum { MUCH = 32 << 20, SOME = 24 << 20 };
+
+static void *send_much(void *arg) {
+  int fd = *(int *)arg;
+  bt_shared->value[TID] = gettid();
+  send_pattern(fd, 0, MUCH);
+  SYS(shutdown(fd, SHUT_WR));
+  return NULL;
+}
+SAN_CASE(a_receiver_before_it_rings_for_room) {
+  struct pair p = open_pair(V4);
+  pthread_t peer = start_thread(send_much, &p.client);
+  UNTIL(bt_shared->value[TID] != 0);
+  wait_asleep((pid_t)bt_shared->value[TID]);
+  pid_t child = start_child();
+  if (child == 0) {
+    die_at(SYS_sendto);
+    static char bytes[65536];
+    for (long got = 0; got < SOME;) got += SYS(read(p.server, bytes, sizeof bytes));
+    _exit(0);
+  }
+  reap(child);
+  static char bytes[65536];
+  while (SYS(recv(p.server, bytes, sizeof bytes, 0)) > 0) {}
+  end_thread(peer);
+  close_pair(&p);
+}
