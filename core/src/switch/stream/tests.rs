@@ -29,11 +29,12 @@ impl Ends {
     pub(super) fn new() -> Ends {
         let (segment, fd) = Segment::create(GEOMETRY).unwrap();
         file::close(fd);
+        let segment: &'static Segment = Box::leak(Box::new(segment));
         let end = |role| {
             let memory = Memory::create_far(role, segment.geometry()).unwrap();
             // SAFETY: never discarded.
             let endpoint = unsafe { memory.endpoint() };
-            Stream { endpoint, segment, statistics: registry::spare(), fabric: None }
+            Stream { endpoint, role, segment, statistics: registry::spare(), fabric: None }
         };
         let ends = Ends { left: end(Role::Connector), right: end(Role::Acceptor) };
         ends.left.open(Kind::SessionRequest);
