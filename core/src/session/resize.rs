@@ -61,6 +61,11 @@ impl Resize {
         self.requests.load(Ordering::Acquire) & ASKED != 0
     }
 
+    /// The bytes of payload that our request is for.
+    pub fn asked_for(&self) -> u32 {
+        self.largest.load(Ordering::Relaxed)
+    }
+
     /// The peer asks for `payload` bytes in message `sequence`. `connector`: we called connect.
     /// Where both asked at once, the acceptor disregards the connector's request and the connector
     /// forgets its own. A request that comes after the answer to ours was made after it, not at

@@ -66,8 +66,8 @@ pub struct SendHalf {
     pub tail: AtomicU64,
     /// The peer's head as last seen: a lower bound.
     pub seen_head: AtomicU64,
-    /// Bytes ever sent on this connection.
-    pub total: AtomicU64,
+    /// Bytes ever sent in messages, and the last message that they include: see [`Tally`].
+    pub in_messages: Tally,
     /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
     pub stalls: AtomicU32,
     /// How often the send buffer was found full since the connection began or it grew (A9).
@@ -86,6 +86,8 @@ pub struct SendHalf {
     pub message_size: AtomicU32,
     /// Number of the last message in a buffer of the first size.
     pub resized_by: AtomicU32,
+    /// 1 while that message, which says so, may be out and `message_size` not changed yet.
+    pub resizes: AtomicU32,
     /// RDMA transfers of what this end sends.
     pub transfers: Sending,
     /// 1: the holder of the lock waits for the peer, in an RDMA transfer.
@@ -99,16 +101,17 @@ pub struct SendHalf {
 pub struct ReceiveHalf {
     /// One receiver at a time (D2).
     pub lock: Control,
-    /// Sequence number of the message the program reads from next.
-    pub next_read: AtomicU32,
-    /// Bytes of that message already read.
-    pub offset: AtomicU32,
+    /// Upper half: sequence number of the message the program reads from next; lower half: bytes of it
+    /// already read.
+    pub position: AtomicU64,
+    /// Bytes of the messages read to the end, and the next message: see [`Tally`].
+    pub in_messages: Tally,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
     /// Bytes ever taken from the peer's send buffer.
     pub head: AtomicU64,
-    /// Bytes ever received on this connection.
-    pub total: AtomicU64,
+    /// 2^32 plus the number of the control message that is being obeyed; zero: none.
+    pub obeying: AtomicU64,
     /// The peer's urgent mark that was passed already.
     pub urgent_passed: AtomicU64,
     /// Checked payloads of received messages, since a header is read only once: bytes of data in
@@ -128,7 +131,66 @@ pub struct ReceiveHalf {
     pub gather: super::gather::Gather,
 }
 
+/// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
+/// word, so that who takes over from the dead knows whether the newest is.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// Bytes counted so far; the lower 56 bits.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) >> 8
+    }
+
+    /// Counts `bytes` more, up to message `sequence`.
+    #[inline]
+    pub fn count(&self, bytes: u64, sequence: u32) {
+        let counted = (self.bytes() + bytes) << 8 | u64::from(sequence as u8);
+        self.0.store(counted, Ordering::Release);
+    }
+
+    /// True if it is counted up to message `sequence`, and not up to a neighbour of that.
+    pub fn is_up_to(&self, sequence: u32) -> bool {
+        self.0.load(Ordering::Relaxed) as u8 == sequence as u8
+    }
+}
+
 impl ReceiveHalf {
+    /// Sequence number of the message the program reads from next.
+    #[inline]
+    pub fn next_read(&self) -> u32 {
+        (self.position.load(Ordering::Relaxed) >> 32) as u32
+    }
+
+    /// Bytes of that message already read.
+    #[inline]
+    pub fn offset(&self) -> u32 {
+        self.position.load(Ordering::Relaxed) as u32
+    }
+
+    /// `offset` bytes of message `next` are read.
+    #[inline]
+    pub fn read_to(&self, next: u32, offset: u32) {
+        self.position.store(u64::from(next) << 32 | u64::from(offset), Ordering::Release);
+    }
+
+    /// A message with `bytes` of data is read to the end; the next one is `next`.
+    #[inline]
+    pub fn finish(&self, next: u32, bytes: u32) {
+        self.in_messages.count(bytes.into(), next);
+        self.read_to(next, 0);
+    }
+
+    /// Bytes ever received.
+    #[inline]
+    pub fn total(&self) -> u64 {
+        let buffered = self.head.load(Ordering::Relaxed);
+        let in_messages = self.in_messages.bytes() + u64::from(self.offset());
+        buffered + in_messages + self.transfers.bytes()
+    }
+
     /// True if message `sequence` was sent before message buffers grew (A9).
     #[inline]
     pub fn is_of_old_size(&self, sequence: u32) -> bool {
@@ -144,6 +206,14 @@ pub struct Calls {
     pub read: Called,
     /// For space.
     pub write: Called,
+}
+
+impl SendHalf {
+    /// Bytes ever sent.
+    #[inline]
+    pub fn total(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed) + self.in_messages.bytes() + self.transfers.bytes()
+    }
 }
 
 /// See the module.
@@ -215,7 +285,7 @@ impl Endpoint {
             (&raw mut (*at).session).write(Session::new(geometry.buffers as u16));
             &*at
         };
-        e.receive.next_read.store(1, Ordering::Relaxed);
+        e.receive.finish(1, 0);
         e.receive.low_water.store(1, Ordering::Relaxed);
         e.holders.store(1, Ordering::Relaxed);
         e.role.store(role as u8, Ordering::Relaxed);

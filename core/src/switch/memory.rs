@@ -207,13 +207,13 @@ mod tests {
         let first = create(Role::Connector);
         first.set(flag::RESET);
         first.holders.store(7, Ordering::Relaxed);
-        first.send.total.store(9, Ordering::Relaxed);
+        first.send.tail.store(9, Ordering::Relaxed);
         discard(first);
         let second = create(Role::Acceptor);
         assert!(std::ptr::eq(first, second));
         assert_eq!((second.flags(), second.role()), (0, Role::Acceptor));
         assert_eq!(second.holders.load(Ordering::Relaxed), 1);
-        assert_eq!(second.send.total.load(Ordering::Relaxed), 0);
+        assert_eq!(second.send.tail.load(Ordering::Relaxed), 0);
         let third = create(Role::Acceptor);
         Memory::share(third);
         discard(third);

@@ -47,7 +47,8 @@ impl Lent<'_> {
         }
         // It is only read from: a reader never keeps it busy.
         let read = self.registration().deregister(self.rest).unwrap_or(0);
-        self.stream.sent_by_rdma(read as usize);
+        self.stream.endpoint.send.transfers.read(read);
+        self.stream.show_sent_by_rdma(read);
         self.taken += read;
         read
     }
@@ -161,7 +162,7 @@ impl Transfer<'_, '_> {
             if !self.stream.may_announce()? {
                 return Ok(());
             }
-            let position = self.stream.endpoint.send.total.load(Relaxed);
+            let position = self.stream.endpoint.send.total();
             let length = self.from.remaining() as u64;
             let go_on = match transfers.plan(length, position, waits, self.abilities) {
                 Plan::Messages => false,
@@ -322,7 +323,7 @@ impl Transfer<'_, '_> {
         if let Some(lent) = lent.filter(|l| l.readable && l.registration().done() == l.rest) {
             return Ok(Progress::Complete(lent.rest));
         }
-        let position = self.stream.endpoint.send.total.load(Relaxed);
+        let position = self.stream.endpoint.send.total();
         Ok(self.stream.endpoint.send.transfers.progress(position, self.abilities))
     }
 

@@ -53,7 +53,7 @@ const SMALL: u32 = 8;
 /// The receive that took the first of it had been posted directly.
 const DIRECTLY: u32 = 16;
 const BEGUN: u32 = 32;
-/// A receiver died, and how much it had read is not known.
+/// A receiver died, and how much it had read is not known yet. Outlives [`OPEN`].
 const IN_DOUBT: u32 = 64;
 
 /// The receiver's state of one direction. Zeroed memory is a valid start. May lie in memory that
@@ -64,11 +64,15 @@ pub struct Receiving {
     flags: AtomicU32,
     key: AtomicU32,
     length: AtomicU32,
-    taken: AtomicU32,
     after: AtomicU32,
     /// The receive that took the first of it.
     first: AtomicU32,
     address: AtomicU64,
+    /// Bytes that ever came by RDMA, and how many had when the newest transfer was announced and when
+    /// the newest advertisement was posted. So one store counts what came, and may be repeated.
+    bytes: AtomicU64,
+    announced_at: AtomicU64,
+    posted_at: AtomicU64,
     /// Number of the newest advertisement; it is out if `posted` is 1.
     advertised: AtomicU32,
     posted: AtomicU32,
@@ -84,8 +88,6 @@ pub struct Receiving {
     asked: AtomicU32,
     /// Numbers of receives given out.
     calls: AtomicU32,
-    /// See [`take_lost`](Self::take_lost).
-    lost: AtomicU32,
 }
 
 impl Receiving {
@@ -104,22 +106,35 @@ impl Receiving {
         self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
     }
 
-    /// Data was announced by message `sequence`.
+    /// Bytes that ever came by RDMA, those included that a receiver took with it into death.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> u32 {
+        let taken = self.bytes().wrapping_sub(self.announced_at.load(Ordering::Relaxed));
+        taken.min(self.length.load(Ordering::Relaxed).into()) as u32
+    }
+
+    /// Data was announced by message `sequence`. May be repeated if it was interrupted by death.
     ///
     /// # Errors
     /// [`ProtocolError`] if its number is not a newer one.
     pub fn available(&self, a: &Available, sequence: u32) -> Result<(), ProtocolError> {
-        check_new(Kind::DataAvailable, a.key, self.key.load(Ordering::Relaxed))?;
+        if self.after.load(Ordering::Relaxed) != sequence {
+            check_new(Kind::DataAvailable, a.key, self.key.load(Ordering::Relaxed))?;
+        }
         let newest = self.advertised.load(Ordering::Relaxed);
         if self.written_to(newest).is_some() {
             self.earlier.store(newest, Ordering::Relaxed);
         }
         // One still open is over: its sender sends nothing new before.
         self.lose(self.length.load(Ordering::Relaxed));
+        self.after.store(sequence, Ordering::Release);
         self.key.store(a.key, Ordering::Relaxed);
         self.length.store(a.rest, Ordering::Relaxed);
-        self.taken.store(0, Ordering::Relaxed);
-        self.after.store(sequence, Ordering::Relaxed);
+        self.announced_at.store(self.bytes(), Ordering::Relaxed);
         self.address.store(a.address.unwrap_or(0), Ordering::Relaxed);
         let readable = if a.address.is_some() { READABLE } else { 0 };
         self.flags.store(OPEN | readable, Ordering::Release);
@@ -135,28 +150,20 @@ impl Receiving {
         self.set(IN_DOUBT);
         let Some(bytes) = read(&rest) else { return };
         self.lose(bytes);
-        let all = self.taken.load(Ordering::Relaxed) == rest.length;
-        let flags = self.flags.load(Ordering::Relaxed) & !IN_DOUBT;
-        self.flags.store(if all { 0 } else { flags }, Ordering::Release);
+        if self.taken() == rest.length {
+            self.close();
+        }
     }
 
-    /// Once it is known that `bytes` were read: those that a receiver took with it into death.
+    /// Once it is known that `bytes` were read: they count, be they lost with the receiver that died.
     fn lose(&self, bytes: u32) {
         if !self.has(IN_DOUBT) {
             return;
         }
-        let taken = self.taken.load(Ordering::Relaxed);
-        let bytes = bytes.clamp(taken, self.length.load(Ordering::Relaxed));
-        self.taken.store(bytes, Ordering::Relaxed);
-        self.lost.store(self.lost.load(Ordering::Relaxed) + (bytes - taken), Ordering::Relaxed);
-    }
-
-    /// Bytes that were lost with a receiver that died since the last call: they count as received.
-    pub fn take_lost(&self) -> u32 {
-        match self.lost.load(Ordering::Relaxed) {
-            0 => 0,
-            _ => self.lost.swap(0, Ordering::Relaxed),
-        }
+        let bytes = bytes.clamp(self.taken(), self.length.load(Ordering::Relaxed));
+        let read = self.announced_at.load(Ordering::Relaxed) + u64::from(bytes);
+        self.bytes.store(read, Ordering::Relaxed);
+        self.flags.store(self.flags.load(Ordering::Relaxed) & !IN_DOUBT, Ordering::Release);
     }
 
     /// The rest of transfer `key` comes in messages, after `bytes` of it (A4).
@@ -164,14 +171,17 @@ impl Receiving {
     /// # Errors
     /// [`ProtocolError`] if we took another amount: the stream is in doubt.
     pub fn rest_in_messages(&self, key: u32, bytes: u32) -> Result<(), ProtocolError> {
-        if key != self.key.load(Ordering::Relaxed) || !self.has(OPEN) {
-            // It was found out before, when a read was refused.
+        if key != self.key.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.lose(bytes);
+        if !self.has(OPEN) {
+            // It was found out before, when a read was refused.
+            return Ok(());
+        }
         // What was written into a buffer that is out is counted when that is taken back.
         let exact = self.has(READABLE) && self.posted.load(Ordering::Relaxed) == 0;
-        if exact && bytes != self.taken.load(Ordering::Relaxed) {
+        if exact && bytes != self.taken() {
             let (field, value) = ("bytes", bytes.into());
             return Err(ProtocolError::Body { kind: Kind::RestInMessages, field, value });
         }
@@ -212,7 +222,7 @@ impl Receiving {
         Some(Rest {
             key: self.key.load(Ordering::Relaxed),
             length: self.length.load(Ordering::Relaxed),
-            taken: self.taken.load(Ordering::Relaxed),
+            taken: self.taken(),
             address,
             after: self.after.load(Ordering::Relaxed),
         })
@@ -236,9 +246,8 @@ impl Receiving {
         abilities: Abilities,
     ) -> Option<Complete> {
         self.begun(call);
-        let taken = self.taken.load(Ordering::Relaxed) + bytes;
-        let length = self.length.load(Ordering::Relaxed);
-        self.taken.store(taken, Ordering::Relaxed);
+        self.bytes.store(self.bytes() + u64::from(bytes), Ordering::Relaxed);
+        let (taken, length) = (self.taken(), self.length.load(Ordering::Relaxed));
         if room < u64::from(abilities.threshold) && bytes < length {
             self.set(SMALL);
         }
@@ -269,7 +278,7 @@ impl Receiving {
 
     /// What was announced cannot be had any more: it was taken back.
     pub fn close(&self) {
-        self.flags.store(0, Ordering::Release);
+        self.flags.store(self.flags.load(Ordering::Relaxed) & IN_DOUBT, Ordering::Release);
     }
 
     /// A receive has room for `room` bytes, took what there was, and has to wait, or to tell its
@@ -291,7 +300,7 @@ impl Receiving {
             self.set(REFUSED);
             return Posting::SendInMessages(rest.key);
         }
-        if !large || !waits {
+        if !large || !waits || self.has(IN_DOUBT) {
             return Posting::Nothing;
         }
         match self.mode() {
@@ -316,7 +325,8 @@ impl Receiving {
     fn advertise(&self) -> Posting {
         let key = self.advertised.load(Ordering::Relaxed).wrapping_add(1);
         self.advertised.store(key, Ordering::Relaxed);
-        self.posted.store(1, Ordering::Relaxed);
+        self.posted_at.store(self.bytes(), Ordering::Relaxed);
+        self.posted.store(1, Ordering::Release);
         Posting::Advertise(key)
     }
 
@@ -345,19 +355,23 @@ impl Receiving {
     }
 
     /// The advertised buffer was deregistered after `bytes` had been written into it; they count
-    /// against what was announced.
+    /// against what was announced. May be repeated if it was interrupted by death.
     pub fn withdrawn(&self, bytes: u32) {
-        self.posted.store(0, Ordering::Relaxed);
-        let newest = self.advertised.load(Ordering::Relaxed);
-        let earlier = self.earlier.load(Ordering::Relaxed) == newest;
-        if bytes > 0 && self.has(OPEN) && !earlier {
-            let taken = self.taken.load(Ordering::Relaxed) + bytes;
-            self.taken.store(taken, Ordering::Relaxed);
+        if bytes > 0 && self.posted.load(Ordering::Relaxed) != 0 {
+            let newest = self.advertised.load(Ordering::Relaxed);
+            let earlier = self.earlier.load(Ordering::Relaxed) == newest;
+            let written = self.posted_at.load(Ordering::Relaxed) + u64::from(bytes);
+            if earlier {
+                self.announced_at.store(written, Ordering::Relaxed);
+            }
+            self.bytes.store(written, Ordering::Release);
+            let all = self.taken() == self.length.load(Ordering::Relaxed);
             // The advertisement won over what can be read: that was taken back (A12).
-            if taken >= self.length.load(Ordering::Relaxed) || self.has(READABLE) {
+            if self.has(OPEN) && !earlier && (all || self.has(READABLE)) {
                 self.close();
             }
         }
+        self.posted.store(0, Ordering::Release);
     }
 
     /// Bytes the sender says it wrote into advertisement `key`; `None`: nothing yet.

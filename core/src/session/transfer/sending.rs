@@ -83,6 +83,11 @@ impl Cell {
         self.version.store(version.wrapping_add(1), Ordering::SeqCst);
     }
 
+    /// True if whoever wrote it died in the middle. Receive lock.
+    fn is_torn(&self) -> bool {
+        !self.version.load(Ordering::Relaxed).is_multiple_of(2)
+    }
+
     /// `None` while it is being written, and before the first.
     fn load(&self) -> Option<Advertisement> {
         let version = self.version.load(Ordering::SeqCst);
@@ -109,6 +114,11 @@ pub struct Sending {
     /// Number of the newest transfer, and the bytes of its rest; 0 bytes: none is under way.
     key: AtomicU32,
     rest: AtomicU32,
+    /// Bytes that ever went by RDMA, and how many had when the newest transfer began, and the newest
+    /// write. So one store counts what went, and may be repeated.
+    bytes: AtomicU64,
+    begun_at: AtomicU64,
+    writes_at: AtomicU64,
     /// Scans in a row without progress, and the bytes that had been taken at the last one.
     scans: AtomicU32,
     scanned: AtomicU32,
@@ -158,7 +168,9 @@ impl Sending {
     /// # Errors
     /// [`ProtocolError`] if its number is not a newer one.
     pub fn advertisement(&self, a: &Advertisement) -> Result<(), ProtocolError> {
-        check_new(Kind::Advertisement, a.key, self.advertised.key.load(Ordering::Relaxed))?;
+        if !self.advertised.is_torn() {
+            check_new(Kind::Advertisement, a.key, self.advertised.key.load(Ordering::Relaxed))?;
+        }
         self.advertised.store(a);
         Ok(())
     }
@@ -274,8 +286,33 @@ impl Sending {
         let key = self.key.load(Ordering::Relaxed).wrapping_add(1);
         self.key.store(key, Ordering::Release);
         self.await_advertisement();
-        self.rest.store(rest, Ordering::Relaxed);
+        self.begun_at.store(self.bytes(), Ordering::Relaxed);
+        self.rest.store(rest, Ordering::Release);
         key
+    }
+
+    /// Bytes that ever went by RDMA.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The receiver has read `taken` bytes of the newest transfer, which is not lent any more.
+    pub fn read(&self, taken: u32) {
+        // What was written since the transfer began counts too: then nothing was read.
+        let read = self.begun_at.load(Ordering::Relaxed) + u64::from(taken);
+        self.bytes.store(self.bytes().max(read), Ordering::Relaxed);
+    }
+
+    /// A write into an advertised buffer is about to begin.
+    pub fn writes(&self) {
+        self.writes_at.store(self.bytes(), Ordering::Release);
+    }
+
+    /// So many bytes were written since [`writes`](Self::writes). Before [`used`](Self::used).
+    pub fn wrote(&self, bytes: u32) {
+        let wrote = self.writes_at.load(Ordering::Relaxed) + u64::from(bytes);
+        self.bytes.store(wrote, Ordering::Release);
     }
 
     /// As [`begin`](Self::begin), for a wait that announces nothing (A11).

@@ -5,7 +5,7 @@ use crate::provider::shm::{Part, Role};
 use crate::session::transfer;
 use crate::session::{Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::endpoint::flag;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// How a message's payload is kept: bytes of data, and of the body before it.
 #[inline]
@@ -51,7 +51,7 @@ impl Stream<'_> {
     fn send_empty(&self, kind: Kind) {
         let Ok(header) = self.next_message(kind, 0) else { return };
         self.slot_out(header.sequence).publish(header.encode());
-        self.endpoint.session.sent(&header);
+        self.sent(&header, 0);
         if kind == Kind::CreditUpdate {
             self.statistics.credit_updates_sent.add(1);
         }
@@ -93,14 +93,24 @@ impl Stream<'_> {
             let kept = pack(header.data_size(), body);
             // Before it counts as received: who takes over from a dead receiver finds it.
             receive.lengths[expected as usize & 63].store(kept, Relaxed);
-            session.received(&header)?;
-            // (Where a message carries data, those before it were passed.)
-            if body != 0 || header.kind != Kind::Data {
+            if body == 0 && header.kind == Kind::Data {
+                session.received(&header)?;
+            } else {
+                self.begin_control(&header)?;
                 self.absorb_control(&header, slot.payload())?;
+                receive.obeying.store(0, Release);
+                // (Where a message carries data, those before it were passed.)
                 self.pass_controls();
             }
         }
         Ok(())
+    }
+
+    /// A message that is not, or not only, data counts as received, and is about to be obeyed.
+    pub(super) fn begin_control(&self, header: &Header) -> Result<(), ProtocolError> {
+        let obeying = 1 << 32 | u64::from(header.sequence);
+        self.endpoint.receive.obeying.store(obeying, Relaxed);
+        self.endpoint.session.received(header)
     }
 
     /// Obeys a message that is not, or not only, data. Receive lock.
@@ -119,7 +129,6 @@ impl Stream<'_> {
         let (sending, receiving) =
             (&self.endpoint.send.transfers, &self.endpoint.receive.transfers);
         if transfer::obey(&control, header.sequence, sending, receiving)? {
-            self.count(receiving.take_lost().into());
             return Ok(());
         }
         match control {
@@ -137,23 +146,39 @@ impl Stream<'_> {
                 }
                 let until = 1 << 32 | u64::from(header.sequence);
                 self.endpoint.receive.old_size_until.store(until, Relaxed);
-                self.endpoint.receive.message_size.store(size, Relaxed);
+                self.endpoint.receive.message_size.store(size, Release);
             }
             _ => {}
         }
         Ok(())
     }
 
+    /// After the receive lock came from a dead holder: the control message that it had received and
+    /// perhaps not obeyed, or in part. Its buffer is not posted again yet, and each may be obeyed twice.
+    pub(super) fn recover_control(&self) {
+        let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
+        let last = session.last_received();
+        if receive.obeying.load(Relaxed) == 1 << 32 | u64::from(last) {
+            let slot = self.slot_in(last);
+            let largest = self.payload_in().max(self.payload(0));
+            if let Ok(header) = Header::decode(slot.header(last), largest) {
+                // An error says that it had been obeyed.
+                let _ = self.absorb_control(&header, slot.payload());
+            }
+        }
+        receive.obeying.store(0, Release);
+    }
+
     /// Posts the buffers of messages without data at the front again. Receive lock.
     pub(super) fn pass_controls(&self) {
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
-        let mut next = receive.next_read.load(Relaxed);
+        let mut next = receive.next_read();
         while next != session.expected()
             && data_of(receive.lengths[next as usize & 63].load(Relaxed)) == 0
         {
             next = next.wrapping_add(1);
-            receive.next_read.store(next, Relaxed);
+            receive.finish(next, 0);
             session.reposted(1);
         }
         if receive.old_size_until.load(Relaxed) != 0 && !receive.is_of_old_size(next) {

@@ -25,6 +25,8 @@ const FOR_RECEIVERS: u32 = WRITTEN;
 #[derive(Debug, Default)]
 pub struct Due {
     kinds: AtomicU32,
+    /// The kind that is being sent, and in the upper half the number of its message; zero: none. Send lock.
+    goes: AtomicU64,
     behaviour: AtomicU32,
     /// Number in the upper half, bytes or a flag in the lower.
     rest: AtomicU64,
@@ -114,12 +116,29 @@ impl Due {
         self.kinds.fetch_and(!ADVERTISEMENT, AcqRel);
     }
 
-    /// The advertisement that is due, to ride on data (A13).
-    pub fn take_advertisement(&self) -> Option<Advertisement> {
+    /// The advertisement that is due, to ride on data (A13), in message `sequence`. Afterwards
+    /// [`gone`](Self::gone). Send lock.
+    pub fn take_advertisement(&self, sequence: u32) -> Option<Advertisement> {
+        self.goes.store(pair(sequence, ADVERTISEMENT), Relaxed);
         let due = self.kinds.fetch_and(!ADVERTISEMENT, AcqRel) & ADVERTISEMENT != 0;
         let advertisement = self.advertisement();
         // Superseded while it was read: the newer one goes.
         (due && self.kinds.load(Acquire) & ADVERTISEMENT == 0).then_some(advertisement)
+    }
+
+    /// What was taken to be sent has gone, or is due again. Send lock.
+    pub fn gone(&self) {
+        self.goes.store(0, Release);
+    }
+
+    /// A sender died; `last` is the last message that was published. What it had taken and not sent is
+    /// due again.
+    fn recover(&self, last: u32) {
+        let (sequence, kind) = halves(&self.goes);
+        if kind != 0 && sequence != last {
+            self.kinds.fetch_or(kind, AcqRel);
+        }
+        self.gone();
     }
 
     fn advertisement(&self) -> Advertisement {
@@ -166,17 +185,27 @@ impl Due {
 }
 
 impl Stream<'_> {
-    /// Sends what is due and has credit; true: the doorbell must ring. Send lock.
+    /// Takes the advertisement that is due, to ride on the next message.
+    pub(super) fn take_advertisement(&self) -> Option<Advertisement> {
+        let next = self.endpoint.session.last_sent().wrapping_add(1);
+        self.endpoint.due.take_advertisement(next)
+    }
+
+    /// Sends what is due and has credit, but not an advertisement that `rides` on data; true: the
+    /// doorbell must ring. Send lock.
     #[cold]
-    pub(super) fn send_due(&self) -> bool {
+    pub(super) fn send_due(&self, rides: bool) -> bool {
         let due = &self.endpoint.due;
+        let all = if rides { !ADVERTISEMENT } else { !0 };
         let mut sent = 0;
         loop {
-            let kinds = due.kinds.load(Acquire);
+            let kinds = due.kinds.load(Acquire) & all;
             if kinds == 0 {
                 break;
             }
             let kind = 1 << kinds.trailing_zeros();
+            let sequence = self.endpoint.session.last_sent().wrapping_add(1);
+            due.goes.store(pair(sequence, kind), Relaxed);
             due.kinds.fetch_and(!kind, AcqRel);
             let control = due.control(kind);
             if due.kinds.load(Acquire) & kind != 0 {
@@ -192,6 +221,7 @@ impl Stream<'_> {
             }
             sent |= kind;
         }
+        due.gone();
         let mut ring = sent & FOR_SENDERS != 0 && self.signal_write();
         ring |= sent & FOR_RECEIVERS != 0 && self.signal_read();
         ring
@@ -204,9 +234,19 @@ impl Stream<'_> {
         if !self.endpoint.due.any() || self.endpoint.send.lock.try_lock().is_err() {
             return false;
         }
-        let ring = self.send_due();
+        let ring = self.send_due(false);
         self.endpoint.send.lock.unlock();
         ring
+    }
+
+    /// After the send lock came from a dead holder: what it was about to send.
+    pub(super) fn recover_due(&self) {
+        let (due, resize) = (&self.endpoint.due, &self.endpoint.resize);
+        due.recover(self.endpoint.session.last_sent());
+        if resize.is_asking() && !resize.has_answer() {
+            // Perhaps for the second time, which is answered for nobody.
+            due.note(&Control::ResizeRequest(resize.asked_for()));
+        }
     }
 
     /// Sends a control message. Send lock.
@@ -220,7 +260,7 @@ impl Stream<'_> {
             std::ptr::copy_nonoverlapping(body.as_ptr(), slot.payload(), header.length as usize);
         }
         slot.publish(header.encode());
-        self.endpoint.session.sent(&header);
+        self.sent(&header, 0);
         Ok(())
     }
 }

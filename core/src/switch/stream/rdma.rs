@@ -93,7 +93,6 @@ impl<'a> Stream<'a> {
         };
         to.skip(n);
         if commit {
-            self.count(n as u64);
             self.statistics.transfers.received.add(n as u64);
             let room = to.remaining() + n;
             if let Some(complete) = transfers.read(call, n as u32, room as u64, abilities) {
@@ -217,7 +216,6 @@ impl<'a> Stream<'a> {
     fn withdrawn(&self, bytes: u32) {
         self.endpoint.receive.transfers.withdrawn(bytes);
         if bytes > 0 {
-            self.count(bytes.into());
             self.consumed(bytes.into(), false);
             self.statistics.transfers.received.add(bytes.into());
         }
@@ -249,7 +247,7 @@ impl<'a> Stream<'a> {
             Posting::Advertise(key) => {
                 let (address, length) = (at as u64, room as u32);
                 self.own().writable.0.register(key, address, length);
-                let received = self.endpoint.receive.total.load(Relaxed);
+                let received = self.endpoint.receive.total();
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));
                 Some(Posted { stream: *self, length, taken_back: false })
@@ -267,7 +265,7 @@ impl<'a> Stream<'a> {
                 Some(_) => lent.deregister(rest).unwrap_or(0),
                 None => 0,
             };
-            self.sent_by_rdma(taken as usize);
+            transfers.read(taken);
             if taken < rest {
                 self.endpoint.due.note(&Control::RestInMessages(key, taken));
             }
@@ -277,18 +275,18 @@ impl<'a> Stream<'a> {
         if let Some((key, room)) = transfers.unsettled() {
             let written = self.peer().writable.0.done_of(key, room).unwrap_or(0);
             if written > 0 {
+                transfers.wrote(written);
                 transfers.used(key, true);
-                self.sent_by_rdma(written as usize);
                 let complete = Complete { key, bytes: written, behaviour: None };
                 self.endpoint.due.note(&Control::TransferComplete(complete));
             }
         }
     }
 
-    /// Counts bytes that went by RDMA. Send lock.
-    pub fn sent_by_rdma(&self, bytes: usize) {
-        self.sent(bytes);
-        self.statistics.transfers.sent.add(bytes as u64);
+    /// Bytes went by RDMA.
+    pub fn show_sent_by_rdma(&self, bytes: u32) {
+        self.statistics.sent.bytes.add(bytes.into());
+        self.statistics.transfers.sent.add(bytes.into());
     }
 
     /// True if data may be announced: everything sent before is in messages, and there is credit.
@@ -332,8 +330,7 @@ impl<'a> Stream<'a> {
             from.copy_out(slot.payload().add(size), first).map_err(Some)?;
         }
         slot.publish(header.encode());
-        self.endpoint.session.sent(&header);
-        self.sent(first);
+        self.sent(&header, first);
         self.statistics.sent.messages.add(1);
         Ok(Moved { bytes: first, ring: self.announce_data(), fault: None })
     }
@@ -351,7 +348,7 @@ impl<'a> Stream<'a> {
     /// Sends what is due; true: the doorbell must ring. Send lock.
     #[inline]
     pub fn send_due_now(&self) -> bool {
-        self.endpoint.due.any() && self.send_due()
+        self.endpoint.due.any() && self.send_due(false)
     }
 
     /// Writes into the buffer that the receiver advertised (A6, A11). Send lock. `None`: it is not
@@ -366,20 +363,22 @@ impl<'a> Stream<'a> {
         let (at, n) = from.piece(most.min(room) as usize, Access::Read)?;
         let lent = &self.peer().writable.0;
         let process = lent.process();
+        let transfers = &self.endpoint.send.transfers;
+        transfers.writes();
         let written = if self.is_ours(process) {
             Err(Refusal::Forbidden)
         } else {
             // SAFETY: the program passed these bytes to be read.
             unsafe { lent.write(process, key, room, at, n) }
         };
-        let transfers = &self.endpoint.send.transfers;
+        transfers.wrote(*written.as_ref().unwrap_or(&0) as u32);
         transfers.used(key, written.is_ok());
         match written {
             Ok(n) => {
-                self.sent_by_rdma(n);
+                self.show_sent_by_rdma(n as u32);
                 let complete = Complete { key, bytes: n as u32, behaviour: None };
                 self.endpoint.due.note(&Control::TransferComplete(complete));
-                let mut ring = self.send_due();
+                let mut ring = self.send_due(false);
                 // The message may wait for credit; the receiver sees the bytes by themselves.
                 ring |= self.signal_read();
                 Ok(Some(Moved { bytes: n, ring, fault: None }))

@@ -6,7 +6,7 @@ use super::{Broken, Moved, Stream, Take, CHUNK};
 use crate::provider::shm::FINISHED;
 use crate::session::transfer::Call;
 use crate::switch::buffers::Buffers;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Rounds without a byte before a receive gives up: a peer may send control messages for ever.
 const MOST_FRUITLESS: u32 = 64;
@@ -18,8 +18,8 @@ impl Stream<'_> {
         let most = self.until_urgent(wanted, take);
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
-        let mut next = receive.next_read.load(Relaxed);
-        let mut offset = receive.offset.load(Relaxed) as usize;
+        let mut next = receive.next_read();
+        let mut offset = receive.offset() as usize;
         let first_head = receive.head.load(Relaxed);
         let mut head = first_head;
         let (mut moved, mut fault) = (0, None);
@@ -51,7 +51,7 @@ impl Stream<'_> {
                         Read::Over => {}
                         // A message behind it may say that it comes otherwise.
                         Read::NotNow if self.absorb()? => {
-                            let passed = receive.next_read.load(Relaxed);
+                            let passed = receive.next_read();
                             if passed.wrapping_sub(next) as i32 > 0 {
                                 next = passed;
                             }
@@ -67,7 +67,7 @@ impl Stream<'_> {
             }
             if next != session.expected() || self.absorb()? {
                 if take != Take::Peek {
-                    next = receive.next_read.load(Relaxed);
+                    next = receive.next_read();
                 }
                 while next != session.expected()
                     && data_of(receive.lengths[next as usize & 63].load(Relaxed)) == 0
@@ -93,22 +93,20 @@ impl Stream<'_> {
                 moved += n;
                 fruitless = 0;
                 offset += n;
-                if take != Take::Peek {
-                    self.count(n as u64);
-                }
-                if offset == length {
-                    next = next.wrapping_add(1);
-                    offset = 0;
-                }
-                if take != Take::Peek {
-                    receive.offset.store(offset as u32, Relaxed);
-                    if offset == 0 {
-                        receive.next_read.store(next, Relaxed);
-                        session.reposted(1);
-                        self.statistics.received.messages.add(1);
-                        self.pass_controls();
-                        next = receive.next_read.load(Relaxed);
+                if offset < length {
+                    if take != Take::Peek {
+                        receive.read_to(next, offset as u32);
                     }
+                    continue;
+                }
+                next = next.wrapping_add(1);
+                offset = 0;
+                if take != Take::Peek {
+                    receive.finish(next, length as u32);
+                    session.reposted(1);
+                    self.statistics.received.messages.add(1);
+                    self.pass_controls();
+                    next = receive.next_read();
                 }
                 continue;
             }
@@ -133,9 +131,8 @@ impl Stream<'_> {
             fruitless = 0;
             head += n as u64;
             if take != Take::Peek {
-                self.count(n as u64);
                 receive.head.store(head, Relaxed);
-                self.own().receiving.0.head.store(head, std::sync::atomic::Ordering::Release);
+                self.own().receiving.0.head.store(head, Release);
             }
         }
         if take == Take::Peek || moved == 0 {
@@ -147,25 +144,17 @@ impl Stream<'_> {
         Ok(Moved { bytes: moved, ring, fault })
     }
 
-    /// Counts bytes as they are consumed: who takes over from a dead receiver goes on behind them.
-    /// Receive lock.
-    #[inline]
-    pub(super) fn count(&self, bytes: u64) {
-        let total = &self.endpoint.receive.total;
-        total.store(total.load(Relaxed) + bytes, Relaxed);
-    }
-
-    /// After bytes were consumed and counted: tells the sender. Receive lock.
+    /// After bytes were consumed: tells the sender. Receive lock.
     #[inline]
     pub(super) fn consumed(&self, bytes: u64, made_room: bool) -> bool {
         let receive = &self.endpoint.receive;
-        let total = receive.total.load(Relaxed);
+        let total = receive.total();
         self.statistics.received.bytes.add(bytes);
         self.update_credit();
         let published = &self.own().receiving.0.total;
         if !made_room {
             // No space came free that a writer could wait for.
-            published.store(total, std::sync::atomic::Ordering::Release);
+            published.store(total, Release);
             return false;
         }
         published.swap(total, SeqCst);
@@ -182,7 +171,7 @@ impl Stream<'_> {
         if urgent == receive.urgent_passed.load(Relaxed) {
             return wanted;
         }
-        let ahead = urgent.saturating_sub(1).saturating_sub(receive.total.load(Relaxed));
+        let ahead = urgent.saturating_sub(1).saturating_sub(receive.total());
         if ahead == 0 {
             if take != Take::Peek {
                 receive.urgent_passed.store(urgent, Relaxed);
@@ -198,7 +187,7 @@ impl Stream<'_> {
         let receive = &self.endpoint.receive;
         urgent != 0
             && urgent != receive.urgent_passed.load(Relaxed)
-            && urgent - 1 == receive.total.load(Relaxed)
+            && urgent - 1 == receive.total()
     }
 
     /// The urgent byte was read.
@@ -214,7 +203,7 @@ impl Stream<'_> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
         let expected = session.expected();
-        if receive.next_read.load(Relaxed) != expected {
+        if receive.next_read() != expected {
             return Some(true);
         }
         if receive.transfers.rest().is_some_and(|rest| rest.address.is_some()) {
@@ -250,8 +239,8 @@ impl Stream<'_> {
         self.absorb()?;
         let ring = self.buffer_in().0;
         let mut bytes = ring.used(receive.head.load(Relaxed), tail)?;
-        let mut next = receive.next_read.load(Relaxed);
-        let mut offset = u64::from(receive.offset.load(Relaxed));
+        let mut next = receive.next_read();
+        let mut offset = u64::from(receive.offset());
         while next != session.expected() {
             let data = u64::from(data_of(receive.lengths[next as usize & 63].load(Relaxed)));
             bytes += data - offset;
@@ -282,17 +271,26 @@ impl Stream<'_> {
         messages.rotate_left(40) ^ tail.rotate_left(1) ^ u64::from(finished)
     }
 
-    /// After the receive lock came from a dead holder: buffers it consumed but did not post again.
+    /// After the receive lock came from a dead holder: what it had taken in and not obeyed, consumed and
+    /// not posted again, or not told.
     pub(super) fn recover_receiver(&self) {
-        let s = &self.endpoint.session;
-        let unread = s.expected().wrapping_sub(self.endpoint.receive.next_read.load(Relaxed));
+        let (s, receive) = (&self.endpoint.session, &self.endpoint.receive);
+        self.recover_control();
+        let next = receive.next_read();
+        if !receive.in_messages.is_up_to(next) {
+            // The end of a message was counted, not noted.
+            receive.read_to(next.wrapping_add(1), 0);
+        }
+        let unread = s.expected().wrapping_sub(receive.next_read());
         let held = u32::from(s.posted()) + unread;
         let missing = self.segment.geometry().buffers.saturating_sub(held);
         s.reposted(missing as u16);
-        self.recover_signals();
-        let transfers = &self.endpoint.receive.transfers;
+        self.pass_controls();
         let lent = &self.peer().readable.0;
-        transfers.recover(|rest| lent.done_of(rest.key, rest.length));
-        self.count(transfers.take_lost().into());
+        receive.transfers.recover(|rest| lent.done_of(rest.key, rest.length));
+        let own = &self.own().receiving.0;
+        own.head.store(receive.head.load(Relaxed), Release);
+        own.total.swap(receive.total(), SeqCst);
+        self.recover_signals();
     }
 }

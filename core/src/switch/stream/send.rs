@@ -6,7 +6,7 @@ use crate::session::{Advertisement, Control, Header, Kind, NoCredit, ProtocolErr
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::sys::{time, Errno};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Bytes whose time is taken, and the time (ns) in which a stream sends them: 1 GB/s.
 const WINDOW: u64 = 8 << 20;
@@ -71,7 +71,7 @@ impl Stream<'_> {
     /// True if the peer's program consumed everything this end ever sent. What it reads by RDMA
     /// counts with it before it does here.
     pub fn peer_consumed_all(&self) -> bool {
-        let sent = self.endpoint.send.total.load(Relaxed);
+        let sent = self.endpoint.send.total();
         self.peer().receiving.0.total.load(Acquire).wrapping_sub(sent) as i64 >= 0
     }
 
@@ -98,11 +98,11 @@ impl Stream<'_> {
         }
         // Control messages go before data; an advertisement rides on it where it can.
         let rides = from.remaining().saturating_add(LARGEST_BODY) <= self.payload_out() as usize;
-        let advertisement = if rides { self.endpoint.due.take_advertisement() } else { None };
-        let ring = self.send_due();
-        let mut moved = self.send_data(advertisement, from)?;
-        moved.ring |= ring;
-        Ok(moved)
+        let ring = self.send_due(rides);
+        let advertisement = if rides { self.take_advertisement() } else { None };
+        let moved = self.send_data(advertisement, from);
+        self.endpoint.due.gone();
+        moved.map(|moved| Moved { ring: moved.ring | ring, ..moved })
     }
 
     #[inline]
@@ -165,8 +165,7 @@ impl Stream<'_> {
             return Ok(Moved { fault: Some(fault), ..Moved::default() });
         }
         slot.publish(header.encode());
-        self.endpoint.session.sent(&header);
-        self.sent(length);
+        self.sent(&header, length);
         self.statistics.sent.messages.add(1);
         self.statistics.credits.set(u64::from(self.endpoint.session.credit()));
         let mut ring = self.announce_data();
@@ -176,11 +175,11 @@ impl Stream<'_> {
         Ok(Moved { bytes: length, ring, fault: None })
     }
 
-    /// Counts bytes that were sent. Send lock.
+    /// A message with so many bytes of data was published. Send lock.
     #[inline]
-    pub(super) fn sent(&self, bytes: usize) {
-        let total = &self.endpoint.send.total;
-        total.store(total.load(Relaxed) + bytes as u64, Relaxed);
+    pub(super) fn sent(&self, header: &Header, bytes: usize) {
+        self.endpoint.session.sent(header);
+        self.endpoint.send.in_messages.count(bytes as u64, header.sequence);
         self.statistics.sent.bytes.add(bytes as u64);
     }
 
@@ -225,13 +224,26 @@ impl Stream<'_> {
             let sequence = last.wrapping_add(ahead);
             self.segment.slot(self.role, sequence, size).clear(sequence, buffers);
         }
-        if self.send_control(&Control::Resized).is_ok() {
-            self.endpoint.send.resized_by.store(last, Relaxed);
-            self.endpoint.send.message_size.store(size, Relaxed);
+        if self.announce_size(last).is_ok() {
+            self.use_larger_messages();
             resize.grew();
             self.publish_transfers();
         }
         Ok(())
+    }
+
+    /// Says in message `last` that every later one lies in a larger buffer.
+    pub(super) fn announce_size(&self, last: u32) -> Result<(), NoCredit> {
+        let send = &self.endpoint.send;
+        send.resized_by.store(last, Relaxed);
+        send.resizes.store(1, Relaxed);
+        self.send_control(&Control::Resized).inspect_err(|_| send.resizes.store(0, Relaxed))
+    }
+
+    fn use_larger_messages(&self) {
+        let send = &self.endpoint.send;
+        send.message_size.store(self.segment.geometry().largest_message, Release);
+        send.resizes.store(0, Release);
     }
 
     /// The send buffer was found full; true if it often is.
@@ -347,7 +359,7 @@ impl Stream<'_> {
             tail += filled as u64;
             // Ours first: a process that dies in between loses nothing that another could repeat.
             send.tail.store(tail, Relaxed);
-            self.sent(filled);
+            self.statistics.sent.bytes.add(filled as u64);
             self.own().sending.0.tail.swap(tail, SeqCst);
             moved.ring |= self.announce_data();
             moved.bytes += filled;
@@ -373,7 +385,7 @@ impl Stream<'_> {
 
     /// Notes that the byte at the present position is urgent. Send lock.
     pub fn mark_urgent(&self) {
-        let at = self.endpoint.send.total.load(Relaxed) + 1;
+        let at = self.endpoint.send.total() + 1;
         self.own().sending.0.urgent.store(at, SeqCst);
     }
 
@@ -384,22 +396,40 @@ impl Stream<'_> {
             self.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
             self.endpoint.set(flag::RESET);
         }
-        let s = &self.endpoint.session;
-        let next = s.last_sent().wrapping_add(1);
-        let slot = self.slot_out(next);
-        if slot.sequence() == next {
-            if let Ok(header) = Header::decode(slot.header(next), self.payload_out()) {
-                s.sent(&header);
-                let send = &self.endpoint.send;
-                let data = u64::from(header.data_size());
-                send.total.store(send.total.load(Relaxed) + data, Relaxed);
-            }
-        }
+        self.recover_messages();
+        self.recover_due();
         self.recover_transfer();
-        self.recover_signals();
-        // It may have died while the send buffer grew or shrank; nothing was published since.
         let send = &self.endpoint.send;
-        self.own().sending.0.grown.store(send.grown.load(Relaxed), Relaxed);
+        let sending = &self.own().sending.0;
+        // It may have died while the send buffer grew or shrank; nothing was published since.
+        sending.grown.store(send.grown.load(Relaxed), Relaxed);
+        // Or before what it had put there was published.
+        sending.tail.swap(send.tail.load(Relaxed), SeqCst);
+        self.recover_signals();
         send.awaits_peer.store(0, Relaxed);
+    }
+
+    /// The message that a dead sender published last, its bytes, and what it says of the size.
+    fn recover_messages(&self) {
+        let (session, send) = (&self.endpoint.session, &self.endpoint.send);
+        let header = |sequence: u32| {
+            let slot = self.sent_slot(sequence);
+            let header = (slot.sequence() == sequence).then(|| slot.header(sequence))?;
+            Header::decode(header, self.largest_payload_out()).ok()
+        };
+        if let Some(header) = header(session.last_sent().wrapping_add(1)) {
+            session.sent(&header);
+        }
+        let last = session.last_sent();
+        if !send.in_messages.is_up_to(last) {
+            let data = header(last).map_or(0, |header| header.data_size());
+            send.in_messages.count(data.into(), last);
+        }
+        if send.resizes.load(Relaxed) != 0 {
+            if send.resized_by.load(Relaxed) == last {
+                self.use_larger_messages();
+            }
+            send.resizes.store(0, Release);
+        }
     }
 }

@@ -4,10 +4,11 @@ use super::{Held, Moved, Stream, Take};
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::registry;
 use crate::session::transfer::Call;
-use crate::session::Kind;
+use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::memory::Memory;
 use crate::sys::file;
+use std::sync::atomic::Ordering::Relaxed;
 
 const GEOMETRY: Geometry = Geometry {
     buffers: 16,
@@ -70,17 +71,34 @@ pub(super) fn receive(stream: &Stream, most: usize) -> (Vec<u8>, bool) {
 }
 
 /// Runs `call` in a thread that dies with the lock that `take` takes.
-pub(super) fn die_with(
+fn die_with<T: Send + 'static>(
     take: impl FnOnce() -> Held<'static> + Send + 'static,
-    call: impl FnOnce() + Send + 'static,
+    call: impl FnOnce() -> T + Send + 'static,
 ) {
-    std::thread::spawn(move || {
+    let dies = std::thread::spawn(move || {
         let held = take();
         call();
         std::mem::forget(held);
-    })
-    .join()
-    .unwrap();
+    });
+    dies.join().unwrap();
+}
+
+fn die_sending<T: Send + 'static>(end: Stream<'static>, call: impl FnOnce() -> T + Send + 'static) {
+    die_with(move || end.lock_send().unwrap(), call);
+}
+
+fn die_receiving<T: Send + 'static>(
+    end: Stream<'static>,
+    call: impl FnOnce() -> T + Send + 'static,
+) {
+    die_with(move || end.lock_receive().unwrap(), call);
+}
+
+/// Publishes a message of one byte and says no more of it.
+fn publish(end: Stream) -> Header {
+    let header = end.next_message(Kind::Data, 1).unwrap();
+    end.slot_out(header.sequence).publish(header.encode());
+    header
 }
 
 #[test]
@@ -110,15 +128,150 @@ fn d9_a_doorbell_that_a_dead_receiver_owes_is_rung_by_the_next() {
 fn d9_what_a_thread_published_and_died_with_the_lock_is_signalled_by_who_moves_nothing() {
     let Ends { left, right } = Ends::new();
     let _asleep = right.own().counters.0.read.raise();
-    die_with(
-        move || left.lock_send().unwrap(),
-        move || {
-            let header = left.next_message(Kind::Data, 1).unwrap();
-            left.slot_out(header.sequence).publish(header.encode());
-        },
-    );
+    die_sending(left, move || publish(left));
     assert!(!left.owes_doorbell());
     left.succeed_the_dead();
     assert!(left.owes_doorbell());
     assert_eq!(left.endpoint.session.last_sent(), 2, "and counts as sent");
+}
+
+#[test]
+fn d9_a_message_counts_once_wherever_its_sender_died() {
+    let Ends { left, .. } = Ends::new();
+    let total = || left.endpoint.send.total();
+    die_sending(left, move || publish(left));
+    drop(left.lock_send());
+    assert_eq!(total(), 1, "published");
+    die_sending(left, move || left.endpoint.session.sent(&publish(left)));
+    drop(left.lock_send());
+    assert_eq!(total(), 2, "and recorded");
+    die_sending(left, move || left.sent(&publish(left), 1));
+    drop(left.lock_send());
+    assert_eq!(total(), 3, "and counted");
+}
+
+#[test]
+fn d9_bytes_in_the_send_buffer_are_published_for_a_dead_sender() {
+    let Ends { left, right } = Ends::new();
+    let large = [1; 8000];
+    assert_eq!(send(&left, &large).bytes, 8000);
+    let tail = &left.endpoint.send.tail;
+    die_sending(left, move || {
+        // SAFETY: there is room for them.
+        unsafe { left.sent_at(tail.load(Relaxed), 100).0.write_bytes(2, 100) };
+        tail.store(tail.load(Relaxed) + 100, Relaxed);
+    });
+    drop(left.lock_send());
+    let (bytes, _) = receive(&right, 10_000);
+    assert_eq!((bytes.len(), bytes[8099]), (8100, 2));
+    assert_eq!(left.endpoint.send.total(), right.endpoint.receive.total());
+    assert!(left.peer_consumed_all());
+}
+
+#[test]
+fn d9_a_message_is_read_once_wherever_its_reader_died() {
+    let Ends { left, right } = Ends::new();
+    for _ in 0..2 {
+        send(&left, b"whole");
+    }
+    assert_eq!(receive(&right, 3).0, b"who");
+    let half = &right.endpoint.receive;
+    // It took the rest, and had counted it alone.
+    let next = half.next_read();
+    die_receiving(right, move || half.in_messages.count(5, next.wrapping_add(1)));
+    drop(right.lock_receive());
+    assert_eq!(right.own().receiving.0.total.load(Relaxed), 5, "told to the sender");
+    assert_eq!(receive(&right, 100).0, b"whole");
+    assert_eq!(half.total(), 10);
+    assert_eq!(right.endpoint.session.posted(), GEOMETRY.buffers as u16);
+}
+
+#[test]
+fn d9_a_control_message_is_obeyed_for_a_dead_receiver() {
+    let Ends { left, right } = Ends::new();
+    left.endpoint.due.note(&Control::EnterMode(Mode::SmallReceive, false));
+    {
+        let _held = left.lock_send().unwrap();
+        left.send_due_now();
+    }
+    die_receiving(right, move || {
+        let expected = right.endpoint.session.expected();
+        let words = right.slot_in(expected).header(expected);
+        let header = Header::decode(words, right.payload_in()).unwrap();
+        right.begin_control(&header).unwrap();
+    });
+    assert_eq!(right.endpoint.receive.transfers.mode(), Mode::Discovery);
+    drop(right.lock_receive());
+    assert_eq!(right.endpoint.receive.transfers.mode(), Mode::SmallReceive);
+    assert_eq!(right.endpoint.session.posted(), GEOMETRY.buffers as u16, "and posted again");
+    assert_eq!(right.peek_readable(), Some(false), "nothing is left to read");
+}
+
+/// Asks for larger messages until the answer is there.
+fn ask_for_larger(left: &Stream, right: &Stream) {
+    while !left.endpoint.resize.has_answer() {
+        send(left, &[3; 8000]);
+        while !receive(right, 8000).0.is_empty() {}
+        let _held = left.lock_receive().unwrap();
+        left.absorb().unwrap();
+    }
+}
+
+#[test]
+fn d9_both_ends_agree_on_the_size_wherever_the_sender_died() {
+    let large = GEOMETRY.largest_message - 16;
+    for said in [false, true] {
+        let Ends { left, right } = Ends::new();
+        ask_for_larger(&left, &right);
+        let last = left.endpoint.session.last_sent().wrapping_add(1);
+        die_sending(left, move || {
+            left.endpoint.resize.take_answer();
+            left.endpoint.send.resized_by.store(last, Relaxed);
+            left.endpoint.send.resizes.store(1, Relaxed);
+            if said {
+                left.announce_size(last).unwrap();
+            }
+        });
+        drop(left.lock_send());
+        assert_eq!(left.payload_out() == large, said);
+        for length in [100, large as usize, 1, 4000] {
+            assert_eq!(send(&left, &vec![9; length]).bytes, length);
+            assert_eq!(receive(&right, 20_000).0, vec![9; length]);
+        }
+        assert_eq!(left.endpoint.send.total(), right.endpoint.receive.total());
+    }
+}
+
+#[test]
+fn d9_what_a_dead_sender_had_taken_to_send_is_due_again() {
+    let Ends { left, right } = Ends::new();
+    let a = Advertisement { key: 1, length: 10_000, address: 0x1000, received: 0, directly: true };
+    for sent in [false, true] {
+        left.endpoint
+            .due
+            .note(&Control::Advertisement(Advertisement { key: 1 + u32::from(sent), ..a }));
+        die_sending(left, move || {
+            left.take_advertisement().unwrap();
+            if sent {
+                publish(left);
+            }
+        });
+        drop(left.lock_send());
+        assert_eq!(left.endpoint.due.any(), !sent, "unless it had gone");
+        send(&left, b"?");
+    }
+    assert_eq!(receive(&right, 100).0.len(), 3);
+}
+
+#[test]
+fn d9_a_request_that_a_dead_sender_had_decided_on_goes_out() {
+    let Ends { left, right } = Ends::new();
+    die_sending(
+        left,
+        move || {
+            while left.endpoint.resize.fragmented(8000, 1520, 16_368).is_none() {}
+        },
+    );
+    assert!(left.endpoint.resize.is_asking() && !left.endpoint.due.any());
+    ask_for_larger(&left, &right);
 }

@@ -12,9 +12,8 @@ impl Stream<'_> {
     /// Receive lock; the direction is recalled afterwards.
     pub fn stop_reading(&self) {
         let receive = &self.endpoint.receive;
-        let message = u64::from(receive.next_read.load(Relaxed));
-        let offset = u64::from(receive.offset.load(Relaxed));
-        self.own().receiving.0.stopped_at.store(message << 32 | offset, Relaxed);
+        let position = receive.position.load(Relaxed);
+        self.own().receiving.0.stopped_at.store(position, Relaxed);
         // What was announced and not read is sent again as well.
         receive.transfers.close();
     }
