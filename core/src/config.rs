@@ -77,6 +77,8 @@ pub struct ShmConfig {
     pub rdma_threshold: RdmaThreshold,
     /// Which RDMA operations are used.
     pub rdma_operations: RdmaOperations,
+    /// How control of a socket moves from one process to another.
+    pub swap: Swap,
     /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
     /// µs; `None` leaves it to the shim.
     pub spin_microseconds: Option<u32>,
@@ -106,6 +108,17 @@ pub enum RdmaOperations {
     Both,
 }
 
+/// How control of a shared socket moves from one process to another (D4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Swap {
+    /// The token alone: the next process finds everything in the same memory.
+    #[default]
+    HandOver,
+    /// The session is suspended first, as over a provider whose connections belong to one process.
+    Suspend,
+}
+
 impl Default for ShmConfig {
     fn default() -> Self {
         ShmConfig {
@@ -116,6 +129,7 @@ impl Default for ShmConfig {
             largest_send_buffer: 4 << 20,
             rdma_threshold: RdmaThreshold::Measured,
             rdma_operations: RdmaOperations::Read,
+            swap: Swap::HandOver,
             spin_microseconds: None,
         }
     }

@@ -168,6 +168,8 @@ fn json_has_every_field() {
                     "control": {
                         "send": { "controller": null, "swaps": 0, "waiters": 0 },
                         "receive": { "controller": null, "swaps": 0, "waiters": 0 },
+                        "suspensions": 0,
+                        "suspended_microseconds": 0,
                     },
                     "rdma": {
                         "mode": "discovery",
@@ -205,6 +207,8 @@ fn json_has_every_field() {
                     "control": {
                         "send": { "controller": null, "swaps": 0, "waiters": 0 },
                         "receive": { "controller": null, "swaps": 0, "waiters": 0 },
+                        "suspensions": 0,
+                        "suspended_microseconds": 0,
                     },
                     "rdma": {
                         "mode": "large-receive",

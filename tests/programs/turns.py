@@ -1,12 +1,24 @@
-"""Two processes that send on one connection in turns; then both wait until standard input ends.
+"""Two processes that send on one connection in turns.
 
-Prints "took PID" with the process that sent last.
+Prints "took PID" with the process that sent last; then takes as many turns again for each line of
+standard input, and ends with it. With "reading", a thread waits for what is sent; without, it is
+received after the turns.
 """
 import os
 import socket
 import sys
+import threading
 
 TURNS = 10
+
+
+def check(receiver):
+    expected = b"parentchild" * TURNS
+    received = b""
+    while len(received) < len(expected):
+        received += receiver.recv(1024)
+    if received != expected:
+        os._exit(1)
 
 
 def main():
@@ -21,17 +33,21 @@ def main():
             sender.sendall(b"child")
             os.write(of_child[1], b".")
         os._exit(0)
-    for _ in range(TURNS):
-        sender.sendall(b"parent")
-        os.write(to_child[1], b".")
-        os.read(of_child[0], 1)
-    expected = b"parentchild" * TURNS
-    received = b""
-    while len(received) < len(expected):
-        received += receiver.recv(1024)
-    assert received == expected
-    print("took", child, flush=True)
-    sys.stdin.read()
+    while True:
+        reader = threading.Thread(target=check, args=(receiver,))
+        if "reading" in sys.argv:
+            reader.start()
+        for _ in range(TURNS):
+            sender.sendall(b"parent")
+            os.write(to_child[1], b".")
+            os.read(of_child[0], 1)
+        if "reading" in sys.argv:
+            reader.join()
+        else:
+            check(receiver)
+        print("took", child, flush=True)
+        if not sys.stdin.readline():
+            break
     os.close(to_child[1])
     os.waitpid(child, 0)
 

@@ -1,6 +1,8 @@
 //! Every behaviour case natively and under the shim, with the same expectations:
 //! `native::AREA::CASE` and `shim::AREA::CASE`. Those of the areas where much data moves, or moves in
-//! odd ways, also with all of it going by RDMA: `shim-read::AREA::CASE`, `shim-write::..`, `shim-both::..`.
+//! odd ways, also with all of it going by RDMA: `shim-read::AREA::CASE`, `shim-write::..`, `shim-both::..`; and
+//! those of the areas where processes share sockets also with every swap of control suspending the session:
+//! `shim-suspend::AREA::CASE`, by RDMA `shim-suspend-rdma::..`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,8 +12,35 @@ use sanshim_tests::behaviour::{build, shim_library, Case, Mode, Program};
 
 /// Areas whose cases run by RDMA too.
 const RDMA_AREAS: [&str; 6] = ["endings", "flags", "forking", "interrupted", "signals", "transfer"];
-/// The operations that the provider offers to them.
-const RDMA_OPERATIONS: [&str; 3] = ["read", "write", "both"];
+/// Areas whose cases share sockets between processes.
+const SHARING_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "images"];
+
+/// With a threshold at which nearly everything is large, and these operations alone.
+macro_rules! by_rdma {
+    ($operations:literal) => {
+        concat!("rdma_threshold = 512\nrdma_operations = \"", $operations, "\"\n")
+    };
+}
+
+/// Another way to run the cases of some areas under the shim.
+struct Variant {
+    name: &'static str,
+    areas: &'static [&'static str],
+    /// What the rules file says of shared memory.
+    shm: &'static str,
+}
+
+const VARIANTS: [Variant; 5] = [
+    Variant { name: "shim-read", areas: &RDMA_AREAS, shm: by_rdma!("read") },
+    Variant { name: "shim-write", areas: &RDMA_AREAS, shm: by_rdma!("write") },
+    Variant { name: "shim-both", areas: &RDMA_AREAS, shm: by_rdma!("both") },
+    Variant { name: "shim-suspend", areas: &SHARING_AREAS, shm: "swap = \"suspend\"\n" },
+    Variant {
+        name: "shim-suspend-rdma",
+        areas: &SHARING_AREAS,
+        shm: concat!("swap = \"suspend\"\n", by_rdma!("both")),
+    },
+];
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -38,10 +67,9 @@ fn main() -> ExitCode {
         };
         for case in cases {
             trials.push(native(case.clone()));
-            if RDMA_AREAS.contains(&program.area.as_str()) && case.on_san {
-                for operations in RDMA_OPERATIONS {
-                    trials.push(by_rdma(case.clone(), library.clone(), operations));
-                }
+            let area = program.area.as_str();
+            for variant in VARIANTS.iter().filter(|v| case.on_san && v.areas.contains(&area)) {
+                trials.push(varied(case.clone(), library.clone(), variant));
             }
             trials.push(shimmed(case, library.clone()));
         }
@@ -60,10 +88,9 @@ fn shimmed(case: Case, library: Result<PathBuf, String>) -> Trial {
     Trial::ignorable_test(name, move || run(&case, &Mode::Shim { library: library?, rules: None }))
 }
 
-/// With a threshold at which nearly everything is large, and these operations alone.
-fn by_rdma(case: Case, library: Result<PathBuf, String>, operations: &str) -> Trial {
-    let name = format!("shim-{operations}::{}::{}", case.program.area, case.name);
-    let rules = format!("[shm]\nrdma_threshold = 512\nrdma_operations = \"{operations}\"\n");
+fn varied(case: Case, library: Result<PathBuf, String>, variant: &Variant) -> Trial {
+    let name = format!("{}::{}::{}", variant.name, case.program.area, case.name);
+    let rules = format!("[shm]\n{}", variant.shm);
     Trial::ignorable_test(name, move || {
         run(&case, &Mode::Shim { library: library?, rules: Some(rules) })
     })

@@ -13,7 +13,7 @@ use super::environment::Environment;
 use super::error::ConfigError;
 use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
-use super::{Config, RdmaOperations, RdmaThreshold, USER_FILE};
+use super::{Config, RdmaOperations, RdmaThreshold, Swap, USER_FILE};
 
 /// Where user names are looked up. Not through getpwnam: that may load libraries and talk to
 /// services, which a library that is being loaded must not do.
@@ -39,6 +39,7 @@ struct ShmTable {
     largest_send_buffer: Option<Spanned<i64>>,
     rdma_threshold: Option<Spanned<Threshold>>,
     rdma_operations: Option<RdmaOperations>,
+    swap: Option<Swap>,
     spin_microseconds: Option<Spanned<i64>>,
 }
 
@@ -167,6 +168,7 @@ pub(super) fn apply(
         })?;
     }
     shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
+    shm.swap = table.swap.unwrap_or(shm.swap);
     if table.spin_microseconds.is_some() {
         let mut spin = 0;
         source.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;

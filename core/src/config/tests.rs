@@ -292,6 +292,15 @@ fn rdma_is_chosen_by_words_or_bytes() {
 }
 
 #[test]
+fn control_moves_by_handing_over_unless_the_file_says_otherwise() {
+    let swap = |text: &str| load_text(text).map(|config| config.shm.swap);
+    assert_eq!(swap("").ok(), Some(Swap::HandOver));
+    assert_eq!(swap("[shm]\nswap = \"hand-over\"").ok(), Some(Swap::HandOver));
+    assert_eq!(swap("[shm]\nswap = \"suspend\"").ok(), Some(Swap::Suspend));
+    assert!(swap("[shm]\nswap = \"never\"").is_err());
+}
+
+#[test]
 fn a_file_that_is_no_text_is_named() {
     let folder = Folder::new();
     fs::write(folder.0.join("system.toml"), [0xff, 0xfe]).expect("write");

@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 40;
 /// Bytes of the largest frame, and of a buffer for one.
 pub(super) const LARGEST: usize = 32 << 10;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {

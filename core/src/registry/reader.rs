@@ -88,6 +88,10 @@ pub struct Connection {
     pub send_control: ControlStatus,
     /// Control of receiving.
     pub receive_control: ControlStatus,
+    /// Times this process suspended the session to take control.
+    pub suspensions: u64,
+    /// How long (ns) that took in all.
+    pub suspended: u64,
     /// RDMA, its modes, and the sizes of buffers.
     pub transfers: TransferStatus,
 }
@@ -365,6 +369,8 @@ fn connection(slot: &Slot) -> Result<Connection, &'static str> {
         buffered_bytes: slot.buffered_bytes.get(),
         send_control: slot.send_control.read(),
         receive_control: slot.receive_control.read(),
+        suspensions: slot.suspensions.get(),
+        suspended: slot.suspended.get(),
         transfers: slot.transfers.read()?,
     })
 }

@@ -174,7 +174,10 @@ pub struct Slot {
     pub credit_updates_sent: SharedCounter,
     /// Control of receiving (D2).
     pub receive_control: Control,
-    _reserved_received: [AtomicU64; 2],
+    /// Times this process suspended the session to take control (D4).
+    pub suspensions: SharedCounter,
+    /// How long (ns) that took in all.
+    pub suspended: SharedCounter,
 
     /// RDMA, its modes, and the sizes of buffers.
     pub transfers: Transfers,
@@ -215,7 +218,8 @@ impl Slot {
             wakeups_received: SharedCounter(zero()),
             credit_updates_sent: SharedCounter(zero()),
             receive_control: Control::new(),
-            _reserved_received: [const { AtomicU64::new(0) }; 2],
+            suspensions: SharedCounter(zero()),
+            suspended: SharedCounter(zero()),
             transfers: Transfers::new(),
         }
     }
@@ -285,7 +289,9 @@ impl Slot {
     /// Zero counts, for a new connection. The slot is hidden.
     pub(super) fn reset(&self) {
         let controls = [&self.send_control, &self.receive_control];
-        for counter in self.counts().chain(controls.into_iter().flat_map(Control::counts)) {
+        let suspended = [&self.suspensions.0, &self.suspended.0];
+        let own = controls.into_iter().flat_map(Control::counts).chain(suspended);
+        for counter in self.counts().chain(own) {
             counter.store(0, Ordering::Relaxed);
         }
     }

@@ -71,6 +71,12 @@ pub enum Control {
     ResizeAnswer(u32),
     /// [`Kind::Resized`].
     Resized,
+    /// [`Kind::Suspend`]: the request's number.
+    Suspend(u32),
+    /// [`Kind::Suspended`]: the number of the request that it answers.
+    Suspended(u32),
+    /// [`Kind::Resume`]: the number of the request that it ends.
+    Resume(u32),
 }
 
 const READABLE: u32 = 1;
@@ -90,6 +96,9 @@ impl Control {
             Control::ResizeRequest(_) => Kind::ResizeRequest,
             Control::ResizeAnswer(_) => Kind::ResizeAnswer,
             Control::Resized => Kind::Resized,
+            Control::Suspend(_) => Kind::Suspend,
+            Control::Suspended(_) => Kind::Suspended,
+            Control::Resume(_) => Kind::Resume,
         }
     }
 
@@ -124,6 +133,9 @@ impl Control {
             Control::EnterMode(mode, measured) => [mode as u32, measured.into(), 0, 0, 0, 0, 0, 0],
             Control::ResizeRequest(size) | Control::ResizeAnswer(size) => {
                 [size, 0, 0, 0, 0, 0, 0, 0]
+            }
+            Control::Suspend(n) | Control::Suspended(n) | Control::Resume(n) => {
+                [n, 0, 0, 0, 0, 0, 0, 0]
             }
             Control::Rediscover | Control::Resized => [0; 8],
         };
@@ -197,6 +209,9 @@ impl Control {
             Kind::ResizeRequest => Control::ResizeRequest(word(0)),
             Kind::ResizeAnswer => Control::ResizeAnswer(word(0)),
             Kind::Resized => Control::Resized,
+            Kind::Suspend => Control::Suspend(word(0)),
+            Kind::Suspended => Control::Suspended(word(0)),
+            Kind::Resume => Control::Resume(word(0)),
             Kind::CreditUpdate | Kind::SessionRequest | Kind::SessionAccept => return Ok(None),
         }))
     }
@@ -231,6 +246,9 @@ mod tests {
             any::<u32>().prop_map(Control::ResizeRequest),
             any::<u32>().prop_map(Control::ResizeAnswer),
             Just(Control::Resized),
+            any::<u32>().prop_map(Control::Suspend),
+            any::<u32>().prop_map(Control::Suspended),
+            any::<u32>().prop_map(Control::Resume),
         ]
     }
 
@@ -247,7 +265,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_the_decoder_panic(body in any::<[u8; LARGEST_BODY]>(), kind in 1u8..15) {
+        fn no_bytes_make_the_decoder_panic(body in any::<[u8; LARGEST_BODY]>(), kind in 1u8..18) {
             let words = [1, 0, 16 | u32::from(kind) << 16, 0];
             if let Ok(header) = super::super::Header::decode(words, 64) {
                 let _ = Control::decode(header.kind, &body);

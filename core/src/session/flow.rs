@@ -105,14 +105,18 @@ impl Session {
     /// under the send lock; the message must be published, or given up, under the same hold.
     ///
     /// # Errors
-    /// [`NoCredit`]: only a credit update may take the last credit (A17); every message needs our
-    /// own session message sent first. A session request or accept needs no credit and may only
+    /// [`NoCredit`]: only a credit update, and the end of a suspension, may take the last credit
+    /// (A17), and a suspension needs three; every message needs our own session message sent first. A session request or accept needs no credit and may only
     /// be the first message (A1).
     #[inline]
     pub fn next_message(&self, kind: Kind, length: u32) -> Result<Header, NoCredit> {
         let open = self.open.load(Ordering::Relaxed) != 0;
         let allowed = match kind {
             Kind::CreditUpdate => open && self.credit() >= 1,
+            // Resume follows, whatever comes in between, and leaves the last credit.
+            Kind::Suspend => open && self.credit() >= 3,
+            // They tell what a credit update tells, and hold everything else up.
+            Kind::Suspended | Kind::Resume => open && self.credit() >= 1,
             Kind::SessionRequest | Kind::SessionAccept => !open,
             _ => open && self.credit() >= 2,
         };

@@ -7,7 +7,7 @@ use super::error::ProtocolError;
 pub const HEADER_SIZE: usize = 16;
 
 /// Version of the session protocol, carried in the flags of session requests and accepts.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Flag of a [`Kind::Data`] message: the body of an advertisement rides before the data (A13).
 pub(super) const ADVERTISES: u8 = 1;
@@ -44,6 +44,12 @@ pub enum Kind {
     ResizeAnswer = 13,
     /// To the receiver: every later message lies in a buffer of the new size (A9).
     Resized = 14,
+    /// Control of the sender's end moves to another process: finish, and release RDMA memory (D4).
+    Suspend = 15,
+    /// To who asked: nothing is under way here, the session is suspended (D4).
+    Suspended = 16,
+    /// The session goes on, in the next process (D4).
+    Resume = 17,
 }
 
 impl Kind {
@@ -68,6 +74,7 @@ impl Kind {
             Kind::Advertisement => ADVERTISEMENT_SIZE,
             Kind::RestInMessages | Kind::EnterMode | Kind::SendInMessages => 8,
             Kind::ResizeRequest | Kind::ResizeAnswer => 8,
+            Kind::Suspend | Kind::Suspended | Kind::Resume => 8,
             Kind::Data
             | Kind::CreditUpdate
             | Kind::SessionRequest
@@ -104,6 +111,9 @@ impl Kind {
             12 => Kind::ResizeRequest,
             13 => Kind::ResizeAnswer,
             14 => Kind::Resized,
+            15 => Kind::Suspend,
+            16 => Kind::Suspended,
+            17 => Kind::Resume,
             _ => return None,
         })
     }

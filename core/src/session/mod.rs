@@ -1,6 +1,6 @@
 //! The session protocol without I/O: headers, control messages, credits, sequence numbers, select
 //! counters (S1, S2, A1, A15–A18); RDMA transfers, their modes, and the size of message buffers
-//! (S3–S5, A2–A14); control of a shared end (D2). Providers move the bytes; the switch decides when to send.
+//! (S3–S5, A2–A14); control of a shared end (D2), and its suspension (D4). Providers move the bytes; the switch decides when to send.
 //! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
 
 mod control;
@@ -11,12 +11,15 @@ mod header;
 mod mode;
 mod resize;
 mod select_counter;
+mod suspend;
 mod sync;
 pub mod token;
 pub mod transfer;
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod suspend_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -30,3 +33,4 @@ pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
 pub use mode::{Behaviour, Mode};
 pub use resize::Resize;
 pub use select_counter::{Called, SelectCounter, Ticket};
+pub use suspend::Suspension;

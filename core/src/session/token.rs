@@ -115,6 +115,13 @@ impl Token {
         }
     }
 
+    /// Takes the token if it is free, for something that is not the process's own: which process is in
+    /// control stays as it is. Acquire.
+    #[inline]
+    pub fn try_borrow(&self, thread: u32) -> bool {
+        self.word.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     /// The books, by who has the token.
     #[inline]
     fn taken(&self, claim: Claim, from_the_dead: bool) -> Taken {

@@ -116,3 +116,13 @@ fn a_thread_of_the_image_before_is_dead_although_its_id_lives() {
     let step = token.waited_in_vain(A, ticket, word, |thread| thread < 1 << 22);
     assert_eq!(step, Step::Taken(Taken { from_the_dead: true, swapped: false }));
 }
+
+#[test]
+fn d3_who_only_looks_does_not_get_control() {
+    let token = held_by(A);
+    token.give_back();
+    assert!(token.try_borrow(B.thread) && !token.try_borrow(C.thread));
+    assert_eq!(token.try_take(B), Err(Refused::Reentered));
+    assert_eq!(token.give_back(), Wake::Nobody);
+    assert_eq!((token.process(), token.swaps()), (10, 0));
+}

@@ -31,6 +31,13 @@ impl Control {
         })
     }
 
+    /// As [`try_lock`](Self::try_lock), for what is no transfer of the calling process: control stays whose it
+    /// is (D3). A dead holder is found by whoever waits.
+    #[inline]
+    pub fn try_borrow(&self) -> bool {
+        self.0.try_borrow(own_tid())
+    }
+
     /// Takes control, waiting for it; only after a refusal that was not for reentering.
     #[cold]
     pub fn wait(&self) -> Taken {

@@ -7,7 +7,7 @@ use super::control::Control;
 use super::policy::{self, Relation};
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
-use crate::session::{Called, Resize, Session};
+use crate::session::{Called, Resize, Session, Suspension};
 use crate::sys::lock::{self, FamilyLock};
 use crate::sys::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -227,6 +227,8 @@ pub struct Endpoint {
     pub receive: ReceiveHalf,
     /// The size of message buffers.
     pub resize: Resize,
+    /// Whether the session is suspended, so that control can move (D4).
+    pub suspension: Suspension,
     /// Control messages that wait for credit, or for the send lock.
     pub due: super::stream::Due,
     /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.

@@ -4,7 +4,7 @@
 //! The program's descriptor is always a kernel TCP socket, the anchor (design 1). Modules:
 //!
 //! - set-up: [`listener`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
-//! - transfer: [`transfer`] over [`stream`], [`control`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
+//! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
@@ -40,6 +40,7 @@ pub mod socket;
 mod spin;
 mod stream;
 mod structure;
+mod suspend;
 pub mod table;
 pub mod transfer;
 mod tuple;

@@ -1,6 +1,6 @@
 //! Which connections may use the SAN, and with whom memory may be shared.
 
-use crate::config::{Config, RdmaOperations, RdmaThreshold, Role};
+use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, Swap};
 use crate::provider::shm::Geometry;
 use crate::reason::Reason;
 use crate::session::transfer::Abilities;
@@ -116,4 +116,9 @@ pub(super) fn abilities(peer: Relation) -> Abilities {
 pub(super) fn measures() -> bool {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     shm.rdma_threshold == RdmaThreshold::Measured
+}
+
+/// Whether control moves to another process only while the session is suspended (D4).
+pub(super) fn swaps_by_suspension() -> bool {
+    POLICY.get().is_some_and(|policy| policy.config.shm.swap == Swap::Suspend)
 }

@@ -365,6 +365,7 @@ impl Transfer<'_, '_> {
             if interrupted
                 || ended
                 || returns
+                || stream.is_held_back()
                 || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET | flag::SEND_SHUT)
             {
                 return Ok(Woken::Interrupted);

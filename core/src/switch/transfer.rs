@@ -7,6 +7,7 @@ use super::endpoint::flag;
 use super::far;
 use super::socket::{phase, Socket};
 use super::stream::{Broken, Moved, Posted, Stream, Take};
+use super::suspend;
 use super::wait::{self, Event};
 use super::Outcome;
 use crate::provider::shm::FINISHED;
@@ -66,8 +67,8 @@ pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
             }
         }
         let received = match take {
-            Take::Peek => receive_once(&stream, &mut to.clone(), take, call),
-            _ => receive_once(&stream, &mut to, take, call),
+            Take::Peek => receive_once(socket, &stream, &mut to.clone(), take, call),
+            _ => receive_once(socket, &stream, &mut to, take, call),
         };
         match received {
             Err(Failure::Busy) => return Outcome::Done(Err(reentered(&stream, flags))),
@@ -135,7 +136,7 @@ pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
             let stamp = stream.arrival_stamp();
             wait::wait(socket, &stream, Event::Read, got > 0, || match take {
                 Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
-                _ => posted.as_ref().is_some_and(Posted::is_written) || wait::readable(&stream),
+                _ => posted.as_ref().is_some_and(Posted::is_over) || wait::readable(&stream),
             })
         };
         if let Some(posted) = posted {
@@ -186,6 +187,7 @@ enum Failure {
 
 #[inline]
 fn receive_once(
+    socket: &Socket,
     stream: &Stream,
     to: &mut Buffers,
     take: Take,
@@ -193,6 +195,7 @@ fn receive_once(
 ) -> Result<Moved, Failure> {
     stream.poll();
     let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
+    suspend::after(socket, stream, &held, &stream.endpoint.send.lock);
     if stream.endpoint.has(flag::READ_OUT) {
         return Ok(Moved::default());
     }
@@ -344,6 +347,7 @@ fn transmit(
             }
             Err(_) => return finish(sent, reentered(stream, flags)),
         };
+        suspend::after(socket, stream, &held, &stream.endpoint.receive.lock);
         if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
             // The kernel may find no room, which makes an EPOLLOUT edge due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);

@@ -268,12 +268,13 @@ pub(super) fn readable(stream: &Stream) -> bool {
     match stream.peek_readable() {
         Some(readable) => readable,
         None => {
-            if stream.endpoint.receive.lock.try_lock().is_err() {
+            if !stream.endpoint.receive.lock.try_borrow() {
                 // Somebody receives right now and will know better.
                 return true;
             }
             let absorbed = stream.absorb();
             stream.endpoint.receive.lock.unlock();
+            stream.try_answer_suspension();
             absorbed.is_err() || stream.peek_readable() != Some(false)
         }
     }

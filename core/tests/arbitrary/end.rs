@@ -6,7 +6,8 @@ use sanshim_core::session::transfer::{
     self, Abilities, End as How, Plan, Posting, Progress, Receiving, Sending,
 };
 use sanshim_core::session::{
-    Control, Header, Kind, ProtocolError, Resize, Session, LARGEST_BODY, LARGEST_TRANSFER,
+    Control, Header, Kind, ProtocolError, Resize, Session, Suspension, LARGEST_BODY,
+    LARGEST_TRANSFER, VERSION,
 };
 
 const BUFFERS: u16 = 8;
@@ -40,6 +41,7 @@ struct End {
     sending: Sending,
     receiving: Receiving,
     resize: Resize,
+    suspension: Suspension,
     abilities: Abilities,
     connector: bool,
     /// Bytes sent, and those of the transfer under way.
@@ -65,7 +67,9 @@ impl End {
                 self.resize.requested(size, header.sequence, self.connector);
             }
             Control::ResizeAnswer(size) => self.resize.answer(size),
-            _ => {}
+            other => {
+                self.suspension.obey(&other, self.connector)?;
+            }
         }
         Ok(())
     }
@@ -84,11 +88,12 @@ impl End {
                     _ => 0xff,
                 };
             }
-            let kind = u32::from(choice >> 1) % 15;
+            let kind = u32::from(choice >> 1) % 18;
             let posted = words[2] % (u32::from(BUFFERS) + 1);
             words[0] = self.session.expected();
             words[1] = self.session.last_sent();
-            words[2] = posted | kind << 16 | if kind == 3 || kind == 4 { 2 << 24 } else { 0 };
+            let opens = kind == 3 || kind == 4;
+            words[2] = posted | kind << 16 | if opens { u32::from(VERSION) << 24 } else { 0 };
             let size = (0..=LARGEST_BODY as u32).find(|&length| {
                 let words = [words[0], words[1], words[2], length];
                 Header::decode(words, PAYLOAD).is_ok()
@@ -176,7 +181,8 @@ impl End {
 
     fn session_side(&mut self, input: &mut Input) {
         let length = input.word();
-        match input.byte() % 4 {
+        match input.byte() % 5 {
+            4 => self.suspend_side(length),
             0 => {
                 if let Ok(header) = self.session.next_message(Kind::Data, 1 + length % PAYLOAD) {
                     self.session.sent(&header);
@@ -205,7 +211,21 @@ impl End {
         }
     }
 
+    fn suspend_side(&mut self, choice: u32) {
+        match choice % 4 {
+            0 if self.suspension.resumption().is_none() => {
+                assert!(self.suspension.ask().is_none() || self.suspension.holds_back());
+            }
+            1 => self.suspension.resumed(),
+            2 => self.suspension.answered(),
+            _ => {
+                let _ = self.suspension.scan(choice);
+            }
+        }
+    }
+
     fn check(&self) {
+        assert!(self.suspension.answer().is_none() || self.suspension.holds_back());
         assert!(self.session.posted() <= BUFFERS);
         assert!(self.session.other_sides_credit() <= u32::from(BUFFERS));
         if let Some(rest) = self.receiving.rest() {
@@ -237,6 +257,7 @@ pub(crate) fn run(data: &[u8]) {
         sending: Sending::default(),
         receiving: Receiving::default(),
         resize: Resize::default(),
+        suspension: Suspension::default(),
         abilities,
         connector: shape & 4 != 0,
         position: 0,

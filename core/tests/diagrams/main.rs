@@ -3,6 +3,7 @@
 //! `SANSHIM_UPDATE_DOCS=1 cargo test -p sanshim-core --test diagrams` writes them anew.
 
 mod ends;
+mod suspension;
 
 use ends::Ends;
 use sanshim_core::session::transfer::{Abilities, End};
@@ -115,37 +116,99 @@ fn back_to_discovery() -> Ends {
     ends
 }
 
-type Scenario = (&'static str, fn() -> Ends);
+const MOVES: &str = "end whose control moves";
 
-const SCENARIOS: [Scenario; 8] = [
-    ("Discovery, RDMA read (S4, A3): a large receive was posted", discovery_with_read),
-    ("Discovery, RDMA write (S5, A6)", discovery_with_write),
-    ("The posted receive is too small (A5)", too_small),
-    ("Nobody receives (A4)", nobody_receives),
-    ("Small-then-large mode, RDMA read (A10)", small_then_large_with_read),
-    ("Large-receive mode, RDMA write (A11)", large_receive_with_write),
-    ("Large-receive mode, both operations: the advertisement wins (A12)", large_receive_crossing),
-    ("Small-receive mode and back (A8)", back_to_discovery),
+fn control_moves() -> String {
+    let mut ends = suspension::Ends::new();
+    ends.does(0, "process 2 calls send; queues");
+    ends.does(0, "process 1 finishes, takes back");
+    ends.does(0, "what it had posted for RDMA");
+    let suspend = ends.asks(0);
+    ends.hears(1, &suspend);
+    ends.does(1, "takes RDMA memory back; new");
+    ends.does(1, "sends stay in the send buffer");
+    ends.answers(1);
+    ends.does(0, "the connection moves to process 2");
+    ends.resumes(0);
+    ends.does(0, "process 2 sends");
+    ends.does(1, "sends what it kept");
+    assert!(ends.is_at_rest());
+    ends.lines(MOVES, "peer")
+}
+
+fn both_ask() -> String {
+    let mut ends = suspension::Ends::new();
+    let from_connector = ends.asks(0);
+    let from_acceptor = ends.asks(1);
+    ends.hears(0, &from_acceptor);
+    ends.hears(1, &from_connector);
+    ends.does(0, "disregards it");
+    ends.does(1, "gives way");
+    ends.answers(1);
+    ends.does(0, "moves");
+    ends.resumes(0);
+    let again = ends.asks(1);
+    ends.hears(0, &again);
+    ends.answers(0);
+    ends.does(1, "moves");
+    ends.resumes(1);
+    assert!(ends.is_at_rest());
+    ends.lines("connector", "acceptor")
+}
+
+fn no_answer() -> String {
+    let mut ends = suspension::Ends::new();
+    let suspend = ends.asks(0);
+    ends.does(1, "its program is elsewhere");
+    ends.does(0, "goes on after 10 ms (shm)");
+    ends.hears(1, &suspend);
+    ends.resumes(0);
+    ends.does(1, "looks, finds both: no answer");
+    assert!(ends.is_at_rest());
+    ends.lines(MOVES, "peer")
+}
+
+type Scenario = (&'static str, fn() -> String);
+
+const TRANSFERS: [Scenario; 8] = [
+    ("Discovery, RDMA read (S4, A3): a large receive was posted", || discovery_with_read().lines()),
+    ("Discovery, RDMA write (S5, A6)", || discovery_with_write().lines()),
+    ("The posted receive is too small (A5)", || too_small().lines()),
+    ("Nobody receives (A4)", || nobody_receives().lines()),
+    ("Small-then-large mode, RDMA read (A10)", || small_then_large_with_read().lines()),
+    ("Large-receive mode, RDMA write (A11)", || large_receive_with_write().lines()),
+    ("Large-receive mode, both operations: the advertisement wins (A12)", || {
+        large_receive_crossing().lines()
+    }),
+    ("Small-receive mode and back (A8)", || back_to_discovery().lines()),
 ];
 
-const BEGIN: &str = "<!-- diagrams:begin -->\n";
-const END: &str = "<!-- diagrams:end -->";
+const SUSPENSIONS: [Scenario; 3] = [
+    ("Control moves from process 1 to process 2 (D4, D5)", control_moves),
+    ("Both ends ask at once", both_ask),
+    ("The peer does not answer", no_answer),
+];
+
+/// Where in docs/protocol.md they stand.
+const PLACES: [(&str, &[Scenario]); 2] = [("diagrams", &TRANSFERS), ("suspension", &SUSPENSIONS)];
 
 #[test]
 fn the_diagrams_in_the_documentation_are_what_happens() {
-    let mut drawn = String::new();
-    for (title, scenario) in SCENARIOS {
-        let lines = scenario().lines();
-        write!(drawn, "\n**{title}**\n\n```text\n{lines}```\n").expect("text");
-    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol.md");
-    let text = std::fs::read_to_string(&path).expect("docs/protocol.md");
-    let (before, rest) = text.split_once(BEGIN).expect("where the diagrams begin");
-    let (old, after) = rest.split_once(END).expect("where they end");
-    if std::env::var_os("SANSHIM_UPDATE_DOCS").is_some() {
-        let new = format!("{before}{BEGIN}{drawn}\n{END}{after}");
-        std::fs::write(&path, new).expect("docs/protocol.md");
-        return;
+    for (name, scenarios) in PLACES {
+        let mut drawn = String::new();
+        for (title, scenario) in scenarios {
+            write!(drawn, "\n**{title}**\n\n```text\n{}```\n", scenario()).expect("text");
+        }
+        let (begin, end) = (format!("<!-- {name}:begin -->\n"), format!("<!-- {name}:end -->"));
+        let text = std::fs::read_to_string(&path).expect("docs/protocol.md");
+        let (before, rest) = text.split_once(&begin).expect("where the diagrams begin");
+        let (old, after) = rest.split_once(&end).expect("where they end");
+        if std::env::var_os("SANSHIM_UPDATE_DOCS").is_some() {
+            let new = format!("{before}{begin}{drawn}\n{end}{after}");
+            std::fs::write(&path, new).expect("docs/protocol.md");
+            continue;
+        }
+        assert_eq!(old.trim(), drawn.trim(), "run it with SANSHIM_UPDATE_DOCS=1");
     }
-    assert_eq!(old.trim(), drawn.trim(), "run it with SANSHIM_UPDATE_DOCS=1");
 }

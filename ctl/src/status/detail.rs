@@ -58,6 +58,10 @@ pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
         let (send, receive) = (shown(&end.send), shown(&end.receive));
         let _ = writeln!(text, "      control: send {send}, receive {receive}");
     }
+    if end.suspensions > 0 {
+        let (times, spent) = (count(end.suspensions), count(end.suspended_microseconds));
+        let _ = writeln!(text, "      suspended: {times} times, {spent} µs in all");
+    }
 }
 
 fn shown(control: &Control) -> String {

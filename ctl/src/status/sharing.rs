@@ -33,6 +33,10 @@ pub(super) struct End {
     pub(super) send: Control,
     /// Of receiving.
     pub(super) receive: Control,
+    /// Times the session was suspended for that.
+    pub(super) suspensions: u64,
+    /// How long that took in all.
+    pub(super) suspended_microseconds: u64,
 }
 
 /// The ends of all connections, by their addresses.
@@ -47,6 +51,8 @@ impl Sharing {
                 let end = ends.entry((connection.local, connection.peer)).or_default();
                 end.send.note(process.pid, connection.send_control);
                 end.receive.note(process.pid, connection.receive_control);
+                end.suspensions += connection.suspensions;
+                end.suspended_microseconds += connection.suspended / 1000;
             }
         }
         Self(ends)

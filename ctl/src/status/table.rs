@@ -153,6 +153,8 @@ mod tests {
             buffered_bytes: 0,
             send_control: ControlStatus::default(),
             receive_control: ControlStatus::default(),
+            suspensions: 0,
+            suspended: 0,
             transfers: NO_SESSION,
         }
     }
@@ -208,6 +210,8 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             transfers: largest,
             send_control: ControlStatus { taken: 4, waiting: 2 },
             receive_control: ControlStatus { taken: 7, waiting: 0 },
+            suspensions: 2,
+            suspended: 4_500_000,
             ..connection(7, Provider::Shm, Reason::OnSan)
         };
         let without_rdma = TransferStatus { message_size: 16384, ..NO_SESSION };
@@ -222,6 +226,8 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
         let (program, file) = ("p".to_owned(), std::path::PathBuf::new());
         let other = Connection {
             send_control: ControlStatus { taken: 5, waiting: 1 },
+            suspensions: 1001,
+            suspended: 3_000_000,
             ..connection(7, Provider::Shm, Reason::OnSan)
         };
         let (there, name) = (file.clone(), program.clone());
@@ -240,6 +246,7 @@ p (pid 1): 3 sockets
       scans: 999; advertisements: used 999, dropped 1.2k
       buffers: message 1.5K, send 1.0M, fragmented 18E, resizes 2
       control: send by pid 2 (5 swaps, 3 waiting), receive by pid 1 (7 swaps, 0 waiting)
+      suspended: 1.0k times, 7.5k µs in all
    8  127.0.0.1:65535  127.0.0.1:40001  established   15E 1.2k 1.9K  999     14       5     81M
       rdma: none
       buffers: message 16K, send 0, fragmented 0, resizes 0

@@ -1,7 +1,7 @@
 //! Programs that hand their connections to others: socat, sshd, Python, nginx's upgrade is beside
 //! nginx's other cases.
 
-use crate::python::{client, script};
+use crate::python::{client, interpreter, script};
 use crate::{both, ECHOED_PER_CONNECTION};
 use sanshim_tests::programs::{locate, port, status, Mode, Sandbox};
 use serde_json::json;
@@ -78,6 +78,30 @@ fn turns(mode: Mode) {
     program.terminate();
 }
 
+/// The same with sessions that are suspended for each turn (D4).
+fn turns_suspended(mode: Mode) {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.file("rules.toml"), "[shm]\nswap = \"suspend\"\n").expect("the rules");
+    let rules = format!("SANSHIM_CONFIG={}", sandbox.file("rules.toml").display());
+    let helper = locate::helper("turns.py");
+    let helper = helper.to_str().expect("a path in UTF-8");
+    let mut program = sandbox.start(mode, "env", [&rules, interpreter(), "-u", helper, "reading"]);
+    program.wait_for_line("took ");
+    let suspensions = |entry: &serde_json::Value| entry["control"]["suspensions"].as_u64();
+    for round in 0.. {
+        let entries = status::entries(&status::family(program.pid()));
+        if mode == Mode::Native || entries.iter().any(|(_, e)| suspensions(e) > Some(0)) {
+            break;
+        }
+        // A peer that gets no processor for a while is not waited for.
+        assert!(round < 50, "never suspended: {entries:#?}");
+        program.write("again\n");
+        program.wait_for_line("took ");
+    }
+    program.write("");
+    program.terminate();
+}
+
 /// scp of 100 MB each way: sshd forks and executes itself for the connection.
 fn secure_copy(mode: Mode) {
     const SIZE: usize = 100_000_000;
@@ -123,5 +147,6 @@ both! {
     socat_carries: socat_carries_cat_native, socat_carries_cat_shim;
     passing: python_passing_native, python_passing_shim;
     turns: turns_native, turns_shim;
+    turns_suspended: turns_suspended_native, turns_suspended_shim;
     secure_copy: secure_copy_native, secure_copy_shim;
 }

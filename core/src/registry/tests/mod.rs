@@ -119,6 +119,8 @@ fn what_is_published_is_read() {
     slot.buffered_bytes.set(11);
     slot.send_control.taken(23);
     slot.receive_control.taken(24);
+    slot.suspensions.add(25);
+    slot.suspended.add(26);
     let transfers = &slot.transfers;
     transfers.sent.add(500);
     transfers.received.add(501);
@@ -156,6 +158,8 @@ fn what_is_published_is_read() {
         buffered_bytes: 11,
         send_control: ControlStatus { taken: 23, waiting: 1 },
         receive_control: ControlStatus { taken: 24, waiting: 0 },
+        suspensions: 25,
+        suspended: 26,
         transfers: TransferStatus {
             sent: 500,
             received: 501,

@@ -67,6 +67,7 @@ pub fn obey(
         Control::ResizeRequest(_) | Control::ResizeAnswer(_) | Control::Resized => {
             return Ok(false)
         }
+        Control::Suspend(_) | Control::Suspended(_) | Control::Resume(_) => return Ok(false),
     }
     Ok(true)
 }

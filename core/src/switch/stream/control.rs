@@ -33,7 +33,7 @@ impl Stream<'_> {
     /// Takes in what the peer may have sent to renew our credit, unless a receiver is at it.
     #[cold]
     pub(super) fn absorb_credit(&self) -> Result<(), Broken> {
-        if self.endpoint.receive.lock.try_lock().is_ok() {
+        if self.endpoint.receive.lock.try_borrow() {
             let absorbed = self.absorb();
             self.endpoint.receive.lock.unlock();
             absorbed?;
@@ -60,7 +60,7 @@ impl Stream<'_> {
     /// Renews the peer's credit if that is due (A16). Receive lock.
     #[inline]
     pub(super) fn update_credit(&self) {
-        if self.endpoint.session.credit_update_due() && self.endpoint.send.lock.try_lock().is_ok() {
+        if self.endpoint.session.credit_update_due() && self.endpoint.send.lock.try_borrow() {
             if self.endpoint.session.credit_update_due() {
                 self.send_empty(Kind::CreditUpdate);
             }
@@ -129,6 +129,9 @@ impl Stream<'_> {
         let (sending, receiving) =
             (&self.endpoint.send.transfers, &self.endpoint.receive.transfers);
         if transfer::obey(&control, header.sequence, sending, receiving)? {
+            return Ok(());
+        }
+        if self.absorb_suspension(&control)? {
             return Ok(());
         }
         match control {

@@ -16,6 +16,10 @@ const MODE: u32 = 1 << 5;
 const REDISCOVER: u32 = 1 << 6;
 const RESIZE_ANSWER: u32 = 1 << 7;
 const RESIZE_REQUEST: u32 = 1 << 8;
+/// Not a message: the session is suspended, or about to be (D4). All others wait, but those that end a
+/// transfer.
+const SUSPENSION: u32 = 1 << 9;
+const ENDS_OF_TRANSFERS: u32 = REST_IN_MESSAGES | WRITTEN | READ;
 /// Those that a sender of the peer may sleep for, and those a receiver may.
 const FOR_SENDERS: u32 = READ | SEND_IN_MESSAGES | ADVERTISEMENT;
 const FOR_RECEIVERS: u32 = WRITTEN;
@@ -105,10 +109,32 @@ impl Due {
                 self.wanted.store(size, Relaxed);
                 RESIZE_REQUEST
             }
-            // These two belong to what is sent at the same moment, and never wait.
+            // These belong to what is sent at the same moment, and never wait.
             Control::DataAvailable(_) | Control::Resized => return,
+            // Kept by the session, see `stream::suspend`.
+            Control::Suspend(_) | Control::Suspended(_) | Control::Resume(_) => return,
         };
         self.kinds.fetch_or(kind, Release);
+    }
+
+    /// True while the session is suspended, or about to be (D5).
+    #[inline]
+    pub fn is_held_back(&self) -> bool {
+        self.kinds.load(Relaxed) & SUSPENSION != 0
+    }
+
+    /// Notes whether it is. The caller looks again at what decides afterwards.
+    pub fn hold_back(&self, held: bool) {
+        if held {
+            self.kinds.fetch_or(SUSPENSION, AcqRel);
+        } else {
+            self.kinds.fetch_and(!SUSPENSION, AcqRel);
+        }
+    }
+
+    /// True if what became of a transfer is still to be told.
+    pub fn ends_a_transfer(&self) -> bool {
+        self.kinds.load(Acquire) & ENDS_OF_TRANSFERS != 0
     }
 
     /// An advertisement that has not gone yet does not go: its buffer was taken back.
@@ -196,10 +222,15 @@ impl Stream<'_> {
     #[cold]
     pub(super) fn send_due(&self, rides: bool) -> bool {
         let due = &self.endpoint.due;
-        let all = if rides { !ADVERTISEMENT } else { !0 };
         let mut sent = 0;
+        let held = due.is_held_back();
+        let may_go = match (held, rides) {
+            (true, _) => ENDS_OF_TRANSFERS,
+            (false, true) => !SUSPENSION & !ADVERTISEMENT,
+            (false, false) => !SUSPENSION,
+        };
         loop {
-            let kinds = due.kinds.load(Acquire) & all;
+            let kinds = due.kinds.load(Acquire) & may_go;
             if kinds == 0 {
                 break;
             }
@@ -224,6 +255,10 @@ impl Stream<'_> {
         due.gone();
         let mut ring = sent & FOR_SENDERS != 0 && self.signal_write();
         ring |= sent & FOR_RECEIVERS != 0 && self.signal_read();
+        if held {
+            self.answer_suspension();
+            ring |= self.resume_for_the_dead();
+        }
         ring
     }
 
@@ -231,7 +266,7 @@ impl Stream<'_> {
     /// must ring.
     #[inline]
     pub fn try_send_due(&self) -> bool {
-        if !self.endpoint.due.any() || self.endpoint.send.lock.try_lock().is_err() {
+        if !self.endpoint.due.any() || !self.endpoint.send.lock.try_borrow() {
             return false;
         }
         let ring = self.send_due(false);

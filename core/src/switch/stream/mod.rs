@@ -10,6 +10,7 @@ mod rdma;
 mod receive;
 mod send;
 mod shown;
+mod suspend;
 #[cfg(test)]
 mod tests;
 mod unread;
@@ -84,12 +85,16 @@ pub enum Take {
 }
 
 /// The send lock or the receive lock, held.
-pub struct Held<'a>(&'a Control);
+pub struct Held<'a> {
+    control: &'a Control,
+    /// Another process had control before (D2).
+    pub swapped: bool,
+}
 
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.unlock();
+        self.control.unlock();
     }
 }
 
@@ -124,7 +129,7 @@ impl<'a> Stream<'a> {
         if taken.from_the_dead {
             self.recover_sender();
         }
-        Ok(Held(lock))
+        Ok(Held { control: lock, swapped: taken.swapped })
     }
 
     /// As [`Stream::lock_send`]; `None` while its holder waits for the peer.
@@ -145,7 +150,7 @@ impl<'a> Stream<'a> {
         if taken.from_the_dead {
             self.recover_receiver();
         }
-        Ok(Held(lock))
+        Ok(Held { control: lock, swapped: taken.swapped })
     }
 
     /// Takes control of a direction, and tells `sanctl` when it comes from another process.

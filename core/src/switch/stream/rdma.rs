@@ -225,7 +225,7 @@ impl<'a> Stream<'a> {
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
     pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'a>> {
         let abilities = self.endpoint.abilities();
-        if self.at_mark() {
+        if self.at_mark() || self.is_held_back() {
             return None;
         }
         let transfers = &self.endpoint.receive.transfers;
@@ -250,7 +250,8 @@ impl<'a> Stream<'a> {
                 let received = self.endpoint.receive.total();
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));
-                Some(Posted { stream: *self, length, taken_back: false })
+                let session = self.endpoint.suspension.stamp();
+                Some(Posted { stream: *self, length, session, taken_back: false })
             }
         };
         posted
@@ -296,6 +297,7 @@ impl<'a> Stream<'a> {
         if !self.is_empty()?
             || self.endpoint.resize.is_asking()
             || !self.endpoint.has(flag::ESTABLISHED)
+            || self.is_held_back()
         {
             return Ok(false);
         }
@@ -397,13 +399,17 @@ impl<'a> Stream<'a> {
 pub struct Posted<'a> {
     stream: Stream<'a>,
     length: u32,
+    /// [`Suspension::stamp`](crate::session::Suspension::stamp) when it was posted.
+    session: u32,
     taken_back: bool,
 }
 
 impl Posted<'_> {
-    /// True if the sender wrote to it.
-    pub fn is_written(&self) -> bool {
-        self.stream.own().writable.0.done() > 0
+    /// True if the sender wrote to it, or it was taken back because the session is suspended (D4).
+    pub fn is_over(&self) -> bool {
+        let (registration, suspension) =
+            (&self.stream.own().writable.0, &self.stream.endpoint.suspension);
+        registration.done() > 0 || (suspension.stamp() != self.session && !suspension.holds_back())
     }
 
     /// Takes the buffer back; the bytes that were written to it count as received.

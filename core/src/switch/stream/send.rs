@@ -96,6 +96,13 @@ impl Stream<'_> {
         if !self.endpoint.due.any() {
             return self.send_data(None, from);
         }
+        if self.is_held_back() {
+            // What is sent is kept until the session goes on (D5).
+            let ring = self.send_due(false);
+            let mut moved = self.buffer_all(from)?;
+            moved.ring |= ring;
+            return Ok(moved);
+        }
         // Control messages go before data; an advertisement rides on it where it can.
         let rides = from.remaining().saturating_add(LARGEST_BODY) <= self.payload_out() as usize;
         let ring = self.send_due(rides);
@@ -126,7 +133,13 @@ impl Stream<'_> {
         if let Some(advertisement) = advertisement {
             self.endpoint.due.note(&Control::Advertisement(advertisement));
         }
-        self.buffer(length, |to, n| {
+        self.buffer_all(from)
+    }
+
+    /// Puts what fits of `from` into the send buffer. Send lock.
+    #[inline]
+    fn buffer_all(&self, from: &mut Buffers) -> Result<Moved, Broken> {
+        self.buffer(from.remaining(), |to, n| {
             // SAFETY: `to` has room for `n`, and `n` is at most what remains.
             unsafe { from.copy_out(to, n) }.map(|()| n)
         })
@@ -308,7 +321,7 @@ impl Stream<'_> {
     fn shrink(&self) {
         let send = &self.endpoint.send;
         let young = || time::now() - send.grown_at.load(Relaxed) < LEAST_AGE;
-        if young() || send.lock.try_lock().is_err() {
+        if young() || !send.lock.try_borrow() {
             return;
         }
         if send.grown.load(Relaxed) != 0 && !young() && self.buffered() == Ok(0) {

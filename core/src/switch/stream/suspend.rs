@@ -1,0 +1,115 @@
+//! The suspended session on a stream (D4, D5): answering the peer, and the messages of who asks. Who asks,
+//! and how long it waits, is `switch::suspend`'s.
+
+use super::{Broken, Stream};
+use crate::provider::shm::Role;
+use crate::session::{Control, ProtocolError, LARGEST_TRANSFER};
+
+impl Stream<'_> {
+    /// Takes in a message of a suspension; false: it is none. Receive lock.
+    pub(super) fn absorb_suspension(&self, control: &Control) -> Result<bool, ProtocolError> {
+        let connector = self.role == Role::Connector;
+        if !self.endpoint.suspension.obey(control, connector)? {
+            return Ok(false);
+        }
+        self.note_suspension();
+        Ok(true)
+    }
+
+    /// After the suspension changed: everybody who sends sees it where control messages are due.
+    fn note_suspension(&self) {
+        let (due, suspension) = (&self.endpoint.due, &self.endpoint.suspension);
+        let held = suspension.holds_back();
+        due.hold_back(held);
+        // The other lock's holder may have changed it, and noted that, in between.
+        if !held && suspension.holds_back() {
+            due.hold_back(true);
+        }
+    }
+
+    /// True while nothing new may begin because the session is, or is being, suspended.
+    #[inline]
+    pub fn is_held_back(&self) -> bool {
+        self.endpoint.due.is_held_back()
+    }
+
+    /// Takes the memory back that is lent to the peer for writing; true once it is. Whose buffer it was
+    /// finds what had been written, and posts it again later.
+    fn release_posted(&self) -> bool {
+        self.endpoint.due.forget_advertisement();
+        self.own().writable.0.deregister(LARGEST_TRANSFER).is_ok()
+    }
+
+    /// Tells the peer that the session is suspended, if it waits for that and nothing is under way here
+    /// (D4). It does not sleep for it. Send lock.
+    pub(super) fn answer_suspension(&self) {
+        let Some(answer) = self.endpoint.suspension.answer() else { return };
+        let sending = &self.endpoint.send.transfers;
+        let rests = sending.under_way().is_none() && !self.endpoint.due.ends_a_transfer();
+        if rests && self.release_posted() && self.send_control(&answer).is_ok() {
+            self.endpoint.suspension.answered();
+        }
+    }
+
+    /// As [`answer_suspension`](Self::answer_suspension), by somebody who only looks; not if somebody
+    /// sends, who will do it. No lock.
+    #[inline]
+    pub fn try_answer_suspension(&self) {
+        if self.is_held_back() && self.endpoint.send.lock.try_borrow() {
+            self.answer_suspension();
+            self.endpoint.send.lock.unlock();
+        }
+    }
+
+    /// Asks the peer to suspend the session; true: the doorbell must ring. `None`: the peer goes first, or
+    /// there is no credit; ask again. Both locks.
+    ///
+    /// What the old controller had lent for writing is withdrawn before (D7); nothing is lent for reading,
+    /// because no send is under way.
+    pub fn ask_to_suspend(&self) -> Option<bool> {
+        if self.endpoint.session.credit() < 3 || !self.release_posted() {
+            return None;
+        }
+        // Before it is asked: who takes over from us sees that there is something to look at.
+        self.endpoint.due.hold_back(true);
+        let asked = self.endpoint.suspension.ask();
+        let Some(suspend) = asked else {
+            self.note_suspension();
+            return None;
+        };
+        let sent = self.send_control(&suspend);
+        debug_assert!(sent.is_ok(), "there was credit for it");
+        Some(self.signal_both())
+    }
+
+    /// While who asked waits: takes in what came, and answers the peer if it asked as well. Both locks.
+    pub fn look_for_suspension(&self) -> Result<(), Broken> {
+        self.absorb()?;
+        self.answer_suspension();
+        Ok(())
+    }
+
+    /// The session goes on; true: the doorbell must ring. Send lock.
+    pub fn resume(&self) -> bool {
+        let suspension = &self.endpoint.suspension;
+        let Some(resume) = suspension.resumption() else { return false };
+        if self.send_control(&resume).is_err() {
+            // Not before there is credit; then whoever sends next does it.
+            return false;
+        }
+        suspension.resumed();
+        self.note_suspension();
+        self.signal_both()
+    }
+
+    /// Who asks has both locks from then on until it resumes: who finds it undone with the send lock in
+    /// hand took over from the dead (D12). Send lock.
+    pub(super) fn resume_for_the_dead(&self) -> bool {
+        self.endpoint.suspension.resumption().is_some() && self.resume()
+    }
+
+    fn signal_both(&self) -> bool {
+        let read = self.signal_read();
+        self.signal_write() || read
+    }
+}

@@ -1,0 +1,95 @@
+//! Moving control of a direction to another process while the session is suspended (D4), where the
+//! configuration wants it. On shared memory the token alone would do, so this is how the steps are run that a
+//! provider needs whose connections belong to one process.
+//!
+//! Who has just got the token does them, for the old controller too: all that both know lies in the same memory.
+//! It has both locks meanwhile. A peer whose program is elsewhere does not answer, and needs not,
+//! because nothing is under way there: after [`PATIENCE`] the session goes on as if it had.
+
+use super::bell;
+use super::control::Control;
+use super::detach;
+use super::endpoint::flag;
+use super::policy;
+use super::socket::Socket;
+use super::stream::{Broken, Held, Stream};
+use super::wait;
+use crate::sys::{process, time};
+
+/// How long (ns) the peer is waited for: much longer than one that looks takes to answer, and no
+/// longer than a program that waits for nothing may be held up.
+const PATIENCE: u64 = 10_000_000;
+/// How long (ns) the answer is looked for without sleeping, and the naps after that.
+const SPIN: u64 = 20_000;
+const NAP: u64 = 50_000;
+
+/// After control of a direction was taken for a transfer: suspends the session and resumes it, if another
+/// process had control before.
+#[inline]
+pub(super) fn after(socket: &Socket, stream: &Stream, held: &Held, other: &Control) {
+    if held.swapped {
+        swap(socket, stream, other);
+    }
+}
+
+#[cold]
+fn swap(socket: &Socket, stream: &Stream, other: &Control) {
+    const NEVER_AGAIN: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::NATIVE;
+    if !policy::swaps_by_suspension()
+        || stream.fabric.is_some()
+        || !stream.endpoint.has(flag::ESTABLISHED)
+        || stream.endpoint.has(NEVER_AGAIN)
+        || detach::is_begun(stream)
+    {
+        return;
+    }
+    let started = time::now();
+    let until = started + PATIENCE;
+    if !pause_until(until, || other.try_borrow()) {
+        // Operations of the other direction are under way, or whoever has it is stopped.
+        return;
+    }
+    let before = stream.endpoint.suspension.completed();
+    let suspended = suspend(socket, stream, until);
+    if stream.resume() {
+        bell::ring(socket);
+    }
+    other.unlock();
+    if stream.endpoint.suspension.completed() != before {
+        socket.statistics().suspensions.add(1);
+        socket.statistics().suspended.add(time::now() - started);
+    }
+    if let Err(why) = suspended {
+        wait::fail(socket, stream, why);
+    }
+}
+
+/// Returns when the session is suspended, or will not be.
+fn suspend(socket: &Socket, stream: &Stream, until: u64) -> Result<(), Broken> {
+    let suspension = &stream.endpoint.suspension;
+    let mut looked = Ok(());
+    pause_until(until, || {
+        looked = stream.look_for_suspension();
+        if looked.is_ok()
+            && (suspension.resumption().is_none() || suspension.gave_way())
+            && stream.ask_to_suspend() == Some(true)
+        {
+            bell::ring(socket);
+        }
+        looked.is_err() || suspension.is_suspended()
+    });
+    looked
+}
+
+/// Looks until it is `done`, or the time has come; true: done.
+fn pause_until(until: u64, mut done: impl FnMut() -> bool) -> bool {
+    let spins_until = time::now() + SPIN;
+    while !done() {
+        match time::now() {
+            now if now >= until => return false,
+            now if now < spins_until => process::yield_now(),
+            _ => time::sleep(NAP),
+        }
+    }
+    true
+}
