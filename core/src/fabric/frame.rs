@@ -7,8 +7,8 @@ use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
 
 /// Bytes of the header.
 pub(super) const HEADER: usize = 40;
-/// Bytes of the largest frame, and of a buffer for one.
-pub(super) const LARGEST: usize = 32 << 10;
+/// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
+pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
 pub(super) const VERSION: u32 = 2;
 
@@ -43,6 +43,10 @@ kinds! {
     Refused = 6;
     /// Connector: asks to be refused unless the link was taken.
     Withdraw = 7;
+    /// The peer may write what follows in its send buffer here: address (8 bytes) and token (4).
+    Ring = 8;
+    /// So many bytes (4) that follow in the send buffer were written where that is.
+    Written = 9;
 }
 
 /// What an end publishes to its peer (`provider::shm::Side`).

@@ -161,6 +161,15 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_sizes() {
         }
         assert!(stuck < 50, "{sent} bytes sent, {received} received, and nothing moves");
     }
+    assert!(may_write(&a) && !may_write(&b), "only one of them streamed");
+}
+
+/// True if the peer let this end write into its memory: it may say so once.
+fn may_write(end: &End) -> bool {
+    let mut again = frame::encode(Kind::Ring, 12, &State::default()).to_vec();
+    again.extend_from_slice(&[0; 12]);
+    end.link.arrived(&again);
+    end.link.has_failed()
 }
 
 #[test]
@@ -263,6 +272,9 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
         (false, frame(Kind::Message, &second)),
         (false, frame(Kind::Taken, b"")),
         (false, frame(Kind::Bound, b"again")),
+        (true, frame(Kind::Ring, &[0; 12])),
+        (false, frame(Kind::Ring, &[0; 11])),
+        (false, frame(Kind::Written, &[1, 0, 0, 0])),
     ] {
         let (a, b) = ends("192.0.2.115", "192.0.2.116");
         b.link.arrived(&bytes);
@@ -273,5 +285,24 @@ fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
     for sent in 0..5 {
         b.link.arrived(&frame(Kind::Bytes, &[7; 16_000]));
         assert_eq!(b.link.has_failed(), sent == 4, "more than the send buffer holds");
+    }
+}
+
+#[test]
+fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
+    for (good, count) in [(true, 1u32 << 16), (false, (1 << 16) + 1), (false, u32::MAX)] {
+        let (a, b) = ends("192.0.2.117", "192.0.2.118");
+        let mut received = 0;
+        while received < 4 << 16 {
+            a.link.poll();
+            a.send(&pattern(0, 20_000));
+            received += b.receive(20_000).len();
+            b.link.before_sleep();
+        }
+        while !b.receive(20_000).is_empty() {}
+        let mut frame = frame::encode(Kind::Written, 4, &State::default()).to_vec();
+        frame.extend_from_slice(&count.to_le_bytes());
+        b.link.arrived(&frame);
+        assert_eq!(b.link.has_failed(), !good, "{count}");
     }
 }

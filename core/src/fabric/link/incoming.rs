@@ -2,11 +2,23 @@
 
 use super::super::frame::{self, Kind, State};
 use super::outgoing::Tell;
-use super::{stage, Link};
+use super::{stage, In, Link};
 use crate::provider::interface::Error;
-use crate::provider::shm::{self, Role};
+use crate::provider::shm::{self, Role, Side};
 use crate::session::HEADER_SIZE;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+impl In {
+    /// No more may come for the send buffer than it holds.
+    fn check_room(&self, own: &Side, count: u64, size: u64) -> Result<(), ()> {
+        let used = self.tail.wrapping_sub(own.receiving.0.head.load(Acquire));
+        if used.saturating_add(count) > size {
+            Err(())
+        } else {
+            Ok(())
+        }
+    }
+}
 
 impl Link {
     /// A frame came.
@@ -49,7 +61,8 @@ impl Link {
                 self.push(Tell::Due);
                 return Ok(());
             }
-            Kind::State | Kind::Message | Kind::Bytes => {}
+            Kind::Ring => return if self.may_write(payload) { Ok(()) } else { Err(()) },
+            Kind::State | Kind::Message | Kind::Bytes | Kind::Written => {}
         }
         let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(())?;
         let (role, sender) = (body.role, body.role.peer());
@@ -77,10 +90,7 @@ impl Link {
             }
             Kind::Bytes => {
                 let ring = body.segment.send_buffer(sender, false);
-                let used = into.tail.wrapping_sub(own.receiving.0.head.load(Acquire));
-                if used.saturating_add(payload.len() as u64) > ring.size() {
-                    return Err(());
-                }
+                into.check_room(own, payload.len() as u64, ring.size())?;
                 let mut rest = payload;
                 while !rest.is_empty() {
                     let (to, n) = ring.stretch(into.tail, rest.len());
@@ -89,6 +99,13 @@ impl Link {
                     into.tail += n as u64;
                     rest = &rest[n..];
                 }
+                peer.sending.0.tail.swap(into.tail, SeqCst);
+                self.consider_offer(body, into.tail);
+            }
+            Kind::Written => {
+                let count = self.written(payload).ok_or(())?;
+                into.check_room(own, count, body.segment.geometry().send_buffer.into())?;
+                into.tail += count;
                 peer.sending.0.tail.swap(into.tail, SeqCst);
             }
             _ => {}

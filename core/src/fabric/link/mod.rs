@@ -3,6 +3,7 @@
 //! Going out ([`outgoing`]) one thread is at it at a time, and who finds another leaves it a note.
 //! Coming in ([`incoming`]) it is whoever takes the port's completions. Nobody waits for anybody.
 
+mod direct;
 mod incoming;
 mod outgoing;
 
@@ -17,6 +18,7 @@ use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, QueuePairAttributes};
 use crate::provider::shm::{self, Role, Segment, FAILED};
 use crate::sys::{file, hidden, process, time, Fd};
+use direct::Direct;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -63,6 +65,7 @@ struct Out {
     held: VecDeque<(u64, Buffer)>,
     /// What the peer knows of us.
     told: State,
+    rings: direct::Rings,
 }
 
 /// Private to who takes completions.
@@ -86,7 +89,7 @@ pub struct Link {
     /// Wakes that process's helper.
     kick: Fd,
     bell: Fd,
-    body: OnceLock<Body>,
+    direct: Direct,
     /// See [`Link::keep_open`].
     anchor: AtomicI32,
     stage: AtomicU32,
@@ -111,8 +114,10 @@ pub struct Link {
     told_finished: AtomicU32,
     posted: AtomicU64,
     completed: AtomicU64,
-    out: UnsafeCell<Out>,
     into: UnsafeCell<In>,
+    /// With what is registered: after the queue pair, before the memory.
+    out: UnsafeCell<Out>,
+    body: OnceLock<Body>,
 }
 
 // SAFETY: `out` is only reached while `pushing` is held, `into` while the port's completions are.
@@ -146,7 +151,7 @@ impl Link {
             pid: process::pid(),
             kick: helper::kick_descriptor().ok_or(Error::InsufficientResources)?,
             bell: hidden::keep(bell),
-            body: OnceLock::new(),
+            direct: Direct::default(),
             anchor: AtomicI32::new(-1),
             stage: AtomicU32::new(stage::OFFERED),
             binding: OnceLock::new(),
@@ -163,8 +168,9 @@ impl Link {
             told_finished: AtomicU32::new(0),
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            out: UnsafeCell::default(),
             into: UnsafeCell::new(In { message: 1, tail: 0 }),
+            out: UnsafeCell::default(),
+            body: OnceLock::new(),
         });
         // SAFETY: nobody else knows it.
         unsafe { (*link.out.get()).held.reserve(DEPTH as usize + 1) };
@@ -493,16 +499,19 @@ impl Body {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: the last user; the queue pair's requests end with it, before its buffers are
+        // The last user; the queue pair's requests end with it, before its buffers are
         // anybody else's: they are given back after it was flushed.
         let _ = self.pair.flush();
-        let out = std::mem::take(self.out.get_mut());
-        let mut out = out;
+        let mut out = std::mem::take(self.out.get_mut());
         self.release(&mut out);
+        *self.out.get_mut() = out;
         hidden::close(self.bell);
-        if let Some(body) = self.body.take() {
-            // SAFETY: whoever used the segment held the link.
-            unsafe { body.segment.unmap() };
-        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // SAFETY: whoever used the segment held the link, whose last field this is.
+        unsafe { self.segment.unmap() };
     }
 }

@@ -84,6 +84,10 @@ impl Link {
             }
         }
         let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
+        if self.due.load(Acquire) & 1 << Kind::Ring as u32 != 0 {
+            self.offer(out, body)?;
+            self.due.fetch_and(!(1 << Kind::Ring as u32), SeqCst);
+        }
         let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
         let sending = &own.sending.0;
         if peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0 {
@@ -116,7 +120,12 @@ impl Link {
             if left == 0 {
                 break;
             }
-            let (from, n) = ring.stretch(sent, CHUNK.min(left as usize));
+            let (from, n) = ring.stretch(sent, left as usize);
+            if let Some(written) = self.write(out, body, from, n) {
+                self.bytes_out.store(sent + written? as u64, Relaxed);
+                continue;
+            }
+            let n = n.min(CHUNK);
             // SAFETY: within the ring; nobody writes there until the peer has taken the bytes.
             let bytes = unsafe { std::slice::from_raw_parts(from, n) };
             self.send(out, Kind::Bytes, &[bytes])?;
@@ -144,15 +153,30 @@ impl Link {
         Ok(())
     }
 
-    /// Sends one frame.
-    fn send(&self, out: &mut Out, kind: Kind, parts: &[&[u8]]) -> Result<(), Full> {
+    /// The number of the next request; there is room for it.
+    pub(super) fn begin(&self, out: &mut Out) -> Result<u64, Full> {
         let number = self.posted.load(Relaxed);
         if number - out.reclaimed >= u64::from(DEPTH) {
             self.reclaim(out);
         }
-        if self.failed.load(Relaxed) || number - out.reclaimed >= u64::from(DEPTH) {
+        if self.failed.load(Relaxed)
+            || number - out.reclaimed >= u64::from(DEPTH)
+            || !self.port.may_send()
+        {
             return Err(Full);
         }
+        Ok(number)
+    }
+
+    /// The request was posted. `tells`: of its end.
+    pub(super) fn begun(&self, out: &mut Out, number: u64, tells: bool) {
+        out.silent = if tells { 0 } else { out.silent + 1 };
+        self.posted.store(number + 1, Relaxed);
+    }
+
+    /// Sends one frame.
+    pub(super) fn send(&self, out: &mut Out, kind: Kind, parts: &[&[u8]]) -> Result<(), Full> {
+        let number = self.begin(out)?;
         let certain = self.closing.load(Relaxed) || out.certain;
         let state = self.snapshot(out);
         let payload: usize = parts.iter().map(|part| part.len()).sum();
@@ -160,8 +184,11 @@ impl Link {
         let length = HEADER + payload;
         let mut small = [0u8; 256];
         let inline = length <= self.port.inline().min(small.len());
-        let held =
-            if inline { None } else { Some(self.port.pool.take(&self.port.adapter).ok_or(Full)?) };
+        let held = if inline { None } else { self.port.pool.take(&self.port.adapter) };
+        if !inline && held.is_none() {
+            self.port.sent(1);
+            return Err(Full);
+        }
         let mut to = held.map_or(small.as_mut_ptr(), |buffer| buffer.at);
         for part in std::iter::once(&header[..]).chain(parts.iter().copied()) {
             // SAFETY: header and payload fit into either: a payload is at most CHUNK bytes.
@@ -170,13 +197,7 @@ impl Link {
                 to = to.add(part.len());
             }
         }
-        if !self.port.may_send() {
-            if let Some(buffer) = held {
-                self.port.pool.give_back(buffer);
-            }
-            return Err(Full);
-        }
-        let tells = out.silent + 1 >= SILENT || certain;
+        let tells = held.is_some() || out.silent + 1 >= SILENT || certain;
         let posted = match held {
             Some(buffer) => self.pair.send(number, &[buffer.segment(length)], Flags::NONE),
             None if tells => self.pair.send_inline(number, &small[..length], Flags::NONE),
@@ -190,11 +211,10 @@ impl Link {
             self.fail(why);
             return Err(Full);
         }
-        out.silent = if held.is_some() || tells { 0 } else { out.silent + 1 };
         if let Some(buffer) = held {
             out.held.push_back((number, buffer));
         }
-        self.posted.store(number + 1, Relaxed);
+        self.begun(out, number, tells);
         out.told = state;
         self.told_head.store(state.head, Relaxed);
         self.told_total.store(state.total, Relaxed);

@@ -1,0 +1,161 @@
+//! Streams without frames for their bytes: RDMA writes from the sender's send buffer into the receiver's
+//! picture of it, where they belong.
+//!
+//! A receiver to which much has come in frames registers that picture, makes it reachable for its peer
+//! alone, and says so ([`Kind::Ring`]). From then on the sender writes there, out of its own send buffer,
+//! and tells how much ([`Kind::Written`]): nobody copies. Both registrations last as long as the link.
+//! Where there is no memory to pin, or no remote access, bytes go on coming in frames.
+
+use super::super::frame::Kind;
+use super::{Body, Full, Link, Out};
+use crate::provider::interface::client::MemoryRegion;
+use crate::provider::interface::{Error, Flags, Limits, RemoteAccess, RemoteMemory, Segment};
+use crate::provider::shm::Role;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::OnceLock;
+
+/// How often a send buffer came full in frames before it is made reachable.
+const OFTEN: u64 = 2;
+/// Bytes written at a time: the receiver begins with them while the next are on their way.
+const PIECE: usize = 128 << 10;
+/// Less than this goes in a frame: one packet less, and the copy is short.
+const LEAST: usize = 16 << 10;
+
+/// The state of both directions. Zeroed memory's meaning: bytes go in frames.
+#[derive(Default)]
+pub(super) struct Direct {
+    /// Where the peer lets us write: the address of its picture of our send buffer, and the token.
+    theirs: OnceLock<RemoteMemory>,
+    /// 1: the peer is to be told of our picture of its send buffer. 2: it was, or cannot be.
+    offer: AtomicU32,
+    /// The peer may write.
+    offered: AtomicBool,
+}
+
+/// What is registered; private to who sends. Outlives the queue pair.
+#[derive(Default)]
+pub(super) struct Rings {
+    /// Our send buffer; `Some(None)`: it cannot be registered.
+    own: Option<Option<MemoryRegion>>,
+    /// Our picture of the peer's, and the token of its window.
+    theirs: Option<(MemoryRegion, u32)>,
+}
+
+impl Link {
+    /// Bytes came in a frame, `tail` by now: lets the peer write the next ones if these are many.
+    pub(super) fn consider_offer(&self, body: &Body, tail: u64) {
+        let ring = u64::from(body.segment.geometry().send_buffer);
+        if tail >= OFTEN * ring
+            && self.port.limits.flags & Limits::BIND != 0
+            && self.direct.offer.compare_exchange(0, 1, SeqCst, SeqCst).is_ok()
+        {
+            self.note(Kind::Ring);
+        }
+    }
+
+    /// Registers our picture of the peer's send buffer and tells the peer.
+    pub(super) fn offer(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
+        let (at, size) = ring(body, body.role.peer());
+        if out.rings.theirs.is_none() {
+            let number = self.begin(out)?;
+            let registered = self.register(at, size).and_then(|region| {
+                let range = at as u64..at as u64 + size as u64;
+                let access = RemoteAccess::Write;
+                let token = self.pair.bind(number, &region, range, access, Flags::SILENT)?;
+                Ok((region, token))
+            });
+            match registered {
+                Ok(registered) => {
+                    self.begun(out, number, false);
+                    out.rings.theirs = Some(registered);
+                    self.direct.offered.store(true, SeqCst);
+                }
+                Err(why) => {
+                    self.port.sent(1);
+                    log::info!("link {}: streams in frames: {why}", self.number);
+                    return Ok(());
+                }
+            }
+        }
+        let token = out.rings.theirs.as_ref().map_or(0, |(_, token)| *token);
+        let (address, token) = ((at as u64).to_le_bytes(), token.to_le_bytes());
+        self.send(out, Kind::Ring, &[&address, &token])
+    }
+
+    /// The peer lets us write; false if that makes no sense.
+    pub(super) fn may_write(&self, payload: &[u8]) -> bool {
+        let Some((address, token)) = payload.split_first_chunk() else { return false };
+        let Ok(token) = token.try_into() else { return false };
+        let memory = RemoteMemory {
+            address: u64::from_le_bytes(*address),
+            token: u32::from_le_bytes(token),
+        };
+        self.direct.theirs.set(memory).is_ok()
+    }
+
+    /// How many bytes the peer says it wrote; `None` if it was not allowed to.
+    pub(super) fn written(&self, payload: &[u8]) -> Option<u64> {
+        let count = u32::from_le_bytes(payload.try_into().ok()?);
+        self.direct.offered.load(Relaxed).then_some(count.into())
+    }
+
+    /// Writes up to `length` bytes of our send buffer, which lie at `from`, where the peer reads them,
+    /// and tells it; how many. `None`: in a frame.
+    pub(super) fn write(
+        &self,
+        out: &mut Out,
+        body: &Body,
+        from: *mut u8,
+        length: usize,
+    ) -> Option<Result<usize, Full>> {
+        let theirs = self.direct.theirs.get()?;
+        let length = length.min(PIECE).min(self.port.limits.max_transfer as usize);
+        if length < LEAST {
+            return None;
+        }
+        let (at, size) = ring(body, body.role);
+        let own = out.rings.own.get_or_insert_with(|| {
+            let registered = self.register(at, size);
+            registered.inspect_err(|why| log::info!("link {}: frames: {why}", self.number)).ok()
+        });
+        let segment = own.as_ref()?.segment(from, length as u32).ok()?;
+        let to = RemoteMemory {
+            address: theirs.address.wrapping_add(from as u64 - at as u64),
+            token: theirs.token,
+        };
+        Some(self.write_and_tell(out, segment, to, length))
+    }
+
+    fn write_and_tell(
+        &self,
+        out: &mut Out,
+        segment: Segment,
+        to: RemoteMemory,
+        length: usize,
+    ) -> Result<usize, Full> {
+        let number = self.begin(out)?;
+        if let Err(why) = self.pair.write(number, &[segment], to, Flags::SILENT) {
+            self.port.sent(1);
+            self.fail(why);
+            return Err(Full);
+        }
+        self.begun(out, number, false);
+        // Where this finds no room, the same bytes are written once more.
+        self.send(out, Kind::Written, &[&(length as u32).to_le_bytes()])?;
+        Ok(length)
+    }
+
+    fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {
+        let region = self.port.adapter.create_memory_region()?;
+        // SAFETY: mapped until the link has ended, which drops the region before.
+        unsafe { region.register(at, size)? };
+        Ok(region)
+    }
+}
+
+/// The send buffer of `sender`, as this end has it.
+fn ring(body: &Body, sender: Role) -> (*mut u8, usize) {
+    let size = body.segment.geometry().send_buffer as usize;
+    (body.segment.send_buffer(sender, false).stretch(0, size).0, size)
+}
