@@ -83,7 +83,7 @@ pub(super) fn send_all(anchor: Fd, mut bytes: &[u8]) -> Result<()> {
 
 /// How long (ns) after a connection was accepted its session may still be taken: an acceptor may
 /// have lost its processor in between.
-const GRACE: u64 = 50_000_000;
+const GRACE: u64 = 250_000_000;
 
 /// Looks after an offer that nobody took yet. Once the kernel says the connection was accepted,
 /// and a later scan finds it still not taken, the acceptor has no shim (A4's two scans).
