@@ -155,6 +155,95 @@ ENDS(send_interrupted_by_signals, sends_interrupted, consumes)
 static void sends_in_time(int fd) { in_time(fd, SO_SNDTIMEO, send_all); }
 ENDS(send_that_times_out, sends_in_time, consumes_slowly)
 
+/* ---- beside another's send -------------------------------------------------------------------- */
+
+enum { PIECE = 600, MUCH = 64 << 20, BUSY = 3000 };
+
+/* Takes a little at a time, so that a transfer goes on and on, until it is over. */
+static void trickles(int fd) {
+  static uint8_t buffer[LARGE];
+  while (!bt_shared->value[OVER]) {
+    CHECK(SYS(recv(fd, buffer, PIECE, 0)) > 0);
+    sleep_us(200);
+  }
+  while (SYS(recv(fd, buffer, sizeof buffer, 0)) > 0) {}
+  SYS(close(fd));
+}
+static uint8_t much[MUCH];
+static void *sends_much(void *arg) {
+  bt_shared->value[TOTAL] = gettid();
+  EQ(SYS(send(*(int *)arg, much, MUCH, MSG_NOSIGNAL)), MUCH);
+  return NULL;
+}
+static void is_over(int fd) {
+  bt_shared->value[OVER] = 1;
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+  SYS(close(fd));
+}
+/* While a thread is in a send that waits, another one is in this. */
+static void beside(int fd, void (*second)(int fd)) {
+  pthread_t first = start_thread(sends_much, &fd);
+  UNTIL(bt_shared->value[TOTAL] != 0);
+  wait_asleep((pid_t)bt_shared->value[TOTAL]);
+  second(fd);
+  bt_shared->value[OVER] = 1;
+  end_thread(first);
+  is_over(fd);
+}
+static void ends_early(int fd, int error) {
+  ssize_t n = send(fd, much, MUCH, MSG_NOSIGNAL);
+  if (n < 0) EQ(errno, error);
+  CHECK(n < MUCH);
+}
+
+static void in_time_alone(int fd) {
+  set_timeout(fd, SO_SNDTIMEO, 100);
+  ends_early(fd, EAGAIN);
+  is_over(fd);
+}
+ENDS(send_that_times_out_although_it_goes_on, in_time_alone, trickles)
+
+static void in_time_too(int fd) {
+  set_timeout(fd, SO_SNDTIMEO, 100);
+  ends_early(fd, EAGAIN);
+}
+static void second_in_time(int fd) { beside(fd, in_time_too); }
+ENDS(second_send_that_times_out, second_in_time, trickles)
+
+static void *interrupts(void *arg) {
+  while (!bt_shared->value[OVER]) {
+    sleep_us(1000);
+    EQ(pthread_kill(*(pthread_t *)arg, SIGUSR1), 0);
+  }
+  return NULL;
+}
+static void interrupted_too(int fd) {
+  pthread_t self = pthread_self();
+  handle_signal(SIGUSR1, nothing, 0);
+  pthread_t thread = start_thread(interrupts, &self);
+  ends_early(fd, EINTR);
+  bt_shared->value[OVER] = 1;
+  end_thread(thread);
+}
+static void second_interrupted(int fd) { beside(fd, interrupted_too); }
+ENDS(second_send_that_is_interrupted, second_interrupted, trickles)
+
+/* Who is told that it may send can, nearly always: else it would never come to rest. */
+static void polls_too(int fd) {
+  int vain = 0;
+  for (int64_t end = now_ms() + 200; now_ms() < end && vain < BUSY;) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    if (SYS(poll(&p, 1, 20)) == 0) continue;
+    if (send(fd, much, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) continue;
+    EQ(errno, EAGAIN);
+    vain++;
+  }
+  CHECK(vain < BUSY);
+}
+static void second_polls(int fd) { beside(fd, polls_too); }
+ENDS(second_that_polls, second_polls, trickles)
+
 /* ---- cancelled threads, killed processes ---------------------------------------------------- */
 
 enum { ALL = 6 << 20 };

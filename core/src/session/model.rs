@@ -44,6 +44,12 @@ mod sync {
                 pub(super) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                     self.inner().fetch_add(value, order)
                 }
+                pub(super) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                    self.inner().fetch_or(value, order)
+                }
+                pub(super) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                    self.inner().fetch_and(value, order)
+                }
                 pub(super) fn compare_exchange(
                     &self,
                     current: $value,
@@ -471,6 +477,11 @@ impl Controlled {
 
     /// One operation of the process, which is never interrupted by another.
     fn operate(&self, process: u32) {
+        assert!(self.try_operate(process, true), "it waits");
+    }
+
+    /// False if it would have had to sleep and does not wait.
+    fn try_operate(&self, process: u32, waits: bool) -> bool {
         let claim = claim(process);
         if self.token.try_take(claim).is_err() {
             let mut ticket = None;
@@ -479,6 +490,13 @@ impl Controlled {
                     Step::Taken(_) => break,
                     Step::Again => {}
                     Step::WakeAll => self.wake(Wake::All),
+                    Step::Sleep(_) if !waits => {
+                        if let Some(ticket) = ticket {
+                            self.token.give_up(ticket);
+                            self.wake(Wake::All);
+                        }
+                        return false;
+                    }
                     Step::Sleep(seen) => {
                         let held = self.asleep.lock().unwrap();
                         if self.token.word().load(Ordering::Relaxed) == seen {
@@ -496,6 +514,7 @@ impl Controlled {
             Wake::Nobody => {}
             whom => self.wake(whom),
         }
+        true
     }
 }
 
@@ -526,4 +545,29 @@ fn d2_control_is_exclusive_and_no_waiter_is_forgotten() {
             assert_eq!(served, [1, 2, 3]);
         });
     });
+}
+
+/// D2: nobody waits for one that queued and gave up.
+#[test]
+fn d2_a_claim_that_is_given_up_holds_nobody_up() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(2, move || {
+        let shared = Controlled::new();
+        let gives_up = thread::spawn({
+            let shared = shared.clone();
+            move || shared.try_operate(1, false)
+        });
+        let waits = thread::spawn({
+            let shared = shared.clone();
+            move || shared.operate(2)
+        });
+        shared.operate(3);
+        let operated = gives_up.join().unwrap();
+        waits.join().unwrap();
+        // Whatever it is kept for now, the next one draws that.
+        shared.operate(4);
+        seen.note((operated.into(), 0));
+    });
+    assert_eq!(reached.states(), [(0, 0), (1, 0)]);
 }

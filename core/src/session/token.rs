@@ -7,7 +7,7 @@
 //!
 //! The word lies in memory that the peer of the connection cannot write.
 
-use super::sync::{AtomicU32, Ordering};
+use super::sync::{fence, AtomicU32, AtomicU64, Ordering};
 
 /// Somebody sleeps until the word changes.
 const WAITED_FOR: u32 = 1 << 31;
@@ -32,6 +32,9 @@ pub struct Token {
     process: AtomicU32,
     /// Times control changed from one process to another. Changed by who has the token.
     swaps: AtomicU32,
+    /// A bit for each of the next tickets (by their last six bits) that was given up. One that is wrong
+    /// costs a claim its place and no more.
+    given_up: AtomicU64,
 }
 
 /// A thread that wants the token.
@@ -100,6 +103,7 @@ impl Token {
             next: AtomicU32::new(0),
             process: AtomicU32::new(0),
             swaps: AtomicU32::new(0),
+            given_up: AtomicU64::new(0),
         }
     }
 
@@ -252,13 +256,53 @@ impl Token {
 
     #[cold]
     fn hand_over(&self) -> Wake {
-        let next = self.next.load(Ordering::Relaxed) & NUMBER;
+        let mut next = self.next.load(Ordering::Relaxed) & NUMBER;
+        while next != self.drawn.load(Ordering::SeqCst) & NUMBER && self.was_given_up(next) {
+            next = next.wrapping_add(1) & NUMBER;
+            self.next.store(next, Ordering::Relaxed);
+        }
         if next == self.drawn.load(Ordering::SeqCst) & NUMBER {
             self.word.store(0, Ordering::Release);
             return Wake::One;
         }
         self.word.store(KEPT | WAITED_FOR | next, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.pass_over_given_up();
         Wake::All
+    }
+
+    /// A claim that was refused wants the token no more: nobody is to wait for its ticket. Afterwards
+    /// all sleepers are to be woken.
+    #[cold]
+    pub fn give_up(&self, ticket: u32) {
+        if is_over(ticket, self.next.load(Ordering::Relaxed) & NUMBER) {
+            return;
+        }
+        self.given_up.fetch_or(1 << (ticket & 63), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.pass_over_given_up();
+    }
+
+    /// While it is kept for a ticket that was given up: on to the next.
+    fn pass_over_given_up(&self) {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            let turn = word & NUMBER;
+            if word & KEPT == 0 || self.given_up.load(Ordering::Relaxed) & 1 << (turn & 63) == 0 {
+                return;
+            }
+            // It may be one that nobody has drawn yet: whoever comes next draws it.
+            if self.exchange(word, (word & !NUMBER) | (turn.wrapping_add(1) & NUMBER)) {
+                self.was_given_up(turn);
+            }
+        }
+    }
+
+    /// True if the ticket was given up; it is forgotten.
+    fn was_given_up(&self, ticket: u32) -> bool {
+        let bit = 1 << (ticket & 63);
+        self.given_up.load(Ordering::Relaxed) & bit != 0
+            && self.given_up.fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
     /// In a new image of the process `thread` is the first thread of: if the word names that thread, it
@@ -269,6 +313,11 @@ impl Token {
             // Nobody's id.
             let _ = self.exchange(word, word & WAITED_FOR | NUMBER);
         }
+    }
+
+    /// True if anybody sleeps until it is given back.
+    pub fn is_waited_for(&self) -> bool {
+        self.word.load(Ordering::SeqCst) & WAITED_FOR != 0
     }
 
     /// The word itself, to sleep on.

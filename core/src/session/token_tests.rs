@@ -126,3 +126,28 @@ fn d3_who_only_looks_does_not_get_control() {
     assert_eq!(token.give_back(), Wake::Nobody);
     assert_eq!((token.process(), token.swaps()), (10, 0));
 }
+
+#[test]
+fn a_claim_that_gives_up_leaves_its_place_to_the_next() {
+    let token = held_by(A);
+    let (mut b, mut c) = (None, None);
+    asleep(&token, B, &mut b);
+    asleep(&token, C, &mut c);
+    token.give_up(b.unwrap());
+    assert_eq!(token.give_back(), Wake::All);
+    assert_eq!(token.look(C, &mut c), Step::Taken(SWAPPED));
+    // Its turn has come already.
+    let (mut a, mut b) = (None, None);
+    asleep(&token, B, &mut b);
+    asleep(&token, A, &mut a);
+    assert_eq!(token.give_back(), Wake::All);
+    token.give_up(b.unwrap());
+    assert_eq!(token.look(A, &mut a), Step::Taken(SWAPPED));
+    // And as the only one.
+    let mut b = None;
+    asleep(&token, B, &mut b);
+    token.give_up(b.unwrap());
+    token.give_back();
+    let mut c = None;
+    assert_eq!(token.look(C, &mut c), Step::Taken(SWAPPED));
+}

@@ -38,29 +38,39 @@ impl Control {
         self.0.try_borrow(own_tid())
     }
 
-    /// Takes control, waiting for it; only after a refusal that was not for reentering.
+    /// Takes control, waiting for it; only after a refusal that was not for reentering. `goes_on` is asked
+    /// at first and before each sleep, and told whether a signal ended the last one; its error ends the wait.
     #[cold]
-    pub fn wait(&self) -> Taken {
+    pub fn wait<E>(&self, mut goes_on: impl FnMut(bool) -> Result<(), E>) -> Result<Taken, E> {
+        goes_on(false)?;
         let claim = claim();
         for _ in 0..LOOKS {
             if let Ok(taken) = self.0.try_take(claim) {
-                return taken;
+                return Ok(taken);
             }
             std::hint::spin_loop();
         }
-        let mut ticket = None;
+        let (mut ticket, mut signalled) = (None, false);
         loop {
             let mut step = self.0.look(claim, &mut ticket);
             if let Step::Sleep(seen) = step {
+                if let Err(why) = goes_on(signalled) {
+                    if let Some(ticket) = ticket {
+                        self.0.give_up(ticket);
+                        self.wake_all();
+                    }
+                    return Err(why);
+                }
                 let slept = futex::wait(self.0.word(), seen, CHECK_INTERVAL);
+                signalled = slept == Err(Errno(libc::EINTR));
                 if slept != Err(Errno(libc::ETIMEDOUT)) {
                     continue;
                 }
                 step = self.0.waited_in_vain(claim, ticket, seen, process::lives);
             }
             match step {
-                Step::Taken(taken) => return taken,
-                Step::WakeAll => futex::wake(self.0.word(), i32::MAX as u32),
+                Step::Taken(taken) => return Ok(taken),
+                Step::WakeAll => self.wake_all(),
                 Step::Again | Step::Sleep(_) => {}
             }
         }
@@ -72,8 +82,24 @@ impl Control {
         match self.0.give_back() {
             Wake::Nobody => {}
             Wake::One => futex::wake(self.0.word(), 1),
-            Wake::All => futex::wake(self.0.word(), i32::MAX as u32),
+            Wake::All => self.wake_all(),
         }
+    }
+
+    fn wake_all(&self) {
+        futex::wake(self.0.word(), i32::MAX as u32);
+    }
+
+    /// Has whoever waits for it look whether to go on. By the holder.
+    pub fn nudge(&self) {
+        if self.is_waited_for() {
+            self.wake_all();
+        }
+    }
+
+    /// True if anybody may sleep until it is given back.
+    pub fn is_waited_for(&self) -> bool {
+        self.0.is_waited_for()
     }
 
     /// In a new image of this process: a thread of the image before is dead, whatever its id.

@@ -9,7 +9,7 @@ use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
 use super::stream::Stream;
-use super::wait::{self, Event};
+use super::wait::{self, Event, Woken};
 use crate::fabric::Link;
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
@@ -84,7 +84,7 @@ pub(super) fn sleep(
     event: Event,
     limit: Option<u64>,
     slice: Option<u64>,
-) -> Result<usize> {
+) -> Result<Woken> {
     let anchor = socket.anchor();
     if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
@@ -123,7 +123,7 @@ pub(super) fn sleep(
             Event::Write => wait::writable(stream),
         };
         if fds[1].revents != 0 || happened || socket.phase() != phase::SAN {
-            return Ok(1);
+            return Ok(Woken::Perhaps);
         }
     }
 }

@@ -257,8 +257,8 @@ impl Entry {
             return Some(wait::pending_slice(&stream));
         }
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
-        let unbelled =
-            (silent && self.interest & bit::ANY_OUT != 0).then_some(wait::UNBELLED_SLICE);
+        let unbelled = ((silent || stream.sending_waits()) && self.interest & bit::ANY_OUT != 0)
+            .then_some(wait::UNBELLED_SLICE);
         unbelled.or_else(|| stream.fabric.and_then(far::slice))
     }
 

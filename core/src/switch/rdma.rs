@@ -5,18 +5,17 @@
 use super::bell;
 use super::buffers::Buffers;
 use super::detach;
-use super::endpoint::flag;
+use super::endpoint::{flag, SendHalf};
 use super::policy;
 use super::socket::Socket;
-use super::spin::spin;
 use super::stream::{Broken, Moved, Stream};
-use super::wait::{self, Event};
+use super::wait::{self, Limit, Wait};
 use crate::provider::shm::Registration;
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
 use crate::session::{Available, Control, Mode, LARGEST_TRANSFER};
 use crate::sys::user::Access;
-use crate::sys::{blocking, time, Errno};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use crate::sys::{time, Errno};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// How often a sender that waits scans its connection (A4), in nanoseconds.
 const SCAN: u64 = 1_000_000;
@@ -67,10 +66,12 @@ impl Drop for Lent<'_> {
 /// The holder of the send lock waits for the peer until this is dropped.
 struct Awaits<'a>(&'a AtomicU32);
 
-impl Awaits<'_> {
-    fn peer(word: &AtomicU32) -> Awaits<'_> {
-        word.store(1, Relaxed);
-        Awaits(word)
+impl<'a> Awaits<'a> {
+    fn peer(send: &'a SendHalf) -> Awaits<'a> {
+        send.awaits_peer.store(1, SeqCst);
+        // Who waits for the lock may not want to any more.
+        send.lock.nudge();
+        Awaits(&send.awaits_peer)
     }
 }
 
@@ -87,8 +88,9 @@ struct Transfer<'a, 'b> {
     from: &'a mut Buffers<'b>,
     abilities: Abilities,
     moved: Moved,
-    /// A signal ended a wait.
-    interrupted: bool,
+    limit: &'a Limit,
+    /// A signal ended a wait, or the time-out.
+    stopped: Option<Errno>,
 }
 
 /// Why a wait ended.
@@ -101,13 +103,14 @@ enum Woken {
 }
 
 /// Sends by RDMA as much as is possible and worth it; what remains in `from` goes in messages.
-/// Send lock. `waits`: the send may block.
+/// Send lock. `limit`: the send may block, no longer than this.
 pub(super) fn send(
     socket: &Socket,
     stream: &Stream,
     from: &mut Buffers,
-    waits: bool,
+    limit: Option<&Limit>,
 ) -> Result<Moved, Broken> {
+    let waits = limit.is_some();
     let sending = &stream.endpoint.send;
     let abilities = stream.endpoint.abilities();
     if !waits && !abilities.write {
@@ -116,8 +119,10 @@ pub(super) fn send(
     let measures = waits && policy::measures();
     let started = if measures { time::ticks() } else { 0 };
     let length = from.remaining();
-    let mut transfer =
-        Transfer { socket, stream, from, abilities, moved: Moved::default(), interrupted: false };
+    let unlimited = Limit::default();
+    let limit = limit.unwrap_or(&unlimited);
+    let moved = Moved::default();
+    let mut transfer = Transfer { socket, stream, from, abilities, moved, limit, stopped: None };
     let way = if measures { sending.preference.way() } else { Way::Rdma };
     if way == Way::Rdma {
         if let Some(mode) = sending.transfers.learn() {
@@ -125,15 +130,15 @@ pub(super) fn send(
         }
         transfer.run(waits)?;
     }
-    let Transfer { mut moved, interrupted, .. } = transfer;
+    let Transfer { mut moved, stopped, .. } = transfer;
     if moved.fault.is_none() && from.remaining() > 0 {
         let rest = stream.send(from)?;
         moved.bytes += rest.bytes;
         moved.ring |= rest.ring;
         moved.fault = rest.fault;
-        if interrupted && moved.fault.is_none() && from.remaining() > 0 {
-            // The signal must not be lost in a wait for room.
-            moved.fault = Some(Errno(libc::EINTR));
+        if moved.fault.is_none() && from.remaining() > 0 {
+            // It must not be lost in a wait for room.
+            moved.fault = stopped;
         }
     }
     // A send that has to wait for room is still under way: its cost would be too small.
@@ -329,41 +334,29 @@ impl Transfer<'_, '_> {
 
     fn wait(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
         let (socket, stream) = (self.socket, self.stream);
-        let _waits = Awaits::peer(&stream.endpoint.send.awaits_peer);
+        let _waits = Awaits::peer(&stream.endpoint.send);
         let transfers = &stream.endpoint.send.transfers;
-        let mut looked = Ok(Progress::Waiting);
         let mut scanned = time::now();
         loop {
             if stream.send_due_now() {
                 bell::ring(socket);
             }
-            let mut ready = || {
-                looked = self.look(lent);
-                !matches!(looked, Ok(Progress::Waiting))
-            };
             let left = SCAN.saturating_sub(time::now() - scanned);
-            let (mut interrupted, mut ended) = (self.interrupted, false);
-            if !spin(&socket.spin, left, &mut ready) {
-                bell::drain(socket, stream, &mut ready);
-                let asleep = wait::fall_asleep(stream, Event::Write);
-                if !ready() {
-                    match sleep(socket, left.max(1)) {
-                        Ok(end) => ended = end,
-                        Err(_) => interrupted = true,
-                    }
-                }
-                drop(asleep);
-                ready();
-            }
-            self.interrupted = interrupted;
-            match std::mem::replace(&mut looked, Ok(Progress::Waiting))? {
+            let how = Wait::in_transfer(left, self.limit);
+            let waited = match self.stopped {
+                None => wait::wait(socket, stream, &how, || {
+                    !matches!(self.look(lent), Ok(Progress::Waiting))
+                }),
+                Some(e) => Err(e),
+            };
+            self.stopped = waited.err();
+            match self.look(lent)? {
                 Progress::Waiting => {}
                 progress => return Ok(Woken::Progress(progress)),
             }
             let returns =
                 detach::is_due(stream) || stream.own().sending.0.doorbells.state().recalled;
-            if interrupted
-                || ended
+            if waited != Ok(wait::Woken::Perhaps)
                 || returns
                 || stream.is_held_back()
                 || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET | flag::SEND_SHUT)
@@ -381,13 +374,4 @@ impl Transfer<'_, '_> {
             }
         }
     }
-}
-
-/// Sleeps on the anchor, at most `limit` nanoseconds. True if the connection ended there, which is to
-/// be noted only once what was read by RDMA counts as sent.
-fn sleep(socket: &Socket, limit: u64) -> Result<bool, Errno> {
-    let mut fds = [libc::pollfd { fd: socket.anchor(), events: libc::POLLIN, revents: 0 }];
-    // SAFETY: no signal mask.
-    let n = unsafe { blocking::poll(&mut fds, Some(limit), std::ptr::null()) }?;
-    Ok(n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0)
 }

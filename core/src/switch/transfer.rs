@@ -6,9 +6,9 @@ use super::detach;
 use super::endpoint::flag;
 use super::far;
 use super::socket::{phase, Socket};
-use super::stream::{Broken, Moved, Posted, Stream, Take};
+use super::stream::{Broken, Denied, Held, Moved, Posted, Stream, Take};
 use super::suspend;
-use super::wait::{self, Event};
+use super::wait::{self, Event, Limit, Wait};
 use super::Outcome;
 use crate::provider::shm::FINISHED;
 use crate::registry;
@@ -26,6 +26,43 @@ fn waits(stream: &Stream, flags: i32) -> bool {
 /// must not wait for itself.
 fn reentered(stream: &Stream, flags: i32) -> Errno {
     Errno(if waits(stream, flags) { libc::EINTR } else { libc::EAGAIN })
+}
+
+/// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
+/// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
+/// (EAGAIN), until a signal (EINTR), until the time-out (EAGAIN). `partial`: it has moved bytes.
+#[inline]
+pub(super) fn lock<'a>(
+    socket: &Socket,
+    stream: &Stream<'a>,
+    flags: i32,
+    partial: bool,
+    limit: &Limit,
+) -> Result<Held<'a>, Errno> {
+    let mut signalled = false;
+    let goes_on = |signal: bool| {
+        signalled |= signal;
+        if !stream.sending_waits() {
+            return Ok(());
+        }
+        if !waits(stream, flags) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let left = limit.left(socket, Event::Write);
+        // As the kernel: a call without a time-out is restarted if the program asks for that.
+        let restarts = || !partial && left.is_none() && process::handlers_restart();
+        if std::mem::take(&mut signalled) && !restarts() {
+            return Err(Errno(libc::EINTR));
+        }
+        if left == Some(0) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        Ok(())
+    };
+    stream.lock_send_while(goes_on).map_err(|denied| match denied {
+        Denied::Reentered => reentered(stream, flags),
+        Denied::GaveUp(e) => e,
+    })
 }
 
 /// The error of a broken connection, told once; afterwards `then`.
@@ -55,6 +92,7 @@ pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
         _ => Take::Consume,
     };
     let mut got = 0;
+    let limit = Limit::default();
     let call = stream.call(wanted);
     super::gather::gather(&stream, wanted);
     loop {
@@ -134,10 +172,12 @@ pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
             Err(Errno(libc::EAGAIN))
         } else {
             let stamp = stream.arrival_stamp();
-            wait::wait(socket, &stream, Event::Read, got > 0, || match take {
+            let how = Wait::new(Event::Read, got > 0, &limit);
+            let waited = wait::wait(socket, &stream, &how, || match take {
                 Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
                 _ => posted.as_ref().is_some_and(Posted::is_over) || wait::readable(&stream),
-            })
+            });
+            waited.map(drop)
         };
         if let Some(posted) = posted {
             let written = posted.take_back();
@@ -235,15 +275,18 @@ pub fn send(socket: &Socket, from: Buffers, flags: i32) -> Outcome {
     }
     let (wanted, began) = (from.remaining(), time::ticks());
     let mut from = from.at(began);
+    let limit = Limit::default();
     let sent = transmit(
         socket,
         &stream,
         flags,
+        &limit,
         |stream| {
             let moved = if from.remaining() < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)
             } else {
-                super::rdma::send(socket, stream, &mut from, waits(stream, flags))
+                let limit = waits(stream, flags).then_some(&limit);
+                super::rdma::send(socket, stream, &mut from, limit)
             };
             moved.map(|moved| (moved, from.remaining() == 0))
         },
@@ -297,6 +340,7 @@ pub fn send_from(
         socket,
         &stream,
         flags,
+        &Limit::default(),
         |stream| {
             let moved = stream.buffer(left, |to, n| {
                 let filled = fill(to, n)?;
@@ -318,12 +362,16 @@ fn transmit(
     socket: &Socket,
     stream: &Stream,
     flags: i32,
+    limit: &Limit,
     mut step: impl FnMut(&Stream) -> Result<(Moved, bool), Broken>,
     empty: bool,
     began: u64,
 ) -> Outcome {
     let mut sent = 0;
     let finish = |sent: usize, e: Errno| {
+        if e == Errno(libc::EAGAIN) {
+            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+        }
         if sent > 0 {
             return Outcome::Done(Ok(sent));
         }
@@ -338,14 +386,9 @@ fn transmit(
             detach::look_after(socket, stream);
         }
         let waits = waits(stream, flags);
-        let locked = if waits { stream.lock_send().map(Some) } else { stream.lock_send_now() };
-        let held = match locked {
-            Ok(Some(held)) => held,
-            Ok(None) => {
-                stream.endpoint.send.stalls.fetch_add(1, Relaxed);
-                return finish(sent, Errno(libc::EAGAIN));
-            }
-            Err(_) => return finish(sent, reentered(stream, flags)),
+        let held = match lock(socket, stream, flags, sent > 0, limit) {
+            Ok(held) => held,
+            Err(e) => return finish(sent, e),
         };
         suspend::after(socket, stream, &held, &stream.endpoint.receive.lock);
         if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
@@ -387,18 +430,12 @@ fn transmit(
             return finish(sent, e);
         }
         if !waits {
-            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             bell::make_up(socket, stream);
             return finish(sent, Errno(libc::EAGAIN));
         }
-        match wait::wait(socket, stream, Event::Write, sent > 0, || wait::writable(stream)) {
-            Ok(()) => {}
-            Err(e) => {
-                if e == Errno(libc::EAGAIN) {
-                    stream.endpoint.send.stalls.fetch_add(1, Relaxed);
-                }
-                return finish(sent, e);
-            }
+        let how = Wait::new(Event::Write, sent > 0, limit);
+        if let Err(e) = wait::wait(socket, stream, &how, || wait::writable(stream)) {
+            return finish(sent, e);
         }
     }
 }

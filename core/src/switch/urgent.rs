@@ -7,6 +7,7 @@ use super::endpoint::flag;
 use super::socket::Socket;
 use super::stream::{Stream, Take};
 use super::transfer;
+use super::wait::Limit;
 use super::Outcome;
 use crate::sys::{net, Errno};
 
@@ -29,8 +30,11 @@ pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) 
         }
     }
     {
-        let Ok(_held) = stream.lock_send() else {
-            return Outcome::Done(Err(Errno(libc::EAGAIN)));
+        let limit = Limit::default();
+        let _held = match transfer::lock(socket, stream, flags, length > 1, &limit) {
+            Ok(held) => held,
+            Err(_) if length > 1 => return Outcome::Done(Ok(length - 1)),
+            Err(e) => return Outcome::Done(Err(e)),
         };
         if let Some(e) = transfer::unable(stream) {
             return Outcome::Done(Err(e));

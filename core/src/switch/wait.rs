@@ -23,6 +23,7 @@ use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
 use crate::sys::{blocking, file, net, poll, time, Errno, Result};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// What a thread waits for.
@@ -32,6 +33,59 @@ pub(super) enum Event {
     Read,
     /// Space in the send buffer, or an error.
     Write,
+}
+
+/// A call's SO_RCVTIMEO or SO_SNDTIMEO, from its first wait on.
+#[derive(Debug, Default)]
+pub(super) struct Limit(Cell<Option<Option<u64>>>);
+
+impl Limit {
+    /// What is left of it in ns; `None`: there is none.
+    pub(super) fn left(&self, socket: &Socket, event: Event) -> Option<u64> {
+        let now = time::now();
+        let until = self.0.get().unwrap_or_else(|| {
+            let limit = match event {
+                Event::Read => libc::SO_RCVTIMEO,
+                Event::Write => libc::SO_SNDTIMEO,
+            };
+            net::time_out(socket.anchor(), limit).map(|limit| now.saturating_add(limit))
+        });
+        self.0.set(Some(until));
+        until.map(|until| until.saturating_sub(now))
+    }
+}
+
+/// How a thread waits.
+pub(super) struct Wait<'a> {
+    event: Event,
+    /// The call has moved bytes: it is not restarted after a signal.
+    partial: bool,
+    limit: &'a Limit,
+    /// How long (ns) until a thread that holds the send lock has something to do itself, the end of the
+    /// connection included.
+    slice: Option<u64>,
+}
+
+impl<'a> Wait<'a> {
+    /// For `event`, in a call that has moved bytes (`partial`) or not.
+    pub(super) fn new(event: Event, partial: bool, limit: &'a Limit) -> Self {
+        Wait { event, partial, limit, slice: None }
+    }
+
+    /// For what the peer does about the transfer of a thread that holds the send lock, at most `slice` ns.
+    pub(super) fn in_transfer(slice: u64, limit: &'a Limit) -> Self {
+        Wait { event: Event::Write, partial: true, limit, slice: Some(slice.max(1)) }
+    }
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Something happened, or may have: to be looked at.
+    Perhaps,
+    /// The connection ended. Told only in a transfer, where what was read by RDMA is to count as sent
+    /// before the end is noted.
+    Ended,
 }
 
 /// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
@@ -291,50 +345,48 @@ pub(super) fn writable(stream: &Stream) -> bool {
     }
 }
 
-/// Waits until `event` may have come: spins while that pays, then sleeps. `ready` tells whether
+/// Waits until the event may have come: spins while that pays, then sleeps. `ready` tells whether
 /// it has. EAGAIN: the socket is non-blocking, or its time ran out; EINTR as the kernel has it.
 pub(super) fn wait(
     socket: &Socket,
     stream: &Stream,
-    event: Event,
-    partial: bool,
+    how: &Wait,
     mut ready: impl FnMut() -> bool,
-) -> Result<()> {
-    if stream.endpoint.has(flag::NONBLOCK) {
+) -> Result<Woken> {
+    let (event, in_transfer) = (how.event, how.slice.is_some());
+    if !in_transfer && stream.endpoint.has(flag::NONBLOCK) {
         return Err(Errno(libc::EAGAIN));
     }
-    if spin(&socket.spin, u64::MAX, &mut ready) {
-        return Ok(());
+    if spin(&socket.spin, how.slice.unwrap_or(u64::MAX), &mut ready) {
+        return Ok(Woken::Perhaps);
     }
-    request::heed();
+    if !in_transfer {
+        // It may take the structure lock, which comes before the send lock.
+        request::heed();
+    }
     bell::drain(socket, stream, &mut ready);
     let asleep = fall_asleep(stream, event);
     let leaving = event == Event::Write && stream.endpoint.has(flag::LEFT);
     if ready() || leaving || socket.phase() != phase::SAN {
-        return Ok(());
+        return Ok(Woken::Perhaps);
     }
     bell::make_up(socket, stream);
     if socket.phase() != phase::SAN || (event == Event::Write && stream.endpoint.has(flag::LEFT)) {
-        return Ok(());
+        return Ok(Woken::Perhaps);
     }
-    let slept = sleep(socket, stream, event, partial);
+    let slept = sleep(socket, stream, how);
     drop(asleep);
     match slept {
-        Ok(0) => {
-            look(socket, stream);
-            Ok(())
-        }
-        Ok(_) => Ok(()),
+        Ok(Woken::Ended) if !in_transfer => look(socket, stream),
+        Ok(woken) => return Ok(woken),
         Err(Errno(libc::EAGAIN)) => {
             note_blocking_mode(socket, stream);
-            Err(Errno(libc::EAGAIN))
+            return Err(Errno(libc::EAGAIN));
         }
-        Err(Errno(libc::EINTR)) => Err(Errno(libc::EINTR)),
-        Err(Errno(e)) => {
-            note_error(socket, stream, e);
-            Ok(())
-        }
+        Err(Errno(libc::EINTR)) => return Err(Errno(libc::EINTR)),
+        Err(Errno(e)) => note_error(socket, stream, e),
     }
+    Ok(Woken::Perhaps)
 }
 
 /// How long to sleep before a session that nobody took is looked after again.
@@ -344,17 +396,16 @@ pub(super) fn pending_slice(stream: &Stream) -> u64 {
 }
 
 /// Sleeps in the kernel. The counter is raised.
-fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Result<usize> {
-    let anchor = socket.anchor();
-    let limit = match event {
-        Event::Read => net::time_out(anchor, libc::SO_RCVTIMEO),
-        Event::Write => net::time_out(anchor, libc::SO_SNDTIMEO),
-    };
-    let slice = if stream.endpoint.has(SILENT) {
+fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
+    let (anchor, event) = (socket.anchor(), how.event);
+    let limit = how.limit.left(socket, event);
+    let slice = if how.slice.is_some() {
+        how.slice
+    } else if stream.endpoint.has(SILENT) {
         Some(UNBELLED_SLICE)
     } else if socket.is_pending() {
         Some(pending_slice(stream))
-    } else if partial {
+    } else if how.partial {
         Some(PARTIAL_SLICE)
     } else if event == Event::Read {
         None
@@ -365,8 +416,11 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Resul
         return far::sleep(socket, stream, link, event, limit, slice);
     }
     // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
-    let Some(slice) = slice else { return blocking::peek(anchor) };
-    if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
+    let Some(slice) = slice else {
+        let end = |n| if n == 0 { Woken::Ended } else { Woken::Perhaps };
+        return blocking::peek(anchor).map(end);
+    };
+    if how.slice.is_none() && file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
     let start = time::now();
@@ -381,7 +435,11 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Resul
         let nap = left.map_or(slice, |l| l.min(slice));
         // SAFETY: no signal mask.
         let n = unsafe { blocking::poll(&mut fds, Some(nap), std::ptr::null()) }?;
-        if n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+        let ended = n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0;
+        if how.slice.is_some() {
+            return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
+        }
+        if ended {
             look(socket, stream);
         }
         if socket.is_pending() {
@@ -392,7 +450,7 @@ fn sleep(socket: &Socket, stream: &Stream, event: Event, partial: bool) -> Resul
             Event::Write => writable(stream),
         };
         if n > 0 || happened || socket.phase() != phase::SAN {
-            return Ok(1);
+            return Ok(Woken::Perhaps);
         }
     }
 }

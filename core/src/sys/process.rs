@@ -33,7 +33,7 @@ pub fn lives(tid: u32) -> bool {
     if call!(kill, tid, 0) == Err(super::Errno(libc::ESRCH)) {
         return false;
     }
-    let Ok(path) = std::ffi::CString::new(format!("/proc/{tid}/stat")) else { return true };
+    let path = stat_path(tid);
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
         // Hidden from us is not dead.
@@ -45,6 +45,15 @@ pub fn lives(tid: u32) -> bool {
     // "pid (name) S": the name may hold anything, so from its end.
     let state = text[..n].iter().rposition(|b| *b == b')').and_then(|at| text.get(at + 2));
     !matches!(state, Some(b'Z' | b'X'))
+}
+
+/// "/proc/TID/stat" and zeros, without allocating: a signal handler or a vfork child may ask.
+fn stat_path(tid: u32) -> [u8; 24] {
+    let mut path = [0; 24];
+    let mut rest = &mut path[..];
+    // A number has ten digits at most.
+    let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/{tid}/stat"));
+    path
 }
 
 /// True if `tid` is a thread of this process, its first included.
@@ -167,6 +176,18 @@ pub fn handlers_restart() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dead_do_not_live() {
+        assert!(lives(pid()) && lives(tid()));
+        assert_eq!(&stat_path(u32::MAX)[..], b"/proc/4294967295/stat\0\0\0");
+        let thread = std::thread::spawn(tid);
+        let dead = thread.join().unwrap();
+        // Its entry may outlast the join for a moment.
+        while lives(dead) {
+            yield_now();
+        }
+    }
 
     #[test]
     fn own_threads_are_told_from_others() {

@@ -9,9 +9,14 @@ enum Phase {
     Writing,
 }
 
-/// An operation that did not happen.
+/// Why an operation did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotRegistered;
+pub(crate) enum Refusal {
+    NotRegistered,
+    /// Who lent the memory died.
+    Gone,
+}
+use Refusal::NotRegistered;
 
 /// One lent piece of its owner's memory, `at..at + length`.
 #[derive(Clone, Debug)]
@@ -21,6 +26,11 @@ pub(crate) struct Registration {
     bytes: u32,
     at: usize,
     length: u32,
+    /// Who lent it died, or who writes to it.
+    owner_died: bool,
+    writer_died: bool,
+    /// Number of what was lent before this, and the bytes that went of it.
+    before: (u32, u32),
     /// Where its bytes stand in the stream: told by the sender, for the checks alone.
     pub(crate) position: u64,
 }
@@ -38,13 +48,16 @@ pub(crate) struct Reading {
 
 impl Registration {
     pub(crate) fn new() -> Registration {
-        Registration { key: 0, phase: Phase::Closed, bytes: 0, at: 0, length: 0, position: 0 }
+        let ([owner_died, writer_died], before) = ([false; 2], (0, 0));
+        let (key, phase, bytes, at, length, position) = (0, Phase::Closed, 0, 0, 0, 0);
+        Registration { key, phase, bytes, at, length, owner_died, writer_died, before, position }
     }
 
     pub(crate) fn register(&mut self, key: u32, at: usize, length: usize, position: u64) {
         assert!(self.phase == Phase::Closed, "lent twice: one owner of each buffer");
         let length = length as u32;
-        *self = Registration { key, phase: Phase::Open, bytes: 0, at, length, position };
+        let (phase, before) = (Phase::Open, (self.key, self.bytes));
+        *self = Registration { key, phase, at, length, position, before, ..Registration::new() };
     }
 
     /// `None`: the peer is writing at this moment.
@@ -64,16 +77,37 @@ impl Registration {
         self.bytes
     }
 
+    /// What went of number `key`, if no more than one other has followed.
+    pub(crate) fn done_of(&self, key: u32) -> Option<u32> {
+        let known = [(self.key, self.bytes), self.before];
+        known.into_iter().find(|known| known.0 == key).map(|known| known.1)
+    }
+
+    pub(crate) fn owner_dies(&mut self) {
+        self.owner_died = true;
+    }
+
+    pub(crate) fn writer_dies(&mut self) {
+        self.writer_died = self.phase == Phase::Writing;
+    }
+
+    pub(crate) fn is_owner_dead(&self) -> bool {
+        self.owner_died
+    }
+
     pub(crate) fn begin_read(
         &self,
         key: u32,
         length: u32,
         taken: u32,
         room: usize,
-    ) -> Result<Reading, NotRegistered> {
+    ) -> Result<Reading, Refusal> {
         let as_told = self.key == key && self.bytes == taken && self.length == length;
         if self.phase != Phase::Open || !as_told || taken > length {
             return Err(NotRegistered);
+        }
+        if self.owner_died {
+            return Err(Refusal::Gone);
         }
         let left = (length - taken) as usize;
         Ok(Reading {
@@ -86,7 +120,7 @@ impl Registration {
     }
 
     /// Ends a read that got `bytes`.
-    pub(crate) fn end_read(&mut self, read: Reading, bytes: usize) -> Result<(), NotRegistered> {
+    pub(crate) fn end_read(&mut self, read: Reading, bytes: usize) -> Result<(), Refusal> {
         if self.phase != Phase::Open || self.key != read.key || self.bytes != read.taken {
             return Err(NotRegistered);
         }
@@ -95,7 +129,7 @@ impl Registration {
     }
 
     /// Begins a write into `room` bytes; where they lie in the owner's memory.
-    pub(crate) fn begin_write(&mut self, key: u32, room: u32) -> Result<usize, NotRegistered> {
+    pub(crate) fn begin_write(&mut self, key: u32, room: u32) -> Result<usize, Refusal> {
         if self.phase != Phase::Open || self.key != key || self.bytes != 0 || self.length != room {
             return Err(NotRegistered);
         }
@@ -111,9 +145,9 @@ impl Registration {
         self.bytes = bytes as u32;
     }
 
-    /// The writer died in the middle.
-    pub(crate) fn abandon_write(&mut self) {
-        if self.phase == Phase::Writing {
+    /// Ends a write whose writer died in the middle: `alone`, or with its end.
+    pub(crate) fn end_write_of_the_dead(&mut self, with_its_end: bool) {
+        if self.phase == Phase::Writing && (with_its_end || self.writer_died) {
             self.phase = Phase::Closed;
             self.bytes = 0;
         }

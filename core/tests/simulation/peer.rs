@@ -96,6 +96,12 @@ pub(crate) struct Peer {
     /// A sending thread holds the send lock; a receiving one the receive lock.
     pub(crate) send_locked: bool,
     pub(crate) receive_locked: bool,
+    /// Whoever holds it died: the bytes that it had claimed and not sent, as far as is known.
+    pub(crate) dead_sender: Option<u64>,
+    pub(crate) dead_receiver: bool,
+    /// For the checks alone: where in the stream the bytes stand that a dead receiver was reading, if it is
+    /// not known yet how many it got.
+    pub(crate) doubt: Option<u64>,
     pub(crate) readable: Registration,
     pub(crate) writable: Registration,
     /// The program's memory that is sent from and received into, a part for each thread.
@@ -151,6 +157,9 @@ impl Peer {
             asked_at: 0,
             send_locked: false,
             receive_locked: false,
+            dead_sender: None,
+            dead_receiver: false,
+            doubt: None,
             readable: Registration::new(),
             writable: Registration::new(),
             outgoing: vec![0; THREADS * LARGEST_SEND],
@@ -302,7 +311,9 @@ impl Peer {
         let size = header.body_size() as usize;
         body[..size].copy_from_slice(&payload[..size]);
         let Some(control) = Control::decode(header.kind, &body)? else { return Ok(()) };
+        let before = self.receiving.bytes();
         transfer::obey(&control, header.sequence, &self.sending, &self.receiving)?;
+        self.lose(before);
         match control {
             Control::ResizeRequest(size) => {
                 let asking = self.resize.is_asking() && !self.resize.has_answer();
@@ -406,6 +417,68 @@ impl Peer {
             self.absorb_if_free(inc);
         }
         room
+    }
+
+    /// Counts what went by RDMA since the session had counted `before`.
+    pub(crate) fn count_sent(&mut self, before: u64) -> u64 {
+        let bytes = self.sending.bytes() - before;
+        self.sent += bytes;
+        bytes
+    }
+
+    /// Counts what a dead receiver read, since the session had counted `before`: it is lost with it.
+    fn lose(&mut self, before: u64) {
+        let bytes = self.receiving.bytes() - before;
+        if bytes > 0 {
+            let from = self.doubt.take().expect("nobody died in a read");
+            self.received += bytes;
+            self.lost(from, bytes as usize);
+        }
+    }
+
+    /// These bytes of the stream were lost with a receiver.
+    pub(crate) fn lost(&mut self, from: u64, bytes: usize) {
+        for place in from..from + bytes as u64 {
+            let before = std::mem::replace(&mut self.arrived[place as usize], true);
+            assert!(!before, "byte {place} came and was lost");
+        }
+        self.delivered += bytes as u64;
+    }
+
+    /// Takes the locks over that dead threads hold: a copy of `recover_transfer` and `recover_receiver`.
+    pub(crate) fn succeed_the_dead(&mut self, other: &mut Peer) {
+        if let Some(mut claimed) = self.dead_sender.take() {
+            let before = self.sending.bytes();
+            if let Some((key, rest)) = self.sending.under_way() {
+                let lent = self.readable.done_of(key).is_some();
+                let taken = if lent { self.readable.deregister().unwrap_or(0) } else { 0 };
+                self.sending.read(taken);
+                if taken < rest {
+                    self.due.note(Control::RestInMessages(key, taken));
+                }
+                self.sending.forget();
+            }
+            if let Some((key, room)) = self.sending.writing() {
+                let written = other.writable.done_of(key).unwrap_or(0).min(room);
+                if written > 0 {
+                    self.sending.wrote(written);
+                    self.sending.used(key, true);
+                    let complete = Complete { key, bytes: written, behaviour: None };
+                    self.due.note(Control::TransferComplete(complete));
+                } else {
+                    self.sending.forget_write();
+                }
+            }
+            claimed -= self.count_sent(before);
+            self.claimed -= claimed;
+            self.send_locked = false;
+        }
+        if std::mem::take(&mut self.dead_receiver) {
+            let before = self.receiving.bytes();
+            self.receiving.recover(|rest| other.readable.done_of(rest.key));
+            self.lose(before);
+            self.receive_locked = false;
+        }
     }
 
     /// True if data may be announced: everything sent before is in messages, and there is credit.

@@ -4,7 +4,7 @@
 //! here in what order a receive takes what there is, and when it waits.
 
 use crate::link::Link;
-use crate::memory::Reading;
+use crate::memory::{Reading, Refusal};
 use crate::peer::{stream_byte, Peer, Turn};
 use crate::sender::Chances;
 use sanshim_core::session::transfer::{Call, Posting, Rest};
@@ -16,13 +16,36 @@ pub(crate) const LARGEST_RECEIVE: usize = 700;
 #[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
-    Attempt { ended: bool },
-    Read { reading: Reading, ended: bool, copied: Option<usize> },
-    Decide { ended: bool },
-    Wait { posted: bool },
-    Withdraw { posted: bool, interrupted: bool },
-    Withdrawn { bytes: u32, interrupted: bool },
+    Attempt {
+        ended: bool,
+    },
+    Read {
+        reading: Reading,
+        ended: bool,
+        copied: Option<usize>,
+    },
+    /// So many bytes count as read for the sender, and not for this end yet.
+    Got {
+        reading: Reading,
+        ended: bool,
+        bytes: usize,
+    },
+    Decide {
+        ended: bool,
+    },
+    Wait {
+        posted: bool,
+    },
+    Withdraw {
+        posted: bool,
+        interrupted: bool,
+    },
+    Withdrawn {
+        bytes: u32,
+        interrupted: bool,
+    },
     Stopped,
+    Dead,
 }
 
 /// What a look at announced data led to.
@@ -92,13 +115,14 @@ impl Receiver {
     pub(crate) fn step(&mut self, turn: &mut Turn) {
         let locked = turn.me.receive_locked && !self.holds;
         self.state = match self.state {
-            State::Stopped => State::Stopped,
+            State::Stopped | State::Dead => self.state,
             State::Idle => self.begin(turn),
             State::Attempt { .. } | State::Decide { .. } | State::Withdrawn { .. } if locked => {
                 self.state
             }
             State::Attempt { ended } => self.attempt(ended, turn),
             State::Read { reading, ended, copied } => self.read(reading, ended, copied, turn),
+            State::Got { reading, ended, bytes } => self.got(reading, ended, bytes, turn),
             State::Decide { ended } => self.decide(ended, turn),
             State::Wait { posted } => self.wait(posted, turn),
             State::Withdraw { posted, interrupted } => self.withdraw(posted, interrupted, turn),
@@ -245,6 +269,11 @@ impl Receiver {
         }
         match other.readable.begin_read(rest.key, rest.length, rest.taken, self.room()) {
             Ok(reading) if !other.dead => Looked::Reading(reading),
+            Err(Refusal::Gone) => {
+                me.receiving.cannot_read();
+                me.due.note(Control::SendInMessages(rest.key, false));
+                Looked::Again
+            }
             _ => {
                 me.receiving.close();
                 Looked::Again
@@ -280,6 +309,9 @@ impl Receiver {
     ) -> State {
         let Turn { me, other, rng, .. } = turn;
         let Some(n) = copied else {
+            if other.readable.is_owner_dead() {
+                return State::Attempt { ended };
+            }
             let short = rng.percent(self.chances.fail);
             let n = if short { rng.range(1, reading.length) } else { reading.length };
             let from = &other.outgoing[reading.at..reading.at + n];
@@ -291,9 +323,14 @@ impl Receiver {
             me.receiving.close();
             return State::Attempt { ended };
         }
+        other.announced.1 += n as u32;
+        State::Got { reading, ended, bytes: n }
+    }
+
+    fn got(&mut self, reading: Reading, ended: bool, n: usize, turn: &mut Turn) -> State {
+        let me = &mut turn.me;
         let room = self.room() as u64;
         self.count(me, reading.position, n);
-        other.announced.1 += n as u32;
         self.reads += 1;
         if let Some(complete) = me.receiving.read(self.call, n as u32, room, me.abilities) {
             me.due.note(Control::TransferComplete(complete));
@@ -370,9 +407,7 @@ impl Receiver {
     fn withdraw(&mut self, posted: bool, interrupted: bool, turn: &mut Turn) -> State {
         if posted {
             let _ = turn.me.due.take_advertisement();
-            if turn.other.dead {
-                turn.me.writable.abandon_write();
-            }
+            turn.me.writable.end_write_of_the_dead(turn.other.dead);
             return match turn.me.writable.deregister() {
                 Some(bytes) => State::Withdrawn { bytes, interrupted },
                 None => State::Withdraw { posted, interrupted },
@@ -403,12 +438,28 @@ impl Receiver {
         self.withdraw(false, interrupted, turn)
     }
 
+    /// It is killed, if it holds the lock, with what it has received. True: it was.
+    pub(crate) fn die(&mut self, turn: &mut Turn) -> bool {
+        let position = match self.state {
+            State::Read { reading, .. } | State::Got { reading, .. } => reading.position,
+            _ => return false,
+        };
+        let me = &mut turn.me;
+        for (from, bytes) in self.pieces.drain(..) {
+            me.lost(from, bytes);
+        }
+        me.doubt = Some(position);
+        me.dead_receiver = true;
+        self.state = State::Dead;
+        true
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
-        matches!(self.state, State::Stopped)
+        matches!(self.state, State::Stopped | State::Dead)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, State::Idle | State::Dead)
     }
 
     pub(crate) fn describe(&self) -> String {

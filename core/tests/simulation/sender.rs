@@ -46,6 +46,8 @@ struct Write {
     length: usize,
     /// Half of it is there.
     begun: bool,
+    /// So much of it counts as written for the receiver, and not for this end yet.
+    ended: Option<usize>,
     then: Then,
 }
 
@@ -61,6 +63,7 @@ enum State {
     Messages,
     Room,
     Stopped,
+    Dead,
 }
 
 enum Woken {
@@ -101,7 +104,7 @@ impl Sender {
 
     pub(crate) fn step(&mut self, turn: &mut Turn) {
         self.state = match self.state {
-            State::Stopped => State::Stopped,
+            State::Stopped | State::Dead => self.state,
             State::Idle => self.begin(turn),
             State::Lock | State::Room if turn.me.send_locked => self.state,
             State::Lock => self.start(turn.me),
@@ -299,7 +302,9 @@ impl Sender {
 
     fn take_back(&mut self, me: &mut Peer) -> u32 {
         let taken = me.readable.deregister().expect("nobody writes to it");
-        me.sent += u64::from(taken);
+        let before = me.sending.bytes();
+        me.sending.read(taken);
+        assert_eq!(me.count_sent(before), u64::from(taken));
         self.done += taken as usize;
         taken
     }
@@ -327,10 +332,11 @@ impl Sender {
         if fails || turn.other.dead {
             return self.not_written(&to, then, turn.me);
         }
+        turn.me.sending.writes(to.key, to.length);
         match turn.other.writable.begin_write(to.key, to.length) {
             Ok(at) => {
                 assert_eq!(at as u64, to.address, "written elsewhere than advertised");
-                State::Write(Write { to, at, length, begun: false, then })
+                State::Write(Write { to, at, length, begun: false, ended: None, then })
             }
             Err(_) => self.not_written(&to, then, turn.me),
         }
@@ -349,7 +355,10 @@ impl Sender {
     }
 
     fn write(&mut self, mut write: Write, turn: &mut Turn) -> State {
-        let Write { to, at, length, begun, then } = write;
+        let Write { to, at, length, begun, ended, then } = write;
+        if let Some(n) = ended {
+            return self.written(&to, n, then, turn);
+        }
         let Turn { me, other, rng, .. } = turn;
         if other.dead {
             return self.not_written(&to, then, me);
@@ -372,16 +381,23 @@ impl Sender {
         let n = if rng.percent(self.chances.fail) { rng.range(1, length) } else { length };
         copy(n);
         other.writable.end_write(n, me.sent);
+        if !matches!(then, Then::Plan) {
+            me.announced.1 += n as u32;
+        }
+        State::Write(Write { ended: Some(n), ..write })
+    }
+
+    fn written(&mut self, to: &Advertisement, n: usize, then: Then, turn: &mut Turn) -> State {
+        let me = &mut turn.me;
+        let before = me.sending.bytes();
+        me.sending.wrote(n as u32);
         me.sending.used(to.key, true);
         self.writes += 1;
-        me.sent += n as u64;
+        assert_eq!(me.count_sent(before), n as u64);
         self.done += n;
         let complete = Complete { key: to.key, bytes: n as u32, behaviour: None };
         me.due.note(Control::TransferComplete(complete));
         me.send_due(turn.out);
-        if !matches!(then, Then::Plan) {
-            me.announced.1 += n as u32;
-        }
         if let Then::Follow(mut announced) = then {
             announced.written += n as u32;
             if announced.written < announced.rest {
@@ -406,12 +422,29 @@ impl Sender {
         State::Room
     }
 
+    /// It is killed, if it holds the lock, and its memory is nobody's any more. True: it was.
+    pub(crate) fn die(&mut self, turn: &mut Turn) -> bool {
+        use State::{Await, Follow, Messages, Plan, Write};
+        if !matches!(self.state, Plan | Follow(_) | Await | Write(_) | Messages) {
+            return false;
+        }
+        let me = &mut turn.me;
+        me.readable.owner_dies();
+        if matches!(self.state, Write(_)) {
+            turn.other.writable.writer_dies();
+        }
+        me.outgoing[self.base..self.base + LARGEST_SEND].fill(0xEE);
+        me.dead_sender = Some((self.length - self.done) as u64);
+        self.state = State::Dead;
+        true
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
-        matches!(self.state, State::Stopped)
+        matches!(self.state, State::Stopped | State::Dead)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, State::Idle | State::Dead)
     }
 
     pub(crate) fn describe(&self) -> String {

@@ -30,6 +30,8 @@ struct World {
     delivered: u64,
     /// The modes, by number, that a sender was seen in.
     modes: [bool; 4],
+    /// So many steps of threads of each kind, at each end, until one that holds its lock is killed.
+    kills: [[Option<usize>; 2]; 2],
 }
 
 impl World {
@@ -70,7 +72,21 @@ impl World {
             steps: 0,
             delivered: 0,
             modes: [false; 4],
+            kills: [[None; 2]; 2],
         }
+    }
+
+    /// Kills a thread that holds its lock, if it is time; whoever of its end comes next takes that over.
+    fn kill(kills: &mut Option<usize>, die: impl FnOnce() -> bool) -> bool {
+        match kills {
+            Some(0) if die() => *kills = None,
+            Some(steps) => {
+                *steps = steps.saturating_sub(1);
+                return false;
+            }
+            None => return false,
+        }
+        true
     }
 
     fn step(&mut self) {
@@ -86,8 +102,20 @@ impl World {
         match (chosen / THREADS, chosen % THREADS) {
             (0, _) => self.delivered += u64::from(turn.out.deliver(turn.rng)),
             _ if turn.me.dead => {}
-            (1, thread) => self.senders[number][thread].step(&mut turn),
-            (_, thread) => self.receivers[number][thread].step(&mut turn),
+            (kind, thread) => {
+                let (sender, receiver) =
+                    (&mut self.senders[number][thread], &mut self.receivers[number][thread]);
+                let kills = &mut self.kills[number][kind - 1];
+                if turn.rng.percent(20) {
+                    turn.me.succeed_the_dead(turn.other);
+                }
+                match kind {
+                    1 if Self::kill(kills, || sender.die(&mut turn)) => {}
+                    1 => sender.step(&mut turn),
+                    _ if Self::kill(kills, || receiver.die(&mut turn)) => {}
+                    _ => receiver.step(&mut turn),
+                }
+            }
         }
         self.modes[self.peers[number].sending.observer().mode() as usize] = true;
         for peer in &self.peers {
@@ -167,6 +195,9 @@ impl World {
         // The programs hang, if they do, although nothing interrupts or pauses them any more.
         let done = self.run(World::is_over);
         assert!(done, "deadlock:{}", self.describe());
+        let [a, b] = &mut self.peers;
+        a.succeed_the_dead(b);
+        b.succeed_the_dead(a);
         self.check_end();
     }
 
@@ -286,6 +317,30 @@ fn resizes_collide_and_end() {
     });
     assert!(!many || grown.into_inner() > 0, "no resize happened");
     assert!(!many || collisions.into_inner() > 0, "no requests met");
+}
+
+/// D9, D12: threads that die with a lock, as processes do that share the end: nothing is sent twice or
+/// missing, and only what a receiver had taken is lost with it.
+#[test]
+fn rdma_goes_on_after_threads_that_died_with_a_lock() {
+    let killed: [AtomicU64; 2] = Default::default();
+    let many = schedules(2000, |rng| {
+        let (shape, mut chances, totals) = (shape(rng), chances(rng), totals(rng));
+        chances.settle = 0;
+        let mut world = World::new(rng, &shape, totals, &chances);
+        for kills in world.kills.iter_mut().flatten() {
+            *kills = rng.percent(60).then(|| rng.below(300));
+        }
+        let before = world.kills;
+        world.run_to_the_end();
+        world.settle();
+        for (kind, killed) in killed.iter().enumerate() {
+            let gone = (0..2)
+                .filter(|&end| before[end][kind].is_some() && world.kills[end][kind].is_none());
+            killed.fetch_add(gone.count() as u64, Relaxed);
+        }
+    });
+    assert!(!many || killed.iter().all(|times| times.load(Relaxed) > 0), "{killed:?}");
 }
 
 /// An end that dies at any step: the other loses nothing that a send had returned for, gets nothing

@@ -69,6 +69,8 @@ pub struct Registration {
     /// has the same number in another namespace or by now, does not find them.
     proof: [AtomicU64; 2],
     proof_address: AtomicU64,
+    /// Number of what was lent before this, and the bytes that went of it.
+    before: AtomicU64,
 }
 
 fn part(address: u64, length: usize) -> iovec {
@@ -89,6 +91,8 @@ impl Registration {
         self.process.store(process::pid(), Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
         self.length.store(length, Ordering::Relaxed);
+        let before = self.state.load(Ordering::Relaxed) & !(3 << PHASE_SHIFT);
+        self.before.store(before, Ordering::Relaxed);
         self.state.store(pack(key, OPEN, 0), Ordering::Release);
     }
 
@@ -124,11 +128,12 @@ impl Registration {
         (self.state.load(Ordering::Acquire) & BYTES) as u32
     }
 
-    /// Bytes that went of number `key`, lent or taken back, of the `lent` ones; `None`: another number
+    /// Bytes that went of number `key`, lent or taken back, of the `lent` ones; `None`: more than one other
     /// has followed. Either end, for what a process did that died.
     pub fn done_of(&self, key: u32, lent: u32) -> Option<u32> {
-        let state = self.state.load(Ordering::Acquire);
-        ((state >> 32) as u32 == key).then_some(((state & BYTES) as u32).min(lent))
+        let words = [self.state.load(Ordering::Acquire), self.before.load(Ordering::Relaxed)];
+        let found = words.into_iter().find(|word| (word >> 32) as u32 == key);
+        found.map(|word| ((word & BYTES) as u32).min(lent))
     }
 
     /// The process that lent the memory, as it says; to be read once and given to the access.
@@ -371,6 +376,10 @@ mod tests {
         assert_eq!(r.deregister(10), Ok(6));
         assert_eq!(r.done_of(3, 4), Some(4));
         assert_eq!(r.done_of(4, 10), None);
+        relend(&r, &mut memory, 4);
+        assert_eq!((r.done_of(3, 10), r.done_of(4, 10)), (Some(6), Some(0)));
+        relend(&r, &mut memory, 5);
+        assert_eq!((r.done_of(3, 10), r.done_of(4, 10)), (None, Some(0)));
     }
 
     #[test]

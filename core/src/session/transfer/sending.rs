@@ -119,6 +119,8 @@ pub struct Sending {
     bytes: AtomicU64,
     begun_at: AtomicU64,
     writes_at: AtomicU64,
+    /// The advertisement that is being written to, and its length; zero: none.
+    writing: AtomicU64,
     /// Scans in a row without progress, and the bytes that had been taken at the last one.
     scans: AtomicU32,
     scanned: AtomicU32,
@@ -304,9 +306,21 @@ impl Sending {
         self.bytes.store(self.bytes().max(read), Ordering::Relaxed);
     }
 
-    /// A write into an advertised buffer is about to begin.
-    pub fn writes(&self) {
-        self.writes_at.store(self.bytes(), Ordering::Release);
+    /// A write into advertisement `key` of `room` bytes is about to begin.
+    pub fn writes(&self, key: u32, room: u32) {
+        self.writes_at.store(self.bytes(), Ordering::Relaxed);
+        self.writing.store(u64::from(key) << 32 | u64::from(room), Ordering::Release);
+    }
+
+    /// The write under way, whose sender died: the advertisement's number and length.
+    pub fn writing(&self) -> Option<(u32, u32)> {
+        let writing = self.writing.load(Ordering::Relaxed);
+        (writing != 0).then_some(((writing >> 32) as u32, writing as u32))
+    }
+
+    /// The write whose sender died came to nothing.
+    pub fn forget_write(&self) {
+        self.writing.store(0, Ordering::Release);
     }
 
     /// So many bytes were written since [`writes`](Self::writes). Before [`used`](Self::used).
@@ -359,18 +373,13 @@ impl Sending {
     pub fn used(&self, key: u32, written: bool) {
         self.settle(key);
         add_one(if written { &self.used } else { &self.dropped });
+        self.forget_write();
     }
 
     /// The transfer under way, whose sender died: its number, and the bytes of its rest.
     pub fn under_way(&self) -> Option<(u32, u32)> {
         let rest = self.rest.load(Ordering::Relaxed);
         (rest > 0).then(|| (self.key.load(Ordering::Relaxed), rest))
-    }
-
-    /// The newest advertisement, used or not known to be: its number and length.
-    pub fn unsettled(&self) -> Option<(u32, u32)> {
-        let a = self.advertised.load()?;
-        (a.key != self.settled.load(Ordering::Relaxed)).then_some((a.key, a.length))
     }
 
     /// The transfer is over, however it ended.

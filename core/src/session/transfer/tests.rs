@@ -541,11 +541,14 @@ fn d12_what_was_counted_for_a_dead_thread_may_be_counted_again() {
         ends.sending.read(300);
         assert_eq!(ends.sending.bytes(), 300);
     }
-    ends.sending.writes();
+    ends.sending.writes(7, 100);
+    assert_eq!(ends.sending.writing(), Some((7, 100)));
     for _ in 0..2 {
         ends.sending.wrote(50);
         assert_eq!(ends.sending.bytes(), 350);
     }
+    ends.sending.used(7, true);
+    assert_eq!(ends.sending.writing(), None);
     ends.sending.read(300);
     assert_eq!(ends.sending.bytes(), 350, "what was written since counts");
 }

@@ -191,7 +191,10 @@ impl Registration {
     fn waits_unbelled(&self) -> bool {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
-            && self.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT | flag::LEFT))
+            && self
+                .socket
+                .stream()
+                .is_some_and(|s| s.endpoint.has(wait::SILENT | flag::LEFT) || s.sending_waits())
     }
 
     /// True if it must be looked at however idle it is.

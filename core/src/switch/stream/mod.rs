@@ -27,7 +27,8 @@ use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::sys::lock::Busy;
 use crate::sys::Errno;
-use std::sync::atomic::Ordering::Relaxed;
+use std::convert::Infallible;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Bytes copied into the send buffer before the peer is told: both ends then copy at once.
 const CHUNK: usize = 64 << 10;
@@ -84,6 +85,15 @@ pub enum Take {
     Discard,
 }
 
+/// Why a lock was not obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied<E> {
+    /// The calling thread has it already.
+    Reentered,
+    /// The caller did not wait any longer, for this reason.
+    GaveUp(E),
+}
+
 /// The send lock or the receive lock, held.
 pub struct Held<'a> {
     control: &'a Control,
@@ -120,33 +130,41 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// The send lock; what a dead holder left half done is put right. `Busy` only if the calling
-    /// thread has it already.
+    /// The send lock, however long that takes; what a dead holder left half done is put right.
     #[inline]
-    pub fn lock_send(&self) -> Result<Held<'a>, Busy> {
+    pub fn lock_send(&self) -> Result<Held<'a>, Denied<Infallible>> {
+        self.lock_send_while(|_| Ok(()))
+    }
+
+    /// As [`Stream::lock_send`]. While another thread has it `goes_on` is asked before each sleep, and
+    /// told whether a signal ended the last one.
+    #[inline]
+    pub fn lock_send_while<E>(
+        &self,
+        goes_on: impl FnMut(bool) -> Result<(), E>,
+    ) -> Result<Held<'a>, Denied<E>> {
         let lock = &self.endpoint.send.lock;
-        let taken = self.take(lock, &self.statistics.send_control)?;
+        let taken = self.take(lock, &self.statistics.send_control, goes_on)?;
         if taken.from_the_dead {
             self.recover_sender();
         }
         Ok(Held { control: lock, swapped: taken.swapped })
     }
 
-    /// As [`Stream::lock_send`]; `None` while its holder waits for the peer.
+    /// True while the holder of the send lock waits for the peer in an RDMA transfer, and so nobody else
+    /// can send.
     #[inline]
-    pub fn lock_send_now(&self) -> Result<Option<Held<'a>>, Busy> {
-        let send = &self.endpoint.send;
-        if send.awaits_peer.load(Relaxed) != 0 && send.lock.is_held_by_the_living() {
-            return Ok(None);
-        }
-        self.lock_send().map(Some)
+    pub fn sending_waits(&self) -> bool {
+        let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
+        send.awaits_peer.load(SeqCst) != 0
+            && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
     }
 
     /// The receive lock; as [`Stream::lock_send`].
     #[inline]
-    pub fn lock_receive(&self) -> Result<Held<'a>, Busy> {
+    pub fn lock_receive(&self) -> Result<Held<'a>, Denied<Infallible>> {
         let lock = &self.endpoint.receive.lock;
-        let taken = self.take(lock, &self.statistics.receive_control)?;
+        let taken = self.take(lock, &self.statistics.receive_control, |_| Ok(()))?;
         if taken.from_the_dead {
             self.recover_receiver();
         }
@@ -155,11 +173,18 @@ impl<'a> Stream<'a> {
 
     /// Takes control of a direction, and tells `sanctl` when it comes from another process.
     #[inline]
-    fn take(&self, lock: &Control, shown: &Shown) -> Result<Taken, Busy> {
+    fn take<E>(
+        &self,
+        lock: &Control,
+        shown: &Shown,
+        goes_on: impl FnMut(bool) -> Result<(), E>,
+    ) -> Result<Taken, Denied<E>> {
         let taken = match lock.try_lock() {
             Ok(taken) => taken,
-            Err(Busy::Reentered) => return Err(Busy::Reentered),
-            Err(Busy::Other) => shown.while_waiting(|| lock.wait()),
+            Err(Busy::Reentered) => return Err(Denied::Reentered),
+            Err(Busy::Other) => {
+                shown.while_waiting(|| lock.wait(goes_on)).map_err(Denied::GaveUp)?
+            }
         };
         shown.note(taken.swapped, lock.swaps());
         Ok(taken)

@@ -273,13 +273,15 @@ impl<'a> Stream<'a> {
             transfers.forget();
         }
         // A write that it finished and did not count; one in the middle counts for nobody.
-        if let Some((key, room)) = transfers.unsettled() {
+        if let Some((key, room)) = transfers.writing() {
             let written = self.peer().writable.0.done_of(key, room).unwrap_or(0);
             if written > 0 {
                 transfers.wrote(written);
                 transfers.used(key, true);
                 let complete = Complete { key, bytes: written, behaviour: None };
                 self.endpoint.due.note(&Control::TransferComplete(complete));
+            } else {
+                transfers.forget_write();
             }
         }
     }
@@ -366,7 +368,7 @@ impl<'a> Stream<'a> {
         let lent = &self.peer().writable.0;
         let process = lent.process();
         let transfers = &self.endpoint.send.transfers;
-        transfers.writes();
+        transfers.writes(key, room);
         let written = if self.is_ours(process) {
             Err(Refusal::Forbidden)
         } else {

@@ -1,6 +1,6 @@
 //! Two ends of one connection in one process, and what is left when a thread of one dies inside a call.
 
-use super::{Held, Moved, Stream, Take};
+use super::{Denied, Held, Moved, Stream, Take};
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::registry;
 use crate::session::transfer::Call;
@@ -8,7 +8,7 @@ use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::memory::Memory;
 use crate::sys::file;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 const GEOMETRY: Geometry = Geometry {
     buffers: 16,
@@ -274,4 +274,34 @@ fn d9_a_request_that_a_dead_sender_had_decided_on_goes_out() {
     );
     assert!(left.endpoint.resize.is_asking() && !left.endpoint.due.any());
     ask_for_larger(&left, &right);
+}
+
+#[test]
+fn who_may_not_wait_for_the_peer_gives_the_lock_up_although_it_waits_already() {
+    let Ends { left, .. } = Ends::new();
+    let held = left.lock_send().unwrap();
+    let waits = std::thread::spawn(move || {
+        let mut asked = 0;
+        let denied = left.lock_send_while(|_| {
+            asked += 1;
+            if left.sending_waits() {
+                Err("would block")
+            } else {
+                Ok(())
+            }
+        });
+        (denied.err(), asked)
+    });
+    while !left.endpoint.send.lock.is_waited_for() {
+        std::thread::yield_now();
+    }
+    left.endpoint.send.awaits_peer.store(1, SeqCst);
+    left.endpoint.send.lock.nudge();
+    let (denied, asked) = waits.join().unwrap();
+    assert_eq!(denied, Some(Denied::GaveUp("would block")));
+    assert!(asked > 1, "not at first");
+    assert_eq!(left.lock_send().err(), Some(Denied::Reentered));
+    left.endpoint.send.awaits_peer.store(0, SeqCst);
+    drop(held);
+    assert!(left.lock_send().is_ok());
 }
