@@ -167,6 +167,7 @@ impl Stream<'_> {
             if let Ok(header) = Header::decode(slot.header(last), largest) {
                 // An error says that it had been obeyed.
                 let _ = self.absorb_control(&header, slot.payload());
+                self.note_suspension();
             }
         }
         receive.obeying.store(0, Release);

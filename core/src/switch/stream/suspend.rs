@@ -17,7 +17,7 @@ impl Stream<'_> {
     }
 
     /// After the suspension changed: everybody who sends sees it where control messages are due.
-    fn note_suspension(&self) {
+    pub(super) fn note_suspension(&self) {
         let (due, suspension) = (&self.endpoint.due, &self.endpoint.suspension);
         let held = suspension.holds_back();
         due.hold_back(held);
