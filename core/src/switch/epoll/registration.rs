@@ -197,6 +197,13 @@ impl Registration {
                 .is_some_and(|s| s.endpoint.has(wait::SILENT | flag::LEFT) || s.sending_waits())
     }
 
+    /// It waits for space, and another thread's send for the peer.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.events & bit::ANY_OUT != 0
+            && !self.disabled
+            && self.socket.stream().is_some_and(|s| s.sending_waits())
+    }
+
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
         self.belled || self.socket.is_pending() || self.waits_unbelled()

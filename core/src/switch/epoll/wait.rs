@@ -408,12 +408,22 @@ fn leave(set: &'static Set) {
     }
 }
 
+/// True if a registration waits for space that no doorbell will tell of: another thread of this end sends.
+/// Who sleeps on the set itself looks every now and then; who watches it from outside does not.
+fn is_held_up(set: &'static Set) -> bool {
+    set.with(|inner| {
+        let registrations = inner.hot.iter().filter_map(|at| inner.registrations.get(*at as usize));
+        registrations.flatten().any(Registration::is_held_up)
+    })
+    .unwrap_or(false)
+}
+
 /// Raises all counters, and nudges the set if something is due.
 pub(super) fn settle(set: &'static Set) {
     // What the kernel shows of the set from now on is to be the truth.
     hear_bells(set);
     drain_belled(set, |_| true);
-    if arm(set) {
+    if arm(set) || is_held_up(set) {
         set.kick();
     } else {
         set.quieten();
