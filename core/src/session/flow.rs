@@ -106,17 +106,17 @@ impl Session {
     ///
     /// # Errors
     /// [`NoCredit`]: only a credit update, and the end of a suspension, may take the last credit
-    /// (A17), and a suspension needs three; every message needs our own session message sent first. A session request or accept needs no credit and may only
+    /// (A17); a suspension's beginning needs three; every message needs our own session message sent first. A session request or accept needs no credit and may only
     /// be the first message (A1).
     #[inline]
     pub fn next_message(&self, kind: Kind, length: u32) -> Result<Header, NoCredit> {
         let open = self.open.load(Ordering::Relaxed) != 0;
         let allowed = match kind {
-            Kind::CreditUpdate => open && self.credit() >= 1,
-            // Resume follows, whatever comes in between, and leaves the last credit.
+            // Resume holds everything else up. It takes the last credit only if its end, the acceptor,
+            // answered as well in between: never at both ends at once.
+            Kind::CreditUpdate | Kind::Resume => open && self.credit() >= 1,
+            // For Resume to follow and leave the last.
             Kind::Suspend => open && self.credit() >= 3,
-            // They tell what a credit update tells, and hold everything else up.
-            Kind::Suspended | Kind::Resume => open && self.credit() >= 1,
             Kind::SessionRequest | Kind::SessionAccept => !open,
             _ => open && self.credit() >= 2,
         };

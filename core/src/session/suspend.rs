@@ -81,12 +81,17 @@ impl Suspension {
         phase(self.ours.load(Ordering::Acquire)) == GAVE_WAY
     }
 
-    /// The message that ends our request, answered or not, if there is one. Send it and call
-    /// [`resumed`](Self::resumed). Who holds both locks and finds one took over from a process that
-    /// died in the middle.
+    /// True from our request to its end.
+    #[inline]
+    pub fn is_asking(&self) -> bool {
+        phase(self.ours.load(Ordering::Acquire)) != OVER
+    }
+
+    /// The message that ends our request, answered or not, if it may be sent now: not while the
+    /// peer moves, to which we gave way. Send it and call [`resumed`](Self::resumed).
     pub fn resumption(&self) -> Option<Control> {
         let ours = self.ours.load(Ordering::Acquire);
-        (phase(ours) != OVER).then(|| Control::Resume(number(ours)))
+        (phase(ours) != OVER && !self.is_suspended_by_peer()).then(|| Control::Resume(number(ours)))
     }
 
     /// [`resumption`](Self::resumption) was sent. Send lock.
@@ -110,19 +115,23 @@ impl Suspension {
         });
     }
 
-    /// True from a request, of either end, to its end: no message but this module's and credit updates
-    /// is sent, no RDMA begins, no receive is posted for it. Sends are kept in the send buffer (D5).
+    /// True from a request, of either end, to its end: no message but this module's is sent, not even a
+    /// credit update, and once the peer's was answered none at all; no RDMA begins, no receive is posted for it. Sends are kept in the send buffer (D5).
     #[inline]
     pub fn holds_back(&self) -> bool {
-        phase(self.ours.load(Ordering::Acquire)) != OVER
-            || matches!(phase(self.theirs.load(Ordering::Acquire)), ASKED | SUSPENDED)
+        self.is_asking() || matches!(phase(self.theirs.load(Ordering::Acquire)), ASKED | SUSPENDED)
+    }
+
+    /// True while the peer moves: its request was answered, and is not over.
+    pub fn is_suspended_by_peer(&self) -> bool {
+        phase(self.theirs.load(Ordering::Acquire)) == SUSPENDED
     }
 
     /// A periodic look at a session that the peer suspended; true: it did not resume within `most` of
     /// them (D12). What that means is the provider's: where the processes share the connection
     /// nothing is lost; where it was torn down it ends.
     pub fn scan(&self, most: u32) -> bool {
-        if phase(self.theirs.load(Ordering::Acquire)) != SUSPENDED {
+        if !self.is_suspended_by_peer() {
             return false;
         }
         let scans = self.scans.load(Ordering::Relaxed).saturating_add(1);

@@ -71,7 +71,7 @@ fn suspend(socket: &Socket, stream: &Stream, until: u64) -> Result<(), Broken> {
     pause_until(until, || {
         looked = stream.look_for_suspension();
         if looked.is_ok()
-            && (suspension.resumption().is_none() || suspension.gave_way())
+            && (!suspension.is_asking() || suspension.gave_way())
             && stream.ask_to_suspend() == Some(true)
         {
             bell::ring(socket);

@@ -60,7 +60,10 @@ impl Stream<'_> {
     /// Renews the peer's credit if that is due (A16). Receive lock.
     #[inline]
     pub(super) fn update_credit(&self) {
-        if self.endpoint.session.credit_update_due() && self.endpoint.send.lock.try_borrow() {
+        if self.endpoint.session.credit_update_due()
+            && !self.is_held_back()
+            && self.endpoint.send.lock.try_borrow()
+        {
             if self.endpoint.session.credit_update_due() {
                 self.send_empty(Kind::CreditUpdate);
             }

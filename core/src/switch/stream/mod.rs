@@ -12,6 +12,8 @@ mod send;
 mod shown;
 mod suspend;
 #[cfg(test)]
+mod suspend_tests;
+#[cfg(test)]
 mod tests;
 mod unread;
 

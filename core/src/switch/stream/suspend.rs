@@ -13,6 +13,10 @@ impl Stream<'_> {
             return Ok(false);
         }
         self.note_suspension();
+        if !self.is_held_back() {
+            // What was read meanwhile was not told.
+            self.update_credit();
+        }
         Ok(true)
     }
 

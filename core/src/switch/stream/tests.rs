@@ -10,7 +10,7 @@ use crate::switch::memory::Memory;
 use crate::sys::file;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-const GEOMETRY: Geometry = Geometry {
+pub(super) const GEOMETRY: Geometry = Geometry {
     buffers: 16,
     message_size: 1536,
     send_buffer: 1 << 16,
@@ -83,7 +83,10 @@ fn die_with<T: Send + 'static>(
     dies.join().unwrap();
 }
 
-fn die_sending<T: Send + 'static>(end: Stream<'static>, call: impl FnOnce() -> T + Send + 'static) {
+pub(super) fn die_sending<T: Send + 'static>(
+    end: Stream<'static>,
+    call: impl FnOnce() -> T + Send + 'static,
+) {
     die_with(move || end.lock_send().unwrap(), call);
 }
 
