@@ -1,6 +1,6 @@
 //! Deterministic simulation of two sessions over a simulated provider: random schedules of
-//! several threads per side, sizes, delays, publication out of sequence order, crashes; and, in
-//! `transfers.rs`, of two ends with RDMA.
+//! several threads per side, sizes, delays, publication out of sequence order, crashes; in
+//! `transfers.rs`, of two ends with RDMA; in `processes/`, of processes that share an end.
 //!
 //! A failure prints its seed and how to replay it. `SANSHIM_SCHEDULES=n` sets how many schedules each
 //! test runs, `SANSHIM_FIRST_SEED=n` the first one's seed, `SANSHIM_THREADS=n` how many run at a time.
@@ -8,6 +8,7 @@
 mod link;
 mod memory;
 mod peer;
+mod processes;
 mod receiver;
 mod rng;
 mod sender;
