@@ -117,3 +117,72 @@ SAN_CASE(writers_are_killed) {
   end_thread(reader);
   EQ(bt_shared->value[0], ROUNDS * 30 * SIZE);
 }
+
+/* Several write at both ends. */
+SAN_CASE(both_ends_write) {
+  enum { EACH = 150 };
+  struct pair p = open_pair(V4);
+  pthread_t readers[] = {start_thread(count_bytes, &p.server), start_thread(count_bytes, &p.client)};
+  pid_t writers[WRITERS];
+  for (int i = 0; i < WRITERS; i++)
+    if ((writers[i] = start_child()) == 0) {
+      send_records(i % 2 ? p.client : p.server, i, EACH);
+      _exit(0);
+    }
+  for (int i = 0; i < WRITERS; i++) end_child(writers[i]);
+  SYS(shutdown(p.client, SHUT_WR));
+  SYS(shutdown(p.server, SHUT_WR));
+  for (int i = 0; i < 2; i++) end_thread(readers[i]);
+  for (int i = 0; i < WRITERS; i++) EQ(bt_shared->value[i], EACH * SIZE);
+}
+
+/* Writers that are stopped wherever they are, and go on, lose and double nothing. */
+SAN_CASE(writers_are_stopped) {
+  enum { EACH = 200 };
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  pid_t writers[2];
+  for (int i = 0; i < 2; i++)
+    if ((writers[i] = start_child()) == 0) {
+      send_records(p.client, i, EACH);
+      _exit(0);
+    }
+  for (int round = 0; round < 20; round++) {
+    SYS(kill(writers[round % 2], SIGSTOP));
+    sleep_ms(round % 7);
+    SYS(kill(writers[round % 2], SIGCONT));
+    sleep_ms(round % 3);
+  }
+  for (int i = 0; i < 2; i++) end_child(writers[i]);
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  for (int i = 0; i < 2; i++) EQ(bt_shared->value[i], EACH * SIZE);
+}
+
+/* The peer is killed while control goes back and forth: every process learns of it (D12). */
+SAN_CASE(the_peer_is_killed) {
+  enum { BOTH = 2 };
+  struct pair p = open_pair(V4);
+  pid_t peer = start_child();
+  if (peer == 0) {
+    SYS(close(p.client));
+    count_bytes(&p.server);
+    _exit(0);
+  }
+  SYS(close(p.server));
+  pid_t writers[BOTH];
+  for (int i = 0; i < BOTH; i++)
+    if ((writers[i] = start_child()) == 0) {
+      char record[SIZE];
+      memset(record, 'A' + i, sizeof record);
+      while (send(p.client, record, sizeof record, MSG_NOSIGNAL) > 0) {
+      }
+      CHECK(errno == EPIPE || errno == ECONNRESET);
+      _exit(0);
+    }
+  for (int i = 0; i < BOTH; i++) UNTIL(bt_shared->value[i] > 20 * SIZE);
+  SYS(kill(peer, SIGKILL));
+  int status;
+  EQ(SYS(waitpid(peer, &status, 0)), peer);
+  for (int i = 0; i < BOTH; i++) end_child(writers[i]);
+}
