@@ -14,7 +14,7 @@ static void send_records(int fd, int writer, int count) {
 /* Counts the bytes of each writer until the end. */
 static void *count_bytes(void *arg) {
   int fd = *(int *)arg;
-  static char bytes[65536];
+  char bytes[65536];
   ssize_t n;
   while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
     for (ssize_t i = 0; i < n; i++) {
