@@ -116,3 +116,62 @@ fn d12_whoever_takes_over_from_the_dead_resumes() {
         assert!(!left.is_held_back() && !right.is_held_back());
     }
 }
+
+/// Both ends go on as if nothing had been.
+fn goes_on(ends: &Ends) {
+    let (left, right) = (ends.left, ends.right);
+    for round in 0..3 {
+        assert_eq!(send(&left, b"next").bytes, 4);
+        assert_eq!(send(&right, b"back").bytes, 4);
+        assert_eq!(receive(&right, 9).0, b"next", "round {round}");
+        assert_eq!(receive(&left, 9).0, b"back", "round {round}");
+    }
+    assert!(!left.is_held_back() && !right.is_held_back());
+    suspend(ends);
+    resume(ends);
+}
+
+#[test]
+fn d12_who_asks_may_die_at_any_step() {
+    for step in 0..6 {
+        let ends = Ends::new();
+        let (left, right) = (ends.left, ends.right);
+        let dies = std::thread::spawn(move || {
+            std::mem::forget((left.lock_send().unwrap(), left.lock_receive().unwrap()));
+            let steps: [&dyn Fn(); 5] = [
+                &|| assert!(left.ask_to_suspend().is_some()),
+                &|| takes_in(&right),
+                &|| right.try_answer_suspension(),
+                &|| left.look_for_suspension().unwrap(),
+                &|| {
+                    let _ = left.resume();
+                },
+            ];
+            steps[..step].iter().for_each(|step| step());
+        });
+        dies.join().unwrap();
+        goes_on(&ends);
+    }
+}
+
+#[test]
+fn d12_who_answers_may_die_before_it_notes_that() {
+    let ends = Ends::new();
+    let (left, right) = (ends.left, ends.right);
+    let held = (left.lock_send().unwrap(), left.lock_receive().unwrap());
+    assert!(left.ask_to_suspend().is_some());
+    takes_in(&right);
+    die_sending(right, move || {
+        let answer = right.endpoint.suspension.answer().unwrap();
+        assert!(right.send_control(&answer).is_ok());
+    });
+    // Its successor answers again, which is one answer too many.
+    assert_eq!(send(&right, b"kept").bytes, 4);
+    left.look_for_suspension().unwrap();
+    assert!(left.endpoint.suspension.is_suspended());
+    assert!(left.resume() || !left.is_held_back());
+    drop(held);
+    assert_eq!(receive(&right, 9).0, b"");
+    assert_eq!(receive(&left, 9).0, b"kept");
+    goes_on(&ends);
+}
