@@ -18,7 +18,7 @@ use crate::sys::{process, time};
 
 /// How long (ns) the peer is waited for: much longer than one that looks takes to answer, and no
 /// longer than a program that waits for nothing may be held up.
-const PATIENCE: u64 = 10_000_000;
+const PATIENCE: u64 = 2_000_000;
 /// How long (ns) the answer is looked for without sleeping, and the naps after that.
 const SPIN: u64 = 20_000;
 const NAP: u64 = 50_000;
@@ -39,6 +39,7 @@ fn swap(socket: &Socket, stream: &Stream, other: &Control) {
         || stream.fabric.is_some()
         || !stream.endpoint.has(flag::ESTABLISHED)
         || stream.endpoint.has(NEVER_AGAIN)
+        || wait::hinted_end(stream)
         || detach::is_begun(stream)
     {
         return;

@@ -434,7 +434,11 @@ fn transmit(
             return finish(sent, Errno(libc::EAGAIN));
         }
         let how = Wait::new(Event::Write, sent > 0, limit);
-        if let Err(e) = wait::wait(socket, stream, &how, || wait::writable(stream)) {
+        let ready = || {
+            stream.look_for_request();
+            wait::writable(stream)
+        };
+        if let Err(e) = wait::wait(socket, stream, &how, ready) {
             return finish(sent, e);
         }
     }

@@ -160,7 +160,7 @@ fn no_answer() -> String {
     let mut ends = suspension::Ends::new();
     let suspend = ends.asks(0);
     ends.does(1, "its program is elsewhere");
-    ends.does(0, "goes on after 10 ms (shm)");
+    ends.does(0, "goes on after 2 ms (shm)");
     ends.hears(1, &suspend);
     ends.resumes(0);
     ends.does(1, "looks, finds both: no answer");

@@ -65,6 +65,15 @@ impl Stream<'_> {
         }
     }
 
+    /// While a sender waits for room: it may be asked to suspend the session, and nobody receives here. One
+    /// load where no message came. No lock.
+    #[inline]
+    pub fn look_for_request(&self) {
+        // What is broken is found again.
+        let _ = self.absorb_if_free();
+        self.try_answer_suspension();
+    }
+
     /// Asks the peer to suspend the session; true: the doorbell must ring. `None`: the peer goes first, or
     /// there is no credit; ask again. Both locks.
     ///
