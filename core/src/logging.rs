@@ -1,23 +1,31 @@
 //! The log: to a file, or to standard error only when the user asked for a log without naming one.
 
 use crate::config::Config;
-use crate::sys::{file, hidden, Fd};
+use crate::sys::{file, hidden, process, Fd};
 use std::ffi::CString;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Writes to a descriptor of our own by raw system calls.
-struct Sink(Fd);
+/// Writes each record to a descriptor of our own by one system call. It has no lock, which a fork child would
+/// find taken by a thread that it has not.
+struct Logger {
+    filter: env_logger::Logger,
+    to: Fd,
+}
 
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        file::write(self.0, bytes.as_ptr(), bytes.len())
-            .map_err(|e| std::io::Error::from_raw_os_error(e.0))
+impl log::Log for Logger {
+    fn enabled(&self, metadata: &log::Metadata) -> bool {
+        self.filter.enabled(metadata)
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+    fn log(&self, record: &log::Record) {
+        if self.filter.matches(record) {
+            let level = record.level().as_str().to_lowercase();
+            let line = format!("sanshim[{}] {level}: {}\n", process::pid(), record.args());
+            let _ = file::write(self.to, line.as_ptr(), line.len());
+        }
     }
+
+    fn flush(&self) {}
 }
 
 /// Starts logging as configured. A log file that can not be opened is said on standard error.
@@ -46,19 +54,11 @@ pub fn initialize(config: &Config) {
             }
         }
     };
-    let _ = env_logger::Builder::new()
-        .parse_filters(filter)
-        .format(|out, record| {
-            writeln!(
-                out,
-                "sanshim[{}] {}: {}",
-                crate::sys::process::pid(),
-                record.level().as_str().to_lowercase(),
-                record.args()
-            )
-        })
-        .target(env_logger::Target::Pipe(Box::new(Sink(sink))))
-        .try_init();
+    let filter = env_logger::Builder::new().parse_filters(filter).build();
+    let most = filter.filter();
+    if log::set_boxed_logger(Box::new(Logger { filter, to: sink })).is_ok() {
+        log::set_max_level(most);
+    }
 }
 
 /// One line where the user sees it: only for a mistake in the configuration.

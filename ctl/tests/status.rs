@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use sanshim_core::reason::Reason;
-use sanshim_core::registry::{Identity, Provider, Registry, State};
+use sanshim_core::registry::{count_return, Identity, Provider, Registry, State};
 use sanshim_core::session::Mode;
 use serde_json::{json, Value};
 
@@ -129,6 +129,9 @@ fn publish() {
     slot.transfers.scans.set(12);
     slot.transfers.advertisements_used.set(13);
     slot.transfers.advertisements_dropped.set(14);
+    for reason in [Reason::Detached, Reason::PeerReturned, Reason::Detached] {
+        count_return(reason);
+    }
     registry.allocate().expect("a slot").publish(&Identity {
         fd: 8,
         local: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 6379),
@@ -151,6 +154,7 @@ fn json_has_every_field() {
             "pid": pid,
             "uid": uid,
             "program": "some-server",
+            "returned": { "detached": 2, "peer-returned": 1 },
             "connections": [
                 {
                     "fd": 8,
@@ -264,6 +268,7 @@ fn verbose_adds_rdma_and_buffers_below_a_session() {
         let expected = format!(
             "\
 some-server (pid {pid}): 2 sockets
+  returned to TCP: 2 detached, 1 peer-returned
   FD  LOCAL           PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
   shm: is on the SAN (on-san)
    9  127.0.0.1:6379  127.0.0.1:40000  established  4.8K    5 5.8K    6     14       1       2

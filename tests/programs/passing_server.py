@@ -1,11 +1,14 @@
-"""An echo server whose accepting process passes each connection to one of two workers.
+"""An echo server whose accepting process passes each connection to another: to one of two workers
+(argument "workers"), or to a new process that the fork server makes ("forkserver").
 
 Prints "port N" once it listens, and runs until it is killed; its workers end with it.
 """
+import contextlib
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 from multiprocessing.reduction import recv_handle, send_handle
 
@@ -20,6 +23,9 @@ def echo_until_end(connection):
 
 
 def work(pipe):
+    # One without meaning: from then on the sender knows that somebody waits for others.
+    os.close(recv_handle(pipe))
+    pipe.send("ready")
     while True:
         try:
             connection = socket.socket(fileno=recv_handle(pipe))
@@ -28,8 +34,25 @@ def work(pipe):
         threading.Thread(target=echo_until_end, args=(connection,), daemon=True).start()
 
 
-def main():
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+def run(listener, hand_over, pids):
+    print("port", listener.getsockname()[1], flush=True)
+
+    def end(*_):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    turn = 0
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            hand_over(connection, turn)
+        turn += 1
+
+
+def to_workers(listener):
     workers = []
     # Fresh programs, which know of the connections only what the messages bring.
     context = multiprocessing.get_context("spawn")
@@ -38,22 +61,36 @@ def main():
         worker = context.Process(target=work, args=(theirs,), daemon=True)
         worker.start()
         theirs.close()
+        send_handle(ours, sys.stderr.fileno(), worker.pid)
+        assert ours.recv() == "ready"
         workers.append((ours, worker.pid))
-    print("port", listener.getsockname()[1], flush=True)
 
-    def end(*_):
-        for _, pid in workers:
-            os.kill(pid, signal.SIGKILL)
-        os._exit(0)
-
-    signal.signal(signal.SIGTERM, end)
-    turn = 0
-    while True:
-        connection, _ = listener.accept()
+    def hand_over(connection, turn):
         pipe, pid = workers[turn % WORKERS]
-        with connection:
-            send_handle(pipe, connection.fileno(), pid)
-        turn += 1
+        send_handle(pipe, connection.fileno(), pid)
+
+    run(listener, hand_over, [pid for _, pid in workers])
+
+
+def to_fork_server(listener):
+    context = multiprocessing.get_context("forkserver")
+    # The fork server itself takes its time to start.
+    first = context.Process(target=os.getpid)
+    first.start()
+    first.join()
+    pids = []
+
+    def hand_over(connection, _):
+        process = context.Process(target=echo_until_end, args=(connection,), daemon=True)
+        process.start()
+        pids.append(process.pid)
+
+    run(listener, hand_over, pids)
+
+
+def main():
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    {"workers": to_workers, "forkserver": to_fork_server}[sys.argv[1]](listener)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,13 @@ impl FolderPath {
     }
 }
 
+/// True if process `pid` of this user publishes what it does: it has the library.
+pub fn is_published(pid: u32) -> bool {
+    let user = kernel::effective_user();
+    Text::<64>::format(format_args!("{SHARED_MEMORY}/{FOLDER_PREFIX}{user}/{pid}"))
+        .is_some_and(|path| kernel::status_of(path.as_c_str()).is_ok())
+}
+
 impl fmt::Display for FolderPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.as_c_str().to_string_lossy())

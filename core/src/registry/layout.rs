@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::slot::Slot;
+use crate::reason::Reason;
 
 /// First word of a finished file.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
@@ -19,11 +20,13 @@ pub(super) const HEADER_SIZE: usize = size_of::<Header>();
 pub(super) const SLOT_SIZE: usize = size_of::<Slot>();
 /// Bytes of the file.
 pub(super) const FILE_SIZE: usize = size_of::<Table>();
+/// Room for reasons.
+pub(super) const REASONS: usize = 32;
 /// Bytes of the program's name that are kept.
 pub(super) const PROGRAM_SIZE: usize = 64;
 
-/// Who publishes. Written once, before the file gets its name; only `high_water` and `requests`
-/// change.
+/// Who publishes. Written once, before the file gets its name; only `high_water`, `requests`
+/// and `returned` change.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -48,7 +51,10 @@ pub(super) struct Header {
     pub(super) requests: AtomicU32,
     /// The program's name, padded with NUL.
     pub(super) program: [AtomicU64; PROGRAM_SIZE / 8],
-    _reserved: [AtomicU64; 495],
+    /// Connections that went back to TCP, by the number of the reason. A file of a version of the library
+    /// without it has zeros here.
+    pub(super) returned: [AtomicU64; REASONS],
+    _reserved: [AtomicU64; 495 - REASONS],
 }
 
 /// The file as it is mapped.
@@ -59,5 +65,6 @@ pub(super) struct Table {
 }
 
 const _: () = assert!(HEADER_SIZE == 4096);
+const _: () = assert!(Reason::ALL.len() <= REASONS);
 const _: () = assert!(SLOT_SIZE == 384);
 const _: () = assert!(FILE_SIZE == 4096 + CAPACITY * 384);

@@ -50,6 +50,9 @@ pub struct Process {
     pub program: String,
     /// By descriptor.
     pub connections: Vec<Connection>,
+    /// How many connections went back to TCP and why, closed ones too: by the reason's number, without those
+    /// that never were one.
+    pub returned: Vec<(Reason, u64)>,
 }
 
 /// One connection or listening socket of a process. Counts are those of this process since it
@@ -248,7 +251,8 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
     };
     let uid = header.uid.load(Ordering::Relaxed);
     let file = path.to_owned();
-    let process = Process { pid, uid, file, program: program(header), connections };
+    let returned = returned(header);
+    let process = Process { pid, uid, file, program: program(header), connections, returned };
     Ok(Outcome::Alive(process, problem))
 }
 
@@ -295,6 +299,15 @@ fn has_ended(header: &Header, pid: u32) -> bool {
         Ok(now) => recorded != [0; 2] && recorded != [now.dev(), now.ino()],
         Err(_) => false,
     }
+}
+
+fn returned(header: &Header) -> Vec<(Reason, u64)> {
+    let counts = header.returned.iter().map(|count| count.load(Ordering::Relaxed));
+    (0..)
+        .zip(counts)
+        .filter_map(|(number, count)| Some((Reason::from_u32(number)?, count)))
+        .filter(|(_, count)| *count > 0)
+        .collect()
 }
 
 fn program(header: &Header) -> String {

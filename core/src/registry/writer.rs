@@ -7,10 +7,13 @@ use super::error::RegistryError;
 use super::folder::{file_name, FolderPath};
 use super::kernel::{self, Fd};
 pub use super::layout::CAPACITY;
-use super::layout::{Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
+use super::layout::{
+    Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, REASONS, SLOT_SIZE, VERSION,
+};
 use super::process;
 use super::slot::Slot;
 use super::sweep::sweep;
+use crate::reason::Reason;
 
 /// One fork child in so many looks for files left behind: a server that forks for each request
 /// pays next to nothing for it.
@@ -43,6 +46,18 @@ static REQUESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 pub fn requests() -> u32 {
     // SAFETY: null, or in a table that is never unmapped.
     unsafe { REQUESTS.load(Ordering::Acquire).as_ref() }.map_or(0, |n| n.load(Ordering::Relaxed))
+}
+
+/// Where the counts of returns are, as [`REQUESTS`].
+static RETURNED: AtomicPtr<[AtomicU64; REASONS]> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Counts a connection of this process that went back to TCP. A fork child begins with none.
+pub fn count_return(reason: Reason) {
+    // SAFETY: null, or in a table that is never unmapped.
+    let counts = unsafe { RETURNED.load(Ordering::Acquire).as_ref() };
+    if let Some(count) = counts.and_then(|counts| counts.get(reason.as_u32() as usize)) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl std::fmt::Debug for Table {
@@ -80,6 +95,7 @@ impl Registry {
         name_file(folder, &opened, pid)?;
         let table = new.keep();
         REQUESTS.store(std::ptr::from_ref(&table.header.requests).cast_mut(), Ordering::Release);
+        RETURNED.store(std::ptr::from_ref(&table.header.returned).cast_mut(), Ordering::Release);
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
         Ok(Registry { table, used, at_fork: None, folder, owner, pid })

@@ -1,9 +1,11 @@
-//! What the image before this one left (exec): sockets that go on here.
+//! Sockets that go on here: what the image before this one left (exec), when the library is loaded and no other
+//! thread exists, and what comes in a message.
 //!
-//! Runs when the library is loaded, before any other thread exists. A descriptor that cannot go on is
-//! ended like a connection whose other end is lost: never may the program take doorbells for data.
+//! A descriptor that cannot go on is ended like a connection whose other end is lost: never may the program take
+//! doorbells for data.
 
 use super::bell;
+use super::detach;
 use super::exec;
 use super::listener::Listener;
 use super::manifest::{self, Entry};
@@ -17,7 +19,8 @@ use crate::config::Role;
 use crate::provider::shm::{Role as End, Segment};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
-use crate::sys::{file, hidden, net, Fd, Result};
+use crate::sys::net::AbstractName;
+use crate::sys::{beyond, file, hidden, net, Fd, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -64,12 +67,7 @@ impl Inheritance {
                     adopt_connection(entry, *has_options, fds);
                 }
                 Entry::Listener { fds: kept, name, has_options, .. } => {
-                    let allowed = |fd: &Fd| is_allowed(Role::Listen, net::local_address(*fd));
-                    let wanted = fds.first().is_some_and(allowed);
-                    match Listener::of_other_image(*kept, *name).filter(|_| wanted) {
-                        Some(listener) => adopt_listener(listener, *has_options, fds),
-                        None => kept.iter().for_each(|fd| hidden::close(*fd)),
-                    }
+                    adopt_listener(*kept, *name, *has_options, fds);
                 }
             }
         }
@@ -94,33 +92,80 @@ fn enter(fds: &[Fd], has_options: bool) -> Option<Pinned> {
 
 fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd]) {
     let [endpoint_fd, segment_fd] = [entry.fds()[0], entry.fds()[1]];
-    let segment = Segment::attach(segment_fd);
     let memory = Memory::of_other_image(endpoint_fd, segment_fd);
-    let (Ok(segment), Some(memory)) = (segment, memory) else {
-        log::error!("a connection of the program before this one is lost: its memory is gone");
+    let Some(socket) = begin(Segment::attach(segment_fd).ok(), memory, has_options, fds) else {
         return end(fds);
     };
-    let Some(socket) = enter(fds, has_options) else {
-        // SAFETY: mapped just now, and nobody else knows of it.
-        unsafe {
-            (*memory.at).holders.fetch_sub(1, SeqCst);
-            memory.discard();
-            segment.unmap();
-        }
-        return end(fds);
-    };
-    // SAFETY: this process's only use of it.
-    unsafe { socket.attach(segment, memory, None) };
     let Some(stream) = socket.stream() else { return };
     stream.endpoint.abandon_own();
     if stream.endpoint.holders.load(SeqCst) == 1 {
         // Threads that slept on it died with the image.
         stream.endpoint.sleepers.store(0, SeqCst);
     }
+    go_on(&socket, "the program before this one");
+}
+
+/// A connection that came in a message, as `fds`, with descriptors of the endpoint's memory and of the segment,
+/// which stay the caller's. False if it is ended.
+pub(super) fn adopt_passed(given: [Fd; 2], has_options: bool, fds: &[Fd]) -> bool {
+    let segment = Segment::attach(given[1]);
+    let memory = Memory::of_other_image(given[0], -1).map(|memory| {
+        // Without room for them it cannot be handed on again.
+        let [fd, segment] = beyond::duplicate(given).unwrap_or([-1, -1]);
+        Memory { fd, segment, ..memory }
+    });
+    let Some(socket) = begin(segment.ok(), memory, has_options, fds) else {
+        end(fds);
+        return false;
+    };
+    go_on(&socket, "another process");
+    if let Some(stream) = socket.stream() {
+        // It may have gone back to TCP on its way.
+        detach::look_after(&socket, &stream);
+    }
+    true
+}
+
+/// Enters a connection with what it consists of, if there is all of it.
+fn begin(
+    segment: Option<Segment>,
+    memory: Option<Memory>,
+    has_options: bool,
+    fds: &[Fd],
+) -> Option<Pinned> {
+    let socket = match (segment, memory) {
+        (Some(_), Some(_)) => enter(fds, has_options),
+        _ => None,
+    };
+    match (socket, segment, memory) {
+        (Some(socket), Some(segment), Some(memory)) => {
+            // SAFETY: this process's only use of it.
+            unsafe { socket.attach(segment, memory, None) };
+            Some(socket)
+        }
+        (_, segment, memory) => {
+            log::error!("a connection of another process is lost: its memory cannot be used");
+            // SAFETY: mapped just now, and nobody else knows of it.
+            unsafe {
+                if let Some(memory) = memory {
+                    (*memory.at).holders.fetch_sub(1, SeqCst);
+                    memory.discard();
+                }
+                if let Some(segment) = segment {
+                    segment.unmap();
+                }
+            }
+            None
+        }
+    }
+}
+
+fn go_on(socket: &Socket, from: &str) {
+    let Some(stream) = socket.stream() else { return };
     socket.set_phase(phase::SAN);
-    publish(&socket, Provider::Shm, Reason::OnSan, Shown::Established);
-    log::info!("fd {}: provider=shm, from the program before this one", socket.anchor());
-    bell::succeed_the_dead(&socket, &stream);
+    publish(socket, Provider::Shm, Reason::OnSan, Shown::Established);
+    log::info!("fd {}: provider=shm, from {from}", socket.anchor());
+    bell::succeed_the_dead(socket, &stream);
     let allowed = match stream.endpoint.role() {
         End::Connector => is_allowed(Role::Connect, net::peer_address(socket.anchor())),
         End::Acceptor => is_allowed(Role::Listen, net::local_address(socket.anchor())),
@@ -136,18 +181,24 @@ fn is_allowed(role: Role, address: Result<SocketAddr>) -> bool {
 }
 
 /// No program may read from these, or write to them.
-fn end(fds: &[Fd]) {
+pub(super) fn end(fds: &[Fd]) {
     for fd in fds {
         let _ = net::shutdown(*fd, libc::SHUT_RDWR);
     }
 }
 
-fn adopt_listener(listener: Listener, has_options: bool, fds: &[Fd]) {
+/// A listener, as `fds`, with its hidden descriptors.
+pub(super) fn adopt_listener(kept: [Fd; 3], name: AbstractName, has_options: bool, fds: &[Fd]) {
+    let allowed = |fd: &Fd| is_allowed(Role::Listen, net::local_address(*fd));
+    let wanted = fds.first().is_some_and(allowed);
+    let Some(listener) = Listener::of_other_image(kept, name).filter(|_| wanted) else {
+        return kept.iter().for_each(|fd| hidden::close(*fd));
+    };
     if let Some(socket) = enter(fds, has_options) {
         socket.set_listener(Box::new(listener));
         options::accept_at_once(socket.anchor());
         publish(&socket, Provider::Shm, Reason::Listener, Shown::Listen);
-        log::info!("fd {}: listening, from the program before this one", socket.anchor());
+        log::info!("fd {}: listening, from another program", socket.anchor());
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it.
 
+use super::arrival;
 use super::bell;
 use super::endpoint::flag;
 use super::epoll;
@@ -18,10 +19,11 @@ use super::options;
 use super::socket::{phase, Socket};
 use super::stream::Stream;
 use super::structure::Structure;
+use super::table;
 use super::wait::{self, Event};
 use crate::provider::shm::RETURNED;
 use crate::reason::Reason;
-use crate::registry::Provider;
+use crate::registry::{self, Provider};
 use crate::sys::{file, net, poll, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -37,9 +39,7 @@ pub(super) fn is_due(stream: &Stream) -> bool {
 
 /// True if either end has begun to go back, or this end has stopped reading from the segment.
 pub(super) fn is_begun(stream: &Stream) -> bool {
-    is_due(stream)
-        || stream.endpoint.has(flag::READ_OUT)
-        || stream.own().sending.0.doorbells.state().recalled
+    is_due(stream) || stream.endpoint.has(flag::READ_OUT) || is_recalled(stream)
 }
 
 /// [`is_due`] for a socket.
@@ -55,13 +55,38 @@ pub(super) fn is_kernels(stream: &Stream) -> bool {
 /// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
 #[inline]
 pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
-    let recalled = || stream.own().sending.0.doorbells.state().recalled;
-    (is_due(stream) || recalled()) && advance(socket, stream, Reason::PeerReturned)
+    (is_due(stream) || is_recalled(stream)) && advance(socket, stream, Reason::PeerReturned)
 }
 
 /// Begins the return or goes on with it; true if the socket is on TCP now. No lock is held.
 #[cold]
 pub(super) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
+    let done = advance_alone(socket, stream, why);
+    if stream.endpoint.has(flag::ONE_PROCESS) || arrival::has_any() {
+        // The other end may be in this process, whose only thread is about to wait for what that end
+        // is to send again.
+        table::each_socket(0, Fd::MAX - 1, |fd, other| {
+            let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
+            if let Some(stream) = other.stream().filter(|_| is_another && is_on_san(&other)) {
+                if is_due(&stream) || is_recalled(&stream) {
+                    advance_alone(&other, &stream, Reason::PeerReturned);
+                }
+            }
+        });
+    }
+    done
+}
+
+fn is_on_san(socket: &Socket) -> bool {
+    socket.phase() == phase::SAN && !socket.is_pending()
+}
+
+/// True if the peer wants again what it did not read.
+fn is_recalled(stream: &Stream) -> bool {
+    stream.own().sending.0.doorbells.state().recalled
+}
+
+fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     if socket.phase() != phase::SAN {
         return true;
     }
@@ -252,5 +277,6 @@ fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     let reason = Reason::from_u32(reason).unwrap_or(Reason::PeerReturned);
     socket.set_reason(reason);
     socket.statistics().set_provider(Provider::Tcp);
+    registry::count_return(reason);
     log::info!("fd {}: provider=tcp reason={}", socket.anchor(), reason.code());
 }

@@ -1,4 +1,4 @@
-//! Connections that another program gets: over exec, by posix_spawn, in a message.
+//! Connections that another program gets: over exec, by posix_spawn, or in a message ([`passing`](super::passing)).
 //!
 //! A program that loads this library goes on where this one was: what it needs is left to it
 //! ([`manifest`], [`adopt`](super::adopt)). Another one would take doorbells for data, so for that
@@ -12,6 +12,7 @@ use super::memory::Memory;
 use super::native;
 use super::socket::{phase, Socket};
 use super::table::{self, Pinned};
+use super::trust;
 use super::{is_borrowed, owner};
 use crate::sys::{file, hidden, net, time, Fd};
 use smallvec::SmallVec;
@@ -89,11 +90,13 @@ const PAUSE: u64 = 1_000_000;
 pub fn before_exec(program: &Program, way: Way) -> Exec {
     let mut exec =
         Exec { kept_back: SmallVec::new(), left: Left::default(), given_up: SmallVec::new() };
+    let inherited = inherited(way);
+    hand_on_unix(program, &inherited);
     let ours = Ours::collect();
     if ours.0.is_empty() {
         return exec;
     }
-    let found = Found::of(&ours, way);
+    let found = Found::of(&ours, &inherited);
     if program.is_missing() && found.iter().all(|one| !one.duplicated) {
         // It will fail; should the file appear now, the new image finds nothing it could misread.
         for one in &found {
@@ -120,14 +123,37 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
     exec
 }
 
-/// Before a descriptor goes to another process: true if that may use it. False: what it refers to
-/// is on the SAN, and has to stay there.
-pub fn pass(fd: Fd) -> bool {
-    table::san(fd).is_none_or(|socket| {
+/// Before a descriptor goes to a process that may not load this library: true if that may use it. False: what
+/// it refers to is on the SAN, and has to stay there.
+pub(super) fn pass(fd: Fd) -> bool {
+    let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
+    table::socket(fd).filter(on_offer).is_none_or(|socket| {
         let given = give(&socket, fd);
         Ours::collect().follow();
         given
     })
+}
+
+/// Unix sockets that a program without this library gets are trusted no more.
+fn hand_on_unix(program: &Program, inherited: &[(Fd, bool)]) {
+    let unix = || inherited.iter().map(|(fd, _)| *fd).filter(|fd| trust::is_stream(*fd));
+    if unix().next().is_some() && !program.is_missing() && !program.loads_library() {
+        unix().for_each(trust::distrust);
+    }
+}
+
+/// The descriptors that the new image has, by their numbers here, each with whether a file action says so.
+fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
+    let mut all: SmallVec<[(Fd, bool); 64]> = SmallVec::new();
+    if let Way::Spawn(actions) | Way::Unseen(actions) = way {
+        all.extend(actions.duplicated.iter().map(|(from, _)| (*from, true)));
+    }
+    let _ = file::each_open(|fd| {
+        if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
+            all.push((fd, false));
+        }
+    });
+    all
 }
 
 /// Brings a connection that the image before this one left back to TCP, for a use that is not seen.
@@ -151,6 +177,7 @@ pub fn before_confinement() {
     if is_borrowed() {
         return;
     }
+    trust::distrust_all();
     CONFINED.store(true, Relaxed);
     let ours = Ours::collect();
     for (socket, _) in &ours.0 {
@@ -211,18 +238,10 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn of(ours: &'a Ours, way: Way) -> SmallVec<[Found<'a>; 16]> {
-        let mut all: SmallVec<[(Fd, bool); 64]> = SmallVec::new();
-        if let Way::Spawn(actions) | Way::Unseen(actions) = way {
-            all.extend(actions.duplicated.iter().map(|(from, _)| (*from, true)));
-        }
-        let _ = file::each_open(|fd| {
-            if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
-                all.push((fd, false));
-            }
-        });
-        all.into_iter()
-            .filter_map(|(here, duplicated)| {
+    fn of(ours: &'a Ours, inherited: &[(Fd, bool)]) -> SmallVec<[Found<'a>; 16]> {
+        inherited
+            .iter()
+            .filter_map(|&(here, duplicated)| {
                 let (socket, identity) = ours.find(here)?;
                 Some(Found { here, duplicated, socket, identity: *identity })
             })
@@ -250,7 +269,7 @@ impl Left {
                 if entries.iter().any(|entry| entry.identity() == one.identity) {
                     continue;
                 }
-                if let Some(entry) = entry(one) {
+                if let Some(entry) = entry(one.socket, one.identity) {
                     self.fds.extend_from_slice(entry.fds());
                     entries.push(entry);
                     self.sockets.push(one.socket.get());
@@ -328,16 +347,16 @@ impl Left {
     }
 }
 
-/// What the new image needs for a socket; `None` if it can not have it.
-fn entry(one: &Found) -> Option<Entry> {
-    let (socket, identity) = (one.socket, one.identity);
+/// What another image or process needs for a socket; `None` if it can not have it.
+pub(super) fn entry(socket: &Socket, identity: (u64, u64)) -> Option<Entry> {
     let has_options = socket.has_options.load(Relaxed);
     if socket.phase() == phase::LISTENER {
         let (fds, name) = socket.listener()?.within_reach()?;
         return Some(Entry::Listener { identity, fds, has_options, name });
     }
     let stream = socket.stream()?;
-    if socket.phase() != phase::SAN || socket.is_pending() || detach::is_begun(&stream) {
+    let is_settled = !socket.is_pending() && !detach::is_begun(&stream);
+    if socket.phase() != phase::SAN || !is_settled || stream.fabric.is_some() {
         return None;
     }
     let fds = socket.within_reach()?;

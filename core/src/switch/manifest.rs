@@ -1,8 +1,10 @@
-//! What a process leaves to the image that follows it (exec), and under which numbers.
+//! What a process leaves to the image that follows it (exec), and under which numbers; what it sends along with
+//! descriptors in a message.
 //!
-//! A sealed memfd with one entry for each socket, at a number where the library looks when it is
-//! loaded. The other descriptors that the entries name keep their numbers over exec. Entries come
-//! from this library itself in the same process, or in its parent; they are checked nevertheless.
+//! A sealed memfd with one entry for each socket. For another image it lies at a number where the library looks
+//! when it is loaded, and the other descriptors that the entries name keep their numbers. In a message it is the
+//! last descriptor, after those that the entries name, which are after the program's own. Entries come from this
+//! library itself; they are checked nevertheless.
 
 use crate::sys::net::AbstractName;
 use crate::sys::{file, Fd, Result};
@@ -11,6 +13,9 @@ use crate::sys::{file, Fd, Result};
 pub(super) const NUMBERS: [Fd; 2] = [899, 99];
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshimX");
+/// Of what is in a message; two more words follow: how many descriptors are the program's, and how many the
+/// entries'.
+const MESSAGE_MAGIC: u64 = u64::from_le_bytes(*b"sanshimM");
 const VERSION: u64 = 1;
 /// Most sockets: as many as there can be hidden descriptors for.
 const MOST: usize = 4096;
@@ -58,6 +63,24 @@ impl Entry {
             Entry::Connection { fds, .. } => fds,
             Entry::Listener { fds, .. } => fds,
         }
+    }
+
+    /// The same with each descriptor replaced; `None` if one has nothing in its place.
+    pub(super) fn map_fds(&self, mut to: impl FnMut(Fd) -> Option<Fd>) -> Option<Entry> {
+        let mut other = *self;
+        match &mut other {
+            Entry::Connection { fds, .. } => {
+                for fd in fds {
+                    *fd = to(*fd)?;
+                }
+            }
+            Entry::Listener { fds, .. } => {
+                for fd in fds {
+                    *fd = to(*fd)?;
+                }
+            }
+        }
+        Some(other)
     }
 
     fn encode(&self) -> [u64; WORDS] {
@@ -112,18 +135,53 @@ pub(super) fn write(entries: &[Entry]) -> Result<Fd> {
 
 /// The entries of the manifest behind `fd`; `None`: it is something else, the program's own.
 pub(super) fn read(fd: Fd) -> Option<Vec<Entry>> {
+    let ([], entries) = parts(fd, MAGIC)?;
+    Some(entries)
+}
+
+/// What is after the program's descriptors in a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Carried {
+    /// The program's descriptors.
+    pub own: usize,
+    /// With places among the descriptors that follow them, instead of numbers.
+    pub entries: Vec<Entry>,
+}
+
+/// A manifest for a message with `own` descriptors of the program's, and `added` ones that the entries name by
+/// their places.
+pub(super) fn write_carried(entries: &[Entry], own: usize, added: usize) -> Result<Fd> {
+    let mut words = vec![MESSAGE_MAGIC, VERSION, own as u64, added as u64];
+    words.extend(entries.iter().flat_map(Entry::encode));
+    file::sealed_content(c"sanshim-message", &words)
+}
+
+/// What a message carries whose last descriptor is `fd`, of `all` descriptors; `None`: the program's own.
+pub(super) fn read_carried(fd: Fd, all: usize) -> Option<Carried> {
+    let ([own, added], entries) = parts(fd, MESSAGE_MAGIC)?;
+    let places = entries.iter().flat_map(Entry::fds);
+    let is_valid = own.checked_add(added)?.checked_add(1)? == all as u64
+        && places.into_iter().all(|place| (*place as u64) < added);
+    is_valid.then_some(Carried { own: own as usize, entries })
+}
+
+/// The words after the version, and the entries.
+fn parts<const N: usize>(fd: Fd, magic: u64) -> Option<([u64; N], Vec<Entry>)> {
     let size = file::sealed_content_size(fd)?;
-    let count = size.checked_sub(16)? / (WORDS * 8);
-    if count > MOST || size != 16 + count * WORDS * 8 {
+    let head = 2 + N;
+    let count = size.checked_sub(head * 8)? / (WORDS * 8);
+    if count > MOST || size != (head + count * WORDS) * 8 {
         return None;
     }
     let mut words = vec![0u64; size / 8];
     if file::pread(fd, words.as_mut_ptr().cast(), size, 0) != Ok(size)
-        || words[..2] != [MAGIC, VERSION]
+        || words[..2] != [magic, VERSION]
     {
         return None;
     }
-    words[2..].chunks_exact(WORDS).map(|words| Entry::decode(words.try_into().ok()?)).collect()
+    let entries = words[head..].chunks_exact(WORDS);
+    let entries = entries.map(|words| Entry::decode(words.try_into().ok()?)).collect::<Option<_>>();
+    Some((words[2..head].try_into().ok()?, entries?))
 }
 
 #[cfg(test)]
@@ -144,6 +202,24 @@ mod tests {
         let fd = write(&entries).unwrap();
         assert_eq!(read(fd).as_deref(), Some(&entries[..]));
         file::close(fd);
+    }
+
+    #[test]
+    fn in_a_message_entries_name_places() {
+        let entry = |fds| Entry::Connection { identity: (9, 8), fds, has_options: false };
+        let places = entry([70, 71]).map_fds(|fd| Some(fd - 70)).unwrap();
+        assert_eq!(entry([70, 71]).map_fds(|fd| (fd == 70).then_some(0)), None);
+        let fd = write_carried(&[places], 3, 2).unwrap();
+        assert_eq!(read_carried(fd, 6), Some(Carried { own: 3, entries: vec![entry([0, 1])] }));
+        assert_eq!(read_carried(fd, 5), None, "one was lost");
+        assert_eq!(read(fd), None, "it is for no image");
+        file::close(fd);
+        let wrong = write_carried(&[places], 3, 1).unwrap();
+        assert_eq!(read_carried(wrong, 5), None, "no such place");
+        file::close(wrong);
+        let other = write(&[places]).unwrap();
+        assert_eq!(read_carried(other, 6), None);
+        file::close(other);
     }
 
     #[test]

@@ -8,11 +8,13 @@
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
+//! - descriptors in messages: [`passing`], [`arrival`], [`trust`]
 //! - peers on other hosts: [`far`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
 pub mod accept;
 mod adopt;
+pub mod arrival;
 mod bell;
 pub mod buffers;
 pub mod connect;
@@ -31,6 +33,7 @@ mod manifest;
 pub mod memory;
 mod native;
 pub mod options;
+pub mod passing;
 mod policy;
 pub mod poll;
 mod rdma;
@@ -43,6 +46,7 @@ mod structure;
 mod suspend;
 pub mod table;
 pub mod transfer;
+pub mod trust;
 mod tuple;
 mod urgent;
 mod wait;
@@ -79,16 +83,16 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 const SPIN: u64 = 50_000;
 
 /// True if the switch has to be started: the configuration wants it, or the image before this one
-/// left sockets that are on the SAN.
+/// left sockets that are on the SAN, or over which such may come.
 pub fn is_wanted(config: &Config) -> bool {
-    config.enabled || adopt::Inheritance::is_there()
+    config.enabled || adopt::Inheritance::is_there() || trust::inherits_any()
 }
 
 /// Starts the switch. Until then, and without it, every call passes.
 pub fn initialize(config: Config) -> Result<(), Errno> {
     let enabled = config.enabled;
     let inheritance = adopt::Inheritance::find();
-    if !enabled && inheritance.is_none() {
+    if !enabled && inheritance.is_none() && !trust::inherits_any() {
         return Ok(());
     }
     note_process();

@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::structure::Structure;
 use crate::provider::shm::State;
 use crate::reason::Reason;
-use crate::registry::Provider;
+use crate::registry::{self, Provider};
 use crate::sys::{net, poll, sock_diag, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,6 +48,7 @@ pub(super) fn withdraw(socket: &Socket) -> bool {
     drop(held);
     socket.set_reason(reason);
     socket.statistics().set_provider(Provider::Tcp);
+    registry::count_return(reason);
     log::info!("fd {}: provider=tcp reason={}", socket.anchor(), reason.code());
     true
 }

@@ -16,7 +16,7 @@ use crate::reason::Reason;
 use crate::registry::{self, Slot as Statistics};
 use crate::sys::{file, Fd};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What a socket is at present.
@@ -59,6 +59,8 @@ pub struct Socket {
     /// From `Arc::into_raw`; null where the peer shares the segment.
     link: AtomicPtr<Link>,
     listener: AtomicPtr<Listener>,
+    /// Of the kernel's socket, once somebody asked; else zero.
+    inode: AtomicU64,
     /// The program set options before the connection was on the SAN.
     pub has_options: AtomicBool,
     /// How many registrations in epoll sets there are: spares a look under the lock.
@@ -85,6 +87,50 @@ pub struct Guarded {
 unsafe impl Sync for Socket {}
 
 impl Socket {
+    fn blank() -> Socket {
+        Socket {
+            pins: AtomicU32::new(0),
+            descriptors: AtomicU32::new(0),
+            phase: AtomicU32::new(phase::FREE),
+            anchor: AtomicI32::new(-1),
+            reason: AtomicU32::new(0),
+            spin: spin::Memory::new(),
+            endpoint: AtomicPtr::new(std::ptr::null_mut()),
+            left: AtomicBool::new(false),
+            within_reach: [const { AtomicI32::new(-1) }; 2],
+            statistics: AtomicPtr::new(std::ptr::null_mut()),
+            segment: UnsafeCell::new(None),
+            link: AtomicPtr::new(std::ptr::null_mut()),
+            listener: AtomicPtr::new(std::ptr::null_mut()),
+            has_options: AtomicBool::new(false),
+            watch_count: AtomicU32::new(0),
+            inode: AtomicU64::new(0),
+            watched_by: AtomicPtr::new(std::ptr::null_mut()),
+            watched_at: AtomicU32::new(0),
+            guarded: UnsafeCell::new(Guarded::default()),
+        }
+    }
+
+    /// One that no table knows, for the descriptor `fd`: to do something with a connection that is not this
+    /// process's.
+    pub(super) fn loose(fd: Fd) -> Socket {
+        let socket = Self::blank();
+        socket.anchor.store(fd, Ordering::Relaxed);
+        socket
+    }
+
+    /// Inode of the kernel's socket.
+    pub(super) fn inode(&self) -> Option<u64> {
+        match self.inode.load(Ordering::Relaxed) {
+            0 => {
+                let (_, inode) = file::identity(self.anchor()).ok()?;
+                self.inode.store(inode, Ordering::Relaxed);
+                Some(inode)
+            }
+            known => Some(known),
+        }
+    }
+
     /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
     pub fn allocate(structure: &mut Structure, fd: Fd) -> Option<&'static Socket> {
         let socket = match structure.free_sockets.take() {
@@ -97,6 +143,7 @@ impl Socket {
         socket.pins.fetch_add(1, Ordering::Relaxed);
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
+        socket.inode.store(0, Ordering::Relaxed);
         socket.has_options.store(false, Ordering::Relaxed);
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
@@ -173,6 +220,11 @@ impl Socket {
     /// came with it remains the caller's to give back.
     pub fn remove_descriptor(&self) -> bool {
         self.descriptors.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// True while this process has descriptors of it. Structure lock.
+    pub(super) fn is_open(&self) -> bool {
+        self.descriptors.load(Ordering::SeqCst) > 0
     }
 
     /// The descriptor to reach the kernel's socket by.
@@ -354,26 +406,7 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
         // SAFETY: fresh memory, large enough and page aligned; every field is written.
         let socket = unsafe {
             let one = at.add(i);
-            one.write(Socket {
-                pins: AtomicU32::new(0),
-                descriptors: AtomicU32::new(0),
-                phase: AtomicU32::new(phase::FREE),
-                anchor: AtomicI32::new(-1),
-                reason: AtomicU32::new(0),
-                spin: spin::Memory::new(),
-                endpoint: AtomicPtr::new(std::ptr::null_mut()),
-                left: AtomicBool::new(false),
-                within_reach: [const { AtomicI32::new(-1) }; 2],
-                statistics: AtomicPtr::new(std::ptr::null_mut()),
-                segment: UnsafeCell::new(None),
-                link: AtomicPtr::new(std::ptr::null_mut()),
-                listener: AtomicPtr::new(std::ptr::null_mut()),
-                has_options: AtomicBool::new(false),
-                watch_count: AtomicU32::new(0),
-                watched_by: AtomicPtr::new(std::ptr::null_mut()),
-                watched_at: AtomicU32::new(0),
-                guarded: UnsafeCell::new(Guarded::default()),
-            });
+            one.write(Socket::blank());
             &*one
         };
         if i == CHUNK - 1 {

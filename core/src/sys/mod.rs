@@ -6,6 +6,7 @@
 
 pub mod beyond;
 pub mod blocking;
+pub mod control;
 pub mod file;
 pub mod futex;
 pub mod hidden;
@@ -15,6 +16,7 @@ pub mod poll;
 pub mod process;
 pub mod sock_diag;
 pub mod time;
+pub mod unix_diag;
 pub mod user;
 
 use std::ffi::c_int;

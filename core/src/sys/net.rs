@@ -398,6 +398,21 @@ pub fn send_packet(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
     call!(sendmsg, fd, &message as *const _ as usize, flags)
 }
 
+/// Looks at a message without taking it, or waiting: bytes of it, and of its control messages. Its descriptors
+/// are made (close-on-exec).
+pub fn peek_message(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<(usize, usize)> {
+    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: msghdr is plain data; all pointers outlive the call.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = control.len();
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let n = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
+    Ok((n, message.msg_controllen))
+}
+
 /// Receives one packet and at most one descriptor (close-on-exec), without waiting.
 pub fn receive_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
     let mut control = Control([0; 64]);

@@ -5,7 +5,7 @@ use super::{call, net, Fd, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -42,7 +42,8 @@ pub struct Owner {
     pub inode: u32,
 }
 
-static KERNEL: Spare = Spare::new(|| {
+/// For questions, of [`super::unix_diag`] as well.
+pub(super) static KERNEL: Spare = Spare::new(|| {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     net::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)
 });

@@ -1,5 +1,6 @@
 //! `sanctl status --json`: the stable form for programs (docs/sanctl.md).
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use sanshim_core::registry;
@@ -17,6 +18,7 @@ struct Process<'a> {
     pid: u32,
     uid: u32,
     program: &'a str,
+    returned: BTreeMap<&'static str, u64>,
     connections: Vec<Connection>,
 }
 
@@ -148,6 +150,7 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
             pid: process.pid,
             uid: process.uid,
             program: &process.program,
+            returned: process.returned.iter().map(|(why, count)| (why.code(), *count)).collect(),
             connections: process
                 .connections
                 .iter()

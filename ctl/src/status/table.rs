@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use sanshim_core::reason::Reason;
 use sanshim_core::registry::{Connection, Process};
 
 use super::detail;
@@ -33,6 +34,12 @@ pub(super) fn render(processes: &[Process], sharing: Option<&Sharing>) -> String
         let program = printable(&process.program);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{program} (pid {}): {sockets}", process.pid);
+        if sharing.is_some() && !process.returned.is_empty() {
+            let one =
+                |(why, number): &(_, u64)| format!("{} {}", count(*number), Reason::code(*why));
+            let all: Vec<_> = process.returned.iter().map(one).collect();
+            let _ = writeln!(text, "  returned to TCP: {}", all.join(", "));
+        }
         if !process.connections.is_empty() {
             render_connections(&mut text, &process.connections, sharing);
         }
@@ -116,7 +123,6 @@ fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanshim_core::reason::Reason;
     use sanshim_core::registry::{ControlStatus, Provider, State, Traffic, TransferStatus};
     use sanshim_core::session::Mode;
 
@@ -174,7 +180,9 @@ mod tests {
         ];
         let program = "evil\x1b[2J".to_owned();
         let file = std::path::PathBuf::new();
-        let text = render(&[Process { pid: 4711, uid: 0, file, program, connections }], None);
+        let returned = vec![(Reason::Detached, 1)];
+        let process = Process { pid: 4711, uid: 0, file, program, connections, returned };
+        let text = render(&[process], None);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
@@ -231,13 +239,21 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             ..connection(7, Provider::Shm, Reason::OnSan)
         };
         let (there, name) = (file.clone(), program.clone());
-        let relative =
-            Process { pid: 2, uid: 0, file: there, program: name, connections: vec![other] };
-        let process = Process { pid: 1, uid: 0, file, program, connections };
+        let relative = Process {
+            pid: 2,
+            uid: 0,
+            file: there,
+            program: name,
+            connections: vec![other],
+            returned: Vec::new(),
+        };
+        let returned = vec![(Reason::Withdrawn, 2), (Reason::PeerReturned, 1234)];
+        let process = Process { pid: 1, uid: 0, file, program, connections, returned };
         let sharing = Sharing::of(&[process.clone(), relative]);
         let text = render(&[process], Some(&sharing));
         let expected = "\
 p (pid 1): 3 sockets
+  returned to TCP: 2 withdrawn, 1.2k peer-returned
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
   shm: is on the SAN (on-san)
    7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M

@@ -3,6 +3,7 @@
 mod descriptor;
 mod file_actions;
 mod fortified;
+mod message;
 mod options;
 mod process;
 mod readiness;
@@ -10,6 +11,7 @@ mod setup;
 pub(crate) mod stdio;
 mod syscall;
 mod transfer;
+mod users;
 
 use crate::real::{errno, set_errno};
 use sanshim_core::switch::Outcome;

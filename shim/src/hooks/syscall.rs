@@ -1,16 +1,14 @@
 //! libc's syscall(): the same operations by another door.
 
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
+use super::message::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use super::options::{getsockopt, setsockopt};
-use super::process::prctl;
+use super::process::{execve, execveat, prctl};
 use super::readiness::{
     epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll, pselect, select,
 };
-use super::setup::{accept, accept4, connect, listen, shutdown, socket};
-use super::transfer::{
-    fail, read, readv, recvfrom, recvmmsg, recvmsg, sendfile, sendmmsg, sendmsg, sendto, splice,
-    write, writev,
-};
+use super::setup::{accept, accept4, connect, listen, shutdown, socket, socketpair};
+use super::transfer::{fail, read, readv, recvfrom, sendfile, sendto, splice, write, writev};
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
 use sanshim_core::switch::exec::before_confinement;
@@ -29,6 +27,11 @@ hooks! {
         let result = unsafe {
             match number {
                 libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int) as isize,
+                libc::SYS_socketpair => {
+                    socketpair(a as c_int, b as c_int, c as c_int, d as _) as isize
+                }
+                libc::SYS_execve => execve(a as _, b as _, c as _) as isize,
+                libc::SYS_execveat => execveat(fd, b as _, c as _, d as _, e as c_int) as isize,
                 libc::SYS_listen => listen(fd, b as c_int) as isize,
                 libc::SYS_accept => accept(fd, b as _, c as _) as isize,
                 libc::SYS_accept4 => accept4(fd, b as _, c as _, d as c_int) as isize,

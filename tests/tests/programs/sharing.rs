@@ -3,20 +3,13 @@
 
 use crate::python::{client, interpreter, script};
 use crate::{both, ECHOED_PER_CONNECTION};
-use sanshim_tests::programs::{locate, port, status, Mode, Sandbox};
+use sanshim_tests::programs::{locate, port, status, Mode, Running, Sandbox};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Command;
 
 const CONNECTIONS: usize = 4;
-
-/// Under the shim: the connections that another program got are on TCP, by either end's doing.
-fn expect_handed_over(mode: Mode, client: &sanshim_tests::programs::Running) {
-    if mode == Mode::Shim {
-        status::expect_tcp(client, CONNECTIONS, "peer-returned");
-    }
-}
 
 /// An inetd-like server: a process for each connection, which becomes `cat` or carries bytes to it.
 fn socat(mode: Mode, action: &str) {
@@ -44,19 +37,30 @@ fn socat_carries(mode: Mode) {
     socat(mode, "EXEC:cat");
 }
 
-/// The process that accepts passes each connection to a worker by SCM_RIGHTS.
-fn passing(mode: Mode) {
+/// The process that accepts passes each connection to another by SCM_RIGHTS.
+fn passing(mode: Mode, way: &str, expect: impl FnOnce(&Running)) {
     let sandbox = Sandbox::new();
-    let server = script("passing_server.py", &[]).start(mode, &sandbox, &[]);
+    let server = script("passing_server.py", &[way]).start(mode, &sandbox, &[]);
     let port = server.wait_for_line("port ");
     let more = [port.as_str(), &CONNECTIONS.to_string(), "127.0.0.1"];
     let mut client = client("epoll").start(mode, &sandbox, &more);
     client.wait_for_line("hold");
-    expect_handed_over(mode, &client);
+    expect(&server);
     client.write("go on\n");
     let total = CONNECTIONS * ECHOED_PER_CONNECTION;
     assert_eq!(client.finish().trim_end(), format!("hold\nok {total}"));
     server.terminate();
+}
+
+/// To workers that are there: they go on over the SAN.
+fn passing_to_workers(mode: Mode) {
+    passing(mode, "workers", |server| mode.expect_shm(server, CONNECTIONS));
+}
+
+/// To a new process each, which the fork server makes. Over the SAN or TCP: a fork server that has not asked for
+/// the message in time is not waited for.
+fn passing_to_fork_server(mode: Mode) {
+    passing(mode, "forkserver", |_| ());
 }
 
 /// Two processes send on one connection in turns (D2): sanctl shows who is in control.
@@ -145,7 +149,8 @@ fn secure_copy(mode: Mode) {
 both! {
     socat_becomes: socat_becomes_cat_native, socat_becomes_cat_shim;
     socat_carries: socat_carries_cat_native, socat_carries_cat_shim;
-    passing: python_passing_native, python_passing_shim;
+    passing_to_workers: python_passing_native, python_passing_shim;
+    passing_to_fork_server: python_forkserver_native, python_forkserver_shim;
     turns: turns_native, turns_shim;
     turns_suspended: turns_suspended_native, turns_suspended_shim;
     secure_copy: secure_copy_native, secure_copy_shim;

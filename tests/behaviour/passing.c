@@ -1,0 +1,696 @@
+/* Connections and listeners that messages take to other processes (SCM_RIGHTS). Where the receiver runs under the
+ * shim the bytes go on over the SAN; the descriptors that programs see are the kernel's in any case. */
+#include "bt.h"
+#include <dirent.h>
+#include <stddef.h>
+#include <sys/resource.h>
+#include <sys/un.h>
+
+enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
+
+/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
+static void on_san(int fd) {
+  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
+  uint64_t info[17] = {0};
+  socklen_t length = sizeof info;
+  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
+  struct rlimit limit;
+  SYS(getrlimit(RLIMIT_NOFILE, &limit));
+  /* Without room for the library's descriptors it goes back to TCP. */
+  if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
+  unsigned long long bytes = info[15] + info[16];
+  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+enum { MOST = 8 };
+
+static ssize_t try_pass(int over, const int *fds, int count, const char *text, int flags) {
+  _Alignas(8) char control[CMSG_SPACE(MOST * sizeof(int))] = {0};
+  struct iovec iov = {(void *)text, strlen(text)};
+  struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+                           .msg_controllen = CMSG_SPACE((size_t)count * sizeof *fds)};
+  struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN((size_t)count * sizeof *fds);
+  memcpy(CMSG_DATA(c), fds, (size_t)count * sizeof *fds);
+  return sendmsg(over, &message, flags);
+}
+static void pass_all(int over, const int *fds, int count, const char *text) {
+  EQ(try_pass(over, fds, count, text, 0), strlen(text));
+}
+static void pass(int over, int fd) { pass_all(over, &fd, 1, "f"); }
+
+/* Receives with `room` bytes for control messages; returns how many descriptors came. */
+static int take_some(int over, int *fds, size_t room, int flags, int *flags_seen, const char *text) {
+  _Alignas(8) char control[CMSG_SPACE(MOST * sizeof(int))];
+  char bytes[64] = {0};
+  memset(control, 0x55, sizeof control);
+  struct iovec iov = {bytes, sizeof bytes};
+  struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = room};
+  EQ(SYS(recvmsg(over, &message, flags)), strlen(text));
+  CHECK(strcmp(bytes, text) == 0);
+  *flags_seen = message.msg_flags;
+  for (size_t i = room; i < sizeof control; i++) EQ(control[i], 0x55);
+  struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+  if (c == NULL) return 0;
+  EQ(c->cmsg_level, SOL_SOCKET);
+  EQ(c->cmsg_type, SCM_RIGHTS);
+  size_t length = c->cmsg_len - CMSG_LEN(0);
+  EQ(length % sizeof(int), 0);
+  EQ(message.msg_controllen, CMSG_SPACE(length) < room ? CMSG_SPACE(length) : room);
+  memcpy(fds, CMSG_DATA(c), length);
+  return (int)(length / sizeof(int));
+}
+static int take(int over) {
+  int fds[MOST], seen;
+  EQ(take_some(over, fds, CMSG_SPACE(sizeof(int)), MSG_CMSG_CLOEXEC, &seen, "f"), 1);
+  EQ(seen, MSG_CMSG_CLOEXEC);
+  EQ(fcntl(fds[0], F_GETFD), FD_CLOEXEC);
+  return fds[0];
+}
+/* Only to one who is known to wait for messages it goes over the SAN: one without meaning is taken first. */
+static void receiver_ready(int over) {
+  SYS(close(take(over)));
+  EQ(SYS(send(over, "r", 1, MSG_NOSIGNAL)), 1);
+}
+static void sender_ready(int over) {
+  pass(over, 2);
+  get(over, "r");
+}
+/* Where sender and receiver are one. */
+static void ready(const int ends[2]) {
+  pass(ends[0], 2);
+  receiver_ready(ends[1]);
+  get(ends[0], "r");
+}
+/* As take(), in a program that came after the message: beside the descriptor there may be others. */
+static int take_first(int over) {
+  int fds[MOST], seen;
+  CHECK(take_some(over, fds, CMSG_SPACE(MOST * sizeof(int)), MSG_CMSG_CLOEXEC, &seen, "f") >= 1);
+  return fds[0];
+}
+static void socket_pair(int ends[2]) { SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)); }
+/* The program's own open descriptors. */
+static int open_now(void) {
+  DIR *all = opendir("/proc/self/fd");
+  int count = 0;
+  for (struct dirent *one; (one = readdir(all)) != NULL;) count += one->d_name[0] != '.' && atoi(one->d_name) < 800;
+  closedir(all);
+  return count;
+}
+
+/* ---- a client that streams, and whoever gets the connection echoes --------------------------- */
+
+static bool anywhere;
+
+static void *send_rest(void *fd) {
+  send_pattern(*(int *)fd, BEFORE, AFTER);
+  SYS(shutdown(*(int *)fd, SHUT_WR));
+  return NULL;
+}
+/* Sends much before the connection is passed, and on while it is; gets all back but what was read. */
+static void client(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, BEFORE);
+  step_done(0);
+  step_wait(1);
+  pthread_t sender = start_thread(send_rest, &fd);
+  recv_pattern(fd, READ, TOTAL - READ);
+  expect_eof(fd);
+  end_thread(sender);
+  if (!anywhere) on_san(fd);
+  SYS(close(fd));
+}
+static void begin_server(int fd) {
+  SYS(fcntl(fd, F_SETFD, FD_CLOEXEC));
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  recv_pattern(fd, 0, READ);
+  step_done(1);
+}
+static void echo(int fd) {
+  static char bytes[65536];
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
+    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+  SYS(close(fd));
+}
+PART(echo_one) {
+  int over = atoi(bt_arguments[0]);
+  receiver_ready(over);
+  echo(take(over));
+}
+PART(echo_at_once) { echo(take(atoi(bt_arguments[0]))); }
+PART(echo_first) { echo(take_first(atoi(bt_arguments[0]))); }
+
+/* Starts a program that gets one over `over`, the end of a pair, which it inherits. */
+static pid_t start_part(const char *part, int over, bool shimmed) {
+  char number[16];
+  snprintf(number, sizeof number, "%d", over);
+  SYS(fcntl(over, F_SETFD, 0));
+  pid_t pid = start_program(part, shimmed, number, NULL);
+  SYS(fcntl(over, F_SETFD, FD_CLOEXEC));
+  return pid;
+}
+
+static int hops;
+static void to_children(int fd) {
+  begin_server(fd);
+  int first[2], last;
+  socket_pair(first);
+  last = first[1];
+  pid_t children[8];
+  for (int hop = 0; hop < hops; hop++) {
+    int next[2];
+    socket_pair(next);
+    if ((children[hop] = start_child()) == 0) {
+      SYS(close(fd));
+      receiver_ready(last);
+      if (hop + 1 < hops) sender_ready(next[0]);
+      int got = take(last);
+      if (hop + 1 == hops) echo(got);
+      else pass(next[0], got);
+      _exit(0);
+    }
+    SYS(close(last)), SYS(close(next[0]));
+    last = next[1];
+  }
+  sender_ready(first[0]);
+  pass(first[0], fd);
+  SYS(close(fd));
+  for (int i = 0; i < hops; i++) end_child(children[i]);
+}
+SAN_CASE(to_a_child) { hops = 1, run_processes(V4, client, to_children); }
+SAN_CASE(over_four_hops) { hops = 4, run_processes(V6, client, to_children); }
+SAN_CASE(the_connector_passes_it) { hops = 2, run_processes(V4, to_children, client); }
+
+static bool shimmed;
+static void to_a_program(int fd) {
+  begin_server(fd);
+  int ends[2];
+  socket_pair(ends);
+  pid_t pid = start_part("@echo_one", ends[1], shimmed);
+  SYS(close(ends[1]));
+  sender_ready(ends[0]);
+  pass(ends[0], fd);
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(to_a_program) { shimmed = true, run_processes(V4, client, to_a_program); }
+SAN_CASE(to_a_program_without) { anywhere = true, run_processes(V4, client, to_a_program); }
+
+/* ---- named sockets -------------------------------------------------------------------------- */
+
+static int unix_listener(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  strcpy(address.sun_path, path);
+  int fd = SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  SYS(bind(fd, (struct sockaddr *)&address, sizeof address));
+  SYS(listen(fd, 5));
+  return fd;
+}
+static int unix_dial(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  strcpy(address.sun_path, path);
+  int fd = SYS(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  SYS(connect(fd, (struct sockaddr *)&address, sizeof address));
+  return fd;
+}
+PART(dial_and_echo) {
+  int over = unix_dial("socket");
+  receiver_ready(over);
+  echo(take(over));
+}
+static void to_who_connects(int fd) {
+  begin_server(fd);
+  int listener = unix_listener("socket");
+  pid_t pid = start_program("@dial_and_echo", shimmed, NULL, NULL);
+  int over = SYS(accept(listener, NULL, NULL));
+  sender_ready(over);
+  pass(over, fd);
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(to_who_connects) { shimmed = true, run_processes(V4, client, to_who_connects); }
+SAN_CASE(to_who_connects_without) { anywhere = true, run_processes(V4, client, to_who_connects); }
+
+PART(accept_and_echo) {
+  int over = SYS(accept4(atoi(bt_arguments[0]), NULL, NULL, SOCK_CLOEXEC));
+  if (bt_arguments[1] == NULL) receiver_ready(over);
+  echo(take(over));
+}
+static bool at_once;
+static void to_who_accepts(int fd) {
+  begin_server(fd);
+  int listener = unix_listener("socket");
+  char number[16];
+  snprintf(number, sizeof number, "%d", listener);
+  SYS(fcntl(listener, F_SETFD, 0));
+  pid_t pid = start_program("@accept_and_echo", shimmed, number, at_once ? "at once" : NULL);
+  SYS(close(listener));
+  int over = unix_dial("socket");
+  if (!at_once) sender_ready(over);
+  pass(over, fd);
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(to_who_accepts) { shimmed = true, run_processes(V4, client, to_who_accepts); }
+SAN_CASE(to_who_accepts_without) { anywhere = true, run_processes(V4, client, to_who_accepts); }
+/* It may not have accepted yet: then that is waited for, or it is TCP. */
+SAN_CASE(to_who_will_accept) { shimmed = anywhere = at_once = true, run_processes(V4, client, to_who_accepts); }
+SAN_CASE(to_who_will_accept_without) { anywhere = at_once = true, run_processes(V4, client, to_who_accepts); }
+
+/* ---- sender and receiver -------------------------------------------------------------------- */
+
+/* Both use it in turn, as after fork. */
+SAN_CASE(both_go_on) {
+  struct pair p = open_pair(V4);
+  int ends[2], told[2];
+  socket_pair(ends);
+  SYS(pipe(told));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(p.client)), SYS(close(p.server)), SYS(close(told[1]));
+    receiver_ready(ends[1]);
+    int fd = take(ends[1]);
+    char byte;
+    while (SYS(read(told[0], &byte, 1)) == 1) get(fd, "to the child"), put(fd, "of the child");
+    on_san(fd);
+    _exit(0);
+  }
+  SYS(close(told[0]));
+  sender_ready(ends[0]);
+  pass(ends[0], p.server);
+  for (int i = 0; i < 200; i++) {
+    exercise(p.client, p.server);
+    put(p.client, "to the child");
+    EQ(SYS(write(told[1], "", 1)), 1);
+    get(p.client, "of the child");
+  }
+  SYS(close(told[1]));
+  end_child(pid);
+  send_pattern(p.client, 0, 300000);
+  recv_pattern(p.server, 0, 300000);
+  on_san(p.client);
+  close_pair(&p);
+}
+SAN_CASE(the_same_process) {
+  struct pair p = open_pair(V4);
+  int ends[2], before = open_now() + 2;
+  socket_pair(ends);
+  ready(ends);
+  ready((int[]){ends[1], ends[0]});
+  pass(ends[0], p.server);
+  SYS(close(p.server));
+  send_pattern(p.client, 0, 300000);
+  p.server = take(ends[1]);
+  recv_pattern(p.server, 0, 300000);
+  int again;
+  pass(ends[1], p.server);
+  again = take(ends[0]);
+  CHECK(again != p.server);
+  exercise(p.client, again);
+  SYS(close(again));
+  EQ(open_now(), before);
+  exercise(p.client, p.server);
+  on_san(p.client);
+  close_pair(&p);
+}
+SAN_CASE(both_ends) {
+  struct pair p = open_pair(V4);
+  int ends[2], fds[2] = {p.client, p.server}, got[MOST], seen;
+  socket_pair(ends);
+  send_pattern(p.client, 0, 300000);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    close_pair(&p);
+    receiver_ready(ends[1]);
+    EQ(take_some(ends[1], got, CMSG_SPACE(2 * sizeof(int)), 0, &seen, "both"), 2);
+    EQ(seen, 0);
+    EQ(fcntl(got[0], F_GETFD), 0);
+    recv_pattern(got[1], 0, 300000);
+    exercise(got[0], got[1]);
+    on_san(got[0]);
+    _exit(0);
+  }
+  sender_ready(ends[0]);
+  pass_all(ends[0], fds, 2, "both");
+  close_pair(&p);
+  end_child(pid);
+}
+/* Nobody ever takes it: it ends when the message does. */
+SAN_CASE(nobody_takes_it) {
+  struct pair p = open_pair(V4);
+  int ends[2];
+  socket_pair(ends);
+  ready(ends);
+  exercise(p.client, p.server);
+  put(p.server, "last words");
+  pass(ends[0], p.server);
+  SYS(close(p.server));
+  get(p.client, "last words");
+  sleep_ms(20);
+  expect_nothing(p.client);
+  SYS(close(ends[1]));
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+SAN_CASE(the_receiver_wants_no_descriptors) {
+  struct pair p = open_pair(V4);
+  int ends[2];
+  socket_pair(ends);
+  ready(ends);
+  exercise(p.client, p.server);
+  pass(ends[0], p.server);
+  SYS(close(p.server));
+  get(ends[1], "f");
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+SAN_CASE(the_sender_is_killed) {
+  struct pair p = open_pair(V4);
+  int ends[2];
+  socket_pair(ends);
+  ready(ends);
+  send_pattern(p.client, 0, 300000);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(p.client));
+    pass(ends[0], p.server);
+    SYS(kill(getpid(), SIGKILL));
+  }
+  SYS(close(p.server));
+  int status;
+  EQ(SYS(waitpid(pid, &status, 0)), pid);
+  p.server = take(ends[1]);
+  recv_pattern(p.server, 0, 300000);
+  exercise(p.client, p.server);
+  on_san(p.client);
+  SYS(close(p.server));
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+
+/* ---- what the receiver sees ----------------------------------------------------------------- */
+
+static void with_room(size_t room, int came, bool cut) {
+  struct pair p = open_pair(V4), q = open_pair(V4);
+  int ends[2], fds[3] = {p.server, q.server, p.client}, got[MOST], seen;
+  socket_pair(ends);
+  ready(ends);
+  pass_all(ends[0], fds, 3, "three");
+  SYS(close(p.server)), SYS(close(q.server));
+  int before = open_now();
+  EQ(take_some(ends[1], got, room, 0, &seen, "three"), came);
+  EQ(seen, cut ? MSG_CTRUNC : 0);
+  EQ(open_now(), before + came);
+  if (came > 0) exercise(p.client, got[0]);
+  else expect_eof(p.client);
+  if (came > 1) exercise(q.client, got[1]);
+  else expect_eof(q.client);
+  if (came > 2) exercise(got[2], got[0]);
+  if (came > 0) on_san(p.client);
+  for (int i = 0; i < came; i++) SYS(close(got[i]));
+  SYS(close(p.client)), SYS(close(q.client));
+}
+SAN_CASE(room_for_all) { with_room(CMSG_SPACE(3 * sizeof(int)), 3, false); }
+SAN_CASE(room_for_more) { with_room(CMSG_SPACE(MOST * sizeof(int)), 3, false); }
+SAN_CASE(room_without_padding) { with_room(CMSG_LEN(3 * sizeof(int)), 3, false); }
+SAN_CASE(room_for_two) { with_room(CMSG_SPACE(2 * sizeof(int)), 2, true); }
+SAN_CASE(room_for_one) { with_room(CMSG_LEN(sizeof(int)) + 3, 1, true); }
+SAN_CASE(room_for_a_header) { with_room(CMSG_LEN(0), 0, true); }
+SAN_CASE(room_for_nothing) { with_room(0, 0, true); }
+
+SAN_CASE(looked_at_first) {
+  struct pair p = open_pair(V4);
+  int ends[2], got[MOST], seen;
+  socket_pair(ends);
+  ready(ends);
+  pass(ends[0], p.server);
+  SYS(close(p.server));
+  int before = open_now();
+  for (int i = 0; i < 3; i++) {
+    EQ(take_some(ends[1], got + i, CMSG_SPACE(sizeof(int)), MSG_PEEK, &seen, "f"), 1);
+    exercise(p.client, got[i]);
+  }
+  SYS(close(got[0])), SYS(close(got[1])), SYS(close(got[2]));
+  p.server = take(ends[1]);
+  EQ(open_now(), before + 1);
+  exercise(p.client, p.server);
+  send_pattern(p.client, 0, 300000);
+  recv_pattern(p.server, 0, 300000);
+  on_san(p.client);
+  SYS(close(p.server));
+  expect_eof(p.client);
+  SYS(close(p.client));
+}
+SAN_CASE(among_other_files) {
+  struct pair p = open_pair(V4);
+  int ends[2], got[MOST], seen, more[2];
+  socket_pair(ends);
+  ready(ends);
+  SYS(pipe(more));
+  int fds[4] = {more[0], p.server, more[1], p.server};
+  pass_all(ends[0], fds, 4, "four");
+  for (int i = 0; i < 3; i++) SYS(close(fds[i]));
+  EQ(take_some(ends[1], got, CMSG_SPACE(MOST * sizeof(int)), 0, &seen, "four"), 4);
+  EQ(SYS(write(got[2], "pipe", 4)), 4);
+  char text[5] = {0};
+  EQ(SYS(read(got[0], text, 4)), 4);
+  CHECK(strcmp(text, "pipe") == 0);
+  exercise(p.client, got[1]);
+  SYS(close(got[1]));
+  exercise(p.client, got[3]);
+  on_san(p.client);
+  SYS(close(got[3]));
+  expect_eof(p.client);
+}
+SAN_CASE(several_messages_in_one_call) {
+  enum { N = 5 };
+  struct pair p[N];
+  int ends[2];
+  SYS(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends));
+  ready(ends);
+  struct mmsghdr messages[N];
+  struct iovec iov[N];
+  char bytes[N];
+  _Alignas(8) char control[N][CMSG_SPACE(sizeof(int))] = {0};
+  memset(messages, 0, sizeof messages);
+  for (int i = 0; i < N; i++) {
+    p[i] = open_pair(V4);
+    bytes[i] = (char)('a' + i);
+    iov[i] = (struct iovec){&bytes[i], 1};
+    messages[i].msg_hdr = (struct msghdr){.msg_iov = &iov[i], .msg_iovlen = 1, .msg_control = control[i],
+                                          .msg_controllen = sizeof control[i]};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&messages[i].msg_hdr);
+    c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &p[i].server, sizeof(int));
+  }
+  EQ(SYS(sendmmsg(ends[0], messages, N, 0)), N);
+  for (int i = 0; i < N; i++) {
+    EQ(messages[i].msg_len, 1);
+    SYS(close(p[i].server));
+  }
+  memset(bytes, 0, sizeof bytes), memset(control, 0, sizeof control);
+  EQ(SYS(recvmmsg(ends[1], messages, 2, 0, NULL)), 2);
+  struct timespec second = {1, 0};
+  EQ(SYS(recvmmsg(ends[1], messages + 2, N - 2, MSG_WAITFORONE, &second)), N - 2);
+  ERR(recvmmsg(ends[1], messages, 1, MSG_DONTWAIT, NULL), EAGAIN);
+  for (int i = 0; i < N; i++) {
+    EQ(bytes[i], 'a' + i);
+    EQ(messages[i].msg_len, 1);
+    memcpy(&p[i].server, CMSG_DATA(CMSG_FIRSTHDR(&messages[i].msg_hdr)), sizeof(int));
+    exercise(p[i].client, p[i].server);
+    close_pair(&p[i]);
+  }
+}
+CASE(the_buffer_of_a_unix_socket_reads_as_ever) {
+  int ends[2];
+  socket_pair(ends);
+  int fd = SYS(open("/proc/sys/net/core/rmem_default", O_RDONLY));
+  char text[32] = {0};
+  SYS(read(fd, text, sizeof text - 1));
+  EQ(get_option(ends[0], SOL_SOCKET, SO_RCVBUF), atoi(text));
+  set_option(ends[0], SOL_SOCKET, SO_RCVBUF, 50000);
+  EQ(get_option(ends[0], SOL_SOCKET, SO_RCVBUF), 100000);
+}
+SAN_CASE(a_full_queue) {
+  struct pair p = open_pair(V4);
+  int ends[2];
+  socket_pair(ends);
+  ready(ends);
+  set_nonblocking(ends[0], true);
+  int passed = 0;
+  while (passed < 100000 && try_pass(ends[0], &p.server, 1, "f", 0) == 1) passed++;
+  EQ(errno, EAGAIN);
+  CHECK(passed > 0 && passed < 100000);
+  exercise(p.client, p.server);
+  SYS(close(p.server));
+  for (int i = 0; i < passed; i++) {
+    int fd = take(ends[1]);
+    if (i + 1 == passed) exercise(p.client, fd);
+    SYS(close(fd));
+  }
+  expect_eof(p.client);
+}
+
+/* ---- listeners ------------------------------------------------------------------------------ */
+
+static void listener_goes_on(enum family family, bool keeps) {
+  union address target;
+  int listener = listen_on(family, &target), ends[2];
+  socket_pair(ends);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(listener));
+    receiver_ready(ends[1]);
+    listener = take(ends[1]);
+    for (int i = 0; i < 4; i++) {
+      int fd = SYS(accept(listener, NULL, NULL));
+      get(fd, "ping"), put(fd, "pong");
+      recv_pattern(fd, 0, TOTAL);
+      on_san(fd);
+      SYS(close(fd));
+    }
+    _exit(0);
+  }
+  sender_ready(ends[0]);
+  pass(ends[0], listener);
+  if (!keeps) SYS(close(listener));
+  for (int i = 0; i < 4; i++) {
+    int fd = dial(&target);
+    put(fd, "ping"), get(fd, "pong");
+    send_pattern(fd, 0, TOTAL);
+    expect_eof(fd);
+    on_san(fd);
+    SYS(close(fd));
+  }
+  end_child(pid);
+}
+SAN_CASE(a_listener) { listener_goes_on(V4, false); }
+SAN_CASE(a_listener_in_both) { listener_goes_on(DUAL, true); }
+
+/* ---- receivers without the library that come later ------------------------------------------- */
+
+/* The message is in the queue already when its receiver becomes another program. */
+static void queued_before_exec(int fd) {
+  begin_server(fd);
+  int ends[2];
+  socket_pair(ends);
+  ready(ends);
+  pass(ends[0], fd);
+  SYS(close(fd));
+  pid_t pid = start_part(shimmed ? "@echo_at_once" : "@echo_first", ends[1], shimmed);
+  SYS(close(ends[1]));
+  end_child(pid);
+}
+SAN_CASE(queued_before_exec) { shimmed = true, run_processes(V4, client, queued_before_exec); }
+SAN_CASE(queued_before_exec_without) { anywhere = true, run_processes(V4, client, queued_before_exec); }
+
+/* It is in a queue that itself is passed on, twice. */
+static void queued_in_a_queue(int fd) {
+  begin_server(fd);
+  int inner[2], middle[2], outer[2];
+  socket_pair(inner), socket_pair(middle), socket_pair(outer);
+  ready(inner), ready(middle), ready(outer);
+  pass(inner[0], fd);
+  pass(middle[0], inner[1]);
+  pass(outer[0], middle[1]);
+  SYS(close(fd)), SYS(close(inner[1])), SYS(close(middle[1]));
+  pid_t pid = start_part("@unpack", outer[1], shimmed);
+  SYS(close(outer[1]));
+  end_child(pid);
+}
+PART(unpack) { echo(take_first(take(take(atoi(bt_arguments[0]))))); }
+SAN_CASE(queued_in_a_queue) { shimmed = true, run_processes(V4, client, queued_in_a_queue); }
+SAN_CASE(queued_in_a_queue_without) { anywhere = true, run_processes(V4, client, queued_in_a_queue); }
+
+/* The end over which it is to come goes to a program without the library, in a message. */
+static void end_is_passed(int fd) {
+  begin_server(fd);
+  int inner[2], outer[2];
+  socket_pair(inner), socket_pair(outer);
+  pid_t pid = start_part("@unpack_two", outer[1], shimmed);
+  SYS(close(outer[1]));
+  sender_ready(outer[0]);
+  ready(inner);
+  pass(outer[0], inner[1]);
+  SYS(close(inner[1]));
+  pass(inner[0], fd);
+  SYS(close(fd));
+  end_child(pid);
+}
+PART(unpack_two) {
+  int over = atoi(bt_arguments[0]);
+  receiver_ready(over);
+  echo(take(take(over)));
+}
+SAN_CASE(the_end_is_passed) { shimmed = true, run_processes(V4, client, end_is_passed); }
+SAN_CASE(the_end_is_passed_without) { anywhere = true, run_processes(V4, client, end_is_passed); }
+
+/* An image that the configuration switches off takes it. */
+static void to_one_switched_off(int fd) {
+  begin_server(fd);
+  int ends[2];
+  socket_pair(ends);
+  SYS(setenv("SANSHIM", "off", 1));
+  pid_t pid = start_part("@echo_one", ends[1], true);
+  SYS(close(ends[1]));
+  sender_ready(ends[0]);
+  pass(ends[0], fd);
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(to_one_switched_off) { anywhere = true, run_processes(V4, client, to_one_switched_off); }
+
+/* The receiver is not another program yet, and will be. */
+static void passed_before_exec(int fd) {
+  begin_server(fd);
+  int ends[2];
+  socket_pair(ends);
+  pid_t pid = start_part("@echo_at_once", ends[1], false);
+  SYS(close(ends[1]));
+  pass(ends[0], fd);
+  SYS(close(fd));
+  end_child(pid);
+}
+SAN_CASE(passed_before_exec) { anywhere = true, run_processes(V4, client, passed_before_exec); }
+
+/* Some go while a program without the library comes and inherits the other end: every one arrives whole. */
+static void *start_other(void *over) {
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(fcntl(*(int *)over, F_SETFD, 0));
+    unsetenv("LD_PRELOAD");
+    execl("/bin/true", "true", (char *)NULL);
+    _exit(99);
+  }
+  end_child(pid);
+  return NULL;
+}
+SAN_CASE(while_another_inherits_the_end) {
+  struct pair p = open_pair(V4);
+  for (int round = 0; round < 30; round++) {
+    int ends[2];
+    socket_pair(ends);
+    ready(ends);
+    pthread_t other = start_thread(start_other, &ends[1]);
+    struct pair q = open_pair(V4);
+    for (int i = 0; i < 10; i++) {
+      put(q.client, "before");
+      pass(ends[0], q.server);
+      SYS(close(q.server));
+      put(q.client, "behind");
+      q.server = take_first(ends[1]);
+      get(q.server, "beforebehind");
+      exercise(q.client, q.server);
+    }
+    end_thread(other);
+    close_pair(&q);
+    SYS(close(ends[0])), SYS(close(ends[1]));
+  }
+  exercise(p.client, p.server);
+  on_san(p.client);
+  close_pair(&p);
+}
