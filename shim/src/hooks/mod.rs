@@ -1,5 +1,6 @@
 //! The hooks, by area.
 
+mod commands;
 mod descriptor;
 mod file_actions;
 mod fortified;

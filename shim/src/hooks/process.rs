@@ -4,7 +4,7 @@ use super::file_actions;
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
-use sanshim_core::switch::exec::{before_confinement, before_exec, Actions, Way};
+use sanshim_core::switch::exec::{before_confinement, before_exec, Way};
 use sanshim_core::switch::image::Program;
 use sanshim_core::switch::lifecycle;
 
@@ -48,14 +48,6 @@ unsafe fn spawn(
         real(extended.as_ptr())
     };
     prepared.undo(result != 0);
-    result
-}
-
-/// A command that libc spawns itself.
-fn unseen<T>(real: impl FnOnce() -> T) -> T {
-    let prepared = before_exec(&Program::UNKNOWN, Way::Unseen(&Actions::default()));
-    let result = real();
-    prepared.undo(false);
     result
 }
 
@@ -130,14 +122,6 @@ hooks! {
                 real(pid, file, actions, attributes, arguments, environment)
             })
         }
-    }
-
-    fn system(command: *const c_char) -> c_int = |real| {
-        unseen(|| real(command))
-    }
-
-    fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE = |real| {
-        unseen(|| real(command, kind))
     }
 
     // Variadic in libc: the arguments are there or not, and passing them on does no harm.
