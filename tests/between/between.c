@@ -6,7 +6,8 @@
  *     between ADDRESS [CASE...]           status 0: all passed
  *     between ADDRESS get PORT FILE       status 0: a web server there gives that file
  *
- * Without a case all run but the last two, which print a figure.
+ * Without a case all run but the last ones: two print a figure, and one streams until something
+ * breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -69,6 +70,34 @@ static size_t receive_pattern(int fd, size_t from, size_t length) {
 static void sleep_ms(long ms) {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000};
     while (nanosleep(&time, &time) == -1 && errno == EINTR) {}
+}
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+/* An address of either family, and its length. */
+static socklen_t parse(const char *address, int port, union address *to) {
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET6, address, &to->v6.sin6_addr) == 1) {
+        to->v6.sin6_family = AF_INET6;
+        to->v6.sin6_port = htons(port);
+        return sizeof to->v6;
+    }
+    CHECK(inet_pton(AF_INET, address, &to->v4.sin_addr) == 1);
+    to->v4.sin_family = AF_INET;
+    to->v4.sin_port = htons(port);
+    return sizeof to->v4;
+}
+
+static int dial(const char *address, int port) {
+    union address to;
+    socklen_t length = parse(address, port, &to);
+    int fd = socket(to.any.sa_family, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, &to.any, length) == 0);
+    return fd;
 }
 
 /* Both ends have arrived at this point; over the connection itself. */
@@ -268,7 +297,6 @@ static void epoll_listener(int listener) {
     }
     close(set);
 }
-static int dial(const char *address, int port);
 static void epoll_dialler(const char *address, int port) {
     int fds[MANY];
     for (int i = 0; i < MANY; i++) fds[i] = dial(address, port);
@@ -285,12 +313,12 @@ static void epoll_dialler(const char *address, int port) {
 
 /* Non-blocking connects, with poll for their end. */
 static void nonblocking_dialler(const char *address, int port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
-    inet_pton(AF_INET, address, &to.sin_addr);
+    union address to;
+    const socklen_t size = parse(address, port, &to);
     for (int i = 0; i < MANY; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = 0;
+        int fd = socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK, 0), error = 0;
         socklen_t length = sizeof error;
-        CHECK(connect(fd, (void *)&to, sizeof to) == 0 || errno == EINPROGRESS);
+        CHECK(connect(fd, &to.any, size) == 0 || errno == EINPROGRESS);
         CHECK(poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 60000) == 1);
         CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0);
         send_pattern(fd, 0, 100);
@@ -332,7 +360,37 @@ static void stream_client(int fd) {
     fflush(stdout);
 }
 
-enum { FIGURES = 2 };
+/* A stream without an end, of bytes that are checked, and not too many: what it ends with. */
+static void told(const char *who, ssize_t result, double start) {
+    printf("%s: %s after %.0f s\n", who, result == 0 ? "end" : strerror(errno), seconds() - start);
+    fflush(stdout);
+}
+static void cut_server(int fd) {
+    static unsigned char piece[65536];
+    double start = seconds();
+    size_t at = 0;
+    ssize_t n;
+    while ((n = recv(fd, piece, sizeof piece, 0)) > 0) {
+        for (ssize_t i = 0; i < n; i++) CHECK(piece[i] == pattern(at + i));
+        at += n;
+    }
+    told("receiver", n, start);
+}
+static void cut_client(int fd) {
+    static unsigned char piece[20000];
+    double start = seconds();
+    size_t at = 0;
+    ssize_t n;
+    do {
+        for (size_t i = 0; i < sizeof piece; i++) piece[i] = pattern(at + i);
+        n = send(fd, piece, sizeof piece, MSG_NOSIGNAL);
+        at += n;
+        sleep_ms(5);
+    } while (n > 0);
+    told("sender", n, start);
+}
+
+enum { SPECIAL = 3 };
 static const struct {
     const char *name;
     void (*server)(int fd), (*client)(int fd);
@@ -354,24 +412,16 @@ static const struct {
     {"nonblocking", NULL, NULL, epoll_listener, nonblocking_dialler},
     {"latency", echo_server, latency_client, NULL, NULL},
     {"stream", stream_server, stream_client, NULL, NULL},
+    {"cut", cut_server, cut_client, NULL, NULL},
 };
 
-static int dial(const char *address, int port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
-    CHECK(inet_pton(AF_INET, address, &to.sin_addr) == 1);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && connect(fd, (void *)&to, sizeof to) == 0);
-    return fd;
-}
-
 static void serve(size_t which, const char *address, int tell) {
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    socklen_t length = sizeof at;
-    CHECK(inet_pton(AF_INET, address, &at.sin_addr) == 1);
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(bind(listener, (void *)&at, sizeof at) == 0 && listen(listener, 64) == 0);
-    CHECK(getsockname(listener, (void *)&at, &length) == 0);
-    int port = ntohs(at.sin_port);
+    union address at;
+    socklen_t length = parse(address, 0, &at);
+    int listener = socket(at.any.sa_family, SOCK_STREAM, 0);
+    CHECK(bind(listener, &at.any, length) == 0 && listen(listener, 64) == 0);
+    CHECK(getsockname(listener, &at.any, &length) == 0);
+    int port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     if (cases[which].listener) {
         /* Connectors are served from the moment on in which somebody waits for them. */
         CHECK(poll(&(struct pollfd){listener, POLLIN, 0}, 1, 0) == 0);
@@ -445,7 +495,7 @@ int main(int count, char **arguments) {
         return get(arguments[1], atoi(arguments[3]), arguments[4]);
     const size_t all = sizeof cases / sizeof *cases;
     for (size_t i = 0; i < all; i++) {
-        int wanted = count == 2 && i < all - FIGURES;
+        int wanted = count == 2 && i < all - SPECIAL;
         for (int a = 2; a < count; a++) wanted |= strcmp(arguments[a], cases[i].name) == 0;
         if (wanted) failed |= run(i, arguments[1]);
     }

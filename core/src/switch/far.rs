@@ -139,17 +139,13 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     if socket.is_pending() || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
         return;
     }
-    log::info!(
-        "fd {}: connection reset, its link is broken: {}",
-        socket.anchor(),
-        link.has_failed()
-    );
-    stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+    let error = link.error();
+    log::info!("fd {}: connection ended, its link is broken: {error}", socket.anchor());
+    stream.endpoint.error.store(error.0 as u32, Relaxed);
     stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
     socket.statistics().set_state(registry::State::Failed);
     // The peer, and everybody who sleeps on the anchor, has to learn of it.
-    let _ = net::reset_at_close(socket.anchor());
-    let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
+    net::reset(socket.anchor());
 }
 
 /// [`Stream::has_space`] once more after a look at the fabric.

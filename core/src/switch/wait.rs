@@ -196,10 +196,11 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
 pub(super) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
-        // A peer's kernel resets also for a doorbell byte nobody drained. TCP resets only when the
-        // program left data unread, or asked for it (SO_LINGER).
+        // A peer's kernel resets also for a doorbell byte nobody drained (there are none between
+        // hosts). TCP resets only when the program left data unread, or asked for it (SO_LINGER).
         libc::ECONNRESET
-            if stream.endpoint.has(flag::ESTABLISHED)
+            if stream.fabric.is_none()
+                && stream.endpoint.has(flag::ESTABLISHED)
                 && !stream.endpoint.has(flag::LEFT)
                 && stream.peer_consumed_all()
                 && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>

@@ -103,6 +103,20 @@ pub fn reset_at_close(fd: Fd) -> Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
+/// Resets the connection at once, and wakes whoever sleeps on it. A FIN would tell the peer that it has
+/// everything.
+pub fn reset(fd: Fd) {
+    let nowhere =
+        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let at = &nowhere as *const _ as usize;
+    if call!(connect, fd, at, size_of::<libc::sockaddr>()).is_err() {
+        let _ = reset_at_close(fd);
+        let _ = shutdown(fd, libc::SHUT_RDWR);
+    }
+    // Of our own making.
+    let _ = option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+}
+
 /// SO_RCVTIMEO or SO_SNDTIMEO; nanoseconds, `None` waits for ever.
 pub fn time_out(fd: Fd, name: i32) -> Option<u64> {
     let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };

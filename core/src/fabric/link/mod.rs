@@ -17,7 +17,7 @@ use super::Users;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, QueuePairAttributes};
 use crate::provider::shm::{self, Role, Segment, FAILED};
-use crate::sys::{file, hidden, process, time, Fd};
+use crate::sys::{file, hidden, process, time, Errno, Fd};
 use direct::Direct;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -103,6 +103,8 @@ pub struct Link {
     /// Something could not be sent for want of room.
     starved: AtomicBool,
     failed: AtomicBool,
+    /// Why, as an errno; zero: not known here.
+    error: AtomicI32,
     /// This end was closed: every send tells, and the helper ends it when all is done.
     closing: AtomicBool,
     /// Next of our messages that was not sent.
@@ -160,6 +162,7 @@ impl Link {
             again: AtomicU32::new(0),
             starved: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            error: AtomicI32::new(0),
             closing: AtomicBool::new(false),
             next_out: AtomicU32::new(1),
             bytes_out: AtomicU64::new(0),
@@ -212,6 +215,15 @@ impl Link {
     /// True if it can carry nothing any more.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Acquire)
+    }
+
+    /// What a program is to be told of a broken link: what TCP tells of a peer that does not answer, or
+    /// that its connection is gone.
+    pub fn error(&self) -> Errno {
+        match self.error.load(Relaxed) {
+            e @ (libc::ETIMEDOUT | libc::EHOSTUNREACH) => Errno(e),
+            _ => Errno(libc::ECONNRESET),
+        }
     }
 
     /// The end's segment, which the link unmaps when it ends, and its role. Once.
@@ -459,6 +471,7 @@ impl Link {
     /// The connection broke.
     #[cold]
     pub(super) fn fail(&self, why: Error) {
+        let _ = self.error.compare_exchange(0, why.errno(), SeqCst, SeqCst);
         if self.failed.swap(true, SeqCst) {
             return;
         }
