@@ -46,7 +46,7 @@ impl End {
         // SAFETY: mapped for as long as the process lives.
         let endpoint = unsafe { self.memory.endpoint() };
         let (segment, fabric) = (&self.segment, Some(&*self.link));
-        Stream { endpoint, role: endpoint.role(), segment, statistics: registry::spare(), fabric }
+        Stream::new(endpoint, segment, registry::spare(), fabric)
     }
 
     /// Sends what fits of `bytes`, as the switch does.

@@ -50,8 +50,8 @@ impl<'a> Buffers<'a> {
 
     /// For a caller that knows the time, in [`ticks`](crate::sys::time::ticks).
     #[inline]
-    pub fn at(self, now: u64) -> Self {
-        Self { now, ..self }
+    pub fn know_time(&mut self, now: u64) {
+        self.now = now;
     }
 
     /// Bytes from the position to the end.

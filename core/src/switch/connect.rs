@@ -284,8 +284,7 @@ fn connect_then_bind(
             endpoint.set(flag::NONBLOCK);
         }
         let statistics = socket.statistics();
-        Stream { endpoint, role: endpoint.role(), segment: &segment, statistics, fabric: None }
-            .open(Kind::SessionRequest);
+        Stream::new(endpoint, &segment, statistics, None).open(Kind::SessionRequest);
     }
     let started = if blocking { start_blocking(fd, real) } else { real() };
     let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));

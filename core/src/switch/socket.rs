@@ -358,8 +358,7 @@ impl Socket {
         let segment = unsafe { (*self.segment.get()).as_ref() }?;
         // SAFETY: as the endpoint.
         let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
-        let role = endpoint.role();
-        Some(Stream { endpoint, role, segment, statistics: self.statistics(), fabric })
+        Some(Stream::new(endpoint, segment, self.statistics(), fabric))
     }
 
     /// True while nobody took the session that this connector offered.

@@ -76,9 +76,9 @@ fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Err
 
 /// recv in all its forms. `Pass`: the socket is on plain TCP.
 #[inline]
-pub fn receive(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
+pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
-    let mut to = to.at(time::recent_ticks());
+    to.know_time(time::recent_ticks());
     let wanted = to.remaining();
     if flags & libc::MSG_OOB != 0 && stream.endpoint.has(flag::URGENT_INLINE) {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
@@ -268,13 +268,13 @@ fn post<'a>(
 
 /// send in all its forms. `Pass`: the socket is on plain TCP.
 #[inline]
-pub fn send(socket: &Socket, from: Buffers, flags: i32) -> Outcome {
+pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     if flags & libc::MSG_OOB != 0 && from.remaining() > 0 {
         return super::urgent::send(socket, &stream, from, flags);
     }
     let (wanted, began) = (from.remaining(), time::ticks());
-    let mut from = from.at(began);
+    from.know_time(began);
     let limit = Limit::default();
     let sent = transmit(
         socket,

@@ -121,8 +121,11 @@ fn payload_of(size: u32) -> u32 {
 pub struct Stream<'a> {
     /// Our end.
     pub endpoint: &'a Endpoint,
-    /// Which end that is: asked for many times in a transfer, it never changes.
+    /// Which end that is.
     pub role: Role,
+    /// What each end publishes: asked for many times in a transfer.
+    own: &'a Side,
+    peer: &'a Side,
     /// The shared memory.
     pub segment: &'a Segment,
     /// What `sanctl` shows.
@@ -132,6 +135,19 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
+    /// One end of the connection that `segment` holds.
+    #[inline]
+    pub fn new(
+        endpoint: &'a Endpoint,
+        segment: &'a Segment,
+        statistics: &'a Statistics,
+        fabric: Option<&'a Link>,
+    ) -> Self {
+        let role = endpoint.role();
+        let (own, peer) = (segment.side(role), segment.side(role.peer()));
+        Self { endpoint, role, own, peer, segment, statistics, fabric }
+    }
+
     /// The send lock, however long that takes; what a dead holder left half done is put right.
     #[inline]
     pub fn lock_send(&self) -> Result<Held<'a>, Denied<Infallible>> {
@@ -320,13 +336,13 @@ impl<'a> Stream<'a> {
     /// What this end publishes.
     #[inline]
     pub fn own(&self) -> &'a Side {
-        self.segment.side(self.role)
+        self.own
     }
 
     /// What the peer publishes.
     #[inline]
     pub fn peer(&self) -> &'a Side {
-        self.segment.side(self.role.peer())
+        self.peer
     }
 
     /// A stamp that changes with whatever the peer does: sends, or takes from us.

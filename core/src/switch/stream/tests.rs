@@ -35,7 +35,7 @@ impl Ends {
             let memory = Memory::create_far(role, segment.geometry()).unwrap();
             // SAFETY: never discarded.
             let endpoint = unsafe { memory.endpoint() };
-            Stream { endpoint, role, segment, statistics: registry::spare(), fabric: None }
+            Stream::new(endpoint, segment, registry::spare(), None)
         };
         let ends = Ends { left: end(Role::Connector), right: end(Role::Acceptor) };
         ends.left.open(Kind::SessionRequest);
