@@ -119,6 +119,12 @@ impl Port {
         false
     }
 
+    /// True while half of that room is taken: every send is to tell of its end, or links that fall silent
+    /// keep it all.
+    pub(super) fn is_short(&self) -> bool {
+        self.unfinished.load(Ordering::Relaxed) > self.most_unfinished / 2
+    }
+
     /// So many announced sends are over.
     pub(super) fn sent(&self, count: u64) {
         self.unfinished.fetch_sub(count as u32, Ordering::Relaxed);

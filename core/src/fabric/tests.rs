@@ -306,3 +306,17 @@ fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
         assert_eq!(b.link.has_failed(), !good, "{count}");
     }
 }
+
+#[test]
+fn links_go_on_while_silent_ones_keep_most_of_a_port() {
+    let (a, b) = ends("192.0.2.119", "192.0.2.120");
+    let port = a.link.port();
+    // What idle links keep: sends that were never told to be over.
+    while port.may_send() {}
+    port.sent(4);
+    for round in 0..100 {
+        assert_eq!(a.send(&pattern(round, 1)), 1);
+        a.link.poll();
+        assert_eq!(b.receive(1), pattern(round, 1), "{round}");
+    }
+}

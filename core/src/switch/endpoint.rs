@@ -53,6 +53,8 @@ pub mod flag {
     pub const NATIVE: u32 = 1 << 17;
     /// Both ends were in one process when the session was made.
     pub const ONE_PROCESS: u32 = 1 << 18;
+    /// The peer sent what made no sense: nothing is taken in any more.
+    pub const BROKEN: u32 = 1 << 19;
 }
 
 /// Private to the holder of the send lock.

@@ -59,15 +59,16 @@ impl Link {
         let (at, size) = ring(body, body.role.peer());
         if out.rings.theirs.is_none() {
             let number = self.begin(out)?;
+            let (tells, flags) = self.flags(out);
             let registered = self.register(at, size).and_then(|region| {
                 let range = at as u64..at as u64 + size as u64;
                 let access = RemoteAccess::Write;
-                let token = self.pair.bind(number, &region, range, access, Flags::SILENT)?;
+                let token = self.pair.bind(number, &region, range, access, flags)?;
                 Ok((region, token))
             });
             match registered {
                 Ok(registered) => {
-                    self.begun(out, number, false);
+                    self.begun(out, number, tells);
                     out.rings.theirs = Some(registered);
                     self.direct.offered.store(true, SeqCst);
                 }
@@ -135,15 +136,22 @@ impl Link {
         length: usize,
     ) -> Result<usize, Full> {
         let number = self.begin(out)?;
-        if let Err(why) = self.pair.write(number, &[segment], to, Flags::SILENT) {
+        let (tells, flags) = self.flags(out);
+        if let Err(why) = self.pair.write(number, &[segment], to, flags) {
             self.port.sent(1);
             self.fail(why);
             return Err(Full);
         }
-        self.begun(out, number, false);
+        self.begun(out, number, tells);
         // Where this finds no room, the same bytes are written once more.
         self.send(out, Kind::Written, &[&(length as u32).to_le_bytes()])?;
         Ok(length)
+    }
+
+    /// Whether the next request tells of its end, and how that is said.
+    fn flags(&self, out: &Out) -> (bool, Flags) {
+        let tells = self.is_to_tell(out);
+        (tells, if tells { Flags::NONE } else { Flags::SILENT })
     }
 
     fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {

@@ -168,6 +168,11 @@ impl Link {
         Ok(number)
     }
 
+    /// True if the next request is to tell of its end, and so of all before it.
+    pub(super) fn is_to_tell(&self, out: &Out) -> bool {
+        out.silent + 1 >= SILENT || self.port.is_short()
+    }
+
     /// The request was posted. `tells`: of its end.
     pub(super) fn begun(&self, out: &mut Out, number: u64, tells: bool) {
         out.silent = if tells { 0 } else { out.silent + 1 };
@@ -197,7 +202,7 @@ impl Link {
                 to = to.add(part.len());
             }
         }
-        let tells = held.is_some() || out.silent + 1 >= SILENT || certain;
+        let tells = held.is_some() || certain || self.is_to_tell(out);
         let posted = match held {
             Some(buffer) => self.pair.send(number, &[buffer.segment(length)], Flags::NONE),
             None if tells => self.pair.send_inline(number, &small[..length], Flags::NONE),

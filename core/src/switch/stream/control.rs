@@ -74,11 +74,26 @@ impl Stream<'_> {
     /// Takes in all messages that arrived; true if any did. Receive lock.
     #[inline]
     pub fn absorb(&self) -> Result<bool, Broken> {
+        if self.endpoint.has(flag::BROKEN) {
+            return Err(Broken::Before);
+        }
         let expected = self.endpoint.session.expected();
         if self.slot_in(expected).sequence() != expected {
             return Ok(false);
         }
-        self.absorb_arrived().map(|()| true)
+        match self.absorb_arrived() {
+            Ok(()) => Ok(true),
+            Err(why) => Err(self.broken(why)),
+        }
+    }
+
+    /// Nothing is taken in any more, whoever looks: not everybody who finds it can end the connection.
+    #[cold]
+    fn broken(&self, why: Broken) -> Broken {
+        if self.endpoint.set(flag::BROKEN) {
+            log::error!("a peer broke the protocol, its connection ends: {why}");
+        }
+        why
     }
 
     fn absorb_arrived(&self) -> Result<(), Broken> {
@@ -90,6 +105,10 @@ impl Stream<'_> {
             let slot = self.slot_in(expected);
             if slot.sequence() != expected {
                 break;
+            }
+            if session.posted() == 0 {
+                // Before its length is kept in the place of one that was not read.
+                return Err(ProtocolError::Overrun { sequence: expected }.into());
             }
             let header = Header::decode(slot.header(expected), self.payload_in())?;
             let body = header.body_size();

@@ -42,6 +42,8 @@ pub enum Broken {
     Message(ProtocolError),
     /// A position of a send buffer made no sense.
     Position,
+    /// Something before made no sense, as was logged.
+    Before,
 }
 
 impl From<ProtocolError> for Broken {
@@ -61,6 +63,7 @@ impl std::fmt::Display for Broken {
         match self {
             Broken::Message(e) => write!(f, "{e}"),
             Broken::Position => write!(f, "a send buffer position is out of range"),
+            Broken::Before => write!(f, "a message before made no sense"),
         }
     }
 }

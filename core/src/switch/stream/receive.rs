@@ -79,7 +79,7 @@ impl Stream<'_> {
                 }
                 let kept = receive.lengths[next as usize & 63].load(Relaxed);
                 let length = data_of(kept) as usize;
-                let n = (length - offset).min(most - moved);
+                let n = length.saturating_sub(offset).min(most - moved);
                 let skipped = body_of(kept) as usize + offset;
                 // SAFETY: offset < length, and body and data fit into the message buffer.
                 let from = unsafe { self.slot_in(next).payload().add(skipped) };
@@ -243,7 +243,7 @@ impl Stream<'_> {
         let mut offset = u64::from(receive.offset());
         while next != session.expected() {
             let data = u64::from(data_of(receive.lengths[next as usize & 63].load(Relaxed)));
-            bytes += data - offset;
+            bytes += data.saturating_sub(offset);
             offset = 0;
             next = next.wrapping_add(1);
         }

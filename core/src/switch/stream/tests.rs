@@ -1,6 +1,6 @@
 //! Two ends of one connection in one process, and what is left when a thread of one dies inside a call.
 
-use super::{Denied, Held, Moved, Stream, Take};
+use super::{Broken, Denied, Held, Moved, Stream, Take};
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::registry;
 use crate::session::transfer::Call;
@@ -28,7 +28,11 @@ pub(super) struct Ends {
 impl Ends {
     /// A session both ends use, with nothing under way.
     pub(super) fn new() -> Ends {
-        let (segment, fd) = Segment::create(GEOMETRY).unwrap();
+        Ends::of(GEOMETRY)
+    }
+
+    fn of(geometry: Geometry) -> Ends {
+        let (segment, fd) = Segment::create(geometry).unwrap();
         file::close(fd);
         let segment: &'static Segment = Box::leak(Box::new(segment));
         let end = |role| {
@@ -307,4 +311,47 @@ fn who_may_not_wait_for_the_peer_gives_the_lock_up_although_it_waits_already() {
     left.endpoint.send.awaits_peer.store(0, SeqCst);
     drop(held);
     assert!(left.lock_send().is_ok());
+}
+
+/// Receives as [`receive`] does, where that may fail.
+fn try_receive(stream: &Stream, most: usize) -> Result<Moved, Broken> {
+    let mut bytes = vec![0u8; most];
+    let _held = stream.lock_receive().unwrap();
+    let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
+    stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL)
+}
+
+#[test]
+fn a16_a_message_without_credit_does_not_change_one_that_is_half_read() {
+    let Ends { left, right } = Ends::of(Geometry { buffers: 64, ..GEOMETRY });
+    send(&left, &[1; 200]);
+    let half_read = left.endpoint.session.last_sent();
+    assert_eq!(receive(&right, 100).0.len(), 100);
+    let mut header = publish(left);
+    while header.sequence != half_read.wrapping_add(64) {
+        header.sequence = header.sequence.wrapping_add(1);
+        left.segment.slot(left.role, header.sequence, 0).publish(header.encode());
+    }
+    // Whoever looks first, and whether it tells or not: the connection is over for all.
+    {
+        let _held = right.lock_receive().unwrap();
+        assert!(right.available().is_err());
+    }
+    assert!(try_receive(&right, 4 << 20).is_err());
+}
+
+#[test]
+fn a_broken_control_message_is_not_forgotten_by_who_found_it() {
+    let Ends { left, right } = Ends::new();
+    // An answer to a question that nobody asked: the body makes no sense.
+    {
+        let _held = left.lock_send().unwrap();
+        left.send_control(&Control::Resized).unwrap();
+    }
+    {
+        let _held = right.lock_receive().unwrap();
+        assert!(right.available().is_err());
+    }
+    send(&left, b"what follows");
+    assert!(try_receive(&right, 100).is_err());
 }
