@@ -537,6 +537,41 @@ SAN_CASE(urgent_signal_and_event) {
   get(p.server, "plain");
 }
 
+/* The exception set, alone and beside the others; select and pselect. */
+SAN_CASE(urgent_in_select) {
+  struct pair p = open_pair(V4);
+  fd_set readable, exceptional;
+  put(p.client, "plain");
+  for (int urgent = 0; urgent < 2; urgent++) {
+    for (int both = 0; both < 2; both++) {
+      FD_ZERO(&readable);
+      FD_ZERO(&exceptional);
+      FD_SET(p.server, &exceptional);
+      if (both) FD_SET(p.server, &readable);
+      struct timeval moment = {0, urgent || both ? HANG_MS * 1000 : 10000};
+      struct timespec same = {0, 0};
+      fd_set *in = both ? &readable : NULL;
+      EQ(select(p.server + 1, in, NULL, &exceptional, &moment), both + urgent);
+      EQ(FD_ISSET(p.server, &exceptional) != 0, urgent);
+      FD_SET(p.server, &exceptional);
+      if (both) FD_SET(p.server, &readable);
+      EQ(pselect(p.server + 1, in, NULL, &exceptional, &same, NULL), both + urgent);
+      EQ(FD_ISSET(p.server, &exceptional) != 0, urgent);
+    }
+    if (urgent) break;
+    EQ(send(p.client, "!", 1, MSG_OOB), 1);
+    wait_for(p.server, POLLPRI);
+  }
+  char byte;
+  EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+  EQ(byte, '!');
+  FD_ZERO(&exceptional);
+  FD_SET(p.server, &exceptional);
+  struct timeval moment = {0, 10000};
+  EQ(select(p.server + 1, NULL, NULL, &exceptional, &moment), 0);
+  get(p.server, "plain");
+}
+
 SAN_CASE(urgent_inline) {
   struct pair p = open_pair(V4);
   set_option(p.server, SOL_SOCKET, SO_OOBINLINE, 1);
