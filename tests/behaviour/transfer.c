@@ -1,8 +1,13 @@
 /* Every call that moves bytes, with every size and shape of buffer. */
 #include "bt.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 /* ---- each call, one direction ------------------------------------------------------------- */
 
@@ -455,3 +460,38 @@ static void receives_slowly(int fd) {
   SYS(close(fd));
 }
 ENDS(dontwait_beside_a_long_send, sends_beside, receives_slowly)
+
+/* ---- where the kernel forbids copies between processes -------------------------------------- */
+
+static void forbid_copies(void) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  SYS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+  SYS(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+static void large_both_ways(int fd) {
+  for (uint64_t at = 0; at < 4 << 20; at += 1 << 18) {
+    send_pattern(fd, at, 1 << 18);
+    recv_pattern(fd, at, 1 << 18);
+  }
+  SYS(close(fd));
+}
+static void mirrored(int fd) {
+  for (uint64_t at = 0; at < 4 << 20; at += 1 << 18) {
+    recv_pattern(fd, at, 1 << 18);
+    send_pattern(fd, at, 1 << 18);
+  }
+  SYS(close(fd));
+}
+static void forbidden_here(int fd) {
+  forbid_copies();
+  large_both_ways(fd);
+}
+/* Refused to one end alone: messages carry everything. */
+PROCESS_ENDS(copies_forbidden, forbidden_here, mirrored)

@@ -38,7 +38,11 @@ impl Streaming {
     }
 
     fn send(&mut self) {
-        self.input.as_mut().expect("a pipe").write_all(b"go\n").expect("it reads");
+        self.ask("go\n");
+    }
+
+    fn ask(&mut self, what: &str) {
+        self.input.as_mut().expect("a pipe").write_all(what.as_bytes()).expect("it reads");
         let mut line = String::new();
         self.output.read_line(&mut line).expect("it answers");
         assert_eq!(line, "done\n");
@@ -109,7 +113,7 @@ fn status_shows_what_rdma_carries_and_the_mode_it_is_in() {
 }
 
 #[test]
-fn status_shows_buffers_grow_where_there_is_no_rdma() {
+fn a9_buffers_grow_where_there_is_no_rdma_and_shrink_when_it_rests() {
     let mut streaming = Streaming::start(
         "[shm]\nrdma_threshold = \"never\"\nsend_buffer = 65536\nlargest_send_buffer = 131072\n",
     );
@@ -129,4 +133,12 @@ fn status_shows_buffers_grow_where_there_is_no_rdma() {
     assert!(buffers["resizes"].as_u64() >= Some(1), "{sender}");
     assert!(buffers["fragmented"].as_u64() >= Some(sends), "{sender}");
     assert!(streaming.status(&["-v"]).contains("      rdma: none\n      buffers: message "));
+    // Its memory is given back some time after it grew, when its sender sleeps; then it grows again.
+    let mut rests = 0;
+    while streaming.ends()[0]["buffers"]["send_buffer"] != 65536 {
+        streaming.ask("rest\n");
+        rests += 1;
+        assert!(rests < 400, "never shrank: {}", streaming.ends()[0]);
+    }
+    streaming.send();
 }
