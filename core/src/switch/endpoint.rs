@@ -114,6 +114,8 @@ pub struct ReceiveHalf {
     pub head: AtomicU64,
     /// 2^32 plus the number of the control message that is being obeyed; zero: none.
     pub obeying: AtomicU64,
+    /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
+    pub seen: AtomicU64,
     /// The peer's urgent mark that was passed already.
     pub urgent_passed: AtomicU64,
     /// Checked payloads of received messages, since a header is read only once: bytes of data in

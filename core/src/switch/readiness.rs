@@ -91,7 +91,11 @@ fn enough_to_read(stream: &Stream) -> bool {
 /// Bytes to read (FIONREAD).
 pub(super) fn available(stream: &Stream) -> u64 {
     match stream.lock_receive() {
-        Ok(_held) => stream.available().unwrap_or(0),
+        Ok(_held) => {
+            let available = stream.available().unwrap_or(0);
+            stream.note_seen(available);
+            available
+        }
         Err(_) => 0,
     }
 }

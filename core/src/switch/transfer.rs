@@ -16,6 +16,9 @@ use crate::session::transfer::Call;
 use crate::sys::{blocking, net, process, time, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// How often a receive that may not wait looks again for bytes that the program saw before.
+const YIELDS: u32 = 2000;
+
 /// True if a call with these flags may wait.
 #[inline]
 fn waits(stream: &Stream, flags: i32) -> bool {
@@ -91,7 +94,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
         _ => Take::Consume,
     };
-    let mut got = 0;
+    let (mut got, mut patience) = (0, YIELDS);
     let limit = Limit::default();
     let call = stream.call(wanted);
     super::gather::gather(&stream, wanted);
@@ -155,6 +158,12 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             _ => None,
         };
+        if !waits && take != Take::Peek && patience > 0 && stream.owes_seen() {
+            // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
+            patience -= 1;
+            process::yield_now();
+            continue;
+        }
         let waited = if !waits {
             wait::look_if_stale(socket, &stream, time::ticks());
             if wait::ended(&stream) {

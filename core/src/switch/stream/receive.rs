@@ -135,6 +135,9 @@ impl Stream<'_> {
                 self.own().receiving.0.head.store(head, Release);
             }
         }
+        if take == Take::Peek {
+            self.note_seen(moved as u64);
+        }
         if take == Take::Peek || moved == 0 {
             return Ok(Moved { bytes: moved, ring: self.try_send_due(), fault });
         }
@@ -215,6 +218,20 @@ impl Stream<'_> {
         }
         let tail = self.peer().sending.0.tail.load(Acquire);
         Some(tail != receive.head.load(Relaxed))
+    }
+
+    /// The program learnt that so many bytes are there. Receive lock.
+    pub fn note_seen(&self, bytes: u64) {
+        let receive = &self.endpoint.receive;
+        receive.seen.store(receive.total() + bytes, Relaxed);
+    }
+
+    /// True if bytes that the program knows of were not read: their sender may be about to send in
+    /// messages what it had announced.
+    #[inline]
+    pub fn owes_seen(&self) -> bool {
+        let receive = &self.endpoint.receive;
+        receive.seen.load(Relaxed) > receive.total()
     }
 
     /// True if the peer streams: it has found the send buffer full so often that it grew.
