@@ -152,18 +152,18 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             return Outcome::Done(Ok(got));
         }
-        let posted = match take {
-            Take::Consume if stream.concerns_sender(to.remaining()) => {
-                post(socket, &stream, &to, call, waits)
-            }
-            _ => None,
-        };
         if !waits && take != Take::Peek && patience > 0 && stream.owes_seen() {
             // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
             patience -= 1;
             process::yield_now();
             continue;
         }
+        let posted = match take {
+            Take::Consume if stream.concerns_sender(to.remaining()) => {
+                post(socket, &stream, &to, call, waits)
+            }
+            _ => None,
+        };
         let waited = if !waits {
             wait::look_if_stale(socket, &stream, time::ticks());
             if wait::ended(&stream) {

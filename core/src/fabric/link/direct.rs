@@ -11,8 +11,8 @@ use super::{Body, Full, Link, Out};
 use crate::provider::interface::client::MemoryRegion;
 use crate::provider::interface::{Error, Flags, Limits, RemoteAccess, RemoteMemory, Segment};
 use crate::provider::shm::Role;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::OnceLock;
 
 /// How often a send buffer came full in frames before it is made reachable.
@@ -27,8 +27,8 @@ const LEAST: usize = 16 << 10;
 pub(super) struct Direct {
     /// Where the peer lets us write: the address of its picture of our send buffer, and the token.
     theirs: OnceLock<RemoteMemory>,
-    /// 1: the peer is to be told of our picture of its send buffer. 2: it was, or cannot be.
-    offer: AtomicU32,
+    /// It was seen that the peer streams: our picture of its send buffer is offered once, if at all.
+    considered: AtomicBool,
     /// The peer may write.
     offered: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Link {
         let ring = u64::from(body.segment.geometry().send_buffer);
         if tail >= OFTEN * ring
             && self.port.limits.flags & Limits::BIND != 0
-            && self.direct.offer.compare_exchange(0, 1, SeqCst, SeqCst).is_ok()
+            && !self.direct.considered.swap(true, SeqCst)
         {
             self.note(Kind::Ring);
         }

@@ -121,7 +121,6 @@ impl Stream<'_> {
                 self.begin_control(&header)?;
                 self.absorb_control(&header, slot.payload())?;
                 receive.obeying.store(0, Release);
-                // (Where a message carries data, those before it were passed.)
                 self.pass_controls();
             }
         }

@@ -6,6 +6,7 @@ use super::{Broken, Moved, Stream, Take, CHUNK};
 use crate::provider::shm::FINISHED;
 use crate::session::transfer::Call;
 use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Rounds without a byte before a receive gives up: a peer may send control messages for ever.
@@ -223,15 +224,16 @@ impl Stream<'_> {
     /// The program learnt that so many bytes are there. Receive lock.
     pub fn note_seen(&self, bytes: u64) {
         let receive = &self.endpoint.receive;
-        receive.seen.store(receive.total() + bytes, Relaxed);
+        let seen = receive.seen.load(Relaxed).max(receive.total() + bytes);
+        receive.seen.store(seen, Relaxed);
     }
 
     /// True if bytes that the program knows of were not read: their sender may be about to send in
-    /// messages what it had announced.
+    /// messages what it had announced. (Not if they come over TCP.)
     #[inline]
     pub fn owes_seen(&self) -> bool {
         let receive = &self.endpoint.receive;
-        receive.seen.load(Relaxed) > receive.total()
+        receive.seen.load(Relaxed) > receive.total() && !self.endpoint.has(flag::READ_OUT)
     }
 
     /// True if the peer streams: it has found the send buffer full so often that it grew.
