@@ -1,55 +1,15 @@
 /* system and popen: what they are natively, and that connections the command inherits go on over the SAN. */
-#include "bt.h"
-#include <sys/resource.h>
-
-enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
-
-/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
-static void on_san(int fd) {
-  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
-  uint64_t info[17] = {0};
-  socklen_t length = sizeof info;
-  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
-  struct rlimit limit;
-  SYS(getrlimit(RLIMIT_NOFILE, &limit));
-  /* Without room for the library's descriptors it goes back to TCP. */
-  if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
-  unsigned long long bytes = info[15] + info[16];
-  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
-}
+#include "handed_on.h"
 
 /* ---- a connection that the command has -------------------------------------------------------- */
 
-static void *send_rest(void *fd) {
-  send_pattern(*(int *)fd, BEFORE, AFTER);
-  SYS(shutdown(*(int *)fd, SHUT_WR));
-  return NULL;
-}
-static void client(int fd) {
-  put(fd, "ping"), get(fd, "pong");
-  send_pattern(fd, 0, BEFORE);
-  step_done(0);
-  step_wait(1);
-  pthread_t sender = start_thread(send_rest, &fd);
-  recv_pattern(fd, READ, TOTAL - READ);
-  expect_eof(fd);
-  end_thread(sender);
-  on_san(fd);
-  SYS(close(fd));
-}
 PART(echo) {
   int fd = atoi(bt_arguments[0]);
-  static char bytes[65536];
-  ssize_t n;
-  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
-    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+  echo_all(fd);
 }
 static bool by_popen;
 static void server(int fd) {
-  get(fd, "ping"), put(fd, "pong");
-  step_wait(0);
-  recv_pattern(fd, 0, READ);
-  step_done(1);
+  begin_server(fd);
   char path[PATH_MAX], command[PATH_MAX + 100];
   ssize_t n = SYS(readlink("/proc/self/exe", path, sizeof path - 1));
   path[n] = 0;

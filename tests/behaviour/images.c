@@ -1,65 +1,20 @@
 /* Connections and listeners that go on in another program image: over exec and posix_spawn, through
  * images that leave them alone. Under the shim the bytes go on over the SAN. */
-#include "bt.h"
+#include "handed_on.h"
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 
 extern char **environ;
 
-enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
-
-/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
-static void on_san(int fd) {
-  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
-  uint64_t info[17] = {0};
-  socklen_t length = sizeof info;
-  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
-  struct rlimit limit;
-  SYS(getrlimit(RLIMIT_NOFILE, &limit));
-  /* Without room for the library's descriptors it goes back to TCP. */
-  if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
-  unsigned long long bytes = info[15] + info[16];
-  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
-}
-
-static void *send_rest(void *fd) {
-  send_pattern(*(int *)fd, BEFORE, AFTER);
-  SYS(shutdown(*(int *)fd, SHUT_WR));
-  return NULL;
-}
-/* Sends much before the other program runs, and on while it does; gets all back but what was read. */
-static void client(int fd) {
-  put(fd, "ping"), get(fd, "pong");
-  send_pattern(fd, 0, BEFORE);
-  step_done(0);
-  step_wait(1);
-  pthread_t sender = start_thread(send_rest, &fd);
-  recv_pattern(fd, READ, TOTAL - READ);
-  expect_eof(fd);
-  end_thread(sender);
-  on_san(fd);
-  SYS(close(fd));
-}
-static void begin_server(int fd) {
-  get(fd, "ping"), put(fd, "pong");
-  step_wait(0);
-  recv_pattern(fd, 0, READ);
-  step_done(1);
-}
-
 /* ---- the other image ------------------------------------------------------------------------ */
 
 static void echo_from(int fd) {
-  static char bytes[65536];
-  ssize_t n;
-  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
-    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+  echo_all(fd);
   on_san(fd);
 }
 /* Arguments: the descriptor, and how many more images come before the one that echoes. */
@@ -504,15 +459,8 @@ static void shell_client(int fd) {
 SAN_CASE(standard_streams_of_a_shell) { run_processes(V4, shell_client, shell); }
 
 static void client_anywhere(int fd) {
-  put(fd, "ping"), get(fd, "pong");
-  send_pattern(fd, 0, BEFORE);
-  step_done(0);
-  step_wait(1);
-  pthread_t sender = start_thread(send_rest, &fd);
-  recv_pattern(fd, READ, TOTAL - READ);
-  expect_eof(fd);
-  end_thread(sender);
-  SYS(close(fd));
+  anywhere = true;
+  client(fd);
 }
 /* ---- seccomp: a filter that allows what TCP needs, and kills for anything else ---------------- */
 
@@ -607,13 +555,7 @@ static long past_libc(long number, long a, void *b, long c) {
 
 static char *off[] = {"PATH=/usr/bin:/bin", NULL, "SANSHIM=off", NULL};
 
-static void echo_anywhere(int fd) {
-  static char bytes[65536];
-  ssize_t n;
-  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
-    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
-}
-PART(echo_anywhere) { echo_anywhere(atoi(bt_arguments[0])); }
+PART(echo_anywhere) { echo_all(atoi(bt_arguments[0])); }
 static void server_off(int fd) {
   begin_server(fd);
   inherit(fd);

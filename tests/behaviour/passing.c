@@ -4,7 +4,7 @@
 
 static int hops;
 static void to_children(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int first[2], last;
   socket_pair(first);
   last = first[1];
@@ -34,7 +34,7 @@ SAN_CASE(over_four_hops) { hops = 4, run_processes(V6, client, to_children); }
 SAN_CASE(the_connector_passes_it) { hops = 2, run_processes(V4, to_children, client); }
 
 static void to_a_program(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int ends[2];
   socket_pair(ends);
   pid_t pid = start_part("@echo_one", ends[1], shimmed);
@@ -70,7 +70,7 @@ PART(dial_and_echo) {
   echo(take(over));
 }
 static void to_who_connects(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int listener = unix_listener("socket");
   pid_t pid = start_program("@dial_and_echo", shimmed, NULL, NULL);
   int over = SYS(accept(listener, NULL, NULL));
@@ -89,7 +89,7 @@ PART(accept_and_echo) {
 }
 static bool at_once;
 static void to_who_accepts(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int listener = unix_listener("socket");
   char number[16];
   snprintf(number, sizeof number, "%d", listener);

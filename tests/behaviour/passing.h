@@ -1,30 +1,11 @@
-/* What the cases of passing.c and passing_later.c share: messages with descriptors, a client that streams, and programs
- * that get its connection and echo. */
+/* What the cases of passing.c and passing_later.c share: messages with descriptors, and programs that get a
+ * connection and echo. */
 #ifndef PASSING_H
 #define PASSING_H
-#include "bt.h"
+#include "handed_on.h"
 #include <dirent.h>
 #include <stddef.h>
-#include <sys/resource.h>
 #include <sys/un.h>
-
-#define SHARED __attribute__((unused)) static
-
-enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
-
-/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
-SHARED void on_san(int fd) {
-  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
-  uint64_t info[17] = {0};
-  socklen_t length = sizeof info;
-  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
-  struct rlimit limit;
-  SYS(getrlimit(RLIMIT_NOFILE, &limit));
-  /* Without room for the library's descriptors it goes back to TCP. */
-  if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
-  unsigned long long bytes = info[15] + info[16];
-  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
-}
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
@@ -104,40 +85,16 @@ SHARED int open_now(void) {
   return count;
 }
 
-/* ---- a client that streams, and whoever gets the connection echoes --------------------------- */
+/* ---- whoever gets the connection echoes ------------------------------------------------------- */
 
-SHARED bool anywhere, shimmed;
+SHARED bool shimmed;
 
-SHARED void *send_rest(void *fd) {
-  send_pattern(*(int *)fd, BEFORE, AFTER);
-  SYS(shutdown(*(int *)fd, SHUT_WR));
-  return NULL;
-}
-/* Sends much before the connection is passed, and on while it is; gets all back but what was read. */
-SHARED void client(int fd) {
-  put(fd, "ping"), get(fd, "pong");
-  send_pattern(fd, 0, BEFORE);
-  step_done(0);
-  step_wait(1);
-  pthread_t sender = start_thread(send_rest, &fd);
-  recv_pattern(fd, READ, TOTAL - READ);
-  expect_eof(fd);
-  end_thread(sender);
-  if (!anywhere) on_san(fd);
-  SYS(close(fd));
-}
-SHARED void begin_server(int fd) {
+SHARED void begin_closed_server(int fd) {
   SYS(fcntl(fd, F_SETFD, FD_CLOEXEC));
-  get(fd, "ping"), put(fd, "pong");
-  step_wait(0);
-  recv_pattern(fd, 0, READ);
-  step_done(1);
+  begin_server(fd);
 }
 SHARED void echo(int fd) {
-  static char bytes[65536];
-  ssize_t n;
-  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
-    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+  echo_all(fd);
   SYS(close(fd));
 }
 PART(echo_one) {

@@ -6,7 +6,7 @@
 
 /* The message is in the queue already when its receiver becomes another program. */
 static void queued_before_exec(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int ends[2];
   socket_pair(ends);
   ready(ends);
@@ -21,7 +21,7 @@ SAN_CASE(queued_before_exec_without) { anywhere = true, run_processes(V4, client
 
 /* It is in a queue that itself is passed on, twice. */
 static void queued_in_a_queue(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int inner[2], middle[2], outer[2];
   socket_pair(inner), socket_pair(middle), socket_pair(outer);
   ready(inner), ready(middle), ready(outer);
@@ -39,7 +39,7 @@ SAN_CASE(queued_in_a_queue_without) { anywhere = true, run_processes(V4, client,
 
 /* The end over which it is to come goes to a program without the library, in a message. */
 static void end_is_passed(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int inner[2], outer[2];
   socket_pair(inner), socket_pair(outer);
   pid_t pid = start_part("@unpack_two", outer[1], shimmed);
@@ -62,7 +62,7 @@ SAN_CASE(the_end_is_passed_without) { anywhere = true, run_processes(V4, client,
 
 /* An image that the configuration switches off takes it. */
 static void to_one_switched_off(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int ends[2];
   socket_pair(ends);
   SYS(setenv("SANSHIM", "off", 1));
@@ -77,7 +77,7 @@ SAN_CASE(to_one_switched_off) { anywhere = true, run_processes(V4, client, to_on
 
 /* The receiver is not another program yet, and will be. */
 static void passed_before_exec(int fd) {
-  begin_server(fd);
+  begin_closed_server(fd);
   int ends[2];
   socket_pair(ends);
   pid_t pid = start_part("@echo_at_once", ends[1], false);

@@ -1,0 +1,60 @@
+/* What the areas share that hand a connection on to another program, by exec, by a command or in a message:
+ * a client that streams before, while and after, and an echo. */
+#ifndef HANDED_ON_H
+#define HANDED_ON_H
+#include "bt.h"
+#include <sys/resource.h>
+
+#define SHARED __attribute__((unused)) static
+
+enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
+
+/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
+SHARED void on_san(int fd) {
+  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
+  uint64_t info[17] = {0};
+  socklen_t length = sizeof info;
+  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
+  struct rlimit limit;
+  SYS(getrlimit(RLIMIT_NOFILE, &limit));
+  /* Without room for the library's descriptors it goes back to TCP. */
+  if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
+  unsigned long long bytes = info[15] + info[16];
+  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
+}
+
+/* Whoever gets the connection may bring it back to TCP. */
+SHARED bool anywhere;
+
+SHARED void *send_rest(void *fd) {
+  send_pattern(*(int *)fd, BEFORE, AFTER);
+  SYS(shutdown(*(int *)fd, SHUT_WR));
+  return NULL;
+}
+/* Sends much before the connection is handed on, and on while it is; gets all back but what was read. */
+SHARED void client(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, BEFORE);
+  step_done(0);
+  step_wait(1);
+  pthread_t sender = start_thread(send_rest, &fd);
+  recv_pattern(fd, READ, TOTAL - READ);
+  expect_eof(fd);
+  end_thread(sender);
+  if (!anywhere) on_san(fd);
+  SYS(close(fd));
+}
+SHARED void begin_server(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  recv_pattern(fd, 0, READ);
+  step_done(1);
+}
+SHARED void echo_all(int fd) {
+  static char bytes[65536];
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0)
+    for (ssize_t done = 0; done < n;) done += SYS(send(fd, bytes + done, (size_t)(n - done), MSG_NOSIGNAL));
+}
+
+#endif
