@@ -61,6 +61,9 @@ int main(int argc, char **argv) {
   }
   main_pid = getpid();
   bt_arguments = argv + 2;
+  /* nohup and shells without job control leave some ignored. */
+  const int terminal[] = {SIGHUP, SIGINT, SIGQUIT};
+  for (int i = 0; i < 3 && argv[1][0] != '@'; i++) signal(terminal[i], SIG_DFL);
   /* A program started by a case stays in its group. */
   if (argv[1][0] != '@' && getpgrp() != main_pid) setpgid(0, 0);
   void *shared = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -337,6 +337,42 @@ SAN_CASE(busy_socket_starves_nobody) {
   SYS(close(p.server));
   end_thread(thread);
 }
+SAN_CASE(writable_sockets_starve_nobody) {
+  enum { N = 3 };
+  struct pair pairs[N];
+  int set = new_set(), pipes[2];
+  SYS(pipe(pipes));
+  for (int i = 0; i < N; i++) {
+    pairs[i] = open_pair(V4);
+    add(set, pairs[i].client, EPOLLOUT, i);
+  }
+  add(set, pipes[0], EPOLLIN, N);
+  EQ(write(pipes[1], "p", 1), 1);
+  int seen[N + 1] = {0}, missing = N + 1;
+  for (int64_t end = now_ms() + HANG_MS; missing > 0;) {
+    struct epoll_event got;
+    CHECK(now_ms() < end);
+    EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+    missing -= seen[got.data.u64]++ == 0;
+  }
+  /* Nor does the pipe, where each call is long after the one before. */
+  for (int i = 0; i <= N; i++) seen[i] = 0;
+  for (int i = 0; i < 8 * (N + 1); i++) {
+    struct epoll_event got;
+    EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+    seen[got.data.u64]++;
+    sleep_ms(1);
+  }
+  for (int i = 0; i <= N; i++) CHECK(seen[i] > 0);
+  /* One event of each at most, whatever came first. */
+  for (int i = 0; i < 100; i++) {
+    struct epoll_event got[N + 2];
+    int n = SYS(epoll_wait(set, got, i % 2 ? N + 2 : 1, HANG_MS)), twice[N + 1] = {0};
+    for (int k = 0; k < n; k++) EQ(twice[got[k].data.u64]++, 0);
+    if (i % 2) CHECK(n >= 1);
+    if (i % 7 == 0) sleep_ms(1);
+  }
+}
 
 /* A set inside a set inside poll(). */
 SAN_CASE(nested_sets) {

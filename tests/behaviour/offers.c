@@ -52,6 +52,39 @@ static void wait_by_epoll(int fd) {
   CHECK(got.events & EPOLLIN);
   SYS(close(set));
 }
+/* The same in programs that never sleep, because they only ask, or always find something to do. */
+static void wait_by_asking(int fd) {
+  char byte;
+  set_nonblocking(fd, true);
+  for (int64_t end = now_ms() + HANG_MS; recv(fd, &byte, 1, MSG_PEEK) < 0;) {
+    EQ(errno, EAGAIN);
+    CHECK(now_ms() < end);
+  }
+}
+static void wait_by_counting(int fd) {
+  int count = 0;
+  for (int64_t end = now_ms() + HANG_MS; count == 0; SYS(ioctl(fd, FIONREAD, &count)))
+    CHECK(now_ms() < end);
+}
+static void wait_by_busy_poll(int fd) {
+  set_nonblocking(fd, true);
+  struct pollfd one = {.fd = fd, .events = POLLIN | POLLOUT};
+  for (int64_t end = now_ms() + HANG_MS; !(one.revents & POLLIN);) {
+    EQ(poll(&one, 1, HANG_MS), 1);
+    CHECK(now_ms() < end);
+  }
+}
+static void wait_by_busy_epoll(int fd) {
+  set_nonblocking(fd, true);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT}, got = {0};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  for (int64_t end = now_ms() + HANG_MS; !(got.events & EPOLLIN);) {
+    EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+    CHECK(now_ms() < end);
+  }
+  SYS(close(set));
+}
 
 static void converse(const union address *target, wait_fn *wait, bool banner) {
   int fd = dial(target);
@@ -76,10 +109,18 @@ CASE(plain_acceptor_waits_blocking) { plain_acceptor(wait_by_blocking, false); }
 CASE(plain_acceptor_waits_poll) { plain_acceptor(wait_by_poll, false); }
 CASE(plain_acceptor_waits_select) { plain_acceptor(wait_by_select, false); }
 CASE(plain_acceptor_waits_epoll) { plain_acceptor(wait_by_epoll, false); }
+CASE(plain_acceptor_waits_asking) { plain_acceptor(wait_by_asking, false); }
+CASE(plain_acceptor_waits_counting) { plain_acceptor(wait_by_counting, false); }
+CASE(plain_acceptor_waits_busy_poll) { plain_acceptor(wait_by_busy_poll, false); }
+CASE(plain_acceptor_waits_busy_epoll) { plain_acceptor(wait_by_busy_epoll, false); }
 CASE(plain_acceptor_speaks_blocking) { plain_acceptor(wait_by_blocking, true); }
 CASE(plain_acceptor_speaks_poll) { plain_acceptor(wait_by_poll, true); }
 CASE(plain_acceptor_speaks_select) { plain_acceptor(wait_by_select, true); }
 CASE(plain_acceptor_speaks_epoll) { plain_acceptor(wait_by_epoll, true); }
+CASE(plain_acceptor_speaks_asking) { plain_acceptor(wait_by_asking, true); }
+CASE(plain_acceptor_speaks_counting) { plain_acceptor(wait_by_counting, true); }
+CASE(plain_acceptor_speaks_busy_poll) { plain_acceptor(wait_by_busy_poll, true); }
+CASE(plain_acceptor_speaks_busy_epoll) { plain_acceptor(wait_by_busy_epoll, true); }
 
 /* What the program set counts on TCP as well, and what it did not set stays as it was. */
 CASE(options_after_going_back_to_tcp) {

@@ -26,8 +26,9 @@ const WAITING_CHECKED: usize = 16;
 /// Looks for that segment before sleeping: the connector is about to send it, and to be woken takes
 /// longer.
 const LOOKS: u32 = 16;
-/// Longest wait for a connector between its intent and the segment that follows at once.
-const BOUND_WAIT: u64 = 50_000_000;
+/// Longest wait (ns) for a connector between its intent and the segment that follows at once: it may
+/// have lost its processor in between.
+const BOUND_WAIT: u64 = 250_000_000;
 
 /// The name of the rendezvous for an address, as connectors and listeners spell it.
 /// `member` counts the listeners of an SO_REUSEPORT group.

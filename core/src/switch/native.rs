@@ -32,6 +32,10 @@ pub(super) fn withdraw(socket: &Socket) -> bool {
     };
     // A sender that is at it finds the phase changed when it gets the lock.
     let Ok(held) = stream.lock_send() else { return false };
+    if socket.phase() == phase::NATIVE {
+        // Another thread was first: what was buffered must not be sent twice.
+        return true;
+    }
     options::give_back_sending(&stream, socket.anchor());
     options::give_back_receiving(&stream, socket.anchor());
     let sent = replay(socket, &stream);

@@ -7,7 +7,7 @@ use super::stream::Stream;
 use super::table;
 use super::wait;
 use crate::provider::shm::ABORTIVE;
-use crate::sys::{net, Errno, Fd};
+use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Least send buffer (bytes) a program can ask for; what the kernel's own minimum comes to.
@@ -256,6 +256,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
     match request {
         libc::FIONREAD => {
+            wait::look_if_stale(&socket, &stream, time::ticks());
             let inline = stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark();
             Some(clamp(readiness::available(&stream) + u64::from(inline)))
         }

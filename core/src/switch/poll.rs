@@ -262,9 +262,12 @@ impl Entry {
         unbelled.or_else(|| stream.fabric.and_then(far::slice))
     }
 
+    /// Looks after a connection that may have to go back to TCP.
     fn look_after_return(&self) {
         if let Some(stream) = self.socket.stream() {
-            if detach::is_due(&stream) {
+            if self.socket.is_pending() {
+                wait::look_if_stale(&self.socket, &stream, time::ticks());
+            } else if detach::is_due(&stream) {
                 detach::look_after(&self.socket, &stream);
             }
         }

@@ -136,6 +136,13 @@ pub(super) fn look_if_stale(socket: &Socket, stream: &Stream, now: u64) {
     if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted {
         stream.endpoint.looked_at.store(now, Relaxed);
         request::heed();
+        if socket.is_pending() {
+            // A program that never sleeps waits for an answer as well.
+            native::scan(socket);
+            if socket.phase() == phase::NATIVE {
+                return;
+            }
+        }
         // A peer that did something since the last look is alive.
         let alive = stream.activity_of_peer();
         if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {

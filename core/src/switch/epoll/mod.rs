@@ -48,6 +48,8 @@ pub struct Set {
     has_members: AtomicBool,
     /// Came over a fork with SAN sockets in it, and has not been waited on since.
     inherited: AtomicBool,
+    /// Busy streams left no room for the kernel's own descriptors, which come first the next time.
+    passed_over: AtomicBool,
     spin: spin::Memory,
     /// Guards `inner`. Taken after the structure lock, never before it.
     lock: FamilyLock,
@@ -73,6 +75,8 @@ struct Inner {
     calls: u32,
     /// Clock (ticks) of the last look at the kernel's set.
     looked_at: u64,
+    /// Clock (ticks) of the last look after sessions that may go back to TCP.
+    scanned_at: u64,
 }
 
 /// User data of the shadow set inside the program's set, and of the nudge.
@@ -113,6 +117,7 @@ pub fn created(fd: Fd) {
             nested: AtomicBool::new(false),
             has_members: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
+            passed_over: AtomicBool::new(false),
             spin: spin::Memory::new(),
             lock: FamilyLock::new(),
             inner: UnsafeCell::new(Inner::default()),

@@ -20,6 +20,9 @@ const COLD_AFTER: u32 = 64;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
 const LOOK_INTERVAL: u64 = 300_000;
+/// Longest time (clock ticks, some 10 ms) that sessions which may go back to TCP are not looked after
+/// in a set that is too busy to sleep.
+const SCAN_INTERVAL: u64 = 30_000_000;
 /// Busy calls after which idle registrations are turned cold without sleeping.
 const COOL_INTERVAL: u32 = 1024;
 /// Events taken from the shadow set, and anchors drained, at a time.
@@ -75,13 +78,28 @@ unsafe fn wait_on(
         }
     }
     loop {
-        let (mut n, look) =
-            set.with(|inner| collect(inner, events, timeout)).ok_or(Errno(libc::EINTR))?;
-        if look {
+        let passed_over = set.passed_over.load(Ordering::Relaxed);
+        let first = if passed_over {
+            set.passed_over.store(false, Ordering::Relaxed);
+            look_at_kernel(set, events)?
+        } else {
+            0
+        };
+        let Collected { n, look, scan } = set
+            .with(|inner| collect(inner, &mut events[first..], timeout))
+            .ok_or(Errno(libc::EINTR))?;
+        let mut n = first + n;
+        let look = look && !passed_over;
+        if look && n == events.len() {
+            set.passed_over.store(true, Ordering::Relaxed);
+        } else if look {
             n += look_at_kernel(set, &mut events[n..])?;
-            if n == 0 && set.has_hot_ready() {
-                continue;
-            }
+        }
+        if scan {
+            scan_pending(set);
+        }
+        if look && n == 0 && set.has_hot_ready() {
+            continue;
         }
         if n > 0 || timeout == Some(0) {
             return Ok(n);
@@ -133,12 +151,18 @@ fn remaining(timeout: Option<u64>, start: &mut Option<u64>) -> Option<u64> {
     Some(timeout.saturating_sub(now - *start.get_or_insert(now)))
 }
 
-/// Reports what is due among the hot registrations, and whether the kernel should be asked too.
-fn collect(
-    inner: &mut Inner,
-    events: &mut [libc::epoll_event],
-    timeout: Option<u64>,
-) -> (usize, bool) {
+/// What [`collect`] found.
+struct Collected {
+    /// Events reported.
+    n: usize,
+    /// The kernel should be asked too.
+    look: bool,
+    /// Sessions that may go back to TCP should be looked after.
+    scan: bool,
+}
+
+/// Reports what is due among the hot registrations.
+fn collect(inner: &mut Inner, events: &mut [libc::epoll_event], timeout: Option<u64>) -> Collected {
     let mut n = 0;
     let count = inner.hot.len();
     let mut at = inner.cursor;
@@ -162,16 +186,17 @@ fn collect(
     }
     inner.cursor = at;
     inner.calls = inner.calls.wrapping_add(1);
-    if n == events.len() {
-        return (n, false);
-    }
     let now = time::ticks();
     let look =
         (n == 0 && timeout == Some(0)) || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
     if look {
         inner.looked_at = now;
     }
-    (n, look)
+    let scan = now.saturating_sub(inner.scanned_at) > SCAN_INTERVAL;
+    if scan {
+        inner.scanned_at = now;
+    }
+    Collected { n, look, scan }
 }
 
 /// Asks the kernel without waiting; reports its own descriptors' events.
