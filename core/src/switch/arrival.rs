@@ -5,7 +5,9 @@
 //! mapped as our end's, and everything is checked as what another image leaves is.
 
 use super::adopt;
+use super::crowded::{self, Look};
 use super::detach;
+use super::endpoint::flag;
 use super::exec;
 use super::is_borrowed;
 use super::lifecycle;
@@ -50,13 +52,19 @@ pub fn asks(fd: Fd, message: *const libc::msghdr) -> bool {
 /// # Safety
 /// The message is the program's, and stays as it is during the call.
 pub unsafe fn receive(
+    fd: Fd,
     message: *mut libc::msghdr,
     flags: i32,
-    real: impl FnOnce(*mut libc::msghdr, i32) -> isize,
+    real: impl Fn(*mut libc::msghdr, i32) -> isize,
 ) -> isize {
     let mut room = Room([0; 4096]);
     // SAFETY: the caller's promise.
     let given = unsafe { message.read_unaligned() };
+    let cut = match crowded::prepare(fd, flags, &real) {
+        Look::Failed(result) => return result,
+        Look::Fits => None,
+        Look::Cut(cut) => Some(cut),
+    };
     let mut own = libc::msghdr {
         msg_control: room.0.as_mut_ptr().cast(),
         msg_controllen: room.0.len(),
@@ -77,7 +85,11 @@ pub unsafe fn receive(
         match (level, kind) {
             (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                 let mut fds: SmallVec<[Fd; 16]> = control::descriptors(data).collect();
-                take(&mut fds, flags & libc::MSG_PEEK != 0);
+                if !take(&mut fds, flags & libc::MSG_PEEK != 0) {
+                    if let Some(all) = cut.as_ref().and_then(|cut| cut.take_off(&mut fds)) {
+                        own.msg_flags &= if all { !libc::MSG_CTRUNC } else { !0 };
+                    }
+                }
                 deliver(&mut writer, &fds, keeps);
             }
             // One without room is not made.
@@ -115,9 +127,10 @@ fn deliver(writer: &mut Writer, fds: &[Fd], close_on_exec: bool) {
     }
 }
 
-/// Of a message's descriptors, takes those that are not the program's, and lets the sockets go on here.
-fn take(fds: &mut SmallVec<[Fd; 16]>, peeked: bool) {
-    let Some(carried) = carried(fds) else { return };
+/// Of a message's descriptors, takes those that are not the program's, and lets the sockets go on here. False if
+/// nothing says that there are any.
+fn take(fds: &mut SmallVec<[Fd; 16]>, peeked: bool) -> bool {
+    let Some(carried) = carried(fds) else { return false };
     let (own, added) = fds.split_at(carried.own);
     for entry in carried.entries {
         let Some(entry) = entry.map_fds(|place| added.get(place as usize).copied()) else {
@@ -133,6 +146,7 @@ fn take(fds: &mut SmallVec<[Fd; 16]>, peeked: bool) {
     }
     added.iter().for_each(|fd| file::close(*fd));
     fds.truncate(carried.own);
+    true
 }
 
 fn carried(fds: &[Fd]) -> Option<Carried> {
@@ -174,16 +188,31 @@ fn adopt(entry: &Entry, fds: &[Fd], peeked: bool) {
                 }
                 adopt::adopt_listener(kept, name, has_options, fds);
             }
-            Entry::Connection { .. } => {
+            Entry::Connection { fds: given, .. } if !is_back(given[0]) => {
                 log::error!("a connection came from a process of another user, and is ended");
                 adopt::end(fds);
             }
+            // It went back to TCP when this process changed its user.
+            Entry::Connection { .. } => {}
             Entry::Listener { .. } => {}
         }
     }
     if held.is_ok() {
         ARRIVING.unlock();
     }
+}
+
+/// True if the connection whose endpoint's memory this is went back to TCP. Whoever made that may be hostile: what
+/// it says is believed of nothing but its own connection.
+fn is_back(endpoint: Fd) -> bool {
+    Memory::of_other_image(endpoint, -1).is_some_and(|memory| {
+        // SAFETY: mapped just now, and used for this alone.
+        unsafe {
+            let back = (*memory.at).has(flag::NATIVE);
+            Memory { fd: -1, ..memory }.release();
+            back
+        }
+    })
 }
 
 fn adopt_connection(given: [Fd; 2], has_options: bool, fds: &[Fd], peeked: bool) {
@@ -229,26 +258,34 @@ pub(super) fn bring_back_queued(over: Fd) {
         return;
     }
     let (mut bytes, mut room) = ([0u8; 4096], Room([0; 4096]));
-    while let Ok((n, used)) = net::peek_message(over, &mut bytes, &mut room.0) {
-        if n == 0 && used == 0 {
+    while let Ok(peeked) = net::peek_message(over, &mut bytes, &mut room.0) {
+        if peeked.bytes == 0 && peeked.control == 0 {
             break;
         }
-        let _ = control::each(&room.0[..used], |level, kind, data| {
-            if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let fds: SmallVec<[Fd; 16]> = control::descriptors(data).collect();
-                bring_back(&fds);
-                fds.iter().for_each(|fd| file::close(*fd));
-            }
-        });
+        let fds = rights(&room, peeked.control);
+        // Whoever gets a Unix socket may get what comes over that.
+        fds.iter().filter(|fd| trust::is_stream(**fd)).for_each(|fd| trust::distrust(*fd));
+        bring_back(&fds);
+        fds.iter().for_each(|fd| file::close(*fd));
     }
     before = before.max(-1);
     let _ = net::set_option(over, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &before);
 }
 
-fn bring_back(fds: &[Fd]) {
-    // Whoever gets a Unix socket may get what comes over that.
-    fds.iter().filter(|fd| trust::is_stream(**fd)).for_each(|fd| trust::distrust(*fd));
-    let Some(carried) = carried(fds) else { return };
+/// The descriptors in the first `used` bytes of control messages.
+pub(super) fn rights(room: &Room, used: usize) -> SmallVec<[Fd; 16]> {
+    let mut fds = SmallVec::new();
+    let _ = control::each(&room.0[..used], |level, kind, data| {
+        if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            fds.extend(control::descriptors(data));
+        }
+    });
+    fds
+}
+
+/// Brings the connections in a message back to TCP; how many of its descriptors are the program's, if not all are.
+pub(super) fn bring_back(fds: &[Fd]) -> Option<usize> {
+    let carried = carried(fds)?;
     let (own, added) = fds.split_at(carried.own);
     for entry in carried.entries {
         let Some(Entry::Connection { identity, fds: given, .. }) =
@@ -262,6 +299,7 @@ fn bring_back(fds: &[Fd]) {
             }
         }
     }
+    Some(carried.own)
 }
 
 /// How often, with a pause (ns), it is tried again where something is under way.

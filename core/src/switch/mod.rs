@@ -8,7 +8,7 @@
 //! - the way back to TCP: [`detach`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
-//! - descriptors in messages: [`passing`], [`arrival`], [`trust`]
+//! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
 //! - peers on other hosts: [`far`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
@@ -19,6 +19,7 @@ mod bell;
 pub mod buffers;
 pub mod connect;
 mod control;
+mod crowded;
 mod detach;
 pub mod endpoint;
 pub mod epoll;

@@ -4,6 +4,7 @@
 //! core must never call them. Everything here goes to the kernel directly and returns
 //! `Result<_, Errno>`; nothing here touches `errno`.
 
+pub mod beside;
 pub mod beyond;
 pub mod blocking;
 pub mod control;

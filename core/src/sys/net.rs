@@ -412,9 +412,18 @@ pub fn send_packet(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
     call!(sendmsg, fd, &message as *const _ as usize, flags)
 }
 
-/// Looks at a message without taking it, or waiting: bytes of it, and of its control messages. Its descriptors
-/// are made (close-on-exec).
-pub fn peek_message(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<(usize, usize)> {
+/// What a look at a message found.
+pub struct Peeked {
+    /// Bytes of it.
+    pub bytes: usize,
+    /// Bytes of its control messages.
+    pub control: usize,
+    /// Not all of its descriptors could be made.
+    pub truncated: bool,
+}
+
+/// Looks at a message without taking it, or waiting. Its descriptors are made (close-on-exec).
+pub fn peek_message(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<Peeked> {
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: msghdr is plain data; all pointers outlive the call.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -423,8 +432,9 @@ pub fn peek_message(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<(usi
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = control.len();
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    let n = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
-    Ok((n, message.msg_controllen))
+    let bytes = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
+    let truncated = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok(Peeked { bytes, control: message.msg_controllen, truncated })
 }
 
 /// Receives one packet and at most one descriptor (close-on-exec), without waiting.

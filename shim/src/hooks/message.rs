@@ -233,7 +233,7 @@ hooks! {
         match on_san(fd) {
             None if arrival::asks(fd, message) => {
                 // SAFETY: the program gave a message header.
-                unsafe { arrival::receive(message, flags, |message, flags| real(fd, message, flags)) }
+                unsafe { arrival::receive(fd, message, flags, |message, flags| real(fd, message, flags)) }
             }
             None => real(fd, message, flags),
             // SAFETY: the program gave a message header.

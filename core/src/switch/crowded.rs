@@ -1,0 +1,83 @@
+//! Messages with connections for a process that has too few descriptors left.
+//!
+//! What goes along with a connection lies behind the program's own descriptors in a message, and the kernel drops
+//! what does not fit. So each message is looked at before it is taken; where something would be lost, its
+//! connections go back to TCP before, in a child with room enough, and the program gets its own descriptors.
+
+use super::arrival;
+use crate::sys::control::{Room, MOST_DESCRIPTORS};
+use crate::sys::{beside, file, net, Fd};
+
+/// What a look at the next message found.
+pub(super) enum Look {
+    /// The real call's result: there is none, or an error.
+    Failed(isize),
+    /// It is taken as it is.
+    Fits,
+    /// Not all its descriptors fit.
+    Cut(Cut),
+}
+
+/// A message whose connections went back to TCP.
+#[derive(Clone, Copy)]
+pub(super) struct Cut {
+    /// How many of its descriptors are the program's.
+    own: usize,
+    /// Device and inode of the first of those.
+    first: (u64, u64),
+}
+
+impl Cut {
+    /// Closes those of a message's descriptors that are not the program's, if it is this message; true if all of
+    /// the program's are there.
+    pub(super) fn take_off(&self, fds: &mut smallvec::SmallVec<[Fd; 16]>) -> Option<bool> {
+        if file::identity(*fds.first()?) != Ok(self.first) {
+            return None;
+        }
+        fds.iter().skip(self.own).for_each(|fd| file::close(*fd));
+        fds.truncate(self.own);
+        Some(fds.len() == self.own)
+    }
+}
+
+/// Before a message is received over `fd` by `real`, which is called to wait for it.
+pub(super) fn prepare(fd: Fd, flags: i32, real: impl Fn(*mut libc::msghdr, i32) -> isize) -> Look {
+    const ELSEWHERE: i32 = libc::MSG_OOB | libc::MSG_ERRQUEUE;
+    let peeks_elsewhere =
+        || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0);
+    if flags & ELSEWHERE != 0 || peeks_elsewhere() {
+        return Look::Fits;
+    }
+    // SAFETY: all zero is a message without room for anything.
+    let mut nothing: libc::msghdr = unsafe { std::mem::zeroed() };
+    let result = real(&mut nothing, flags & libc::MSG_DONTWAIT | libc::MSG_PEEK);
+    if result < 0 {
+        return Look::Failed(result);
+    }
+    // That control messages were dropped says that there are any.
+    if nothing.msg_flags & libc::MSG_CTRUNC == 0 || fits(fd) {
+        return Look::Fits;
+    }
+    let mut cut = None;
+    beside::with_own_descriptors(&mut || cut = bring_back(fd));
+    cut.map_or(Look::Fits, Look::Cut)
+}
+
+/// True if all descriptors of the next message can be made.
+fn fits(over: Fd) -> bool {
+    let mut room = Room([0; 4096]);
+    let Ok(peeked) = net::peek_message(over, &mut [], &mut room.0) else { return true };
+    arrival::rights(&room, peeked.control).into_iter().for_each(file::close);
+    !peeked.truncated
+}
+
+/// Brings the connections in the next message back to TCP. In a child with its own descriptors.
+fn bring_back(over: Fd) -> Option<Cut> {
+    beside::make_room(MOST_DESCRIPTORS, over);
+    let mut room = Room([0; 4096]);
+    let peeked = net::peek_message(over, &mut [], &mut room.0).ok()?;
+    let fds = arrival::rights(&room, peeked.control);
+    let first = file::identity(*fds.first()?).ok()?;
+    let own = arrival::bring_back(&fds)?;
+    Some(Cut { own, first })
+}
