@@ -33,6 +33,14 @@ SAN_CASE(to_a_child) { hops = 1, run_processes(V4, client, to_children); }
 SAN_CASE(over_four_hops) { hops = 4, run_processes(V6, client, to_children); }
 SAN_CASE(the_connector_passes_it) { hops = 2, run_processes(V4, to_children, client); }
 
+SAN_CASE(as_an_ordinary_user) {
+  if (geteuid() == 0) {
+    SYS(setresgid(65534, 65534, 65534));
+    SYS(setresuid(65534, 65534, 65534));
+  }
+  hops = 4, run_processes(V4, client, to_children);
+}
+
 static void to_a_program(int fd) {
   begin_closed_server(fd);
   int ends[2];

@@ -1,6 +1,7 @@
 /* Connections that messages take to processes which become another program, or get the Unix socket itself, while they
  * are on their way. */
 #include "passing.h"
+#include <sys/syscall.h>
 
 /* ---- receivers without the library that come later ------------------------------------------- */
 
@@ -125,3 +126,51 @@ SAN_CASE(while_another_inherits_the_end) {
   on_san(p.client);
   close_pair(&p);
 }
+
+/* ---- receivers that become another user ------------------------------------------------------- */
+
+/* By libc, which changes all threads, or by the kernel's call, which changes one. */
+enum change { LIBC, RAW, RAW_EFFECTIVE };
+static void become_another_user(enum change how) {
+  uid_t other = 65534;
+  if (how == LIBC) SYS(setresuid(other, other, other));
+  else if (how == RAW) SYS(syscall(SYS_setuid, other));
+  else SYS(syscall(SYS_setresuid, -1, other, -1));
+  EQ(geteuid(), other);
+}
+static enum change change;
+static bool queued;
+static void to_another_user(int fd) {
+  begin_closed_server(fd);
+  int ends[2];
+  socket_pair(ends);
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(fd)), SYS(close(ends[0]));
+    receiver_ready(ends[1]);
+    if (queued) step_wait(4);
+    become_another_user(change);
+    step_done(5);
+    echo(take_first(ends[1]));
+    _exit(0);
+  }
+  SYS(close(ends[1]));
+  sender_ready(ends[0]);
+  if (!queued) step_wait(5);
+  pass(ends[0], fd);
+  SYS(close(fd));
+  step_done(4);
+  end_child(pid);
+}
+#define ANOTHER_USER(name, how, queued_)                                      \
+  SAN_CASE(name) {                                                            \
+    if (geteuid() != 0) bt_skip("only root can become another user");         \
+    anywhere = true, change = how, queued = queued_;                          \
+    run_processes(V4, client, to_another_user);                               \
+  }
+ANOTHER_USER(to_another_user, LIBC, false)
+ANOTHER_USER(to_another_user_raw, RAW, false)
+ANOTHER_USER(to_another_effective_user_raw, RAW_EFFECTIVE, false)
+ANOTHER_USER(queued_for_another_user, LIBC, true)
+ANOTHER_USER(queued_for_another_user_raw, RAW, true)
+ANOTHER_USER(queued_for_another_effective_user_raw, RAW_EFFECTIVE, true)

@@ -115,9 +115,11 @@ impl Memory {
         }
     }
 
+    /// [`discard`](Self::discard), not to be used again.
+    ///
     /// # Safety
-    /// As [`discard`](Self::discard).
-    unsafe fn release(self) {
+    /// As there.
+    pub(super) unsafe fn release(self) {
         // SAFETY: the caller's promise.
         unsafe { file::unmap(self.at.cast(), PAGE) };
         if self.fd >= 0 {

@@ -9,6 +9,7 @@ use super::readiness::{
 };
 use super::setup::{accept, accept4, connect, listen, shutdown, socket, socketpair};
 use super::transfer::{fail, read, readv, recvfrom, sendfile, sendto, splice, write, writev};
+use super::users::before as before_user;
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
 use sanshim_core::switch::exec::before_confinement;
@@ -91,6 +92,14 @@ hooks! {
                 libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _) as isize,
                 libc::SYS_seccomp if matches!(a as u32, SECCOMP_STRICT | SECCOMP_FILTER) => {
                     before_confinement();
+                    return real(number, a, b, c, d, e, f);
+                }
+                libc::SYS_setuid => {
+                    before_user(a as libc::uid_t);
+                    return real(number, a, b, c, d, e, f);
+                }
+                libc::SYS_setreuid | libc::SYS_setresuid => {
+                    before_user(b as libc::uid_t);
                     return real(number, a, b, c, d, e, f);
                 }
                 // Operations of io_uring can not be seen: programs take their classic path.

@@ -1,4 +1,4 @@
-//! Changes of the user.
+//! Changes of the user, which by their numbers (`syscall`) are the calling thread's alone.
 
 use crate::real::hooks;
 use libc::{c_int, uid_t};
@@ -7,7 +7,7 @@ use sanshim_core::switch::trust::before_user_change;
 /// What leaves a user as it is.
 const SAME: uid_t = uid_t::MAX;
 
-fn before(effective: uid_t) {
+pub(super) fn before(effective: uid_t) {
     before_user_change((effective != SAME).then_some(effective));
 }
 
