@@ -92,7 +92,7 @@ pub struct SendHalf {
     pub resizes: AtomicU32,
     /// RDMA transfers of what this end sends.
     pub transfers: Sending,
-    /// 1: the holder of the lock waits for the peer, in an RDMA transfer.
+    /// 1: the holder of the lock is in an RDMA transfer that waits for the peer.
     pub awaits_peer: AtomicU32,
     /// Whether RDMA pays here.
     pub preference: Preference,

@@ -23,9 +23,9 @@ pub(super) const GROUP_LIMIT: u32 = 64;
 const WAITING_LIMIT: usize = 1024;
 /// From how many on it is looked whether they are still wanted.
 const WAITING_CHECKED: usize = 16;
-/// Looks for that segment before sleeping: the connector is about to send it, and to be woken takes
-/// longer.
-const LOOKS: u32 = 16;
+/// How long (ns) to look for that segment before sleeping: the connector is about to send it, and to be
+/// woken takes longer.
+const LOOK_TIME: u64 = 50_000;
 /// Longest wait (ns) for a connector between its intent and the segment that follows at once: it may
 /// have lost its processor in between.
 const BOUND_WAIT: u64 = 250_000_000;
@@ -351,7 +351,6 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
     }
     let start = time::now();
     let mut buffer = [0u8; Introduction::ENCODED + 1];
-    let mut looks = 0;
     loop {
         match net::receive_packet(connection, &mut buffer) {
             Ok((n, Some(segment))) => match Introduction::decode(&buffer[..n]) {
@@ -362,14 +361,15 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
                 }
             },
             Ok((_, None)) => return None,
-            Err(Errno(libc::EAGAIN)) if looks < LOOKS => {
-                looks += 1;
-                process::yield_now();
-            }
             Err(Errno(libc::EAGAIN)) => {
-                let left = BOUND_WAIT.saturating_sub(time::now() - start);
+                let waited = time::now() - start;
+                let left = BOUND_WAIT.saturating_sub(waited);
                 if left == 0 {
                     return None;
+                }
+                if waited < LOOK_TIME {
+                    process::yield_now();
+                    continue;
                 }
                 let mut fds = [libc::pollfd { fd: connection, events: libc::POLLIN, revents: 0 }];
                 let _ = poll::poll(&mut fds, Some(left), None);

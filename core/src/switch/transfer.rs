@@ -16,8 +16,8 @@ use crate::session::transfer::Call;
 use crate::sys::{blocking, net, process, time, Errno};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// How often a receive that may not wait looks again for bytes that the program saw before.
-const YIELDS: u32 = 2000;
+/// How long (ns) a receive that may not wait looks again for bytes that the program saw before.
+const LOOK_TIME: u64 = 100_000_000;
 
 /// True if a call with these flags may wait.
 #[inline]
@@ -94,7 +94,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
         _ => Take::Consume,
     };
-    let (mut got, mut patience) = (0, YIELDS);
+    let (mut got, mut looks_since) = (0, 0);
     let limit = Limit::default();
     let call = stream.call(wanted);
     super::gather::gather(&stream, wanted);
@@ -152,11 +152,16 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             return Outcome::Done(Ok(got));
         }
-        if !waits && take != Take::Peek && patience > 0 && stream.owes_seen() {
+        if !waits && take != Take::Peek && stream.owes_seen() {
             // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
-            patience -= 1;
-            process::yield_now();
-            continue;
+            let now = time::now();
+            if looks_since == 0 {
+                looks_since = now;
+            }
+            if now - looks_since < LOOK_TIME {
+                process::yield_now();
+                continue;
+            }
         }
         let posted = match take {
             Take::Consume if stream.concerns_sender(to.remaining()) => {
