@@ -10,7 +10,7 @@ use super::policy;
 use super::socket::Socket;
 use super::stream::{Broken, Moved, Stream};
 use super::wait::{self, Limit, Wait};
-use crate::provider::shm::Registration;
+use crate::provider::shm::{Registration, Right};
 use crate::session::transfer::{Abilities, End, Plan, Progress, Way};
 use crate::session::{Available, Control, Mode, LARGEST_TRANSFER};
 use crate::sys::user::Access;
@@ -91,6 +91,9 @@ struct Transfer<'a, 'b> {
     limit: &'a Limit,
     /// A signal ended a wait, or the time-out.
     stopped: Option<Errno>,
+    /// From the first wait on, to the end: between two waits there is not enough time for anybody else,
+    /// who would only be told in vain that it may send.
+    awaits: Option<Awaits<'a>>,
 }
 
 /// Why a wait ended.
@@ -121,16 +124,22 @@ pub(super) fn send(
     let length = from.remaining();
     let unlimited = Limit::default();
     let limit = limit.unwrap_or(&unlimited);
-    let moved = Moved::default();
-    let mut transfer = Transfer { socket, stream, from, abilities, moved, limit, stopped: None };
     let way = if measures { sending.preference.way() } else { Way::Rdma };
-    if way == Way::Rdma {
-        if let Some(mode) = sending.transfers.learn() {
-            transfer.announce_mode(mode);
+    let (mut moved, stopped) = if way == Way::Rdma {
+        Transfer {
+            socket,
+            stream,
+            from,
+            abilities,
+            moved: Moved::default(),
+            limit,
+            stopped: None,
+            awaits: None,
         }
-        transfer.run(waits)?;
-    }
-    let Transfer { mut moved, stopped, .. } = transfer;
+        .run(waits)?
+    } else {
+        (Moved::default(), None)
+    };
     if moved.fault.is_none() && from.remaining() > 0 {
         let rest = stream.send(from)?;
         moved.bytes += rest.bytes;
@@ -157,15 +166,19 @@ pub(super) fn send(
 }
 
 impl Transfer<'_, '_> {
-    fn run(&mut self, waits: bool) -> Result<(), Broken> {
+    /// What was moved; and the error of a wait that a signal ended, or the time-out.
+    fn run(mut self, waits: bool) -> Result<(Moved, Option<Errno>), Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
+        if let Some(mode) = transfers.learn() {
+            self.announce_mode(mode);
+        }
         while self.from.remaining() > 0 && self.moved.fault.is_none() {
             if self.stream.send_due_now() {
                 bell::ring(self.socket);
             }
             // Order: what lies in the send buffer comes before what is announced.
             if !self.stream.may_announce()? {
-                return Ok(());
+                break;
             }
             let position = self.stream.endpoint.send.total();
             let length = self.from.remaining() as u64;
@@ -182,10 +195,10 @@ impl Transfer<'_, '_> {
                 Plan::Await => self.wait_for_advertisement()?,
             };
             if !go_on {
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok((self.moved, self.stopped))
     }
 
     fn end(&mut self, how: End) {
@@ -234,7 +247,7 @@ impl Transfer<'_, '_> {
         };
         let key = stream.endpoint.send.transfers.begin(rest);
         if readable {
-            stream.own().readable.0.register(key, at, rest);
+            stream.own().readable.0.register(key, at, rest, Right::Read);
         }
         let mut lent = Lent { stream, key, rest, taken: 0, readable, announced: false };
         let address = readable.then_some(at);
@@ -334,7 +347,7 @@ impl Transfer<'_, '_> {
 
     fn wait(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
         let (socket, stream) = (self.socket, self.stream);
-        let _waits = Awaits::peer(&stream.endpoint.send);
+        self.awaits.get_or_insert_with(|| Awaits::peer(&stream.endpoint.send));
         let transfers = &stream.endpoint.send.transfers;
         let mut scanned = time::now();
         loop {

@@ -3,7 +3,9 @@
 use sanshim_core::session::transfer::{
     self, Abilities, Call, End, Plan, Posting, Progress, Receiving, Sending,
 };
-use sanshim_core::session::{Available, Complete, Control, Mode, LARGEST_BODY};
+use sanshim_core::session::{
+    Advertisement, Available, Complete, Control, Header, Kind, Mode, LARGEST_BODY,
+};
 
 const FIRST_PART: u32 = 1024;
 
@@ -112,6 +114,68 @@ impl Ends {
                 self.tell_sender(&Control::Advertisement(a));
             }
         }
+    }
+
+    /// As [`posts`](Self::posts) in large-receive mode, while no credit is left for a message of its own.
+    pub(crate) fn posts_without_credit(&mut self, room: u32) -> Advertisement {
+        self.call = self.receiver.call(true);
+        self.at_receiver(&format!("recv({room}) waits"));
+        let posting = self.receiver.post(room.into(), true, self.abilities);
+        let Posting::Advertise(key) = posting else { panic!("{posting:?}") };
+        self.at_receiver("registers it for RDMA write");
+        self.receiver.advertisement(key, 0, room, self.call, self.received)
+    }
+
+    /// The receiver's application sends `length` bytes, `riding` with them (A13).
+    pub(crate) fn answers(&mut self, length: u32, riding: Option<Advertisement>) {
+        self.at_receiver(&format!("send({length})"));
+        let header = Header {
+            sequence: self.sequence,
+            last_received: 0,
+            posted: 1,
+            kind: Kind::Data,
+            flags: 0,
+            length,
+        };
+        let header = if riding.is_some() { header.advertising() } else { header };
+        let header = Header::decode(header.encode(), FIRST_PART).expect("an honest message");
+        assert_eq!(header.data_size(), length);
+        let text = match riding {
+            Some(a) => format!(" {length} bytes, with Advertisement {}, posted directly", a.length),
+            None => format!(" {length} bytes"),
+        };
+        self.line(&format!("{:34}<{text:->56} --", ""));
+        if let Some(a) = riding {
+            assert_eq!(header.body_size(), Kind::Advertisement.body_size());
+            self.arrives(&Control::Advertisement(a));
+        }
+        self.at_sender(&format!("recv takes {length} bytes"));
+    }
+
+    /// The sender's application sends so few bytes that they go in a message.
+    pub(crate) fn sends_in_message(&mut self, length: u32) {
+        self.at_sender(&format!("send({length})"));
+        let plan = self.sender.plan(length.into(), self.sent, true, self.abilities);
+        assert_eq!(plan, Plan::Messages);
+        self.sent += u64::from(length);
+        self.line(&format!("{:34}-- {:-<56}>", "", format!("{length} bytes ")));
+    }
+
+    /// An advertisement that crosses data; the next large send waits for one that counts them (A14).
+    pub(crate) fn advertises_too_late(&mut self, small: u32, large: u32) {
+        let advertisement = self.posts_without_credit(large);
+        self.sends_in_message(small);
+        self.tell_sender(&Control::Advertisement(advertisement));
+        self.received += u64::from(small);
+        self.receiver.withdrawn(0);
+        self.at_receiver("deregisters; recv returns the message");
+        self.at_sender(&format!("send({large})"));
+        let plan = self.sender.plan(large.into(), self.sent, true, self.abilities);
+        assert_eq!((plan, self.sender.advertisements().1), (Plan::Await, 1));
+        self.at_sender("drops what was advertised before");
+        self.transfer = (0, large);
+        self.posts(large);
+        self.writes();
     }
 
     /// The sender's application sends `length` bytes and waits.

@@ -67,17 +67,67 @@ fn small_then_large_with_read() -> Ends {
     ends
 }
 
-fn large_receive_with_write() -> Ends {
+fn small_then_large_with_write() -> Ends {
+    let mut ends = Ends::new(WRITE);
+    let transfer = |ends: &mut Ends| {
+        ends.sends(LARGE);
+        ends.small_receive(16);
+        ends.posts(LARGE - 1024);
+        ends.writes();
+    };
+    ends.quietly(|ends| (0..3).for_each(|_| transfer(ends)));
+    ends.tells_mode();
+    transfer(&mut ends);
+    ends
+}
+
+fn three_large_receives(ends: &mut Ends) {
+    for _ in 0..3 {
+        ends.posts(LARGE);
+        ends.sends(LARGE);
+        ends.takes_first_part();
+        ends.posts(LARGE - 1024);
+        ends.writes();
+    }
+}
+
+/// Ends in large-receive mode, which the receiver was told of.
+fn in_large_receive_mode() -> Ends {
     let mut ends = Ends::new(WRITE);
     ends.quietly(|ends| {
-        for _ in 0..3 {
-            ends.posts(LARGE);
-            ends.sends(LARGE);
-            ends.takes_first_part();
-            ends.posts(LARGE - 1024);
-            ends.writes();
-        }
+        three_large_receives(ends);
+        ends.tells_mode();
     });
+    ends
+}
+
+fn receive_send() -> Ends {
+    let mut ends = in_large_receive_mode();
+    let advertisement = ends.posts_without_credit(LARGE);
+    ends.answers(64, Some(advertisement));
+    ends.sends(LARGE);
+    ends.writes();
+    ends
+}
+
+fn send_receive() -> Ends {
+    let mut ends = in_large_receive_mode();
+    ends.answers(64, None);
+    ends.posts(LARGE);
+    ends.sends(LARGE);
+    ends.writes();
+    ends
+}
+
+fn out_of_date() -> Ends {
+    let mut ends = in_large_receive_mode();
+    ends.advertises_too_late(100, LARGE);
+    ends
+}
+
+fn large_receive_with_write() -> Ends {
+    let mut ends = Ends::new(WRITE);
+    ends.quietly(three_large_receives);
     ends.tells_mode();
     ends.posts(LARGE);
     ends.sends(LARGE);
@@ -170,16 +220,20 @@ fn no_answer() -> String {
 
 type Scenario = (&'static str, fn() -> String);
 
-const TRANSFERS: [Scenario; 8] = [
+const TRANSFERS: [Scenario; 12] = [
     ("Discovery, RDMA read (S4, A3): a large receive was posted", || discovery_with_read().lines()),
     ("Discovery, RDMA write (S5, A6)", || discovery_with_write().lines()),
     ("The posted receive is too small (A5)", || too_small().lines()),
     ("Nobody receives (A4)", || nobody_receives().lines()),
     ("Small-then-large mode, RDMA read (A10)", || small_then_large_with_read().lines()),
+    ("Small-then-large mode, RDMA write (A10)", || small_then_large_with_write().lines()),
     ("Large-receive mode, RDMA write (A11)", || large_receive_with_write().lines()),
     ("Large-receive mode, both operations: the advertisement wins (A12)", || {
         large_receive_crossing().lines()
     }),
+    ("Receive, then send: the advertisement rides on the data (A13)", || receive_send().lines()),
+    ("Send, then receive: the advertisement goes alone (A13)", || send_receive().lines()),
+    ("An advertisement that crosses data is out of date (A14)", || out_of_date().lines()),
     ("Small-receive mode and back (A8)", || back_to_discovery().lines()),
 ];
 

@@ -10,7 +10,7 @@ mod segment;
 mod send_buffer;
 mod slot;
 
-pub use registration::{Busy, Refusal, Registration};
+pub use registration::{Busy, Refusal, Registration, Right};
 pub use segment::{
     Geometry, Part, Role, Segment, SegmentError, Sending, Side, State, ABORTIVE, CLOSED, FAILED,
     FINISHED, RETURNED,

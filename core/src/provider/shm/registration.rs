@@ -26,6 +26,15 @@ const fn phase(state: u64) -> u64 {
     state >> PHASE_SHIFT & 3
 }
 
+/// What the peer may do with lent memory (M3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// RDMA read.
+    Read = 1,
+    /// RDMA write.
+    Write = 2,
+}
+
 /// The peer is writing to the memory at this moment: it cannot be had back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
@@ -33,7 +42,7 @@ pub struct Busy;
 /// Why the peer's memory was not accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not registered under this number, not any more, or not for so much.
+    /// It is not registered under this number, not any more, not for this, or not for so much.
     NotRegistered,
     /// The process that lent it is gone.
     Gone,
@@ -62,6 +71,8 @@ pub struct Registration {
     state: AtomicU64,
     address: AtomicU64,
     length: AtomicU32,
+    /// The [`Right`] it is lent with.
+    right: AtomicU32,
     process: AtomicU32,
     /// The peer's thread that writes, or wrote last.
     writer: AtomicU32,
@@ -78,9 +89,9 @@ fn part(address: u64, length: usize) -> iovec {
 }
 
 impl Registration {
-    /// Lends `length` bytes of this process's memory to the peer as number `key`. Owner; nothing may
-    /// be lent here at the moment.
-    pub fn register(&self, key: u32, address: u64, length: u32) {
+    /// Lends `length` bytes of this process's memory to the peer as number `key`, for `right` alone
+    /// (M3). Owner; nothing may be lent here at the moment.
+    pub fn register(&self, key: u32, address: u64, length: u32, right: Right) {
         if self.proof_address.load(Ordering::Relaxed) == 0 {
             for (to, from) in self.proof.iter().zip(process::random()) {
                 to.store(from, Ordering::Relaxed);
@@ -91,6 +102,7 @@ impl Registration {
         self.process.store(process::pid(), Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
         self.length.store(length, Ordering::Relaxed);
+        self.right.store(right as u32, Ordering::Relaxed);
         let before = self.state.load(Ordering::Relaxed) & !(3 << PHASE_SHIFT);
         self.before.store(before, Ordering::Relaxed);
         self.state.store(pack(key, OPEN, 0), Ordering::Release);
@@ -141,11 +153,12 @@ impl Registration {
         self.process.load(Ordering::Relaxed)
     }
 
-    /// Checks that number `key` is lent with `bytes` used so far, and `length` in all.
-    fn check(&self, key: u32, bytes: u64, length: u32) -> Result<u64, Refusal> {
+    /// Checks that number `key` is lent for `right` with `bytes` used so far, and `length` in all.
+    fn check(&self, key: u32, bytes: u64, length: u32, right: Right) -> Result<u64, Refusal> {
         let state = self.state.load(Ordering::Acquire);
         let fits = self.length.load(Ordering::Relaxed) == length && bytes <= length.into();
-        if state == pack(key, OPEN, bytes) && fits {
+        let allowed = self.right.load(Ordering::Relaxed) == right as u32;
+        if state == pack(key, OPEN, bytes) && fits && allowed {
             Ok(state)
         } else {
             Err(Refusal::NotRegistered)
@@ -173,7 +186,7 @@ impl Registration {
         to: *mut [u8],
         commit: bool,
     ) -> Result<usize, Refusal> {
-        let state = self.check(key, taken.into(), length)?;
+        let state = self.check(key, taken.into(), length, Right::Read)?;
         let wanted = to.len().min((length - taken) as usize);
         let to = to.cast::<u8>();
         let mut proof = [0u64; 2];
@@ -219,7 +232,7 @@ impl Registration {
         from: *const u8,
         length: usize,
     ) -> Result<usize, Refusal> {
-        let state = self.check(key, 0, room)?;
+        let state = self.check(key, 0, room, Right::Write)?;
         if length > room as usize {
             return Err(Refusal::NotRegistered);
         }
@@ -268,16 +281,14 @@ impl Registration {
 mod tests {
     use super::*;
 
-    fn lent(memory: &mut [u8], key: u32) -> Registration {
+    /// The proof's address must stay valid, so a registration is not moved after it lent something.
+    fn nothing_lent() -> Registration {
         // SAFETY: zeroed memory is a valid start.
-        let registration: Registration = unsafe { std::mem::zeroed() };
-        registration.register(key, memory.as_mut_ptr() as u64, memory.len() as u32);
-        registration
+        unsafe { std::mem::zeroed() }
     }
 
-    /// The proof's address must stay valid, so the registration is not moved after this.
-    fn relend(registration: &Registration, memory: &mut [u8], key: u32) {
-        registration.register(key, memory.as_mut_ptr() as u64, memory.len() as u32);
+    fn lend(registration: &Registration, memory: &mut [u8], key: u32, right: Right) {
+        registration.register(key, memory.as_mut_ptr() as u64, memory.len() as u32, right);
     }
 
     fn read(
@@ -299,8 +310,8 @@ mod tests {
     #[test]
     fn m2_a_read_gets_what_was_lent_piece_by_piece() {
         let mut memory: Vec<u8> = (0..100).collect();
-        let r = lent(&mut memory, 7);
-        relend(&r, &mut memory, 7);
+        let r = nothing_lent();
+        lend(&r, &mut memory, 7, Right::Read);
         let mut to = [0; 60];
         assert_eq!(read(&r, 7, 100, 0, &mut to), Ok(60));
         assert_eq!(to[..], memory[..60]);
@@ -313,8 +324,8 @@ mod tests {
     #[test]
     fn m2_what_is_not_lent_is_refused() {
         let mut memory = vec![1; 100];
-        let r = lent(&mut memory, 7);
-        relend(&r, &mut memory, 7);
+        let r = nothing_lent();
+        lend(&r, &mut memory, 7, Right::Read);
         let mut to = [0; 8];
         let refused = Err(Refusal::NotRegistered);
         assert_eq!(read(&r, 6, 100, 0, &mut to), refused, "another number");
@@ -324,16 +335,32 @@ mod tests {
         assert_eq!(r.deregister(100), Ok(0));
         assert_eq!(read(&r, 7, 100, 0, &mut to), refused, "taken back");
         assert_eq!(write(&r, 7, 100, &to), refused, "taken back");
-        relend(&r, &mut memory, 8);
+        lend(&r, &mut memory, 8, Right::Read);
         assert_eq!(read(&r, 7, 100, 0, &mut to), refused, "another epoch");
         assert_eq!(to, [0; 8]);
     }
 
     #[test]
+    fn m3_a_right_is_good_for_nothing_else() {
+        let mut memory = vec![3; 10];
+        let r = nothing_lent();
+        lend(&r, &mut memory, 1, Right::Read);
+        assert_eq!(write(&r, 1, 10, &[9; 4]), Err(Refusal::NotRegistered), "read-only");
+        let mut to = [0; 4];
+        assert_eq!(read(&r, 1, 10, 0, &mut to), Ok(4));
+        assert_eq!(r.deregister(10), Ok(4));
+        lend(&r, &mut memory, 2, Right::Write);
+        let mut to = [0; 4];
+        assert_eq!(read(&r, 2, 10, 0, &mut to), Err(Refusal::NotRegistered), "write-only");
+        assert_eq!((to, &memory[..]), ([0; 4], &[3; 10][..]));
+        assert_eq!(write(&r, 2, 10, &[9; 4]), Ok(4));
+    }
+
+    #[test]
     fn a_write_happens_once_and_only_within_the_buffer() {
         let mut memory = vec![0; 10];
-        let r = lent(&mut memory, 1);
-        relend(&r, &mut memory, 1);
+        let r = nothing_lent();
+        lend(&r, &mut memory, 1, Right::Write);
         assert_eq!(write(&r, 1, 10, &[9; 11]), Err(Refusal::NotRegistered));
         assert_eq!(write(&r, 1, 10, &[9; 4]), Ok(4));
         assert_eq!(write(&r, 1, 10, &[8; 4]), Err(Refusal::NotRegistered));
@@ -344,21 +371,24 @@ mod tests {
     #[test]
     fn memory_of_another_process_than_promised_is_not_used() {
         let mut memory = vec![5; 10];
-        let r = lent(&mut memory, 1);
-        relend(&r, &mut memory, 1);
+        let r = nothing_lent();
+        lend(&r, &mut memory, 1, Right::Read);
         let elsewhere = [0u64; 2];
         r.proof_address.store(elsewhere.as_ptr() as u64, Ordering::Relaxed);
         let mut to = [0; 10];
         assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Stranger));
         assert_eq!(r.done(), 0);
-        assert_eq!(write(&r, 1, 10, &[1; 3]), Err(Refusal::Stranger));
+        lend(&r, &mut memory, 2, Right::Write);
+        r.proof_address.store(elsewhere.as_ptr() as u64, Ordering::Relaxed);
+        assert_eq!(write(&r, 2, 10, &[1; 3]), Err(Refusal::Stranger));
         assert_eq!(memory, [5; 10]);
     }
 
     #[test]
     fn an_owner_believes_no_more_than_it_lent() {
         let mut memory = vec![0; 10];
-        let r = lent(&mut memory, 1);
+        let r = nothing_lent();
+        lend(&r, &mut memory, 1, Right::Read);
         r.state.store(pack(1, CLOSED, BYTES), Ordering::Relaxed);
         assert_eq!(r.deregister(10), Ok(10));
         r.state.store(pack(1, OPEN, BYTES), Ordering::Relaxed);
@@ -368,25 +398,24 @@ mod tests {
     #[test]
     fn what_a_dead_process_did_is_found_under_its_number_alone() {
         let mut memory = vec![0; 10];
-        let r = lent(&mut memory, 3);
-        relend(&r, &mut memory, 3);
+        let r = nothing_lent();
+        lend(&r, &mut memory, 3, Right::Read);
         let mut to = [0; 6];
         assert_eq!(read(&r, 3, 10, 0, &mut to), Ok(6));
         assert_eq!(r.done_of(3, 10), Some(6));
         assert_eq!(r.deregister(10), Ok(6));
         assert_eq!(r.done_of(3, 4), Some(4));
         assert_eq!(r.done_of(4, 10), None);
-        relend(&r, &mut memory, 4);
+        lend(&r, &mut memory, 4, Right::Read);
         assert_eq!((r.done_of(3, 10), r.done_of(4, 10)), (Some(6), Some(0)));
-        relend(&r, &mut memory, 5);
+        lend(&r, &mut memory, 5, Right::Read);
         assert_eq!((r.done_of(3, 10), r.done_of(4, 10)), (None, Some(0)));
     }
 
     #[test]
     fn missing_memory_is_a_fault() {
-        // SAFETY: zeroed memory is a valid start.
-        let r: Registration = unsafe { std::mem::zeroed() };
-        r.register(1, 4096, 10);
+        let r = nothing_lent();
+        r.register(1, 4096, 10, Right::Read);
         let mut to = [0; 10];
         assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Fault));
     }

@@ -5,7 +5,7 @@
 
 use super::control::data_of;
 use super::{Broken, Moved, Stream, Take};
-use crate::provider::shm::Refusal;
+use crate::provider::shm::{Refusal, Right};
 use crate::session::transfer::{Call, Posting, Rest};
 use crate::session::{Available, Complete, Control, Kind, LARGEST_TRANSFER};
 use crate::switch::buffers::Buffers;
@@ -246,7 +246,7 @@ impl<'a> Stream<'a> {
             }
             Posting::Advertise(key) => {
                 let (address, length) = (at as u64, room as u32);
-                self.own().writable.0.register(key, address, length);
+                self.own().writable.0.register(key, address, length, Right::Write);
                 let received = self.endpoint.receive.total();
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));

@@ -2,7 +2,7 @@
 
 use super::tests::{die_sending, receive, send, Ends, GEOMETRY};
 use super::Stream;
-use crate::provider::shm::Refusal;
+use crate::provider::shm::{Refusal, Right};
 use crate::sys::process;
 
 fn takes_in(stream: &Stream) {
@@ -72,7 +72,7 @@ fn d7_what_the_old_controller_had_posted_is_withdrawn() {
     let ends = Ends::new();
     let (mut posted, from) = ([0u8; 8], [9u8; 8]);
     for end in [&ends.left, &ends.right] {
-        end.own().writable.0.register(1, posted.as_mut_ptr() as u64, 8);
+        end.own().writable.0.register(1, posted.as_mut_ptr() as u64, 8, Right::Write);
     }
     suspend(&ends);
     for end in [&ends.left, &ends.right] {
