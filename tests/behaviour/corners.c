@@ -4,7 +4,6 @@
 
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 static int watch(int fd, uint32_t events) {
   int set = SYS(epoll_create1(EPOLL_CLOEXEC));

@@ -2,7 +2,6 @@
 #include "bt.h"
 
 #include <spawn.h>
-#include <sys/resource.h>
 
 extern char **environ;
 

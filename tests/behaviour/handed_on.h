@@ -3,25 +3,10 @@
 #ifndef HANDED_ON_H
 #define HANDED_ON_H
 #include "bt.h"
-#include <sys/resource.h>
 
 #define SHARED __attribute__((unused)) static
 
 enum { BEFORE = 200000, READ = 1234, AFTER = 2000000, TOTAL = BEFORE + AFTER };
-
-/* Bytes that the kernel's own socket took in and sent: doorbells alone while the SAN carries them. */
-SHARED void on_san(int fd) {
-  /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
-  uint64_t info[17] = {0};
-  socklen_t length = sizeof info;
-  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
-  struct rlimit limit;
-  SYS(getrlimit(RLIMIT_NOFILE, &limit));
-  /* Without room for the library's descriptors it goes back to TCP. */
-  if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
-  unsigned long long bytes = info[15] + info[16];
-  if (bytes > TOTAL / 20) FAIL("%llu bytes went over TCP", bytes);
-}
 
 /* Whoever gets the connection may bring it back to TCP. */
 SHARED bool anywhere;

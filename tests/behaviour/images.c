@@ -546,13 +546,6 @@ SAN_CASE(a_wildcard_listener_goes_on) { listener_goes_on(DUAL, false); }
 
 /* ---- an image that does not want the SAN ---------------------------------------------------- */
 
-/* A system call by instruction. */
-static long past_libc(long number, long a, void *b, long c) {
-  long result;
-  __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-  return result;
-}
-
 static char *off[] = {"PATH=/usr/bin:/bin", NULL, "SANSHIM=off", NULL};
 
 PART(echo_anywhere) { echo_all(atoi(bt_arguments[0])); }
@@ -580,8 +573,8 @@ PART(echo_past_the_library) {
   int fd = atoi(bt_arguments[0]);
   static char bytes[65536];
   long n;
-  while ((n = SYS(past_libc(SYS_read, fd, bytes, sizeof bytes))) > 0)
-    for (long done = 0; done < n;) done += SYS(past_libc(SYS_write, fd, bytes + done, n - done));
+  while ((n = SYS(past_libc(SYS_read, fd, (long)bytes, sizeof bytes, 0, 0))) > 0)
+    for (long done = 0; done < n;) done += SYS(past_libc(SYS_write, fd, (long)bytes + done, n - done, 0, 0));
 }
 static void server_with_rules(int fd) {
   begin_server(fd);

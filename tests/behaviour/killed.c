@@ -6,20 +6,8 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 
-/* Past the library, which would take the connection back to TCP before a filter. */
-static long raw(long number, long a, long b, long c, long d, long e) {
-  long result;
-  register long r10 __asm__("r10") = d;
-  register long r8 __asm__("r8") = e;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8)
-                   : "rcx", "r11", "memory");
-  return result;
-}
 /* From now on this system call kills the process. */
 static void die_at(int number) {
   struct sock_filter code[] = {
@@ -30,8 +18,9 @@ static void die_at(int number) {
   };
   struct sock_fprog program = {sizeof code / sizeof code[0], code};
   SYS(setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}));
-  EQ(raw(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  EQ(raw(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0, 0), 0);
+  /* The library would take the connection back to TCP before a filter. */
+  EQ(past_libc(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  EQ(past_libc(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0, 0), 0);
 }
 /* Whether it was, or ended by itself. */
 static void reap(pid_t child) {

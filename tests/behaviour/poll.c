@@ -2,7 +2,6 @@
 #include "bt.h"
 
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/timerfd.h>
 
 SAN_CASE(states_of_a_connection) {

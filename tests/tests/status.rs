@@ -20,11 +20,15 @@ struct Streaming {
 
 impl Streaming {
     fn start(config: &str) -> Streaming {
+        Streaming::start_with(config, &[])
+    }
+
+    fn start_with(config: &str, arguments: &[&str]) -> Streaming {
         let sandbox = Sandbox::new();
         let rules = sandbox.file("rules.toml");
         fs::write(&rules, config).expect("write");
         let mut command = Mode::Shim.command("python3");
-        command.arg(locate::helper("stream.py")).env("SANSHIM_CONFIG", rules);
+        command.arg(locate::helper("stream.py")).args(arguments).env("SANSHIM_CONFIG", rules);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = command.spawn().expect("sanctl runs");
         let input = program.stdin.take();
@@ -141,4 +145,25 @@ fn a9_buffers_grow_where_there_is_no_rdma_and_shrink_when_it_rests() {
         assert!(rests < 400, "never shrank: {}", streaming.ends()[0]);
     }
     streaming.send();
+}
+
+/// Sends in pieces that would go in one larger message, and says whether the messages grew.
+fn messages_grow(streaming: &mut Streaming) -> bool {
+    (0..50).any(|_| {
+        streaming.ask("pieces\n");
+        streaming.ends()[0]["buffers"]["message_size"] != 1536
+    })
+}
+
+#[test]
+fn a9_where_memory_is_short_the_old_sizes_stay() {
+    let config =
+        "[shm]\nrdma_threshold = \"never\"\nsend_buffer = 65536\nlargest_send_buffer = 131072\n";
+    let mut streaming = Streaming::start(config);
+    assert!(messages_grow(&mut streaming), "{}", streaming.ends()[0]);
+    let mut streaming = Streaming::start_with(config, &["short"]);
+    assert!(!messages_grow(&mut streaming), "{}", streaming.ends()[0]);
+    (0..50).for_each(|_| streaming.send());
+    let buffers = &streaming.ends()[0]["buffers"];
+    assert_eq!((&buffers["send_buffer"], &buffers["resizes"]), (&65536.into(), &0.into()));
 }
