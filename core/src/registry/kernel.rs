@@ -133,6 +133,16 @@ pub(super) fn unlink(folder: &Fd, name: &CStr) -> io::Result<()> {
     unsafe { syscall!(Sysno::unlinkat, folder.raw(), name.as_ptr(), 0) }.map(drop).map_err(os)
 }
 
+/// Removes `name` if it still is `file`: a process that got the number of the one before has put its own there.
+pub(super) fn unlink_same(folder: &Fd, name: &CStr, file: &Fd) -> io::Result<()> {
+    let now = open(folder.raw(), name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+    let (now, then) = (status(&now)?, status(file)?);
+    if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino) {
+        unlink(folder, name)?;
+    }
+    Ok(())
+}
+
 /// One `read`; a signal's interruption is retried.
 pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     loop {

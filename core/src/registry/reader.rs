@@ -164,8 +164,8 @@ fn folder_owner(name: &OsStr) -> Option<u32> {
 enum Outcome {
     /// With what was wrong about some of its connections.
     Alive(Process, Option<String>),
-    /// The process has ended, or has become another program.
-    Ended,
+    /// The process has ended, or has become another program; its file's device and inode.
+    Ended(u64, u64),
     Skipped(String),
 }
 
@@ -197,7 +197,7 @@ impl Snapshot {
                     self.processes.push(process);
                     self.problems.extend(problem.map(|why| Problem { path, why }));
                 }
-                Ok(Outcome::Ended) => remove_own(&path),
+                Ok(Outcome::Ended(device, inode)) => remove_own(&path, device, inode),
                 Ok(Outcome::Skipped(why)) => self.problems.push(Problem { path, why }),
                 // Its process has ended in this moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -208,10 +208,13 @@ impl Snapshot {
     }
 }
 
-fn remove_own(path: &Path) {
+/// Removes a file that was read, if it is ours; not what a process that got the same number has put there since.
+fn remove_own(path: &Path, device: u64, inode: u64) {
     // SAFETY: no memory is involved.
     let user = unsafe { libc::geteuid() };
-    if fs::symlink_metadata(path).is_ok_and(|found| found.uid() == user) {
+    let is_it =
+        |found: fs::Metadata| found.uid() == user && (found.dev(), found.ino()) == (device, inode);
+    if fs::symlink_metadata(path).is_ok_and(is_it) {
         // Another reader may have been faster.
         let _ = fs::remove_file(path);
     }
@@ -227,7 +230,8 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
         }
         result => result?,
     };
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return skipped("is not a regular file; remove it".into());
     }
     let mut headers = zeroed::<Header>(1);
@@ -243,7 +247,7 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
         return skipped("belongs to another pid namespace; run sanctl there".into());
     }
     if has_ended(header, pid) {
-        return Ok(Outcome::Ended);
+        return Ok(Outcome::Ended(metadata.dev(), metadata.ino()));
     }
     let count = header.high_water.load(Ordering::Relaxed) as usize;
     let Some((connections, problem)) = connections(&file, count)? else {

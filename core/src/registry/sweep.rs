@@ -17,22 +17,22 @@ pub(super) fn sweep(folder: &Fd, own_namespace: u64) {
     while let Ok(length @ 1..) = kernel::read_entries(folder, &mut entries) {
         for pid in Names(&entries[..length]).filter_map(parse_pid) {
             let name = file_name(pid, true);
-            if kernel::is_gone(pid) && pid_namespace(folder, name.as_c_str()) == Some(own_namespace)
-            {
+            let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            let Ok(file) = kernel::open(folder.raw(), name.as_c_str(), flags, 0) else { continue };
+            // Asked after the file was opened: what a later process of that number makes is another file.
+            if kernel::is_gone(pid) && pid_namespace(&file) == Some(own_namespace) {
                 // Another process may have swept it already.
-                let _ = kernel::unlink(folder, name.as_c_str());
+                let _ = kernel::unlink_same(folder, name.as_c_str(), &file);
             }
         }
     }
 }
 
 /// The pid namespace recorded in a file's header.
-fn pid_namespace(folder: &Fd, name: &CStr) -> Option<u64> {
+fn pid_namespace(file: &Fd) -> Option<u64> {
     const OFFSET: usize = std::mem::offset_of!(Header, pid_namespace);
-    let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = kernel::open(folder.raw(), name, flags, 0).ok()?;
     let mut start = [0; OFFSET + 8];
-    let length = kernel::read(&file, &mut start).ok()?;
+    let length = kernel::read(file, &mut start).ok()?;
     let bytes: [u8; 8] = start[..length].get(OFFSET..)?.try_into().ok()?;
     Some(u64::from_ne_bytes(bytes))
 }
