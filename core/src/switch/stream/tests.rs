@@ -7,7 +7,7 @@ use crate::session::transfer::Call;
 use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::memory::Memory;
-use crate::sys::file;
+use crate::sys::{file, process};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 pub(super) const GEOMETRY: Geometry = Geometry {
@@ -83,8 +83,13 @@ fn die_with<T: Send + 'static>(
         let held = take();
         call();
         std::mem::forget(held);
+        process::tid()
     });
-    dies.join().unwrap();
+    let dead = dies.join().unwrap();
+    // Its entry may outlast the join for a moment.
+    while process::lives(dead) {
+        process::yield_now();
+    }
 }
 
 pub(super) fn die_sending<T: Send + 'static>(
