@@ -63,7 +63,9 @@ impl Streaming {
     /// What sanctl says of the sending and of the receiving end.
     fn ends(&self) -> [Value; 2] {
         let status: Value = serde_json::from_str(&self.status(&["--json"])).expect("JSON");
-        let connections = status["processes"][0]["connections"].as_array().expect("an array");
+        let connections = status["processes"][0]["connections"].as_array();
+        let connections =
+            connections.unwrap_or_else(|| panic!("nothing of {}: {status}", self.pid));
         [self.sender, self.receiver].map(|fd| {
             let end = connections.iter().find(|connection| connection["fd"] == fd);
             let end = end.unwrap_or_else(|| panic!("no descriptor {fd} in {status}")).clone();
@@ -114,6 +116,28 @@ fn status_shows_what_rdma_carries_and_the_mode_it_is_in() {
     let table = streaming.status(&["--verbose"]);
     assert!(table.contains("received 0 (0 otherwise), from 4.0K on\n      mode: "), "{table}");
     assert!(!streaming.status(&[]).contains("mode: "));
+}
+
+#[test]
+fn a11_advertisements_are_counted_where_there_is_only_rdma_write() {
+    let config = "[shm]\nrdma_threshold = 4096\nrdma_operations = \"write\"\n";
+    let mut streaming = Streaming::start(config);
+    let mut sends = 0;
+    let sender = loop {
+        streaming.send();
+        sends += 1;
+        let [sender, _] = streaming.ends();
+        if sender["rdma"]["advertisements"]["used"].as_u64() > Some(0) {
+            break sender;
+        }
+        assert!(sends < 200, "never written: {sender}");
+    };
+    assert!(sender["rdma"]["sent_bytes"].as_u64() > Some(0), "{sender}");
+    assert!(
+        streaming.status(&["-v"]).contains("advertisements: "),
+        "{}",
+        streaming.status(&["-v"])
+    );
 }
 
 #[test]
