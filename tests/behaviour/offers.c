@@ -52,6 +52,13 @@ static void wait_by_epoll(int fd) {
   CHECK(got.events & EPOLLIN);
   SYS(close(set));
 }
+static void nothing(int number) { (void)number; }
+static void wait_by_restarting(int fd) {
+  (void)fd;
+  handle_signal(SIGALRM, nothing, SA_RESTART);
+  struct itimerval often = {{0, 5000}, {0, 5000}};
+  SYS(setitimer(ITIMER_REAL, &often, NULL));
+}
 /* The same in programs that never sleep, because they only ask, or always find something to do. */
 static void wait_by_asking(int fd) {
   char byte;
@@ -109,6 +116,7 @@ CASE(plain_acceptor_waits_blocking) { plain_acceptor(wait_by_blocking, false); }
 CASE(plain_acceptor_waits_poll) { plain_acceptor(wait_by_poll, false); }
 CASE(plain_acceptor_waits_select) { plain_acceptor(wait_by_select, false); }
 CASE(plain_acceptor_waits_epoll) { plain_acceptor(wait_by_epoll, false); }
+CASE(plain_acceptor_waits_restarting) { plain_acceptor(wait_by_restarting, false); }
 CASE(plain_acceptor_waits_asking) { plain_acceptor(wait_by_asking, false); }
 CASE(plain_acceptor_waits_counting) { plain_acceptor(wait_by_counting, false); }
 CASE(plain_acceptor_waits_busy_poll) { plain_acceptor(wait_by_busy_poll, false); }

@@ -22,9 +22,9 @@ use crate::provider::shm::Segment;
 use crate::sys::control::{self, Room, Writer};
 use crate::sys::lock::FamilyLock;
 use crate::sys::user::{self, Access};
-use crate::sys::{file, hidden, net, time, Fd};
+use crate::sys::{file, hidden, net, poll, time, Fd};
 use smallvec::SmallVec;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 const SCM_PIDFD: i32 = 4;
@@ -153,11 +153,25 @@ fn carried(fds: &[Fd]) -> Option<Carried> {
     manifest::read_carried(*fds.last()?, fds.len())
 }
 
-static ANY: AtomicBool = AtomicBool::new(false);
+/// Clock (ns) of the last arrival; zero: none.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// True if this process got a connection in a message: both ends of one may be its own, whoever made it.
 pub(super) fn has_any() -> bool {
-    ANY.load(Relaxed)
+    LAST.load(Relaxed) != 0
+}
+
+/// How long (ns) after an arrival a process that found the message in the queue as well may still be about to
+/// bring its connections back to TCP ([`bring_back_queued`]).
+const IN_DOUBT: u64 = 1_000_000_000;
+/// How long (ns) to sleep meanwhile.
+const SLICE: u64 = 10_000_000;
+
+/// Longest sleep on a connection for now: where both ends are this process's, no doorbell tells a thread that
+/// sleeps on the one that another process left the SAN there, and that it is the other end's turn.
+pub(super) fn slice() -> Option<u64> {
+    let last = LAST.load(Relaxed);
+    (last != 0 && time::now() - last < IN_DOUBT).then_some(SLICE)
 }
 
 /// One thread at a time, so that a socket gets into the table once.
@@ -165,7 +179,7 @@ static ARRIVING: FamilyLock = FamilyLock::new();
 
 /// The socket of `entry`, which the program has as `fds` now. It is one of this process's, or becomes one.
 fn adopt(entry: &Entry, fds: &[Fd], peeked: bool) {
-    ANY.store(true, Relaxed);
+    LAST.store(time::now(), Relaxed);
     let held = ARRIVING.lock();
     let known = known(entry.identity().1).is_some_and(|socket| {
         let joined = join(&socket, fds);
@@ -253,6 +267,9 @@ fn join(socket: &Pinned, fds: &[Fd]) -> bool {
 /// Connections that lie in the queue of a Unix socket go back to TCP there: a program without the library may
 /// take them out. Of memory only what the connections' processes share is changed.
 pub(super) fn bring_back_queued(over: Fd) {
+    if poll::poll_one(over, libc::POLLIN).is_ok_and(|events| events & libc::POLLIN == 0) {
+        return;
+    }
     let mut before = net::option(over, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1);
     if net::set_option(over, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &0i32).is_err() {
         return;

@@ -1,12 +1,13 @@
 //! Messages with connections for a process that has too few descriptors left.
 //!
 //! What goes along with a connection lies behind the program's own descriptors in a message, and the kernel drops
-//! what does not fit. So each message is looked at before it is taken; where something would be lost, its
-//! connections go back to TCP before, in a child with room enough, and the program gets its own descriptors.
+//! what does not fit. So where not every message would fit each is looked at before it is taken; where something
+//! would be lost, its connections go back to TCP before, in a child with room enough, and the program gets its own
+//! descriptors.
 
 use super::arrival;
 use crate::sys::control::{Room, MOST_DESCRIPTORS};
-use crate::sys::{beside, file, net, Fd};
+use crate::sys::{beside, beyond, file, net, poll, Fd};
 
 /// What a look at the next message found.
 pub(super) enum Look {
@@ -45,7 +46,8 @@ pub(super) fn prepare(fd: Fd, flags: i32, real: impl Fn(*mut libc::msghdr, i32) 
     const ELSEWHERE: i32 = libc::MSG_OOB | libc::MSG_ERRQUEUE;
     let peeks_elsewhere =
         || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0);
-    if flags & ELSEWHERE != 0 || peeks_elsewhere() {
+    // A look may meet [`arrival::bring_back_queued`], which moves the place to look at for a moment.
+    if has_room() || flags & ELSEWHERE != 0 || peeks_elsewhere() {
         return Look::Fits;
     }
     // SAFETY: all zero is a message without room for anything.
@@ -61,6 +63,22 @@ pub(super) fn prepare(fd: Fd, flags: i32, real: impl Fn(*mut libc::msghdr, i32) 
     let mut cut = None;
     beside::with_own_descriptors(&mut || cut = bring_back(fd));
     cut.map_or(Look::Fits, Look::Cut)
+}
+
+/// True if every message fits: the last numbers that this process may have are free, as many as one can bring.
+fn has_room() -> bool {
+    let Some(limit) = beyond::limits(None) else { return false };
+    let end = Fd::try_from(limit.rlim_cur).unwrap_or(Fd::MAX);
+    let first = end - MOST_DESCRIPTORS as Fd;
+    let mut last: [libc::pollfd; MOST_DESCRIPTORS] = std::array::from_fn(|i| libc::pollfd {
+        fd: first.saturating_add(i as Fd),
+        events: 0,
+        revents: 0,
+    });
+    // Those that are open say nothing, or something else.
+    first > 0
+        && poll::poll(&mut last, Some(0), None).is_ok()
+        && last.iter().all(|one| one.revents == libc::POLLNVAL)
 }
 
 /// True if all descriptors of the next message can be made.

@@ -1,5 +1,6 @@
 //! poll and select with SAN sockets among the descriptors.
 
+use super::arrival;
 use super::bell;
 use super::detach;
 use super::endpoint::flag;
@@ -259,7 +260,7 @@ impl Entry {
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
         let unbelled = ((silent || stream.sending_waits()) && self.interest & bit::ANY_OUT != 0)
             .then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| stream.fabric.and_then(far::slice))
+        unbelled.or_else(|| stream.fabric.and_then(far::slice)).or_else(arrival::slice)
     }
 
     /// Looks after a connection that may have to go back to TCP.

@@ -10,6 +10,7 @@
 //!
 //! The byte itself is [`bell`]'s.
 
+use super::arrival;
 use super::bell;
 use super::detach;
 use super::endpoint::flag;
@@ -22,7 +23,7 @@ use super::stream::{Broken, Stream};
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
-use crate::sys::{blocking, file, net, poll, time, Errno, Result};
+use crate::sys::{blocking, file, net, poll, process, time, Errno, Result};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -413,6 +414,8 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
         Some(UNBELLED_SLICE)
     } else if socket.is_pending() {
         Some(pending_slice(stream))
+    } else if let Some(slice) = arrival::slice() {
+        Some(slice)
     } else if how.partial {
         Some(PARTIAL_SLICE)
     } else if event == Event::Read {
@@ -442,7 +445,18 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
         let mut fds = [libc::pollfd { fd: anchor, events, revents: 0 }];
         let nap = left.map_or(slice, |l| l.min(slice));
         // SAFETY: no signal mask.
-        let n = unsafe { blocking::poll(&mut fds, Some(nap), std::ptr::null()) }?;
+        let n = match unsafe { blocking::poll(&mut fds, Some(nap), std::ptr::null()) } {
+            // As the kernel's own recv; poll is never restarted.
+            Err(Errno(libc::EINTR))
+                if how.slice.is_none()
+                    && !how.partial
+                    && limit.is_none()
+                    && process::handlers_restart() =>
+            {
+                0
+            }
+            slept => slept?,
+        };
         let ended = n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0;
         if how.slice.is_some() {
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
@@ -457,7 +471,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
             Event::Read => readable(stream),
             Event::Write => writable(stream),
         };
-        if n > 0 || happened || socket.phase() != phase::SAN {
+        if n > 0 || happened || detach::is_due(stream) || socket.phase() != phase::SAN {
             return Ok(Woken::Perhaps);
         }
     }

@@ -29,7 +29,7 @@ fn floor(soft: u64, hard: u64) -> Option<(u64, bool)> {
 }
 
 /// The limits of descriptors before they became `new`.
-pub(super) fn limits(new: Option<&libc::rlimit64>) -> Option<libc::rlimit64> {
+pub fn limits(new: Option<&libc::rlimit64>) -> Option<libc::rlimit64> {
     let mut old = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let new = new.map_or(0, |limit| limit as *const _ as usize);
     call!(prlimit64, 0, libc::RLIMIT_NOFILE, new, &mut old as *mut _ as usize).ok()?;
