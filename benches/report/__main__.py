@@ -8,6 +8,7 @@ import json
 import os
 import sys
 
+import carriers
 import extras
 import items
 import tables
@@ -52,7 +53,8 @@ def main():
             progress(f"round {number + 1} of {rounds}, {done + 1} of {len(matrix)}: {item.name}")
             item.run_round(runner)
     found = {}
-    for name, measure in (("syscalls", extras.system_calls), ("idle", extras.idle)):
+    others = (("carriers", carriers.carriers), ("syscalls", extras.system_calls), ("idle", extras.idle))
+    for name, measure in others:
         if wanted(name):
             progress(name)
             found[name] = measure(runner, chosen.quick)

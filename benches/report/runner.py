@@ -43,11 +43,12 @@ class Runner:
         if text not in self.failures:
             self.failures.append(text)
 
-    def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None):
+    def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None, config=None):
         """One measurement: its JSON line as a dict, or None.
 
         `shimmed`: None for no library, else both, client or server. `on_san`: the library must
         say that it used shared memory; the run fails otherwise. `prefix`: a command around it.
+        `config`: the library's.
         """
         command = [*prefix, self.sanbench, *map(str, arguments)]
         if "--count" not in command:
@@ -62,6 +63,8 @@ class Runner:
             log = os.path.join(folder, "log")
             environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
             environment.pop("LD_PRELOAD", None)
+            if config:
+                environment["SANSHIM_CONFIG"] = config
             if on_san:
                 environment |= {"SANSHIM_LOG": "info", "SANSHIM_LOG_FILE": log}
             # After a time-out only sanbench itself is killed; its ends die with their parent.

@@ -96,6 +96,12 @@ SECTIONS = (
 )
 
 
+def carriers(rows):
+    cells = lambda row: [significant(row.get(name)) for name in ("messages", "rdma", "measured")]
+    return table(["program", "messages alone", "RDMA wherever it can", "what measurement prefers (default)"],
+                 [[row["program"], *cells(row)] for row in rows])
+
+
 def system_calls(rows):
     def most(row, subject):
         calls = row.get(f"{subject}_most", {})
@@ -130,6 +136,8 @@ def render(about, rounds, seconds, items, found):
             chosen = [i for i in items if i.case == case and i.placement == placement]
             if chosen:
                 parts += [f"### {title} ({name})\n", render_section(chosen)]
+    if found.get("carriers"):
+        parts += ["### What carries a stream, GB/s (two cores)\n", carriers(found["carriers"])]
     if found.get("syscalls"):
         parts += ["### System calls per exchange, both ends busy\n",
                   system_calls(found["syscalls"])]
