@@ -6,7 +6,7 @@ import platform
 import subprocess
 import tempfile
 
-# Seconds; far above any run, strace included.
+# Seconds; far above any run.
 TIMEOUT = 60
 # What `sanbench` ends with when this machine cannot do a measurement.
 UNAVAILABLE = 75
