@@ -135,23 +135,28 @@ pub(super) fn hinted_end(stream: &Stream) -> bool {
 pub(super) fn look_if_stale(socket: &Socket, stream: &Stream, now: u64) {
     let hinted = hinted_end(stream);
     if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted {
-        stream.endpoint.looked_at.store(now, Relaxed);
-        request::heed();
-        if socket.is_pending() {
-            // A program that never sleeps waits for an answer as well.
-            native::scan(socket);
-            if socket.phase() == phase::NATIVE {
-                return;
-            }
-        }
-        // A peer that did something since the last look is alive.
-        let alive = stream.activity_of_peer();
-        if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {
+        look_again(socket, stream, now, hinted);
+    }
+}
+
+#[cold]
+fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
+    stream.endpoint.looked_at.store(now, Relaxed);
+    request::heed();
+    if socket.is_pending() {
+        // A program that never sleeps waits for an answer as well.
+        native::scan(socket);
+        if socket.phase() == phase::NATIVE {
             return;
         }
-        look(socket, stream);
-        note_blocking_mode(socket, stream);
     }
+    // A peer that did something since the last look is alive.
+    let alive = stream.activity_of_peer();
+    if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {
+        return;
+    }
+    look(socket, stream);
+    note_blocking_mode(socket, stream);
 }
 
 /// Reads O_NONBLOCK from the kernel: another process may have changed it.
