@@ -5,6 +5,7 @@ use super::sync::{AtomicU64, Ordering};
 
 const LEFT: u64 = 1 << 63;
 const RECALLED: u64 = 1 << 62;
+const CLOSED: u64 = 1 << 61;
 
 /// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, and
 /// whether the direction went back to TCP.
@@ -26,14 +27,17 @@ pub struct Rung {
     pub left: bool,
     /// The receiver has stopped reading from the SAN: the sender sends what was not read once more.
     pub recalled: bool,
+    /// The sender closed: nobody is there any more who could send again.
+    pub closed: bool,
 }
 
 impl Rung {
     fn of(word: u64) -> Self {
         Rung {
-            bells: word & !(LEFT | RECALLED),
+            bells: word & !(LEFT | RECALLED | CLOSED),
             left: word & LEFT != 0,
             recalled: word & RECALLED != 0,
+            closed: word & CLOSED != 0,
         }
     }
 
@@ -88,9 +92,19 @@ impl Doorbells {
         })
     }
 
-    /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word
-    /// before: if the sender had left already nothing changes, and all it sent is to be read here.
-    pub fn recall(&self) -> Rung {
-        self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word | RECALLED))
+    /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it
+    /// knew whether the sender had closed: if that changed, or the sender had left, nothing changes, and all it
+    /// sent is to be read here.
+    pub fn recall(&self, closed: bool) -> Rung {
+        self.update(|word| {
+            let may = word & (LEFT | RECALLED) == 0 && (word & CLOSED != 0) == closed;
+            may.then_some(word | RECALLED)
+        })
+    }
+
+    /// The sender closes, and what it sent lies where it is read from: it can not be recalled any more. The word
+    /// before: if the direction was recalled nothing changes, and the sender has to send again first.
+    pub fn close(&self) -> Rung {
+        self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word | CLOSED))
     }
 }

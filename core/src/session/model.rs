@@ -426,7 +426,7 @@ fn every_doorbell_is_counted_and_one_end_decides() {
                 before.recalled
             }
         });
-        let before = word.recall();
+        let before = word.recall(false);
         let counted = word.state().bells;
         ringer.join().unwrap();
         let sends_again = leaver.join().unwrap();

@@ -406,16 +406,31 @@ proptest! {
 fn whoever_comes_first_decides() {
     let d = Doorbells::new();
     assert!(d.promise() && d.promise());
-    assert!(!d.recall().left);
+    assert!(!d.recall(false).left);
     assert!(!d.promise(), "recalled: no doorbell may come any more");
-    assert_eq!(d.state(), Rung { bells: 2, left: false, recalled: true });
+    assert_eq!(d.state(), Rung { bells: 2, left: false, recalled: true, closed: false });
     assert!(d.leave().recalled);
-    assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true });
+    assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true, closed: false });
 
     let d = Doorbells::new();
     assert!(!d.leave().is_final());
-    assert!(d.recall().left, "too late to recall");
+    assert!(d.recall(false).left, "too late to recall");
     assert!(!d.promise());
     assert!(d.leave().left, "once is enough");
-    assert_eq!(d.state(), Rung { bells: 1, left: true, recalled: false });
+    assert_eq!(d.state(), Rung { bells: 1, left: true, recalled: false, closed: false });
+}
+
+#[test]
+fn who_closed_is_recalled_only_by_who_knows_that() {
+    let d = Doorbells::new();
+    assert!(d.promise() && !d.close().recalled);
+    assert!(d.recall(false).closed, "what was sent before is to be read first");
+    assert!(!d.state().recalled && d.state().bells == 1);
+    assert!(!d.recall(true).left);
+    assert!(d.state().recalled && d.state().closed);
+
+    let d = Doorbells::new();
+    d.recall(false);
+    assert!(d.close().recalled, "it is to be sent again first");
+    assert!(!d.state().closed);
 }

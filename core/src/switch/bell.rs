@@ -25,7 +25,7 @@ pub(super) fn ring(socket: &Socket) {
     let e = stream.endpoint;
     let held = e.bell.lock();
     if held == Ok(Acquired::FromTheDead) {
-        recount_sent(socket, &stream);
+        recount_sent(&stream, socket.anchor());
     }
     let (mut listens, mut failed) = (true, None);
     if stream.owes_doorbell() || e.has(flag::ANCHOR_ENDED) {
@@ -84,9 +84,9 @@ pub(super) fn succeed_the_dead(socket: &Socket, stream: &Stream) {
 }
 
 /// After the bell lock came from a dead holder: the kernel knows whether its doorbell was sent.
-fn recount_sent(socket: &Socket, stream: &Stream) {
+pub(super) fn recount_sent(stream: &Stream, anchor: Fd) {
     let word = stream.own().sending.0.doorbells.state();
-    let Some(written) = net::bytes_written(socket.anchor()) else { return };
+    let Some(written) = net::bytes_written(anchor) else { return };
     if !word.is_final() && stream.own().sending.0.urgent.load(Relaxed) == 0 {
         let owed = word.bells.saturating_sub(written).min(1);
         stream.endpoint.bells_owed.store(owed as u32, Relaxed);
@@ -297,4 +297,19 @@ pub(super) fn ring_last(stream: &Stream, anchor: Fd, last: bool) {
         // It can only fail where the connection ended.
         let _ = native::send_all(anchor, &[0]);
     }
+}
+
+/// As [`ring_last`], after a process that died in the middle of it: what is still missing. How many bytes it sent
+/// behind the doorbells; `None` if nobody can tell.
+pub(super) fn ring_rest(stream: &Stream, anchor: Fd) -> Option<u64> {
+    if stream.own().sending.0.urgent.load(Relaxed) != 0 {
+        return None;
+    }
+    let promised = stream.own().sending.0.doorbells.state().bells;
+    let written = net::bytes_written(anchor)?;
+    stream.endpoint.bells_owed.store(0, Relaxed);
+    for _ in written..promised {
+        let _ = native::send_all(anchor, &[0]);
+    }
+    Some(written.saturating_sub(promised))
 }

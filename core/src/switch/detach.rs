@@ -24,6 +24,8 @@ use super::wait::{self, Event};
 use crate::provider::shm::RETURNED;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
+use crate::session::Rung;
+use crate::sys::lock::Acquired;
 use crate::sys::{file, net, poll, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -33,13 +35,20 @@ const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::G
 /// True if either end has begun to go back. One load of each side's word.
 #[inline]
 pub(super) fn is_due(stream: &Stream) -> bool {
-    stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0
-        || stream.endpoint.has(flag::LEFT | flag::NATIVE)
+    const BEGUN: u32 = flag::LEFT | flag::LEAVING | flag::READ_OUT | flag::NATIVE;
+    stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0 || stream.endpoint.has(BEGUN)
+}
+
+/// True if a process died while this end left, and nobody has gone on with that. To be asked under the send lock
+/// by who is about to send.
+pub(super) fn is_half_left(stream: &Stream) -> bool {
+    let flags = stream.endpoint.flags();
+    flags & flag::LEAVING != 0 && flags & flag::LEFT == 0
 }
 
 /// True if either end has begun to go back, or this end has stopped reading from the segment.
 pub(super) fn is_begun(stream: &Stream) -> bool {
-    is_due(stream) || stream.endpoint.has(flag::READ_OUT) || is_recalled(stream)
+    is_due(stream) || is_recalled(stream)
 }
 
 /// [`is_due`] for a socket.
@@ -113,12 +122,12 @@ pub(super) fn return_anchor(socket: &Socket, stream: &Stream, anchor: Fd, why: R
 /// recalled before ours is left, because the peer follows at once and then sends nothing again.
 pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
     let e = stream.endpoint;
-    socket.is_pending()
-        || e.has(flag::READ_OUT)
-        || (!e.has(OVER)
-            && !has_urgent(stream)
-            && stream.fabric.is_none()
-            && read_out(socket, stream, true))
+    if socket.is_pending() || e.has(flag::READ_OUT) {
+        return true;
+    }
+    // Who is gone sends nothing again.
+    wait::look(socket, stream);
+    !e.has(OVER) && !has_urgent(stream) && stream.fabric.is_none() && read_out(socket, stream, true)
 }
 
 /// Like [`return_anchor`], after [`abandon`].
@@ -152,6 +161,10 @@ pub(super) fn finish(socket: &Socket, stream: &Stream) -> bool {
     if look_after(socket, stream) {
         return true;
     }
+    let closed = stream.own().sending.0.doorbells.close();
+    if closed.recalled && look_after(socket, stream) {
+        return true;
+    }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
     if stream.endpoint.has(flag::LEFT) && unread() {
         // As TCP does where the kernel knows of the bytes.
@@ -171,41 +184,69 @@ fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         return true;
     }
     let own = &stream.own().sending.0;
-    let must = own.doorbells.state().recalled;
+    let Rung { left: begun, recalled, .. } = own.doorbells.state();
+    let must = begun || recalled;
     if e.has(OVER) || (has_urgent(stream) && !must) || stream.fabric.is_some() {
         return false;
     }
+    let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
+    // Then there is nobody to send to, and the kernel tells the program why.
+    let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     // The last doorbell must not have to wait for a peer that reads nothing.
-    if !must && poll::poll_one(anchor, libc::POLLOUT) != Ok(libc::POLLOUT) {
+    if !must && !gone && state & libc::POLLOUT == 0 {
         return false;
     }
-    let Ok(_) = e.bell.lock() else { return false };
+    let Ok(how) = e.bell.lock() else { return false };
+    if how == Acquired::FromTheDead {
+        bell::recount_sent(stream, anchor);
+    }
     let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
     options::give_back_sending(stream, anchor);
     let before = own.doorbells.leave();
     // Before the last doorbell: whoever it wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
-    bell::ring_last(stream, anchor, !before.is_final());
+    // A process that dies from here on leaves the word without the flag: see `recover_sender`.
+    let sent_again = if gone {
+        Some(u64::MAX)
+    } else if begun {
+        bell::ring_rest(stream, anchor)
+    } else {
+        bell::ring_last(stream, anchor, !before.is_final());
+        Some(0)
+    };
     e.bell.unlock();
+    let Some(sent_again) = sent_again else {
+        lose(stream, anchor);
+        return false;
+    };
     if before.recalled {
-        if let Err(e) = replay(stream, anchor) {
+        if let Err(e) = replay(stream, anchor, sent_again) {
             log::warn!("fd {anchor}: replaying onto TCP failed: {e}");
         }
     }
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(anchor, libc::SHUT_WR);
     }
-    // A process that died before this leaves the word without the flag: see `recover_sender`.
     e.set(flag::LEFT);
     true
 }
 
-/// Sends again what the peer had not read when it recalled our direction. Send lock.
-fn replay(stream: &Stream, anchor: Fd) -> crate::sys::Result<()> {
+/// A process died while it sent, and nobody knows how much: the connection ends (D12).
+#[cold]
+fn lose(stream: &Stream, anchor: Fd) {
+    stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+    stream.endpoint.set(flag::RESET);
+    net::reset(anchor);
+}
+
+/// Sends again what the peer had not read when it recalled our direction, but for the first `sent` bytes. Send lock.
+fn replay(stream: &Stream, anchor: Fd, mut sent: u64) -> crate::sys::Result<()> {
     let mut result = Ok(());
     let valid = stream.each_unread(|bytes| {
+        let skipped = sent.min(bytes.len() as u64);
+        sent -= skipped;
         if result.is_ok() {
-            result = native::send_all(anchor, bytes);
+            result = native::send_all(anchor, &bytes[skipped as usize..]);
         }
     });
     match valid {
@@ -239,8 +280,8 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
     let doorbells = &stream.peer().sending.0.doorbells;
     let Ok(_held) = stream.lock_receive() else { return false };
     loop {
-        // Before the look: what was sent before the peer left is seen by it.
-        let left = doorbells.state().left;
+        // Before the look: what was sent before the peer left, or closed, is seen by it.
+        let Rung { left, closed, .. } = doorbells.state();
         let unread = match stream.available() {
             Ok(unread) => unread,
             Err(why) => {
@@ -248,14 +289,15 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
                 return false;
             }
         };
-        if unread > 0 && (left || !abandon) {
+        if unread > 0 && (left || closed || !abandon) {
             return false;
         }
         if !left {
             stream.stop_reading();
             // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
             let _ = wait::raise(stream, Event::Read);
-            if doorbells.recall().left {
+            let before = doorbells.recall(closed);
+            if before.left || before.closed != closed {
                 continue;
             }
         }

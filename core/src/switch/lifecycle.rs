@@ -75,6 +75,10 @@ fn last_close(socket: &Socket) {
     if let Some(link) = stream.fabric.filter(|_| shared) {
         return far::leave_to_relatives(socket, &stream, link);
     }
+    if shared {
+        // What the peer wants again any process can send, and the others may not look, or be dead.
+        detach::look_after(socket, &stream);
+    }
     // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
     if shared || stream.endpoint.sleepers.load(SeqCst) != 0 {
         return;
@@ -207,7 +211,11 @@ pub fn exiting() {
             let shared = socket.leave(stream.endpoint);
             return far::exiting(socket, &stream, link, shared);
         }
-        if socket.phase() != phase::SAN || socket.leave(stream.endpoint) {
+        if socket.phase() != phase::SAN {
+            return;
+        }
+        if socket.leave(stream.endpoint) {
+            detach::look_after(socket, &stream);
             return;
         }
         if !native::withdraw_at_end(socket)

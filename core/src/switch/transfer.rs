@@ -405,12 +405,22 @@ fn transmit(
             Err(e) => return finish(sent, e),
         };
         suspend::after(socket, stream, &held, &stream.endpoint.receive.lock);
+        if stream.endpoint.has(flag::LEAVING | flag::LEFT) && detach::is_half_left(stream) {
+            drop(held);
+            if !detach::look_after(socket, stream) && detach::is_half_left(stream) {
+                return finish(sent, unable(stream).unwrap_or(Errno(libc::EPIPE)));
+            }
+            continue;
+        }
         if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
             // The kernel may find no room, which makes an EPOLLOUT edge due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return if sent > 0 { Outcome::Done(Ok(sent)) } else { Outcome::Pass };
         }
-        // What was sent is told first; the error keeps for the next call.
+        if sent > 0 && is_broken(stream) {
+            // What was sent is told first; the error keeps for the next call. Behind the end nothing goes.
+            return Outcome::Done(Ok(sent));
+        }
         let failed = if sent == 0 { unable(stream) } else { None };
         if let Some(e) = failed {
             return finish(sent, e);
@@ -515,7 +525,9 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     let own = stream.own();
     // Under the lock, so that a send under way in another thread comes before the end.
     let held = stream.lock_send();
-    if stream.endpoint.has(flag::LEFT) {
+    if detach::is_half_left(stream) {
+        // Who goes on with that ends the direction as well.
+    } else if stream.endpoint.has(flag::LEFT) {
         let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
     } else {
         own.sending.0.finished.fetch_or(FINISHED, SeqCst);
@@ -527,5 +539,6 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
         bell::ring(socket);
     }
     bell::make_up(socket, stream);
+    detach::look_after(socket, stream);
     socket.statistics().set_state(registry::State::FinWait);
 }

@@ -3,6 +3,7 @@
 
 use super::bell;
 use super::buffers::Buffers;
+use super::detach;
 use super::endpoint::flag;
 use super::socket::Socket;
 use super::stream::{Stream, Take};
@@ -31,7 +32,14 @@ pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) 
     }
     {
         let limit = Limit::default();
-        let _held = match transfer::lock(socket, stream, flags, length > 1, &limit) {
+        let lock = || transfer::lock(socket, stream, flags, length > 1, &limit);
+        let mut held = lock();
+        if held.is_ok() && detach::is_half_left(stream) {
+            drop(held);
+            detach::look_after(socket, stream);
+            held = lock();
+        }
+        let _held = match held {
             Ok(held) => held,
             Err(_) if length > 1 => return Outcome::Done(Ok(length - 1)),
             Err(e) => return Outcome::Done(Err(e)),

@@ -45,12 +45,23 @@ pub fn bytes_written(fd: Fd) -> Option<u64> {
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
 }
 
-/// Bytes ever taken out of a TCP socket whose peer has not ended its stream.
+/// Bytes ever taken out of a TCP socket; `None` where the kernel does not say.
 pub fn bytes_taken(fd: Fd) -> Option<u64> {
-    let received = information::<17>(fd)?[16];
-    let mut unread = 0i32;
-    call!(ioctl, fd, libc::FIONREAD, &mut unread as *mut i32 as usize).ok()?;
-    Some(received.saturating_sub(unread.max(0) as u64))
+    /// tcpi_state where the peer's FIN is counted as a byte received, and where nobody knows whether it is.
+    const ENDED: [u64; 4] = [6, 8, 9, 11];
+    const CLOSED: u64 = 7;
+    let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));
+    let mut seen = received()?;
+    loop {
+        let mut unread = 0i32;
+        call!(ioctl, fd, libc::FIONREAD, &mut unread as *mut i32 as usize).ok()?;
+        let before = std::mem::replace(&mut seen, received()?);
+        if seen == before {
+            let (state, bytes) = seen;
+            let end = u64::from(ENDED.contains(&state));
+            return (state != CLOSED).then(|| bytes.saturating_sub(end + unread.max(0) as u64));
+        }
+    }
 }
 
 /// accept4 without the peer's address.

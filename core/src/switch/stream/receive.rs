@@ -294,6 +294,10 @@ impl Stream<'_> {
     /// not posted again, or not told.
     pub(super) fn recover_receiver(&self) {
         let (s, receive) = (&self.endpoint.session, &self.endpoint.receive);
+        if self.peer().sending.0.doorbells.state().recalled {
+            // What is here comes again over TCP.
+            self.endpoint.set(flag::READ_OUT);
+        }
         self.recover_control();
         let next = receive.next_read();
         if !receive.in_messages.is_up_to(next) {

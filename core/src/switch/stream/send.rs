@@ -405,9 +405,7 @@ impl Stream<'_> {
     /// After the send lock came from a dead holder: a message it published but did not count.
     pub(super) fn recover_sender(&self) {
         if self.own().sending.0.doorbells.state().left && !self.endpoint.has(flag::LEFT) {
-            // It died on the way back to TCP: nobody knows what it sent there.
-            self.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
-            self.endpoint.set(flag::RESET);
+            self.endpoint.set(flag::LEAVING);
         }
         self.recover_messages();
         self.recover_due();
