@@ -1,5 +1,6 @@
 /* Processes that want the same direction of a connection at the same time: each gets its turn. */
 #include "bt.h"
+#include <sys/resource.h>
 
 enum { WRITERS = 4, RECORDS = 400, SIZE = 700 };
 
@@ -185,4 +186,110 @@ SAN_CASE(the_peer_is_killed) {
   int status;
   EQ(SYS(waitpid(peer, &status, 0)), peer);
   for (int i = 0; i < BOTH; i++) end_child(writers[i]);
+}
+
+/* ---- changes of state by another process than the one that transfers --------------------------- */
+
+/* What was sent before a relative ends the direction arrives, and nothing after it is sent (D2). */
+SAN_CASE(a_relative_shuts_down) {
+  for (int round = 0; round < 10; round++) {
+    struct pair p = open_pair(round % 2 ? V4 : V6);
+    memset(bt_shared, 0, sizeof *bt_shared);
+    pthread_t reader = start_thread(count_bytes, &p.server);
+    pid_t child = start_child();
+    if (child == 0) {
+      send_records(p.client, 1, 3);
+      UNTIL(bt_shared->value[0] > round * SIZE);
+      SYS(shutdown(p.client, SHUT_WR));
+      send_records(p.server, 2, 1);
+      _exit(0);
+    }
+    char record[SIZE];
+    memset(record, 'A', sizeof record);
+    long sent = 0;
+    for (ssize_t n; (n = send(p.client, record, sizeof record, MSG_NOSIGNAL)) > 0;) sent += n;
+    EQ(errno, EPIPE);
+    end_thread(reader);
+    EQ(bt_shared->value[0], sent);
+    EQ(bt_shared->value[1], 3 * SIZE);
+    end_child(child);
+    EQ(SYS(recv(p.client, record, sizeof record, MSG_WAITALL)), SIZE);
+    EQ(record[0], 'C');
+    close_pair(&p);
+  }
+}
+/* Urgent data has its place among what relatives send (S8). */
+SAN_CASE(a_relative_sends_urgent_data) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  for (int round = 0; round < 20; round++) {
+    memset(bt_shared, 0, sizeof *bt_shared);
+    pid_t child = start_child();
+    if (child == 0) {
+      UNTIL(bt_shared->value[1]);
+      EQ(SYS(send(p.client, "behind!", 7, MSG_OOB | MSG_NOSIGNAL)), 7);
+      bt_shared->value[2] = 1;
+      UNTIL(bt_shared->value[3]);
+      put(p.client, "child");
+      _exit(0);
+    }
+    put(p.client, "parent");
+    bt_shared->value[1] = 1;
+    UNTIL(bt_shared->value[2]);
+    put(p.client, "after");
+    wait_for(p.server, POLLPRI);
+    get(p.server, "parentbehind");
+    EQ(SYS(ioctl(p.server, SIOCATMARK, &(int){0})), 0);
+    char byte;
+    EQ(SYS(recv(p.server, &byte, 1, MSG_OOB)), 1);
+    EQ(byte, '!');
+    get(p.server, "after");
+    bt_shared->value[3] = 1;
+    get(p.server, "child");
+    put(p.server, "back"), get(p.client, "back");
+    end_child(child);
+  }
+  close_pair(&p);
+}
+
+/* ---- processes without memory ------------------------------------------------------------------ */
+
+/* Control comes to a process that can get neither memory nor descriptors (D12): it needs none. */
+SAN_CASE(writers_without_memory) {
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  pid_t writers[2];
+  for (int i = 0; i < 2; i++)
+    if ((writers[i] = start_child()) == 0) {
+      struct rlimit none = {1, 1}, few = {0, 0};
+      SYS(setrlimit(RLIMIT_AS, &none));
+      SYS(setrlimit(RLIMIT_NOFILE, &few));
+      ERR(open("/dev/null", O_RDONLY), EMFILE);
+      send_records(p.client, i, RECORDS);
+      _exit(0);
+    }
+  send_records(p.client, 2, RECORDS);
+  for (int i = 0; i < 2; i++) end_child(writers[i]);
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  for (int i = 0; i < 3; i++) EQ(bt_shared->value[i], RECORDS * SIZE);
+}
+/* Large records: send buffers and messages would grow. */
+SAN_CASE(large_writers_without_memory) {
+  enum { LARGE = 300000, COUNT = 20 };
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(count_bytes, &p.server);
+  pid_t writers[2];
+  static char record[LARGE];
+  for (int i = 0; i < 2; i++)
+    if ((writers[i] = start_child()) == 0) {
+      memset(record, 'A' + i, LARGE);
+      SYS(setrlimit(RLIMIT_AS, &(struct rlimit){1, 1}));
+      for (int k = 0; k < COUNT; k++) EQ(SYS(send(p.client, record, LARGE, MSG_NOSIGNAL)), LARGE);
+      _exit(0);
+    }
+  for (int i = 0; i < 2; i++) end_child(writers[i]);
+  SYS(shutdown(p.client, SHUT_WR));
+  end_thread(reader);
+  for (int i = 0; i < 2; i++) EQ(bt_shared->value[i], COUNT * LARGE);
 }
