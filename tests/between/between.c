@@ -328,6 +328,70 @@ static void nonblocking_dialler(const char *address, int port) {
     }
 }
 
+/* A child of a process with a connection makes one of its own. */
+static void heir_listener(int listener) {
+    int first = accept(listener, NULL, NULL);
+    CHECK(first >= 0);
+    meet(first);
+    int second = accept(listener, NULL, NULL);
+    CHECK(second >= 0);
+    echo_server(second);
+    close(second);
+    echo_server(first);
+    close(first);
+}
+static void heir_dialler(const char *address, int port) {
+    int first = dial(address, port), status;
+    meet(first);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int second = dial(address, port);
+        echo_client(second);
+        close(second);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    echo_client(first);
+    close(first);
+}
+
+/* Several processes accept from one listener; while each has a connection the next goes to another. */
+enum { WORKERS = 3, TURNS = 3 };
+static void prefork_listener(int listener) {
+    for (int i = 0; i < WORKERS; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child > 0) continue;
+        for (int turn = 0; turn < TURNS; turn++) {
+            int fd = accept(listener, NULL, NULL);
+            CHECK(fd >= 0);
+            pid_t own = getpid();
+            CHECK(send(fd, &own, sizeof own, MSG_NOSIGNAL) == sizeof own);
+            echo_server(fd);
+            close(fd);
+        }
+        exit(0);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        int status;
+        CHECK(wait(&status) > 0 && status == 0);
+    }
+}
+static void prefork_dialler(const char *address, int port) {
+    for (int turn = 0; turn < TURNS; turn++) {
+        int fds[WORKERS];
+        pid_t workers[WORKERS];
+        for (int i = 0; i < WORKERS; i++) {
+            fds[i] = dial(address, port);
+            CHECK(recv(fds[i], &workers[i], sizeof workers[i], MSG_WAITALL) == sizeof workers[i]);
+            for (int other = 0; other < i; other++) CHECK(workers[other] != workers[i]);
+        }
+        for (int i = 0; i < WORKERS; i++) echo_client(fds[i]);
+        for (int i = 0; i < WORKERS; i++) close(fds[i]);
+    }
+}
+
 /* Figures: microseconds one way of 64 bytes, and MiB/s of 64 KiB writes. */
 enum { ROUNDS = 1000, WRITES = 640, WRITE = 65536 };
 static double seconds(void) {
@@ -410,6 +474,8 @@ static const struct {
     {"waits", waits_server, waits_client, NULL, NULL},
     {"epoll", NULL, NULL, epoll_listener, epoll_dialler},
     {"nonblocking", NULL, NULL, epoll_listener, nonblocking_dialler},
+    {"heir", NULL, NULL, heir_listener, heir_dialler},
+    {"prefork", NULL, NULL, prefork_listener, prefork_dialler},
     {"latency", echo_server, latency_client, NULL, NULL},
     {"stream", stream_server, stream_client, NULL, NULL},
     {"cut", cut_server, cut_client, NULL, NULL},

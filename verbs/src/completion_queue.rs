@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{check, last, of_completion};
+use crate::fork;
 use crate::waiting::Waiting;
 use rdma_sys::*;
 use sanshim_core::provider::interface::{
@@ -64,6 +65,8 @@ impl CompletionQueue {
             contexts: RwLock::default(),
         };
         // SAFETY: a live channel.
+        fork::note(unsafe { channel.as_ref() }.fd);
+        // SAFETY: as above.
         inner.waiting = Some(Waiting::new(unsafe { channel.as_ref() }.fd)?);
         Ok(CompletionQueue(Arc::new(inner)))
     }
@@ -175,6 +178,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         debug_assert!(Arc::strong_count(&self.device) > 0);
         self.waiting = None;
+        // SAFETY: live until it is destroyed below.
+        fork::forget(unsafe { self.channel.as_ref() }.fd);
         // SAFETY: its queue pairs hold it, so they are gone; every event taken was acknowledged.
         unsafe {
             ibv_destroy_cq(self.queue.as_ptr());

@@ -200,8 +200,9 @@ impl Inner {
 
     fn ask(&self, state: &mut State) -> Result<()> {
         let pair = state.pair.clone().ok_or(Error::InvalidParameter)?;
-        // SAFETY: a live identifier.
-        if unsafe { (*state.id).verbs } != self.device.context.as_ptr() {
+        // SAFETY: a live identifier; its context is of the device that it was bound to.
+        let device = unsafe { (*state.id).verbs.as_ref() }.map(|context| context.device);
+        if device != Some(self.device.device()) {
             return Err(Error::HostUnreachable);
         }
         let data = std::mem::take(&mut state.private_data);

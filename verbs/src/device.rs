@@ -1,9 +1,14 @@
 //! A device, opened by one of its addresses, and what it can do.
+//!
+//! The context is this process's own: rdma_cm has one as well, but a fork child finds its parent's there.
 
 use crate::error::{self, check, check_last, last};
+use crate::events::Channel;
+use crate::fork;
 use rdma_sys::*;
 use sanshim_core::provider::interface::abi;
 use sanshim_core::provider::interface::{Error, Limits, Result};
+use sanshim_core::sys::Fd;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
@@ -18,9 +23,8 @@ const LARGEST_INLINE: u32 = 1024;
 
 /// A device's context and protection domain. Everything made of it holds it.
 pub(crate) struct Device {
-    /// Bound to `local`; keeps the context, which rdma_cm owns.
-    anchor: NonNull<rdma_cm_id>,
-    channel: NonNull<rdma_event_channel>,
+    /// Bound to `local`.
+    anchor: Anchor,
     pub(crate) context: NonNull<ibv_context>,
     pub(crate) domain: NonNull<ibv_pd>,
     pub(crate) local: SocketAddr,
@@ -33,34 +37,23 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// An rdma_cm identifier and its channel that are not yet anybody's.
-struct Anchor(NonNull<rdma_cm_id>, NonNull<rdma_event_channel>);
+struct Anchor(NonNull<rdma_cm_id>, #[allow(dead_code, reason = "the identifier uses it")] Channel);
 
 impl Drop for Anchor {
     fn drop(&mut self) {
-        // SAFETY: both are this object's own; no event of the identifier is unacknowledged.
-        unsafe {
-            rdma_destroy_id(self.0.as_ptr());
-            rdma_destroy_event_channel(self.1.as_ptr());
-        }
+        // SAFETY: this object's own; no event of it is unacknowledged.
+        unsafe { rdma_destroy_id(self.0.as_ptr()) };
     }
 }
 
 fn anchor(local: SocketAddr) -> Result<Anchor> {
-    // SAFETY: no arguments.
-    let channel = NonNull::new(unsafe { rdma_create_event_channel() }).ok_or_else(last)?;
+    let channel = Channel::new()?;
     let mut id = ptr::null_mut();
     let space = rdma_port_space::RDMA_PS_TCP;
     // SAFETY: a live channel and a place for the identifier.
     let made = unsafe { rdma_create_id(channel.as_ptr(), &mut id, ptr::null_mut(), space) };
-    let made = check_last(made).and_then(|()| NonNull::new(id).ok_or(Error::Internal));
-    let anchor = match made {
-        Ok(id) => Anchor(id, channel),
-        Err(error) => {
-            // SAFETY: made above, and nothing uses it.
-            unsafe { rdma_destroy_event_channel(channel.as_ptr()) };
-            return Err(error);
-        }
-    };
+    check_last(made)?;
+    let anchor = Anchor(NonNull::new(id).ok_or(Error::Internal)?, channel);
     let mut address = abi::to_c(SocketAddr::new(local.ip(), 0));
     // SAFETY: a live identifier and a valid address.
     check_last(unsafe { rdma_bind_addr(anchor.0.as_ptr(), (&raw mut address).cast()) })?;
@@ -87,17 +80,26 @@ impl Device {
         // SAFETY: a live identifier.
         let context = NonNull::new(unsafe { anchor.0.as_ref() }.verbs);
         let context = context.ok_or(Error::AddressNotAvailable)?;
+        // SAFETY: a live context, also in a fork child, where it is only looked at.
+        let opened = unsafe { ibv_open_device(context.as_ref().device) };
+        let context = NonNull::new(opened).ok_or_else(last)?;
         // SAFETY: a live context.
-        let domain = NonNull::new(unsafe { ibv_alloc_pd(context.as_ptr()) }).ok_or_else(last)?;
+        let Some(domain) = NonNull::new(unsafe { ibv_alloc_pd(context.as_ptr()) }) else {
+            let error = last();
+            // SAFETY: opened above and unused.
+            unsafe { ibv_close_device(context.as_ptr()) };
+            return Err(error);
+        };
+        for fd in descriptors(context) {
+            fork::note(fd);
+        }
         let mut device = Device {
-            anchor: anchor.0,
-            channel: anchor.1,
+            anchor,
             context,
             domain,
             local: SocketAddr::new(local.ip(), 0),
             limits: Limits::default(),
         };
-        std::mem::forget(anchor);
         device.limits = device.ask()?;
         Ok(Arc::new(device))
     }
@@ -105,7 +107,7 @@ impl Device {
     /// The port of the device that has the address.
     fn port(&self) -> u8 {
         // SAFETY: a live identifier.
-        unsafe { self.anchor.as_ref() }.port_num
+        unsafe { self.anchor.0.as_ref() }.port_num
     }
 
     fn ask(&self) -> Result<Limits> {
@@ -208,19 +210,34 @@ impl Device {
         NonNull::new(pair).ok_or_else(error::last)
     }
 
+    /// What rdma-core knows the device by, whoever opened it.
+    pub(crate) fn device(&self) -> *mut ibv_device {
+        // SAFETY: a live context.
+        unsafe { self.context.as_ref() }.device
+    }
+
     /// The identifier that is bound to the device's address.
     pub(crate) fn anchor(&self) -> *mut rdma_cm_id {
-        self.anchor.as_ptr()
+        self.anchor.0.as_ptr()
     }
+}
+
+/// Those of a context: for commands, and for events.
+fn descriptors(context: NonNull<ibv_context>) -> [Fd; 2] {
+    // SAFETY: a live context.
+    let context = unsafe { context.as_ref() };
+    [context.cmd_fd, context.async_fd]
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
+        for fd in descriptors(self.context) {
+            fork::forget(fd);
+        }
         // SAFETY: whatever is made of the device holds it, so all of it is gone.
         unsafe {
             ibv_dealloc_pd(self.domain.as_ptr());
-            rdma_destroy_id(self.anchor.as_ptr());
-            rdma_destroy_event_channel(self.channel.as_ptr());
+            ibv_close_device(self.context.as_ptr());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! rdma_cm's events, taken without blocking and acknowledged at once.
 
 use crate::error::last;
+use crate::fork;
 use rdma_sys::*;
 use sanshim_core::provider::interface::Result;
 use sanshim_core::sys::file;
@@ -35,7 +36,9 @@ impl Channel {
         // Out of the program's way, who may expect low numbers to be its own (select).
         // SAFETY: a live channel, whose descriptor nothing but the channel knows yet.
         unsafe { (*channel.as_ptr()).fd = file::move_high((*channel.as_ptr()).fd) };
-        Ok(Channel(channel))
+        let channel = Channel(channel);
+        fork::note(channel.fd());
+        Ok(channel)
     }
 
     pub(crate) fn as_ptr(&self) -> *mut rdma_event_channel {
@@ -87,6 +90,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        fork::forget(self.fd());
         // SAFETY: its identifiers are gone.
         unsafe { rdma_destroy_event_channel(self.as_ptr()) };
     }

@@ -11,6 +11,7 @@ mod connector;
 mod device;
 mod error;
 mod events;
+mod fork;
 mod listener;
 mod provider;
 mod queue_pair;

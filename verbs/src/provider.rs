@@ -2,6 +2,7 @@
 
 use crate::adapter::Adapter;
 use crate::device::{self, Device};
+use crate::fork;
 use sanshim_core::provider::interface::abi;
 use sanshim_core::provider::interface::{implement, Error, Info, Result};
 use std::net::SocketAddr;
@@ -13,6 +14,7 @@ impl implement::Provider for Verbs {
     type Adapter = Adapter;
 
     fn open() -> Result<Self> {
+        fork::prepare();
         Ok(Verbs)
     }
 

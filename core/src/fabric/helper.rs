@@ -7,8 +7,7 @@
 
 use super::link::{Link, Tell};
 use super::port::Port;
-use super::rendezvous;
-use super::Users;
+use super::{no_fork, rendezvous, Users};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -134,7 +133,12 @@ pub(super) fn close(link: &Arc<Link>, users: Option<Box<dyn Users>>) {
 pub(super) fn finish(patience: u64) {
     let Some(helper) = present() else { return };
     let since = time::now();
-    while !helper.lock_closed().is_empty() && time::now() - since < patience {
+    let is_done = || {
+        let _held = SignalsHeld::new();
+        let _gate = no_fork();
+        helper.lock_closed().is_empty()
+    };
+    while !is_done() && time::now() - since < patience {
         time::sleep(100_000);
     }
 }
@@ -159,6 +163,7 @@ impl Helper {
             }
             let nap = if idle { None } else { Some(TICK) };
             let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
+            let _gate = no_fork();
             self.dormant.store(false, Ordering::SeqCst);
             let mut kicked = false;
             if events[..count].iter().any(|event| event.u64 == 0) {

@@ -35,8 +35,10 @@ use crate::sys::time;
 use port::Port;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// How long (ns) it is believed that an address has no adapter.
 const ABSENCE: u64 = 60_000_000_000;
@@ -60,9 +62,13 @@ pub trait Users: Send {
     fn are_there(&self) -> bool;
 }
 
-static FABRIC: OnceLock<Option<Fabric>> = OnceLock::new();
-/// The configuration allows it. Cleared in a fork child of a process that used it: the provider's
-/// objects are the parent's.
+/// What this process found; never freed. A fork child looks for itself: what its parent found is its parent's.
+static FABRIC: AtomicPtr<OnceLock<Option<Fabric>>> = AtomicPtr::new(std::ptr::null_mut());
+/// Held for reading by who makes, changes or ends what is the process's own, and for writing over a fork: so the child
+/// finds no lock of ours, nor of a provider's, taken by a thread that it does not have. Before all other
+/// locks of this module.
+static FORK: RwLock<()> = RwLock::new(());
+/// The configuration allows it.
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Changes in every fork child.
@@ -79,13 +85,29 @@ pub fn enable() {
     ENABLED.store(true, Ordering::Relaxed);
 }
 
-/// In a fork child.
-pub fn after_fork_in_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
-    if FABRIC.get().is_some() {
-        ENABLED.store(false, Ordering::Relaxed);
+/// No fork until the result is dropped.
+fn no_fork() -> RwLockReadGuard<'static, ()> {
+    FORK.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held over a fork, by parent and child.
+pub struct Forking {
+    _nobody_else: RwLockWriteGuard<'static, ()>,
+}
+
+/// Before a fork. Signals are held back.
+pub fn before_fork() -> Forking {
+    Forking { _nobody_else: FORK.write().unwrap_or_else(PoisonError::into_inner) }
+}
+
+impl Forking {
+    /// In the child: it begins anew. Connections that exist are carried by the process that made them.
+    pub fn in_child(self) {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+        FABRIC.store(std::ptr::null_mut(), Ordering::Relaxed);
+        rendezvous::after_fork_in_child();
+        helper::after_fork_in_child();
     }
-    helper::after_fork_in_child();
 }
 
 /// Before the process exits: what closed links have not delivered goes out, as long as it takes,
@@ -107,7 +129,7 @@ fn fabric() -> Option<&'static Fabric> {
     if !may_exist() {
         return None;
     }
-    FABRIC
+    found()
         .get_or_init(|| {
             let library = load().inspect_err(|why| log::warn!("no RDMA: {why}")).ok()?;
             if let Some(why) = library.unusable() {
@@ -118,6 +140,23 @@ fn fabric() -> Option<&'static Fabric> {
             Some(Fabric { provider, ports: Mutex::new(Vec::new()) })
         })
         .as_ref()
+}
+
+fn found() -> &'static OnceLock<Option<Fabric>> {
+    let mut at = FABRIC.load(Ordering::Acquire);
+    if at.is_null() {
+        let fresh = Box::into_raw(Box::default());
+        match FABRIC.compare_exchange(at, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => at = fresh,
+            Err(other) => {
+                // SAFETY: made above; nobody knows it.
+                drop(unsafe { Box::from_raw(fresh) });
+                at = other;
+            }
+        }
+    }
+    // SAFETY: never freed once it is there.
+    unsafe { &*at }
 }
 
 /// The provider for peers on other hosts, from a library beside this one.

@@ -9,7 +9,7 @@
 use super::helper;
 use super::link::{stage, Link};
 use super::port::Port;
-use super::{fabric, frame, Fabric};
+use super::{fabric, frame, generation, no_fork, Fabric};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{routing, Error, Info, Started};
 use crate::provider::shm::Geometry;
@@ -18,7 +18,7 @@ use crate::sys::process::SignalsHeld;
 use crate::sys::{poll, time};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 /// Begins what a connection request carries.
 const MAGIC: [u8; 8] = *b"sanshim\x02";
@@ -102,7 +102,18 @@ impl Claim {
 }
 
 /// A TCP listener whose connectors are served, until it is dropped.
-pub struct Serving(u64);
+pub struct Serving {
+    number: u64,
+    /// The process it is of ([`super::generation`]).
+    owner: u32,
+}
+
+/// In a fork child: listeners and what arrived there are the parent's, and stay as they are.
+pub(super) fn after_fork_in_child() {
+    let mut state = state();
+    std::mem::forget(std::mem::take(&mut state.listening));
+    std::mem::forget(std::mem::take(&mut state.arrivals));
+}
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -159,6 +170,7 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
     }
     // A signal handler that connects must not meet our own locks.
     let _held = SignalsHeld::new();
+    let gate = no_fork();
     let Some(fabric) = fabric() else { return Err(Reason::NoDevice) };
     let local = routing::local_address_for(target).map_err(|_| Reason::NoDevice)?;
     let port = fabric.port(local.ip()).ok_or(Reason::NoDevice)?;
@@ -166,7 +178,7 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
     if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
         return Err(reason);
     }
-    match ask(&port, target, geometry) {
+    match ask(gate, &port, target, geometry) {
         Ok(link) => Ok(link),
         Err(Error::ConnectionRefused) => {
             remember(target, REFUSED_FOR, Reason::NoListener);
@@ -196,19 +208,26 @@ fn remember(target: SocketAddr, how_long: u64, reason: Reason) {
     known.push((target, time::now() + how_long, reason));
 }
 
-fn ask(port: &Arc<Port>, target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Error> {
+/// `gate` is not held while the peer's answer is waited for.
+fn ask(
+    gate: RwLockReadGuard<'static, ()>,
+    port: &Arc<Port>,
+    target: SocketAddr,
+    geometry: &Geometry,
+) -> Result<Arc<Link>, Error> {
+    let mut gate = Some(gate);
     let deadline = time::now() + ANSWER;
     let link = Link::new(port, port.adapter.create_connector()?)?;
     let connected = (|| {
         let connector = &link.connector;
         let started = connector.connect(link.pair(), target, &request_data(geometry), CONNECT)?;
-        finish(connector, started, deadline)?;
+        finish(&mut gate, connector, started, deadline)?;
         // Another program may listen at this number over RDMA.
         if !connector.private_data()?.starts_with(&MAGIC) {
             return Err(Error::ConnectionRefused);
         }
         let started = connector.complete_connect(COMPLETE)?;
-        finish(connector, started, deadline)
+        finish(&mut gate, connector, started, deadline)
     })();
     if let Err(why) = connected {
         link.end();
@@ -218,7 +237,12 @@ fn ask(port: &Arc<Port>, target: SocketAddr, geometry: &Geometry) -> Result<Arc<
 }
 
 /// Waits for an operation of a connector.
-fn finish(connector: &Connector, started: Started, deadline: u64) -> Result<(), Error> {
+fn finish(
+    gate: &mut Option<RwLockReadGuard<'static, ()>>,
+    connector: &Connector,
+    started: Started,
+    deadline: u64,
+) -> Result<(), Error> {
     if started == Started::Done {
         return Ok(());
     }
@@ -232,7 +256,9 @@ fn finish(connector: &Connector, started: Started, deadline: u64) -> Result<(), 
         }
         let fd = connector.descriptor();
         let mut fds = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        *gate = None;
         let _ = poll::poll(&mut fds, Some(left), None);
+        *gate = Some(no_fork());
     }
 }
 
@@ -244,13 +270,14 @@ fn finish(connector: &Connector, started: Started, deadline: u64) -> Result<(), 
 /// `contested` stays valid until the result is dropped.
 pub unsafe fn serve(address: SocketAddr, dual: bool, contested: &AtomicU32) -> Option<Serving> {
     let _held = SignalsHeld::new();
+    let _gate = no_fork();
     let fabric = fabric()?;
     let number = {
         let mut state = state();
         state.next += 1;
         state.next
     };
-    let serving = Serving(number);
+    let serving = Serving { number, owner: generation() };
     let mut any = false;
     for local in addresses_of(fabric, address, dual) {
         let Some(port) = fabric.port(local) else { continue };
@@ -305,14 +332,16 @@ fn listen(port: &Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        if !super::may_exist() {
+        if self.owner != generation() {
             // In a fork child: the parent's.
             return;
         }
+        let _held = SignalsHeld::new();
+        let _gate = no_fork();
         let mut state = state();
-        let (gone, kept) = state.listening.drain(..).partition(|l| l.serving == self.0);
+        let (gone, kept) = state.listening.drain(..).partition(|l| l.serving == self.number);
         state.listening = kept;
-        let (late, kept) = state.arrivals.drain(..).partition(|a| a.serving == self.0);
+        let (late, kept) = state.arrivals.drain(..).partition(|a| a.serving == self.number);
         state.arrivals = kept;
         drop(state);
         let (gone, late): (Vec<Listening>, Vec<Arrival>) = (gone, late);
@@ -330,7 +359,7 @@ impl Arrival {
     fn dismiss(self) {
         helper::forget(self.link.connector.descriptor());
         self.link.refuse();
-        self.link.close(None);
+        self.link.close_within(None);
     }
 }
 
@@ -411,6 +440,7 @@ pub fn accept(tuple: &[u8], from: IpAddr) -> Option<Claim> {
     let _held = SignalsHeld::new();
     let start = time::now();
     loop {
+        let gate = no_fork();
         let mut state = state();
         let found = state.arrivals.iter().position(|a| {
             let bound = a.from == from && a.link.stage() == stage::BOUND;
@@ -421,7 +451,7 @@ pub fn accept(tuple: &[u8], from: IpAddr) -> Option<Claim> {
             drop(state);
             helper::forget(link.connector.descriptor());
             if !link.take() {
-                link.close(None);
+                link.close_within(None);
                 return None;
             }
             return Some(Claim { link, geometry });
@@ -437,6 +467,7 @@ pub fn accept(tuple: &[u8], from: IpAddr) -> Option<Claim> {
             return None;
         }
         port.poll();
+        drop(gate);
         time::sleep(20_000);
     }
 }

@@ -134,6 +134,7 @@ pub fn replacing(to: Fd) {
 /// A fork under way: the structure is locked until it is over.
 pub struct Fork {
     structure: Structure,
+    fabric: fabric::Forking,
 }
 
 /// Before fork.
@@ -152,7 +153,8 @@ pub fn before_fork() -> Fork {
             listener.share();
         }
     });
-    Fork { structure }
+    let fabric = fabric::before_fork();
+    Fork { structure, fabric }
 }
 
 /// Each socket of this process, once.
@@ -184,7 +186,7 @@ impl Fork {
         memory::note_fork();
         memory::forget_spares();
         connect::after_fork_in_child();
-        fabric::after_fork_in_child();
+        self.fabric.in_child();
         sock_diag::after_fork_in_child();
         if let Some(registry) = &mut self.structure.registry {
             if let Err(e) = registry.after_fork_in_child() {

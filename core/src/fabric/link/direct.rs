@@ -155,6 +155,10 @@ impl Link {
     }
 
     fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {
+        if self.port.limits.flags & Limits::APPLICATION_MEMORY == 0 {
+            // A fork child, which shares the segment, would be without what is registered.
+            return Err(Error::NotSupported);
+        }
         let region = self.port.adapter.create_memory_region()?;
         // SAFETY: mapped until the link has ended, which drops the region before.
         unsafe { region.register(at, size)? };

@@ -13,11 +13,12 @@ use super::frame::{Kind, State, HEADER, LARGEST};
 use super::helper;
 use super::memory::Buffer;
 use super::port::Port;
-use super::Users;
+use super::{generation, no_fork, Users};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, QueuePairAttributes};
 use crate::provider::shm::{self, Role, Segment, FAILED};
-use crate::sys::{file, hidden, process, time, Errno, Fd};
+use crate::sys::process::{self, SignalsHeld};
+use crate::sys::{file, hidden, time, Errno, Fd};
 use direct::Direct;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -83,7 +84,7 @@ pub struct Link {
     pair: QueuePair,
     /// Holds the connection.
     pub(super) connector: Connector,
-    /// The process it is of ([`super::generation`]).
+    /// The process it is of ([`generation`]).
     owner: u32,
     pid: u32,
     /// Wakes that process's helper.
@@ -149,7 +150,7 @@ impl Link {
             number,
             pair,
             connector,
-            owner: super::generation(),
+            owner: generation(),
             pid: process::pid(),
             kick: helper::kick_descriptor().ok_or(Error::InsufficientResources)?,
             bell: hidden::keep(bell),
@@ -199,7 +200,7 @@ impl Link {
     /// True in the process whose queue pair it is.
     #[inline]
     fn is_ours(&self) -> bool {
-        self.owner == super::generation()
+        self.owner == generation()
     }
 
     /// In a fork relative: has the owner look what this end published.
@@ -382,6 +383,13 @@ impl Link {
     /// Closes this end: the helper ends the link when the peer has everything, and no fork relative
     /// uses it.
     pub fn close(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
+        let _held = SignalsHeld::new();
+        let _gate = no_fork();
+        self.close_within(users);
+    }
+
+    /// [`close`](Self::close) by who keeps the process from forking.
+    pub(super) fn close_within(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
         if !users.as_ref().is_some_and(|users| users.are_there()) {
             self.close_now();
         }
