@@ -116,13 +116,17 @@ static void echo_server(int fd) {
     }
     CHECK(n == 0);
 }
-static void echo_client(int fd) {
+static size_t echo_client_half(int fd) {
     size_t at = 0;
     for (size_t size = 1; size < 100000; size = size * 3 + 1) {
         send_pattern(fd, at, size);
         CHECK(receive_pattern(fd, at, size) == size);
         at += size;
     }
+    return at;
+}
+static void echo_client(int fd) {
+    size_t at = echo_client_half(fd);
     CHECK(shutdown(fd, SHUT_WR) == 0);
     CHECK(receive_pattern(fd, at, 1) == 0);
 }
@@ -328,6 +332,60 @@ static void nonblocking_dialler(const char *address, int port) {
     }
 }
 
+/* The child goes on with a connection whose process has ended. */
+static void orphan_server(int fd) {
+    meet(fd);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child > 0) return;
+    echo_server(fd);
+    send_pattern(fd, 0, 600000);
+    exit(0);
+}
+static void orphan_client(int fd) {
+    meet(fd);
+    sleep_ms(500);
+    echo_client_half(fd);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK(receive_pattern(fd, 0, 700000) == 600000);
+}
+
+/* Parent and child of the server, of the client too, have the connection in turn. */
+enum { SWAPS = 6, USES = 60 };
+static void take_turns(int fd, int server) {
+    int turns[2][2];
+    char byte = 't';
+    for (int i = 0; i < 2; i++) CHECK(pipe2(turns[i], O_CLOEXEC) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    const int us = child == 0;
+    size_t out = 0, in = 0;
+    for (int swap = 0; swap < SWAPS; swap++) {
+        if (swap % 2 == us) {
+            if (swap > 0) CHECK(read(turns[us][0], &byte, 1) == 1);
+            for (int use = 0; use < USES; use++) {
+                size_t size = 1 + (size_t)use * 331 % 5000;
+                if (server) CHECK(receive_pattern(fd, in, size) == size);
+                send_pattern(fd, out, size);
+                if (!server) CHECK(receive_pattern(fd, in, size) == size);
+                out += size;
+                in += size;
+            }
+            if (swap + 1 < SWAPS) CHECK(write(turns[!us][1], &byte, 1) == 1);
+        } else {
+            for (int use = 0; use < USES; use++) {
+                out += 1 + (size_t)use * 331 % 5000;
+                in += 1 + (size_t)use * 331 % 5000;
+            }
+        }
+    }
+    if (us) exit(0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+static void turns_server(int fd) { take_turns(fd, 1); }
+static void turns_client(int fd) { take_turns(fd, 0); }
+
 /* A child of a process with a connection makes one of its own. */
 static void heir_listener(int listener) {
     int first = accept(listener, NULL, NULL);
@@ -474,6 +532,8 @@ static const struct {
     {"waits", waits_server, waits_client, NULL, NULL},
     {"epoll", NULL, NULL, epoll_listener, epoll_dialler},
     {"nonblocking", NULL, NULL, epoll_listener, nonblocking_dialler},
+    {"orphan", orphan_server, orphan_client, NULL, NULL},
+    {"turns", turns_server, turns_client, NULL, NULL},
     {"heir", NULL, NULL, heir_listener, heir_dialler},
     {"prefork", NULL, NULL, prefork_listener, prefork_dialler},
     {"latency", echo_server, latency_client, NULL, NULL},

@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 40;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {
@@ -47,6 +47,10 @@ kinds! {
     Ring = 8;
     /// So many bytes (4) that follow in the send buffer were written where that is.
     Written = 9;
+    /// Nothing more comes from here: the link goes on at another number (2) of this host, with a cookie (16).
+    Move = 10;
+    /// Nothing more comes from here: whoever moves is followed.
+    Moved = 11;
 }
 
 /// What an end publishes to its peer (`provider::shm::Side`).

@@ -5,9 +5,10 @@
 //! There is none until the first port is opened. It blocks all signals, sleeps while the completion
 //! queues are armed, and ticks for a moment after something happened. In a fork child there is none.
 
-use super::link::{Link, Tell};
+use super::link::{Link, Tell, Wire};
+use super::mailbox::{Address, Mailbox, Message};
 use super::port::Port;
-use super::{no_fork, rendezvous, Users};
+use super::{berth, no_fork, rendezvous, Users};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -15,16 +16,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Between two looks while something goes on, in nanoseconds.
 const TICK: u64 = 10_000_000;
+/// How long (ns) a queue pair is kept in whose place there is another one: its peer's last message is
+/// acknowledged by then.
+const REPLACED: u64 = 1_000_000_000;
 /// How long (ns) a closed link whose peer takes nothing is kept; as TCP's retransmissions.
 const LINGER: u64 = 900_000_000_000;
+/// How long (ns) the exit of the process waits until relatives have taken control of what they use.
+const LEAVING: u64 = 1_000_000_000;
 
 struct Helper {
     set: Fd,
     kick: Fd,
+    mailbox: Mailbox,
     /// It sleeps for as long as nothing is told.
     dormant: AtomicBool,
-    ports: Mutex<Vec<Arc<Port>>>,
+    ports: Mutex<Vec<&'static Port>>,
     closed: Mutex<Vec<Closed>>,
+    /// Queue pairs in whose place there is another one, and since when. Each ends before its link's memory.
+    replaced: Mutex<Vec<(Wire, Arc<Link>, u64)>>,
 }
 
 /// A link that its program closed.
@@ -32,6 +41,13 @@ struct Closed {
     link: Arc<Link>,
     users: Option<Box<dyn Users>>,
     since: u64,
+}
+
+impl Closed {
+    /// True while fork relatives use it.
+    fn is_used(&self) -> bool {
+        self.users.as_ref().is_some_and(|users| users.are_there())
+    }
 }
 
 static HELPER: AtomicPtr<Helper> = AtomicPtr::new(std::ptr::null_mut());
@@ -52,13 +68,18 @@ fn helper() -> Option<&'static Helper> {
     }
     let (set, kick) = (poll::epoll_create().ok()?, file::eventfd(0).ok()?);
     let (set, kick) = (hidden::keep(set), hidden::keep(kick));
-    poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, kick, libc::EPOLLIN as u32, 0).ok()?;
+    let mailbox = Mailbox::open().ok()?;
+    for fd in [kick, mailbox.fd] {
+        poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, 0).ok()?;
+    }
     let helper: &'static Helper = Box::leak(Box::new(Helper {
         set,
         kick,
+        mailbox,
         dormant: AtomicBool::new(false),
         ports: Mutex::default(),
         closed: Mutex::default(),
+        replaced: Mutex::default(),
     }));
     // The thread inherits the mask: no signal of the program is ever delivered to it.
     let held = SignalsHeld::new();
@@ -78,13 +99,20 @@ pub(super) fn after_fork_in_child() {
     HELPER.store(std::ptr::null_mut(), Ordering::Relaxed);
 }
 
-/// The descriptor that wakes this process's helper, which fork relatives inherit.
-pub(super) fn kick_descriptor() -> Option<Fd> {
-    helper().map(|helper| helper.kick)
+/// The mailbox of this process's helper: a socket to send from, which fork relatives inherit, and where
+/// to send to.
+pub(super) fn mailbox() -> Option<(Fd, Address)> {
+    helper().map(|helper| (helper.mailbox.fd, helper.mailbox.address))
 }
 
-/// Wakes the helper behind a descriptor.
-pub(super) fn kick(descriptor: Fd) {
+/// Has this process's helper look.
+pub(super) fn wake() {
+    if let Some(helper) = present() {
+        kick(helper.kick);
+    }
+}
+
+fn kick(descriptor: Fd) {
     let one = 1u64.to_ne_bytes();
     let _ = file::write(descriptor, one.as_ptr(), one.len());
 }
@@ -99,9 +127,9 @@ pub(super) fn wake_if_dormant() {
 }
 
 /// Looks after a port from now on.
-pub(super) fn watch_port(port: &Arc<Port>) {
+pub(super) fn watch_port(port: &'static Port) {
     let Some(helper) = helper() else { return };
-    helper.lock_ports().push(port.clone());
+    helper.lock_ports().push(port);
     watch(port.descriptor());
     kick(helper.kick);
 }
@@ -121,6 +149,13 @@ pub(super) fn forget(descriptor: Fd) {
     }
 }
 
+/// Ends a queue pair whose link goes on over another, in a moment.
+pub(super) fn end_later(wire: Wire, link: Arc<Link>) {
+    if let Some(helper) = present() {
+        helper.lock_replaced().push((wire, link, time::now()));
+    }
+}
+
 /// Ends a link as soon as its peer has everything.
 pub(super) fn close(link: &Arc<Link>, users: Option<Box<dyn Users>>) {
     let Some(helper) = present() else { return };
@@ -136,7 +171,12 @@ pub(super) fn finish(patience: u64) {
     let is_done = || {
         let _held = SignalsHeld::new();
         let _gate = no_fork();
-        helper.lock_closed().is_empty()
+        let leaving = time::now() - since < LEAVING;
+        // Relatives that use one are to take control of it.
+        helper
+            .lock_closed()
+            .iter()
+            .all(|one| one.is_used() && !(leaving && one.link.offer_control()))
     };
     while !is_done() && time::now() - since < patience {
         time::sleep(100_000);
@@ -144,8 +184,12 @@ pub(super) fn finish(patience: u64) {
 }
 
 impl Helper {
-    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Port>>> {
+    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<&'static Port>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_replaced(&self) -> std::sync::MutexGuard<'_, Vec<(Wire, Arc<Link>, u64)>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_closed(&self) -> std::sync::MutexGuard<'_, Vec<Closed>> {
@@ -170,13 +214,16 @@ impl Helper {
                 let mut value = [0u8; 8];
                 let _ = file::read(self.kick, value.as_mut_ptr(), value.len());
                 kicked = true;
+                while let Some(message) = self.mailbox.next() {
+                    self.heed(&message);
+                }
             }
             let ports = self.lock_ports().clone();
             for port in &ports {
                 port.take_notice();
                 port.catch_up();
             }
-            let mut busy = rendezvous::progress();
+            let mut busy = rendezvous::progress() | berth::progress(self.mailbox.address);
             // The program looks by itself and arms the queue when it sleeps: not to be disturbed.
             let now = ports.iter().fold(0u32, |sum, port| sum.wrapping_add(port.looks()));
             let away = now == looks;
@@ -190,9 +237,45 @@ impl Helper {
                     }
                 }
             }
-            busy |= self.end_closed();
+            busy |= self.end_closed() | self.end_replaced();
             idle = !busy && ports.iter().all(|port| port.is_armed());
         }
+    }
+
+    /// Does what another process's helper asks for. (Look: whatever it is, the loop comes to it.)
+    fn heed(&self, message: &Message) {
+        match message {
+            Message::Look => {}
+            Message::Want { link, berth } => {
+                for port in self.lock_ports().iter() {
+                    port.each_link(|one| {
+                        if one.id() == *link {
+                            one.move_to(berth);
+                        }
+                    });
+                }
+            }
+            Message::Claim { secret, berth, from, tuple } => {
+                rendezvous::claimed(*secret, berth, *from, tuple);
+            }
+            Message::Nobody { cookie } => berth::nobody(*cookie),
+        }
+    }
+
+    /// Ends replaced queue pairs whose peers know by now; true if there are others.
+    fn end_replaced(&self) -> bool {
+        let mut replaced = self.lock_replaced();
+        let now = time::now();
+        let (over, kept) = replaced.drain(..).partition(|(.., since)| now - since > REPLACED);
+        *replaced = kept;
+        let left = !replaced.is_empty();
+        drop(replaced);
+        let over: Vec<(Wire, Arc<Link>, u64)> = over;
+        for (wire, link, _) in over {
+            wire.end();
+            drop(link);
+        }
+        left
     }
 
     /// Ends the closed links whose peers have everything; true if there are others.
@@ -202,7 +285,12 @@ impl Helper {
         let mut at = 0;
         while at < closed.len() {
             let one = &mut closed[at];
-            let used = one.users.as_ref().is_some_and(|users| users.are_there());
+            if one.link.is_foreign() {
+                // A relative has control.
+                over.push(closed.swap_remove(at));
+                continue;
+            }
+            let used = one.is_used();
             one.link.tick(Tell::Certain);
             if one.link.is_drained() {
                 one.link.let_anchor_go();
@@ -222,7 +310,9 @@ impl Helper {
         let left = !closed.is_empty();
         drop(closed);
         for one in over {
-            one.link.end();
+            if !one.link.is_foreign() {
+                one.link.end();
+            }
         }
         left
     }

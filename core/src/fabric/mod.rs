@@ -11,22 +11,32 @@
 //! - [`port`]: one adapter: its completion queue, the shared receive queue, the links
 //! - [`link`]: one connection
 //! - [`rendezvous`]: which links belong to which TCP connections (design 2)
-//! - [`helper`]: the thread that goes on where the program is away
+//! - [`board`]: which of several processes that accept from one listener gets a link
+//! - [`request`]: what a connection request says
+//! - [`berth`]: where connections come to that this process asked for
+//! - [`helper`]: the thread that goes on where the program is away; [`mailbox`]: what those of several
+//!   processes say to each other
 //!
 //! Must not know of sockets, descriptors of the program or waiting.
 
+mod berth;
+mod board;
 mod frame;
 mod helper;
 mod link;
+mod mailbox;
 mod memory;
 mod port;
 mod rendezvous;
+mod request;
 
 #[cfg(test)]
 mod tests;
 
-pub use link::Link;
-pub use rendezvous::{accept, connect, geometry_of, serve, Claim, Serving};
+pub use board::Board;
+pub use link::{Controller, Link};
+pub use rendezvous::{accept, connect, serve, Claim, Serving};
+pub use request::geometry_of;
 
 use crate::provider::interface::catalogue::Catalogue;
 use crate::provider::interface::client::Provider;
@@ -36,9 +46,7 @@ use port::Port;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How long (ns) it is believed that an address has no adapter.
 const ABSENCE: u64 = 60_000_000_000;
@@ -48,7 +56,7 @@ const PATIENCE: u64 = 5_000_000_000;
 const DEVICES: &str = "/sys/class/infiniband";
 
 /// An adapter's address, and the adapter in use or since when there is none.
-type Place = (IpAddr, Result<Arc<Port>, u64>);
+type Place = (IpAddr, Result<&'static Port, u64>);
 
 /// The fabric of this process: what its provider serves.
 struct Fabric {
@@ -106,6 +114,7 @@ impl Forking {
         GENERATION.fetch_add(1, Ordering::Relaxed);
         FABRIC.store(std::ptr::null_mut(), Ordering::Relaxed);
         rendezvous::after_fork_in_child();
+        berth::after_fork_in_child();
         helper::after_fork_in_child();
     }
 }
@@ -190,15 +199,15 @@ fn own_folder() -> Option<PathBuf> {
 
 impl Fabric {
     /// The adapter of a local address, opened when it is first asked for.
-    fn port(&self, local: IpAddr) -> Option<Arc<Port>> {
+    fn port(&self, local: IpAddr) -> Option<&'static Port> {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         let now = time::now();
         ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
         if let Some((_, port)) = ports.iter().find(|(ip, _)| *ip == local) {
-            return port.clone().ok();
+            return port.ok();
         }
         let adapter = self.provider.open_adapter((local, 0).into());
-        let opened = adapter.and_then(Port::open);
+        let opened = adapter.and_then(|adapter| Port::open(adapter, local));
         if let Ok(port) = &opened {
             helper::watch_port(port);
         }
@@ -206,7 +215,7 @@ impl Fabric {
             log::info!("no RDMA from {local}: {why}");
             now
         });
-        ports.push((local, entry.clone()));
+        ports.push((local, entry));
         entry.ok()
     }
 }

@@ -10,6 +10,7 @@ use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, Limits, Result, Started};
 use crate::sys::{process, Fd};
 use std::cell::UnsafeCell;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -26,8 +27,10 @@ const RECEIVE: u64 = 1 << 63;
 /// Largest inline send that is used.
 const INLINE: u32 = 256;
 
-/// See the module.
+/// See the module. Never closed.
 pub(super) struct Port {
+    /// The adapter's address.
+    pub(super) local: IpAddr,
     /// Makes the links' objects.
     pub(super) adapter: Adapter,
     /// What it can do.
@@ -59,7 +62,7 @@ unsafe impl Sync for Port {}
 unsafe impl Send for Port {}
 
 impl Port {
-    pub(super) fn open(adapter: Adapter) -> Result<Arc<Self>> {
+    pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<&'static Self> {
         let limits = adapter.query();
         let receives = RECEIVES.min(limits.max_shared_receive_depth);
         let completions = COMPLETIONS.min(limits.max_completion_depth);
@@ -67,6 +70,7 @@ impl Port {
             return Err(Error::NotSupported);
         }
         let port = Port {
+            local,
             queue: adapter.create_completion_queue(completions)?,
             shared: adapter.create_shared_receive_queue(receives)?,
             pool: Pool::new(),
@@ -81,11 +85,11 @@ impl Port {
             links: UnsafeCell::default(),
             adapter,
         };
-        Ok(Arc::new(port))
+        Ok(Box::leak(Box::new(port)))
     }
 
     /// Before the first link: posts the receives.
-    fn prepare(&self) -> Result<()> {
+    pub(super) fn prepare(&self) -> Result<()> {
         if self.receives.get().is_some() {
             return Ok(());
         }
@@ -140,6 +144,11 @@ impl Port {
         let result = f(unsafe { &mut *self.links.get() });
         self.polling.store(false, Ordering::Release);
         result
+    }
+
+    /// Runs `f` while nobody takes completions.
+    pub(super) fn while_nobody_polls<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.with_links(|_| f())
     }
 
     /// A place for a link, whose number its queue pair carries.
@@ -216,7 +225,7 @@ impl Port {
         let result = completion.result();
         if completion.request & RECEIVE == 0 {
             if let Some(link) = link {
-                link.completed(completion.request, result.map(drop));
+                link.completed(completion, result.map(drop));
             }
             return;
         }
@@ -227,9 +236,10 @@ impl Port {
                 let from = block.buffer(index).at;
                 let length = (length as usize).min(frame::LARGEST);
                 // SAFETY: the buffer is ours until it is posted again.
-                link.arrived(unsafe { std::slice::from_raw_parts(from, length) });
+                let frame = unsafe { std::slice::from_raw_parts(from, length) };
+                link.arrived_over(completion.queue_pair, frame);
             }
-            (Some(link), Err(why)) => link.fail(why),
+            (Some(link), Err(why)) => link.fail_over(completion.queue_pair, why),
             (None, _) => {}
         }
         if let Err(why) = self.post(index) {

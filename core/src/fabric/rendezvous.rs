@@ -6,10 +6,12 @@
 //! addresses. The acceptor finds the link by them when it has accepted; that one arrived, bound or
 //! not yet, tells it that there is something to wait for.
 
-use super::helper;
+use super::board::Board;
 use super::link::{stage, Link};
+use super::mailbox::{self, Address, Berth, Message};
 use super::port::Port;
-use super::{fabric, frame, generation, no_fork, Fabric};
+use super::request::{self, Cookie, MAGIC};
+use super::{fabric, generation, helper, no_fork, Fabric};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{routing, Error, Info, Started};
 use crate::provider::shm::Geometry;
@@ -17,11 +19,8 @@ use crate::reason::Reason;
 use crate::sys::process::SignalsHeld;
 use crate::sys::{poll, time};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
-/// Begins what a connection request carries.
-const MAGIC: [u8; 8] = *b"sanshim\x02";
 /// Longest wait for an answer, in nanoseconds.
 const ANSWER: u64 = 500_000_000;
 /// How long a refusal is remembered, and how long that nobody answered.
@@ -43,46 +42,64 @@ const ENDED: u64 = 4;
 
 /// What must not be asked again before some time: an address, its port zero for all of a host.
 static SILENT: Mutex<Vec<(SocketAddr, u64, Reason)>> = Mutex::new(Vec::new());
-static STATE: Mutex<State> =
-    Mutex::new(State { listening: Vec::new(), arrivals: Vec::new(), next: 0 });
+static STATE: Mutex<State> = Mutex::new(State {
+    listening: Vec::new(),
+    arrivals: Vec::new(),
+    claims: Vec::new(),
+    met: Vec::new(),
+    next: 0,
+});
 
 struct State {
     listening: Vec<Listening>,
     arrivals: Vec<Arrival>,
+    claims: Vec<Claimed>,
+    /// Claims that were met, and when.
+    met: Vec<(Cookie, u64)>,
     next: u64,
 }
 
 /// A listener of one adapter.
 struct Listening {
     serving: u64,
-    port: Arc<Port>,
+    port: &'static Port,
     listener: Listener,
     /// Takes the next request.
     connector: Connector,
-    contested: Contested,
+    board: Place,
 }
 
 /// A link that somebody offered and nobody accepted yet.
 struct Arrival {
     serving: u64,
+    board: Place,
     link: Arc<Link>,
     from: IpAddr,
     geometry: Geometry,
     since: u64,
 }
 
-/// Where it stands, in memory that outlives the [`Serving`], that other processes accept as well.
+/// A board, in memory that outlives the [`Serving`].
 #[derive(Clone, Copy)]
-struct Contested(*const AtomicU32);
+struct Place(*const Board);
 
-// SAFETY: it names an atomic.
-unsafe impl Send for Contested {}
+// SAFETY: it names atomics.
+unsafe impl Send for Place {}
 
-impl Contested {
-    fn is_set(self) -> bool {
+impl Place {
+    fn board(&self) -> &Board {
         // SAFETY: the promise of `serve`.
-        unsafe { (*self.0).load(Ordering::Relaxed) != 0 }
+        unsafe { &*self.0 }
     }
+}
+
+/// Another process accepted a connection, and wants its link.
+struct Claimed {
+    serving: u64,
+    berth: Berth,
+    from: IpAddr,
+    tuple: Vec<u8>,
+    since: u64,
 }
 
 /// A link that belongs to an accepted connection.
@@ -106,58 +123,24 @@ pub struct Serving {
     number: u64,
     /// The process it is of ([`super::generation`]).
     owner: u32,
+    board: Place,
+    mailbox: Address,
 }
+
+// SAFETY: it names atomics.
+unsafe impl Sync for Serving {}
 
 /// In a fork child: listeners and what arrived there are the parent's, and stay as they are.
 pub(super) fn after_fork_in_child() {
     let mut state = state();
     std::mem::forget(std::mem::take(&mut state.listening));
     std::mem::forget(std::mem::take(&mut state.arrivals));
+    state.claims.clear();
+    state.met.clear();
 }
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How a segment is divided whose ends are on different hosts: nothing is resized, since nothing but
-/// frames has a size there.
-pub fn geometry_of(shm: Geometry) -> Geometry {
-    let largest = (frame::LARGEST - frame::HEADER) as u32 / 64 * 64;
-    let message_size = shm.message_size.min(largest);
-    Geometry {
-        message_size,
-        largest_message: message_size,
-        largest_send_buffer: shm.send_buffer,
-        ..shm
-    }
-}
-
-/// What a connection request carries.
-fn request_data(geometry: &Geometry) -> Vec<u8> {
-    let mut data = MAGIC.to_vec();
-    for word in [frame::VERSION, geometry.buffers, geometry.message_size, geometry.send_buffer] {
-        data.extend_from_slice(&word.to_le_bytes());
-    }
-    data
-}
-
-/// The geometry in a request; `None` if it is not one of ours.
-fn understand(data: &[u8]) -> Option<Geometry> {
-    let rest = data.strip_prefix(&MAGIC)?;
-    let word = |i: usize| Some(u32::from_le_bytes(rest.get(4 * i..4 * i + 4)?.try_into().ok()?));
-    if word(0)? != frame::VERSION {
-        return None;
-    }
-    let (message_size, send_buffer) = (word(2)?, word(3)?);
-    let geometry = Geometry {
-        buffers: word(1)?,
-        message_size,
-        send_buffer,
-        largest_message: message_size,
-        largest_send_buffer: send_buffer,
-    };
-    let geometry = geometry.check().ok()?;
-    (geometry_of(geometry) == geometry).then_some(geometry)
 }
 
 /// A link to whoever listens at `target`, connected and not yet bound to a TCP connection.
@@ -178,7 +161,7 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
     if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
         return Err(reason);
     }
-    match ask(gate, &port, target, geometry) {
+    match ask(gate, port, target, geometry) {
         Ok(link) => Ok(link),
         Err(Error::ConnectionRefused) => {
             remember(target, REFUSED_FOR, Reason::NoListener);
@@ -211,7 +194,7 @@ fn remember(target: SocketAddr, how_long: u64, reason: Reason) {
 /// `gate` is not held while the peer's answer is waited for.
 fn ask(
     gate: RwLockReadGuard<'static, ()>,
-    port: &Arc<Port>,
+    port: &'static Port,
     target: SocketAddr,
     geometry: &Geometry,
 ) -> Result<Arc<Link>, Error> {
@@ -219,8 +202,9 @@ fn ask(
     let deadline = time::now() + ANSWER;
     let link = Link::new(port, port.adapter.create_connector()?)?;
     let connected = (|| {
-        let connector = &link.connector;
-        let started = connector.connect(link.pair(), target, &request_data(geometry), CONNECT)?;
+        let connector = link.connector();
+        let data = request::encode(geometry, request::NEW);
+        let started = connector.connect(link.pair(), target, &data, CONNECT)?;
         finish(&mut gate, connector, started, deadline)?;
         // Another program may listen at this number over RDMA.
         if !connector.private_data()?.starts_with(&MAGIC) {
@@ -263,12 +247,11 @@ fn finish(
 }
 
 /// Serves the connectors of a TCP listener bound to `address` (`dual`: of both families).
-/// `contested` is set when other processes accept from the listener too: then nobody is served,
-/// because who has a link could not know who accepts its TCP connection.
+/// Of the processes that accept from the listener, which share `board`, one at a time does.
 ///
 /// # Safety
-/// `contested` stays valid until the result is dropped.
-pub unsafe fn serve(address: SocketAddr, dual: bool, contested: &AtomicU32) -> Option<Serving> {
+/// `board` stays valid until the result is dropped.
+pub unsafe fn serve(address: SocketAddr, dual: bool, board: &Board) -> Option<Serving> {
     let _held = SignalsHeld::new();
     let _gate = no_fork();
     let fabric = fabric()?;
@@ -277,20 +260,22 @@ pub unsafe fn serve(address: SocketAddr, dual: bool, contested: &AtomicU32) -> O
         state.next += 1;
         state.next
     };
-    let serving = Serving { number, owner: generation() };
+    let (_, mailbox) = helper::mailbox()?;
+    let board = Place(board);
+    let serving = Serving { number, owner: generation(), board, mailbox };
+    board.board().begin(mailbox);
     let mut any = false;
     for local in addresses_of(fabric, address, dual) {
         let Some(port) = fabric.port(local) else { continue };
-        match listen(&port, SocketAddr::new(local, address.port())) {
+        match listen(port, SocketAddr::new(local, address.port())) {
             Ok((listener, connector)) => {
                 let descriptor = listener.descriptor();
-                let contested = Contested(contested);
                 state().listening.push(Listening {
                     serving: number,
                     port,
                     listener,
                     connector,
-                    contested,
+                    board,
                 });
                 helper::watch(descriptor);
                 any = true;
@@ -320,7 +305,7 @@ fn addresses_of(fabric: &Fabric, address: SocketAddr, dual: bool) -> Vec<IpAddr>
         .collect()
 }
 
-fn listen(port: &Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
+fn listen(port: &'static Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
     let listener = port.adapter.create_listener()?;
     listener.bind(at)?;
     listener.listen(BACKLOG)?;
@@ -338,6 +323,7 @@ impl Drop for Serving {
         }
         let _held = SignalsHeld::new();
         let _gate = no_fork();
+        self.board.board().end(self.mailbox);
         let mut state = state();
         let (gone, kept) = state.listening.drain(..).partition(|l| l.serving == self.number);
         state.listening = kept;
@@ -355,11 +341,42 @@ impl Drop for Serving {
 }
 
 impl Arrival {
+    /// It waits no more.
+    fn leave(self) -> (Arc<Link>, Geometry) {
+        self.board.board().leaves(self.from);
+        helper::forget(self.link.connector().descriptor());
+        (self.link, self.geometry)
+    }
+
     /// Tells the connector that nobody takes it, and ends it when that is told.
     fn dismiss(self) {
-        helper::forget(self.link.connector.descriptor());
-        self.link.refuse();
-        self.link.close_within(None);
+        let (link, _) = self.leave();
+        link.refuse();
+        link.close_within(None);
+    }
+
+    /// Sends the connector to the process that accepted its TCP connection.
+    fn hand_on(self, berth: &Berth) {
+        if berth.number == 0 {
+            return self.dismiss();
+        }
+        let (link, _) = self.leave();
+        if !link.move_to(berth) {
+            link.refuse();
+        }
+        link.close_within(None);
+    }
+
+    fn is_of(&self, tuple: &[u8], from: IpAddr) -> bool {
+        let bound = self.from == from && self.link.stage() == stage::BOUND;
+        bound && self.link.binding.get().is_some_and(|binding| binding.as_slice() == tuple)
+    }
+
+    /// True if the addresses of a link from there are still to come.
+    fn may_become(&self, from: IpAddr, now: u64) -> bool {
+        self.from == from
+            && self.link.stage() == stage::OFFERED
+            && now.saturating_sub(self.since) < RECENT
     }
 }
 
@@ -384,20 +401,18 @@ pub(super) fn progress() -> bool {
             }
         }
     }
-    let contested: Vec<u64> =
-        state.listening.iter().filter(|l| l.contested.is_set()).map(|l| l.serving).collect();
+    state.settle_claims();
     let mut at = 0;
     while at < state.arrivals.len() {
         let one = &state.arrivals[at];
         let mut over = one.link.has_failed()
             || one.link.stage() >= stage::OPEN
-            || contested.contains(&one.serving)
             || time::now() - one.since > WAITING;
-        while let Some(reported) = one.link.connector.next_result() {
+        while let Some(reported) = one.link.connector().next_result() {
             match reported.request {
                 ACCEPT if reported.result.is_ok() => {
                     over |= !matches!(
-                        one.link.connector.notify_disconnect(ENDED),
+                        one.link.connector().notify_disconnect(ENDED),
                         Ok(Started::Pending)
                     );
                 }
@@ -415,25 +430,72 @@ pub(super) fn progress() -> bool {
 
 /// Takes a connection request.
 fn welcome(one: &Listening, connector: Connector) -> Result<Arrival, Error> {
-    let geometry = connector.private_data().ok().and_then(|data| understand(&data));
-    let Some(geometry) = geometry.filter(|_| !one.contested.is_set()) else {
+    let asked = connector.private_data().ok().and_then(|data| request::decode(&data));
+    let Some((geometry, _)) = asked.filter(|(_, cookie)| *cookie == request::NEW) else {
         connector.reject(&MAGIC)?;
         return Err(Error::ConnectionRefused);
     };
     let from = connector.peer_address()?.ip().to_canonical();
-    let link = Link::new(&one.port, connector)?;
-    let accepted = link.connector.accept(link.pair(), &MAGIC, ACCEPT);
+    let link = Link::new(one.port, connector)?;
+    one.board.board().arrives(from);
+    let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
     if let Err(why) = accepted {
+        one.board.board().leaves(from);
         link.end();
         return Err(why);
     }
-    helper::watch(link.connector.descriptor());
-    Ok(Arrival { serving: one.serving, link, from, geometry, since: time::now() })
+    helper::watch(link.connector().descriptor());
+    let (serving, board) = (one.serving, one.board);
+    Ok(Arrival { serving, board, link, from, geometry, since: time::now() })
 }
 
-/// The link of an accepted TCP connection from `from`, with the addresses that its connector binds
-/// it to; waits a moment for one that has arrived and is not bound. `None`: there is none.
-pub fn accept(tuple: &[u8], from: IpAddr) -> Option<Claim> {
+impl State {
+    /// Gives the links that other processes claimed to them, once it is known which those are.
+    fn settle_claims(&mut self) {
+        let now = time::now();
+        let mut at = 0;
+        while at < self.claims.len() {
+            let claim = &self.claims[at];
+            let found = self.arrivals.iter().position(|one| {
+                one.serving == claim.serving && one.is_of(&claim.tuple, claim.from)
+            });
+            if let Some(found) = found {
+                let claim = self.claims.swap_remove(at);
+                self.met.push((claim.berth.cookie, now));
+                self.arrivals.swap_remove(found).hand_on(&claim.berth);
+            } else if now.saturating_sub(claim.since) < BINDING
+                && self.arrivals.iter().any(|one| one.may_become(claim.from, now))
+            {
+                at += 1;
+            } else {
+                let claim = self.claims.swap_remove(at);
+                if let Some((socket, _)) = helper::mailbox() {
+                    let nobody = Message::Nobody { cookie: claim.berth.cookie };
+                    mailbox::send(socket, claim.berth.mailbox, &nobody);
+                }
+            }
+        }
+    }
+}
+
+/// Another process claims a link. By the helper, which settles it then.
+pub(super) fn claimed(secret: u64, berth: &Berth, from: IpAddr, tuple: &[u8]) {
+    let mut state = state();
+    let of = state.listening.iter().find(|one| one.board.board().knows(secret));
+    let Some(serving) = of.map(|one| one.serving) else { return };
+    let now = time::now();
+    state.met.retain(|(_, since)| now.saturating_sub(*since) < RECENT);
+    let again = state.claims.iter().any(|one| one.berth == *berth)
+        || state.met.iter().any(|(cookie, _)| *cookie == berth.cookie);
+    if !again {
+        let (berth, tuple) = (*berth, tuple.to_vec());
+        state.claims.push(Claimed { serving, berth, from, tuple, since: now });
+    }
+}
+
+/// The link of a TCP connection from `from` that was accepted at `local`, with the addresses that its
+/// connector binds it to; waits a moment for one that has arrived and is not bound. `None`: there is none.
+pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Option<Claim> {
     if !super::may_exist() {
         return None;
     }
@@ -442,26 +504,22 @@ pub fn accept(tuple: &[u8], from: IpAddr) -> Option<Claim> {
     loop {
         let gate = no_fork();
         let mut state = state();
-        let found = state.arrivals.iter().position(|a| {
-            let bound = a.from == from && a.link.stage() == stage::BOUND;
-            bound && a.link.binding.get().is_some_and(|binding| binding.as_slice() == tuple)
-        });
+        if !state.listening.iter().any(|one| std::ptr::eq(one.board.0, board)) {
+            drop((state, gate));
+            return board.claim(tuple, from, local);
+        }
+        let found = state.arrivals.iter().position(|one| one.is_of(tuple, from));
         if let Some(found) = found {
-            let Arrival { link, geometry, .. } = state.arrivals.swap_remove(found);
+            let (link, geometry) = state.arrivals.swap_remove(found).leave();
             drop(state);
-            helper::forget(link.connector.descriptor());
             if !link.take() {
                 link.close_within(None);
                 return None;
             }
             return Some(Claim { link, geometry });
         }
-        let expected = state.arrivals.iter().find(|a| {
-            a.from == from
-                && a.link.stage() == stage::OFFERED
-                && start.saturating_sub(a.since) < RECENT
-        });
-        let port = expected?.link.port().clone();
+        let expected = state.arrivals.iter().find(|one| one.may_become(from, start));
+        let port = expected?.link.port();
         drop(state);
         if time::now() - start > BINDING {
             return None;

@@ -1,9 +1,10 @@
 //! Two ends in one process, over the simulation provider.
 
 use super::frame::{self, Kind, State};
-use super::link::Link;
+use super::link::{Link, Tell};
+use super::mailbox::Berth;
 use super::port::Port;
-use super::rendezvous::geometry_of;
+use super::request::{self, geometry_of};
 use crate::provider::interface::client::*;
 use crate::provider::interface::library::Library;
 use crate::provider::interface::Started;
@@ -38,7 +39,8 @@ impl End {
         let (segment, fd) = Segment::create(geometry_of(GEOMETRY)).unwrap();
         file::close(fd);
         let memory = Memory::create_far(role, segment.geometry()).unwrap();
-        link.attach(segment, role);
+        // SAFETY: never discarded.
+        unsafe { link.attach(segment, role, memory.controller()) };
         End { link, segment, memory }
     }
 
@@ -100,21 +102,21 @@ fn adapter(address: &str) -> (Adapter, IpAddr) {
 
 /// Two connected links, not yet attached to segments.
 fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
-    let ((a, _), (b, ip)) = (adapter(a), adapter(b));
+    let ((a, ip_a), (b, ip)) = (adapter(a), adapter(b));
     let listener = b.create_listener().unwrap();
     listener.bind((ip, 0).into()).unwrap();
     listener.listen(1).unwrap();
-    let (port_a, port_b) = (Port::open(a).unwrap(), Port::open(b).unwrap());
-    let from = Link::new(&port_a, port_a.adapter.create_connector().unwrap()).unwrap();
-    let to = Link::new(&port_b, port_b.adapter.create_connector().unwrap()).unwrap();
+    let (port_a, port_b) = (Port::open(a, ip_a).unwrap(), Port::open(b, ip).unwrap());
+    let from = Link::new(port_a, port_a.adapter.create_connector().unwrap()).unwrap();
+    let to = Link::new(port_b, port_b.adapter.create_connector().unwrap()).unwrap();
     let address = listener.local_address().unwrap();
-    let _ = from.connector.connect(from.pair(), address, b"", 1).unwrap();
-    if listener.get_connection_request(&to.connector, 2).unwrap() == Started::Pending {
+    let _ = from.connector().connect(from.pair(), address, b"", 1).unwrap();
+    if listener.get_connection_request(to.connector(), 2).unwrap() == Started::Pending {
         assert!(listener.next_result().is_some());
     }
-    let _ = to.connector.accept(to.pair(), b"", 3).unwrap();
-    assert_eq!(from.connector.next_result().unwrap().result, Ok(()));
-    let _ = from.connector.complete_connect(4).unwrap();
+    let _ = to.connector().accept(to.pair(), b"", 3).unwrap();
+    assert_eq!(from.connector().next_result().unwrap().result, Ok(()));
+    let _ = from.connector().complete_connect(4).unwrap();
     (from, to)
 }
 
@@ -318,5 +320,135 @@ fn links_go_on_while_silent_ones_keep_most_of_a_port() {
         assert_eq!(a.send(&pattern(round, 1)), 1);
         a.link.poll();
         assert_eq!(b.receive(1), pattern(round, 1), "{round}");
+    }
+}
+
+/// What a fork relative has of an end.
+fn relative(of: &End) -> End {
+    let (adapter, ip) = adapter("192.0.2.200");
+    let port = Port::open(adapter, ip).unwrap();
+    let link = Link::new(port, port.adapter.create_connector().unwrap()).unwrap();
+    // SAFETY: never discarded.
+    unsafe { link.attach(of.segment, of.stream().endpoint.role(), of.memory.controller()) };
+    link.is_relatives();
+    // The segment is the first one's to unmap.
+    std::mem::forget(link.clone());
+    End { link, segment: of.segment, memory: of.memory }
+}
+
+/// A move of `from`'s link to a relative, step by step as the processes' helpers come to it.
+struct Move {
+    to: End,
+    port: &'static Port,
+    listener: Listener,
+    connector: Option<Connector>,
+    came: bool,
+    berth: Berth,
+}
+
+impl Move {
+    fn new(from: &End, address: &str, mailbox: u64) -> Self {
+        let (adapter, ip) = adapter(address);
+        let listener = adapter.create_listener().unwrap();
+        listener.bind((ip, 0).into()).unwrap();
+        listener.listen(1).unwrap();
+        let number = listener.local_address().unwrap().port();
+        let port = Port::open(adapter, ip).unwrap();
+        let connector = port.adapter.create_connector().unwrap();
+        let _ = listener.get_connection_request(&connector, 1).unwrap();
+        let berth = Berth { number, cookie: [mailbox, 1], mailbox, pid: std::process::id() };
+        let to = relative(from);
+        Move { to, port, listener, connector: Some(connector), came: false, berth }
+    }
+
+    /// True once it is over.
+    fn step(&mut self, from: &End) -> bool {
+        // Again where both move: the acceptor gives way.
+        from.link.move_to(&self.berth);
+        self.came |= self.listener.next_result().is_some();
+        if let Some(connector) = self.connector.take_if(|_| self.came) {
+            let (_, cookie) = request::decode(&connector.private_data().unwrap()).unwrap();
+            assert_eq!(cookie, self.berth.cookie);
+            let taken = self.to.link.take_control(self.port, self.berth.mailbox, connector);
+            if let Err((_, early)) = taken {
+                self.connector = Some(early.expect("control cannot be taken"));
+            }
+        }
+        !self.to.link.is_foreign() && !self.to.link.is_moving()
+    }
+}
+
+/// Two streams go on while the link of one end, or of both, moves to another process; bytes are sent and
+/// taken by the old and the new one.
+fn move_under_traffic(addresses: [&str; 2], moves: [bool; 2], seed: usize) {
+    let (a, b) = ends(addresses[0], addresses[1]);
+    let ends = [&a, &b];
+    let mut under_way: Vec<_> =
+        (0..2).map(|i| moves[i].then(|| Move::new(ends[i], addresses[i], 70 + i as u64))).collect();
+    let (mut sent, mut received, mut over) = ([0; 2], [0; 2], [false; 2]);
+    const TOTAL: usize = 2 << 20;
+    for round in 0.. {
+        assert!(round < 100_000, "{sent:?} sent, {received:?} received, over: {over:?}");
+        let random = (round * 7919 + seed).wrapping_mul(2_654_435_761) >> 7;
+        let i = random % 2;
+        // Who uses the end: either of its processes.
+        let user = match &under_way[i] {
+            Some(one) if random & 8 != 0 => &one.to,
+            _ => ends[i],
+        };
+        let size = (random % 30_000).min(TOTAL - sent[i]);
+        if size > 0 {
+            sent[i] += user.send(&pattern(sent[i], size));
+        }
+        let got = user.receive(1 + random % 40_000);
+        assert_eq!(got, pattern(received[i], got.len()), "at {}", received[i]);
+        received[i] += got.len();
+        if round > 20 {
+            for i in 0..2 {
+                if let Some(one) = &mut under_way[i] {
+                    over[i] = one.step(ends[i]);
+                    one.to.link.tick(Tell::All);
+                    one.to.link.poll();
+                } else {
+                    over[i] = true;
+                }
+                ends[i].link.tick(Tell::All);
+                ends[i].link.poll();
+            }
+        }
+        if over == [true; 2] && received == [TOTAL; 2] {
+            break;
+        }
+    }
+    for (i, one) in under_way.iter().enumerate() {
+        let Some(one) = one else { continue };
+        assert!(ends[i].link.is_foreign() && !ends[i].link.has_failed());
+        assert!(!one.to.link.has_failed());
+    }
+}
+
+#[test]
+fn control_of_a_link_moves_to_another_process_and_no_byte_is_lost() {
+    for seed in 0..5 {
+        move_under_traffic(["192.0.2.121", "192.0.2.122"], [false, true], seed);
+        move_under_traffic(["192.0.2.121", "192.0.2.122"], [true, false], seed);
+    }
+}
+
+#[test]
+fn links_of_both_ends_move_at_once() {
+    for seed in 0..5 {
+        move_under_traffic(["192.0.2.123", "192.0.2.124"], [true, true], seed);
+    }
+}
+
+#[test]
+fn a_move_that_was_not_asked_for_fails_the_link() {
+    for (kind, payload) in [(Kind::Moved, &[][..]), (Kind::Move, &[0; 17]), (Kind::Move, &[])] {
+        let (_a, b) = ends("192.0.2.125", "192.0.2.126");
+        let mut frame = frame::encode(kind, payload.len(), &State::default()).to_vec();
+        frame.extend_from_slice(payload);
+        b.link.arrived(&frame);
+        assert!(b.link.has_failed(), "{kind:?} of {}", payload.len());
     }
 }

@@ -84,7 +84,8 @@ pub fn accepted(listener: Fd, fd: Fd) {
     let offered = offered.or_else(|| {
         let tuple = tuple.filter(|_| fabric::may_exist())?;
         let packet = Introduction { tuple, inode: 0 }.encode();
-        fabric::accept(&packet, tuple.connector.ip()).map(From::Far)
+        let (from, local) = (tuple.connector.ip(), tuple.acceptor.ip());
+        fabric::accept(&packet, from, local, listening.listener()?.board()).map(From::Far)
     });
     let mut structure = Structure::lock();
     let socket = Socket::allocate(&mut structure, fd);
@@ -191,9 +192,11 @@ fn attach_far(socket: &Socket, claim: Claim) -> Result<(), Reason> {
         }
     };
     segment.decide(State::Taken);
-    claim.link.attach(segment, Role::Acceptor);
-    // SAFETY: made just now.
-    unsafe { socket.attach(segment, memory, Some(claim.link.clone())) };
+    // SAFETY: made just now; the endpoint outlives the link's use, which is closed with it.
+    unsafe {
+        claim.link.attach(segment, Role::Acceptor, memory.controller());
+        socket.attach(segment, memory, Some(claim.link.clone()));
+    }
     let Some(stream) = socket.stream() else { return Err(Reason::OutOfMemory) };
     begin(socket, &stream);
     claim.link.confirm();

@@ -303,7 +303,8 @@ fn connect_then_bind(
             Way::Fabric(link) => Some(link.clone()),
         };
         if let Some(link) = &link {
-            link.attach(segment, Role::Connector);
+            // SAFETY: made above; the endpoint outlives the link's use, which is closed with it.
+            unsafe { link.attach(segment, Role::Connector, memory.controller()) };
         }
         // SAFETY: made above.
         unsafe { socket.attach(segment, memory, link) };

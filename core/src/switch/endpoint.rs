@@ -5,6 +5,7 @@
 
 use super::control::Control;
 use super::policy::{self, Relation};
+use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Called, Resize, Session, Suspension};
@@ -235,6 +236,8 @@ pub struct Endpoint {
     pub resize: Resize,
     /// Whether the session is suspended, so that control can move (D4).
     pub suspension: Suspension,
+    /// Of a connection with another host: the process that has its queue pair.
+    pub controller: Controller,
     /// Control messages that wait for credit, or for the send lock.
     pub due: super::stream::Due,
     /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.

@@ -14,6 +14,7 @@ use crate::fabric::Link;
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
 use crate::sys::{blocking, file, hidden, net, process, time, Errno, Result};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How long (ns) an offer waits for the acceptor to accept, before it is asked back.
@@ -26,6 +27,9 @@ const FOREIGN_SLICE: u64 = 500_000_000;
 /// what it sent.
 const LINGER: u64 = 5_000_000_000;
 const PAUSE: u64 = 50_000;
+/// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
+/// control.
+const LEAVING: u64 = 1_000_000_000;
 
 /// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
 pub(super) fn knock(socket: &Socket, stream: &Stream) {
@@ -214,12 +218,26 @@ fn hold_anchor(socket: &Socket, link: &Link) {
 /// The process exits with the connection open.
 pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: bool) {
     if shared && !link.is_foreign() {
-        return link.abandon();
+        return leave_control_to_relatives(link);
     }
     if !shared && !socket.is_pending() {
         stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     }
     wait_for(stream, link);
+}
+
+/// Others go on with the connection: one of them takes control of its link. (D12: else it ends.)
+fn leave_control_to_relatives(link: &Link) {
+    static UNTIL: AtomicU64 = AtomicU64::new(0);
+    let until = match UNTIL.load(Relaxed) {
+        0 => time::now() + LEAVING,
+        earlier => earlier,
+    };
+    UNTIL.store(until, Relaxed);
+    while link.offer_control() && time::now() < until {
+        time::sleep(PAUSE);
+    }
+    link.abandon();
 }
 
 fn is_flushed(stream: &Stream, link: &Link) -> bool {

@@ -14,8 +14,7 @@ use crate::sys::net::AbstractName;
 use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Errno, Fd, Result, PAGE};
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Most listeners of one SO_REUSEPORT group that connectors look for.
 pub(super) const GROUP_LIMIT: u32 = 64;
@@ -23,6 +22,8 @@ pub(super) const GROUP_LIMIT: u32 = 64;
 const WAITING_LIMIT: usize = 1024;
 /// From how many on it is looked whether they are still wanted.
 const WAITING_CHECKED: usize = 16;
+/// How often (ns) it is looked whether the process lives that serves connectors on other hosts.
+const LOOK_AT_SERVER: u64 = 1_000_000_000;
 /// How long (ns) to look for that segment before sleeping: the connector is about to send it, and to be
 /// woken takes longer.
 const LOOK_TIME: u64 = 50_000;
@@ -59,8 +60,8 @@ struct Family {
     shared: AtomicU32,
     /// The process that serves connectors on other hosts; zero: none yet.
     server: AtomicU32,
-    /// Not zero once another process wanted to: then nobody does.
-    contested: AtomicU32,
+    /// Those connectors.
+    board: fabric::Board,
 }
 
 /// A session that arrived before its connection was accepted.
@@ -108,8 +109,10 @@ pub struct Listener {
     address: Option<(SocketAddr, bool)>,
     /// Another listener may have the same address.
     grouped: bool,
-    /// Connectors on other hosts; `None`: they find nobody.
-    serving: OnceLock<Option<fabric::Serving>>,
+    /// Connectors on other hosts, from `Box::into_raw`; null: another process serves them, or nobody.
+    serving: AtomicPtr<fabric::Serving>,
+    /// Clock (ns) of the last look whether that process lives.
+    looked_at: AtomicU64,
 }
 
 // SAFETY: `waiting` is only touched under the family's lock; the rest never changes.
@@ -150,8 +153,18 @@ impl Listener {
         let waiting = UnsafeCell::new(Vec::new());
         let address = Some((address, dual));
         let grouped = reuse_port;
-        let serving = OnceLock::new();
-        Ok(Self { rendezvous, sign, name, family_fd, family, waiting, address, grouped, serving })
+        Ok(Self {
+            rendezvous,
+            sign,
+            name,
+            family_fd,
+            family,
+            waiting,
+            address,
+            grouped,
+            serving: AtomicPtr::default(),
+            looked_at: AtomicU64::new(0),
+        })
     }
 
     fn new_family() -> Result<(*mut Family, Fd)> {
@@ -177,7 +190,6 @@ impl Listener {
         // SAFETY: mapped just now; all zero is a valid value.
         unsafe { (*family).lock.abandon_own() };
         let waiting = UnsafeCell::new(Vec::new());
-        let serving = OnceLock::from(None);
         Some(Self {
             rendezvous,
             sign,
@@ -187,7 +199,8 @@ impl Listener {
             waiting,
             address: None,
             grouped: false,
-            serving,
+            serving: AtomicPtr::default(),
+            looked_at: AtomicU64::new(0),
         })
     }
 
@@ -208,28 +221,51 @@ impl Listener {
         Some((fds, self.name))
     }
 
-    /// Serves connectors on other hosts from now on, if this process is the only one to.
+    /// Serves connectors on other hosts from now on, unless another process does.
     pub fn serve(&self) {
-        if self.serving.get().is_some() {
+        let server = self.family().server.load(Ordering::Relaxed);
+        let us = process::pid();
+        if server == us || self.grouped {
             return;
         }
-        self.serving.get_or_init(|| {
-            let family = self.family();
-            let us = process::pid();
-            let server = family.server.compare_exchange(0, us, Ordering::SeqCst, Ordering::SeqCst);
-            match server {
-                // One that is gone left its place.
-                Err(other) if other != us && process::lives(other) => {
-                    family.contested.store(1, Ordering::SeqCst);
-                    None
-                }
-                _ if self.grouped => None,
-                // SAFETY: the family's page is mapped until after `serving` is dropped.
-                _ => self.address.and_then(|(address, dual)| unsafe {
-                    fabric::serve(address, dual, &family.contested)
-                }),
+        let Some((address, dual)) = self.address else { return };
+        if server != 0 {
+            let (now, before) = (time::now(), self.looked_at.load(Ordering::Relaxed));
+            if now.saturating_sub(before) < LOOK_AT_SERVER {
+                return;
             }
-        });
+            self.looked_at.store(now, Ordering::Relaxed);
+            if process::lives(server) {
+                return;
+            }
+        }
+        let ours = &self.family().server;
+        if ours.compare_exchange(server, us, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            // SAFETY: the family's page is mapped until after the result is dropped.
+            let serving = unsafe { fabric::serve(address, dual, &self.family().board) };
+            let serving = serving.map_or(std::ptr::null_mut(), |s| Box::into_raw(Box::new(s)));
+            // What is there is a parent's, from before a fork.
+            self.serving.store(serving, Ordering::SeqCst);
+        }
+    }
+
+    fn stop_serving(&self) {
+        let serving = self.serving.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        if !serving.is_null() {
+            // SAFETY: from Box::into_raw, here or, in a fork child's copy of that memory, in its parent.
+            drop(unsafe { Box::from_raw(serving) });
+        }
+        let _ = self.family().server.compare_exchange(
+            process::pid(),
+            0,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+    }
+
+    /// The connectors on other hosts.
+    pub(super) fn board(&self) -> &fabric::Board {
+        &self.family().board
     }
 
     fn family(&self) -> &Family {
@@ -326,7 +362,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        drop(self.serving.take());
+        self.stop_serving();
         hidden::close(self.rendezvous);
         hidden::close(self.sign);
         if self.family_fd >= 0 {

@@ -6,6 +6,7 @@
 
 use super::endpoint::Endpoint;
 use super::policy::Relation;
+use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::sys::{self, beyond, file, hidden, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -82,6 +83,15 @@ impl Memory {
     #[cfg(test)]
     pub(crate) fn create_far(role: Role, geometry: Geometry) -> sys::Result<Memory> {
         Self::create(role, geometry, Relation::ELSEWHERE, -1)
+    }
+
+    /// Where its processes find out who controls its link.
+    ///
+    /// # Safety
+    /// It is not discarded as long as the result is used.
+    pub(crate) unsafe fn controller<'a>(self) -> &'a Controller {
+        // SAFETY: the caller's promise.
+        unsafe { &(*self.at).controller }
     }
 
     /// The endpoint.

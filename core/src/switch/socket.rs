@@ -322,7 +322,7 @@ impl Socket {
             let memory = Memory { at: endpoint, fd, segment: kept };
             let segment = (*self.segment.get()).take();
             let link = self.link.swap(std::ptr::null_mut(), Ordering::Relaxed);
-            if let Some(link) = link.as_ref().filter(|link| !link.is_foreign()) {
+            if let Some(link) = link.as_ref().filter(|link| !link.is_inherited()) {
                 // It unmaps the segment, when it ends.
                 let link = Arc::from_raw(link);
                 link.close((!endpoint.is_null()).then(|| Shared::boxed(memory)));

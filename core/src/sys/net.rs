@@ -365,6 +365,12 @@ pub fn has_sign(probe: Fd, name: &AbstractName) -> bool {
     call!(connect, probe, name.at(), name.length).is_ok()
 }
 
+/// Sends one datagram to the socket of that name, without waiting.
+pub fn send_packet_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
+}
+
 /// A socket to look for signs with.
 pub fn probe_socket() -> Result<Fd> {
     socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)

@@ -47,8 +47,8 @@ impl Link {
     pub(super) fn consider_offer(&self, body: &Body, tail: u64) {
         let ring = u64::from(body.segment.geometry().send_buffer);
         if tail >= OFTEN * ring
-            && self.port.limits.flags & Limits::BIND != 0
-            && !self.direct.considered.swap(true, SeqCst)
+            && self.port().limits.flags & Limits::BIND != 0
+            && self.wire().is_some_and(|wire| !wire.direct.considered.swap(true, SeqCst))
         {
             self.note(Kind::Ring);
         }
@@ -57,29 +57,30 @@ impl Link {
     /// Registers our picture of the peer's send buffer and tells the peer.
     pub(super) fn offer(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
         let (at, size) = ring(body, body.role.peer());
-        if out.rings.theirs.is_none() {
+        let wire = self.wire().ok_or(Full)?;
+        if wire.rings(out).theirs.is_none() {
             let number = self.begin(out)?;
             let (tells, flags) = self.flags(out);
             let registered = self.register(at, size).and_then(|region| {
                 let range = at as u64..at as u64 + size as u64;
                 let access = RemoteAccess::Write;
-                let token = self.pair.bind(number, &region, range, access, flags)?;
+                let token = wire.pair.bind(number, &region, range, access, flags)?;
                 Ok((region, token))
             });
             match registered {
                 Ok(registered) => {
                     self.begun(out, number, tells);
-                    out.rings.theirs = Some(registered);
-                    self.direct.offered.store(true, SeqCst);
+                    wire.rings(out).theirs = Some(registered);
+                    wire.direct.offered.store(true, SeqCst);
                 }
                 Err(why) => {
-                    self.port.sent(1);
-                    log::info!("link {}: streams in frames: {why}", self.number);
+                    self.port().sent(1);
+                    log::info!("link {:x}: streams in frames: {why}", self.id);
                     return Ok(());
                 }
             }
         }
-        let token = out.rings.theirs.as_ref().map_or(0, |(_, token)| *token);
+        let token = wire.rings(out).theirs.as_ref().map_or(0, |(_, token)| *token);
         let (address, token) = ((at as u64).to_le_bytes(), token.to_le_bytes());
         self.send(out, Kind::Ring, &[&address, &token])
     }
@@ -92,13 +93,13 @@ impl Link {
             address: u64::from_le_bytes(*address),
             token: u32::from_le_bytes(token),
         };
-        self.direct.theirs.set(memory).is_ok()
+        self.wire().is_some_and(|wire| wire.direct.theirs.set(memory).is_ok())
     }
 
     /// How many bytes the peer says it wrote; `None` if it was not allowed to.
     pub(super) fn written(&self, payload: &[u8]) -> Option<u64> {
         let count = u32::from_le_bytes(payload.try_into().ok()?);
-        self.direct.offered.load(Relaxed).then_some(count.into())
+        self.wire()?.direct.offered.load(Relaxed).then_some(count.into())
     }
 
     /// Writes up to `length` bytes of our send buffer, which lie at `from`, where the peer reads them,
@@ -110,15 +111,16 @@ impl Link {
         from: *mut u8,
         length: usize,
     ) -> Option<Result<usize, Full>> {
-        let theirs = self.direct.theirs.get()?;
-        let length = length.min(PIECE).min(self.port.limits.max_transfer as usize);
+        let wire = self.wire()?;
+        let theirs = wire.direct.theirs.get()?;
+        let length = length.min(PIECE).min(self.port().limits.max_transfer as usize);
         if length < LEAST {
             return None;
         }
         let (at, size) = ring(body, body.role);
-        let own = out.rings.own.get_or_insert_with(|| {
+        let own = wire.rings(out).own.get_or_insert_with(|| {
             let registered = self.register(at, size);
-            registered.inspect_err(|why| log::info!("link {}: frames: {why}", self.number)).ok()
+            registered.inspect_err(|why| log::info!("link {:x}: frames: {why}", self.id)).ok()
         });
         let segment = own.as_ref()?.segment(from, length as u32).ok()?;
         let to = RemoteMemory {
@@ -137,8 +139,9 @@ impl Link {
     ) -> Result<usize, Full> {
         let number = self.begin(out)?;
         let (tells, flags) = self.flags(out);
-        if let Err(why) = self.pair.write(number, &[segment], to, flags) {
-            self.port.sent(1);
+        let wire = self.wire().ok_or(Full)?;
+        if let Err(why) = wire.pair.write(number, &[segment], to, flags) {
+            self.port().sent(1);
             self.fail(why);
             return Err(Full);
         }
@@ -155,11 +158,11 @@ impl Link {
     }
 
     fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {
-        if self.port.limits.flags & Limits::APPLICATION_MEMORY == 0 {
+        if self.port().limits.flags & Limits::APPLICATION_MEMORY == 0 {
             // A fork child, which shares the segment, would be without what is registered.
             return Err(Error::NotSupported);
         }
-        let region = self.port.adapter.create_memory_region()?;
+        let region = self.port().adapter.create_memory_region()?;
         // SAFETY: mapped until the link has ended, which drops the region before.
         unsafe { region.register(at, size)? };
         Ok(region)

@@ -21,14 +21,23 @@ impl In {
 }
 
 impl Link {
-    /// A frame came.
+    /// A frame came over a queue pair.
+    pub(in super::super) fn arrived_over(&self, number: u64, bytes: &[u8]) {
+        if self.wire().is_some_and(|wire| wire.number == number) {
+            self.arrived(bytes);
+        }
+    }
+
+    /// A frame came over the one in use. By who takes the port's completions.
     pub(in super::super) fn arrived(&self, bytes: &[u8]) {
         let taken = frame::decode(bytes)
             .map_err(|_| ())
             .and_then(|(kind, state, payload)| self.apply(kind, &state, payload));
         if taken.is_err() && !self.failed.load(Relaxed) {
-            log::error!("link {}: the peer broke the protocol", self.number);
-            let _ = self.pair.flush();
+            log::error!("link {:x}: the peer broke the protocol", self.id);
+            if let Some(wire) = self.wire() {
+                let _ = wire.pair.flush();
+            }
             self.fail(Error::ConnectionReset);
         }
     }
@@ -61,6 +70,8 @@ impl Link {
                 self.push(Tell::Due);
                 return Ok(());
             }
+            Kind::Move => return if self.is_to_follow(payload) { Ok(()) } else { Err(()) },
+            Kind::Moved => return if self.was_followed() { Ok(()) } else { Err(()) },
             Kind::Ring => return if self.may_write(payload) { Ok(()) } else { Err(()) },
             Kind::State | Kind::Message | Kind::Bytes | Kind::Written => {}
         }

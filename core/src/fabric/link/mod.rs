@@ -2,34 +2,45 @@
 //!
 //! Going out ([`outgoing`]) one thread is at it at a time, and who finds another leaves it a note.
 //! Coming in ([`incoming`]) it is whoever takes the port's completions. Nobody waits for anybody.
+//!
+//! The queue pair is that of one process, which controls the link; fork relatives use it through that one's
+//! helper, or take control ([`moving`]).
 
+mod closing;
+mod controller;
 mod direct;
 mod incoming;
+mod moving;
 mod outgoing;
+mod wire;
 
+pub use controller::Controller;
 pub(super) use outgoing::Tell;
+pub(super) use wire::Wire;
 
 use super::frame::{Kind, State, HEADER, LARGEST};
-use super::helper;
+use super::mailbox;
 use super::memory::Buffer;
 use super::port::Port;
-use super::{generation, no_fork, Users};
+use super::{generation, helper};
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Error, QueuePairAttributes};
+use crate::provider::interface::Error;
 use crate::provider::shm::{self, Role, Segment, FAILED};
-use crate::sys::process::{self, SignalsHeld};
+use crate::sys::process;
 use crate::sys::{file, hidden, time, Errno, Fd};
-use direct::Direct;
+use moving::Moving;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Requests outstanding on a queue pair.
 const DEPTH: u32 = 32;
 /// Every so many inline sends one tells of its completion.
 const SILENT: u32 = 8;
+/// No process's [`generation`].
+const NOBODY: u32 = u32::MAX;
 /// How often, with a pause, a fork relative looks whether the owner took what had arrived.
 const CATCH_UP: u32 = 1000;
 /// Bytes of a send buffer that one frame carries at most.
@@ -51,6 +62,8 @@ pub(super) mod stage {
 struct Body {
     segment: Segment,
     role: Role,
+    /// Valid as long as the segment.
+    controller: *const Controller,
 }
 
 /// Private to who sends.
@@ -66,7 +79,13 @@ struct Out {
     held: VecDeque<(u64, Buffer)>,
     /// What the peer knows of us.
     told: State,
-    rings: direct::Rings,
+}
+
+impl Out {
+    /// Room for all that can be held at a time: sending does not allocate.
+    fn prepare(&mut self) {
+        self.held.reserve(DEPTH as usize + 1);
+    }
 }
 
 /// Private to who takes completions.
@@ -79,18 +98,18 @@ struct In {
 
 /// See the module.
 pub struct Link {
-    port: Arc<Port>,
-    number: u64,
-    pair: QueuePair,
-    /// Holds the connection.
-    pub(super) connector: Connector,
-    /// The process it is of ([`generation`]).
-    owner: u32,
-    pid: u32,
-    /// Wakes that process's helper.
-    kick: Fd,
+    own: Weak<Link>,
+    /// What all its processes know it by.
+    id: u64,
+    port: AtomicPtr<Port>,
+    /// The process that controls it, if that is this one ([`generation`]).
+    owner: AtomicU32,
+    /// The process whose objects are here.
+    made_in: AtomicU32,
+    /// A socket to write to helpers from.
+    mail: Fd,
     bell: Fd,
-    direct: Direct,
+    moving: Moving,
     /// See [`Link::keep_open`].
     anchor: AtomicI32,
     stage: AtomicU32,
@@ -118,12 +137,14 @@ pub struct Link {
     posted: AtomicU64,
     completed: AtomicU64,
     into: UnsafeCell<In>,
-    /// With what is registered: after the queue pair, before the memory.
     out: UnsafeCell<Out>,
+    /// Changed by the helper, with `pushing` and the port's completions held. Before the memory.
+    wire: UnsafeCell<Option<Wire>>,
     body: OnceLock<Body>,
 }
 
-// SAFETY: `out` is only reached while `pushing` is held, `into` while the port's completions are.
+// SAFETY: `out` is only reached while `pushing` is held, `into` while the port's completions are; for `wire` see
+// `Link::wire`.
 unsafe impl Sync for Link {}
 // SAFETY: as above.
 unsafe impl Send for Link {}
@@ -132,29 +153,21 @@ unsafe impl Send for Link {}
 struct Full;
 
 impl Link {
-    /// A queue pair that is not connected yet, for `connector` to connect.
-    pub(super) fn new(port: &Arc<Port>, connector: Connector) -> Result<Arc<Self>, Error> {
-        let number = port.reserve()?;
-        let attributes = QueuePairAttributes {
-            context: number,
-            receive_depth: 0,
-            initiator_depth: DEPTH.min(port.limits.max_initiator_depth),
-            segments: 1,
-            inline_size: port.inline() as u32,
-        };
-        let (queue, shared) = (&port.queue, Some(&port.shared));
-        let pair = port.adapter.create_queue_pair(&attributes, queue, queue, shared)?;
+    /// A link whose queue pair is not connected yet, for `connector` to connect.
+    pub(super) fn new(port: &'static Port, connector: Connector) -> Result<Arc<Self>, Error> {
+        let (mail, _) = helper::mailbox().ok_or(Error::InsufficientResources)?;
+        let wire = Wire::new(port, connector)?;
+        let number = wire.number;
         let bell = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
-        let link = Arc::new(Link {
-            port: port.clone(),
-            number,
-            pair,
-            connector,
-            owner: generation(),
-            pid: process::pid(),
-            kick: helper::kick_descriptor().ok_or(Error::InsufficientResources)?,
+        let link = Arc::new_cyclic(|own| Link {
+            own: own.clone(),
+            id: process::random()[0],
+            port: AtomicPtr::new(std::ptr::from_ref(port).cast_mut()),
+            owner: AtomicU32::new(generation()),
+            made_in: AtomicU32::new(generation()),
+            mail,
             bell: hidden::keep(bell),
-            direct: Direct::default(),
+            moving: Moving::default(),
             anchor: AtomicI32::new(-1),
             stage: AtomicU32::new(stage::OFFERED),
             binding: OnceLock::new(),
@@ -174,22 +187,42 @@ impl Link {
             completed: AtomicU64::new(0),
             into: UnsafeCell::new(In { message: 1, tail: 0 }),
             out: UnsafeCell::default(),
+            wire: UnsafeCell::new(Some(wire)),
             body: OnceLock::new(),
         });
         // SAFETY: nobody else knows it.
-        unsafe { (*link.out.get()).held.reserve(DEPTH as usize + 1) };
+        unsafe { (*link.out.get()).prepare() };
         port.enter(number, &link);
         Ok(link)
     }
 
-    /// Its queue pair, for the connector.
+    /// What it is known by.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The queue pair in use; `None` where this process has no control. By who holds `pushing`, or takes the
+    /// port's completions, or is the helper, which alone replaces it and with both held; or while nobody else has the link.
+    fn wire(&self) -> Option<&Wire> {
+        // SAFETY: as above.
+        unsafe { (*self.wire.get()).as_ref() }
+    }
+
+    /// What the connection is made by. Only for the helper, and for who makes the link.
+    pub(super) fn connector(&self) -> &Connector {
+        &self.wire().expect("it has a queue pair while it is made").connector
+    }
+
+    /// The queue pair, alike.
     pub(super) fn pair(&self) -> &QueuePair {
-        &self.pair
+        &self.wire().expect("it has a queue pair while it is made").pair
     }
 
     /// What it runs over.
-    pub(super) fn port(&self) -> &Arc<Port> {
-        &self.port
+    #[inline]
+    pub(super) fn port(&self) -> &'static Port {
+        // SAFETY: ports live for ever.
+        unsafe { &*self.port.load(Relaxed) }
     }
 
     /// Readable when a sleeper's event came: what a doorbell is on an anchor.
@@ -197,15 +230,26 @@ impl Link {
         self.bell
     }
 
-    /// True in the process whose queue pair it is.
+    /// True in the process that controls it.
     #[inline]
     fn is_ours(&self) -> bool {
-        self.owner == generation()
+        self.owner.load(Acquire) == generation()
     }
 
-    /// In a fork relative: has the owner look what this end published.
+    /// As the copy of it that a fork child has.
+    #[cfg(test)]
+    pub(super) fn is_relatives(&self) {
+        self.owner.store(NOBODY, SeqCst);
+    }
+
+    /// True in a process whose copy of the link, from a fork, holds what is another's.
+    pub fn is_inherited(&self) -> bool {
+        self.made_in.load(Acquire) != generation()
+    }
+
+    /// In a relative: has the process that controls it look what this end published.
     fn kick_owner(&self) {
-        helper::kick(self.kick);
+        mailbox::kick(self.mail, self.controlling_mailbox());
     }
 
     /// How far it has come.
@@ -227,8 +271,15 @@ impl Link {
         }
     }
 
-    /// The end's segment, which the link unmaps when it ends, and its role. Once.
-    pub fn attach(&self, segment: Segment, role: Role) {
+    /// The end's segment, which the link unmaps when it ends, its role, and where its processes find out who
+    /// controls it. Once.
+    ///
+    /// # Safety
+    /// `controller` is in memory that fork relatives share, and valid as long as the link is used.
+    pub unsafe fn attach(&self, segment: Segment, role: Role, controller: &Controller) {
+        if let Some((_, mailbox)) = helper::mailbox() {
+            controller.begin(mailbox, process::pid());
+        }
         // Whatever this end publishes concerns its peer: the link, which is always asleep.
         let counters = &segment.side(role.peer()).counters.0;
         let _ = counters.read.raise();
@@ -237,7 +288,12 @@ impl Link {
             // Before anything that is published from now on.
             self.due.fetch_or(1 << Kind::Taken as u32, SeqCst);
         }
-        let _ = self.body.set(Body { segment, role });
+        let _ = self.body.set(Body { segment, role, controller });
+    }
+
+    /// Acceptor: its connector was sent here, by the addresses of a connection that this process accepted.
+    pub(super) fn is_bound(&self) {
+        self.stage.store(stage::BOUND, SeqCst);
     }
 
     /// Acceptor: takes a link whose TCP connection was accepted; false if it was refused meanwhile.
@@ -285,14 +341,14 @@ impl Link {
     #[inline]
     pub fn poll(&self) {
         if self.is_ours() {
-            self.port.look();
+            self.port().look();
         }
     }
 
     /// Takes all that has arrived by now, also what another thread is about to take.
     pub fn catch_up(&self) {
         if self.is_ours() {
-            return self.port.catch_up();
+            return self.port().catch_up();
         }
         let Some(body) = self.body.get() else { return };
         let looks = &body.segment.side(body.role.peer()).sending.0.delivered;
@@ -317,12 +373,18 @@ impl Link {
                 }
             }
         }
+        if !self.is_ours() {
+            self.want();
+        }
         self.push(Tell::Due);
     }
 
     /// After this end received: tells the peer if that is due.
     #[inline]
     pub fn received(&self) {
+        if !self.is_ours() {
+            return self.want();
+        }
         if let Some(body) = self.body.get() {
             self.tell_if_due(body);
         }
@@ -339,6 +401,7 @@ impl Link {
     /// A thread of this end is about to sleep until the bell rings; it looks once more afterwards.
     pub fn before_sleep(&self) {
         if !self.is_ours() {
+            self.want_if_orphaned();
             return self.kick_owner();
         }
         let Some(body) = self.body.get() else { return };
@@ -348,9 +411,9 @@ impl Link {
         if receiving.total.load(Relaxed) != self.told_total.load(Relaxed) {
             helper::wake_if_dormant();
         }
-        if self.port.arm() {
+        if self.port().arm() {
             // Not only a look: who is at it may have looked before the queue was armed.
-            self.port.catch_up();
+            self.port().catch_up();
         }
     }
 
@@ -361,107 +424,14 @@ impl Link {
         body.segment.slot(body.role, next, 0).sequence() == next
     }
 
-    /// True if the peer has everything that this end published.
-    pub(super) fn is_drained(&self) -> bool {
-        if self.failed.load(Acquire) || self.is_closed_by_peer() {
-            return true;
-        }
-        let unsent = self.body.get().is_some_and(|body| {
-            let sending = &body.segment.side(body.role).sending.0;
-            let finished = sending.finished.load(Acquire) & State::FINISHED_BITS;
-            self.stage() == stage::OPEN
-                && (self.has_message(body)
-                    || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
-                    || finished != self.told_finished.load(Acquire))
-        });
-        !unsent
-            && self.due.load(Relaxed) == 0
-            && !self.starved.load(Relaxed)
-            && self.completed.load(Acquire) == self.posted.load(Relaxed)
-    }
-
-    /// Closes this end: the helper ends the link when the peer has everything, and no fork relative
-    /// uses it.
-    pub fn close(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
-        let _held = SignalsHeld::new();
-        let _gate = no_fork();
-        self.close_within(users);
-    }
-
-    /// [`close`](Self::close) by who keeps the process from forking.
-    pub(super) fn close_within(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
-        if !users.as_ref().is_some_and(|users| users.are_there()) {
-            self.close_now();
-        }
-        helper::close(self, users);
-    }
-
-    /// `anchor` is to be closed only when the peer has everything: TCP's end comes after the last byte.
-    pub fn keep_open(&self, anchor: Fd) {
-        let before = self.anchor.swap(anchor, SeqCst);
-        if before >= 0 {
-            hidden::close(before);
-        }
-        helper::wake_if_dormant();
-    }
-
-    /// The peer has everything: TCP's end may come.
-    pub(super) fn let_anchor_go(&self) {
-        let anchor = self.anchor.swap(-1, SeqCst);
-        if anchor >= 0 {
-            hidden::close(anchor);
-        }
-    }
-
-    /// Nobody uses it any more: from now on every send tells of its end.
-    pub(super) fn close_now(&self) {
-        if !self.closing.swap(true, SeqCst) {
-            self.push(Tell::Certain);
-        }
-    }
-
-    /// Has everything sent that this end published, the messages before `next` among it, and looks
-    /// whether the peer has it all.
-    pub fn is_flushed(&self, next: u32) -> bool {
-        if !self.is_ours() {
-            self.kick_owner();
-            let Some(body) = self.body.get() else { return true };
-            let sending = &body.segment.side(body.role).sending.0;
-            let stamp = shm::Sending::stamp(sending.tail.load(Acquire), next);
-            return sending.delivered.load(Acquire) == stamp || self.is_failed_by_peer();
-        }
-        self.push(Tell::Certain);
-        self.poll();
-        self.is_drained()
-    }
-
     /// True if the owner says that it is broken, or the owner is gone.
     pub fn is_failed_by_peer(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let finished = &body.segment.side(body.role.peer()).sending.0.finished;
-        if !self.is_ours() && !process::lives(self.pid) {
+        if !self.is_ours() && !process::lives(self.controlling_process()) {
             finished.fetch_or(FAILED, SeqCst);
         }
         finished.load(Acquire) & FAILED != 0
-    }
-
-    /// The process is exiting: fork relatives can use the link no more.
-    pub fn abandon(&self) {
-        if self.is_ours() {
-            self.fail(Error::Cancelled);
-        }
-    }
-
-    /// True if nobody took it, or will.
-    pub(super) fn is_refused(&self) -> bool {
-        self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()
-    }
-
-    fn is_closed_by_peer(&self) -> bool {
-        self.body.get().is_some_and(|body| {
-            let peer = body.segment.side(body.role.peer());
-            peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0
-        })
     }
 
     /// True in a process that has it from a fork.
@@ -469,11 +439,12 @@ impl Link {
         !self.is_ours()
     }
 
-    /// Completions reach it no more; the queue pair ends with the last user.
-    pub(super) fn end(&self) {
-        self.let_anchor_go();
-        let _ = self.connector.disconnect(0);
-        drop(self.port.leave(self.number));
+    /// [`fail`](Self::fail), if that is the queue pair in use and none is to follow. By who takes the port's
+    /// completions.
+    pub(super) fn fail_over(&self, number: u64, why: Error) {
+        if self.wire().is_some_and(|wire| wire.number == number) && !self.ends_on_its_way() {
+            self.fail(why);
+        }
     }
 
     /// The connection broke.
@@ -484,7 +455,7 @@ impl Link {
             return;
         }
         if !matches!(why, Error::Cancelled) {
-            log::info!("link {}: {why}", self.number);
+            log::info!("link {:x}: {why}", self.id);
         }
         if let Some(body) = self.body.get() {
             let _ = body.segment.decide(shm::State::Refused);
@@ -522,7 +493,9 @@ impl Drop for Link {
     fn drop(&mut self) {
         // The last user; the queue pair's requests end with it, before its buffers are
         // anybody else's: they are given back after it was flushed.
-        let _ = self.pair.flush();
+        if let Some(wire) = self.wire.get_mut() {
+            let _ = wire.pair.flush();
+        }
         let mut out = std::mem::take(self.out.get_mut());
         self.release(&mut out);
         *self.out.get_mut() = out;

@@ -6,7 +6,7 @@
 use super::super::frame::{self, Kind, State, HEADER};
 use super::super::helper;
 use super::{stage, Full, Link, Out, CHUNK, DEPTH, SILENT};
-use crate::provider::interface::{Error, Flags};
+use crate::provider::interface::{Completion, Error, Flags};
 use crate::provider::shm;
 use crate::session::HEADER_SIZE;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -48,6 +48,11 @@ impl Link {
                 }
             }
             tell = tell.max(Tell::from_note(self.again.swap(0, SeqCst)));
+            if self.moving.sealed.load(SeqCst) || !self.is_ours() {
+                // Another queue pair goes on with it, here or in another process.
+                self.pushing.store(false, SeqCst);
+                return;
+            }
             // SAFETY: `pushing` is held.
             let out = unsafe { &mut *self.out.get() };
             let full = self.push_all(out, tell).is_err() && !self.failed.load(Relaxed);
@@ -71,16 +76,22 @@ impl Link {
     fn push_all(&self, out: &mut Out, tell: Tell) -> Result<(), Full> {
         out.certain = tell == Tell::Certain;
         self.reclaim(out);
-        for kind in [Kind::Bound, Kind::Withdraw, Kind::Taken, Kind::Refused] {
+        const WORDS: [Kind; 6] =
+            [Kind::Bound, Kind::Withdraw, Kind::Taken, Kind::Refused, Kind::Move, Kind::Moved];
+        for kind in WORDS {
             let bit = 1 << kind as u32;
             if self.due.load(Acquire) & bit != 0 {
-                let nothing = Vec::new();
+                let (destination, bound) = (self.destination(), self.binding.get());
                 let payload = match kind {
-                    Kind::Bound => self.binding.get().unwrap_or(&nothing),
-                    _ => &nothing,
+                    Kind::Bound => bound.map_or(&[][..], Vec::as_slice),
+                    Kind::Move => &destination,
+                    _ => &[],
                 };
                 self.send(out, kind, &[payload])?;
                 self.due.fetch_and(!bit, SeqCst);
+                if matches!(kind, Kind::Move | Kind::Moved) && self.seal(kind) {
+                    return Ok(());
+                }
             }
         }
         let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
@@ -159,9 +170,10 @@ impl Link {
         if number - out.reclaimed >= u64::from(DEPTH) {
             self.reclaim(out);
         }
-        if self.failed.load(Relaxed)
+        if self.wire().is_none()
+            || self.failed.load(Relaxed)
             || number - out.reclaimed >= u64::from(DEPTH)
-            || !self.port.may_send()
+            || !self.port().may_send()
         {
             return Err(Full);
         }
@@ -170,7 +182,7 @@ impl Link {
 
     /// True if the next request is to tell of its end, and so of all before it.
     pub(super) fn is_to_tell(&self, out: &Out) -> bool {
-        out.silent + 1 >= SILENT || self.port.is_short()
+        out.silent + 1 >= SILENT || self.port().is_short()
     }
 
     /// The request was posted. `tells`: of its end.
@@ -188,10 +200,10 @@ impl Link {
         let header = frame::encode(kind, payload, &state);
         let length = HEADER + payload;
         let mut small = [0u8; 256];
-        let inline = length <= self.port.inline().min(small.len());
-        let held = if inline { None } else { self.port.pool.take(&self.port.adapter) };
+        let inline = length <= self.port().inline().min(small.len());
+        let held = if inline { None } else { self.port().pool.take(&self.port().adapter) };
         if !inline && held.is_none() {
-            self.port.sent(1);
+            self.port().sent(1);
             return Err(Full);
         }
         let mut to = held.map_or(small.as_mut_ptr(), |buffer| buffer.at);
@@ -202,16 +214,18 @@ impl Link {
                 to = to.add(part.len());
             }
         }
-        let tells = held.is_some() || certain || self.is_to_tell(out);
+        let is_data = matches!(kind, Kind::Message | Kind::Bytes | Kind::Written | Kind::State);
+        let tells = held.is_some() || certain || !is_data || self.is_to_tell(out);
+        let wire = self.wire().ok_or(Full)?;
         let posted = match held {
-            Some(buffer) => self.pair.send(number, &[buffer.segment(length)], Flags::NONE),
-            None if tells => self.pair.send_inline(number, &small[..length], Flags::NONE),
-            None => self.pair.send_inline(number, &small[..length], Flags::SILENT),
+            Some(buffer) => wire.pair.send(number, &[buffer.segment(length)], Flags::NONE),
+            None if tells => wire.pair.send_inline(number, &small[..length], Flags::NONE),
+            None => wire.pair.send_inline(number, &small[..length], Flags::SILENT),
         };
         if let Err(why) = posted {
-            self.port.sent(1);
+            self.port().sent(1);
             if let Some(buffer) = held {
-                self.port.pool.give_back(buffer);
+                self.port().pool.give_back(buffer);
             }
             self.fail(why);
             return Err(Full);
@@ -244,34 +258,38 @@ impl Link {
     fn reclaim(&self, out: &mut Out) {
         let completed = self.completed.load(Acquire);
         while let Some((number, buffer)) = out.held.front().copied() {
-            if number >= completed || !self.port.pool.give_back(buffer) {
+            if number >= completed || !self.port().pool.give_back(buffer) {
                 break;
             }
             out.held.pop_front();
         }
-        self.port.sent(completed - out.reclaimed);
+        self.port().sent(completed - out.reclaimed);
         out.reclaimed = completed;
     }
 
     /// A send, and all before it, completed. By who takes the port's completions.
-    pub(in super::super) fn completed(&self, number: u64, result: Result<(), Error>) {
+    pub(in super::super) fn completed(&self, of: &Completion, result: Result<(), Error>) {
+        if self.wire().is_none_or(|wire| wire.number != of.queue_pair) {
+            // Of one that another took the place of.
+            return;
+        }
         match result {
             Ok(()) => {
-                self.completed.fetch_max(number + 1, SeqCst);
+                self.completed.fetch_max(of.request + 1, SeqCst);
                 if self.starved.load(SeqCst) {
                     self.push(Tell::Due);
                 }
             }
-            Err(why) => self.fail(why),
+            Err(why) => self.fail_over(of.queue_pair, why),
         }
     }
 
     /// Gives everything back that unfinished sends held; nothing completes any more.
     pub(super) fn release(&self, out: &mut Out) {
         for (_, buffer) in out.held.drain(..) {
-            self.port.pool.give_back(buffer);
+            self.port().pool.give_back(buffer);
         }
-        self.port.sent(self.posted.load(Relaxed) - out.reclaimed);
+        self.port().sent(self.posted.load(Relaxed) - out.reclaimed);
         out.reclaimed = self.posted.load(Relaxed);
     }
 
@@ -289,7 +307,8 @@ impl Link {
             // For relatives that wait for what had arrived: the port was looked at before.
             body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
         }
-        let waits = self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
+        let moves = self.progress();
+        let waits = moves || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
         waits && !self.failed.load(Relaxed)
     }
 }

@@ -1,0 +1,256 @@
+//! This process's own listeners, one for each adapter, for connections that come because it asked for them:
+//! of links that it takes control of, and of offers whose TCP connection it accepted while another process has the listener.
+
+use super::link::Link;
+use super::mailbox::{Address, Berth};
+use super::port::Port;
+use super::request::{self, Cookie, MAGIC};
+use super::{fabric, helper, no_fork};
+use crate::provider::interface::client::*;
+use crate::provider::interface::{Error, Started};
+use crate::provider::shm::Geometry;
+use crate::sys::process::{self, SignalsHeld};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Connection requests that wait for the helper.
+const BACKLOG: u32 = 256;
+/// Numbers of the pending operations.
+const REQUEST: u64 = 1;
+const ACCEPT: u64 = 2;
+
+static STATE: Mutex<State> =
+    Mutex::new(State { listening: Vec::new(), expected: Vec::new(), early: Vec::new() });
+
+struct State {
+    listening: Vec<Listening>,
+    expected: Vec<Expected>,
+    /// Came before control was given.
+    early: Vec<(&'static Port, Cookie, Connector)>,
+}
+
+struct Listening {
+    port: &'static Port,
+    listener: Listener,
+    /// Takes the next request.
+    connector: Connector,
+    number: u16,
+}
+
+struct Expected {
+    cookie: Cookie,
+    what: What,
+}
+
+enum What {
+    /// Control of a link.
+    Control(Arc<Link>),
+    /// An offer.
+    Offer(Offer),
+}
+
+/// How an offer's coming goes.
+enum Offer {
+    Expected,
+    /// Here, and being connected.
+    Comes(Arc<Link>, Geometry),
+    /// Connected.
+    Here(Arc<Link>, Geometry),
+    /// There is none, or it did not come.
+    Nobody,
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In a fork child: all of it is the parent's.
+pub(super) fn after_fork_in_child() {
+    let mut state = state();
+    std::mem::forget(std::mem::take(&mut state.listening));
+    std::mem::forget(std::mem::take(&mut state.expected));
+    std::mem::forget(std::mem::take(&mut state.early));
+}
+
+/// Where a relative's link is to come to, whose adapter has the address `local`: this process wants control of it.
+pub(super) fn open(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
+    let _held = SignalsHeld::new();
+    let _gate = no_fork();
+    let wanted =
+        |one: &Expected| matches!(&one.what, What::Control(other) if Arc::ptr_eq(other, link));
+    let known = state().expected.iter().find(|one| wanted(one)).map(|one| one.cookie);
+    make(local, known, || What::Control(link.clone()))
+}
+
+/// Where the offer of a connection that this process accepted is to come to. The process may not fork.
+pub(super) fn open_for_offer(local: IpAddr) -> Option<Berth> {
+    make(local, None, || What::Offer(Offer::Expected))
+}
+
+fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Option<Berth> {
+    let port = fabric()?.port(local)?;
+    let (_, mailbox) = helper::mailbox()?;
+    // What it needs, it is to have before anything is asked for.
+    port.prepare().inspect_err(|why| log::warn!("no RDMA: {why}; see 'ulimit -l'")).ok()?;
+    let mut state = state();
+    let number = match state.listening.iter().find(|one| std::ptr::eq(one.port, port)) {
+        Some(one) => one.number,
+        None => {
+            let one = listen(port).inspect_err(|why| log::info!("no berth: {why}")).ok()?;
+            helper::watch(one.listener.descriptor());
+            let number = one.number;
+            state.listening.push(one);
+            number
+        }
+    };
+    let cookie = known.unwrap_or_else(|| {
+        let cookie = request::cookie();
+        state.expected.push(Expected { cookie, what: what() });
+        cookie
+    });
+    Some(Berth { number, cookie, mailbox, pid: process::pid() })
+}
+
+fn listen(port: &'static Port) -> Result<Listening, Error> {
+    let listener = port.adapter.create_listener()?;
+    listener.bind((port.local, 0).into())?;
+    listener.listen(BACKLOG)?;
+    let number = listener.local_address()?.port();
+    let connector = port.adapter.create_connector()?;
+    let _ = listener.get_connection_request(&connector, REQUEST)?;
+    Ok(Listening { port, listener, connector, number })
+}
+
+/// Whether what was expected with a cookie has come. `Ok`: it is here. `Err(true)`: not yet; `Err(false)`: it
+/// will not.
+pub(super) fn offer(cookie: Cookie) -> Result<(Arc<Link>, Geometry), bool> {
+    let mut state = state();
+    let at = state.expected.iter().position(|one| one.cookie == cookie).ok_or(false)?;
+    match state.expected[at].what {
+        What::Offer(Offer::Here(..)) => match state.expected.swap_remove(at).what {
+            What::Offer(Offer::Here(link, geometry)) => Ok((link, geometry)),
+            _ => Err(false),
+        },
+        What::Offer(Offer::Expected | Offer::Comes(..)) => Err(true),
+        _ => {
+            state.expected.swap_remove(at);
+            Err(false)
+        }
+    }
+}
+
+/// Nobody waits any more: who comes is refused.
+pub(super) fn forget(cookie: Cookie) {
+    let mut state = state();
+    let Some(at) = state.expected.iter().position(|one| one.cookie == cookie) else { return };
+    let gone = state.expected.swap_remove(at);
+    drop(state);
+    gone.dismiss();
+}
+
+/// The process that has the listener says that there is none.
+pub(super) fn nobody(cookie: Cookie) {
+    let mut state = state();
+    if let Some(one) = state.expected.iter_mut().find(|one| one.cookie == cookie) {
+        if matches!(one.what, What::Offer(Offer::Expected)) {
+            one.what = What::Offer(Offer::Nobody);
+        }
+    }
+}
+
+impl Expected {
+    fn dismiss(self) {
+        if let What::Offer(Offer::Comes(link, _) | Offer::Here(link, _)) = self.what {
+            helper::forget(link.connector().descriptor());
+            link.refuse();
+            link.close_within(None);
+        }
+    }
+}
+
+/// What the helper, whose mailbox that is, does; true if something is under way.
+pub(super) fn progress(mailbox: Address) -> bool {
+    let mut state = state();
+    let state = &mut *state;
+    let mut came = std::mem::take(&mut state.early);
+    for one in &mut state.listening {
+        while let Some(reported) = one.listener.next_result() {
+            let Ok(next) = one.port.adapter.create_connector() else { break };
+            let connector = std::mem::replace(&mut one.connector, next);
+            let _ = one.listener.get_connection_request(&one.connector, REQUEST);
+            if reported.result.is_err() {
+                continue;
+            }
+            let data = connector.private_data().ok().and_then(|data| request::decode(&data));
+            let is_expected = |(_, cookie): &(Geometry, Cookie)| {
+                state.expected.iter().any(|e| e.cookie == *cookie)
+            };
+            match data.filter(is_expected) {
+                Some((geometry, cookie)) => {
+                    let expected = state.expected.iter_mut().find(|one| one.cookie == cookie);
+                    match expected.map(|one| &mut one.what) {
+                        Some(What::Offer(offer)) => {
+                            *offer = offer_comes(one.port, connector, geometry);
+                        }
+                        _ => came.push((one.port, cookie, connector)),
+                    }
+                }
+                None => drop(connector.reject(&MAGIC)),
+            }
+        }
+    }
+    for (port, cookie, connector) in came {
+        let at = state.expected.iter().position(|one| one.cookie == cookie);
+        let Some(at) = at else {
+            let _ = connector.reject(&MAGIC);
+            continue;
+        };
+        let What::Control(link) = &state.expected[at].what else { continue };
+        match link.take_control(port, mailbox, connector) {
+            Err((_, Some(connector))) => state.early.push((port, cookie, connector)),
+            Err((why, None)) => {
+                log::warn!("control of a connection cannot be taken: {why}");
+                state.expected.swap_remove(at);
+            }
+            Ok(()) => drop(state.expected.swap_remove(at)),
+        }
+    }
+    for one in &mut state.expected {
+        let What::Offer(offer) = &mut one.what else { continue };
+        let Offer::Comes(link, geometry) = offer else { continue };
+        if let Some(reported) = link.connector().next_result() {
+            helper::forget(link.connector().descriptor());
+            *offer = match reported.result {
+                Ok(()) => Offer::Here(link.clone(), *geometry),
+                Err(_) => Offer::Nobody,
+            };
+        }
+    }
+    state.expected.retain(|one| match &one.what {
+        What::Control(link) => !link.is_failed_by_peer(),
+        What::Offer(_) => true,
+    });
+    !state.early.is_empty()
+        || state.expected.iter().any(|one| !matches!(one.what, What::Offer(Offer::Nobody)))
+}
+
+fn offer_comes(port: &'static Port, connector: Connector, geometry: Geometry) -> Offer {
+    let made = Link::new(port, connector).and_then(|link| {
+        link.is_bound();
+        let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
+        accepted.map(|started| (link, started))
+    });
+    match made {
+        Ok((link, started)) => {
+            helper::watch(link.connector().descriptor());
+            match started {
+                Started::Done => Offer::Here(link, geometry),
+                Started::Pending => Offer::Comes(link, geometry),
+            }
+        }
+        Err(why) => {
+            log::info!("an offer did not come: {why}");
+            Offer::Nobody
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A link ends when its peer has everything that this end published, and no relative uses it.
+
+use super::super::{helper, no_fork, Users};
+use super::outgoing::Tell;
+use super::{stage, Link, State};
+use crate::provider::interface::Error;
+use crate::provider::shm;
+use crate::sys::process::SignalsHeld;
+use crate::sys::{hidden, Fd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::Arc;
+
+impl Link {
+    /// True if the peer has everything that this end published.
+    pub(in super::super) fn is_drained(&self) -> bool {
+        if self.failed.load(Acquire) || self.is_closed_by_peer() {
+            return true;
+        }
+        let unsent = self.body.get().is_some_and(|body| {
+            let sending = &body.segment.side(body.role).sending.0;
+            let finished = sending.finished.load(Acquire) & State::FINISHED_BITS;
+            self.stage() == stage::OPEN
+                && (self.has_message(body)
+                    || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
+                    || finished != self.told_finished.load(Acquire))
+        });
+        !unsent
+            && !self.is_moving()
+            && self.due.load(Relaxed) == 0
+            && !self.starved.load(Relaxed)
+            && self.completed.load(Acquire) == self.posted.load(Relaxed)
+    }
+
+    /// Closes this end: the helper ends the link when the peer has everything, and no fork relative
+    /// uses it.
+    pub fn close(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
+        let _held = SignalsHeld::new();
+        let _gate = no_fork();
+        self.close_within(users);
+    }
+
+    /// [`close`](Self::close) by who keeps the process from forking.
+    pub(in super::super) fn close_within(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
+        if !users.as_ref().is_some_and(|users| users.are_there()) {
+            self.close_now();
+        }
+        helper::close(self, users);
+    }
+
+    /// `anchor` is to be closed only when the peer has everything: TCP's end comes after the last byte.
+    pub fn keep_open(&self, anchor: Fd) {
+        let before = self.anchor.swap(anchor, SeqCst);
+        if before >= 0 {
+            hidden::close(before);
+        }
+        helper::wake_if_dormant();
+    }
+
+    /// The peer has everything: TCP's end may come.
+    pub(in super::super) fn let_anchor_go(&self) {
+        let anchor = self.anchor.swap(-1, SeqCst);
+        if anchor >= 0 {
+            hidden::close(anchor);
+        }
+    }
+
+    /// Nobody uses it any more: from now on every send tells of its end.
+    pub(in super::super) fn close_now(&self) {
+        if !self.closing.swap(true, SeqCst) {
+            self.push(Tell::Certain);
+        }
+    }
+
+    /// Has everything sent that this end published, the messages before `next` among it, and looks
+    /// whether the peer has it all.
+    pub fn is_flushed(&self, next: u32) -> bool {
+        if !self.is_ours() {
+            self.kick_owner();
+            let Some(body) = self.body.get() else { return true };
+            let sending = &body.segment.side(body.role).sending.0;
+            let stamp = shm::Sending::stamp(sending.tail.load(Acquire), next);
+            return sending.delivered.load(Acquire) == stamp || self.is_failed_by_peer();
+        }
+        self.push(Tell::Certain);
+        self.poll();
+        self.is_drained()
+    }
+
+    /// The process is exiting: fork relatives can use the link no more.
+    pub fn abandon(&self) {
+        if self.is_ours() {
+            self.fail(Error::Cancelled);
+        }
+    }
+
+    /// True if nobody took it, or will.
+    pub(in super::super) fn is_refused(&self) -> bool {
+        self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()
+    }
+
+    fn is_closed_by_peer(&self) -> bool {
+        self.body.get().is_some_and(|body| {
+            let peer = body.segment.side(body.role.peer());
+            peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0
+        })
+    }
+
+    /// Completions reach it no more; the queue pair ends with the last user.
+    pub(in super::super) fn end(&self) {
+        self.let_anchor_go();
+        let Some(wire) = self.wire() else { return };
+        let _ = wire.connector.disconnect(0);
+        drop(self.port().leave(wire.number));
+    }
+}

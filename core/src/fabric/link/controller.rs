@@ -1,0 +1,81 @@
+//! Which of the processes that share a link controls it: has its queue pair (D2). In memory that they
+//! share and the peer cannot reach; what the others need to go on where it stopped.
+
+use super::super::mailbox::Address;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// See the module. Zeroed memory is a valid start.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Controller {
+    /// Of the controlling process's helper.
+    mailbox: AtomicU64,
+    pid: AtomicU32,
+    /// Not zero while it is about to exit.
+    leaving: AtomicU32,
+    next_out: AtomicU32,
+    next_in: AtomicU32,
+    bytes_out: AtomicU64,
+    bytes_in: AtomicU64,
+}
+
+/// How far both directions had come when control was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Next message to be sent.
+    pub(super) next_out: u32,
+    /// Bytes of the send buffer that were sent.
+    pub(super) bytes_out: u64,
+    /// Next message to come.
+    pub(super) next_in: u32,
+    /// Bytes that came for the peer's send buffer.
+    pub(super) bytes_in: u64,
+}
+
+impl Controller {
+    /// The process that makes the link controls it.
+    pub(super) fn begin(&self, mailbox: Address, pid: u32) {
+        self.pid.store(pid, Relaxed);
+        self.mailbox.store(mailbox, SeqCst);
+    }
+
+    /// By the controlling process, which sends and takes nothing any more. Release.
+    pub(super) fn give(&self, to: Address, pid: u32, progress: Progress) {
+        self.next_out.store(progress.next_out, Relaxed);
+        self.bytes_out.store(progress.bytes_out, Relaxed);
+        self.next_in.store(progress.next_in, Relaxed);
+        self.bytes_in.store(progress.bytes_in, Relaxed);
+        self.leaving.store(0, Relaxed);
+        self.pid.store(pid, Relaxed);
+        self.mailbox.store(to, SeqCst);
+    }
+
+    /// Who has control. Acquire.
+    pub(super) fn mailbox(&self) -> Address {
+        self.mailbox.load(Acquire)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.load(Acquire)
+    }
+
+    /// By who was given control.
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            next_out: self.next_out.load(Relaxed),
+            bytes_out: self.bytes_out.load(Relaxed),
+            next_in: self.next_in.load(Relaxed),
+            bytes_in: self.bytes_in.load(Relaxed),
+        }
+    }
+
+    /// The controlling process is about to exit: whoever wants to go on is to take control.
+    pub(super) fn leave(&self) {
+        self.leaving.store(1, SeqCst);
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Relaxed) != 0
+    }
+}

@@ -1,0 +1,183 @@
+//! What the helpers of one host's processes say to each other: a datagram socket for each, by a name that
+//! only those who share something with its process know.
+//!
+//! Every message may be lost, or come twice: whoever waits for the effect sends it again.
+
+use super::request::Cookie;
+use crate::sys::net::{self, AbstractName};
+use crate::sys::{file, hidden, process, Fd, Result};
+use std::io::Write;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A process's mailbox, by the number in its name. Zero: none.
+pub(super) type Address = u64;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Somebody published something, or waits.
+    Look,
+    /// A relative wants control of a link: its peer is to come to that number with that cookie.
+    Want { link: u64, berth: Berth },
+    /// A process accepted a TCP connection of a listener that the other one serves: whose link is its?
+    Claim { secret: u64, berth: Berth, from: IpAddr, tuple: Vec<u8> },
+    /// To a claim: nobody's.
+    Nobody { cookie: Cookie },
+}
+
+/// Where a process waits for a connection: its number, with what cookie, and whom to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Berth {
+    /// In rdma_cm's own space; zero: nowhere, the connection is not wanted.
+    pub(super) number: u16,
+    pub(super) cookie: Cookie,
+    pub(super) mailbox: Address,
+    pub(super) pid: u32,
+}
+
+/// Longest message.
+const LONGEST: usize = 256;
+
+impl Berth {
+    fn words(&self) -> [u64; 4] {
+        let place = u64::from(self.pid) << 16 | u64::from(self.number);
+        [place, self.cookie[0], self.cookie[1], self.mailbox]
+    }
+
+    fn of(words: &[u64]) -> Option<Self> {
+        let &[place, a, b, mailbox] = words else { return None };
+        Some(Berth { number: place as u16, cookie: [a, b], mailbox, pid: (place >> 16) as u32 })
+    }
+}
+
+impl Message {
+    fn encode(&self) -> Vec<u8> {
+        let (mut words, mut rest) = (vec![], &[][..]);
+        match self {
+            Message::Look => words.push(0),
+            Message::Want { link, berth } => {
+                words.extend([1, *link]);
+                words.extend(berth.words());
+            }
+            Message::Claim { secret, berth, from, tuple } => {
+                words.extend([2, *secret]);
+                words.extend(berth.words());
+                let from = match from {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                    IpAddr::V6(ip) => *ip,
+                };
+                words.extend([(from.to_bits() >> 64) as u64, from.to_bits() as u64]);
+                rest = tuple;
+            }
+            Message::Nobody { cookie } => words.extend([3, cookie[0], cookie[1]]),
+        }
+        let mut all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        all.extend_from_slice(rest);
+        all
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+            .collect();
+        match words[..] {
+            [0] => Some(Message::Look),
+            [1, link, ..] => Some(Message::Want { link, berth: Berth::of(&words[2..])? }),
+            [2, secret, ..] => Some(Message::Claim {
+                secret,
+                berth: Berth::of(words.get(2..6)?)?,
+                from: {
+                    let [high, low] = *words.get(6..8)? else { return None };
+                    let bits = u128::from(high) << 64 | u128::from(low);
+                    IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical()
+                },
+                tuple: bytes[64..].to_vec(),
+            }),
+            [3, a, b] => Some(Message::Nobody { cookie: [a, b] }),
+            _ => None,
+        }
+    }
+}
+
+/// This process's own.
+pub(super) struct Mailbox {
+    pub(super) fd: Fd,
+    pub(super) address: Address,
+}
+
+impl Mailbox {
+    pub(super) fn open() -> Result<Self> {
+        let address = process::random()[0] | 1;
+        let fd = hidden::keep(net::put_up_sign(&name(address))?);
+        Ok(Self { fd, address })
+    }
+
+    /// The next message, without waiting.
+    pub(super) fn next(&self) -> Option<Message> {
+        loop {
+            let mut buffer = [0u8; LONGEST];
+            let (n, passed) = net::receive_packet(self.fd, &mut buffer).ok()?;
+            if let Some(fd) = passed {
+                file::close(fd);
+            }
+            if let Some(message) = Message::decode(&buffer[..n]) {
+                return Some(message);
+            }
+        }
+    }
+}
+
+/// Sends to another process's helper, from any of these sockets; false: it is gone.
+pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
+    !matches!(
+        net::send_packet_to(from, &name(to), &message.encode()),
+        Err(crate::sys::Errno(libc::ECONNREFUSED | libc::ENOENT))
+    )
+}
+
+/// [`Message::Look`], without allocating: a signal handler may be at it.
+pub(super) fn kick(from: Fd, to: Address) {
+    let _ = net::send_packet_to(from, &name(to), &0u64.to_ne_bytes());
+}
+
+fn name(address: Address) -> AbstractName {
+    let mut text = *b"sanshim/helper/................";
+    // It has just that many digits.
+    let _ = write!(&mut text[15..], "{address:016x}");
+    AbstractName::new(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_and_nonsense_does_not() {
+        let (a, b) = (Mailbox::open().unwrap(), Mailbox::open().unwrap());
+        let berth = Berth { number: 7471, cookie: [1, u64::MAX], mailbox: a.address, pid: 1 << 22 };
+        let all = [
+            Message::Look,
+            Message::Want { link: 5, berth },
+            Message::Claim {
+                secret: 9,
+                berth,
+                from: "192.0.2.7".parse().unwrap(),
+                tuple: vec![3; 48],
+            },
+            Message::Nobody { cookie: berth.cookie },
+        ];
+        assert_eq!(b.next(), None);
+        for message in &all {
+            assert!(send(a.fd, b.address, message));
+            assert!(net::send_packet_to(a.fd, &name(b.address), &[1; 50]).is_ok());
+        }
+        for message in all {
+            assert_eq!(b.next(), Some(message));
+        }
+        assert_eq!(b.next(), None);
+        hidden::close(b.fd);
+        assert!(!send(a.fd, b.address, &Message::Look));
+        hidden::close(a.fd);
+    }
+}
