@@ -350,6 +350,30 @@ static void orphan_client(int fd) {
     CHECK(receive_pattern(fd, 0, 700000) == 600000);
 }
 
+/* The parent goes on where its child stopped. */
+static void lent_server(int fd) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (int i = 0; i < 100; i++) {
+            CHECK(receive_pattern(fd, i, 10) == 10);
+            send_pattern(fd, i, 10);
+        }
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    echo_server(fd);
+}
+static void lent_client(int fd) {
+    for (int i = 0; i < 100; i++) {
+        send_pattern(fd, i, 10);
+        CHECK(receive_pattern(fd, i, 10) == 10);
+    }
+    sleep_ms(2000);
+    echo_client(fd);
+}
+
 /* Parent and child of the server, of the client too, have the connection in turn. */
 enum { SWAPS = 6, USES = 60 };
 static void take_turns(int fd, int server) {
@@ -533,6 +557,7 @@ static const struct {
     {"epoll", NULL, NULL, epoll_listener, epoll_dialler},
     {"nonblocking", NULL, NULL, epoll_listener, nonblocking_dialler},
     {"orphan", orphan_server, orphan_client, NULL, NULL},
+    {"lent", lent_server, lent_client, NULL, NULL},
     {"turns", turns_server, turns_client, NULL, NULL},
     {"heir", NULL, NULL, heir_listener, heir_dialler},
     {"prefork", NULL, NULL, prefork_listener, prefork_dialler},

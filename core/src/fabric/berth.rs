@@ -76,6 +76,11 @@ pub(super) fn after_fork_in_child() {
 pub(super) fn open(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
     let _held = SignalsHeld::new();
     let _gate = no_fork();
+    open_within(link, local)
+}
+
+/// [`open`] by who keeps the process from forking.
+pub(super) fn open_within(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
     let wanted =
         |one: &Expected| matches!(&one.what, What::Control(other) if Arc::ptr_eq(other, link));
     let known = state().expected.iter().find(|one| wanted(one)).map(|one| one.cookie);

@@ -12,7 +12,7 @@ use super::{berth, no_fork, rendezvous, Users};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Between two looks while something goes on, in nanoseconds.
 const TICK: u64 = 10_000_000;
@@ -34,6 +34,8 @@ struct Helper {
     closed: Mutex<Vec<Closed>>,
     /// Queue pairs in whose place there is another one, and since when. Each ends before its link's memory.
     replaced: Mutex<Vec<(Wire, Arc<Link>, u64)>>,
+    /// Links of which relatives have control now.
+    given: Mutex<Vec<Weak<Link>>>,
 }
 
 /// A link that its program closed.
@@ -80,6 +82,7 @@ fn helper() -> Option<&'static Helper> {
         ports: Mutex::default(),
         closed: Mutex::default(),
         replaced: Mutex::default(),
+        given: Mutex::default(),
     }));
     // The thread inherits the mask: no signal of the program is ever delivered to it.
     let held = SignalsHeld::new();
@@ -149,6 +152,15 @@ pub(super) fn forget(descriptor: Fd) {
     }
 }
 
+/// Control of a link went to a relative, who may give it back.
+pub(super) fn gave(link: &Arc<Link>) {
+    if let Some(helper) = present() {
+        let mut given = helper.lock_given();
+        given.retain(|one| one.strong_count() > 0 && !std::ptr::eq(one.as_ptr(), &**link));
+        given.push(Arc::downgrade(link));
+    }
+}
+
 /// Ends a queue pair whose link goes on over another, in a moment.
 pub(super) fn end_later(wire: Wire, link: Arc<Link>) {
     if let Some(helper) = present() {
@@ -186,6 +198,10 @@ pub(super) fn finish(patience: u64) {
 impl Helper {
     fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<&'static Port>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_given(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Link>>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_replaced(&self) -> std::sync::MutexGuard<'_, Vec<(Wire, Arc<Link>, u64)>> {
@@ -254,6 +270,10 @@ impl Helper {
                         }
                     });
                 }
+            }
+            Message::Take { link } => {
+                let given: Vec<_> = self.lock_given().iter().filter_map(Weak::upgrade).collect();
+                given.iter().filter(|one| one.id() == *link).for_each(|one| one.take_back());
             }
             Message::Claim { secret, berth, from, tuple } => {
                 rendezvous::claimed(*secret, berth, *from, tuple);

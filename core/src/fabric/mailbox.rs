@@ -19,6 +19,8 @@ pub(super) enum Message {
     Look,
     /// A relative wants control of a link: its peer is to come to that number with that cookie.
     Want { link: u64, berth: Berth },
+    /// A process that is about to exit has control of a link: the one that had it before is to take it.
+    Take { link: u64 },
     /// A process accepted a TCP connection of a listener that the other one serves: whose link is its?
     Claim { secret: u64, berth: Berth, from: IpAddr, tuple: Vec<u8> },
     /// To a claim: nobody's.
@@ -70,6 +72,7 @@ impl Message {
                 rest = tuple;
             }
             Message::Nobody { cookie } => words.extend([3, cookie[0], cookie[1]]),
+            Message::Take { link } => words.extend([4, *link]),
         }
         let mut all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         all.extend_from_slice(rest);
@@ -95,6 +98,7 @@ impl Message {
                 tuple: bytes[64..].to_vec(),
             }),
             [3, a, b] => Some(Message::Nobody { cookie: [a, b] }),
+            [4, link] => Some(Message::Take { link }),
             _ => None,
         }
     }
@@ -166,6 +170,7 @@ mod tests {
                 tuple: vec![3; 48],
             },
             Message::Nobody { cookie: berth.cookie },
+            Message::Take { link: 7 },
         ];
         assert_eq!(b.next(), None);
         for message in &all {

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub struct Controller {
     /// Of the controlling process's helper.
     mailbox: AtomicU64,
+    /// Of who had control before; zero: nobody.
+    before: AtomicU64,
     pid: AtomicU32,
     /// Not zero while it is about to exit.
     leaving: AtomicU32,
@@ -48,7 +50,13 @@ impl Controller {
         self.bytes_in.store(progress.bytes_in, Relaxed);
         self.leaving.store(0, Relaxed);
         self.pid.store(pid, Relaxed);
+        self.before.store(self.mailbox.load(Relaxed), Relaxed);
         self.mailbox.store(to, SeqCst);
+    }
+
+    /// Who had control before; zero: nobody.
+    pub(super) fn before(&self) -> Address {
+        self.before.load(Relaxed)
     }
 
     /// Who has control. Acquire.

@@ -255,6 +255,7 @@ impl Link {
             };
             self.owner.store(super::NOBODY, SeqCst);
             self.moving.course.store(course::REST, SeqCst);
+            self.moving.uses.store(0, Relaxed);
             let heir = self.moving.heir.load(Relaxed);
             controller.give(heir, self.moving.heir_pid.load(Relaxed), progress);
             log::info!("link {:x}: control goes to process {}", self.id, controller.pid());
@@ -263,6 +264,7 @@ impl Link {
             if let (Some(old), Some(own)) = (old, self.own.upgrade()) {
                 drop(port.leave(old.number));
                 // The peer may not know yet that its answer arrived.
+                helper::gave(&own);
                 helper::end_later(old, own);
             }
         });
@@ -530,7 +532,25 @@ impl Link {
             // Whoever sleeps, of all processes.
             self.wake(body, true, true);
         }
+        let (now, asked) = (time::now(), self.moving.asked_at.load(Relaxed));
+        if controller.before() != 0 && now.saturating_sub(asked) > AGAIN {
+            // Its helper does it where its program is elsewhere.
+            self.moving.asked_at.store(now, Relaxed);
+            mailbox::send(self.mail, controller.before(), &Message::Take { link: self.id });
+        }
         true
+    }
+
+    /// The process that has control is about to exit: this one, which had it before, takes it. By the helper.
+    pub(in super::super) fn take_back(&self) {
+        let (Some(controller), Some(own)) = (self.controller(), self.own.upgrade()) else { return };
+        if self.is_ours() || !controller.is_leaving() {
+            return;
+        }
+        if let Some(berth) = berth::open_within(&own, self.port().local) {
+            let want = Message::Want { link: self.id, berth };
+            mailbox::send(self.mail, controller.mailbox(), &want);
+        }
     }
 }
 
