@@ -8,6 +8,7 @@ import tempfile
 import time
 from statistics import median
 
+from runner import clean_environment
 from tables import size_name
 
 # `rdma_threshold` of the configuration, by the name in the table.
@@ -47,8 +48,7 @@ def free_port():
 
 def iperf3(runner, config, options):
     """GB/s that arrived, or None."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
-    environment |= {"LD_PRELOAD": runner.library, "SANSHIM_CONFIG": config}
+    environment = clean_environment(config) | {"LD_PRELOAD": runner.library}
     port = free_port()
     server = subprocess.Popen(["iperf3", "-s", "-1", "-p", port], env=environment,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

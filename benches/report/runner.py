@@ -29,6 +29,13 @@ def machine():
     }
 
 
+def clean_environment(config=None):
+    """This process's, without the library; `config`: the library's, where it is loaded."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
+    environment.pop("LD_PRELOAD", None)
+    return environment | ({"SANSHIM_CONFIG": config} if config else {})
+
+
 class Runner:
     """The sanbench binary, the library (None: no SAN runs) and the failures so far."""
 
@@ -61,10 +68,7 @@ class Runner:
             return None
         with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
             log = os.path.join(folder, "log")
-            environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
-            environment.pop("LD_PRELOAD", None)
-            if config:
-                environment["SANSHIM_CONFIG"] = config
+            environment = clean_environment(config)
             if on_san:
                 environment |= {"SANSHIM_LOG": "info", "SANSHIM_LOG_FILE": log}
             # After a time-out only sanbench itself is killed; its ends die with their parent.

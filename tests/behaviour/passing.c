@@ -46,11 +46,7 @@ static void to_a_program(int fd) {
   int ends[2];
   socket_pair(ends);
   pid_t pid = start_part("@echo_one", ends[1], shimmed);
-  SYS(close(ends[1]));
-  sender_ready(ends[0]);
-  pass(ends[0], fd);
-  SYS(close(fd));
-  end_child(pid);
+  pass_to(pid, ends, fd);
 }
 SAN_CASE(to_a_program) { shimmed = true, run_processes(V4, client, to_a_program); }
 SAN_CASE(to_a_program_without) { anywhere = true, run_processes(V4, client, to_a_program); }

@@ -75,6 +75,14 @@ SHARED int take_first(int over) {
   CHECK(take_some(over, fds, CMSG_SPACE(MOST * sizeof(int)), MSG_CMSG_CLOEXEC, &seen, "f") >= 1);
   return fds[0];
 }
+/* To a process that has the other end and asks; until it has ended. */
+SHARED void pass_to(pid_t pid, const int ends[2], int fd) {
+  SYS(close(ends[1]));
+  sender_ready(ends[0]);
+  pass(ends[0], fd);
+  SYS(close(fd));
+  end_child(pid);
+}
 SHARED void socket_pair(int ends[2]) { SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)); }
 /* The program's own open descriptors. */
 SHARED int open_now(void) {

@@ -68,11 +68,7 @@ static void to_one_switched_off(int fd) {
   socket_pair(ends);
   SYS(setenv("SANSHIM", "off", 1));
   pid_t pid = start_part("@echo_one", ends[1], true);
-  SYS(close(ends[1]));
-  sender_ready(ends[0]);
-  pass(ends[0], fd);
-  SYS(close(fd));
-  end_child(pid);
+  pass_to(pid, ends, fd);
 }
 SAN_CASE(to_one_switched_off) { anywhere = true, run_processes(V4, client, to_one_switched_off); }
 

@@ -38,11 +38,7 @@ static void to_a_crowded_one(int fd) {
     echo(fd);
     _exit(0);
   }
-  SYS(close(ends[1]));
-  sender_ready(ends[0]);
-  pass(ends[0], fd);
-  SYS(close(fd));
-  end_child(pid);
+  pass_to(pid, ends, fd);
 }
 #define CROWDED(name, room_, hard_, looks)                                    \
   SAN_CASE(name) {                                                            \

@@ -319,10 +319,6 @@ pub(super) fn bring_back(fds: &[Fd]) -> Option<usize> {
     Some(carried.own)
 }
 
-/// How often, with a pause (ns), it is tried again where something is under way.
-const ATTEMPTS: u32 = 200;
-const PAUSE: u64 = 1_000_000;
-
 /// Brings a connection back to TCP that need not be this process's.
 fn return_to_tcp(fd: Fd, given: [Fd; 2]) -> bool {
     let (Ok(segment), Some(memory)) =
@@ -334,16 +330,7 @@ fn return_to_tcp(fd: Fd, given: [Fd; 2]) -> bool {
     // SAFETY: nobody else knows of the socket.
     unsafe { socket.attach(segment, Memory { fd: -1, ..memory }, None) };
     socket.set_phase(phase::SAN);
-    let mut returned = false;
-    if let Some(stream) = socket.stream() {
-        for _ in 0..ATTEMPTS {
-            returned = detach::abandon(&socket, &stream) && detach::hand_over(&socket, &stream, fd);
-            if returned || !detach::is_under_way(&stream) {
-                break;
-            }
-            time::sleep(PAUSE);
-        }
-    }
+    let returned = socket.stream().is_some_and(|stream| detach::give(&socket, &stream, fd));
     // SAFETY: the socket is nobody else's, and the connection's memory is not used through it any more.
     unsafe { socket.detach() };
     returned

@@ -26,7 +26,7 @@ use crate::reason::Reason;
 use crate::registry::{self, Provider};
 use crate::session::Rung;
 use crate::sys::lock::Acquired;
-use crate::sys::{file, net, poll, Fd};
+use crate::sys::{file, net, poll, time, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The connection ended: there is nothing to bring back.
@@ -140,8 +140,30 @@ pub(super) fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
     return_anchor(socket, stream, anchor, Reason::HandedOver)
 }
 
+/// How often, with a pause (ns), it is tried again where something is under way.
+const ATTEMPTS: u32 = 200;
+const PAUSE: u64 = 1_000_000;
+
+/// Brings a connection back to TCP for a program that can not read from the segment; false if it has to stay.
+/// The socket need not be in this process's books; `anchor` is it under any number.
+pub(super) fn give(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
+    for _ in 0..ATTEMPTS {
+        if socket.phase() != phase::SAN {
+            return true;
+        }
+        if abandon(socket, stream) && hand_over(socket, stream, anchor) {
+            return true;
+        }
+        if !is_under_way(stream) {
+            break;
+        }
+        time::sleep(PAUSE);
+    }
+    false
+}
+
 /// True if a return has begun, or may begin later.
-pub(super) fn is_under_way(stream: &Stream) -> bool {
+fn is_under_way(stream: &Stream) -> bool {
     stream.endpoint.has(flag::LEFT | flag::READ_OUT) || may_begin_later(stream)
 }
 

@@ -14,7 +14,7 @@ use super::socket::{phase, Socket};
 use super::table::{self, Pinned};
 use super::trust;
 use super::{is_borrowed, owner};
-use crate::sys::{file, hidden, net, time, Fd};
+use crate::sys::{file, hidden, net, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -77,10 +77,6 @@ impl Way<'_> {
         }
     }
 }
-
-/// How often, with a pause (ns), it is tried again where something is under way.
-const ATTEMPTS: u32 = 200;
-const PAUSE: u64 = 1_000_000;
 
 /// Before exec: every connection that the new image has is left to it, or goes back to TCP. Changes
 /// of memory only what the processes of the connection share: the caller may be a vfork child.
@@ -387,24 +383,17 @@ fn give(socket: &Pinned, fd: Fd) -> bool {
             return true;
         }
     }
-    for _ in 0..ATTEMPTS {
-        if socket.phase() != phase::SAN {
-            return true;
-        }
-        let Some(stream) = socket.stream() else { return true };
-        if detach::abandon(socket, &stream) && detach::hand_over(socket, &stream, fd) {
-            if !is_borrowed() {
-                detach::look_after(socket, &stream);
-            }
-            return true;
-        }
-        if !detach::is_under_way(&stream) {
-            break;
-        }
-        time::sleep(PAUSE);
+    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+        return true;
+    };
+    if !detach::give(socket, &stream, fd) {
+        log::error!("fd {fd}: cannot go back to TCP, so no other program gets it");
+        return false;
     }
-    log::error!("fd {fd}: cannot go back to TCP, so no other program gets it");
-    false
+    if !is_borrowed() {
+        detach::look_after(socket, &stream);
+    }
+    true
 }
 
 impl Exec {

@@ -86,7 +86,7 @@ unsafe fn poll_entries(
     }
     let mut start = None;
     loop {
-        entries.iter().for_each(Entry::look_after_return);
+        entries.iter().for_each(Entry::look_after);
         if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
             // One went back to TCP: the kernel's readiness counts for it from now on.
             let left = remaining(timeout, start);
@@ -126,7 +126,7 @@ unsafe fn poll_entries(
         let slept = if entries.iter().any(|e| e.ready() != 0) {
             Ok(0)
         } else {
-            let slice = entries.iter().filter_map(Entry::slice).min();
+            let slice = entries.iter().filter_map(Entry::slice).chain(arrival::slice()).min();
             let nap = match (remaining(timeout, start), slice) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -140,7 +140,6 @@ unsafe fn poll_entries(
         };
         entries.iter_mut().for_each(Entry::disarm);
         if slept? == 0 {
-            entries.iter().for_each(Entry::look_after_pending);
             continue;
         }
         for e in &mut entries {
@@ -260,23 +259,17 @@ impl Entry {
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
         let unbelled = ((silent || stream.sending_waits()) && self.interest & bit::ANY_OUT != 0)
             .then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| stream.fabric.and_then(far::slice)).or_else(arrival::slice)
+        unbelled.or_else(|| stream.fabric.and_then(far::slice))
     }
 
     /// Looks after a connection that may have to go back to TCP.
-    fn look_after_return(&self) {
+    fn look_after(&self) {
         if let Some(stream) = self.socket.stream() {
             if self.socket.is_pending() {
                 wait::look_if_stale(&self.socket, &stream, time::ticks());
             } else if detach::is_due(&stream) {
                 detach::look_after(&self.socket, &stream);
             }
-        }
-    }
-
-    fn look_after_pending(&self) {
-        if self.socket.is_pending() {
-            super::native::scan(&self.socket);
         }
     }
 }

@@ -7,6 +7,47 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
+/// What every question begins with (nlmsghdr).
+#[repr(C)]
+pub(super) struct Header {
+    length: u32,
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    pid: u32,
+}
+
+impl Header {
+    /// Of a `Question`, with a number of its own.
+    pub(super) fn of<Question>() -> Self {
+        static SEQUENCE: AtomicU32 = AtomicU32::new(0);
+        Header {
+            length: size_of::<Question>() as u32,
+            kind: SOCK_DIAG_BY_FAMILY,
+            flags: libc::NLM_F_REQUEST as u16,
+            sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
+            pid: 0,
+        }
+    }
+}
+
+/// Asks the kernel, which answers before the call returns: the length of the reply. `question` begins with
+/// `header`, whose number tells the answer from those to questions whose askers gave up.
+pub(super) fn ask<Question>(
+    fd: Fd,
+    question: &Question,
+    header: &Header,
+    reply: &mut [u8; 1024],
+) -> Result<usize> {
+    call!(sendto, fd, &raw const *question as usize, size_of::<Question>(), 0, 0, 0)?;
+    loop {
+        let n = net::recv(fd, reply, libc::MSG_DONTWAIT)?;
+        if reply[8..12] == header.sequence.to_ne_bytes() {
+            return Ok(n);
+        }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct SocketId {
@@ -20,11 +61,7 @@ struct SocketId {
 
 #[repr(C)]
 struct Request {
-    length: u32,
-    kind: u16,
-    flags: u16,
-    sequence: u32,
-    pid: u32,
+    header: Header,
     family: u8,
     protocol: u8,
     extensions: u8,
@@ -64,7 +101,7 @@ fn lookup_through(fd: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<
     let families = if local.is_ipv4() { [false, true].as_slice() } else { [true].as_slice() };
     let mut found = Ok(None);
     for mapped in families {
-        found = ask(fd, local, peer, *mapped);
+        found = ask_owner(fd, local, peer, *mapped);
         if !matches!(found, Ok(None)) {
             break;
         }
@@ -84,15 +121,9 @@ fn octets(ip: IpAddr, as_ipv6: bool) -> [u8; 16] {
     }
 }
 
-fn ask(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Option<Owner>> {
-    static SEQUENCE: AtomicU32 = AtomicU32::new(0);
-    let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+fn ask_owner(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Option<Owner>> {
     let request = Request {
-        length: std::mem::size_of::<Request>() as u32,
-        kind: SOCK_DIAG_BY_FAMILY,
-        flags: libc::NLM_F_REQUEST as u16,
-        sequence,
-        pid: 0,
+        header: Header::of::<Request>(),
         family: if as_ipv6 { libc::AF_INET6 } else { libc::AF_INET } as u8,
         protocol: libc::IPPROTO_TCP as u8,
         extensions: 0,
@@ -107,20 +138,11 @@ fn ask(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Opt
             cookie: [u32::MAX; 2],
         },
     };
-    let size = std::mem::size_of::<Request>();
-    call!(sendto, fd, &request as *const _ as usize, size, 0, 0, 0)?;
     let mut reply = [0u8; 1024];
     let word = |reply: &[u8; 1024], at: usize| {
         u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
     };
-    // The kernel answers before the call returns. Another sequence number: of a question whose
-    // asker gave up.
-    let n = loop {
-        let n = net::recv(fd, &mut reply, libc::MSG_DONTWAIT)?;
-        if word(&reply, 8) == sequence {
-            break n;
-        }
-    };
+    let n = ask(fd, &request, &request.header, &mut reply)?;
     // nlmsghdr (16), then inet_diag_msg: 4 bytes, SocketId (48), expires, rqueue, wqueue, uid, inode.
     let kind = u16::from_ne_bytes([reply[4], reply[5]]);
     const UID: usize = 16 + 4 + 48 + 12;

@@ -1,15 +1,11 @@
 //! What the kernel knows about a Unix socket that another process may have.
 
-use super::sock_diag::{KERNEL, SOCK_DIAG_BY_FAMILY};
-use super::{call, net, Errno, Fd, Result};
+use super::sock_diag::{self, Header, KERNEL, SOCK_DIAG_BY_FAMILY};
+use super::{net, Errno, Fd, Result};
 
 #[repr(C)]
 struct Request {
-    length: u32,
-    kind: u16,
-    flags: u16,
-    sequence: u32,
-    pid: u32,
+    header: Header,
     family: u8,
     protocol: u8,
     pad: u16,
@@ -45,15 +41,8 @@ pub fn lookup(like: Fd, inode: u32) -> Result<Option<UnixSocket>> {
 }
 
 fn ask(fd: Fd, inode: u32) -> Result<Option<UnixSocket>> {
-    let mut reply = [0u8; 1024];
-    // Of a question whose asker gave up.
-    while net::recv(fd, &mut reply, libc::MSG_DONTWAIT).is_ok() {}
     let request = Request {
-        length: size_of::<Request>() as u32,
-        kind: SOCK_DIAG_BY_FAMILY,
-        flags: libc::NLM_F_REQUEST as u16,
-        sequence: inode,
-        pid: 0,
+        header: Header::of::<Request>(),
         family: libc::AF_UNIX as u8,
         protocol: 0,
         pad: 0,
@@ -62,9 +51,8 @@ fn ask(fd: Fd, inode: u32) -> Result<Option<UnixSocket>> {
         show: SHOW_PEER | SHOW_MEMORY | SHOW_USER,
         cookie: [u32::MAX; 2],
     };
-    call!(sendto, fd, &request as *const _ as usize, size_of::<Request>(), 0, 0, 0)?;
-    // The kernel answers before the call returns.
-    let n = net::recv(fd, &mut reply, libc::MSG_DONTWAIT)?;
+    let mut reply = [0u8; 1024];
+    let n = sock_diag::ask(fd, &request, &request.header, &mut reply)?;
     Ok(parse(&reply[..n], inode))
 }
 

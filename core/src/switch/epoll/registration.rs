@@ -1,6 +1,5 @@
 //! One socket's registration in a set, and when it is due to be reported.
 
-use super::super::arrival;
 use super::super::endpoint::flag;
 use super::super::far;
 use super::super::readiness::{self, bit};
@@ -185,7 +184,7 @@ impl Registration {
             return Some(wait::pending_slice(&stream));
         }
         let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| stream.fabric.and_then(far::slice)).or_else(arrival::slice)
+        unbelled.or_else(|| stream.fabric.and_then(far::slice))
     }
 
     /// It waits for space, and the peer can not tell.

@@ -1,5 +1,6 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
+use super::super::arrival;
 use super::super::bell;
 use super::super::detach;
 use super::super::endpoint::flag;
@@ -378,6 +379,7 @@ fn longest_sleep(set: &'static Set) -> Option<u64> {
             .iter()
             .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
             .filter_map(Registration::slice)
+            .chain(arrival::slice())
             .min()
     })
     .flatten()
