@@ -216,8 +216,10 @@ static pthread_once_t pattern_once = PTHREAD_ONCE_INIT;
 
 static void make_pattern(void) {
   size_t size = PATTERN_PERIOD + PATTERN_SPAN;
-  pattern_bytes = malloc(size);
+  enum { HUGE = 2 << 20 };
+  pattern_bytes = aligned_alloc(HUGE, (size + HUGE - 1) / HUGE * HUGE);
   if (!pattern_bytes) FAIL("out of memory");
+  madvise(pattern_bytes, size / HUGE * HUGE, MADV_HUGEPAGE); /* or it takes a thousand page faults */
   uint32_t x = 2463534242u;
   for (size_t i = 0; i < PATTERN_PERIOD; i++) {
     x ^= x << 13, x ^= x >> 17, x ^= x << 5;
@@ -373,7 +375,10 @@ void wait_asleep(pid_t tid) {
 
 /* ---- processes, threads, options ------------------------------------------------------------ */
 
-pid_t start_child(void) { return SYS(fork()); }
+pid_t start_child(void) {
+  pattern(0); /* once, not in each child */
+  return SYS(fork());
+}
 
 void end_child(pid_t pid) {
   int status;

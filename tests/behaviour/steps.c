@@ -20,7 +20,7 @@ static enum trigger trigger;
 static bool has_relative; /* another process has the connection too */
 static bool peer_reads;   /* the peer waits for what it is sent, else it is busy elsewhere */
 static bool stops;        /* stopped and continued instead of killed */
-static bool between;      /* at any instruction instead of at system calls */
+static bool between;      /* at any instruction after a system call instead of at it */
 
 static int way[2]; /* a socket that no process with the library need have the other end of */
 
@@ -140,8 +140,13 @@ static pid_t start_role(struct pair *p, bool client, end_fn *role) {
   role(client ? p->client : p->server);
   _exit(0);
 }
-/* One round with the traced process ended at step `at`; false if it was done before. */
-static bool one_round(long at) {
+/* Lets the traced process go on to its next stop; false if it is the last one. */
+static bool step(pid_t pid, int request) {
+  SYS(ptrace(request, pid, NULL, 0));
+  return !wait_stopped(pid);
+}
+/* One round with the traced process ended `instructions` after step `at`; false if it was done before that step. */
+static bool one_round(long at, long instructions) {
   for (int i = 0; i < ROUND_VALUES; i++) VALUE(i) = 0;
   bool victim_connects = at % 2;
   SYS(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, way));
@@ -155,10 +160,9 @@ static bool one_round(long at) {
   if (trigger == ASKED) ask(pid);
   SYS(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
   bool finished = false;
-  for (long step = 0; step < at && !finished; step++) {
-    SYS(ptrace(between ? PTRACE_SINGLESTEP : PTRACE_SYSCALL, pid, NULL, 0));
-    finished = wait_stopped(pid);
-  }
+  for (long i = 0; i < at && !finished; i++) finished = !step(pid, PTRACE_SYSCALL);
+  bool reached = !finished;
+  for (long i = 0; i < instructions && !finished; i++) finished = !step(pid, PTRACE_SINGLESTEP);
   int status;
   if (stops && !finished) {
     SYS(kill(pid, SIGUSR1));
@@ -180,24 +184,26 @@ static bool one_round(long at) {
   bool ended = VALUE(PEER_ERROR) != 0 || VALUE(RELATIVE_ERROR) != 0 || got < (has_relative ? ALL : PART_ONE);
   bool may_end = getenv("LD_PRELOAD") != NULL && !stops;
   if (has_relative && (!may_end || !ended)) {
-    if (got != ALL || VALUE(PEER_ERROR) != 0) FAIL("step %ld: the peer got %ld, error %ld", at, got, VALUE(PEER_ERROR));
+    if (got != ALL || VALUE(PEER_ERROR) != 0) FAIL("step %ld+%ld: the peer got %ld, error %ld", at, instructions, got, VALUE(PEER_ERROR));
     if (VALUE(RELATIVE_ERROR) != 0 || (trigger == PASSED && of_relative != ALL) || of_relative < PART_ONE)
-      FAIL("step %ld: the relative got %ld, error %ld", at, of_relative, VALUE(RELATIVE_ERROR));
+      FAIL("step %ld+%ld: the relative got %ld, error %ld", at, instructions, of_relative, VALUE(RELATIVE_ERROR));
   }
   if (!has_relative && !may_end) EQ(got, PART_ONE);
-  return !finished;
+  return reached;
 }
 static void all_steps(void) {
   if (!between) {
-    for (long step = 0; one_round(step); step++) {}
+    for (long at = 0; one_round(at, 0); at++) {}
     return;
   }
   unsigned seed = (unsigned)now_ms();
-  long most = 20000;
+  long most = 200;
   for (int round = 0; round < 15; round++) {
     seed = seed * 1103515245u + 12345u;
-    long at = (long)((seed >> 4) % (unsigned)most);
-    if (!one_round(at)) most = at > 10 ? at : 10;
+    long at = (long)((seed >> 8) % (unsigned)most);
+    /* Few system calls are further from the next one; a fourth of the rounds stays near. */
+    long instructions = (long)((seed >> 16) % (round % 4 ? 1200 : 40));
+    if (!one_round(at, instructions)) most = at > 10 ? at : 10;
   }
 }
 
