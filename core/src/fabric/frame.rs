@@ -60,7 +60,7 @@ pub(super) struct State {
     pub(super) head: u64,
     /// Bytes ever read by the program.
     pub(super) total: u64,
-    /// The urgent mark.
+    /// The urgent mark and its byte: see [`crate::session::Mark`].
     pub(super) urgent: u64,
     /// FINISHED, CLOSED, ABORTIVE.
     pub(super) finished: u32,

@@ -6,6 +6,8 @@ use super::sync::{AtomicU64, Ordering};
 const LEFT: u64 = 1 << 63;
 const RECALLED: u64 = 1 << 62;
 const CLOSED: u64 = 1 << 61;
+const PINNED: u64 = 1 << 60;
+const ANNOUNCED: u64 = 1 << 59;
 
 /// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, and
 /// whether the direction went back to TCP.
@@ -29,15 +31,18 @@ pub struct Rung {
     pub recalled: bool,
     /// The sender closed: nobody is there any more who could send again.
     pub closed: bool,
+    /// The sender sent urgent data: the connection stays on the SAN.
+    pub pinned: bool,
 }
 
 impl Rung {
     fn of(word: u64) -> Self {
         Rung {
-            bells: word & !(LEFT | RECALLED | CLOSED),
+            bells: word & !(LEFT | RECALLED | CLOSED | PINNED | ANNOUNCED),
             left: word & LEFT != 0,
             recalled: word & RECALLED != 0,
             closed: word & CLOSED != 0,
+            pinned: word & PINNED != 0,
         }
     }
 
@@ -65,7 +70,7 @@ impl Doorbells {
     }
 
     /// Changes the word by `change`, which gives `None` to leave it; the word before.
-    fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Rung {
+    fn update(&self, mut change: impl FnMut(u64) -> Option<u64>) -> Rung {
         let mut word = self.0.load(Ordering::SeqCst);
         while let Some(wanted) = change(word) {
             match self.0.compare_exchange_weak(word, wanted, Ordering::SeqCst, Ordering::SeqCst) {
@@ -93,13 +98,29 @@ impl Doorbells {
     }
 
     /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it
-    /// knew whether the sender had closed: if that changed, or the sender had left, nothing changes, and all it
-    /// sent is to be read here.
+    /// knew whether the sender had closed: if that changed, or the sender had left or sent urgent data, nothing
+    /// changes, and all it sent is to be read here.
     pub fn recall(&self, closed: bool) -> Rung {
         self.update(|word| {
-            let may = word & (LEFT | RECALLED) == 0 && (word & CLOSED != 0) == closed;
+            let may = word & (LEFT | RECALLED | PINNED) == 0 && (word & CLOSED != 0) == closed;
             may.then_some(word | RECALLED)
         })
+    }
+
+    /// The sender is about to send urgent data, which has its place among the doorbells: from now on the
+    /// connection stays on the SAN. False if either end has begun to go back: then the sender leaves first.
+    pub fn pin(&self) -> bool {
+        let mut pinned = false;
+        self.update(|word| {
+            pinned = word & PINNED != 0 || word & (LEFT | RECALLED | ANNOUNCED) == 0;
+            (pinned && word & PINNED == 0).then_some(word | PINNED)
+        });
+        pinned
+    }
+
+    /// The receiver is about to leave for its own direction; false if the connection stays on the SAN.
+    pub fn announce(&self) -> bool {
+        !self.update(|word| (word & PINNED == 0).then_some(word | ANNOUNCED)).pinned
     }
 
     /// The sender closes, and what it sent lies where it is read from: it can not be recalled any more. The word

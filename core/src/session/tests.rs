@@ -408,16 +408,43 @@ fn whoever_comes_first_decides() {
     assert!(d.promise() && d.promise());
     assert!(!d.recall(false).left);
     assert!(!d.promise(), "recalled: no doorbell may come any more");
-    assert_eq!(d.state(), Rung { bells: 2, left: false, recalled: true, closed: false });
+    assert_eq!(
+        d.state(),
+        Rung { bells: 2, left: false, recalled: true, closed: false, pinned: false }
+    );
     assert!(d.leave().recalled);
-    assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true, closed: false });
+    assert_eq!(
+        d.state(),
+        Rung { bells: 2, left: true, recalled: true, closed: false, pinned: false }
+    );
 
     let d = Doorbells::new();
     assert!(!d.leave().is_final());
     assert!(d.recall(false).left, "too late to recall");
     assert!(!d.promise());
     assert!(d.leave().left, "once is enough");
-    assert_eq!(d.state(), Rung { bells: 1, left: true, recalled: false, closed: false });
+    assert_eq!(
+        d.state(),
+        Rung { bells: 1, left: true, recalled: false, closed: false, pinned: false }
+    );
+}
+
+#[test]
+fn s8_a_direction_with_urgent_data_stays_or_has_left_before() {
+    let d = Doorbells::new();
+    assert!(d.pin() && d.pin());
+    d.recall(false);
+    assert!(!d.announce() && !d.state().recalled);
+    let d = Doorbells::new();
+    assert!(d.announce() && !d.pin());
+    assert!(!d.leave().is_final() && !d.pin());
+    let d = Doorbells::new();
+    d.recall(false);
+    assert!(!d.pin());
+    assert_eq!(
+        d.state(),
+        Rung { bells: 0, left: false, recalled: true, closed: false, pinned: false }
+    );
 }
 
 #[test]

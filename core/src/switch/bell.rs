@@ -212,6 +212,10 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
                 }
             }
         }
+        if !counted {
+            // The segment knows of it. Left here it would let nobody sleep who waits for the next.
+            let _ = net::recv(anchor, &mut bytes[..1], libc::MSG_OOB);
+        }
         let most = if counted { promised.min(bytes.len() as u64) as usize } else { bytes.len() };
         let end = match net::recv(anchor, &mut bytes[..most], libc::MSG_DONTWAIT) {
             Err(Errno(libc::EAGAIN)) => return (drained, End::None),

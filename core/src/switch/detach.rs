@@ -174,8 +174,15 @@ pub(super) fn may_begin_later(stream: &Stream) -> bool {
 
 /// Urgent bytes have their place among the doorbells: such a connection stays where it is.
 fn has_urgent(stream: &Stream) -> bool {
-    stream.own().sending.0.urgent.load(SeqCst) != 0
-        || stream.peer().sending.0.urgent.load(SeqCst) != 0
+    [stream.own(), stream.peer()].iter().any(|side| side.sending.0.doorbells.state().pinned)
+}
+
+/// Before an urgent byte is sent over the SAN, under the send lock: the connection stays there from now on. False
+/// if either end has begun to go back, and may do so: then this end has to leave first.
+pub(super) fn pin(stream: &Stream) -> bool {
+    stream.endpoint.has(OVER | flag::LEFT)
+        || stream.own().sending.0.doorbells.pin()
+        || stream.peer().sending.0.doorbells.state().pinned
 }
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
@@ -221,6 +228,11 @@ fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let Ok(how) = e.bell.lock() else { return false };
     if how == Acquired::FromTheDead {
         bell::recount_sent(stream, anchor);
+    }
+    // Before anything says that this end left: the peer's next urgent byte goes over TCP.
+    if !stream.peer().sending.0.doorbells.announce() && !must {
+        e.bell.unlock();
+        return false;
     }
     let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
     options::give_back_sending(stream, anchor);
@@ -315,10 +327,16 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
             return false;
         }
         if !left {
+            if doorbells.state().pinned {
+                return false;
+            }
             stream.stop_reading();
             // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
             let _ = wait::raise(stream, Event::Read);
             let before = doorbells.recall(closed);
+            if before.pinned {
+                return false;
+            }
             if before.left || before.closed != closed {
                 continue;
             }

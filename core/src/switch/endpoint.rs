@@ -121,6 +121,8 @@ pub struct ReceiveHalf {
     pub seen: AtomicU64,
     /// The peer's urgent mark that was passed already.
     pub urgent_passed: AtomicU64,
+    /// The one whose byte was read out of its place.
+    pub urgent_read: AtomicU64,
     /// Checked payloads of received messages, since a header is read only once: bytes of data in
     /// the lower 24 bits, bytes of the body before it in the upper 8.
     pub lengths: [AtomicU32; 64],

@@ -63,6 +63,10 @@ pub(super) fn drain(
         e.anchor.unlock();
         return;
     }
+    if stream.peer().sending.0.urgent.load(Relaxed) != 0 {
+        // The segment knows of it. Left here it would let nobody sleep who waits for the next.
+        let _ = net::recv(socket.anchor(), &mut [0], libc::MSG_OOB);
+    }
     let mut rings = [0u8; 8];
     let drained = file::read(link.bell(), rings.as_mut_ptr(), rings.len()).is_ok();
     if forced {

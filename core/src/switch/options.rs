@@ -257,14 +257,14 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     match request {
         libc::FIONREAD => {
             wait::look_if_stale(&socket, &stream, time::ticks());
-            let inline = stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark();
+            let inline = stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark().is_some();
             Some(clamp(readiness::available(&stream) + u64::from(inline)))
         }
         libc::TIOCOUTQ => {
             wait::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
-        SIOCATMARK => Some(i32::from(stream.at_mark())),
+        SIOCATMARK => Some(i32::from(stream.at_mark().is_some())),
         _ => None,
     }
 }

@@ -32,7 +32,7 @@ struct Entry {
     at: usize,
     socket: Pinned,
     interest: u32,
-    /// Urgent data, as the kernel said last.
+    /// Urgent data of what came by TCP, as the kernel said last.
     urgent: u32,
     read: Option<Armed>,
     write: Option<Armed>,
@@ -80,8 +80,7 @@ unsafe fn poll_entries(
     timeout: Option<u64>,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
-    // Urgent data is the kernel's alone to know.
-    for e in entries.iter_mut().filter(|e| e.interest & bit::PRI != 0) {
+    for e in entries.iter_mut().filter(|e| e.interest & bit::PRI != 0 && e.is_kernels()) {
         e.look();
     }
     let mut start = None;
@@ -203,6 +202,11 @@ impl Entry {
         readiness::of_socket(&self.socket, self.interest) | (self.urgent & self.interest)
     }
 
+    /// True if urgent data may be the kernel's to tell.
+    fn is_kernels(&self) -> bool {
+        self.socket.stream().is_none_or(|stream| detach::is_kernels(&stream))
+    }
+
     /// Asks the kernel about the anchor.
     fn look(&mut self) {
         let asked = self.on_anchor(self.socket.anchor());
@@ -213,7 +217,7 @@ impl Entry {
 
     fn note(&mut self, events: i16) {
         let events = u32::from(events as u16);
-        self.urgent = events & bit::PRI;
+        self.urgent = if self.is_kernels() { events & bit::PRI } else { 0 };
         readiness::note_kernel_events(&self.socket, events);
     }
 

@@ -73,6 +73,9 @@ pub(super) fn of(stream: &Stream, interest: u32) -> u32 {
     if interest & bit::ANY_OUT != 0 && wait::writable(stream) && !stream.sending_waits() {
         mask |= bit::OUT | bit::WRNORM;
     }
+    if interest & bit::PRI != 0 && stream.is_urgent() {
+        mask |= bit::PRI;
+    }
     mask & (interest | bit::ALWAYS)
 }
 

@@ -83,11 +83,11 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     to.know_time(time::recent_ticks());
     let wanted = to.remaining();
-    if flags & libc::MSG_OOB != 0 && stream.endpoint.has(flag::URGENT_INLINE) {
-        return Outcome::Done(Err(Errno(libc::EINVAL)));
-    }
-    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+    if flags & libc::MSG_ERRQUEUE != 0 {
         return Outcome::Pass;
+    }
+    if flags & libc::MSG_OOB != 0 {
+        return super::urgent::receive(socket, &stream, to, flags);
     }
     let take = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
@@ -100,7 +100,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     super::gather::gather(&stream, wanted);
     loop {
         let ended = wait::ended(&stream);
-        if let Some(read) = super::urgent::receive_inline(socket, &stream, &mut to, take) {
+        if let Some(read) = super::urgent::receive_inline(&stream, &mut to, take) {
             match read {
                 Err(e) => return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }),
                 Ok(()) if take == Take::Peek => return Outcome::Done(Ok(1)),

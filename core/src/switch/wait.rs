@@ -330,7 +330,7 @@ pub(super) fn readable(stream: &Stream) -> bool {
     if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
         return !stream.endpoint.has(flag::READ_OUT) || ended(stream);
     }
-    if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark() {
+    if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark().is_some() {
         return true;
     }
     match stream.peek_readable() {

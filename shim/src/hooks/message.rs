@@ -11,13 +11,13 @@ use sanshim_core::switch::{arrival, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{net, time};
 
-/// A recvmsg's header after a receive on a stream: no address, no control data.
-unsafe fn clear_received(message: *mut msghdr) {
+/// A recvmsg's header after a receive with `flags` on a stream: no address, no control data.
+unsafe fn clear_received(message: *mut msghdr, flags: c_int) {
     // SAFETY: the program gave a message header.
     unsafe {
         (*message).msg_namelen = 0;
         (*message).msg_controllen = 0;
-        (*message).msg_flags = 0;
+        (*message).msg_flags = flags & libc::MSG_OOB;
     }
 }
 
@@ -30,7 +30,7 @@ unsafe fn receive_message(socket: &Pinned, message: *mut msghdr, flags: c_int) -
     let outcome = checked(buffers, |b| transfer::receive(socket, b, flags));
     if matches!(outcome, Outcome::Done(Ok(_))) {
         // SAFETY: as above.
-        unsafe { clear_received(message) };
+        unsafe { clear_received(message, flags) };
     }
     outcome
 }

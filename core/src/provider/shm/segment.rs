@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +208,7 @@ pub struct Sending {
     pub tail: AtomicU64,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
     pub grown: AtomicU64,
-    /// One above the stream position of the newest urgent byte; zero: none yet (S8).
+    /// The newest urgent byte: see [`crate::session::Mark`]; zero: none yet (S8).
     pub urgent: AtomicU64,
     /// Not zero while a sender finds no space.
     pub stalled: AtomicU32,

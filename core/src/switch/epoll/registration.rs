@@ -1,5 +1,6 @@
 //! One socket's registration in a set, and when it is due to be reported.
 
+use super::super::detach;
 use super::super::endpoint::flag;
 use super::super::far;
 use super::super::readiness::{self, bit};
@@ -34,7 +35,7 @@ pub(super) struct Registration {
     pub(super) idle: u32,
     /// A doorbell byte lies on the anchor.
     pub(super) belled: bool,
-    /// EPOLLPRI as the kernel reported it last.
+    /// EPOLLPRI of what came by TCP, as the kernel reported it last.
     urgent: Cell<bool>,
     read: Option<Ticket>,
     write: Option<Ticket>,
@@ -48,12 +49,13 @@ pub(super) struct Registration {
     stalls: u32,
 }
 
-/// Changes with whatever makes an edge: data, the end of the stream, an error.
+/// Changes with whatever makes an edge: data, urgent data, the end of the stream, an error.
 fn stamp(stream: &Stream) -> u64 {
     const ENDS: u32 =
         flag::ANCHOR_ENDED | flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
     let ends = u64::from(stream.endpoint.flags() & ENDS);
-    stream.arrival_stamp() ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    let urgent = stream.peer().sending.0.urgent.load(Relaxed);
+    stream.arrival_stamp() ^ urgent.rotate_left(32) ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Registration {
@@ -121,8 +123,9 @@ impl Registration {
 
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
-        self.belled |= events & bit::IN != 0;
-        self.urgent.set(events & bit::PRI != 0);
+        self.belled |= events & (bit::IN | bit::PRI) != 0;
+        let kernels = self.socket.stream().is_none_or(|stream| detach::is_kernels(&stream));
+        self.urgent.set(kernels && events & bit::PRI != 0);
     }
 
     /// The events to report now, if any; remembers that they were.

@@ -16,6 +16,7 @@ mod suspend_tests;
 #[cfg(test)]
 mod tests;
 mod unread;
+mod urgent;
 
 pub(super) use due::Due;
 pub(super) use rdma::Posted;

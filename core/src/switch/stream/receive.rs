@@ -167,39 +167,6 @@ impl Stream<'_> {
         waiting <= self.buffer_in().0.size() / 2 && self.signal_write()
     }
 
-    /// How much may be read before the urgent mark (S8); a read that begins at the mark passes it.
-    #[inline]
-    pub(super) fn until_urgent(&self, wanted: usize, take: Take) -> usize {
-        let urgent = self.peer().sending.0.urgent.load(Acquire);
-        let receive = &self.endpoint.receive;
-        if urgent == receive.urgent_passed.load(Relaxed) {
-            return wanted;
-        }
-        let ahead = urgent.saturating_sub(1).saturating_sub(receive.total());
-        if ahead == 0 {
-            if take != Take::Peek {
-                receive.urgent_passed.store(urgent, Relaxed);
-            }
-            return wanted;
-        }
-        wanted.min(usize::try_from(ahead).unwrap_or(usize::MAX))
-    }
-
-    /// True if the next byte to read is the one after the urgent mark (SIOCATMARK).
-    pub fn at_mark(&self) -> bool {
-        let urgent = self.peer().sending.0.urgent.load(Acquire);
-        let receive = &self.endpoint.receive;
-        urgent != 0
-            && urgent != receive.urgent_passed.load(Relaxed)
-            && urgent - 1 == receive.total()
-    }
-
-    /// The urgent byte was read.
-    pub fn pass_mark(&self) {
-        let urgent = self.peer().sending.0.urgent.load(Acquire);
-        self.endpoint.receive.urgent_passed.store(urgent, Relaxed);
-    }
-
     /// True if there is data to read, without taking any lock; `None` if that needs a closer look
     /// with the receive lock held ([`Stream::absorb`]).
     #[inline]

@@ -396,12 +396,6 @@ impl Stream<'_> {
         Ok(moved)
     }
 
-    /// Notes that the byte at the present position is urgent. Send lock.
-    pub fn mark_urgent(&self) {
-        let at = self.endpoint.send.total() + 1;
-        self.own().sending.0.urgent.store(at, SeqCst);
-    }
-
     /// After the send lock came from a dead holder: a message it published but did not count.
     pub(super) fn recover_sender(&self) {
         if self.own().sending.0.doorbells.state().left && !self.endpoint.has(flag::LEFT) {

@@ -1,0 +1,198 @@
+/* Urgent data (S8): MSG_OOB, SO_OOBINLINE, SIOCATMARK, SIGURG, POLLPRI and the exception set, beside ordinary data. */
+#include "bt.h"
+#include <time.h>
+
+SAN_CASE(urgent_byte) {
+  struct pair p = open_pair(V4);
+  char byte = 0;
+  ERR(recv(p.server, &byte, 1, MSG_OOB), EINVAL); /* none sent */
+  put(p.client, "abc");
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  put(p.client, "def");
+  CHECK(wait_for(p.server, POLLPRI) & POLLPRI);
+  EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+  EQ(byte, '!');
+  ERR(recv(p.server, &byte, 1, MSG_OOB), EINVAL); /* taken */
+  /* A read stops at the mark. */
+  char buffer[16];
+  EQ(recv(p.server, buffer, sizeof buffer, 0), 3);
+  CHECK(memcmp(buffer, "abc", 3) == 0);
+  int mark = -1;
+  SYS(ioctl(p.server, SIOCATMARK, &mark));
+  EQ(mark, 1);
+  get(p.server, "def");
+}
+
+static _Atomic int urgent_signals;
+static void on_urgent(int number) {
+  (void)number;
+  urgent_signals++;
+}
+SAN_CASE(urgent_signal_and_event) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLPRI, .data.u64 = 4}, got;
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+  handle_signal(SIGURG, on_urgent, SA_RESTART);
+  SYS(fcntl(p.server, F_SETOWN, getpid()));
+  put(p.client, "plain");
+  wait_for(p.server, POLLIN);
+  EQ(epoll_wait(set, &got, 1, 10), 0);
+  EQ(urgent_signals, 0);
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  UNTIL(urgent_signals > 0);
+  EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+  EQ(got.events, EPOLLPRI);
+  get(p.server, "plain");
+}
+
+/* The exception set, alone and beside the others; select and pselect. */
+SAN_CASE(urgent_in_select) {
+  struct pair p = open_pair(V4);
+  fd_set readable, exceptional;
+  put(p.client, "plain");
+  for (int urgent = 0; urgent < 2; urgent++) {
+    for (int both = 0; both < 2; both++) {
+      FD_ZERO(&readable);
+      FD_ZERO(&exceptional);
+      FD_SET(p.server, &exceptional);
+      if (both) FD_SET(p.server, &readable);
+      struct timeval moment = {0, urgent || both ? HANG_MS * 1000 : 10000};
+      struct timespec same = {0, 0};
+      fd_set *in = both ? &readable : NULL;
+      EQ(select(p.server + 1, in, NULL, &exceptional, &moment), both + urgent);
+      EQ(FD_ISSET(p.server, &exceptional) != 0, urgent);
+      FD_SET(p.server, &exceptional);
+      if (both) FD_SET(p.server, &readable);
+      EQ(pselect(p.server + 1, in, NULL, &exceptional, &same, NULL), both + urgent);
+      EQ(FD_ISSET(p.server, &exceptional) != 0, urgent);
+    }
+    if (urgent) break;
+    EQ(send(p.client, "!", 1, MSG_OOB), 1);
+    wait_for(p.server, POLLPRI);
+  }
+  char byte;
+  EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+  EQ(byte, '!');
+  FD_ZERO(&exceptional);
+  FD_SET(p.server, &exceptional);
+  struct timeval moment = {0, 10000};
+  EQ(select(p.server + 1, NULL, NULL, &exceptional, &moment), 0);
+  get(p.server, "plain");
+}
+
+SAN_CASE(urgent_inline) {
+  struct pair p = open_pair(V4);
+  set_option(p.server, SOL_SOCKET, SO_OOBINLINE, 1);
+  put(p.client, "abc");
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  put(p.client, "def");
+  CHECK(wait_for(p.server, POLLPRI) & POLLPRI);
+  char byte;
+  ERR(recv(p.server, &byte, 1, MSG_OOB), EINVAL);
+  get(p.server, "abc!def");
+}
+
+/* It waits for its reader, however often somebody waits for something else meanwhile. */
+SAN_CASE(urgent_byte_outlives_waiting) {
+  struct pair p = open_pair(V4);
+  char byte = 0;
+  put(p.client, "abc");
+  get(p.server, "abc");
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  wait_for(p.server, POLLPRI);
+  struct pollfd one = {.fd = p.server, .events = POLLIN};
+  for (int i = 0; i < 3; i++) EQ(poll(&one, 1, 5), 0);
+  CHECK(wait_for(p.server, POLLPRI) & POLLPRI);
+  put(p.client, "def");
+  wait_for(p.server, POLLIN);
+  CHECK(ready_now(p.server, POLLPRI) & POLLPRI);
+  EQ(recv(p.server, &byte, 1, MSG_OOB | MSG_PEEK), 1);
+  EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+  EQ(byte, '!');
+  EQ(ready_now(p.server, POLLPRI), 0);
+  get(p.server, "def");
+}
+
+/* Whoever reads past it has no more of it. */
+SAN_CASE(urgent_byte_is_passed) {
+  struct pair p = open_pair(V4);
+  char byte = 0;
+  put(p.client, "abc");
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  put(p.client, "def");
+  wait_for(p.server, POLLPRI);
+  get(p.server, "abc");
+  CHECK(ready_now(p.server, POLLPRI) & POLLPRI);
+  get(p.server, "def");
+  EQ(ready_now(p.server, POLLPRI), 0);
+  ERR(recv(p.server, &byte, 1, MSG_OOB), EINVAL);
+  exercise(p.client, p.server);
+}
+
+/* Equal ones, with nothing between them. */
+SAN_CASE(urgent_bytes_in_a_row) {
+  struct pair p = open_pair(V4);
+  for (int i = 0; i < 3; i++) {
+    char byte = 0;
+    EQ(send(p.client, "!", 1, MSG_OOB), 1);
+    wait_for(p.server, POLLPRI);
+    EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+    EQ(byte, '!');
+    EQ(ready_now(p.server, POLLPRI), 0);
+  }
+  put(p.client, "x");
+  get(p.server, "x");
+}
+
+SAN_CASE(urgent_byte_in_a_message) {
+  struct pair p = open_pair(V4);
+  char bytes[4] = {0};
+  EQ(send(p.client, "ab!", 3, MSG_OOB), 3);
+  wait_for(p.server, POLLPRI);
+  struct iovec iov = {bytes, sizeof bytes};
+  struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+  EQ(recvmsg(p.server, &message, MSG_OOB), 1);
+  EQ(message.msg_flags, MSG_OOB);
+  EQ(bytes[0], '!');
+  EQ(recvmsg(p.server, &message, 0), 2);
+  EQ(message.msg_flags, 0);
+  EQ(memcmp(bytes, "ab", 2), 0);
+}
+
+/* Each is one edge; one that is never read neither comes again nor keeps the waiter awake. */
+SAN_CASE(urgent_byte_is_an_edge) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLPRI | EPOLLET}, got;
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+  EQ(epoll_wait(set, &got, 1, 10), 0);
+  for (int i = 0; i < 3; i++) {
+    EQ(send(p.client, "!", 1, MSG_OOB), 1);
+    EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+    EQ(got.events, EPOLLPRI);
+    clock_t before = clock();
+    EQ(epoll_wait(set, &got, 1, 100), 0);
+    CHECK(clock() - before < CLOCKS_PER_SEC / 20);
+  }
+}
+
+/* Two threads wait, each for its own. */
+static void *wait_for_urgent(void *fd) {
+  wait_for(*(int *)fd, POLLPRI);
+  return NULL;
+}
+static void *wait_for_data(void *fd) {
+  wait_for(*(int *)fd, POLLIN);
+  return NULL;
+}
+SAN_CASE(urgent_byte_wakes_who_waits_for_it) {
+  struct pair p = open_pair(V4);
+  pthread_t reader = start_thread(wait_for_data, &p.server), urgent = start_thread(wait_for_urgent, &p.server);
+  sleep_ms(20);
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  end_thread(urgent);
+  put(p.client, "data");
+  end_thread(reader);
+  get(p.server, "data");
+}
