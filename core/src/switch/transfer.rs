@@ -138,7 +138,24 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
         };
         let waits = waits(&stream, flags);
-        if (got >= enough.max(1) || (got > 0 && stream.at_mark()))
+        let at_mark = got > 0 && stream.at_mark().is_some();
+        if got < wanted
+            && (got > 0 || !waits)
+            && !(take == Take::Peek || ended || at_mark)
+            && stream.owes_seen()
+            && !detach::is_due(&stream)
+        {
+            // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
+            let now = time::now();
+            if looks_since == 0 {
+                looks_since = now;
+            }
+            if now - looks_since < LOOK_TIME {
+                process::yield_now();
+                continue;
+            }
+        }
+        if (got >= enough.max(1) || at_mark)
             && !(waits && take == Take::Consume && stream.will_be_written(wanted - got))
         {
             return Outcome::Done(Ok(got));
@@ -151,17 +168,6 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
                 return Outcome::Done(reset_error(&stream, Ok(0)));
             }
             return Outcome::Done(Ok(got));
-        }
-        if !waits && take != Take::Peek && stream.owes_seen() {
-            // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
-            let now = time::now();
-            if looks_since == 0 {
-                looks_since = now;
-            }
-            if now - looks_since < LOOK_TIME {
-                process::yield_now();
-                continue;
-            }
         }
         let posted = match take {
             Take::Consume if stream.concerns_sender(to.remaining()) => {
