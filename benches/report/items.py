@@ -96,6 +96,23 @@ class Item:
                     yield line | {"round": number + 1, "subject": subject}
 
 
+class SharingItem(Item):
+    """A connection that two processes share. There is no floor; beside it a round trip of one process."""
+
+    def subjects(self, runner):
+        alone = lambda **how: runner.run(("socket", "round-trip", *self.arguments("socket")[2:]), **how)
+        run = lambda **how: runner.run(self.arguments("socket"), **how)
+        runs = [("tcp-alone", alone), ("tcp", run)]
+        if runner.library:
+            on_san = {"shimmed": "both", "on_san": True}
+            runs += [("san-alone", lambda: alone(**on_san)), ("san", lambda: run(**on_san))]
+        return runs
+
+    def summary(self):
+        return super().summary() | {"san_to_tcp_round_trip": self.ratio("san", "tcp-alone"),
+                                    "san_to_san_round_trip": self.ratio("san", "san-alone")}
+
+
 class SetupItem(Item):
     """Connections. There is no floor; the mixed runs have the library on one end only."""
 
@@ -145,6 +162,8 @@ def matrix(quick):
             found.append(Item("one-way", size, placement, figure="rate_per_s"))
         for size in (4096, 65536, 1 << 20):
             found.append(Item("stream", size, placement, figure="gb_per_s"))
+        for case in ("shared", "turns"):
+            found.append(SharingItem(case, 64, placement))
         for size in (1, 64):
             found.append(SetupItem(size, placement, 300 if quick else 1000))
     return found

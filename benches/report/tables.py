@@ -88,10 +88,21 @@ def setup(items):
                   "shimmed server ÷ TCP (time)", "shimmed client ÷ TCP (time)"], rows)
 
 
+def sharing(items):
+    names = {"shared": "round trip, the child leaves it alone", "turns": "a send of each in turn"}
+    rows = [[names[item.case], figure(item, "tcp-alone"), figure(item, "tcp"),
+             figure(item, "san-alone"), figure(item, "san"),
+             times(item.ratio("san", "san-alone")), times(item.ratio("san", "tcp-alone"))]
+            for item in items]
+    return table(["", "TCP round trip, not shared", "TCP", "SAN round trip, not shared", "SAN",
+                  "SAN ÷ SAN round trip", "SAN ÷ TCP round trip"], rows)
+
+
 SECTIONS = (
     ("round-trip", "Round trip, µs", round_trips),
     ("one-way", "One way, million messages a second", one_way),
     ("stream", "Streaming, GB/s", stream),
+    (("shared", "turns"), "Two processes on one connection, 64 B, µs", sharing),
     ("setup", "Connect, request and reply, close: connections a second", setup),
 )
 
@@ -133,7 +144,8 @@ def render(about, rounds, seconds, items, found):
     ]
     for case, title, render_section in SECTIONS:
         for placement, name in PLACEMENTS:
-            chosen = [i for i in items if i.case == case and i.placement == placement]
+            cases = case if isinstance(case, tuple) else (case,)
+            chosen = [i for i in items if i.case in cases and i.placement == placement]
             if chosen:
                 parts += [f"### {title} ({name})\n", render_section(chosen)]
     if found.get("carriers"):

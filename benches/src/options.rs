@@ -13,6 +13,8 @@ cases
   stream       as one-way, for large writes; the floor cuts them into chunks
   one-copy     floor only: the receiver reads the sender's memory with process_vm_readv
   setup        socket only: connect, --size bytes there and back, close
+  shared       socket only: round-trip, while another process has the client's connection and leaves it alone
+  turns        socket only: sends of two processes in turns on one connection; the time of a turn
   idle         socket only: CPU time and memory of --connections connections that do nothing
 
 options
@@ -62,6 +64,8 @@ pub(crate) enum Case {
     OneCopy,
     Setup,
     Idle,
+    Shared,
+    Turns,
 }
 
 impl Case {
@@ -73,12 +77,16 @@ impl Case {
             Case::OneCopy => "one-copy",
             Case::Setup => "setup",
             Case::Idle => "idle",
+            Case::Shared => "shared",
+            Case::Turns => "turns",
         }
     }
 
     fn parse(text: &str) -> Result<Case, Error> {
-        [Case::RoundTrip, Case::OneWay, Case::Stream, Case::OneCopy, Case::Setup, Case::Idle]
+        let mixed = [Case::OneCopy, Case::Setup, Case::Idle, Case::Shared, Case::Turns];
+        [Case::RoundTrip, Case::OneWay, Case::Stream]
             .into_iter()
+            .chain(mixed)
             .find(|case| case.name() == text)
             .ok_or_else(|| Error::Usage(format!("unknown case {text:?}")))
     }

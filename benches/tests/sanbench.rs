@@ -21,7 +21,13 @@ fn figures(arguments: &str) -> Value {
 
 #[test]
 fn round_trips_are_counted_and_timed() {
-    for run in ["floor round-trip", "socket round-trip", "socket round-trip --wait epoll"] {
+    for run in [
+        "floor round-trip",
+        "socket round-trip",
+        "socket round-trip --wait epoll",
+        "socket shared",
+        "socket turns",
+    ] {
         for size in [1, 64, 65536] {
             let line = figures(&format!("{run} --size {size} --count 200"));
             assert!(line["count"].as_u64() >= Some(200), "{line}");

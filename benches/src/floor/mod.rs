@@ -5,6 +5,8 @@ mod one_copy;
 mod ring;
 mod round_trip;
 
+pub(crate) use memory::Shared;
+
 use crate::error::Error;
 use crate::options::{Case, Options};
 
@@ -14,7 +16,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         Case::RoundTrip => round_trip::run(options),
         Case::OneWay | Case::Stream => ring::run(options),
         Case::OneCopy => one_copy::run(options),
-        Case::Setup | Case::Idle => Err(Error::Usage(format!(
+        Case::Setup | Case::Idle | Case::Shared | Case::Turns => Err(Error::Usage(format!(
             "{} has no floor: use sanbench socket {0}",
             options.case.name()
         ))),

@@ -8,6 +8,7 @@ mod idle;
 mod idle_figures;
 mod round_trip;
 mod setup;
+mod turns;
 
 use crate::error::Error;
 use crate::options::{Case, Options};
@@ -19,6 +20,8 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
         Case::OneWay | Case::Stream => flow::client(options),
         Case::Setup => setup::client(options),
         Case::Idle => idle::client(options),
+        Case::Shared => turns::shared_client(options),
+        Case::Turns => turns::client(options),
         Case::OneCopy => Err(Error::Usage("one-copy is a floor case".into())),
     }
 }
@@ -27,7 +30,8 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
 pub(crate) fn server(options: &Options) -> Result<(), Error> {
     let listener = endpoint::listen(options)?;
     match options.case {
-        Case::RoundTrip => round_trip::server(options, &listener),
+        Case::RoundTrip | Case::Shared => round_trip::server(options, &listener),
+        Case::Turns => turns::server(options, &listener),
         Case::OneWay | Case::Stream => flow::server(options, &listener),
         Case::Setup => setup::server(options, &listener),
         Case::Idle => idle::server(options, listener),

@@ -8,7 +8,11 @@ use crate::report::{self, Subject};
 use crate::stats;
 
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
-    let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+    measure(options, &Channel::new(endpoint::connect(options)?, options.wait)?)
+}
+
+/// As [`client`], over a connection that is there.
+pub(crate) fn measure(options: &Options, channel: &Channel) -> Result<(), Error> {
     let out = vec![0x5a; options.size];
     let mut into = vec![0; options.size];
     let summary = stats::measure(options, || {
