@@ -150,10 +150,11 @@ pub(super) fn send(
             moved.fault = stopped;
         }
     }
-    // A send that has to wait for room is still under way: its cost would be too small.
-    if measures && from.remaining() == 0 && moved.bytes == length {
+    // A send in messages that has to wait for room is still under way: its cost would be too small.
+    let tells = way == Way::Rdma || (from.remaining() == 0 && moved.bytes == length);
+    if measures && tells {
         let took = time::ticks().wrapping_sub(started);
-        let changed = sending.preference.record(way, length as u64, took);
+        let changed = sending.preference.record(way, moved.bytes as u64, took);
         if changed && sending.preference.settled_on_messages() {
             sending.transfers.observer().settle_on_messages();
             stream.endpoint.due.note(&Control::EnterMode(Mode::SmallReceive, true));

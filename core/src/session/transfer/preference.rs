@@ -87,6 +87,13 @@ impl Preference {
         self.way() != before
     }
 
+    /// Messages became faster, or slower: what is watched so far says nothing of them.
+    pub fn restart(&self) {
+        if self.state.load(Ordering::Relaxed) == WATCH {
+            self.enter(WATCH);
+        }
+    }
+
     fn enter(&self, state: u32) {
         self.state.store(state, Ordering::Relaxed);
         self.sends.store(0, Ordering::Relaxed);
@@ -130,6 +137,15 @@ mod tests {
         run(&preference, 4000, 60, 80);
         assert!(run(&preference, 4 * FIRST_TERM, 200, 80) > FIRST_TERM);
         assert_eq!(preference.way(), Way::Rdma);
+    }
+
+    #[test]
+    fn what_changed_while_it_was_watched_is_watched_anew() {
+        let preference = Preference::default();
+        run(&preference, TRIAL - 1, 200, 80);
+        preference.restart();
+        run(&preference, 2 * TRIAL, 60, 80);
+        assert!(preference.settled_on_messages());
     }
 
     #[test]

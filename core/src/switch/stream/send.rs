@@ -303,6 +303,7 @@ impl Stream<'_> {
         send.grown_at.store(time::now(), Relaxed);
         self.own().sending.0.grown.store(tail + 1, Relaxed);
         self.endpoint.resize.grew();
+        send.preference.restart();
         self.publish_transfers();
         Ok(true)
     }
