@@ -196,3 +196,49 @@ SAN_CASE(urgent_byte_wakes_who_waits_for_it) {
   end_thread(reader);
   get(p.server, "data");
 }
+
+/* A read of nothing passes nothing. */
+SAN_CASE(urgent_byte_outlives_an_empty_read) {
+  struct pair p = open_pair(V4);
+  char byte = 0;
+  put(p.client, "abc");
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  put(p.client, "def");
+  wait_for(p.server, POLLPRI);
+  get(p.server, "abc");
+  wait_for(p.server, POLLIN);
+  EQ(recv(p.server, &byte, 0, 0), 0);
+  EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+  EQ(byte, '!');
+  get(p.server, "def");
+}
+
+/* To a server that is without the library, before anybody knows that it is. */
+PART(urgent_reader) {
+  int fd = SYS(accept(atoi(bt_arguments[0]), NULL, NULL)), mark = -1;
+  char bytes[16];
+  sleep_ms(20);
+  put(fd, "banner");
+  wait_for(fd, POLLPRI);
+  EQ(recv(fd, bytes, sizeof bytes, MSG_WAITALL), 3);
+  EQ(memcmp(bytes, "abc", 3), 0);
+  SYS(ioctl(fd, SIOCATMARK, &mark));
+  EQ(mark, 1);
+  EQ(recv(fd, bytes, 1, MSG_OOB), 1);
+  EQ(bytes[0], '!');
+  get(fd, "def");
+}
+CASE(urgent_byte_for_a_plain_server) {
+  union address target;
+  char number[12];
+  int listener = listen_on(V4, &target);
+  SYS(fcntl(listener, F_SETFD, 0));
+  snprintf(number, sizeof number, "%d", listener);
+  pid_t pid = start_program("@urgent_reader", false, number, "");
+  int fd = dial(&target);
+  put(fd, "abc");
+  EQ(send(fd, "!", 1, MSG_OOB), 1);
+  put(fd, "def");
+  get(fd, "banner");
+  end_child(pid);
+}

@@ -147,6 +147,11 @@ fn take_off_within(
         Sleepers::There => return,
     };
     let Ok(how) = e.anchor.lock() else { return };
+    let sending = &stream.peer().sending.0;
+    if sending.urgent.load(Acquire) != 0 && !sending.doorbells.state().left {
+        // The segment knows of it. Left here it would wake who waits for the next.
+        let _ = net::recv(anchor, &mut [0], libc::MSG_OOB);
+    }
     if !forced && e.sleepers.load(SeqCst) != 0 {
         // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
         e.anchor.unlock();
@@ -211,10 +216,6 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
                     return (0, End::None);
                 }
             }
-        }
-        if !counted {
-            // The segment knows of it. Left here it would let nobody sleep who waits for the next.
-            let _ = net::recv(anchor, &mut bytes[..1], libc::MSG_OOB);
         }
         let most = if counted { promised.min(bytes.len() as u64) as usize } else { bytes.len() };
         let end = match net::recv(anchor, &mut bytes[..most], libc::MSG_DONTWAIT) {

@@ -61,6 +61,11 @@ pub(super) fn is_kernels(stream: &Stream) -> bool {
     stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
 }
 
+/// True if urgent data may be the kernel's to tell.
+pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
+    socket.is_pending() || socket.stream().is_none_or(|stream| is_kernels(&stream))
+}
+
 /// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
 #[inline]
 pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
@@ -127,7 +132,12 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
     }
     // Who is gone sends nothing again.
     wait::look(socket, stream);
-    !e.has(OVER) && !has_urgent(stream) && stream.fabric.is_none() && read_out(socket, stream, true)
+    // Announced to ourselves: no other thread or process of this end sends urgent data over the SAN from here on.
+    !e.has(OVER)
+        && stream.fabric.is_none()
+        && stream.own().sending.0.doorbells.announce()
+        && !has_urgent(stream)
+        && read_out(socket, stream, true)
 }
 
 /// Like [`return_anchor`], after [`abandon`].

@@ -64,7 +64,7 @@ pub(super) fn drain(
         return;
     }
     if stream.peer().sending.0.urgent.load(Relaxed) != 0 {
-        // The segment knows of it. Left here it would let nobody sleep who waits for the next.
+        // The segment knows of it. Left here it would wake who waits for the next.
         let _ = net::recv(socket.anchor(), &mut [0], libc::MSG_OOB);
     }
     let mut rings = [0u8; 8];

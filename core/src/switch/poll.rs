@@ -80,7 +80,7 @@ unsafe fn poll_entries(
     timeout: Option<u64>,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
-    for e in entries.iter_mut().filter(|e| e.interest & bit::PRI != 0 && e.is_kernels()) {
+    for e in entries.iter_mut().filter(|e| e.urgent_interest() != 0) {
         e.look();
     }
     let mut start = None;
@@ -202,11 +202,6 @@ impl Entry {
         readiness::of_socket(&self.socket, self.interest) | (self.urgent & self.interest)
     }
 
-    /// True if urgent data may be the kernel's to tell.
-    fn is_kernels(&self) -> bool {
-        self.socket.stream().is_none_or(|stream| detach::is_kernels(&stream))
-    }
-
     /// Asks the kernel about the anchor.
     fn look(&mut self) {
         let asked = self.on_anchor(self.socket.anchor());
@@ -217,14 +212,24 @@ impl Entry {
 
     fn note(&mut self, events: i16) {
         let events = u32::from(events as u16);
-        self.urgent = if self.is_kernels() { events & bit::PRI } else { 0 };
+        self.urgent = events & bit::PRI;
         readiness::note_kernel_events(&self.socket, events);
+    }
+
+    /// POLLPRI if the kernel has to be asked for it. Else the doorbell tells.
+    fn urgent_interest(&self) -> i16 {
+        let interest = self.interest as i16 & libc::POLLPRI;
+        if interest != 0 && detach::tells_urgent_data(&self.socket) {
+            interest
+        } else {
+            0
+        }
     }
 
     /// What the kernel is asked for the socket's sake.
     fn on_anchor(&self, fd: Fd) -> libc::pollfd {
         let silent = self.socket.stream().is_some_and(|s| s.endpoint.has(wait::SILENT));
-        let events = libc::POLLIN | libc::POLLRDHUP | (self.interest as i16 & libc::POLLPRI);
+        let events = libc::POLLIN | libc::POLLRDHUP | self.urgent_interest();
         libc::pollfd { fd: if silent { -1 } else { fd }, events, revents: 0 }
     }
 

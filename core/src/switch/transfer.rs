@@ -21,7 +21,7 @@ const LOOK_TIME: u64 = 100_000_000;
 
 /// True if a call with these flags may wait.
 #[inline]
-fn waits(stream: &Stream, flags: i32) -> bool {
+pub(super) fn waits(stream: &Stream, flags: i32) -> bool {
     flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK)
 }
 
@@ -141,7 +141,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         let at_mark = got > 0 && stream.at_mark().is_some();
         if got < wanted
             && (got > 0 || !waits)
-            && !(take == Take::Peek || ended || at_mark)
+            && !(take == Take::Peek || ended || at_mark || stream.endpoint.has(flag::RECEIVE_SHUT))
             && stream.owes_seen()
             && !detach::is_due(&stream)
         {
@@ -154,6 +154,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
                 process::yield_now();
                 continue;
             }
+            stream.forget_seen();
         }
         if (got >= enough.max(1) || at_mark)
             && !(waits && take == Take::Consume && stream.will_be_written(wanted - got))

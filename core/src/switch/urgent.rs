@@ -5,7 +5,8 @@ use super::bell;
 use super::buffers::Buffers;
 use super::detach;
 use super::endpoint::flag;
-use super::socket::Socket;
+use super::native;
+use super::socket::{phase, Socket};
 use super::stream::{Stream, Take};
 use super::transfer;
 use super::wait::Limit;
@@ -13,8 +14,17 @@ use super::Outcome;
 use crate::reason::Reason;
 use crate::sys::{net, poll, process, time, Errno};
 
-/// send with MSG_OOB: the last byte is urgent, the others go before it.
+/// How long (ns) it is tried at once what takes a moment, before a call sleeps or gives up.
+const MOMENT: u64 = 100_000_000;
+/// Between two attempts then (ns).
+const PAUSE: u64 = 1_000_000;
+
+/// send with MSG_OOB: the last byte is urgent, the others go before it. `Pass`: over TCP.
 pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outcome {
+    if socket.is_pending() && native::withdraw(socket) {
+        // Over both ways it might overtake the rest.
+        return Outcome::Pass;
+    }
     let length = from.remaining();
     let mut last = 0u8;
     let mut rest = from.clone();
@@ -31,39 +41,69 @@ pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) 
             other => return other,
         }
     }
-    {
-        let limit = Limit::default();
-        let _held = loop {
-            let held = match transfer::lock(socket, stream, flags, length > 1, &limit) {
-                Ok(held) => held,
-                Err(_) if length > 1 => return Outcome::Done(Ok(length - 1)),
-                Err(e) => return Outcome::Done(Err(e)),
-            };
-            if detach::pin(stream) {
-                break held;
-            }
-            // Either end goes back to TCP: what was sent before goes before it there.
-            drop(held);
-            if !detach::advance(socket, stream, Reason::PeerReturned) {
-                process::yield_now();
-            }
-        };
-        if let Some(e) = transfer::unable(stream) {
-            return Outcome::Done(Err(e));
+    match send_last(socket, stream, last, flags) {
+        Outcome::Done(Ok(_)) => Outcome::Done(Ok(length)),
+        // The rest is sent; what is wrong the next call tells.
+        Outcome::Done(Err(_)) if length > 1 => Outcome::Done(Ok(length - 1)),
+        Outcome::Pass if length > 1 => {
+            let dont_wait = flags & libc::MSG_DONTWAIT;
+            let sent = net::send(socket.anchor(), &[last], libc::MSG_OOB | dont_wait);
+            Outcome::Done(Ok(length - usize::from(sent.is_err())))
         }
-        if !stream.endpoint.has(flag::LEFT) {
-            stream.mark_urgent(last);
+        Outcome::Done(Err(e)) => {
+            if e == Errno(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
+                process::raise_sigpipe();
+            }
+            Outcome::Done(Err(e))
         }
+        Outcome::Pass => Outcome::Pass,
     }
-    let sent = match net::send(socket.anchor(), &[last], libc::MSG_OOB) {
-        // The peer has it, and what lies before it there wakes who waits.
-        Err(Errno(libc::EAGAIN)) if !stream.endpoint.has(flag::LEFT) => Ok(length),
-        sent => sent.map(|_| length),
+}
+
+fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome {
+    let limit = Limit::default();
+    let mut since = 0;
+    let held = loop {
+        let held = match transfer::lock(socket, stream, flags, false, &limit) {
+            Ok(held) => held,
+            Err(e) => return Outcome::Done(Err(e)),
+        };
+        if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
+            return Outcome::Pass;
+        }
+        if detach::pin(stream) {
+            break held;
+        }
+        // Either end goes back to TCP: what was sent before goes before it there.
+        drop(held);
+        if !detach::advance(socket, stream, Reason::PeerReturned) {
+            let now = time::now();
+            since = if since == 0 { now } else { since };
+            if now - since < MOMENT {
+                process::yield_now();
+            } else if transfer::waits(stream, flags) {
+                time::sleep(PAUSE);
+            } else {
+                return Outcome::Done(Err(Errno(libc::EAGAIN)));
+            }
+        }
     };
-    if stream.signal_read() {
+    if let Some(e) = transfer::unable(stream) {
+        return Outcome::Done(Err(e));
+    }
+    stream.mark_urgent(byte);
+    // Before the lock is given up: if this process dies now, who comes next rings.
+    let ring = stream.signal_read();
+    drop(held);
+    let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
+    if ring {
         bell::ring(socket);
     }
-    Outcome::Done(sent)
+    match sent {
+        // The peer has it, and what lies before it there wakes who waits.
+        Err(e) if e != Errno(libc::EAGAIN) => Outcome::Done(Err(e)),
+        _ => Outcome::Done(Ok(1)),
+    }
 }
 
 /// recv with MSG_OOB. `Pass`: the kernel knows of it.
@@ -88,13 +128,11 @@ pub(super) fn receive(socket: &Socket, stream: &Stream, mut to: Buffers, flags: 
     Outcome::Done(unsafe { to.copy_in(&byte, 1) }.map(|()| 1))
 }
 
-/// How long (ns) a mark may come after the signal: between hosts they go different ways.
-const LATE: u64 = 100_000_000;
-
+/// Between hosts the mark may come after the signal: they go different ways.
 #[cold]
 fn await_mark(socket: &Socket, stream: &Stream, keep: bool) -> Option<u8> {
     stream.fabric?;
-    let end = time::now() + LATE;
+    let end = time::now() + MOMENT;
     while poll::poll_one(socket.anchor(), libc::POLLPRI) == Ok(libc::POLLPRI) && time::now() < end {
         stream.poll();
         if let Some(byte) = stream.read_urgent(keep) {
@@ -116,14 +154,14 @@ pub(super) fn receive_inline(
     if !stream.endpoint.has(flag::URGENT_INLINE) || to.remaining() == 0 {
         return None;
     }
-    let byte = stream.at_mark()?;
-    if take != Take::Peek {
-        stream.pass_mark();
+    let mark = stream.at_mark()?;
+    if take != Take::Peek && !stream.pass_mark(mark) {
+        return None;
     }
     if take == Take::Discard {
         to.skip(1);
         return Some(Ok(()));
     }
     // SAFETY: one byte is there, and there is room for one.
-    Some(unsafe { to.copy_in(&byte, 1) })
+    Some(unsafe { to.copy_in(&mark.byte(), 1) })
 }

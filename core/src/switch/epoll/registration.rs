@@ -124,15 +124,16 @@ impl Registration {
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
         self.belled |= events & (bit::IN | bit::PRI) != 0;
-        let kernels = self.socket.stream().is_none_or(|stream| detach::is_kernels(&stream));
-        self.urgent.set(kernels && events & bit::PRI != 0);
+        self.urgent.set(events & bit::PRI != 0 && detach::tells_urgent_data(self.socket));
     }
 
     /// The events to report now, if any; remembers that they were.
     pub(super) fn take(&mut self) -> Option<u32> {
+        // Before the look: what comes after it is another edge.
+        let stamp = self.socket.stream().map(|stream| stamp(&stream));
         let events = self.due()?;
         if let Some(stream) = self.socket.stream() {
-            self.reported = stamp(&stream);
+            self.reported = stamp.unwrap_or_default();
             if events & bit::ANY_OUT != 0 {
                 // Not for an event without it: the space it waits for comes later.
                 self.stalls = stream.endpoint.send.stalls.load(Relaxed);

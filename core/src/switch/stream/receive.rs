@@ -203,6 +203,11 @@ impl Stream<'_> {
         receive.seen.load(Relaxed) > receive.total() && !self.endpoint.has(flag::READ_OUT)
     }
 
+    /// It did not come for long: its sender may have changed its mind.
+    pub fn forget_seen(&self) {
+        self.endpoint.receive.seen.store(0, Relaxed);
+    }
+
     /// True if the peer streams: it has found the send buffer full so often that it grew.
     #[inline]
     pub fn streams_in(&self) -> bool {

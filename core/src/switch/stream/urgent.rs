@@ -24,34 +24,30 @@ impl Stream<'_> {
         (mark.0 != self.endpoint.receive.urgent_passed.load(Relaxed)).then_some(mark)
     }
 
-    /// How much may be read before the urgent mark; a read that begins at the mark passes it.
+    /// How much may be read before the urgent mark; a read that begins at the mark passes it, as in TCP also where it
+    /// finds nothing.
     #[inline]
     pub(super) fn until_urgent(&self, wanted: usize, take: Take) -> usize {
         let Some(mark) = self.mark_ahead() else { return wanted };
         let ahead = mark.ahead(self.endpoint.receive.total());
         if ahead == 0 {
-            if take != Take::Peek {
-                self.pass(mark);
+            if take != Take::Peek && wanted > 0 {
+                self.pass_mark(mark);
             }
             return wanted;
         }
         wanted.min(usize::try_from(ahead).unwrap_or(usize::MAX))
     }
 
-    /// The urgent byte, if the next byte to read is the one after it (SIOCATMARK).
+    /// The urgent mark, if the next byte to read is the one after it (SIOCATMARK).
     #[inline]
-    pub fn at_mark(&self) -> Option<u8> {
-        let mark = self.mark_ahead()?;
-        mark.is_at(self.endpoint.receive.total()).then(|| mark.byte())
+    pub fn at_mark(&self) -> Option<Mark> {
+        self.mark_ahead().filter(|mark| mark.is_at(self.endpoint.receive.total()))
     }
 
-    /// The urgent byte was read in its place. Receive lock.
-    pub fn pass_mark(&self) {
-        self.pass(self.mark());
-    }
-
-    fn pass(&self, mark: Mark) {
-        self.endpoint.receive.urgent_passed.store(mark.0, Relaxed);
+    /// What is read next comes after this mark; false if somebody else was first.
+    pub fn pass_mark(&self, mark: Mark) -> bool {
+        self.endpoint.receive.urgent_passed.swap(mark.0, AcqRel) != mark.0
     }
 
     /// True if there is an urgent byte that was neither read nor passed (EPOLLPRI).
