@@ -19,8 +19,10 @@ const IMPATIENT: u32 = 8;
 const PAYS: i32 = 0;
 const BEST: i32 = 8;
 const WORST: i32 = -16;
-/// Share of the limit used while spinning does not pay: enough to notice when it would.
+/// Share of the limit used while spinning does not pay: enough to notice when it would at once.
 const PROBE: u64 = 16;
+/// Every so many of these tries use the whole limit: else nobody would notice that a later event comes while it lasts.
+const LONG_PROBE: u32 = 4;
 /// A yield that took longer than this (ns) let somebody else work.
 const SHARED: u64 = 1_000;
 /// A yield that took longer than this (ns) let somebody else work who keeps the processor busy.
@@ -45,17 +47,34 @@ pub struct Memory {
     score: AtomicI32,
     /// Looks before the first yield.
     patience: AtomicU32,
+    /// Tries while spinning did not pay.
+    probes: AtomicU32,
 }
 
 impl Memory {
     /// Nothing learnt yet.
     pub const fn new() -> Self {
-        Self { score: AtomicI32::new(0), patience: AtomicU32::new(PATIENT / 4) }
+        Self::of(PAYS)
+    }
+
+    const fn of(score: i32) -> Self {
+        Self {
+            score: AtomicI32::new(score),
+            patience: AtomicU32::new(PATIENT / 4),
+            probes: AtomicU32::new(0),
+        }
     }
 
     /// Nothing learnt yet, of a place where the event is expected at once.
     pub const fn hopeful() -> Self {
-        Self { score: AtomicI32::new(PAYS + 1), patience: AtomicU32::new(PATIENT / 4) }
+        Self::of(PAYS + 1)
+    }
+
+    /// A try while spinning does not pay: true if it is to use the whole limit.
+    fn probes_long(&self) -> bool {
+        let probes = self.probes.load(Ordering::Relaxed).wrapping_add(1);
+        self.probes.store(probes, Ordering::Relaxed);
+        probes.is_multiple_of(LONG_PROBE)
     }
 
     /// Begins a connection with what `others` learnt: the full limit if it paid, else the short try
@@ -112,7 +131,8 @@ pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool
         memory.score.store(score + 1, Ordering::Relaxed);
         return ready();
     }
-    spin_yielding(memory, if score > PAYS { limit } else { limit / PROBE }, ready)
+    let limit = if score > PAYS || memory.probes_long() { limit } else { limit / PROBE };
+    spin_yielding(memory, limit, ready)
 }
 
 fn improved(score: i32) -> i32 {
@@ -167,6 +187,13 @@ fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_tries_use_the_whole_limit_and_the_first_does_not() {
+        let memory = Memory::new();
+        let long: Vec<_> = (0..2 * LONG_PROBE).filter(|_| memory.probes_long()).collect();
+        assert_eq!(long, [LONG_PROBE - 1, 2 * LONG_PROBE - 1]);
+    }
 
     #[test]
     fn a_new_connection_begins_with_what_others_learnt() {
