@@ -11,6 +11,7 @@ use super::far;
 use super::native;
 use super::socket::Socket;
 use super::stream::Stream;
+use super::urgent;
 use super::wait::{self, Event};
 use crate::sys::lock::Acquired;
 use crate::sys::{net, poll, process, time, Errno, Fd};
@@ -147,11 +148,7 @@ fn take_off_within(
         Sleepers::There => return,
     };
     let Ok(how) = e.anchor.lock() else { return };
-    let sending = &stream.peer().sending.0;
-    if sending.urgent.load(Acquire) != 0 && !sending.doorbells.state().left {
-        // The segment knows of it. Left here it would wake who waits for the next.
-        let _ = net::recv(anchor, &mut [0], libc::MSG_OOB);
-    }
+    urgent::take_off(stream, anchor);
     if !forced && e.sleepers.load(SeqCst) != 0 {
         // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
         e.anchor.unlock();

@@ -9,6 +9,7 @@ use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
 use super::stream::Stream;
+use super::urgent;
 use super::wait::{self, Event, Woken};
 use crate::fabric::Link;
 use crate::provider::shm::{State, CLOSED};
@@ -63,10 +64,7 @@ pub(super) fn drain(
         e.anchor.unlock();
         return;
     }
-    if stream.peer().sending.0.urgent.load(Relaxed) != 0 {
-        // The segment knows of it. Left here it would wake who waits for the next.
-        let _ = net::recv(socket.anchor(), &mut [0], libc::MSG_OOB);
-    }
+    urgent::take_off(stream, socket.anchor());
     let mut rings = [0u8; 8];
     let drained = file::read(link.bell(), rings.as_mut_ptr(), rings.len()).is_ok();
     if forced {

@@ -12,7 +12,8 @@ use super::transfer;
 use super::wait::Limit;
 use super::Outcome;
 use crate::reason::Reason;
-use crate::sys::{net, poll, process, time, Errno};
+use crate::sys::{net, poll, process, time, Errno, Fd};
+use std::sync::atomic::Ordering::Acquire;
 
 /// How long (ns) it is tried at once what takes a moment, before a call sleeps or gives up.
 const MOMENT: u64 = 100_000_000;
@@ -103,6 +104,15 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
         // The peer has it, and what lies before it there wakes who waits.
         Err(e) if e != Errno(libc::EAGAIN) => Outcome::Done(Err(e)),
         _ => Outcome::Done(Ok(1)),
+    }
+}
+
+/// Takes the urgent byte off the anchor: the segment knows of it, and left there it would wake who waits for the
+/// next. Anchor lock.
+pub(super) fn take_off(stream: &Stream, anchor: Fd) {
+    let sending = &stream.peer().sending.0;
+    if sending.urgent.load(Acquire) != 0 && !sending.doorbells.state().left {
+        let _ = net::recv(anchor, &mut [0], libc::MSG_OOB);
     }
 }
 

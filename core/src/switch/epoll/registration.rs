@@ -129,15 +129,14 @@ impl Registration {
 
     /// The events to report now, if any; remembers that they were.
     pub(super) fn take(&mut self) -> Option<u32> {
+        let stream = self.socket.stream()?;
         // Before the look: what comes after it is another edge.
-        let stamp = self.socket.stream().map(|stream| stamp(&stream));
+        let stamp = stamp(&stream);
         let events = self.due()?;
-        if let Some(stream) = self.socket.stream() {
-            self.reported = stamp.unwrap_or_default();
-            if events & bit::ANY_OUT != 0 {
-                // Not for an event without it: the space it waits for comes later.
-                self.stalls = stream.endpoint.send.stalls.load(Relaxed);
-            }
+        self.reported = stamp;
+        if events & bit::ANY_OUT != 0 {
+            // Not for an event without it: the space it waits for comes later.
+            self.stalls = stream.endpoint.send.stalls.load(Relaxed);
         }
         self.fresh = false;
         self.idle = 0;
