@@ -4,6 +4,7 @@
 //! family can go on where another stopped (D1), and nothing here has to be mistrusted.
 
 use super::control::Control;
+use super::patience::Patience;
 use super::policy::{self, Relation};
 use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
@@ -264,11 +265,8 @@ pub struct Endpoint {
     pub sleepers: AtomicU32,
     /// Processes that were forked while they had the socket open, this one included.
     pub holders: AtomicU32,
-    /// Clock (ns) of the first scan that found the connection accepted and the session not taken
-    /// (A4); zero: none.
-    pub accepted_since: AtomicU64,
-    /// Sleeps while nobody had taken the session.
-    pub pending_naps: AtomicU32,
+    /// How long the connection is accepted, as scans found, and the session not taken (A4).
+    pub unanswered: Patience,
     /// Connector or acceptor.
     role: AtomicU8,
     /// errno that the kernel reported for the anchor; zero: none.

@@ -180,12 +180,9 @@ pub(super) fn may_withdraw(stream: &Stream, link: &Link) -> bool {
 /// Looks after an offer that nobody took yet.
 pub(super) fn scan(stream: &Stream, link: &Link) {
     link.poll();
-    let since = &stream.endpoint.accepted_since;
-    let (now, first) = (time::now(), since.load(Relaxed));
-    if first == 0 {
-        since.store(now, Relaxed);
-    } else if now - first > OFFERED {
-        since.store(now, Relaxed);
+    let unanswered = &stream.endpoint.unanswered;
+    if unanswered.waited(time::now()) > OFFERED {
+        unanswered.start_anew();
         link.withdraw();
     }
 }

@@ -30,6 +30,8 @@ const LOOK_TIME: u64 = 50_000;
 /// Longest wait (ns) for a connector between its intent and the segment that follows at once: it may
 /// have lost its processor in between.
 const BOUND_WAIT: u64 = 250_000_000;
+/// So much of it at a time: this host may stand still, which then takes no more of the wait.
+const BOUND_SLICE: u64 = 10_000_000;
 
 /// The name of the rendezvous for an address, as connectors and listeners spell it.
 /// `member` counts the listeners of an SO_REUSEPORT group.
@@ -386,6 +388,7 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
     }
     let start = time::now();
+    let mut left = BOUND_WAIT;
     let mut buffer = [0u8; Introduction::ENCODED + 1];
     loop {
         match net::receive_packet(connection, &mut buffer) {
@@ -398,17 +401,18 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
             },
             Ok((_, None)) => return None,
             Err(Errno(libc::EAGAIN)) => {
-                let waited = time::now() - start;
-                let left = BOUND_WAIT.saturating_sub(waited);
                 if left == 0 {
                     return None;
                 }
-                if waited < LOOK_TIME {
+                let before = time::now();
+                if before - start < LOOK_TIME {
                     process::yield_now();
                     continue;
                 }
+                let slice = left.min(BOUND_SLICE);
                 let mut fds = [libc::pollfd { fd: connection, events: libc::POLLIN, revents: 0 }];
-                let _ = poll::poll(&mut fds, Some(left), None);
+                let _ = poll::poll(&mut fds, Some(slice), None);
+                left -= (time::now() - before).min(slice);
             }
             Err(_) => return None,
         }

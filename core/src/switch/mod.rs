@@ -35,6 +35,7 @@ pub mod memory;
 mod native;
 pub mod options;
 pub mod passing;
+mod patience;
 mod policy;
 pub mod poll;
 mod rdma;

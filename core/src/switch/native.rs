@@ -108,13 +108,10 @@ pub(super) fn scan(socket: &Socket) {
     })()
     // Without an answer, time alone decides: TCP is always right, if slower.
     .unwrap_or(true);
-    let since = &stream.endpoint.accepted_since;
-    let (now, first) = (time::now(), since.load(Relaxed));
+    let unanswered = &stream.endpoint.unanswered;
     if !accepted {
-        since.store(0, Relaxed);
-    } else if first == 0 {
-        since.store(now, Relaxed);
-    } else if now - first >= GRACE {
+        unanswered.start_anew();
+    } else if unanswered.waited(time::now()) >= GRACE {
         withdraw(socket);
     }
 }

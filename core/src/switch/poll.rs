@@ -263,7 +263,7 @@ impl Entry {
     fn slice(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         if self.socket.is_pending() {
-            return Some(wait::pending_slice(&stream));
+            return Some(stream.endpoint.unanswered.nap());
         }
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
         let unbelled = ((silent || stream.sending_waits()) && self.interest & bit::ANY_OUT != 0)

@@ -91,10 +91,6 @@ pub(super) enum Woken {
 
 /// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
 const FRESH_TICKS: u64 = 300_000;
-/// How soon a session that nobody took is looked after while somebody waits for it; doubled each
-/// time.
-const PENDING_SLICE: u64 = 500_000;
-const PENDING_DOUBLINGS: u32 = 8;
 /// Flags under which the kernel shows the anchor readable for ever.
 pub(super) const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT | flag::UNBELLED;
 /// How long a wait without restart sleeps at a time.
@@ -403,12 +399,6 @@ pub(super) fn wait(
     Ok(Woken::Perhaps)
 }
 
-/// How long to sleep before a session that nobody took is looked after again.
-pub(super) fn pending_slice(stream: &Stream) -> u64 {
-    let naps = stream.endpoint.pending_naps.fetch_add(1, Relaxed);
-    PENDING_SLICE << naps.min(PENDING_DOUBLINGS)
-}
-
 /// Sleeps in the kernel. The counter is raised.
 fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
     let (anchor, event) = (socket.anchor(), how.event);
@@ -418,7 +408,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
     } else if stream.endpoint.has(SILENT) {
         Some(UNBELLED_SLICE)
     } else if socket.is_pending() {
-        Some(pending_slice(stream))
+        Some(stream.endpoint.unanswered.nap())
     } else if let Some(slice) = arrival::slice() {
         Some(slice)
     } else if how.partial {

@@ -184,7 +184,7 @@ impl Registration {
     pub(super) fn slice(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         if self.socket.is_pending() {
-            return Some(wait::pending_slice(&stream));
+            return Some(stream.endpoint.unanswered.nap());
         }
         let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
         unbelled.or_else(|| stream.fabric.and_then(far::slice))

@@ -1,0 +1,77 @@
+//! How long an offer waits for the acceptor (A4), in time that the acceptor had as well: where the
+//! host or its processes stood still, a clock alone would say that it did not answer. Knows no socket.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// How soon (ns) a session that nobody took is looked after while somebody waits for it; doubled each
+/// time.
+const FIRST_NAP: u64 = 500_000;
+const DOUBLINGS: u32 = 8;
+/// More than a nap does not count between two looks.
+const MOST_COUNTED: u64 = FIRST_NAP << DOUBLINGS;
+
+/// All zero is a valid start. May lie in memory that the processes of one side share.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Patience {
+    naps: AtomicU32,
+    /// Clock (ns) of the last look; zero: none yet.
+    looked_at: AtomicU64,
+    /// What counted (ns) until then.
+    waited: AtomicU64,
+}
+
+impl Patience {
+    /// How long (ns) to sleep before the next look.
+    pub fn nap(&self) -> u64 {
+        FIRST_NAP << self.naps.fetch_add(1, Relaxed).min(DOUBLINGS)
+    }
+
+    /// How long (ns) was waited since the first look, `now` (ns) being another.
+    pub fn waited(&self, now: u64) -> u64 {
+        let passed = match self.looked_at.swap(now, Relaxed) {
+            0 => 0,
+            last => now.saturating_sub(last).min(MOST_COUNTED),
+        };
+        self.waited.fetch_add(passed, Relaxed) + passed
+    }
+
+    /// Nothing was waited for yet.
+    pub fn start_anew(&self) {
+        self.looked_at.store(0, Relaxed);
+        self.waited.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn naps_grow_and_count_in_full() {
+        let patience = Patience::default();
+        let mut now = 1;
+        assert_eq!(patience.waited(now), 0);
+        let naps: Vec<u64> = (0..12).map(|_| patience.nap()).collect();
+        for nap in &naps {
+            now += nap;
+            patience.waited(now);
+        }
+        assert!(naps.is_sorted());
+        assert_eq!(patience.waited(now), naps.iter().sum());
+        patience.start_anew();
+        assert_eq!(patience.waited(now + 1), 0);
+    }
+
+    /// Both ends stopped for a minute: the acceptor has not failed to answer for a minute.
+    #[test]
+    fn a_standstill_counts_as_one_nap() {
+        let patience = Patience::default();
+        patience.waited(5 * MS);
+        patience.waited(6 * MS);
+        assert_eq!(patience.waited(60_006 * MS), MS + MOST_COUNTED);
+        assert!(patience.waited(60_007 * MS) < 250 * MS);
+    }
+}
