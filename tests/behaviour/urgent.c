@@ -93,6 +93,38 @@ SAN_CASE(urgent_inline) {
   get(p.server, "abc!def");
 }
 
+/* Much data right behind the urgent byte, into a receive that waits for it: the byte keeps its place. */
+enum { BEHIND_ROUNDS = 60, BEHIND = 96 << 10 };
+enum { READING };
+static void send_behind(int fd) {
+  for (long round = 0; round < BEHIND_ROUNDS; round++) {
+    UNTIL(bt_shared->value[READING] > round);
+    /* Mostly the receive waits by now. */
+    if (round % 4) usleep(200);
+    EQ(send(fd, "!", 1, MSG_OOB), 1);
+    send_pattern(fd, round * BEHIND, BEHIND);
+  }
+}
+static void receive_inline(int fd) {
+  static uint8_t buffer[BEHIND + 1];
+  set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
+  for (long round = 0; round < BEHIND_ROUNDS; round++) {
+    size_t got = 0;
+    bt_shared->value[READING] = round + 1;
+    while (got < sizeof buffer) got += SYS(recv(fd, buffer + got, sizeof buffer - got, 0));
+    EQ(buffer[0], '!');
+    check_pattern(buffer + 1, round * BEHIND, BEHIND);
+  }
+}
+static void receive_behind(int fd) {
+  for (long round = 0; round < BEHIND_ROUNDS; round++) {
+    bt_shared->value[READING] = round + 1;
+    recv_pattern(fd, round * BEHIND, BEHIND);
+  }
+}
+ENDS(urgent_inline_before_much, send_behind, receive_inline)
+ENDS(urgent_byte_before_much, send_behind, receive_behind)
+
 /* It waits for its reader, however often somebody waits for something else meanwhile. */
 SAN_CASE(urgent_byte_outlives_waiting) {
   struct pair p = open_pair(V4);

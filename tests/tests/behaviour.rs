@@ -11,7 +11,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use sanshim_tests::behaviour::{build, shim_library, Case, Mode, Program};
 
 /// Areas whose cases run by RDMA too.
-const RDMA_AREAS: [&str; 6] = ["endings", "flags", "forking", "interrupted", "signals", "transfer"];
+const RDMA_AREAS: [&str; 7] =
+    ["endings", "flags", "forking", "interrupted", "signals", "transfer", "urgent"];
 /// Areas whose cases share sockets between processes.
 const SHARING_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "images"];
 

@@ -292,7 +292,7 @@ impl<'a> Stream<'a> {
         self.statistics.transfers.sent.add(bytes.into());
     }
 
-    /// True if data may be announced: everything sent before is in messages, and there is credit.
+    /// True if data may be announced or written: everything sent before is in messages, and there is credit.
     /// Send lock.
     pub fn may_announce(&self) -> Result<bool, Broken> {
         self.absorb_if_free()?;
@@ -300,6 +300,7 @@ impl<'a> Stream<'a> {
             || self.endpoint.resize.is_asking()
             || !self.endpoint.has(flag::ESTABLISHED)
             || self.is_held_back()
+            || self.is_behind_own_mark()
         {
             return Ok(false);
         }

@@ -12,6 +12,13 @@ impl Stream<'_> {
         urgent.store(mark.0, SeqCst);
     }
 
+    /// True if an urgent byte was sent last. What follows goes in messages: a receive that was posted
+    /// before may want that byte first (SO_OOBINLINE). Send lock.
+    pub(super) fn is_behind_own_mark(&self) -> bool {
+        let mark = Mark(self.own().sending.0.urgent.load(Relaxed));
+        mark != Mark(0) && mark.is_at(self.endpoint.send.total())
+    }
+
     #[inline]
     fn mark(&self) -> Mark {
         Mark(self.peer().sending.0.urgent.load(Acquire))
