@@ -106,12 +106,13 @@ enum Woken {
 }
 
 /// Sends by RDMA as much as is possible and worth it; what remains in `from` goes in messages.
-/// Send lock. `limit`: the send may block, no longer than this.
+/// Send lock. `limit`: the send may block, no longer than this; `began`: when the call did, in ticks.
 pub(super) fn send(
     socket: &Socket,
     stream: &Stream,
     from: &mut Buffers,
     limit: Option<&Limit>,
+    began: u64,
 ) -> Result<Moved, Broken> {
     let waits = limit.is_some();
     let sending = &stream.endpoint.send;
@@ -120,8 +121,6 @@ pub(super) fn send(
         return stream.send(from);
     }
     let measures = waits && policy::measures();
-    let started = if measures { time::ticks() } else { 0 };
-    let length = from.remaining();
     let unlimited = Limit::default();
     let limit = limit.unwrap_or(&unlimited);
     let way = if measures { sending.preference.way() } else { Way::Rdma };
@@ -150,20 +149,22 @@ pub(super) fn send(
             moved.fault = stopped;
         }
     }
-    // A send in messages that has to wait for room is still under way: its cost would be too small.
-    let tells = way == Way::Rdma || (from.remaining() == 0 && moved.bytes == length);
-    if measures && tells {
-        let took = time::ticks().wrapping_sub(started);
-        let changed = sending.preference.record(way, moved.bytes as u64, took);
-        if changed && sending.preference.settled_on_messages() {
-            sending.transfers.observer().settle_on_messages();
-            stream.endpoint.due.note(&Control::EnterMode(Mode::SmallReceive, true));
-        } else if changed && sending.transfers.observer().rediscover() {
-            stream.endpoint.due.note(&Control::EnterMode(Mode::Discovery, false));
-        }
+    if measures && sending.preference.record(moved.bytes as u64, began, time::ticks()) {
+        prefer(stream, sending.preference.way());
     }
     stream.publish_transfers();
     Ok(moved)
+}
+
+/// The measured way of sending much data changed: the receiver is told what to post.
+fn prefer(stream: &Stream, way: Way) {
+    let observer = stream.endpoint.send.transfers.observer();
+    if way == Way::Messages {
+        observer.settle_on_messages();
+        stream.endpoint.due.note(&Control::EnterMode(Mode::SmallReceive, true));
+    } else if observer.rediscover() {
+        stream.endpoint.due.note(&Control::EnterMode(Mode::Discovery, false));
+    }
 }
 
 impl Transfer<'_, '_> {

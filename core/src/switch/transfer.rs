@@ -307,7 +307,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
                 stream.send(&mut from)
             } else {
                 let limit = waits(stream, flags).then_some(&limit);
-                super::rdma::send(socket, stream, &mut from, limit)
+                super::rdma::send(socket, stream, &mut from, limit, began)
             };
             moved.map(|moved| (moved, from.remaining() == 0))
         },
