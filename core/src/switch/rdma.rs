@@ -150,14 +150,17 @@ pub(super) fn send(
         }
     }
     if measures && sending.preference.record(moved.bytes as u64, began, time::ticks()) {
-        prefer(stream, sending.preference.way());
+        prefer(socket, stream);
     }
     stream.publish_transfers();
     Ok(moved)
 }
 
 /// The measured way of sending much data changed: the receiver is told what to post.
-fn prefer(stream: &Stream, way: Way) {
+fn prefer(socket: &Socket, stream: &Stream) {
+    let preference = &stream.endpoint.send.preference;
+    let way = preference.way();
+    log::debug!("fd {}: much data goes by {way:?} now: {preference}", socket.anchor());
     let observer = stream.endpoint.send.transfers.observer();
     if way == Way::Messages {
         observer.settle_on_messages();

@@ -4,6 +4,7 @@
 //! processors, and which wins differs between machines, sizes and applications. Knows no clock.
 
 use crate::session::sync::{AtomicU32, AtomicU64, Ordering};
+use std::fmt;
 
 /// A way of sending much data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +18,14 @@ pub enum Way {
 /// A round begins with so many large sends and bytes that are not measured: what the buffers still
 /// hold, and what the receiver has still posted, belong to the way before.
 const LEAD_SENDS: u32 = 8;
-const LEAD_BYTES: u64 = 2 << 20;
+const LEAD_BYTES: u64 = 1 << 20;
 /// Large sends and bytes that are measured in a round.
 const ROUND_SENDS: u32 = 24;
-const ROUND_BYTES: u64 = 6 << 20;
+const ROUND_BYTES: u64 = 2 << 20;
 /// Rounds of each way, in turns. The median decides: one that met a scheduling pause does not.
 const ROUNDS: u32 = 3;
 /// Large sends after the first decision until both are tried again; doubled each time.
-const FIRST_TERM: u32 = 1 << 12;
+const FIRST_TERM: u32 = 1 << 13;
 const MOST_TERMS: u32 = 10;
 /// RDMA must cost less than so many sixteenths: it keeps both ends in step, which has a price of
 /// its own for the application.
@@ -141,6 +142,16 @@ impl Preference {
         self.sends.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
         self.ticks.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What was measured: a log line's part.
+impl fmt::Display for Preference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let decided = self.state.load(Ordering::Relaxed) >= DECIDED_MESSAGES;
+        f.write_str(if decided { "decided" } else { "tried" })?;
+        f.write_str(", thousandths of a tick per byte, messages and RDMA in turns:")?;
+        self.costs.iter().try_for_each(|cost| write!(f, " {}", cost.load(Ordering::Relaxed)))
     }
 }
 
