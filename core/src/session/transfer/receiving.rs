@@ -40,7 +40,8 @@ pub enum Posting {
     Advertise(u32),
     /// Its buffers are too small for RDMA: the rest of this transfer in messages (A5).
     SendInMessages(u32),
-    /// A large receive in small-receive mode: back to discovery (A8).
+    /// A large receive in small-receive mode, or a small one in large-receive mode where the sender
+    /// waits for large ones: back to discovery (A8, A11).
     Rediscover,
 }
 
@@ -300,21 +301,24 @@ impl Receiving {
             self.set(REFUSED);
             return Posting::SendInMessages(rest.key);
         }
-        if !large || !waits || self.has(IN_DOUBT) {
+        if !waits || self.has(IN_DOUBT) || self.posted.load(Ordering::Relaxed) != 0 {
             return Posting::Nothing;
         }
-        match self.mode() {
-            Mode::LargeReceive if abilities.write && self.posted.load(Ordering::Relaxed) == 0 => {
-                self.advertise()
-            }
-            Mode::SmallReceive
-                if self.settled.load(Ordering::Relaxed) == 0
-                    && self.asked.swap(1, Ordering::Relaxed) == 0 =>
-            {
-                Posting::Rediscover
-            }
-            _ => Posting::Nothing,
+        let changed = match self.mode() {
+            Mode::LargeReceive if large && abilities.write => return self.advertise(),
+            Mode::LargeReceive => !large && self.is_relied_on(abilities),
+            Mode::SmallReceive => large && self.settled.load(Ordering::Relaxed) == 0,
+            Mode::Discovery | Mode::SmallThenLarge => false,
+        };
+        if changed && self.asked.swap(1, Ordering::Relaxed) == 0 {
+            return Posting::Rediscover;
         }
+        Posting::Nothing
+    }
+
+    /// True if the sender announces nothing, and waits for large receives (A11).
+    pub fn is_relied_on(&self, abilities: Abilities) -> bool {
+        self.mode() == Mode::LargeReceive && abilities.write && !abilities.read
     }
 
     /// True if what was announced waits for a buffer to be advertised.

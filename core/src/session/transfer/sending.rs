@@ -226,9 +226,8 @@ impl Sending {
             let behaviour = Behaviour::from_u32(self.behaviour.load(Ordering::Relaxed));
             changed = behaviour.and_then(|behaviour| self.observer.observe(behaviour));
         }
-        let asked = self.rediscoveries.load(Ordering::Relaxed);
-        if asked != self.obeyed.load(Ordering::Relaxed) {
-            self.obeyed.store(asked, Ordering::Relaxed);
+        if self.is_asked() {
+            self.obeyed.store(self.rediscoveries.load(Ordering::Relaxed), Ordering::Relaxed);
             if self.observer.rediscover() {
                 changed = Some(Mode::Discovery);
             }
@@ -355,8 +354,15 @@ impl Sending {
         }
         match self.current(position) {
             Some(advertisement) if abilities.write => Progress::Advertised(advertisement),
+            // Nobody posts what a passive sender waits for (A11).
+            _ if self.is_asked() && self.rest.load(Ordering::Relaxed) == 0 => Progress::InMessages,
             _ => Progress::Waiting,
         }
+    }
+
+    /// Discovery was asked for since the last look.
+    fn is_asked(&self) -> bool {
+        self.rediscoveries.load(Ordering::Relaxed) != self.obeyed.load(Ordering::Relaxed)
     }
 
     /// The periodic scan (A4): `taken` bytes of the transfer were read so far. True: two in a row

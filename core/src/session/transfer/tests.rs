@@ -320,6 +320,32 @@ fn a11_another_behaviour_leads_back_to_discovery() {
     assert_eq!(ends.read_all(ends.receiving.call(false), LARGE), Some(Mode::Discovery));
 }
 
+/// Where there is no RDMA read the sender waits for large receives, and is told that none come.
+#[test]
+fn a11_a_small_receive_leads_back_to_discovery_at_once() {
+    let ends = Ends::in_mode(WRITE_ONLY, Mode::LargeReceive);
+    ends.sending.await_advertisement();
+    assert_eq!(ends.progress(), Progress::Waiting);
+    assert_eq!(ends.receiving.post(100, true, WRITE_ONLY), Posting::Rediscover);
+    assert_eq!(ends.receiving.post(100, true, WRITE_ONLY), Posting::Nothing, "it is asked once");
+    ends.pass(Control::Rediscover);
+    assert_eq!(ends.progress(), Progress::InMessages);
+    assert_eq!(ends.sending.learn(), Some(Mode::Discovery));
+    let readable = Ends::in_mode(BOTH, Mode::LargeReceive);
+    assert_eq!(readable.receiving.post(100, true, BOTH), Posting::Nothing, "it announces");
+}
+
+#[test]
+fn a11_a_receive_that_followed_an_indication_leads_back_to_discovery() {
+    let ends = Ends::in_mode(WRITE_ONLY, Mode::LargeReceive);
+    let a = ends.post(ends.receiving.call(false), 4096);
+    assert!(!a.directly);
+    ends.pass(Control::Advertisement(a));
+    ends.write(&a, 4096);
+    let end = End::Written { directly: a.directly };
+    assert_eq!(ends.sending.end(end), Some(Mode::Discovery));
+}
+
 #[test]
 fn a11_a_deadlock_that_a_scan_finds_leads_back_to_discovery() {
     let ends = Ends::in_mode(WRITE_ONLY, Mode::LargeReceive);

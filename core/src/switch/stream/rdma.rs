@@ -160,6 +160,7 @@ impl<'a> Stream<'a> {
     pub fn concerns_sender(&self, room: usize) -> bool {
         room >= self.endpoint.threshold() as usize
             || self.endpoint.receive.transfers.rest().is_some()
+            || self.endpoint.receive.transfers.is_relied_on(self.endpoint.abilities())
     }
 
     /// True if announced data will be written into a receive with so much room as soon as that is
