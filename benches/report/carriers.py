@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from statistics import median
 
 from runner import clean_environment
@@ -18,9 +20,11 @@ IPERF3 = {"iperf3": (), "iperf3 -l 1M": ("-l", "1M")}
 
 
 def carriers(runner, quick):
-    """One row per program: its GB/s with each carrier, medians over rounds."""
+    """One row per program: its GB/s with each carrier, medians over rounds; of sanbench also what
+    measurement decided for, in so many rounds."""
     if not runner.library:
         return []
+    decided = {}
     rows = {f"sanbench, {size_name(size)}": {} for size in STREAMS} | {name: {} for name in IPERF3}
     with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
         for _ in range(2 if quick else 9):
@@ -30,14 +34,19 @@ def carriers(runner, quick):
                     file.write(f"[shm]\nrdma_threshold = {threshold}\n")
                 for size in STREAMS:
                     arguments = ("socket", "stream", "--size", size, "--placement", "two-cores")
-                    line = runner.run(arguments, shimmed="both", on_san=True, config=config)
-                    if line:
-                        rows[f"sanbench, {size_name(size)}"].setdefault(name, []).append(line["gb_per_s"])
+                    line = runner.run(arguments, shimmed="both", on_san=True, config=config, level="debug")
+                    if not line:
+                        continue
+                    row = f"sanbench, {size_name(size)}"
+                    rows[row].setdefault(name, []).append(line["gb_per_s"])
+                    if ways := re.findall(r"much data goes by (\w+) now: decided", line["log"]):
+                        decided.setdefault(row, []).append(ways[-1])
                 for program, options in IPERF3.items():
                     rate = iperf3(runner, config, options)
                     if rate:
                         rows[program].setdefault(name, []).append(rate)
-    return [{"program": program} | {name: median(found) for name, found in values.items()}
+    return [{"program": program, "decided": dict(Counter(decided.get(program, ())))}
+            | {name: median(found) for name, found in values.items()}
             for program, values in rows.items()]
 
 

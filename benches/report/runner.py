@@ -50,12 +50,13 @@ class Runner:
         if text not in self.failures:
             self.failures.append(text)
 
-    def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None, config=None):
+    def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None, config=None,
+            level=None):
         """One measurement: its JSON line as a dict, or None.
 
         `shimmed`: None for no library, else both, client or server. `on_san`: the library must
         say that it used shared memory; the run fails otherwise. `prefix`: a command around it.
-        `config`: the library's.
+        `config`: the library's; `level`: of its log, which the result then has as `log`.
         """
         command = [*prefix, self.sanbench, *map(str, arguments)]
         if "--count" not in command:
@@ -70,7 +71,7 @@ class Runner:
             log = os.path.join(folder, "log")
             environment = clean_environment(config)
             if on_san:
-                environment |= {"SANSHIM_LOG": "info", "SANSHIM_LOG_FILE": log}
+                environment |= {"SANSHIM_LOG": level or "info", "SANSHIM_LOG_FILE": log}
             # After a time-out only sanbench itself is killed; its ends die with their parent.
             try:
                 done = subprocess.run(
@@ -86,19 +87,20 @@ class Runner:
                 said = done.stderr.strip().splitlines()[-1:] or ["no message"]
                 self.fail(f"{name}: status {done.returncode}: {said[0]}")
                 return None
-            if on_san and not self.used_shared_memory(log):
+            said = self.read(log)
+            if on_san and "provider=shm" not in said:
                 self.fail(f"{name}: not on the SAN (no provider=shm in the library's log)")
                 return None
         try:
-            return json.loads(done.stdout)
+            return json.loads(done.stdout) | ({"log": said} if level else {})
         except ValueError:
             self.fail(f"{name}: printed {done.stdout[:80]!r} instead of a result")
             return None
 
     @staticmethod
-    def used_shared_memory(log):
+    def read(log):
         try:
             with open(log, errors="replace") as file:
-                return "provider=shm" in file.read()
+                return file.read()
         except FileNotFoundError:
-            return False
+            return ""

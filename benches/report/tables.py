@@ -109,8 +109,11 @@ SECTIONS = (
 
 def carriers(rows):
     cells = lambda row: [significant(row.get(name)) for name in ("messages", "rdma", "measured")]
-    return table(["program", "messages alone", "RDMA wherever it can", "what measurement prefers (default)"],
-                 [[row["program"], *cells(row)] for row in rows])
+    won = lambda row: ", ".join(f"{way} {count}" for way, count in
+                                sorted(row.get("decided", {}).items(), key=lambda way: -way[1])) or "–"
+    return table(["program", "messages alone", "RDMA wherever it can", "what measurement prefers (default)",
+                  "what it was, in rounds"],
+                 [[row["program"], *cells(row), won(row)] for row in rows])
 
 
 def system_calls(rows):
