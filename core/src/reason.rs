@@ -85,6 +85,8 @@ reasons! {
     NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there";
     /// Connector: the peer did not answer over the fabric.
     Unreachable = 21, "unreachable", "the peer did not answer over RDMA";
+    /// Asynchronous I/O of libc's or the kernel's, which goes past the hooks.
+    UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see";
 }
 
 impl Reason {

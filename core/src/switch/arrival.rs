@@ -19,6 +19,7 @@ use super::structure::Structure;
 use super::table::{self, Pinned};
 use super::trust;
 use crate::provider::shm::Segment;
+use crate::reason::Reason;
 use crate::sys::control::{self, Room, Writer};
 use crate::sys::lock::FamilyLock;
 use crate::sys::user::{self, Access};
@@ -330,7 +331,9 @@ fn return_to_tcp(fd: Fd, given: [Fd; 2]) -> bool {
     // SAFETY: nobody else knows of the socket.
     unsafe { socket.attach(segment, Memory { fd: -1, ..memory }, None) };
     socket.set_phase(phase::SAN);
-    let returned = socket.stream().is_some_and(|stream| detach::give(&socket, &stream, fd));
+    let returned = socket
+        .stream()
+        .is_some_and(|stream| detach::give(&socket, &stream, fd, Reason::HandedOver));
     // SAFETY: the socket is nobody else's, and the connection's memory is not used through it any more.
     unsafe { socket.detach() };
     returned

@@ -141,27 +141,27 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
 }
 
 /// Like [`return_anchor`], after [`abandon`].
-pub(super) fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
+fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if socket.is_pending() {
         // Its books are changed at once, so the descriptor must be the one in them.
         return file::identity(anchor) == file::identity(socket.anchor())
             && native::withdraw(socket);
     }
-    return_anchor(socket, stream, anchor, Reason::HandedOver)
+    return_anchor(socket, stream, anchor, why)
 }
 
 /// How often, with a pause (ns), it is tried again where something is under way.
 const ATTEMPTS: u32 = 200;
 const PAUSE: u64 = 1_000_000;
 
-/// Brings a connection back to TCP for a program that can not read from the segment; false if it has to stay.
+/// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
 /// The socket need not be in this process's books; `anchor` is it under any number.
-pub(super) fn give(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
+pub(super) fn give(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
     for _ in 0..ATTEMPTS {
         if socket.phase() != phase::SAN {
             return true;
         }
-        if abandon(socket, stream) && hand_over(socket, stream, anchor) {
+        if abandon(socket, stream) && hand_over(socket, stream, anchor, why) {
             return true;
         }
         if !is_under_way(stream) {

@@ -14,6 +14,7 @@ use super::socket::{phase, Socket};
 use super::table::{self, Pinned};
 use super::trust;
 use super::{is_borrowed, owner};
+use crate::reason::Reason;
 use crate::sys::{file, hidden, net, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicBool;
@@ -108,7 +109,7 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
         }
     }
     for one in others {
-        if !give(one.socket, one.here) && !one.duplicated {
+        if !give(one.socket, one.here, Reason::HandedOver) && !one.duplicated {
             exec.keep_back(one.here);
         }
     }
@@ -122,9 +123,19 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
 /// Before a descriptor goes to a process that may not load this library: true if that may use it. False: what
 /// it refers to is on the SAN, and has to stay there.
 pub(super) fn pass(fd: Fd) -> bool {
+    pass_because(fd, Reason::HandedOver)
+}
+
+/// Before this process uses a descriptor in a way that goes past the hooks: true if it may. False: what
+/// it refers to is on the SAN, and has to stay there.
+pub fn before_unseen_use(fd: Fd) -> bool {
+    pass_because(fd, Reason::UnseenUse)
+}
+
+fn pass_because(fd: Fd, why: Reason) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
     table::socket(fd).filter(on_offer).is_none_or(|socket| {
-        let given = give(&socket, fd);
+        let given = give(&socket, fd, why);
         Ours::collect().follow();
         given
     })
@@ -154,7 +165,8 @@ fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
 
 /// Brings a connection that the image before this one left back to TCP, for a use that is not seen.
 pub fn give_back(fd: Fd) {
-    if let Some(socket) = table::san(fd).filter(|socket| !give(socket, fd)) {
+    let stays = |socket: &Pinned| !give(socket, fd, Reason::HandedOver);
+    if let Some(socket) = table::san(fd).filter(stays) {
         // Never may anybody take doorbells for data.
         let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
     }
@@ -178,7 +190,7 @@ pub fn before_confinement() {
     let ours = Ours::collect();
     for (socket, _) in &ours.0 {
         if socket.phase() != phase::LISTENER {
-            give(socket, socket.anchor());
+            give(socket, socket.anchor(), Reason::HandedOver);
         }
     }
     ours.follow();
@@ -373,8 +385,8 @@ fn inherits_a_set() -> bool {
     any
 }
 
-/// Brings a connection back to TCP for a program that can not read from the segment.
-fn give(socket: &Pinned, fd: Fd) -> bool {
+/// Brings a connection back to TCP for who can not read from the segment.
+fn give(socket: &Pinned, fd: Fd, why: Reason) -> bool {
     if socket.phase() == phase::CONNECTING {
         connect::establish(socket.get());
         // The books are changed at once, so the descriptor must be the one in them.
@@ -386,8 +398,8 @@ fn give(socket: &Pinned, fd: Fd) -> bool {
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;
     };
-    if !detach::give(socket, &stream, fd) {
-        log::error!("fd {fd}: cannot go back to TCP, so no other program gets it");
+    if !detach::give(socket, &stream, fd, why) {
+        log::error!("fd {fd}: cannot go back to TCP ({})", why.code());
         return false;
     }
     if !is_borrowed() {

@@ -105,6 +105,11 @@ pub fn san(fd: Fd) -> Option<Pinned> {
     pin_if(fd, |p| p == phase::SAN)
 }
 
+/// True if the bytes of the socket behind `fd` go over the SAN, or may do so later.
+pub fn may_be_san(fd: Fd) -> bool {
+    pin_if(fd, |p| matches!(p, phase::FRESH | phase::CONNECTING | phase::SAN)).is_some()
+}
+
 /// The epoll set behind `fd`.
 #[inline]
 pub fn set(fd: Fd) -> Option<&'static Set> {

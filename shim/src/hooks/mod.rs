@@ -1,5 +1,6 @@
 //! The hooks, by area.
 
+mod asynchronous;
 mod commands;
 mod descriptor;
 mod file_actions;

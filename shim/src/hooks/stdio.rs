@@ -3,7 +3,7 @@
 //! with them on the SAN.
 
 use super::descriptor::close;
-use super::transfer::{read, write};
+use super::transfer::{find, read, write};
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t, FILE};
 use sanshim_core::switch::{exec, table};
@@ -101,7 +101,7 @@ pub(crate) fn replace_standard() {
 
 hooks! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = |real| {
-        if table::san(fd).is_none() {
+        if !table::may_be_san(fd) {
             return real(fd, mode);
         }
         // SAFETY: the mode is the program's.
@@ -111,7 +111,7 @@ hooks! {
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void)
         -> c_int
     = |real| {
-        if table::san(fd).is_none() {
+        if find(fd).is_none() {
             return real(fd, flag, format, arguments);
         }
         // SAFETY: the same contract but for the check.
@@ -120,7 +120,7 @@ hooks! {
 
     // The list of arguments is an array type, which travels as a pointer.
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int = |real| {
-        if table::san(fd).is_none() {
+        if find(fd).is_none() {
             return real(fd, format, arguments);
         }
         extern "C" {

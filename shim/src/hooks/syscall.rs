@@ -1,5 +1,6 @@
 //! libc's syscall(): the same operations by another door.
 
+use super::asynchronous::may_be_submitted;
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
 use super::message::{recvmmsg, recvmsg, sendmmsg, sendmsg};
 use super::options::{getsockopt, setsockopt};
@@ -102,6 +103,10 @@ hooks! {
                     before_user(b as libc::uid_t);
                     return real(number, a, b, c, d, e, f);
                 }
+                libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => {
+                    return real(number, a, b, c, d, e, f);
+                }
+                libc::SYS_io_submit => fail(libc::EOPNOTSUPP),
                 // Operations of io_uring can not be seen: programs take their classic path.
                 libc::SYS_io_uring_setup => fail(libc::ENOSYS),
                 _ => return real(number, a, b, c, d, e, f),

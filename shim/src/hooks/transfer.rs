@@ -17,8 +17,9 @@ pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
     Some(socket)
 }
 
+/// The socket behind `fd`, if its bytes go over the SAN by now.
 #[inline]
-fn find(fd: c_int) -> Option<Pinned> {
+pub(super) fn find(fd: c_int) -> Option<Pinned> {
     table::san(fd).or_else(|| if table::is_known(fd) { switch::connecting(fd) } else { None })
 }
 

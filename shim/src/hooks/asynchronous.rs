@@ -1,0 +1,80 @@
+//! Asynchronous I/O: POSIX's, which threads inside libc carry out, and the kernel's. Neither comes through a hook, so
+//! a connection goes back to TCP before; for one that cannot the call fails with EOPNOTSUPP.
+
+use super::returned;
+use crate::real::hooks;
+use libc::{aiocb, c_int, c_long, iocb, sigevent};
+use sanshim_core::switch::exec;
+use sanshim_core::sys::user::{self, Access};
+use sanshim_core::sys::Errno;
+
+/// True if the request may be made. What is no request libc, or the kernel, refuses. The 64-bit variant is the same as far as
+/// this looks.
+fn may_be_made(request: *const aiocb) -> bool {
+    if user::check(request.cast(), size_of::<aiocb>(), Access::Read).is_err() {
+        return true;
+    }
+    // SAFETY: it is readable.
+    let (fd, operation) = unsafe { ((*request).aio_fildes, (*request).aio_lio_opcode) };
+    operation == libc::LIO_NOP || exec::before_unseen_use(fd)
+}
+
+/// As [`may_be_made`], of a call whose operation is not in the request.
+fn may_be_used(request: *const aiocb) -> bool {
+    user::read(request.cast::<c_int>()).map_or(true, exec::before_unseen_use)
+}
+
+/// The entries of an array of pointers, as far as they can be read.
+fn entries<T>(list: *const *mut T, count: usize) -> impl Iterator<Item = *mut T> {
+    (0..count)
+        .map_while(move |i| user::read(list.wrapping_add(i)).ok())
+        .filter(|one| !one.is_null())
+}
+
+fn may_all_be_made(list: *const *mut aiocb, count: c_int) -> bool {
+    entries(list, count.max(0) as usize).all(|request| may_be_made(request))
+}
+
+/// True if the kernel may be given these requests.
+pub(super) fn may_be_submitted(list: *const *mut iocb, count: c_long) -> bool {
+    entries(list, count.max(0) as usize)
+        .filter_map(|request| user::read(request).ok())
+        .all(|request| exec::before_unseen_use(request.aio_fildes as c_int))
+}
+
+fn refused() -> c_int {
+    returned(Err(Errno(libc::EOPNOTSUPP))) as c_int
+}
+
+hooks! {
+    fn aio_read(request: *mut aiocb) -> c_int = |real| {
+        if may_be_used(request) { real(request) } else { refused() }
+    }
+
+    fn aio_read64(request: *mut aiocb) -> c_int = |real| {
+        if may_be_used(request) { real(request) } else { refused() }
+    }
+
+    fn aio_write(request: *mut aiocb) -> c_int = |real| {
+        if may_be_used(request) { real(request) } else { refused() }
+    }
+
+    fn aio_write64(request: *mut aiocb) -> c_int = |real| {
+        if may_be_used(request) { real(request) } else { refused() }
+    }
+
+    fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int
+    = |real| {
+        if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
+    }
+
+    fn lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int
+    = |real| {
+        if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
+    }
+
+    // libaio's, which makes the system call by instruction and reports errors as negative values.
+    fn io_submit(context: usize, count: c_long, list: *mut *mut iocb) -> c_int = |real| {
+        if may_be_submitted(list, count) { real(context, count, list) } else { -libc::EOPNOTSUPP }
+    }
+}

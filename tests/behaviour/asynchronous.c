@@ -1,0 +1,132 @@
+/* Asynchronous I/O on sockets: POSIX's, which libc's threads carry out, and the kernel's through syscall(). No hook sees
+ * either, so under the shim the connection goes back to TCP, with what is under way in both directions. */
+#include "bt.h"
+#include <aio.h>
+#include <linux/aio_abi.h>
+#include <sys/syscall.h>
+
+enum { BEFORE = 100000, READ = 1000, TOTAL = 1500000, PIECE = 20000 };
+
+/* ---- POSIX ---------------------------------------------------------------------------------- */
+
+static ssize_t result_of(struct aiocb *request) {
+  const struct aiocb *all[] = {request};
+  int error;
+  while ((error = aio_error(request)) == EINPROGRESS)
+    if (aio_suspend(all, 1, NULL) < 0) EQ(errno, EINTR);
+  errno = error;
+  return aio_return(request);
+}
+static struct aiocb request_for(int fd, const void *bytes, size_t n) {
+  return (struct aiocb){.aio_fildes = fd, .aio_buf = (void *)bytes, .aio_nbytes = n,
+                        .aio_sigevent.sigev_notify = SIGEV_NONE};
+}
+static void *write_rest(void *arg) {
+  int fd = *(int *)arg;
+  for (uint64_t at = BEFORE; at < TOTAL;) {
+    size_t n = TOTAL - at < PIECE ? TOTAL - at : PIECE;
+    struct aiocb request = request_for(fd, pattern(at), n);
+    EQ(SYS(aio_write(&request)), 0);
+    at += (uint64_t)SYS(result_of(&request));
+  }
+  SYS(shutdown(fd, SHUT_WR));
+  return NULL;
+}
+static void asynchronous_end(int fd) {
+  static uint8_t bytes[PIECE];
+  send_pattern(fd, 0, BEFORE);
+  recv_pattern(fd, 0, READ);
+  /* libc does what is asked of one descriptor in turn. */
+  int other = SYS(dup(fd));
+  pthread_t writer = start_thread(write_rest, &other);
+  uint64_t at = READ;
+  for (;;) {
+    struct aiocb request = request_for(fd, bytes, PIECE);
+    EQ(SYS(aio_read(&request)), 0);
+    ssize_t n = SYS(result_of(&request));
+    if (n == 0) break;
+    check_pattern(bytes, at, (size_t)n);
+    at += (uint64_t)n;
+  }
+  EQ(at, TOTAL);
+  end_thread(writer);
+  SYS(close(other)), SYS(close(fd));
+}
+static void *send_all(void *fd) {
+  send_pattern(*(int *)fd, 0, TOTAL);
+  SYS(shutdown(*(int *)fd, SHUT_WR));
+  return NULL;
+}
+static void plain_end(int fd) {
+  pthread_t sender = start_thread(send_all, &fd);
+  recv_pattern(fd, 0, TOTAL);
+  expect_eof(fd);
+  end_thread(sender);
+  SYS(close(fd));
+}
+ENDS(reads_and_writes, asynchronous_end, plain_end)
+
+SAN_CASE(a_list) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  put(p.server, "unread"), put(p.client, "first");
+  char bytes[8] = "";
+  struct aiocb write_one = request_for(p.client, "second", 6), read_one = request_for(p.client, bytes, 6);
+  struct aiocb nothing = request_for(-1, NULL, 0);
+  write_one.aio_lio_opcode = LIO_WRITE, read_one.aio_lio_opcode = LIO_READ, nothing.aio_lio_opcode = LIO_NOP;
+  struct aiocb *list[] = {&nothing, NULL, &write_one, &read_one};
+  EQ(SYS(lio_listio(LIO_WAIT, list, 4, NULL)), 0);
+  EQ(result_of(&write_one), 6);
+  EQ(result_of(&read_one), 6);
+  CHECK(memcmp(bytes, "unread", 6) == 0);
+  get(p.server, "firstsecond");
+  exercise(p.client, p.server);
+  close_pair(&p);
+}
+
+/* Nothing is asked of what is no socket, and nonsense is libc's to refuse. */
+CASE(other_files) {
+  FILE *file = tmpfile();
+  struct aiocb request = request_for(fileno(file), "bytes", 5);
+  EQ(SYS(aio_write(&request)), 0);
+  EQ(result_of(&request), 5);
+  request = request_for(-1, "bytes", 5);
+  if (aio_write(&request) == 0) EQ(result_of(&request), -1);
+  EQ(errno, EBADF);
+  EQ(fclose(file), 0);
+}
+
+/* ---- the kernel's ----------------------------------------------------------------------------- */
+
+static aio_context_t begin_kernels(void) {
+  aio_context_t context = 0;
+  if (syscall(SYS_io_setup, 4, &context) < 0) bt_skip("no asynchronous I/O in the kernel");
+  return context;
+}
+/* Submits one request and waits for its result. */
+static long submit(aio_context_t context, int fd, int operation, const void *bytes, size_t n) {
+  struct iocb request = {.aio_fildes = (uint32_t)fd, .aio_lio_opcode = (uint16_t)operation,
+                         .aio_buf = (uint64_t)(uintptr_t)bytes, .aio_nbytes = n};
+  struct iocb *list[] = {&request};
+  struct io_event event;
+  EQ(SYS(syscall(SYS_io_submit, context, 1L, list)), 1);
+  long got;
+  while ((got = syscall(SYS_io_getevents, context, 1L, 1L, &event, NULL)) < 0) EQ(errno, EINTR);
+  EQ(got, 1);
+  return (long)event.res;
+}
+SAN_CASE(the_kernels) {
+  aio_context_t context = begin_kernels();
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  put(p.server, "unread"), put(p.client, "first");
+  char bytes[8] = "";
+  EQ(submit(context, p.client, IOCB_CMD_PWRITE, "second", 6), 6);
+  get(p.server, "firstsecond");
+  EQ(submit(context, p.client, IOCB_CMD_PREAD, bytes, 8), 6);
+  CHECK(memcmp(bytes, "unread", 6) == 0);
+  exercise(p.client, p.server);
+  ERR(syscall(SYS_io_submit, context, 1L, bad_pointer()), EFAULT);
+  SYS(syscall(SYS_io_destroy, context));
+  close_pair(&p);
+}
