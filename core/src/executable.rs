@@ -287,6 +287,47 @@ mod tests {
         assert_eq!(examine(Path::new("/nowhere/none"), false), Verdict::Unknown);
     }
 
+    /// The image of this very test, with its loader or its first note changed.
+    #[test]
+    fn programs_that_ignore_the_library_are_told_apart() {
+        let folder = Folder::new("ignore");
+        let mut program = own();
+        let table = u64::from_ne_bytes(program[32..40].try_into().unwrap()) as usize;
+        let entry = u16::from_ne_bytes(program[54..56].try_into().unwrap()) as usize;
+        let count = u16::from_ne_bytes(program[56..58].try_into().unwrap()) as usize;
+        let header = (table..).step_by(entry).take(count);
+        let loader = header.into_iter().find(|&at| program[at..at + 4] == PT_INTERP.to_ne_bytes());
+        program[loader.unwrap()..][..4].fill(0);
+        let unlinked = folder.program("static", &program);
+        assert_eq!(examine(&unlinked, false), Verdict::Cannot(Obstacle::Static));
+
+        let mut program = own();
+        let name = program.windows(4).position(|window| window == b"GNU\0").unwrap();
+        program[name..name + 4].copy_from_slice(b"Go\0\0");
+        let go = folder.program("go", &program);
+        assert_eq!(examine(&go, false), Verdict::Cannot(Obstacle::OwnSystemCalls));
+    }
+
+    #[test]
+    fn programs_with_other_rights_are_told_apart() {
+        let folder = Folder::new("rights");
+        let program = folder.program("program", &own());
+        let of_another_user = |mode| {
+            // Changing the owner takes the bits away.
+            std::os::unix::fs::chown(&program, Some(1), Some(1))?;
+            std::fs::set_permissions(&program, PermissionsExt::from_mode(mode))
+        };
+        if let Err(e) = of_another_user(0o755) {
+            eprintln!("skipped: a program of another user needs root: {e}");
+            return;
+        }
+        assert_eq!(examine(&program, false), Verdict::Loads);
+        for mode in [0o4755, 0o2755] {
+            of_another_user(mode).unwrap();
+            assert_eq!(examine(&program, false), Verdict::Cannot(Obstacle::Privileged), "{mode:o}");
+        }
+    }
+
     #[test]
     fn scripts_are_what_interprets_them() {
         let folder = Folder::new("scripts");
