@@ -1,5 +1,6 @@
 /* Processes that want the same direction of a connection at the same time: each gets its turn. */
 #include "bt.h"
+#include <sched.h>
 #include <sys/resource.h>
 
 enum { WRITERS = 4, RECORDS = 400, SIZE = 700 };
@@ -38,6 +39,67 @@ SAN_CASE(all_write) {
   SYS(shutdown(p.client, SHUT_WR));
   end_thread(reader);
   for (int i = 0; i < WRITERS; i++) EQ(bt_shared->value[i], RECORDS * SIZE);
+}
+
+/* Where TCP need not wait for room, it takes a blocking write in one piece: among several writers too. So no more is under
+ * way than it has room for. */
+enum { SMALL_RECORD = 700, LARGE_RECORD = 300000, IN_FLIGHT = 700000, UNDER_WAY = 60, MAGIC = 0x7ec0d };
+struct record {
+  uint32_t magic, writer, size, number;
+};
+static void send_whole_records(int fd, int writer, uint32_t size, uint32_t count) {
+  _Alignas(struct record) static char bytes[LARGE_RECORD];
+  memset(bytes, 'A' + writer, size);
+  _Atomic long *under_way = &bt_shared->value[UNDER_WAY];
+  for (uint32_t i = 0; i < count; i++) {
+    while (atomic_fetch_add(under_way, size) + size > IN_FLIGHT) atomic_fetch_sub(under_way, size), sched_yield();
+    *(struct record *)bytes = (struct record){MAGIC, (uint32_t)writer, size, i};
+    EQ(SYS(send(fd, bytes, size, MSG_NOSIGNAL)), size);
+  }
+}
+/* The next record's writer; -1 at the end. */
+static int recv_whole_record(int fd, uint32_t *next) {
+  static char bytes[LARGE_RECORD];
+  struct record head;
+  ssize_t n = SYS(recv(fd, &head, sizeof head, MSG_WAITALL));
+  if (n == 0) return -1;
+  EQ(n, sizeof head);
+  EQ(head.magic, MAGIC);
+  CHECK(head.writer < WRITERS && head.size <= LARGE_RECORD);
+  EQ(head.number, next[head.writer]++);
+  size_t rest = head.size - sizeof head;
+  EQ(SYS(recv(fd, bytes, rest, MSG_WAITALL)), rest);
+  for (size_t i = 0; i < rest; i++)
+    if (bytes[i] != 'A' + (int)head.writer) FAIL("byte %zu of a record of %u is of another: %#x", i, head.size, bytes[i]);
+  atomic_fetch_sub(&bt_shared->value[UNDER_WAY], head.size);
+  return (int)head.writer;
+}
+static void whole_records(const uint32_t size[WRITERS], const uint32_t count[WRITERS]) {
+  struct pair p = open_pair(V4);
+  pid_t writers[WRITERS];
+  for (int i = 0; i < WRITERS; i++)
+    if ((writers[i] = start_child()) == 0) {
+      SYS(close(p.server));
+      send_whole_records(p.client, i, size[i], count[i]);
+      _exit(0);
+    }
+  SYS(close(p.client));
+  uint32_t next[WRITERS] = {0};
+  while (recv_whole_record(p.server, next) >= 0) continue;
+  for (int i = 0; i < WRITERS; i++) {
+    EQ(next[i], count[i]);
+    end_child(writers[i]);
+  }
+  SYS(close(p.server));
+}
+SAN_CASE(small_records_stay_whole) {
+  whole_records((uint32_t[]){SMALL_RECORD, SMALL_RECORD, SMALL_RECORD, SMALL_RECORD}, (uint32_t[]){600, 600, 600, 600});
+}
+SAN_CASE(large_records_stay_whole) {
+  whole_records((uint32_t[]){LARGE_RECORD, LARGE_RECORD, LARGE_RECORD, LARGE_RECORD}, (uint32_t[]){12, 12, 12, 12});
+}
+SAN_CASE(records_of_all_sizes_stay_whole) {
+  whole_records((uint32_t[]){SMALL_RECORD, LARGE_RECORD, SMALL_RECORD, LARGE_RECORD}, (uint32_t[]){600, 12, 600, 12});
 }
 
 /* One that never stops writing lets the others in (D2). */
