@@ -443,7 +443,8 @@ struct Controlled {
     token: Token,
     asleep: loom::sync::Mutex<()>,
     woken: loom::sync::Condvar,
-    guarded: UnsafeCell<Vec<u32>>,
+    /// Who was served, in that order, and the ticket it had drawn first.
+    guarded: UnsafeCell<Vec<(u32, Option<u32>)>>,
 }
 
 impl Controlled {
@@ -483,10 +484,13 @@ impl Controlled {
     /// False if it would have had to sleep and does not wait.
     fn try_operate(&self, process: u32, waits: bool) -> bool {
         let claim = claim(process);
+        let (mut ticket, mut first) = (None, None);
         if self.token.try_take(claim).is_err() {
-            let mut ticket = None;
             loop {
-                match self.token.look(claim, &mut ticket) {
+                let step = self.token.look(claim, &mut ticket);
+                // One that was passed over draws another.
+                first = first.or(ticket);
+                match step {
                     Step::Taken(_) => break,
                     Step::Again => {}
                     Step::WakeAll => self.wake(Wake::All),
@@ -508,7 +512,7 @@ impl Controlled {
         }
         self.guarded.with_mut(|at| {
             // SAFETY: the token's holder is alone, which loom checks.
-            unsafe { (*at).push(process) };
+            unsafe { (*at).push((process, first)) };
         });
         match self.token.give_back() {
             Wake::Nobody => {}
@@ -522,10 +526,12 @@ fn claim(process: u32) -> Claim {
     Claim { process, thread: process * 10 }
 }
 
-/// D2: one process at a time, and every one that waits gets its turn, however they meet.
+/// D2: one process at a time, and every one that waits gets its turn, first in, first out, however they meet.
 #[test]
-fn d2_control_is_exclusive_and_no_waiter_is_forgotten() {
-    bounded(2, || {
+fn d2_control_is_exclusive_and_goes_to_those_who_wait_in_their_order() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(2, move || {
         let shared = Controlled::new();
         let others: Vec<_> = [1, 2]
             .map(|process| {
@@ -540,11 +546,17 @@ fn d2_control_is_exclusive_and_no_waiter_is_forgotten() {
         assert_eq!(shared.token.word().load(Ordering::Relaxed), 0);
         shared.guarded.with(|at| {
             // SAFETY: nobody else is left.
-            let mut served = unsafe { (*at).clone() };
-            served.sort_unstable();
-            assert_eq!(served, [1, 2, 3]);
+            let served = unsafe { (*at).clone() };
+            let tickets: Vec<u32> = served.iter().filter_map(|(_, ticket)| *ticket).collect();
+            assert!(tickets.is_sorted(), "{served:?}");
+            let mut processes: Vec<u32> = served.iter().map(|(process, _)| *process).collect();
+            processes.sort_unstable();
+            assert_eq!(processes, [1, 2, 3]);
+            seen.note((tickets.len() as u32, 0));
         });
     });
+    // Among them those where two waited at once.
+    assert_eq!(reached.states(), [(0, 0), (1, 0), (2, 0)]);
 }
 
 /// D2: nobody waits for one that queued and gave up.
