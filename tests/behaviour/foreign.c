@@ -86,3 +86,54 @@ static void hand_on(enum kind kind, bool spawn, bool connector) {
 FOREIGN(a_static_program, STATIC)
 FOREIGN(a_setuid_program, SETUID)
 FOREIGN(a_go_program, GO)
+
+/* ---- a peer that has ended its direction, or closed ----------------------------------------- */
+
+enum { MUCH = 200000 };
+static void *await_end(void *fd) {
+  expect_eof(*(int *)fd);
+  return NULL;
+}
+/* What `cat`, without the library, reads of a connection whose peer sent so much that nobody read yet. */
+static void cat_after_the_end(size_t unread, bool closed, bool shared) {
+  struct pair p = open_pair(V4);
+  int output[2];
+  SYS(pipe2(output, O_CLOEXEC));
+  exercise(p.client, p.server);
+  send_pattern(p.server, 0, unread);
+  pthread_t peer = 0;
+  if (closed) {
+    SYS(close(p.server));
+  } else {
+    SYS(shutdown(p.server, SHUT_WR));
+    peer = start_thread(await_end, &p.server);
+  }
+  pid_t pid = start_child();
+  if (pid == 0) {
+    unsetenv("LD_PRELOAD");
+    dup2(p.client, 0), dup2(output[1], 1);
+    if (!closed) SYS(close(p.server));
+    SYS(close(p.client));
+    execlp("cat", "cat", (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(output[1]));
+  if (!shared) SYS(close(p.client));
+  static uint8_t bytes[MUCH + 1];
+  size_t got = 0;
+  for (ssize_t n; (n = SYS(read(output[0], bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
+  EQ(got, unread);
+  check_pattern(bytes, 0, got);
+  end_child(pid);
+  if (shared) {
+    expect_eof(p.client);
+    SYS(close(p.client));
+  }
+  if (!closed) end_thread(peer), SYS(close(p.server));
+  SYS(close(output[0]));
+}
+SAN_CASE(cat_after_a_half_close) { cat_after_the_end(MUCH, false, false); }
+SAN_CASE(cat_after_a_half_close_shares) { cat_after_the_end(MUCH, false, true); }
+SAN_CASE(cat_after_a_half_close_with_all_read) { cat_after_the_end(0, false, false); }
+SAN_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
+SAN_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }

@@ -179,6 +179,23 @@ fn take_off_within(
     }
 }
 
+/// Takes all doorbells off the anchor of a connection that stayed on the SAN to its end; false if the anchor has not
+/// ended.
+pub(super) fn take_all(stream: &Stream, anchor: Fd) -> bool {
+    let e = stream.endpoint;
+    let Ok(_) = e.anchor.lock() else { return false };
+    let mut bytes = [0u8; 64];
+    let ended = loop {
+        match net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT) {
+            Ok(0) => break true,
+            Ok(n) => e.bells_heard.fetch_add(n as u64, Relaxed),
+            Err(Errno(error)) => break error != libc::EAGAIN,
+        };
+    };
+    e.anchor.unlock();
+    ended
+}
+
 /// Takes off what the peer promised and not a byte more. Anchor lock.
 fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
     let heard = &stream.endpoint.bells_heard;

@@ -164,12 +164,43 @@ pub(super) fn give(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) ->
         if abandon(socket, stream) && hand_over(socket, stream, anchor, why) {
             return true;
         }
+        if leave_ended(stream, anchor, why) {
+            return true;
+        }
         if !is_under_way(stream) {
             break;
         }
         time::sleep(PAUSE);
     }
     false
+}
+
+/// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
+/// what the kernel says of the anchor, behind the doorbells, is all there is to learn.
+fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
+    const BEGUN: u32 = flag::LEFT | flag::LEAVING | flag::READ_OUT;
+    let e = stream.endpoint;
+    let is_told = !e.has(flag::RESET) || e.has(flag::ERROR_REPORTED);
+    if !e.has(flag::ANCHOR_ENDED)
+        || !is_told
+        || e.has(BEGUN)
+        || has_urgent(stream)
+        || stream.fabric.is_some()
+    {
+        return false;
+    }
+    let Ok(_held) = stream.lock_receive() else { return false };
+    if stream.available() != Ok(0) || !bell::take_all(stream, anchor) {
+        return false;
+    }
+    let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
+    options::give_back_sending(stream, anchor);
+    options::give_back_receiving(stream, anchor);
+    if e.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(anchor, libc::SHUT_WR);
+    }
+    e.set(flag::LEFT | flag::READ_OUT | flag::UNBELLED | flag::NATIVE);
+    true
 }
 
 /// True if a return has begun, or may begin later.
