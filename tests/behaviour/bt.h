@@ -4,8 +4,8 @@
  * helpers every area shares. It must not contain expectations about TCP: those belong to the cases.
  *
  * A program prints its cases with `PROGRAM list` (one per line; "san" after the name when both ends
- * of its connections run in this program, so that they must leave plain TCP under the shim) and runs
- * one with `PROGRAM CASE`: exit 0 passed, 1 failed (reason on stderr), 77 skipped.
+ * of its connections run in this program, so that they must leave plain TCP under the shim, "swaps" when control of
+ * them must move between processes as well) and runs one with `PROGRAM CASE`: exit 0 passed, 1 failed (reason on stderr), 77 skipped.
  */
 #ifndef BT_H
 #define BT_H
@@ -43,26 +43,31 @@
 /* ---- registration ------------------------------------------------------------------------- */
 
 typedef void bt_fn(void);
-void bt_register(const char *name, bt_fn *fn, bool san);
+/* What has to happen under the shim: nothing, a connection is on the SAN, and control of one moves between processes so
+ * often that some of the swaps suspend the session where they all are to. */
+enum bt_needs { NEEDS_NOTHING, NEEDS_SAN, NEEDS_SWAPS };
+void bt_register(const char *name, bt_fn *fn, enum bt_needs needs);
 
-#define BT_REGISTER(id, text, fn, san)                                        \
+#define BT_REGISTER(id, text, fn, needs)                                      \
   __attribute__((constructor)) static void id##_register(void) {              \
-    bt_register(text, fn, san);                                               \
+    bt_register(text, fn, needs);                                             \
   }
-#define BT_CASE(name, san)                                                    \
+#define BT_CASE(name, needs)                                                  \
   static void name##_case(void);                                              \
-  BT_REGISTER(name, #name, name##_case, san)                                  \
+  BT_REGISTER(name, #name, name##_case, needs)                                \
   static void name##_case(void)
 
 /* A case without a connection that must be on the SAN. */
-#define CASE(name) BT_CASE(name, false)
+#define CASE(name) BT_CASE(name, NEEDS_NOTHING)
 /* A case whose connections must be on the SAN under the shim. */
-#define SAN_CASE(name) BT_CASE(name, true)
+#define SAN_CASE(name) BT_CASE(name, NEEDS_SAN)
+/* And one whose processes take turns on them all the time. */
+#define SWAP_CASE(name) BT_CASE(name, NEEDS_SWAPS)
 
 /* A part that start_program() runs in a program of its own; not a case. */
 #define PART(id)                                                              \
   static void id##_part(void);                                                \
-  BT_REGISTER(id##_part, "@" #id, id##_part, false)                           \
+  BT_REGISTER(id##_part, "@" #id, id##_part, NEEDS_NOTHING)                           \
   static void id##_part(void)
 /* Its arguments. */
 extern char **bt_arguments;
@@ -155,17 +160,17 @@ void run_processes(enum family family, end_fn *client, end_fn *server);
  * with the roles of connector and acceptor exchanged. */
 #define ENDS(name, left, right)                                               \
   static void name##_t(void) { run_threads(V4, left, right); }                \
-  BT_REGISTER(name##_t, #name "-threads", name##_t, true)                     \
+  BT_REGISTER(name##_t, #name "-threads", name##_t, NEEDS_SAN)                     \
   static void name##_p(void) { run_processes(V4, left, right); }              \
-  BT_REGISTER(name##_p, #name "-processes", name##_p, true)                   \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, NEEDS_SAN)                   \
   static void name##_s(void) { run_processes(V6, right, left); }              \
-  BT_REGISTER(name##_s, #name "-swapped", name##_s, true)
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, NEEDS_SAN)
 /* The same with the two processes only, for ends that need a process of their own. */
 #define PROCESS_ENDS(name, left, right)                                       \
   static void name##_p(void) { run_processes(V4, left, right); }              \
-  BT_REGISTER(name##_p, #name "-processes", name##_p, true)                   \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, NEEDS_SAN)                   \
   static void name##_s(void) { run_processes(V6, right, left); }              \
-  BT_REGISTER(name##_s, #name "-swapped", name##_s, true)
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, NEEDS_SAN)
 
 /* ---- bytes -------------------------------------------------------------------------------- */
 

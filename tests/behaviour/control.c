@@ -26,7 +26,7 @@ static void *count_bytes(void *arg) {
   return NULL;
 }
 
-SAN_CASE(all_write) {
+SWAP_CASE(all_write) {
   struct pair p = open_pair(V4);
   pthread_t reader = start_thread(count_bytes, &p.server);
   pid_t writers[WRITERS];
@@ -92,18 +92,18 @@ static void whole_records(const uint32_t size[WRITERS], const uint32_t count[WRI
   }
   SYS(close(p.server));
 }
-SAN_CASE(small_records_stay_whole) {
+SWAP_CASE(small_records_stay_whole) {
   whole_records((uint32_t[]){SMALL_RECORD, SMALL_RECORD, SMALL_RECORD, SMALL_RECORD}, (uint32_t[]){600, 600, 600, 600});
 }
 SAN_CASE(large_records_stay_whole) {
   whole_records((uint32_t[]){LARGE_RECORD, LARGE_RECORD, LARGE_RECORD, LARGE_RECORD}, (uint32_t[]){12, 12, 12, 12});
 }
-SAN_CASE(records_of_all_sizes_stay_whole) {
+SWAP_CASE(records_of_all_sizes_stay_whole) {
   whole_records((uint32_t[]){SMALL_RECORD, LARGE_RECORD, SMALL_RECORD, LARGE_RECORD}, (uint32_t[]){600, 12, 600, 12});
 }
 
 /* One that never stops writing lets the others in (D2). */
-SAN_CASE(one_writes_all_the_time) {
+SWAP_CASE(one_writes_all_the_time) {
   struct pair p = open_pair(V4);
   pthread_t reader = start_thread(count_bytes, &p.server);
   pid_t child = start_child();
@@ -122,7 +122,7 @@ SAN_CASE(one_writes_all_the_time) {
 }
 
 /* Several read; what each gets is in order, and together it is all. */
-SAN_CASE(all_read) {
+SWAP_CASE(all_read) {
   enum { TOTAL = 4 << 20, READERS = 3, SHIFT = 15 };
   struct pair p = open_pair(V4);
   pid_t readers[READERS];

@@ -14,7 +14,18 @@ use sanshim_tests::behaviour::{build, shim_library, Case, Mode, Program};
 const RDMA_AREAS: [&str; 7] =
     ["endings", "flags", "forking", "interrupted", "signals", "transfer", "urgent"];
 /// Areas whose cases share sockets between processes.
-const SHARING_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "images"];
+const SHARING_AREAS: [&str; 10] = [
+    "control",
+    "detach",
+    "foreign",
+    "forking",
+    "handover",
+    "images",
+    "passing",
+    "passing_later",
+    "passing_limits",
+    "steps",
+];
 
 /// With a threshold at which nearly everything is large, and these operations alone.
 macro_rules! by_rdma {
@@ -29,17 +40,25 @@ struct Variant {
     areas: &'static [&'static str],
     /// What the rules file says of shared memory.
     shm: &'static str,
+    /// That every swap of control suspends the session.
+    suspends: bool,
 }
 
 const VARIANTS: [Variant; 5] = [
-    Variant { name: "shim-read", areas: &RDMA_AREAS, shm: by_rdma!("read") },
-    Variant { name: "shim-write", areas: &RDMA_AREAS, shm: by_rdma!("write") },
-    Variant { name: "shim-both", areas: &RDMA_AREAS, shm: by_rdma!("both") },
-    Variant { name: "shim-suspend", areas: &SHARING_AREAS, shm: "swap = \"suspend\"\n" },
+    Variant { name: "shim-read", areas: &RDMA_AREAS, shm: by_rdma!("read"), suspends: false },
+    Variant { name: "shim-write", areas: &RDMA_AREAS, shm: by_rdma!("write"), suspends: false },
+    Variant { name: "shim-both", areas: &RDMA_AREAS, shm: by_rdma!("both"), suspends: false },
+    Variant {
+        name: "shim-suspend",
+        areas: &SHARING_AREAS,
+        shm: "swap = \"suspend\"\n",
+        suspends: true,
+    },
     Variant {
         name: "shim-suspend-rdma",
         areas: &SHARING_AREAS,
         shm: concat!("swap = \"suspend\"\n", by_rdma!("both")),
+        suspends: true,
     },
 ];
 
@@ -86,14 +105,17 @@ fn native(case: Case) -> Trial {
 
 fn shimmed(case: Case, library: Result<PathBuf, String>) -> Trial {
     let name = format!("shim::{}::{}", case.program.area, case.name);
-    Trial::ignorable_test(name, move || run(&case, &Mode::Shim { library: library?, rules: None }))
+    Trial::ignorable_test(name, move || {
+        run(&case, &Mode::Shim { library: library?, rules: None, suspends: false })
+    })
 }
 
 fn varied(case: Case, library: Result<PathBuf, String>, variant: &Variant) -> Trial {
     let name = format!("{}::{}::{}", variant.name, case.program.area, case.name);
     let rules = format!("[shm]\n{}", variant.shm);
+    let suspends = variant.suspends;
     Trial::ignorable_test(name, move || {
-        run(&case, &Mode::Shim { library: library?, rules: Some(rules) })
+        run(&case, &Mode::Shim { library: library?, rules: Some(rules), suspends })
     })
 }
 

@@ -15,6 +15,7 @@ use super::socket::Socket;
 use super::stream::{Broken, Held, Stream};
 use super::wait;
 use crate::sys::{process, time};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// How long (ns) the peer is waited for: much longer than one that looks takes to answer, and no
 /// longer than a program that waits for nothing may be held up.
@@ -22,6 +23,9 @@ const PATIENCE: u64 = 2_000_000;
 /// How long (ns) the answer is looked for without sleeping, and the naps after that.
 const SPIN: u64 = 20_000;
 const NAP: u64 = 50_000;
+
+/// Whether the log has it that this process did so.
+static SAID: AtomicBool = AtomicBool::new(false);
 
 /// After control of a direction was taken for a transfer: suspends the session and resumes it, if another
 /// process had control before.
@@ -57,6 +61,9 @@ fn swap(socket: &Socket, stream: &Stream, other: &Control) {
     }
     other.unlock();
     if stream.endpoint.suspension.completed() != before {
+        if !SAID.swap(true, Relaxed) {
+            log::info!("fd {}: control came by a suspended session", socket.anchor());
+        }
         socket.statistics().suspensions.add(1);
         socket.statistics().suspended.add(time::now() - started);
     }

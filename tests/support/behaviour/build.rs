@@ -91,7 +91,9 @@ impl Program {
             .lines()
             .map(|line| {
                 let (name, marker) = line.split_once(' ').unwrap_or((line, ""));
-                Case { program: self.clone(), name: name.to_owned(), on_san: marker == "san" }
+                let swaps = marker == "swaps";
+                let on_san = swaps || marker == "san";
+                Case { program: self.clone(), name: name.to_owned(), on_san, swaps }
             })
             .collect();
         if !output.status.success() || cases.is_empty() {

@@ -17,6 +17,9 @@ const SKIPPED: i32 = 77;
 /// What the log says where the kernel lets no process access another's memory: RDMA was not tested.
 const RDMA_FORBIDDEN: &str = "the kernel does not allow it";
 
+/// What the log says of a process that took control over by a suspended session.
+const SUSPENDED: &str = "control came by a suspended session";
+
 /// How a case is run.
 #[derive(Debug, Clone)]
 pub enum Mode {
@@ -28,6 +31,8 @@ pub enum Mode {
         library: PathBuf,
         /// The text of the rules file, if there is to be one.
         rules: Option<String>,
+        /// The rules say that every swap of control suspends the session.
+        suspends: bool,
     },
 }
 
@@ -40,6 +45,8 @@ pub struct Case {
     pub name: String,
     /// Both ends of its connections are in the program, so the shim must move them to the SAN.
     pub on_san: bool,
+    /// Its processes take turns on them all the time.
+    pub swaps: bool,
 }
 
 /// The library under test: `SANSHIM_LIBRARY`, or the one in the folder above the test executable.
@@ -85,7 +92,7 @@ impl Case {
                 command.env_remove(name);
             }
         }
-        if let Mode::Shim { library, rules } = mode {
+        if let Mode::Shim { library, rules, .. } = mode {
             command.env("LD_PRELOAD", library);
             command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", &log);
             if let Some(rules) = rules {
@@ -117,6 +124,12 @@ impl Case {
             let log = fs::read_to_string(&log).unwrap_or_default();
             if !log.contains("provider=shm") {
                 return Err(format!("no connection used the SAN; the log says:\n{log}"));
+            }
+            let suspends = matches!(mode, Mode::Shim { suspends: true, .. });
+            if suspends && self.swaps && !log.contains(SUSPENDED) {
+                return Err(format!(
+                    "no swap of control suspended the session; the log says:\n{log}"
+                ));
             }
             if let Some(refused) = log.lines().find(|line| line.contains(RDMA_FORBIDDEN)) {
                 return Ok(Some(refused.to_owned()));
