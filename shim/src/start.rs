@@ -20,13 +20,13 @@ extern "C" fn start() {
     static RECV: Symbol = Symbol::new(c"recv");
     static PPOLL: Symbol = Symbol::new(c"ppoll");
     static EPOLL_PWAIT: Symbol = Symbol::new(c"epoll_pwait");
-    let config = Config::load().unwrap_or_else(|e| {
+    let config = Config::load().and_then(|config| logging::initialize(&config).map(|()| config));
+    let config = config.unwrap_or_else(|e| {
         logging::say(&format!("{e}; running on plain TCP"));
         let mut off = Config::default();
         off.enabled = false;
         off
     });
-    logging::initialize(&config);
     if !switch::is_wanted(&config) {
         return;
     }

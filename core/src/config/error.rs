@@ -27,6 +27,13 @@ pub enum ConfigError {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// A log file that cannot be opened.
+    LogFile {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
     /// A line of a file.
     Line {
         /// The file.
@@ -48,6 +55,10 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::File { path, source, remedy } => {
                 write!(f, "cannot read {}: {source}; {remedy}", shown(&path.to_string_lossy()))
+            }
+            ConfigError::LogFile { path, source } => {
+                let path = path.to_string_lossy();
+                write!(f, "cannot open the log {}: {source}; set SANSHIM_LOG_FILE to a file that can be written", shown(&path))
             }
             ConfigError::Line { path, line, text, remedy } => {
                 let path = path.to_string_lossy();
@@ -78,7 +89,7 @@ fn printable(character: char) -> Vec<char> {
 impl std::error::Error for ConfigError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            ConfigError::File { source, .. } => Some(source),
+            ConfigError::File { source, .. } | ConfigError::LogFile { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -201,6 +201,12 @@ pub fn sealed_content_size(fd: Fd) -> Option<usize> {
     (seals & all == all).then(|| size(fd).ok())?.and_then(|size| usize::try_from(size).ok())
 }
 
+/// False if `more` bytes at the file's end would pass RLIMIT_FSIZE: the kernel kills for that (SIGXFSZ).
+pub fn may_append(fd: Fd, more: usize) -> bool {
+    let limit = file_size_limit();
+    limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
+}
+
 /// RLIMIT_FSIZE, in bytes.
 fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
