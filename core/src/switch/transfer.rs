@@ -168,6 +168,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             if got == 0 && stream.endpoint.has(flag::RESET) {
                 return Outcome::Done(reset_error(&stream, Ok(0)));
             }
+            wait::show_ends(socket, &stream);
             return Outcome::Done(Ok(got));
         }
         let posted = match take {
@@ -547,5 +548,5 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     }
     bell::make_up(socket, stream);
     detach::look_after(socket, stream);
-    socket.statistics().set_state(registry::State::FinWait);
+    wait::show_ends(socket, stream);
 }

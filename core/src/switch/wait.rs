@@ -249,10 +249,24 @@ pub(super) fn note_end(socket: &Socket, stream: &Stream) {
         stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
         stream.endpoint.set(flag::RESET);
         socket.statistics().set_state(registry::State::Failed);
-    } else {
-        socket.statistics().set_state(registry::State::CloseWait);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);
+    show_ends(socket, stream);
+}
+
+/// Publishes which directions have ended.
+#[cold]
+pub(super) fn show_ends(socket: &Socket, stream: &Stream) {
+    use registry::State;
+    if stream.endpoint.has(flag::RESET) {
+        return;
+    }
+    socket.statistics().set_state(match (stream.endpoint.has(flag::SEND_SHUT), ended(stream)) {
+        (false, false) => State::Established,
+        (true, false) => State::FinWait,
+        (false, true) => State::CloseWait,
+        (true, true) => State::Closing,
+    });
 }
 
 /// A thread counted as asleep on a socket, its select counter raised.

@@ -55,6 +55,7 @@ impl Stream<'_> {
         let ring = self.segment.send_buffer(self.role, large);
         let used = ring.used(head, send.tail.load(Relaxed))?;
         send.seen_head.store(head, Relaxed);
+        self.statistics.buffered_bytes.set(used);
         Ok(used)
     }
 
