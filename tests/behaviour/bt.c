@@ -10,7 +10,7 @@
 struct bt_case {
   const char *name;
   bt_fn *fn;
-  enum bt_needs needs;
+  enum bt_carrier carrier;
 };
 static struct bt_case cases[512];
 static int case_count;
@@ -21,9 +21,9 @@ char **bt_arguments;
 struct bt_shared *bt_shared;
 static sem_t *steps;
 
-void bt_register(const char *name, bt_fn *fn, enum bt_needs needs) {
+void bt_register(const char *name, bt_fn *fn, enum bt_carrier carrier) {
   if (case_count == (int)(sizeof cases / sizeof cases[0])) abort();
-  cases[case_count++] = (struct bt_case){name, fn, needs};
+  cases[case_count++] = (struct bt_case){name, fn, carrier};
 }
 
 void bt_fail(const char *file, int line, const char *format, ...) {
@@ -55,9 +55,9 @@ int main(int argc, char **argv) {
     return 2;
   }
   if (strcmp(argv[1], "list") == 0) {
-    static const char *const markers[] = {[NEEDS_NOTHING] = "", [NEEDS_SAN] = " san", [NEEDS_SWAPS] = " swaps"};
+    const char *const carrier[] = {"", " san", " swaps", " mixed", " offered"};
     for (int i = 0; i < case_count; i++)
-      if (cases[i].name[0] != '@') printf("%s%s\n", cases[i].name, markers[cases[i].needs]);
+      if (cases[i].name[0] != '@') printf("%s%s\n", cases[i].name, carrier[cases[i].carrier]);
     return 0;
   }
   main_pid = getpid();

@@ -3,9 +3,9 @@
  * Responsible for: registering cases, reporting failures, building connections and the few
  * helpers every area shares. It must not contain expectations about TCP: those belong to the cases.
  *
- * A program prints its cases with `PROGRAM list` (one per line; "san" after the name when both ends
- * of its connections run in this program, so that they must leave plain TCP under the shim, "swaps" when control of
- * them must move between processes as well) and runs one with `PROGRAM CASE`: exit 0 passed, 1 failed (reason on stderr), 77 skipped.
+ * A program prints its cases with `PROGRAM list` (one per line, with what must carry its connections
+ * under the shim: "san", "swaps", "mixed" or "offered") and runs one with `PROGRAM CASE`: exit 0 passed, 1 failed
+ * (reason on stderr), 77 skipped.
  */
 #ifndef BT_H
 #define BT_H
@@ -43,31 +43,36 @@
 /* ---- registration ------------------------------------------------------------------------- */
 
 typedef void bt_fn(void);
-/* What has to happen under the shim: nothing, a connection is on the SAN, and control of one moves between processes so
- * often that some of the swaps suspend the session where they all are to. */
-enum bt_needs { NEEDS_NOTHING, NEEDS_SAN, NEEDS_SWAPS };
-void bt_register(const char *name, bt_fn *fn, enum bt_needs needs);
+/* What carries a case's connections under the shim. */
+enum bt_carrier { BT_ANY, BT_SAN, BT_SWAPS, BT_MIXED, BT_OFFERED };
+void bt_register(const char *name, bt_fn *fn, enum bt_carrier carrier);
 
-#define BT_REGISTER(id, text, fn, needs)                                      \
+#define BT_REGISTER(id, text, fn, carrier)                                       \
   __attribute__((constructor)) static void id##_register(void) {              \
-    bt_register(text, fn, needs);                                             \
+    bt_register(text, fn, carrier);                                           \
   }
-#define BT_CASE(name, needs)                                                  \
+#define BT_CASE(name, carrier)                                                \
   static void name##_case(void);                                              \
-  BT_REGISTER(name, #name, name##_case, needs)                                \
+  BT_REGISTER(name, #name, name##_case, carrier)                              \
   static void name##_case(void)
 
 /* A case without a connection that must be on the SAN. */
-#define CASE(name) BT_CASE(name, NEEDS_NOTHING)
-/* A case whose connections must be on the SAN under the shim. */
-#define SAN_CASE(name) BT_CASE(name, NEEDS_SAN)
-/* And one whose processes take turns on them all the time. */
-#define SWAP_CASE(name) BT_CASE(name, NEEDS_SWAPS)
+#define CASE(name) BT_CASE(name, BT_ANY)
+/* A case whose connections must all be on the SAN under the shim, and stay there. */
+#define SAN_CASE(name) BT_CASE(name, BT_SAN)
+/* The same of one whose processes take turns on them so often that some of the swaps of control suspend the session
+ * where they all are to. */
+#define SWAP_CASE(name) BT_CASE(name, BT_SWAPS)
+/* A case of which at least one connection must be on the SAN, while others are on TCP or go back to it: that is
+ * what it is about. */
+#define MIXED_CASE(name) BT_CASE(name, BT_MIXED)
+/* A case whose connectors end before anybody accepts: they offer the SAN, and the kernel delivers. */
+#define OFFERED_CASE(name) BT_CASE(name, BT_OFFERED)
 
 /* A part that start_program() runs in a program of its own; not a case. */
 #define PART(id)                                                              \
   static void id##_part(void);                                                \
-  BT_REGISTER(id##_part, "@" #id, id##_part, NEEDS_NOTHING)                           \
+  BT_REGISTER(id##_part, "@" #id, id##_part, BT_ANY)                          \
   static void id##_part(void)
 /* Its arguments. */
 extern char **bt_arguments;
@@ -151,7 +156,8 @@ struct pair open_pair(enum family family);
 void close_pair(struct pair *pair);
 
 /* Two ends that each run a function with their own blocking socket; both must return. The socket
- * is closed by the end itself or left open: the process then goes on with it. */
+ * is closed by the end itself or left open: the process then goes on with it. A client that closes without having
+ * received anything must wait for a step of the server's: what is closed before it is accepted goes over TCP. */
 typedef void end_fn(int fd);
 void run_threads(enum family family, end_fn *client, end_fn *server);
 void run_processes(enum family family, end_fn *client, end_fn *server);
@@ -160,17 +166,17 @@ void run_processes(enum family family, end_fn *client, end_fn *server);
  * with the roles of connector and acceptor exchanged. */
 #define ENDS(name, left, right)                                               \
   static void name##_t(void) { run_threads(V4, left, right); }                \
-  BT_REGISTER(name##_t, #name "-threads", name##_t, NEEDS_SAN)                     \
+  BT_REGISTER(name##_t, #name "-threads", name##_t, BT_SAN)                     \
   static void name##_p(void) { run_processes(V4, left, right); }              \
-  BT_REGISTER(name##_p, #name "-processes", name##_p, NEEDS_SAN)                   \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, BT_SAN)                   \
   static void name##_s(void) { run_processes(V6, right, left); }              \
-  BT_REGISTER(name##_s, #name "-swapped", name##_s, NEEDS_SAN)
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, BT_SAN)
 /* The same with the two processes only, for ends that need a process of their own. */
 #define PROCESS_ENDS(name, left, right)                                       \
   static void name##_p(void) { run_processes(V4, left, right); }              \
-  BT_REGISTER(name##_p, #name "-processes", name##_p, NEEDS_SAN)                   \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, BT_SAN)                   \
   static void name##_s(void) { run_processes(V6, right, left); }              \
-  BT_REGISTER(name##_s, #name "-swapped", name##_s, NEEDS_SAN)
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, BT_SAN)
 
 /* ---- bytes -------------------------------------------------------------------------------- */
 

@@ -270,8 +270,8 @@ PART(tries) {
   }
   EQ(write(atoi(bt_arguments[0]), &written, sizeof written), sizeof written);
 }
-/* A program that inherits connections by exec can use them all. */
-SAN_CASE(exec_with_hundreds_of_connections) {
+/* A program that inherits connections by exec can use them all. Mixed: it is one without the library. */
+MIXED_CASE(exec_with_hundreds_of_connections) {
   struct rlimit limit;
   SYS(getrlimit(RLIMIT_NOFILE, &limit));
   limit.rlim_cur = limit.rlim_max < 4096 ? limit.rlim_max : 4096;
@@ -335,4 +335,15 @@ CASE(preloaded_after_the_c_library) {
   ssize_t n = SYS(pread(words, said, sizeof said - 1, 0));
   said[n] = 0;
   EQ(strstr(said, "LD_PRELOAD") != NULL, list != NULL);
+}
+
+/* A process that may write to no file any more, as sshd's before it knows the user, is not ended by the log. */
+SAN_CASE(no_file_may_grow) {
+  struct pair before = open_pair(V4);
+  exercise(before.client, before.server);
+  struct rlimit none = {0, 0};
+  SYS(setrlimit(RLIMIT_FSIZE, &none));
+  struct pair after = open_pair(V6);
+  exercise(after.client, after.server);
+  exercise(before.server, before.client);
 }

@@ -239,8 +239,9 @@ static void stream_and_detach(int who) {
   end_asker(asker);
 }
 
+/* Here and below: mixed, because to go back to TCP is what every case is about. */
 #define STREAMS(name, mode_, who, left_, right_, length_)                     \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                          \
     mode = mode_, left_pieces = left_, right_pieces = right_, length = length_; \
     stream_and_detach(who);                                                   \
   }
@@ -258,7 +259,7 @@ STREAMS(large_edge_connector, EDGE, 1, 100000, 100000, 6 << 20)
 STREAMS(mixed_edge_both, EDGE, 3, 900, 100000, 2 << 20)
 
 #define STOPPED(name, mode_, who, left_, right_)                              \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                          \
     stops = true, mode = mode_, left_pieces = left_, right_pieces = right_;   \
     length = 1 << 20;                                                         \
     stream_and_detach(who);                                                   \
@@ -285,7 +286,7 @@ static void asking(int fd) {
   expect_nothing(fd);
   SYS(close(fd));
 }
-SAN_CASE(ping_pong) {
+MIXED_CASE(ping_pong) {
   pid_t asker = start_asker();
   for (int round = 0; round < 8; round++) {
     atomic_store(&bt_shared->value[0], 0);
@@ -333,7 +334,7 @@ static void active(int fd) {
   recv_pattern(fd, 50000, 50000);
   SYS(close(fd));
 }
-SAN_CASE(passive_peer) {
+MIXED_CASE(passive_peer) {
   pid_t asker = start_asker();
   pid_t both = start_child();
   if (both == 0) {
@@ -389,9 +390,9 @@ static void shared(bool child, int who) {
   end_child(streaming);
   end_asker(asker);
 }
-SAN_CASE(shared_reader_is_asked) { shared(false, 1); }
-SAN_CASE(shared_writer_is_asked) { shared(true, 1); }
-SAN_CASE(shared_end_follows) { shared(false, 2); }
+MIXED_CASE(shared_reader_is_asked) { shared(false, 1); }
+MIXED_CASE(shared_writer_is_asked) { shared(true, 1); }
+MIXED_CASE(shared_end_follows) { shared(false, 2); }
 
 /* ---- a peer that is killed meanwhile ------------------------------------------------------- */
 
@@ -433,7 +434,7 @@ static void victim(int fd) {
   }
   end_thread(sender);
 }
-SAN_CASE(killed_on_the_way) {
+MIXED_CASE(killed_on_the_way) {
   pid_t asker = start_asker();
   unsigned seed = (unsigned)now_ms();
   for (int round = 0; round < 8; round++) {
@@ -528,6 +529,6 @@ static void urgent_data(int who) {
   }
   end_asker(asker);
 }
-SAN_CASE(urgent_data_sender) { urgent_data(1); }
-SAN_CASE(urgent_data_receiver) { urgent_data(2); }
-SAN_CASE(urgent_data_both) { urgent_data(3); }
+MIXED_CASE(urgent_data_sender) { urgent_data(1); }
+MIXED_CASE(urgent_data_receiver) { urgent_data(2); }
+MIXED_CASE(urgent_data_both) { urgent_data(3); }

@@ -153,9 +153,11 @@ SAN_CASE(exit_without_close_v6) { run_processes(V6, send_and_exit, all_then_end)
 
 static void send_and_return(int fd) {
   send_pattern(fd, 0, 100000);
+  step_wait(0);
   exit(0); /* through the exit handlers */
 }
 static void a_bit_then_end(int fd) {
+  step_done(0);
   recv_pattern(fd, 0, 100000);
   expect_eof(fd);
 }

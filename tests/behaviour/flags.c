@@ -85,10 +85,12 @@ static void pieces(int fd) {
     send_pattern(fd, i * 1000, 1000);
     if (i % 3 == 0) sleep_ms(5);
   }
+  step_wait(0);
   SYS(close(fd));
 }
 static void waitall_whole(int fd) {
   static uint8_t buffer[10001];
+  step_done(0);
   EQ(recv(fd, buffer, 7000, MSG_WAITALL), 7000);
   check_pattern(buffer, 0, 7000);
   /* The end of the stream cuts it short. */
@@ -102,6 +104,7 @@ static void waitall_vectors(int fd) {
   static uint8_t buffer[10001];
   struct iovec iov[3] = {{buffer, 1}, {buffer + 1, 4999}, {buffer + 5000, 3000}};
   struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
+  step_done(0);
   EQ(recvmsg(fd, &msg, MSG_WAITALL), 8000);
   check_pattern(buffer, 0, 8000);
   EQ(recvfrom(fd, buffer, 10001, MSG_WAITALL, NULL, NULL), 2000);

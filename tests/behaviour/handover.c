@@ -113,8 +113,9 @@ static void server(int fd) {
   SYS(close(fd));
   if (pid > 0) end_child(pid);
 }
+/* Mixed where the new program is without the library. */
 #define HANDS_OVER(name, how_, client_)                                       \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                          \
     how = how_;                                                               \
     run_processes(V4, client_, server);                                       \
   }                                                                           \
@@ -130,7 +131,7 @@ HANDS_OVER(fork_exec_polling, FORK, polling_client)
 HANDS_OVER(vfork_exec_epoll, VFORK, epoll_client)
 
 /* The connecting end hands over as well. */
-SAN_CASE(connector_execs) {
+MIXED_CASE(connector_execs) {
   how = FORK;
   run_processes(V4, server, client);
 }
@@ -232,7 +233,7 @@ static void passing_server(int fd) {
   for (int i = 0; i < hops; i++) end_child(workers[i]);
 }
 #define PASSES(name, hops_, client_)                                          \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                          \
     hops = hops_;                                                             \
     run_processes(V4, client_, passing_server);                               \
   }                                                                           \

@@ -97,7 +97,7 @@ CASE(plain_client_sends_before_accept) {
 }
 
 /* Clients of both kinds at one listener, in any order, with an event loop. */
-SAN_CASE(clients_of_both_kinds) {
+MIXED_CASE(clients_of_both_kinds) {
   enum { PROGRAMS = 6, EACH = 3 };
   union address target;
   int listener = listen_on(V4, &target), set = SYS(epoll_create1(0)), left = PROGRAMS * EACH;
@@ -128,7 +128,7 @@ SAN_CASE(clients_of_both_kinds) {
 }
 
 /* A worker group with clients of both kinds. */
-SAN_CASE(prefork_with_clients_of_both_kinds) {
+MIXED_CASE(prefork_with_clients_of_both_kinds) {
   union address target;
   int listener = listen_on(V4, &target);
   pid_t worker[3], client[4];
@@ -164,7 +164,7 @@ static void hand_over_by_exec(bool preload) {
   end_child(pid);
 }
 SAN_CASE(exec_with_a_connection) { hand_over_by_exec(true); }
-SAN_CASE(exec_of_a_plain_program_with_a_connection) { hand_over_by_exec(false); }
+MIXED_CASE(exec_of_a_plain_program_with_a_connection) { hand_over_by_exec(false); }
 
 SAN_CASE(connection_passed_over_a_unix_socket) {
   struct pair p = open_pair(V4);

@@ -183,7 +183,7 @@ CASE(exited_before_a_plain_program_accepts) { gone_before_accept(false, false); 
 CASE(closed_before_a_started_program_accepts) { gone_before_accept(true, true); }
 
 /* close() does not wait for whoever accepts, whatever was sent. */
-SAN_CASE(filled_and_closed_before_accept) {
+OFFERED_CASE(filled_and_closed_before_accept) {
   union address target;
   int listener = listen_on(V4, &target);
   for (int small = 0; small < 2; small++) {
@@ -294,7 +294,8 @@ static void port_used_again(bool preload) {
   end_child(pid);
 }
 CASE(port_used_again_by_a_plain_program) { port_used_again(false); }
-SAN_CASE(port_used_again) { port_used_again(true); }
+/* Mixed: the first connection ends before it is accepted. */
+MIXED_CASE(port_used_again) { port_used_again(true); }
 
 static int open_descriptors(pid_t pid) {
   char path[32];

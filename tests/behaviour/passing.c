@@ -49,7 +49,7 @@ static void to_a_program(int fd) {
   pass_to(pid, ends, fd);
 }
 SAN_CASE(to_a_program) { shimmed = true, run_processes(V4, client, to_a_program); }
-SAN_CASE(to_a_program_without) { anywhere = true, run_processes(V4, client, to_a_program); }
+MIXED_CASE(to_a_program_without) { anywhere = true, run_processes(V4, client, to_a_program); }
 
 /* ---- named sockets -------------------------------------------------------------------------- */
 
@@ -84,7 +84,7 @@ static void to_who_connects(int fd) {
   end_child(pid);
 }
 SAN_CASE(to_who_connects) { shimmed = true, run_processes(V4, client, to_who_connects); }
-SAN_CASE(to_who_connects_without) { anywhere = true, run_processes(V4, client, to_who_connects); }
+MIXED_CASE(to_who_connects_without) { anywhere = true, run_processes(V4, client, to_who_connects); }
 
 PART(accept_and_echo) {
   int over = SYS(accept4(atoi(bt_arguments[0]), NULL, NULL, SOCK_CLOEXEC));
@@ -107,10 +107,10 @@ static void to_who_accepts(int fd) {
   end_child(pid);
 }
 SAN_CASE(to_who_accepts) { shimmed = true, run_processes(V4, client, to_who_accepts); }
-SAN_CASE(to_who_accepts_without) { anywhere = true, run_processes(V4, client, to_who_accepts); }
+MIXED_CASE(to_who_accepts_without) { anywhere = true, run_processes(V4, client, to_who_accepts); }
 /* It may not have accepted yet: then that is waited for, or it is TCP. */
-SAN_CASE(to_who_will_accept) { shimmed = anywhere = at_once = true, run_processes(V4, client, to_who_accepts); }
-SAN_CASE(to_who_will_accept_without) { anywhere = at_once = true, run_processes(V4, client, to_who_accepts); }
+MIXED_CASE(to_who_will_accept) { shimmed = anywhere = at_once = true, run_processes(V4, client, to_who_accepts); }
+MIXED_CASE(to_who_will_accept_without) { anywhere = at_once = true, run_processes(V4, client, to_who_accepts); }
 
 /* ---- sender and receiver -------------------------------------------------------------------- */
 

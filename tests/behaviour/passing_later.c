@@ -18,7 +18,7 @@ static void queued_before_exec(int fd) {
   end_child(pid);
 }
 SAN_CASE(queued_before_exec) { shimmed = true, run_processes(V4, client, queued_before_exec); }
-SAN_CASE(queued_before_exec_without) { anywhere = true, run_processes(V4, client, queued_before_exec); }
+MIXED_CASE(queued_before_exec_without) { anywhere = true, run_processes(V4, client, queued_before_exec); }
 
 /* It is in a queue that itself is passed on, twice. */
 static void queued_in_a_queue(int fd) {
@@ -36,7 +36,7 @@ static void queued_in_a_queue(int fd) {
 }
 PART(unpack) { echo(take_first(take(take(atoi(bt_arguments[0]))))); }
 SAN_CASE(queued_in_a_queue) { shimmed = true, run_processes(V4, client, queued_in_a_queue); }
-SAN_CASE(queued_in_a_queue_without) { anywhere = true, run_processes(V4, client, queued_in_a_queue); }
+MIXED_CASE(queued_in_a_queue_without) { anywhere = true, run_processes(V4, client, queued_in_a_queue); }
 
 /* The end over which it is to come goes to a program without the library, in a message. */
 static void end_is_passed(int fd) {
@@ -59,7 +59,7 @@ PART(unpack_two) {
   echo(take(take(over)));
 }
 SAN_CASE(the_end_is_passed) { shimmed = true, run_processes(V4, client, end_is_passed); }
-SAN_CASE(the_end_is_passed_without) { anywhere = true, run_processes(V4, client, end_is_passed); }
+MIXED_CASE(the_end_is_passed_without) { anywhere = true, run_processes(V4, client, end_is_passed); }
 
 /* An image that the configuration switches off takes it. */
 static void to_one_switched_off(int fd) {
@@ -70,7 +70,7 @@ static void to_one_switched_off(int fd) {
   pid_t pid = start_part("@echo_one", ends[1], true);
   pass_to(pid, ends, fd);
 }
-SAN_CASE(to_one_switched_off) { anywhere = true, run_processes(V4, client, to_one_switched_off); }
+MIXED_CASE(to_one_switched_off) { anywhere = true, run_processes(V4, client, to_one_switched_off); }
 
 /* The receiver is not another program yet, and will be. */
 static void passed_before_exec(int fd) {
@@ -83,7 +83,7 @@ static void passed_before_exec(int fd) {
   SYS(close(fd));
   end_child(pid);
 }
-SAN_CASE(passed_before_exec) { anywhere = true, run_processes(V4, client, passed_before_exec); }
+MIXED_CASE(passed_before_exec) { anywhere = true, run_processes(V4, client, passed_before_exec); }
 
 /* Some go while a program without the library comes and inherits the other end: every one arrives whole. */
 static void *start_other(void *over) {
@@ -97,7 +97,7 @@ static void *start_other(void *over) {
   end_child(pid);
   return NULL;
 }
-SAN_CASE(while_another_inherits_the_end) {
+MIXED_CASE(while_another_inherits_the_end) {
   struct pair p = open_pair(V4);
   for (int round = 0; round < 30; round++) {
     int ends[2];
@@ -158,8 +158,9 @@ static void to_another_user(int fd) {
   step_done(4);
   end_child(pid);
 }
+/* Mixed: another user gets it over TCP. */
 #define ANOTHER_USER(name, how, queued_)                                      \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                          \
     if (geteuid() != 0) bt_skip("only root can become another user");         \
     anywhere = true, change = how, queued = queued_;                          \
     run_processes(V4, client, to_another_user);                               \

@@ -143,7 +143,7 @@ CASE(raw_unrelated_calls) {
   ERR(syscall(99999), ENOSYS);
 }
 
-/* A raw fork: the child has the same connections. */
+/* A child that ends by a raw exit_group leaves the connections to its parent. */
 SAN_CASE(raw_exit_of_a_child) {
   struct pair p = open_pair(V4);
   pid_t child = start_child();

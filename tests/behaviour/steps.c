@@ -219,8 +219,9 @@ static void all_steps(void) {
   if (lost_rounds * 3 > rounds * 2) FAIL("what had been sent was lost in %d of %d rounds", lost_rounds, rounds);
 }
 
+/* Mixed: every round hands a connection over to TCP. */
 #define STEPS(name, trigger_, relative_, reads, stops_, between_)             \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                          \
     trigger = trigger_, has_relative = relative_, peer_reads = reads;         \
     stops = stops_, between = between_;                                       \
     all_steps();                                                              \

@@ -198,9 +198,11 @@ ENDS(random_sizes, random_sizes_out, random_sizes_in)
 
 static void tiny_writes(int fd) {
   for (int i = 0; i < 20000; i++) EQ(write(fd, pattern(i), 1), 1);
+  step_wait(0);
   SYS(close(fd));
 }
 static void slow_reader(int fd) {
+  step_done(0);
   uint8_t buffer[97];
   uint64_t at = 0;
   for (ssize_t n; (n = SYS(read(fd, buffer, sizeof buffer))) > 0; at += n) {
@@ -212,6 +214,7 @@ static void slow_reader(int fd) {
 ENDS(tiny_writes_slow_reader, tiny_writes, slow_reader)
 
 static void one_byte_reader(int fd) {
+  step_done(0);
   recv_pattern(fd, 0, 1);
   for (int i = 1; i < 20000; i++) {
     uint8_t byte;
@@ -222,6 +225,7 @@ static void one_byte_reader(int fd) {
 }
 static void large_writer(int fd) {
   send_pattern(fd, 0, 20000);
+  step_wait(0);
   SYS(close(fd));
 }
 ENDS(one_byte_reads, large_writer, one_byte_reader)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use sanshim_tests::behaviour::{build, shim_library, Case, Mode, Program};
+use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Mode, Program};
 
 /// Areas whose cases run by RDMA too.
 const RDMA_AREAS: [&str; 7] =
@@ -88,7 +88,8 @@ fn main() -> ExitCode {
         for case in cases {
             trials.push(native(case.clone()));
             let area = program.area.as_str();
-            for variant in VARIANTS.iter().filter(|v| case.on_san && v.areas.contains(&area)) {
+            let varies = case.carrier != Carrier::Any;
+            for variant in VARIANTS.iter().filter(|v| varies && v.areas.contains(&area)) {
                 trials.push(varied(case.clone(), library.clone(), variant));
             }
             trials.push(shimmed(case, library.clone()));

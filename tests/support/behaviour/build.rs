@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use super::Case;
+use super::{Carrier, Case};
 
 /// One compiled area.
 #[derive(Debug, Clone)]
@@ -87,15 +87,19 @@ impl Program {
             .arg("list")
             .output()
             .map_err(|e| format!("cannot run {}: {e}", self.path.display()))?;
-        let cases: Vec<Case> = String::from_utf8_lossy(&output.stdout)
-            .lines()
-            .map(|line| {
-                let (name, marker) = line.split_once(' ').unwrap_or((line, ""));
-                let swaps = marker == "swaps";
-                let on_san = swaps || marker == "san";
-                Case { program: self.clone(), name: name.to_owned(), on_san, swaps }
-            })
-            .collect();
+        let mut cases = Vec::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let (name, marker) = line.split_once(' ').unwrap_or((line, ""));
+            let carrier = match marker {
+                "" => Carrier::Any,
+                "san" => Carrier::San,
+                "swaps" => Carrier::Swaps,
+                "mixed" => Carrier::Mixed,
+                "offered" => Carrier::Offered,
+                _ => return Err(format!("{}: what is '{line}'?", self.path.display())),
+            };
+            cases.push(Case { program: self.clone(), name: name.to_owned(), carrier });
+        }
         if !output.status.success() || cases.is_empty() {
             return Err(format!("{} lists no cases", self.path.display()));
         }

@@ -14,6 +14,12 @@ const HANG: Duration = Duration::from_secs(60);
 /// How a program says that this machine cannot run the case.
 const SKIPPED: i32 = 77;
 
+/// How often a case may find that [`TIMED`] limits passed.
+const ATTEMPTS: u32 = 3;
+/// Why connections may be on TCP only because an end did not get a processor in time: an acceptor that did not
+/// look for the session, a receiver that did not ask for a message, and their peers.
+const TIMED: [&str; 3] = ["reason=withdrawn", "reason=handed-over", "reason=peer-returned"];
+
 /// What the log says where the kernel lets no process access another's memory: RDMA was not tested.
 const RDMA_FORBIDDEN: &str = "the kernel does not allow it";
 
@@ -43,10 +49,32 @@ pub struct Case {
     pub program: Program,
     /// Its name within the program.
     pub name: String,
-    /// Both ends of its connections are in the program, so the shim must move them to the SAN.
-    pub on_san: bool,
-    /// Its processes take turns on them all the time.
-    pub swaps: bool,
+    /// What must carry its connections under the shim.
+    pub carrier: Carrier,
+}
+
+/// What carries a case's connections under the shim (`bt.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// Whatever does.
+    Any,
+    /// The SAN carries every one, from its beginning to its end.
+    San,
+    /// The same, and control of them moves between processes all the time.
+    Swaps,
+    /// The SAN carries at least one; others are on TCP or go back to it.
+    Mixed,
+    /// The SAN is offered to at least one acceptor, which comes too late.
+    Offered,
+}
+
+/// What became of a run that its program found right.
+enum Verdict {
+    Passed,
+    /// This machine cannot run the case.
+    Skipped(String),
+    /// Connections went back to TCP as they may where an end gets no processor for long.
+    Starved(String),
 }
 
 /// The library under test: `SANSHIM_LIBRARY`, or the one in the folder above the test executable.
@@ -77,8 +105,20 @@ impl Case {
     /// Runs the case; says why when this machine cannot. Whatever it leaves behind in its process group is killed.
     ///
     /// # Errors
-    /// Why it failed: its own words, its status, or that it hung or never used the SAN.
+    /// Why it failed: its own words, its status, that it hung, or that it was not on the SAN.
     pub fn run(&self, mode: &Mode) -> Result<Option<String>, String> {
+        let mut starved = String::new();
+        for _ in 0..ATTEMPTS {
+            match self.attempt(mode)? {
+                Verdict::Passed => return Ok(None),
+                Verdict::Skipped(why) => return Ok(Some(why)),
+                Verdict::Starved(log) => starved = log,
+            }
+        }
+        Err(format!("{ATTEMPTS} times a connection was on TCP; the log says:\n{starved}"))
+    }
+
+    fn attempt(&self, mode: &Mode) -> Result<Verdict, String> {
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let log = folder.path().join("sanshim.log");
         let words = folder.path().join("stderr");
@@ -114,29 +154,47 @@ impl Case {
         }
         let status = status.map_err(|e| format!("{e}\n{said}"))?;
         match (status.code(), status.signal()) {
-            (Some(SKIPPED), _) => return Ok(Some(said)),
+            (Some(SKIPPED), _) => return Ok(Verdict::Skipped(said)),
             (Some(0), _) if said.is_empty() => {}
             (Some(0), _) => return Err(format!("passed, but wrote to stderr: {said}")),
             (_, Some(signal)) => return Err(format!("killed by signal {signal}\n{said}")),
             (code, _) => return Err(format!("exit status {code:?}\n{said}")),
         }
-        if self.on_san && matches!(mode, Mode::Shim { .. }) {
-            let log = fs::read_to_string(&log).unwrap_or_default();
-            if !log.contains("provider=shm") {
-                return Err(format!("no connection used the SAN; the log says:\n{log}"));
-            }
-            let suspends = matches!(mode, Mode::Shim { suspends: true, .. });
-            if suspends && self.swaps && !log.contains(SUSPENDED) {
-                return Err(format!(
-                    "no swap of control suspended the session; the log says:\n{log}"
-                ));
-            }
-            if let Some(refused) = log.lines().find(|line| line.contains(RDMA_FORBIDDEN)) {
-                return Ok(Some(refused.to_owned()));
+        match mode {
+            Mode::Native => Ok(Verdict::Passed),
+            Mode::Shim { suspends, .. } => {
+                judge(self.carrier, &fs::read_to_string(&log).unwrap_or_default(), *suspends)
             }
         }
-        Ok(None)
     }
+}
+
+/// Whether the log has the connections where they must be; `suspends`: and swaps of control that suspended sessions.
+fn judge(carrier: Carrier, log: &str, suspends: bool) -> Result<Verdict, String> {
+    let on = |provider: &str, role: &str| {
+        log.lines().any(|line| line.contains(provider) && line.contains(role))
+    };
+    let (role, missing) = match carrier {
+        Carrier::Any => return Ok(Verdict::Passed),
+        Carrier::Offered => ("role=connector", "no connector offered the SAN"),
+        Carrier::San | Carrier::Swaps | Carrier::Mixed => ("role=acceptor", "no acceptor used the SAN"),
+    };
+    let mut on_tcp = log.lines().filter(|line| line.contains("provider=tcp")).peekable();
+    let all = matches!(carrier, Carrier::San | Carrier::Swaps);
+    if all && on_tcp.peek().is_some() {
+        if on_tcp.all(|line| TIMED.iter().any(|reason| line.contains(reason))) {
+            return Ok(Verdict::Starved(log.to_owned()));
+        }
+        return Err(format!("a connection was on TCP; the log says:\n{log}"));
+    }
+    if !on("provider=shm", role) {
+        return Err(format!("{missing}; the log says:\n{log}"));
+    }
+    if suspends && carrier == Carrier::Swaps && !log.contains(SUSPENDED) {
+        return Err(format!("no swap of control suspended the session; the log says:\n{log}"));
+    }
+    let refused = log.lines().find(|line| line.contains(RDMA_FORBIDDEN));
+    Ok(refused.map_or(Verdict::Passed, |line| Verdict::Skipped(line.to_owned())))
 }
 
 /// Waits for the case, then ends what is left of its process group.
@@ -174,4 +232,46 @@ fn exited(pid: i32) -> std::io::Result<bool> {
     }
     // SAFETY: waitid filled the structure in or left it zero.
     Ok(unsafe { info.si_pid() } == pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFFERED: &str = "fd 5: provider=shm role=connector\n";
+    const TAKEN: &str = "fd 4: A B provider=shm reason=on-san role=acceptor\n";
+    const WITHDRAWN: &str = "fd 5: provider=tcp reason=withdrawn\n";
+    const NATIVE: &str = "fd 6: A B provider=tcp reason=peer-native role=acceptor\n";
+
+    fn is_passed(carrier: Carrier, log: &[&str]) -> bool {
+        matches!(judge(carrier, &log.concat(), false), Ok(Verdict::Passed))
+    }
+
+    #[test]
+    fn every_connection_of_a_san_case_must_stay_on_the_san() {
+        assert!(is_passed(Carrier::San, &[OFFERED, TAKEN]));
+        assert!(!is_passed(Carrier::San, &[]));
+        assert!(!is_passed(Carrier::San, &[OFFERED]));
+        assert!(judge(Carrier::San, &[OFFERED, TAKEN, NATIVE].concat(), false).is_err());
+        let starved = judge(Carrier::San, &[OFFERED, TAKEN, OFFERED, WITHDRAWN].concat(), false);
+        assert!(matches!(starved, Ok(Verdict::Starved(_))));
+        assert!(judge(Carrier::San, &[WITHDRAWN, NATIVE].concat(), false).is_err());
+    }
+
+    #[test]
+    fn some_swaps_of_control_suspend_where_all_are_to() {
+        let log = [TAKEN, "fd 4: ", SUSPENDED].concat();
+        assert!(judge(Carrier::Swaps, TAKEN, true).is_err());
+        for (log, suspends) in [(log.as_str(), true), (TAKEN, false)] {
+            assert!(matches!(judge(Carrier::Swaps, log, suspends), Ok(Verdict::Passed)));
+        }
+    }
+
+    #[test]
+    fn one_connection_of_a_mixed_case_must_be_taken_and_of_an_offered_one_none() {
+        assert!(is_passed(Carrier::Mixed, &[OFFERED, TAKEN, NATIVE]));
+        assert!(!is_passed(Carrier::Mixed, &[OFFERED, NATIVE]));
+        assert!(is_passed(Carrier::Offered, &[OFFERED, WITHDRAWN]));
+        assert!(!is_passed(Carrier::Offered, &[WITHDRAWN]));
+    }
 }
