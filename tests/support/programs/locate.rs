@@ -2,6 +2,8 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
 /// Debian keeps daemons here, and an ordinary user's `PATH` does not.
 const SYSTEM_FOLDERS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
@@ -17,6 +19,17 @@ pub fn program(name: &str) -> PathBuf {
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_file())
         .unwrap_or_else(|| panic!("'{name}' is not installed: run scripts/install"))
+}
+
+/// The Python interpreter itself: the `python3` of a version manager may be a script that starts another.
+pub fn python() -> &'static str {
+    static PATH: OnceLock<String> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let mut command = Command::new(program("python3"));
+        let output = command.args(["-c", "import sys; print(sys.executable)"]).output();
+        let output = output.expect("python3 runs");
+        String::from_utf8(output.stdout).expect("a path in UTF-8").trim().to_owned()
+    })
 }
 
 /// `sanctl`: `$SANCTL`, or the one built beside this test.

@@ -16,10 +16,33 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// An empty folder.
+    /// A folder with nothing but an empty log.
     pub fn new() -> Sandbox {
         let folder = tempfile::Builder::new().prefix("sanshim-test-").tempdir();
-        Sandbox { folder: folder.expect("a temporary folder"), started: AtomicU32::new(0) }
+        let folder = folder.expect("a temporary folder");
+        let sandbox = Sandbox { folder, started: AtomicU32::new(0) };
+        // Programs that become another user's open it again.
+        let everybody = fs::Permissions::from_mode(0o666);
+        let log = File::create(sandbox.log()).expect("the log");
+        log.set_permissions(everybody).expect("set the log's mode");
+        sandbox
+    }
+
+    /// The shim's log of what was started here.
+    pub fn log(&self) -> PathBuf {
+        self.file("sanshim.log")
+    }
+
+    /// Has the shim log connections, unless the command or whoever runs the tests says where to and what.
+    pub fn log_to(&self, command: &mut Command) {
+        let settings: [(&str, PathBuf); 2] =
+            [("SANSHIM_LOG", "info".into()), ("SANSHIM_LOG_FILE", self.log())];
+        for (name, value) in settings {
+            let said = command.get_envs().any(|(known, _)| known == name);
+            if !said && std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
     }
 
     /// The folder.
@@ -91,6 +114,7 @@ impl Sandbox {
         let stem = Path::new(name).file_name().expect("a program name").to_string_lossy();
         let out = self.file(&format!("{number}-{stem}.out"));
         let err = self.file(&format!("{number}-{stem}.err"));
+        self.log_to(&mut command);
         let child = command
             .process_group(0)
             .stdin(stdin)
@@ -99,6 +123,23 @@ impl Sandbox {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
         Running { name: stem.into_owned(), child: Some(child), out, err }
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        const SHOWN: usize = 100;
+        if std::thread::panicking() {
+            let log = fs::read(self.log()).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(SHOWN)..];
+            eprintln!(
+                "--- the shim's log, last of {} lines\n{}\n---",
+                lines.len(),
+                tail.join("\n")
+            );
+        }
     }
 }
 
@@ -128,10 +169,14 @@ impl Running {
         String::from_utf8_lossy(&fs::read(&self.out).unwrap_or_default()).into_owned()
     }
 
+    /// What it wrote to standard error so far.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.err).unwrap_or_default()).into_owned()
+    }
+
     /// Both its outputs, for a message.
     pub fn output(&self) -> String {
-        let err = String::from_utf8_lossy(&fs::read(&self.err).unwrap_or_default()).into_owned();
-        format!("--- {} stdout\n{}--- stderr\n{}---", self.name, self.stdout(), err)
+        format!("--- {} stdout\n{}--- stderr\n{}---", self.name, self.stdout(), self.stderr())
     }
 
     /// Panics when it has ended.
@@ -167,10 +212,15 @@ impl Running {
     }
 
     /// Waits until it ends by itself with success, and gives its standard output.
-    pub fn finish(mut self) -> String {
+    pub fn finish(self) -> String {
+        self.finish_both().0
+    }
+
+    /// The same with its standard error.
+    pub fn finish_both(mut self) -> (String, String) {
         let status = self.wait();
         assert!(status.success(), "{} ended with {status}\n{}", self.name, self.output());
-        self.stdout()
+        (self.stdout(), self.stderr())
     }
 
     /// Waits until it ends by itself with a failure, and gives both its outputs.
@@ -192,6 +242,12 @@ impl Running {
             self.name,
             self.output()
         );
+    }
+
+    /// Interrupts it as a terminal does; it must end with success. Gives its standard output.
+    pub fn interrupt(self) -> String {
+        signal(self.pid() as i32, libc::SIGINT);
+        self.finish()
     }
 
     fn wait(&mut self) -> ExitStatus {

@@ -3,7 +3,7 @@
 
 use crate::{node, python, Helper};
 use sanshim_tests::programs::status::{expect_tcp, NO_LISTENER, PEER_NATIVE};
-use sanshim_tests::programs::{eventually, Mode, Sandbox, HANG};
+use sanshim_tests::programs::{eventually, locate, Mode, Sandbox, HANG};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 
@@ -101,7 +101,7 @@ s.shutdown(socket.SHUT_WR)
 sys.exit(0 if s.recv(1) == b'' else 'bytes from nowhere')";
     for size in [0, 1, 1519, 1_000_000] {
         let arguments = ["-c", sender, &port.to_string(), &size.to_string()];
-        let client = sandbox.start(mode, python::interpreter(), arguments);
+        let client = sandbox.start(mode, locate::python(), arguments);
         let (mut stream, _) = eventually(
             || {
                 client.assert_alive();

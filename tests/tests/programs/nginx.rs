@@ -1,7 +1,7 @@
 //! nginx, master and workers, with curl and wrk.
 
 use crate::both;
-use sanshim_tests::programs::{eventually, port, status, Mode, Running, Sandbox};
+use sanshim_tests::programs::{eventually, port, status, Mode, Running, Sandbox, HANG};
 use std::fs;
 use std::path::PathBuf;
 
@@ -101,11 +101,22 @@ fn fetch_all(sandbox: &Sandbox, mode: Mode, nginx: &Nginx, location: &str) {
     fs::remove_dir_all(&got).expect("remove the downloads");
 }
 
+/// A transfer so slow that somebody can look where it is.
+fn hold(sandbox: &Sandbox, mode: Mode, nginx: &Nginx, arguments: &[&str]) {
+    let slowly = ["-q", "--noproxy", "*", "--silent", "--limit-rate", "1000"];
+    let slow = sandbox.start(mode, "curl", slowly.iter().chain(arguments).copied());
+    mode.expect_shm(&slow, 1);
+    mode.expect_shm(&nginx.server, 1);
+    drop(slow);
+}
+
 fn downloads(mode: Mode) {
     let sandbox = Sandbox::new();
     let nginx = Nginx::start(&sandbox, mode, "root");
     for location in ["plain", "sendfile", "proxy"] {
         fetch_all(&sandbox, mode, &nginx, location);
+        let large = nginx.address(&format!("/{location}/20m"));
+        hold(&sandbox, mode, &nginx, &["-o", "slow", &large]);
     }
     let part =
         curl(&sandbox, mode, &["-r", "10-19", &nginx.address("/sendfile/100k"), "-o", "part"]);
@@ -127,6 +138,8 @@ fn uploads(mode: Mode) {
         let stored = fs::read(nginx.content.join(format!("new-{name}"))).expect("what was stored");
         assert!(stored == fs::read(&file).expect("a file"), "{name} was stored with other bytes");
     }
+    let large = nginx.content.join("20m").to_str().expect("a path in UTF-8").to_owned();
+    hold(&sandbox, mode, &nginx, &["-T", &large, &nginx.address("/upload/slow")]);
     nginx.server.terminate();
 }
 
@@ -175,30 +188,35 @@ fn reload(mode: Mode) {
     nginx.server.terminate();
 }
 
-/// Workers of another user than the client's: the same bytes, on whatever they are carried.
+/// Workers of another user than root still share memory with root's clients.
 fn workers_of_another_user(mode: Mode) {
     let sandbox = Sandbox::new();
     let nginx = Nginx::start(&sandbox, mode, "nobody nogroup");
     sandbox.open_to_everybody();
     fetch_all(&sandbox, mode, &nginx, "sendfile");
+    hold(&sandbox, mode, &nginx, &["-o", "slow", &nginx.address("/sendfile/20m")]);
     nginx.server.terminate();
 }
 
 /// USR2 and QUIT: the master executes its new self, which inherits the listener, without a failed
-/// request. What that one accepts may be on TCP.
+/// request, and its workers serve over the SAN.
 fn upgrade(mode: Mode) {
     let sandbox = Sandbox::new();
     let content = sandbox.file("content");
     fs::create_dir(&content).expect("the folder of the files");
     fs::write(content.join("100k"), vec![b'x'; 100_000]).expect("a file");
+    fs::write(content.join("20m"), vec![b'x'; 20_000_000]).expect("a file");
     let number = port::reserve();
     // It upgrades itself only as a daemon.
     let settings = configuration(number, "root").replace("daemon off;", "daemon on;");
+    // It gives its new self no other variables than these.
+    let settings = format!("env LD_PRELOAD;\nenv SANSHIM_LOG;\nenv SANSHIM_LOG_FILE;\n{settings}");
     fs::write(sandbox.file("nginx.conf"), settings).expect("the settings");
     let prefix = sandbox.path().to_str().expect("a path in UTF-8").to_owned();
     // Not in the sandbox's process group, which ends with the process that starts the daemon.
     let mut starter = mode.command("nginx");
     starter.args(["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"]);
+    sandbox.log_to(&mut starter);
     assert!(starter.status().expect("nginx runs").success());
     let master = || {
         let text = fs::read_to_string(sandbox.file("nginx.pid")).unwrap_or_default();
@@ -206,8 +224,27 @@ fn upgrade(mode: Mode) {
     };
     let old = Daemon(eventually(master, || "no master".to_owned()));
     let address = format!("http://127.0.0.1:{number}/sendfile/100k");
-    let load = sandbox.start(mode, "wrk", ["-t1", "-c8", "-d600s", &address]);
-    mode.expect_shm(&load, 8);
+    let held = format!("http://127.0.0.1:{number}/sendfile/20m");
+    let served = |master: &Daemon| {
+        let slowly =
+            ["-q", "--noproxy", "*", "--silent", "--limit-rate", "1000", "-o", "slow", &held];
+        let slow = sandbox.start(mode, "curl", slowly);
+        mode.expect_shm(&slow, 1);
+        if mode == Mode::Shim {
+            let on_shm = || {
+                let now = status::connections(&status::family(master.0 as u32));
+                now.iter().any(|c| c.provider == "shm").then_some(())
+            };
+            eventually(on_shm, || format!("no worker of {} serves over the SAN", master.0));
+        }
+    };
+    served(&old);
+    // A connection for each request: a worker that ends closes idle ones, whatever is on its way to it. Longer
+    // than everything else here; it is interrupted before.
+    let patience = format!("{}s", HANG.as_secs());
+    let each =
+        ["-t1", "-c4", "-d600s", "--timeout", &patience, "-H", "Connection: close", &address];
+    let load = sandbox.start(mode, "wrk", each);
     let fetch = || {
         curl(&sandbox, mode, &["-o", "got", &address]);
         assert_eq!(fs::read(sandbox.file("got")).expect("a download"), vec![b'x'; 100_000]);
@@ -233,9 +270,10 @@ fn upgrade(mode: Mode) {
         },
         || "the old master does not end".to_owned(),
     );
-    load.assert_alive();
-    drop(load);
+    let report = load.interrupt();
+    assert!(requests(&report) > 0, "{report}");
     fetch();
+    served(&new);
     drop(new);
 }
 

@@ -3,24 +3,11 @@
 use crate::{both, echo, Helper};
 use sanshim_tests::programs::{locate, Mode, Sandbox};
 use std::fs;
-use std::process::Command;
-use std::sync::OnceLock;
-
-/// The interpreter itself: the `python3` of a version manager may be a script that starts another.
-pub(crate) fn interpreter() -> &'static str {
-    static PATH: OnceLock<String> = OnceLock::new();
-    PATH.get_or_init(|| {
-        let mut command = Command::new(locate::program("python3"));
-        let output = command.args(["-c", "import sys; print(sys.executable)"]).output();
-        let output = output.expect("python3 runs");
-        String::from_utf8(output.stdout).expect("a path in UTF-8").trim().to_owned()
-    })
-}
 
 pub(crate) fn script(name: &str, arguments: &[&str]) -> Helper {
     let path = locate::helper(name);
     let path = path.to_str().expect("a path in UTF-8");
-    Helper::new(interpreter(), &[&["-u", path], arguments].concat())
+    Helper::new(locate::python(), &[&["-u", path], arguments].concat())
 }
 
 pub(crate) fn server(kind: &str) -> Helper {

@@ -1,7 +1,7 @@
 //! Programs that hand their connections to others: socat, sshd, Python, nginx's upgrade is beside
 //! nginx's other cases.
 
-use crate::python::{client, interpreter, script};
+use crate::python::{client, script};
 use crate::{both, ECHOED_PER_CONNECTION};
 use sanshim_tests::programs::{locate, port, status, Mode, Running, Sandbox};
 use serde_json::json;
@@ -89,7 +89,8 @@ fn turns_suspended(mode: Mode) {
     let rules = format!("SANSHIM_CONFIG={}", sandbox.file("rules.toml").display());
     let helper = locate::helper("turns.py");
     let helper = helper.to_str().expect("a path in UTF-8");
-    let mut program = sandbox.start(mode, "env", [&rules, interpreter(), "-u", helper, "reading"]);
+    let mut program =
+        sandbox.start(mode, "env", [&rules, locate::python(), "-u", helper, "reading"]);
     program.wait_for_line("took ");
     let suspensions = |entry: &serde_json::Value| entry["control"]["suspensions"].as_u64();
     for round in 0.. {
@@ -144,6 +145,21 @@ fn secure_copy(mode: Mode) {
         assert!(fs::read(sandbox.file(name)).expect("the copy") == content, "{name} differs");
     }
     drop(server);
+    if mode == Mode::Shim {
+        carried(&fs::read_to_string(sandbox.log()).expect("the shim's log"));
+    }
+}
+
+/// Both copies began over the SAN. sshd forbids itself what the shim needs before it asks for a key: from then on
+/// they are on TCP.
+fn carried(log: &str) {
+    let count = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(count("provider=shm reason=on-san role=acceptor"), 2, "{log}");
+    assert_eq!(count("provider=shm role=connector"), 2, "{log}");
+    let (given_back, followed) =
+        (count("provider=tcp reason=handed-over"), count("provider=tcp reason=peer-returned"));
+    assert!(given_back >= 2 && followed >= 2, "{log}");
+    assert_eq!(count("provider=tcp"), given_back + followed, "{log}");
 }
 
 both! {
