@@ -33,7 +33,7 @@ def measure(stage, transport, seconds, threads, connections):
     content = stage.folder / "content"
     content.mkdir(exist_ok=True)
     (content / "index.html").write_text("small\n" * 100)
-    # Workers of another user than the client's would not share memory with it.
+    # Workers of another user could not enter the stage's folder.
     user = "user root;" if os.geteuid() == 0 else ""
     settings = CONFIGURATION.format(user=user, workers=threads, port=port)
     (stage.folder / "nginx.conf").write_text(settings)
