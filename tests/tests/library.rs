@@ -1,0 +1,46 @@
+//! What `libsanshim.so` needs of a host.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sanshim_tests::behaviour::shim_library;
+
+/// Nothing but the C library: libibverbs and the like belong to provider libraries.
+const LIBRARIES: [&str; 3] = ["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1"];
+
+type Version = (u32, u32);
+
+fn readelf(option: &str) -> String {
+    let library: PathBuf = shim_library().expect("the library");
+    let output = Command::new("readelf").args([option, "--wide"]).arg(library).output();
+    let output = output.expect("readelf runs; see scripts/install");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// The version after "glibc " or "GLIBC_", without further parts.
+fn version(text: &str) -> Option<Version> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[test]
+fn it_needs_the_c_library_alone() {
+    let section = readelf("--dynamic");
+    let needed = section.lines().filter(|line| line.contains("(NEEDED)"));
+    let mut needed: Vec<&str> = needed.filter_map(|line| line.split(['[', ']']).nth(1)).collect();
+    needed.sort_unstable();
+    assert_eq!(needed, LIBRARIES);
+}
+
+#[test]
+fn it_needs_no_newer_glibc_than_documented() {
+    let section = readelf("--version-info");
+    let newest = section.split("GLIBC_").skip(1).filter_map(version).max();
+    let newest = newest.unwrap_or_else(|| panic!("no versions: {section}"));
+    let limitations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/limitations.md");
+    let limitations = std::fs::read_to_string(limitations).expect("docs/limitations.md");
+    let documented = limitations.split("glibc ").skip(1).find_map(version);
+    let documented = documented.expect("docs/limitations.md says which glibc is needed");
+    assert!(newest <= documented, "needs {newest:?}, documented {documented:?}");
+}

@@ -1,0 +1,224 @@
+//! What `sanctl status --json` says of real traffic, and `sanctl detach` of one connection among several.
+
+use std::process::{Command, Output};
+
+use sanshim_tests::programs::{locate, status, Mode, Running, Sandbox};
+use serde_json::{json, Value};
+
+/// tests/programs/exchanges.py under the shim.
+struct Exchanges {
+    program: Running,
+    /// The descriptors of the connecting and the accepting ends.
+    ends: Vec<[i64; 2]>,
+    lines: u32,
+    _sandbox: Sandbox,
+}
+
+impl Exchanges {
+    fn start(count: usize) -> Exchanges {
+        let sandbox = Sandbox::new();
+        let helper = locate::helper("exchanges.py");
+        let helper = helper.to_str().expect("a path in UTF-8");
+        let program = sandbox.start(Mode::Shim, locate::python(), [helper, &count.to_string()]);
+        let numbers = program.wait_for_line("ends ");
+        let numbers = numbers.split_whitespace().map(|number| number.parse().expect("a number"));
+        let numbers: Vec<i64> = numbers.collect();
+        let ends: Vec<[i64; 2]> = numbers.chunks(2).map(|ends| [ends[0], ends[1]]).collect();
+        assert_eq!(ends.len(), count);
+        Exchanges { program, ends, lines: 0, _sandbox: sandbox }
+    }
+
+    fn ask(&mut self, line: &str) {
+        self.lines += 1;
+        self.program.write(&format!("{line}\n"));
+        self.program.wait_for_line(&format!("done {}", self.lines));
+    }
+
+    fn process(&self) -> Value {
+        let output = sanctl(&["status", "--json", "--pid", &self.program.pid().to_string()]);
+        let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        status["processes"][0].clone()
+    }
+
+    /// What sanctl says of both ends of a connection.
+    fn pair(&self, number: usize) -> [Value; 2] {
+        let process = self.process();
+        let connections = process["connections"].as_array();
+        let connections = connections.unwrap_or_else(|| panic!("no process: {process}"));
+        self.ends[number].map(|fd| {
+            let end = connections.iter().find(|connection| connection["fd"] == fd);
+            end.unwrap_or_else(|| panic!("no descriptor {fd} in {process}")).clone()
+        })
+    }
+
+    fn detach(&self, what: &str) -> Output {
+        sanctl(&["detach", "--wait", "0", &self.program.pid().to_string(), what])
+    }
+}
+
+fn sanctl(arguments: &[&str]) -> Output {
+    Command::new(locate::sanctl()).args(arguments).output().expect("sanctl runs")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn bytes_messages_and_credits_are_those_of_the_exchanges() {
+    const TIMES: u64 = 200;
+    let mut exchanges = Exchanges::start(2);
+    exchanges.ask(&format!("exchange {TIMES} 100 1000"));
+    for pair in [0, 1] {
+        let [connector, acceptor] = exchanges.pair(pair);
+        for (end, sent, received) in [(&connector, 100, 1000), (&acceptor, 1000, 100)] {
+            assert_eq!((&end["provider"], &end["reason"]), (&json!("shm"), &json!("on-san")));
+            assert_eq!(end["state"], "established", "{end}");
+            assert_eq!(end["sent"]["bytes"], TIMES * sent, "{end}");
+            assert_eq!(end["received"]["bytes"], TIMES * received, "{end}");
+            // A request waits for the answer to the one before: none can share a message.
+            assert!(number(&end["sent"]["messages"]) >= TIMES - 1, "{end}");
+            assert!(number(&end["received"]["messages"]) >= TIMES - 1, "{end}");
+            assert_eq!(end["buffered_bytes"], 0, "{end}");
+        }
+    }
+    // Each message that nobody receives takes a credit. The first send takes in what came back before it.
+    exchanges.ask("send 1");
+    let before = number(&exchanges.pair(0)[0]["credits"]);
+    assert!((6..=16).contains(&before), "{before}");
+    exchanges.ask("send 5");
+    let [connector, acceptor] = exchanges.pair(0);
+    assert_eq!(number(&connector["credits"]), before - 5, "{connector}");
+    assert_eq!(connector["sent"]["bytes"], TIMES * 100 + 6, "{connector}");
+    assert_eq!(acceptor["received"]["bytes"], TIMES * 100, "{acceptor}");
+    exchanges.ask("receive 6");
+    assert_eq!(exchanges.pair(0)[1]["received"]["bytes"], TIMES * 100 + 6);
+}
+
+#[test]
+fn a_peer_is_woken_only_when_it_sleeps() {
+    let mut exchanges = Exchanges::start(1);
+    exchanges.ask("exchange 10 1 1");
+    let wakeups = |exchanges: &Exchanges| exchanges.pair(0)[0]["wakeups"].clone();
+    let before = wakeups(&exchanges);
+    // Nobody waits for these.
+    exchanges.ask("send 8");
+    exchanges.ask("receive 8");
+    let after = wakeups(&exchanges);
+    assert_eq!(after["sent"], before["sent"], "{after}");
+    assert!(number(&after["avoided"]) >= number(&before["avoided"]) + 8, "{before} {after}");
+    // Who waits may still be spinning.
+    // What woke it is counted there when it next goes to sleep.
+    let mut tries = 0;
+    while wakeups(&exchanges)["sent"] == after["sent"]
+        || exchanges.pair(0)[1]["wakeups"]["received"] == 0
+    {
+        exchanges.ask("asleep");
+        tries += 1;
+        assert!(tries < 200, "never woken: {:?}", exchanges.pair(0));
+    }
+}
+
+#[test]
+fn the_state_follows_each_directions_end() {
+    let mut exchanges = Exchanges::start(1);
+    let states = |exchanges: &Exchanges| exchanges.pair(0).map(|end| end["state"].clone());
+    exchanges.ask("exchange 1 1 1");
+    assert_eq!(states(&exchanges), [json!("established"), json!("established")]);
+    exchanges.ask("half-close");
+    assert_eq!(states(&exchanges), [json!("fin-wait"), json!("close-wait")]);
+    exchanges.ask("close");
+    assert_eq!(states(&exchanges), [json!("closing"), json!("closing")]);
+}
+
+#[test]
+fn one_connection_of_several_is_detached() {
+    let mut exchanges = Exchanges::start(3);
+    exchanges.ask("exchange 10 100 3000");
+    assert_eq!(exchanges.process()["returned"], json!({}));
+    let output = exchanges.detach(&exchanges.ends[1][0].to_string());
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("of 1 went back to TCP"),
+        "{output:?}"
+    );
+    // It looks for requests at most every 100 us while it uses its connections.
+    let mut tries = 0;
+    while exchanges.pair(1).iter().any(|end| end["provider"] != "tcp") {
+        exchanges.ask("exchange 10 100 3000");
+        tries += 1;
+        assert!(tries < 200, "never went back: {:?}", exchanges.pair(1));
+    }
+    exchanges.ask("exchange 10 100 3000");
+    let [connector, acceptor] = exchanges.pair(1);
+    assert_eq!((&connector["reason"], &connector["provider"]), (&json!("detached"), &json!("tcp")));
+    assert_eq!(
+        (&acceptor["reason"], &acceptor["provider"]),
+        (&json!("peer-returned"), &json!("tcp"))
+    );
+    for other in [0, 2] {
+        for end in exchanges.pair(other) {
+            assert_eq!((&end["reason"], &end["provider"]), (&json!("on-san"), &json!("shm")));
+        }
+    }
+    assert_eq!(exchanges.process()["returned"], json!({ "detached": 1, "peer-returned": 1 }));
+}
+
+#[test]
+fn what_cannot_be_detached_is_named() {
+    let mut exchanges = Exchanges::start(1);
+    let own = std::process::id().to_string();
+    let pid = exchanges.program.pid().to_string();
+    let listener = (exchanges.ends[0][0] - 1).to_string();
+    let nothing = format!("Process {pid} has no such connection on the SAN.\n");
+    for (arguments, status, stdout, stderr) in [
+        ([pid.as_str(), "9999"], 0, nothing.as_str(), String::new()),
+        ([pid.as_str(), &listener], 0, nothing.as_str(), String::new()),
+        ([pid.as_str(), "all of them"], 2, "", "neither a descriptor nor \"all\"".to_owned()),
+        ([own.as_str(), "all"], 1, "", format!("process {own} does not run under the shim")),
+        (["0", "all"], 1, "", "process 0 does not run under the shim".to_owned()),
+    ] {
+        let output = sanctl(&["detach", arguments[0], arguments[1]]);
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {out}{err}");
+        assert_eq!(out, stdout, "{arguments:?}");
+        assert!(
+            err.contains(&stderr) && err.is_empty() == stderr.is_empty(),
+            "{arguments:?}: {err}"
+        );
+    }
+    exchanges.ask("exchange 10 1 1");
+    assert!(exchanges.pair(0).iter().all(|end| end["provider"] == "shm"));
+}
+
+/// The process that has control is stopped while it sends; another that wants to is shown to wait.
+#[test]
+fn who_waits_for_control_is_shown() {
+    let sandbox = Sandbox::new();
+    let helper = locate::helper("contended.py");
+    let helper = helper.to_str().expect("a path in UTF-8");
+    let mut program = sandbox.start(Mode::Shim, locate::python(), [helper]);
+    program.wait_for_line("ready");
+    let pid = program.pid();
+    let waiting = || {
+        let entries = status::entries(&status::family(pid));
+        entries.iter().any(|(_, entry)| entry["control"]["send"]["waiters"] == 1)
+    };
+    let (mut found, mut asked) = (false, 0);
+    // It may be stopped between two transfers: then nobody waits.
+    for _ in 0..100 {
+        asked += 1;
+        program.write("stop\n");
+        program.wait_for_line(&format!("done {asked}"));
+        found = (0..20).any(|_| waiting());
+        asked += 1;
+        program.write("go on\n");
+        program.wait_for_line(&format!("done {asked}"));
+        if found {
+            break;
+        }
+    }
+    assert!(found, "nobody was ever shown to wait");
+    assert!(!waiting());
+    program.finish();
+}
