@@ -8,6 +8,8 @@ use sanshim_tests::programs::{locate, Mode, Running, Sandbox};
 
 const VARIABLES: [&str; 3] = ["SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_PROVIDERS"];
 
+type Variables = &'static [(&'static str, &'static str)];
+
 /// tests/programs/one_connection.py under the shim with these variables and none else. `HERE` in a value is the
 /// sandbox.
 fn start(sandbox: &Sandbox, arguments: &[&str], variables: &[(&str, &str)]) -> Running {
@@ -35,7 +37,7 @@ fn run(sandbox: &Sandbox, variables: &[(&str, &str)]) -> (Vec<String>, String) {
 #[test]
 fn a_mistake_is_one_line_and_plain_tcp() {
     // Variables, the contents of HERE/rules.toml, and what the line says.
-    let cases: [(&[(&str, &str)], &str, &str); 9] = [
+    let cases: [(Variables, &str, &str); 9] = [
         (&[("SANSHIM", "maybe")], "", "SANSHIM=maybe: must be on or off"),
         (&[("SANSHIM_LOG", "loud")], "", "SANSHIM_LOG=loud: \"loud\" is no level; use one of off, "),
         (&[("SANSHIM_PROVIDERS", "rdma")], "", "SANSHIM_PROVIDERS=rdma: must be of shm and verbs"),
@@ -81,7 +83,7 @@ fn a_mistake_is_one_line_and_plain_tcp() {
 
 #[test]
 fn without_a_mistake_nothing_is_said() {
-    let good: [(&[(&str, &str)], &[&str]); 6] = [
+    let good: [(Variables, &[&str]); 6] = [
         (&[], &["shm", "shm"]),
         (&[("SANSHIM", "on"), ("SANSHIM_LOG", "off")], &["shm", "shm"]),
         (&[("SANSHIM", ""), ("SANSHIM_LOG", ""), ("SANSHIM_CONFIG", "")], &["shm", "shm"]),

@@ -244,9 +244,12 @@ impl Running {
         );
     }
 
-    /// Interrupts it as a terminal does; it must end with success. Gives its standard output.
+    /// Interrupts its main thread, which may be the one that waits for an interrupt (wrk); it must end with success.
+    /// Gives its standard output.
     pub fn interrupt(self) -> String {
-        signal(self.pid() as i32, libc::SIGINT);
+        let pid = self.pid() as libc::pid_t;
+        // SAFETY: no memory is involved; the process is a child, not reaped yet.
+        unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, libc::SIGINT) };
         self.finish()
     }
 
