@@ -185,15 +185,31 @@ pub fn error(fd: Fd) -> Option<i32> {
         return None;
     }
     let socket = table::san(fd)?;
-    let stream = socket.stream()?;
-    wait::look(&socket, &stream);
-    if stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
-        && stream.endpoint.set(flag::ERROR_REPORTED)
-    {
-        let e = stream.endpoint.error.load(Relaxed) as i32;
-        return Some(if e == 0 { libc::ECONNRESET } else { e });
+    wait::look(&socket, &socket.stream()?);
+    take_error(&socket).map(|e| e.0)
+}
+
+/// The error of a broken connection, as far as that was noticed, told once.
+pub fn take_error(socket: &Socket) -> Option<Errno> {
+    let e = broken_by(socket)?;
+    socket.stream()?.endpoint.set(flag::ERROR_REPORTED).then_some(e)
+}
+
+/// What a call was told and can not report: the next one does, as in the kernel.
+pub fn put_error_back(socket: &Socket, e: Errno) {
+    if broken_by(socket) == Some(e) {
+        if let Some(stream) = socket.stream() {
+            stream.endpoint.clear(flag::ERROR_REPORTED);
+        }
     }
-    None
+}
+
+/// Why a connection is broken, told or not.
+fn broken_by(socket: &Socket) -> Option<Errno> {
+    let stream = socket.stream()?;
+    let e = stream.endpoint.error.load(Relaxed) as i32;
+    let is_broken = stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE);
+    is_broken.then_some(Errno(if e == 0 { libc::ECONNRESET } else { e }))
 }
 
 /// Options whose value the kernel does not know for a SAN socket: the value, if it is one.

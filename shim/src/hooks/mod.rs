@@ -1,6 +1,7 @@
 //! The hooks, by area.
 
 mod asynchronous;
+mod batches;
 mod commands;
 mod descriptor;
 mod file_actions;
@@ -17,7 +18,7 @@ mod users;
 
 use crate::real::{errno, set_errno};
 use sanshim_core::switch::Outcome;
-use sanshim_core::sys::{Errno, Result};
+use sanshim_core::sys::{user, Errno, Result};
 
 /// A result of the core as libc returns it.
 #[inline]
@@ -51,13 +52,12 @@ pub(crate) fn milliseconds(timeout: i32) -> Option<u64> {
     u64::try_from(timeout).ok().map(|ms| ms * 1_000_000)
 }
 
-/// A timespec as nanoseconds; null waits for ever. `Err`: not a valid time.
-pub(crate) unsafe fn timespec(at: *const libc::timespec) -> Result<Option<u64>> {
+/// A timespec as nanoseconds; null waits for ever. `Err`: not a valid time, or not readable.
+pub(crate) fn timespec(at: *const libc::timespec) -> Result<Option<u64>> {
     if at.is_null() {
         return Ok(None);
     }
-    // SAFETY: the program gave a timespec.
-    let t = unsafe { at.read_unaligned() };
+    let t = user::read(at)?;
     if t.tv_sec < 0 || !(0..1_000_000_000).contains(&t.tv_nsec) {
         return Err(Errno(libc::EINVAL));
     }

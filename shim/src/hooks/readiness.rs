@@ -64,7 +64,7 @@ hooks! {
         mask: *const sigset_t) -> c_int
     = |real| {
         // SAFETY: the program's arguments.
-        let outcome = match (unsafe { descriptors(fds, count) }, unsafe { timespec(timeout) }) {
+        let outcome = match (unsafe { descriptors(fds, count) }, timespec(timeout)) {
             (Some(all), Ok(timeout)) if any_known(all) => {
                 // SAFETY: the program's mask.
                 unsafe { core_poll::poll(all, timeout, mask) }
@@ -77,14 +77,12 @@ hooks! {
     fn select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *mut timeval) -> c_int
     = |real| {
-        // SAFETY: null, or the program's timeval.
-        let limit = match unsafe { timeout.as_ref() } {
-            None => None,
-            Some(t) if t.tv_sec < 0 || t.tv_usec < 0 => {
-                return real(nfds, read, write, except, timeout);
-            }
-            Some(t) => Some((t.tv_sec as u64).saturating_mul(1_000_000_000)
-                .saturating_add(t.tv_usec as u64 * 1000)),
+        let limit = match user::read(timeout) {
+            _ if timeout.is_null() => None,
+            Ok(t) if t.tv_sec >= 0 && t.tv_usec >= 0 => Some((t.tv_sec as u64)
+                .saturating_mul(1_000_000_000)
+                .saturating_add((t.tv_usec as u64).saturating_mul(1000))),
+            _ => return real(nfds, read, write, except, timeout),
         };
         let start = sanshim_core::sys::time::now();
         let sets = [read.cast(), write.cast(), except.cast()];
@@ -93,11 +91,10 @@ hooks! {
         if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
             // Linux tells how much time was left.
             let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
-            // SAFETY: the program's timeval.
-            unsafe {
-                (*timeout).tv_sec = (left / 1_000_000_000) as i64;
-                (*timeout).tv_usec = (left % 1_000_000_000 / 1000) as i64;
-            }
+            let (tv_sec, tv_usec) = (left / 1_000_000_000, left % 1_000_000_000 / 1000);
+            let left = timeval { tv_sec: tv_sec as i64, tv_usec: tv_usec as i64 };
+            // As the kernel: where it can not be written nothing is said.
+            let _ = user::write(timeout, left);
         }
         or_real(outcome, || real(nfds, read, write, except, timeout) as isize) as c_int
     }
@@ -114,8 +111,7 @@ hooks! {
     = |real| {
         let pass = || real(nfds, read, write, except, timeout, mask) as isize;
         let sets = [read.cast(), write.cast(), except.cast()];
-        // SAFETY: the program's timespec.
-        let outcome = match unsafe { timespec(timeout) } {
+        let outcome = match timespec(timeout) {
             // SAFETY: the program's sets hold `nfds` bits.
             Ok(limit) => unsafe { core_poll::select(nfds, sets, limit, mask) },
             Err(_) => Outcome::Pass,
@@ -182,8 +178,7 @@ hooks! {
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int,
         timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
     = |real| {
-        // SAFETY: the program's timespec.
-        let outcome = match unsafe { timespec(timeout) } {
+        let outcome = match timespec(timeout) {
             // SAFETY: the program's arguments.
             Ok(timeout) => unsafe { wait_for_events(set, events, most, timeout, mask) },
             Err(Errno(e)) => return returned(Err(Errno(e))) as c_int,

@@ -1,8 +1,9 @@
 //! libc's syscall(): the same operations by another door.
 
 use super::asynchronous::may_be_submitted;
+use super::batches::{recvmmsg, sendmmsg};
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
-use super::message::{recvmmsg, recvmsg, sendmmsg, sendmsg};
+use super::message::{recvmsg, sendmsg};
 use super::options::{getsockopt, setsockopt};
 use super::process::{execve, execveat, prctl};
 use super::readiness::{
