@@ -63,11 +63,15 @@ hooks! {
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const libc::timespec,
         mask: *const sigset_t) -> c_int
     = |real| {
+        let limit = match timespec(timeout) {
+            Ok(limit) => limit,
+            Err(e) => return returned(Err(e)) as c_int,
+        };
         // SAFETY: the program's arguments.
-        let outcome = match (unsafe { descriptors(fds, count) }, timespec(timeout)) {
-            (Some(all), Ok(timeout)) if any_known(all) => {
+        let outcome = match unsafe { descriptors(fds, count) } {
+            Some(all) if any_known(all) => {
                 // SAFETY: the program's mask.
-                unsafe { core_poll::poll(all, timeout, mask) }
+                unsafe { core_poll::poll(all, limit, mask) }
             }
             _ => Outcome::Pass,
         };
@@ -82,7 +86,8 @@ hooks! {
             Ok(t) if t.tv_sec >= 0 && t.tv_usec >= 0 => Some((t.tv_sec as u64)
                 .saturating_mul(1_000_000_000)
                 .saturating_add((t.tv_usec as u64).saturating_mul(1000))),
-            _ => return real(nfds, read, write, except, timeout),
+            Ok(_) => return returned(Err(Errno(libc::EINVAL))) as c_int,
+            Err(e) => return returned(Err(e)) as c_int,
         };
         let start = sanshim_core::sys::time::now();
         let sets = [read.cast(), write.cast(), except.cast()];
@@ -111,11 +116,12 @@ hooks! {
     = |real| {
         let pass = || real(nfds, read, write, except, timeout, mask) as isize;
         let sets = [read.cast(), write.cast(), except.cast()];
-        let outcome = match timespec(timeout) {
-            // SAFETY: the program's sets hold `nfds` bits.
-            Ok(limit) => unsafe { core_poll::select(nfds, sets, limit, mask) },
-            Err(_) => Outcome::Pass,
+        let limit = match timespec(timeout) {
+            Ok(limit) => limit,
+            Err(e) => return returned(Err(e)) as c_int,
         };
+        // SAFETY: the program's sets hold `nfds` bits.
+        let outcome = unsafe { core_poll::select(nfds, sets, limit, mask) };
         or_real(outcome, pass) as c_int
     }
 
@@ -181,7 +187,7 @@ hooks! {
         let outcome = match timespec(timeout) {
             // SAFETY: the program's arguments.
             Ok(timeout) => unsafe { wait_for_events(set, events, most, timeout, mask) },
-            Err(Errno(e)) => return returned(Err(Errno(e))) as c_int,
+            Err(e) => return returned(Err(e)) as c_int,
         };
         or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
     }
