@@ -10,7 +10,7 @@ use super::epoll;
 use super::far;
 use super::native;
 use super::socket::Socket;
-use super::stream::Stream;
+use super::stream::{Broken, Stream};
 use super::urgent;
 use super::wait::{self, Event};
 use crate::sys::lock::Acquired;
@@ -100,7 +100,15 @@ enum End {
     None,
     /// The anchor's stream ended, or failed with this error.
     Of(i32),
+    /// More doorbells than there can be.
+    Flood,
 }
+
+/// Most doorbells that one call takes off, many times what socket buffers hold: the peer, which says how many it
+/// promised, may send bytes for ever.
+const MOST_TAKEN: u64 = 1 << 20;
+/// How often what the peer promised may change under a look at an anchor without a doorbell.
+const MOST_LOOKS: u32 = 64;
 
 /// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
 /// raise a counter. Waits until threads that the byte was to wake are awake; not once `ready`.
@@ -172,6 +180,7 @@ fn take_off_within(
         End::None => {}
         End::Of(0) => wait::note_end(socket, stream),
         End::Of(error) => wait::note_error(socket, stream, error),
+        End::Flood => wait::fail(socket, stream, Broken::Doorbells),
     }
     if drained > 0 {
         socket.statistics().wakeups_received.add(drained);
@@ -201,8 +210,11 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
     let heard = &stream.endpoint.bells_heard;
     let sending = &stream.peer().sending.0;
     let mut bytes = [0u8; 64];
-    let mut drained = 0u64;
+    let (mut drained, mut looks) = (0u64, 0);
     loop {
+        if drained >= MOST_TAKEN {
+            return (drained, End::Flood);
+        }
         let word = sending.doorbells.state();
         let promised = word.bells.saturating_sub(heard.load(Relaxed));
         // An urgent byte may turn into an ordinary one that nobody promised; such a connection
@@ -217,7 +229,8 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
                 return (drained, End::None);
             }
             let there = net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT | libc::MSG_PEEK);
-            if sending.doorbells.state() != word {
+            looks += 1;
+            if sending.doorbells.state() != word && looks < MOST_LOOKS {
                 continue;
             }
             match there {
@@ -318,14 +331,20 @@ pub(super) fn ring_last(stream: &Stream, anchor: Fd, last: bool) {
     }
 }
 
+/// Most doorbells that can be missing there: the last, and the one that is owed at most.
+const MOST_MISSING: u64 = 2;
+
 /// As [`ring_last`], after a process that died in the middle of it: what is still missing. How many bytes it sent
-/// behind the doorbells; `None` if nobody can tell.
+/// behind the doorbells; `None` if nobody can tell, or the word says what can not be (the peer can write it).
 pub(super) fn ring_rest(stream: &Stream, anchor: Fd) -> Option<u64> {
     if stream.own().sending.0.urgent.load(Relaxed) != 0 {
         return None;
     }
     let promised = stream.own().sending.0.doorbells.state().bells;
     let written = net::bytes_written(anchor)?;
+    if promised.saturating_sub(written) > MOST_MISSING {
+        return None;
+    }
     stream.endpoint.bells_owed.store(0, Relaxed);
     for _ in written..promised {
         let _ = native::send_all(anchor, &[0]);

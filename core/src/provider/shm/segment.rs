@@ -367,6 +367,13 @@ impl Segment {
         unsafe { &*self.base.cast::<Head>() }
     }
 
+    /// All of it, as a hostile peer can write it.
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> &[AtomicU32] {
+        // SAFETY: the mapping is as large, and its parts are atomics or raw bytes that are only copied.
+        unsafe { std::slice::from_raw_parts(self.base.cast(), self.geometry.total() / 4) }
+    }
+
     /// The division of the segment, as checked when it was mapped.
     pub fn geometry(&self) -> Geometry {
         self.geometry

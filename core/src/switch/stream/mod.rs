@@ -6,6 +6,8 @@
 
 mod control;
 mod due;
+#[cfg(test)]
+mod hostile_tests;
 mod rdma;
 mod receive;
 mod send;
@@ -43,6 +45,8 @@ pub enum Broken {
     Message(ProtocolError),
     /// A position of a send buffer made no sense.
     Position,
+    /// There are more doorbells than a connection can hold.
+    Doorbells,
     /// Something before made no sense, as was logged.
     Before,
 }
@@ -64,6 +68,7 @@ impl std::fmt::Display for Broken {
         match self {
             Broken::Message(e) => write!(f, "{e}"),
             Broken::Position => write!(f, "a send buffer position is out of range"),
+            Broken::Doorbells => write!(f, "more doorbells than can be"),
             Broken::Before => write!(f, "a message before made no sense"),
         }
     }
