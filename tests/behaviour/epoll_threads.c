@@ -295,3 +295,44 @@ SAN_CASE(many_idle_connections) {
     get(server[j], "x");
   }
 }
+
+/* Thousands of connections at which nothing happens, half of them watched in one set: no processor time, and no
+ * wake-ups. */
+static void *wait_in_set(void *set) {
+  struct epoll_event got;
+  EQ(epoll_wait(*(int *)set, &got, 1, -1), 1);
+  return NULL;
+}
+SAN_CASE(thousands_of_idle_connections_cost_nothing) {
+  enum { N = 2000, LEAST_FILES = 2 * N + 64 };
+  struct rlimit files;
+  SYS(getrlimit(RLIMIT_NOFILE, &files));
+  if (files.rlim_max != RLIM_INFINITY && files.rlim_max < LEAST_FILES) bt_skip("too few descriptors are allowed");
+  if (files.rlim_cur < LEAST_FILES) files.rlim_cur = LEAST_FILES, SYS(setrlimit(RLIMIT_NOFILE, &files));
+  union address target;
+  int listener = listen_on(V4, &target), set = SYS(epoll_create1(0));
+  static int client[N], server[N];
+  for (int i = 0; i < N; i++) {
+    client[i] = dial(&target);
+    server[i] = SYS(accept(listener, NULL, NULL));
+    exercise(client[i], server[i]);
+    add(set, server[i], EPOLLIN, i);
+  }
+  pthread_t thread = start_thread(wait_in_set, &set);
+  /* What was begun before has its end; then a whole second. */
+  sleep_ms(500);
+  struct rusage before, after;
+  SYS(getrusage(RUSAGE_SELF, &before));
+  sleep_ms(1000);
+  SYS(getrusage(RUSAGE_SELF, &after));
+  struct timeval used, user, system;
+  timersub(&after.ru_utime, &before.ru_utime, &user);
+  timersub(&after.ru_stime, &before.ru_stime, &system);
+  timeradd(&user, &system, &used);
+  long wakeups = after.ru_nvcsw - before.ru_nvcsw;
+  put(client[N / 2], "x");
+  end_thread(thread);
+  if (used.tv_sec > 0 || used.tv_usec > 50000)
+    FAIL("%ld us of processor time in a second", (long)(used.tv_sec * 1000000 + used.tv_usec));
+  if (wakeups > 20) FAIL("%ld wake-ups in a second", wakeups);
+}
