@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Mode, Program};
+use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mode, Program};
 
 /// Areas whose cases run by RDMA too.
 const RDMA_AREAS: [&str; 7] =
@@ -40,25 +40,40 @@ struct Variant {
     areas: &'static [&'static str],
     /// What the rules file says of shared memory.
     shm: &'static str,
-    /// That every swap of control suspends the session.
-    suspends: bool,
+    /// What that is there for.
+    exercise: Exercise,
 }
 
 const VARIANTS: [Variant; 5] = [
-    Variant { name: "shim-read", areas: &RDMA_AREAS, shm: by_rdma!("read"), suspends: false },
-    Variant { name: "shim-write", areas: &RDMA_AREAS, shm: by_rdma!("write"), suspends: false },
-    Variant { name: "shim-both", areas: &RDMA_AREAS, shm: by_rdma!("both"), suspends: false },
+    Variant {
+        name: "shim-read",
+        areas: &RDMA_AREAS,
+        shm: by_rdma!("read"),
+        exercise: Exercise::Rdma,
+    },
+    Variant {
+        name: "shim-write",
+        areas: &RDMA_AREAS,
+        shm: by_rdma!("write"),
+        exercise: Exercise::Rdma,
+    },
+    Variant {
+        name: "shim-both",
+        areas: &RDMA_AREAS,
+        shm: by_rdma!("both"),
+        exercise: Exercise::Rdma,
+    },
     Variant {
         name: "shim-suspend",
         areas: &SHARING_AREAS,
         shm: "swap = \"suspend\"\n",
-        suspends: true,
+        exercise: Exercise::Suspensions,
     },
     Variant {
         name: "shim-suspend-rdma",
         areas: &SHARING_AREAS,
         shm: concat!("swap = \"suspend\"\n", by_rdma!("both")),
-        suspends: true,
+        exercise: Exercise::Suspensions,
     },
 ];
 
@@ -107,16 +122,16 @@ fn native(case: Case) -> Trial {
 fn shimmed(case: Case, library: Result<PathBuf, String>) -> Trial {
     let name = format!("shim::{}::{}", case.program.area, case.name);
     Trial::ignorable_test(name, move || {
-        run(&case, &Mode::Shim { library: library?, rules: None, suspends: false })
+        run(&case, &Mode::Shim { library: library?, rules: None, exercise: Exercise::Nothing })
     })
 }
 
 fn varied(case: Case, library: Result<PathBuf, String>, variant: &Variant) -> Trial {
     let name = format!("{}::{}::{}", variant.name, case.program.area, case.name);
     let rules = format!("[shm]\n{}", variant.shm);
-    let suspends = variant.suspends;
+    let exercise = variant.exercise;
     Trial::ignorable_test(name, move || {
-        run(&case, &Mode::Shim { library: library?, rules: Some(rules), suspends })
+        run(&case, &Mode::Shim { library: library?, rules: Some(rules), exercise })
     })
 }
 
