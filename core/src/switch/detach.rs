@@ -218,6 +218,14 @@ fn has_urgent(stream: &Stream) -> bool {
     [stream.own(), stream.peer()].iter().any(|side| side.sending.0.doorbells.state().pinned)
 }
 
+/// True if the words of both ends say what they never do where both are honest: the peer left although urgent data
+/// keeps the connection where it is. Then this end can neither leave nor stay.
+pub(super) fn is_contradictory(stream: &Stream) -> bool {
+    stream.peer().sending.0.doorbells.state().left
+        && !stream.endpoint.has(flag::LEFT)
+        && has_urgent(stream)
+}
+
 /// Before an urgent byte is sent over the SAN, under the send lock: the connection stays there from now on. False
 /// if either end has begun to go back, and may do so: then this end has to leave first.
 pub(super) fn pin(stream: &Stream) -> bool {

@@ -45,7 +45,7 @@ pub enum Broken {
     Message(ProtocolError),
     /// A position of a send buffer made no sense.
     Position,
-    /// There are more doorbells than a connection can hold.
+    /// The doorbells, or what is said of them, made no sense.
     Doorbells,
     /// Something before made no sense, as was logged.
     Before,
@@ -68,7 +68,7 @@ impl std::fmt::Display for Broken {
         match self {
             Broken::Message(e) => write!(f, "{e}"),
             Broken::Position => write!(f, "a send buffer position is out of range"),
-            Broken::Doorbells => write!(f, "more doorbells than can be"),
+            Broken::Doorbells => write!(f, "its doorbells make no sense"),
             Broken::Before => write!(f, "a message before made no sense"),
         }
     }
