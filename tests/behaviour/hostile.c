@@ -1,0 +1,202 @@
+/* A peer that writes anything into the memory of a connection. Under the shim that may cost this one
+ * connection whatever a peer can cost one: wrong bytes, an error, an end. Never the process, its other
+ * connections, or a call that does not come back. Natively there is no such memory. */
+#include "bt.h"
+
+#include <sys/mman.h>
+
+static uint64_t state;
+/* SplitMix64. */
+static uint64_t draw(void) {
+  uint64_t z = state += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+/* ---- the memory ----------------------------------------------------------------------------- */
+
+static _Atomic uint32_t *words;
+static size_t count;
+
+static unsigned long known[256];
+
+/* Calls `look` for each segment that is mapped, with its inode. */
+static void each_segment(void look(unsigned long inode, unsigned long at, size_t bytes)) {
+  char line[512], name[64];
+  unsigned long from, to, inode;
+  FILE *maps = fopen("/proc/self/maps", "r");
+  CHECK(maps);
+  while (fgets(line, sizeof line, maps)) {
+    if (sscanf(line, "%lx-%lx %*s %*s %*s %lu %63s", &from, &to, &inode, name) < 4) continue;
+    if (strcmp(name, "/memfd:sanshim") == 0) look(inode, from, to - from);
+  }
+  fclose(maps);
+}
+static bool is_known(unsigned long inode) {
+  size_t i = 0;
+  while (known[i] != 0 && known[i] != inode) i++;
+  return known[i] != 0;
+}
+static void note(unsigned long inode, unsigned long at, size_t bytes) {
+  (void)at, (void)bytes;
+  size_t i = 0;
+  while (known[i] != 0 && known[i] != inode) i++;
+  CHECK(i + 1 < sizeof known / sizeof *known);
+  known[i] = inode;
+}
+/* A second mapping, which stays when the library gives its own back. */
+static void map_unknown(unsigned long inode, unsigned long at, size_t bytes) {
+  if (words || is_known(inode)) return;
+  void *mapped = mremap((void *)at, 0, bytes, MREMAP_MAYMOVE);
+  CHECK(mapped != MAP_FAILED);
+  words = mapped, count = bytes / sizeof *words;
+}
+/* Before a connection is made, and after. */
+static void note_memory(void) {
+  memset(known, 0, sizeof known);
+  each_segment(note);
+}
+static void find_memory(void) { each_segment(map_unknown); }
+static void forget_memory(void) {
+  if (words) SYS(munmap((void *)words, count * sizeof *words));
+  words = NULL;
+}
+
+/* Positions, counters and flags lie in the first kilobyte. */
+static void scribble(void) {
+  if (!words) return;
+  /* The first line describes the memory, and was read long ago. */
+  size_t at = 16 + draw() % (draw() % 4 ? 256 - 16 : count - 16);
+  uint32_t old = words[at];
+  switch (draw() % 6) {
+  case 0: words[at] = (uint32_t)draw(); break;
+  case 1: words[at] = 0; break;
+  case 2: words[at] = UINT32_MAX; break;
+  case 3: words[at] = old + 1; break;
+  case 4: words[at] = old - (uint32_t)(draw() % 70000); break;
+  default: words[at] = old ^ (1u << draw() % 32); break;
+  }
+}
+
+/* ---- both ends in one thread ---------------------------------------------------------------- */
+
+static bool is_expected(int e) {
+  return e == EAGAIN || e == ECONNRESET || e == EPIPE || e == ENOTCONN || e == EINVAL;
+}
+static void one_call(int fd, int set) {
+  static char bytes[300000];
+  size_t n = draw() % 3 ? draw() % 4000 : draw() % sizeof bytes;
+  struct epoll_event event;
+  struct pollfd one = {fd, POLLIN | POLLOUT | POLLPRI, 0};
+  int value;
+  long result = 0;
+  switch (draw() % 12) {
+  case 0: case 1: case 2: result = send(fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL); break;
+  case 3: case 4: result = recv(fd, bytes, n, MSG_DONTWAIT); break;
+  case 5: result = recv(fd, bytes, n, MSG_DONTWAIT | MSG_PEEK); break;
+  case 6: result = recv(fd, NULL, n, MSG_DONTWAIT | MSG_TRUNC); break;
+  case 7: SYS(ioctl(fd, FIONREAD, &value)); break;
+  case 8: SYS(ioctl(fd, TIOCOUTQ, &value)); break;
+  case 9: SYS(poll(&one, 1, 0)); break;
+  case 10: SYS(epoll_wait(set, &event, 1, 0)); break;
+  default: result = recv(fd, bytes, 1, MSG_DONTWAIT | MSG_OOB); break;
+  }
+  if (result < 0 && !is_expected(errno)) FAIL("a call fails with %s", strerrorname_np(errno));
+}
+/* What is left of the connection comes to an end. */
+static void finish(struct pair *p) {
+  static char bytes[65536];
+  SYS(close(p->client));
+  ssize_t n;
+  while ((n = recv(p->server, bytes, sizeof bytes, 0)) > 0) {}
+  if (n < 0) EQ(errno, ECONNRESET);
+  SYS(close(p->server));
+}
+
+static void corrupted_between_calls(uint64_t first) {
+  struct pair bystander = open_pair(V4);
+  exercise(bystander.client, bystander.server);
+  for (uint64_t seed = first; seed < first + 40; seed++) {
+    state = seed;
+    note_memory();
+    struct pair p = open_pair(V4);
+    exercise(p.client, p.server);
+    find_memory();
+    int set = SYS(epoll_create1(0));
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
+    SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+    for (int i = 0; i < 200; i++) {
+      if (i > 20 && draw() % 4 == 0) scribble();
+      one_call(draw() % 2 ? p.client : p.server, set);
+    }
+    SYS(close(set));
+    finish(&p);
+    forget_memory();
+    exercise(bystander.client, bystander.server);
+  }
+  close_pair(&bystander);
+}
+SAN_CASE(corrupted_between_calls_1) { corrupted_between_calls(1000); }
+SAN_CASE(corrupted_between_calls_2) { corrupted_between_calls(2000); }
+SAN_CASE(corrupted_between_calls_3) { corrupted_between_calls(3000); }
+
+/* ---- while calls are under way, from another process ---------------------------------------- */
+
+/* Talks sense for a while, then writes anything, and ends. */
+static void hostile_peer(const union address *target, uint64_t seed) {
+  state = seed;
+  alarm(20);
+  note_memory();
+  int fd = dial(target);
+  put(fd, "ping"), get(fd, "pong");
+  find_memory();
+  set_nonblocking(fd, true);
+  static char bytes[65536];
+  for (int i = 0; i < 2000; i++) {
+    if (words) {
+      for (int k = 0; k < 4; k++) scribble();
+    }
+    /* Its own calls may do what they like. */
+    if (i % 3 == 0) send(fd, bytes, draw() % sizeof bytes, MSG_NOSIGNAL);
+    if (i % 3 == 1) recv(fd, bytes, sizeof bytes, 0);
+  }
+  kill(getpid(), SIGKILL);
+}
+static void *serve(void *arg) {
+  int fd = *(int *)arg;
+  static _Thread_local char bytes[65536];
+  ssize_t n;
+  while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0) {}
+  if (n < 0) EQ(errno, ECONNRESET);
+  /* On TCP, where it may have brought the connection, a writer with a peer that closed without having made room
+   * learns of that after a minute. */
+  if (shutdown(fd, SHUT_RDWR) < 0) EQ(errno, ENOTCONN);
+  return NULL;
+}
+static void *produce(void *arg) {
+  int fd = *(int *)arg;
+  static _Thread_local char bytes[100000];
+  while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
+  CHECK(errno == EPIPE || errno == ECONNRESET);
+  return NULL;
+}
+SAN_CASE(corrupted_while_calls_wait) {
+  struct pair bystander = open_pair(V4);
+  union address target;
+  int listener = listen_on(V4, &target);
+  for (uint64_t seed = 1; seed <= 12; seed++) {
+    pid_t pid = start_child();
+    if (pid == 0) hostile_peer(&target, seed);
+    int fd = SYS(accept(listener, NULL, NULL));
+    get(fd, "ping"), put(fd, "pong");
+    pthread_t reader = start_thread(serve, &fd), writer = start_thread(produce, &fd);
+    int status;
+    EQ(SYS(waitpid(pid, &status, 0)), pid);
+    CHECK(WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGALRM));
+    end_thread(reader), end_thread(writer);
+    SYS(close(fd));
+    exercise(bystander.client, bystander.server);
+  }
+  close_pair(&bystander);
+}
