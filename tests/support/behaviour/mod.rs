@@ -5,4 +5,4 @@ mod build;
 mod run;
 
 pub use build::{build, Program};
-pub use run::{shim_library, Carrier, Case, Mode};
+pub use run::{shim_library, Carrier, Case, Exercise, Mode};
