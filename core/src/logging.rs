@@ -5,6 +5,7 @@ use crate::sys::{file, hidden, process, Fd};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Writes each record to a descriptor of our own by one system call. It has no lock, which a fork child would
 /// find taken by a thread that it has not.
@@ -13,6 +14,18 @@ struct Logger {
     to: Fd,
     /// It is a file of ours.
     limited: bool,
+}
+
+/// This process may not ask for its limits any more.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// Before this process forbids itself system calls: from now on none but write is made for the log, and none at all
+/// where a limit would have to be asked for.
+pub fn before_confinement() {
+    if file::is_size_limited() {
+        log::set_max_level(log::LevelFilter::Off);
+    }
+    CONFINED.store(true, Relaxed);
 }
 
 impl log::Log for Logger {
@@ -24,8 +37,7 @@ impl log::Log for Logger {
         if self.filter.matches(record) {
             let level = record.level().as_str().to_lowercase();
             let line = format!("sanshim[{}] {level}: {}\n", process::pid(), record.args());
-            if self.limited && !file::may_append(self.to, line.len()) {
-                // For good: programs that set the limit go on to forbid themselves the calls to ask for it.
+            if self.limited && !CONFINED.load(Relaxed) && !file::may_append(self.to, line.len()) {
                 log::set_max_level(log::LevelFilter::Off);
                 return;
             }

@@ -65,9 +65,9 @@ static void plain_end(int fd) {
   end_thread(sender);
   SYS(close(fd));
 }
-ENDS(reads_and_writes, asynchronous_end, plain_end)
+CARRIED_ENDS(reads_and_writes, asynchronous_end, plain_end, BT_MIXED)
 
-SAN_CASE(a_list) {
+MIXED_CASE(a_list) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   put(p.server, "unread"), put(p.client, "first");
@@ -132,13 +132,13 @@ static void use_kernels(void) {
   SYS(syscall(SYS_io_destroy, context));
   close_pair(&p);
 }
-SAN_CASE(the_kernels) {
+MIXED_CASE(the_kernels) {
   use_kernels();
   aio_context_t context = begin_kernels();
   ERR(syscall(SYS_io_submit, context, 1L, bad_pointer()), EFAULT);
   SYS(syscall(SYS_io_destroy, context));
 }
-SAN_CASE(the_kernels_by_libaio) {
+MIXED_CASE(the_kernels_by_libaio) {
   if (!dlopen("libaio.so.1", RTLD_NOW | RTLD_GLOBAL) && !dlopen("libaio.so.1t64", RTLD_NOW | RTLD_GLOBAL))
     bt_skip("no libaio");
   *(void **)&io_submit = dlsym(RTLD_DEFAULT, "io_submit");

@@ -1,5 +1,6 @@
 /* Connections in use that a program gets by exec which does not load the preloaded library although LD_PRELOAD stays
- * set: a static one, one that runs with other rights (setuid), one of Go. They use the socket by instruction. */
+ * set: a static one, one that runs with other rights (setuid), one of Go. They use the socket by
+ * instruction, so all these connections go back to TCP. */
 #include "handed_on.h"
 #include <spawn.h>
 
@@ -80,9 +81,9 @@ static void hand_on(enum kind kind, bool spawn, bool connector) {
   else run_processes(V4, client, server);
 }
 #define FOREIGN(name, kind)                                                   \
-  SAN_CASE(name##_by_exec) { hand_on(kind, false, false); }                   \
-  SAN_CASE(name##_by_exec_at_the_connector) { hand_on(kind, false, true); }   \
-  SAN_CASE(name##_by_spawn) { hand_on(kind, true, false); }
+  MIXED_CASE(name##_by_exec) { hand_on(kind, false, false); }                   \
+  MIXED_CASE(name##_by_exec_at_the_connector) { hand_on(kind, false, true); }   \
+  MIXED_CASE(name##_by_spawn) { hand_on(kind, true, false); }
 FOREIGN(a_static_program, STATIC)
 FOREIGN(a_setuid_program, SETUID)
 FOREIGN(a_go_program, GO)
@@ -132,8 +133,8 @@ static void cat_after_the_end(size_t unread, bool closed, bool shared) {
   if (!closed) end_thread(peer), SYS(close(p.server));
   SYS(close(output[0]));
 }
-SAN_CASE(cat_after_a_half_close) { cat_after_the_end(MUCH, false, false); }
-SAN_CASE(cat_after_a_half_close_shares) { cat_after_the_end(MUCH, false, true); }
-SAN_CASE(cat_after_a_half_close_with_all_read) { cat_after_the_end(0, false, false); }
-SAN_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
-SAN_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
+MIXED_CASE(cat_after_a_half_close) { cat_after_the_end(MUCH, false, false); }
+MIXED_CASE(cat_after_a_half_close_shares) { cat_after_the_end(MUCH, false, true); }
+MIXED_CASE(cat_after_a_half_close_with_all_read) { cat_after_the_end(0, false, false); }
+MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
+MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }

@@ -14,6 +14,7 @@ use super::socket::{phase, Socket};
 use super::table::{self, Pinned};
 use super::trust;
 use super::{is_borrowed, owner};
+use crate::logging;
 use crate::reason::Reason;
 use crate::sys::{file, hidden, net, Fd};
 use smallvec::SmallVec;
@@ -194,6 +195,7 @@ pub fn before_confinement() {
         }
     }
     ours.follow();
+    logging::before_confinement();
 }
 
 /// The sockets of this process that another image has to know of, with their identities.

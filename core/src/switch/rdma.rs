@@ -121,6 +121,7 @@ pub(super) fn send(
         return stream.send(from);
     }
     let measures = waits && policy::measures();
+    let before = sending.transfers.bytes();
     let unlimited = Limit::default();
     let limit = limit.unwrap_or(&unlimited);
     let way = if measures { sending.preference.way() } else { Way::Rdma };
@@ -148,6 +149,9 @@ pub(super) fn send(
             // It must not be lost in a wait for room.
             moved.fault = stopped;
         }
+    }
+    if before == 0 && sending.transfers.bytes() > 0 {
+        log::info!("fd {}: the first data by RDMA", socket.anchor());
     }
     if measures && sending.preference.record(moved.bytes as u64, began, time::ticks()) {
         prefer(socket, stream);

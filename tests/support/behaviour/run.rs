@@ -26,6 +26,11 @@ const RDMA_FORBIDDEN: &str = "the kernel does not allow it";
 /// What the log says of a process that took control over by a suspended session.
 const SUSPENDED: &str = "control came by a suspended session";
 
+/// What the log says of a connection that data went over by RDMA.
+const BY_RDMA: &str = "the first data by RDMA";
+/// The area whose cases are void where none did, but for those of sends that nobody receives in time.
+const BY_RDMA_ALONE: &str = "interrupted";
+const TIMED_SENDS: &str = "send_that_times_out";
 /// The cases that forbid it themselves: where everything goes by RDMA it must have been tried.
 const FORBIDDING: &str = "copies_forbidden";
 
@@ -193,6 +198,11 @@ impl Case {
             }
             Exercise::Rdma if self.name.starts_with(FORBIDDING) => {
                 refused.is_none().then_some("no RDMA was refused")
+            }
+            Exercise::Rdma
+                if self.program.area == BY_RDMA_ALONE && !self.name.contains(TIMED_SENDS) =>
+            {
+                (refused.is_none() && !log.contains(BY_RDMA)).then_some("no data went by RDMA")
             }
             _ => None,
         };
