@@ -60,6 +60,21 @@ impl Streaming {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
+    /// KiB of segments that the program has touched.
+    fn touched(&self) -> u64 {
+        let maps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).expect("it lives");
+        let (mut segment, mut sum) = (false, 0);
+        for line in maps.lines() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            match words[..] {
+                ["Pss:", number, _] if segment => sum += number.parse::<u64>().expect("a number"),
+                [field, ..] if field.ends_with(':') => {}
+                _ => segment = line.contains("/memfd:"),
+            }
+        }
+        sum
+    }
+
     /// What sanctl says of the sending and of the receiving end.
     fn ends(&self) -> [Value; 2] {
         let status: Value = serde_json::from_str(&self.status(&["--json"])).expect("JSON");
@@ -145,6 +160,7 @@ fn a9_buffers_grow_where_there_is_no_rdma_and_shrink_when_it_rests() {
     let mut streaming = Streaming::start(
         "[shm]\nrdma_threshold = \"never\"\nsend_buffer = 65536\nlargest_send_buffer = 131072\n",
     );
+    let idle = streaming.touched();
     // How often the buffer is found full depends on who runs when.
     let mut sends = 0;
     let sender = loop {
@@ -161,6 +177,8 @@ fn a9_buffers_grow_where_there_is_no_rdma_and_shrink_when_it_rests() {
     assert!(buffers["resizes"].as_u64() >= Some(1), "{sender}");
     assert!(buffers["fragmented"].as_u64() >= Some(sends), "{sender}");
     assert!(streaming.status(&["-v"]).contains("      rdma: none\n      buffers: message "));
+    let grown = streaming.touched();
+    assert!(idle < 64 && grown >= idle + 128, "{idle} KiB, then {grown}");
     // Its memory is given back some time after it grew, when its sender sleeps; then it grows again.
     let mut rests = 0;
     while streaming.ends()[0]["buffers"]["send_buffer"] != 65536 {
@@ -168,6 +186,8 @@ fn a9_buffers_grow_where_there_is_no_rdma_and_shrink_when_it_rests() {
         rests += 1;
         assert!(rests < 400, "never shrank: {}", streaming.ends()[0]);
     }
+    let rested = streaming.touched();
+    assert!(rested + 128 <= grown, "{grown} KiB, still {rested}");
     streaming.send();
 }
 
