@@ -3,9 +3,9 @@
 use crate::config::{Config, ConfigError};
 use crate::sys::{file, hidden, process, Fd};
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Writes each record to a descriptor of our own by one system call. It has no lock, which a fork child would
 /// find taken by a thread that it has not.
@@ -16,16 +16,9 @@ struct Logger {
     limited: bool,
 }
 
-/// This process may not ask for its limits any more.
-static CONFINED: AtomicBool = AtomicBool::new(false);
-
-/// Before this process forbids itself system calls: from now on none but write is made for the log, and none at all
-/// where a limit would have to be asked for.
-pub fn before_confinement() {
-    if file::is_size_limited() {
-        log::set_max_level(log::LevelFilter::Off);
-    }
-    CONFINED.store(true, Relaxed);
+/// Nothing is logged from now on: a line may take more than this process is allowed.
+pub fn stop() {
+    log::set_max_level(log::LevelFilter::Off);
 }
 
 impl log::Log for Logger {
@@ -37,8 +30,8 @@ impl log::Log for Logger {
         if self.filter.matches(record) {
             let level = record.level().as_str().to_lowercase();
             let line = format!("sanshim[{}] {level}: {}\n", process::pid(), record.args());
-            if self.limited && !CONFINED.load(Relaxed) && !file::may_append(self.to, line.len()) {
-                log::set_max_level(log::LevelFilter::Off);
+            if self.limited && !file::may_append(self.to, line.len()) {
+                stop();
                 return;
             }
             let _ = file::write(self.to, line.as_ptr(), line.len());
@@ -58,7 +51,8 @@ pub fn initialize(config: &Config) -> Result<(), ConfigError> {
     let sink = match &config.log_file {
         None => 2,
         Some(path) => {
-            open(path).map_err(|source| ConfigError::LogFile { path: path.clone(), source })?
+            let failed = |source| ConfigError::LogFile { path: path.clone(), source };
+            hidden::keep(open(path, libc::O_CREAT).map_err(failed)?)
         }
     };
     let filter = env_logger::Builder::new().parse_filters(filter).build();
@@ -69,15 +63,42 @@ pub fn initialize(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn open(path: &Path) -> std::io::Result<Fd> {
+/// Whether [`initialize`] could open the log file for this user; makes none.
+///
+/// # Errors
+/// It could not.
+pub fn check(config: &Config) -> Result<(), ConfigError> {
+    let (Some(_), Some(path)) = (&config.log, &config.log_file) else { return Ok(()) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let tried = match open(path, 0) {
+        Ok(fd) => {
+            file::close(fd);
+            Ok(())
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => may_write(folder.unwrap_or(Path::new("."))),
+        Err(e) => Err(e),
+    };
+    tried.map_err(|source| ConfigError::LogFile { path: path.clone(), source })
+}
+
+fn may_write(folder: &Path) -> std::io::Result<()> {
+    let folder = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: a terminated path.
+    match unsafe { libc::access(folder.as_ptr(), libc::W_OK | libc::X_OK) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+fn open(path: &Path, flags: i32) -> std::io::Result<Fd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    let flags = flags | libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: a terminated path; open is not hooked.
     let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    Ok(hidden::keep(fd))
+    Ok(fd)
 }
 
 /// One line where the user sees it: only for a mistake in the configuration.

@@ -320,6 +320,18 @@ fn check_accepts_this_machine_and_names_a_bad_configuration() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stdout).contains("switched off"), "{output:?}");
 
+    // A log that another user's program is to open must not be made here.
+    let (log, nowhere) = (folder.path().join("log"), folder.path().join("none/log"));
+    for (log, status) in [(&log, 0), (&nowhere, 1)] {
+        let mut command = sanctl(&["check"]);
+        command.env("XDG_CONFIG_HOME", "/nonexistent").env("SANSHIM_LOG", "info");
+        let output = command.env("SANSHIM_LOG_FILE", log).output().expect("sanctl runs");
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let report = text(&output.stdout);
+        assert!(status == 0 || report.contains("none/log: No such file or directory"), "{report}");
+        assert!(!log.exists());
+    }
+
     let no_library = folder.path().join("libsanshim.so");
     fs::write(&no_library, "no library").expect("write");
     let output = sanctl(&["check"]).env("SANSHIM_LIBRARY", &no_library).output();

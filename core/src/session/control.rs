@@ -206,8 +206,13 @@ impl Control {
                 Control::EnterMode(mode, word(1) != 0)
             }
             Kind::Rediscover => Control::Rediscover,
-            Kind::ResizeRequest => Control::ResizeRequest(word(0)),
-            Kind::ResizeAnswer => Control::ResizeAnswer(word(0)),
+            Kind::ResizeRequest | Kind::ResizeAnswer => {
+                check(transfer.contains(&word(0)), "size", word(0).into())?;
+                match kind {
+                    Kind::ResizeRequest => Control::ResizeRequest(word(0)),
+                    _ => Control::ResizeAnswer(word(0)),
+                }
+            }
             Kind::Resized => Control::Resized,
             Kind::Suspend => Control::Suspend(word(0)),
             Kind::Suspended => Control::Suspended(word(0)),
@@ -232,7 +237,7 @@ mod tests {
             (any::<u32>(), 0..=LARGEST_TRANSFER, behaviour).prop_map(|(key, bytes, behaviour)| {
                 Control::TransferComplete(Complete { key, bytes, behaviour })
             }),
-            (any::<u32>(), transfer, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
+            (any::<u32>(), transfer.clone(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
                 |(key, length, address, received, directly)| {
                     let body = Advertisement { key, length, address, received, directly };
                     Control::Advertisement(body)
@@ -243,13 +248,42 @@ mod tests {
             (prop::sample::select(Mode::ALL.as_slice()), any::<bool>())
                 .prop_map(|(mode, measured)| Control::EnterMode(mode, measured)),
             Just(Control::Rediscover),
-            any::<u32>().prop_map(Control::ResizeRequest),
-            any::<u32>().prop_map(Control::ResizeAnswer),
+            transfer.clone().prop_map(Control::ResizeRequest),
+            transfer.prop_map(Control::ResizeAnswer),
             Just(Control::Resized),
             any::<u32>().prop_map(Control::Suspend),
             any::<u32>().prop_map(Control::Suspended),
             any::<u32>().prop_map(Control::Resume),
         ]
+    }
+
+    #[test]
+    fn a_field_out_of_range_is_an_error_of_its_message() {
+        let body = |at: usize, value: u32| {
+            let mut body = [0; LARGEST_BODY];
+            // Everything else is in range.
+            body[4..8].copy_from_slice(&1u32.to_ne_bytes());
+            body[4 * at..4 * at + 4].copy_from_slice(&value.to_ne_bytes());
+            body
+        };
+        let wrong = [
+            (Kind::DataAvailable, 1, 0, "rest"),
+            (Kind::DataAvailable, 4, 2, "flags"),
+            (Kind::TransferComplete, 1, LARGEST_TRANSFER + 1, "bytes"),
+            (Kind::TransferComplete, 2, 4, "behaviour"),
+            (Kind::Advertisement, 1, 0, "length"),
+            (Kind::Data, 6, 2, "flags"),
+            (Kind::SendInMessages, 1, 2, "for ever"),
+            (Kind::RestInMessages, 1, LARGEST_TRANSFER + 1, "bytes"),
+            (Kind::EnterMode, 0, 4, "mode"),
+            (Kind::EnterMode, 1, 2, "measured"),
+            (Kind::ResizeRequest, 0, 0, "size"),
+            (Kind::ResizeAnswer, 0, LARGEST_TRANSFER + 1, "size"),
+        ];
+        for (kind, at, value, field) in wrong {
+            let expected = ProtocolError::Body { kind, field, value: value.into() };
+            assert_eq!(Control::decode(kind, &body(at, value)), Err(expected));
+        }
     }
 
     proptest! {

@@ -104,8 +104,8 @@ enum End {
     Flood,
 }
 
-/// Most doorbells that one call takes off, many times what socket buffers hold: the peer, which says how many it
-/// promised, may send bytes for ever.
+/// Most doorbells that one call takes off, many times what an honest peer rings before they are taken off: it says
+/// how many it promised, and may send bytes for ever.
 const MOST_TAKEN: u64 = 1 << 20;
 /// How often what the peer promised may change under a look at an anchor without a doorbell.
 const MOST_LOOKS: u32 = 64;

@@ -184,6 +184,7 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if !e.has(flag::ANCHOR_ENDED)
         || !is_told
         || e.has(BEGUN)
+        || is_kernels(stream)
         || has_urgent(stream)
         || stream.fabric.is_some()
     {

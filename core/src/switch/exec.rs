@@ -16,7 +16,7 @@ use super::trust;
 use super::{is_borrowed, owner};
 use crate::logging;
 use crate::reason::Reason;
-use crate::sys::{file, hidden, net, Fd};
+use crate::sys::{file, hidden, net, user, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -195,7 +195,9 @@ pub fn before_confinement() {
         }
     }
     ours.follow();
-    logging::before_confinement();
+    // Neither is worth a system call that the filter may punish.
+    logging::stop();
+    user::stop_asking();
 }
 
 /// The sockets of this process that another image has to know of, with their identities.

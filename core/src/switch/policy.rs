@@ -1,7 +1,7 @@
 //! Which connections may use the SAN, and with whom memory may be shared.
 
 use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, Swap};
-use crate::provider::shm::Geometry;
+use crate::provider::shm::{Geometry, THRESHOLD};
 use crate::reason::Reason;
 use crate::session::transfer::Abilities;
 use crate::sys::process;
@@ -59,9 +59,6 @@ pub(super) fn geometry() -> Geometry {
     }
 }
 
-/// Smallest transfer that a copy by the kernel may be worth: below it the call alone costs more.
-const LEAST_MEASURED: u32 = 32 << 10;
-
 /// What is known of who is at the other end.
 #[derive(Clone, Copy)]
 pub(super) struct Relation {
@@ -99,7 +96,7 @@ pub(super) fn abilities(peer: Relation) -> Abilities {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     let threshold = match shm.rdma_threshold {
         RdmaThreshold::Never => return Abilities::NONE,
-        RdmaThreshold::Measured => LEAST_MEASURED,
+        RdmaThreshold::Measured => THRESHOLD,
         RdmaThreshold::Bytes(bytes) => bytes,
     };
     if !peer.same_user {

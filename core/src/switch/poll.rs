@@ -289,14 +289,15 @@ impl Drop for Entry {
     }
 }
 
-/// select, by poll. The sets are the kernel's bit arrays of `nfds` bits, or null.
+/// select, by poll. The sets are the kernel's bit arrays of `nfds` bits, or null; `timeout` is asked for only if one
+/// of the descriptors is ours.
 ///
 /// # Safety
 /// The sets are null or hold `nfds` bits; `mask` is null or a valid signal set.
 pub unsafe fn select(
     nfds: i32,
     sets: [*mut u64; 3],
-    timeout: Option<u64>,
+    timeout: impl FnOnce() -> Result<Option<u64>>,
     mask: *const libc::sigset_t,
 ) -> Outcome {
     if !(0..=1 << 20).contains(&nfds) {
@@ -336,6 +337,10 @@ pub unsafe fn select(
     if !ours {
         return Outcome::Pass;
     }
+    let timeout = match timeout() {
+        Ok(timeout) => timeout,
+        Err(e) => return Outcome::Done(Err(e)),
+    };
     // SAFETY: the caller's promise.
     let polled = match unsafe { poll(&mut fds, timeout, mask) } {
         Outcome::Pass => return Outcome::Pass,

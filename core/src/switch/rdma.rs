@@ -153,7 +153,7 @@ pub(super) fn send(
     if before == 0 && sending.transfers.bytes() > 0 {
         log::info!("fd {}: the first data by RDMA", socket.anchor());
     }
-    if measures && sending.preference.record(moved.bytes as u64, began, time::ticks()) {
+    if measures && sending.preference.record(way, moved.bytes as u64, began, time::ticks()) {
         prefer(socket, stream);
     }
     stream.publish_transfers();

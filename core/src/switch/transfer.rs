@@ -304,7 +304,8 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
         flags,
         &limit,
         |stream| {
-            let moved = if from.remaining() < stream.endpoint.threshold() as usize {
+            // The rest of a large send too: its waits are a part of what that cost.
+            let moved = if wanted < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)
             } else {
                 let limit = waits(stream, flags).then_some(&limit);

@@ -203,13 +203,8 @@ pub fn sealed_content_size(fd: Fd) -> Option<usize> {
 
 /// False if `more` bytes at the file's end would pass RLIMIT_FSIZE: the kernel kills for that (SIGXFSZ).
 pub fn may_append(fd: Fd, more: usize) -> bool {
-    !is_size_limited()
-        || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= file_size_limit())
-}
-
-/// Whether there is a RLIMIT_FSIZE.
-pub fn is_size_limited() -> bool {
-    file_size_limit() != u64::MAX
+    let limit = file_size_limit();
+    limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
 }
 
 /// RLIMIT_FSIZE, in bytes.

@@ -97,9 +97,16 @@ fn ask(first: usize, last: usize, access: Access, now: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether the kernel answers: not known yet, no, yes.
+static ANSWER: AtomicU8 = AtomicU8::new(0);
+
+/// From now on every address is believed: this process may be forbidden to ask.
+pub fn stop_asking() {
+    ANSWER.store(1, Ordering::Relaxed);
+}
+
 /// True if this kernel (5.14 or newer) answers.
 fn can_ask() -> bool {
-    static ANSWER: AtomicU8 = AtomicU8::new(0);
     match ANSWER.load(Ordering::Relaxed) {
         0 => {
             let probe = 0u8;

@@ -76,7 +76,7 @@ fn preloads(library: &Path) -> Finding {
 
 fn configuration() -> Finding {
     let config = Config::load().map_err(|error| error.to_string())?;
-    logging::initialize(&config).map_err(|error| error.to_string())?;
+    logging::check(&config).map_err(|error| error.to_string())?;
     let rules = match &config.rules_file {
         Some(file) => format!("rules in {}", file.display()),
         None => "no rules file, defaults hold".to_owned(),

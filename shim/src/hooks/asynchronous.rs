@@ -6,7 +6,7 @@ use crate::real::hooks;
 use libc::{aiocb, c_int, c_long, iocb, sigevent};
 use sanshim_core::switch::exec;
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::Errno;
+use sanshim_core::sys::{self, Errno};
 
 /// True if the request may be made. What is no request libc, or the kernel, refuses. The 64-bit variant is the same as far as
 /// this looks.
@@ -73,8 +73,17 @@ hooks! {
         if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
     }
 
-    // libaio's, which makes the system call by instruction and reports errors as negative values.
-    fn io_submit(context: usize, count: c_long, list: *mut *mut iocb) -> c_int = |real| {
-        if may_be_submitted(list, count) { real(context, count, list) } else { -libc::EOPNOTSUPP }
+    // libaio's, which makes the system call by instruction and reports errors as negative values. Not called: who
+    // loaded it for itself alone (RTLD_LOCAL) gets this one, from where that one is not found.
+    fn io_submit(context: usize, count: c_long, list: *mut *mut iocb) -> c_int = |_real| {
+        if !may_be_submitted(list, count) {
+            return -libc::EOPNOTSUPP;
+        }
+        let arguments = [context, count as usize, list as usize, 0, 0, 0];
+        // SAFETY: the program's arguments.
+        match unsafe { sys::raw(libc::SYS_io_submit as usize, arguments) } {
+            Ok(submitted) => submitted as c_int,
+            Err(Errno(e)) => -e,
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
 use sanshim_core::switch::{self, epoll, poll as core_poll, table, trust, Outcome};
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::Errno;
+use sanshim_core::sys::{Errno, Result};
 
 /// The program's descriptors; `None` if the array can not be its own.
 unsafe fn descriptors<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
@@ -63,16 +63,13 @@ hooks! {
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const libc::timespec,
         mask: *const sigset_t) -> c_int
     = |real| {
-        let limit = match timespec(timeout) {
-            Ok(limit) => limit,
-            Err(e) => return returned(Err(e)) as c_int,
-        };
         // SAFETY: the program's arguments.
         let outcome = match unsafe { descriptors(fds, count) } {
-            Some(all) if any_known(all) => {
+            Some(all) if any_known(all) => match timespec(timeout) {
                 // SAFETY: the program's mask.
-                unsafe { core_poll::poll(all, limit, mask) }
-            }
+                Ok(limit) => unsafe { core_poll::poll(all, limit, mask) },
+                Err(e) => Outcome::Done(Err(e)),
+            },
             _ => Outcome::Pass,
         };
         or_real(outcome, || real(fds, count, timeout, mask) as isize) as c_int
@@ -81,18 +78,15 @@ hooks! {
     fn select(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *mut timeval) -> c_int
     = |real| {
-        let limit = match user::read(timeout) {
-            _ if timeout.is_null() => None,
-            Ok(t) if t.tv_sec >= 0 && t.tv_usec >= 0 => Some((t.tv_sec as u64)
-                .saturating_mul(1_000_000_000)
-                .saturating_add((t.tv_usec as u64).saturating_mul(1000))),
-            Ok(_) => return returned(Err(Errno(libc::EINVAL))) as c_int,
-            Err(e) => return returned(Err(e)) as c_int,
-        };
+        let mut limit = None;
         let start = sanshim_core::sys::time::now();
         let sets = [read.cast(), write.cast(), except.cast()];
+        let read_limit = || {
+            limit = timeval_at(timeout)?;
+            Ok(limit)
+        };
         // SAFETY: the program's sets hold `nfds` bits.
-        let outcome = unsafe { core_poll::select(nfds, sets, limit, std::ptr::null()) };
+        let outcome = unsafe { core_poll::select(nfds, sets, read_limit, std::ptr::null()) };
         if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
             // Linux tells how much time was left.
             let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
@@ -116,12 +110,8 @@ hooks! {
     = |real| {
         let pass = || real(nfds, read, write, except, timeout, mask) as isize;
         let sets = [read.cast(), write.cast(), except.cast()];
-        let limit = match timespec(timeout) {
-            Ok(limit) => limit,
-            Err(e) => return returned(Err(e)) as c_int,
-        };
         // SAFETY: the program's sets hold `nfds` bits.
-        let outcome = unsafe { core_poll::select(nfds, sets, limit, mask) };
+        let outcome = unsafe { core_poll::select(nfds, sets, || timespec(timeout), mask) };
         or_real(outcome, pass) as c_int
     }
 
@@ -184,11 +174,25 @@ hooks! {
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int,
         timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
     = |real| {
-        let outcome = match timespec(timeout) {
+        let outcome = match table::set(set).map(|_| timespec(timeout)) {
             // SAFETY: the program's arguments.
-            Ok(timeout) => unsafe { wait_for_events(set, events, most, timeout, mask) },
-            Err(e) => return returned(Err(e)) as c_int,
+            Some(Ok(timeout)) => unsafe { wait_for_events(set, events, most, timeout, mask) },
+            Some(Err(e)) => Outcome::Done(Err(e)),
+            None => Outcome::Pass,
         };
         or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
     }
+}
+
+/// A timeval as nanoseconds; null waits for ever. `Err`: not a valid time, or not readable.
+fn timeval_at(at: *const timeval) -> Result<Option<u64>> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    let t = user::read(at)?;
+    if t.tv_sec < 0 || t.tv_usec < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let microseconds = (t.tv_usec as u64).saturating_mul(1000);
+    Ok(Some((t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(microseconds)))
 }

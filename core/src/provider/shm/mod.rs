@@ -17,3 +17,7 @@ pub use segment::{
 };
 pub use send_buffer::{Overrun, Ring};
 pub use slot::Slot;
+
+/// Smallest transfer (bytes) that RDMA, here a copy by the kernel, may be worth: below it the call
+/// alone costs more (A2).
+pub const THRESHOLD: u32 = 32 << 10;

@@ -68,10 +68,9 @@ impl Preference {
         }
     }
 
-    /// A large send that began at `began` moved `bytes` by now, `ended`; both in ticks of any steady
-    /// clock. It may be part of a send that goes on. True: the preferred way changed.
-    pub fn record(&self, bytes: u64, began: u64, ended: u64) -> bool {
-        let before = self.way();
+    /// A large send that began at `began` moved `bytes` by now, `ended`, by this way; both in ticks of
+    /// any steady clock. It may be part of a send that goes on. True: another way is preferred now.
+    pub fn record(&self, way: Way, bytes: u64, began: u64, ended: u64) -> bool {
         let last = self.ended.load(Ordering::Relaxed);
         self.ended.store(ended, Ordering::Relaxed);
         // Two threads may send in turns: one's call begins before the other's ends.
@@ -94,19 +93,20 @@ impl Preference {
                 self.count_anew();
                 self.measures.store(1, Ordering::Relaxed);
             }
-        } else if sends >= ROUND_SENDS && bytes >= ROUND_BYTES || self.has_lost(state, ticks) {
+        } else if sends >= ROUND_SENDS && bytes >= ROUND_BYTES || self.has_lost(state, bytes, ticks)
+        {
             let cost = (ticks.saturating_mul(1000) / bytes.max(1)).clamp(1, u32::MAX.into());
             self.costs[state as usize].store(cost as u32, Ordering::Relaxed);
             self.enter(if state + 1 == DECIDED_MESSAGES { self.decide() } else { state + 1 });
         }
-        self.way() != before
+        self.way() != way
     }
 
     /// RDMA took so long already that this round costs more than twice what messages did.
-    fn has_lost(&self, round: u32, ticks: u64) -> bool {
+    fn has_lost(&self, round: u32, bytes: u64, ticks: u64) -> bool {
         let messages = |round: u32| u64::from(self.costs[round as usize].load(Ordering::Relaxed));
-        self.way() == Way::Rdma
-            && ticks.saturating_mul(1000) > 2 * messages(round - 1) * ROUND_BYTES
+        let most = || 2 * messages(round - 1) * bytes.max(ROUND_BYTES);
+        self.way() == Way::Rdma && ticks.saturating_mul(1000) > most()
     }
 
     fn decide(&self) -> u32 {
@@ -184,7 +184,7 @@ mod tests {
         fn one(&mut self, cost: u64, between: u64) {
             let began = self.now + between;
             self.now = began + cost * PIECE / 1000;
-            self.preference.record(PIECE, began, self.now);
+            self.preference.record(self.way(), PIECE, began, self.now);
         }
 
         fn way(&self) -> Way {
