@@ -120,6 +120,30 @@ fn m5_nothing_after_an_invalidation(setting: &Setting) {
     assert_eq!(b.buffer.bytes(0, 64), [0; 64]);
 }
 
+/// Its owner has the memory back once the invalidation has ended, whatever was on its way.
+fn m5_nothing_lands_after_an_invalidation_that_met_writes(setting: &Setting) {
+    const WRITES: u64 = 6;
+    for awaited in 0..WRITES {
+        let (a, b) = setting.connected();
+        let memory = b.bind(SIZE, Write);
+        a.buffer.fill(0, &[9; SIZE]);
+        for request in 0..WRITES {
+            a.pair.write(request, &[a.buffer.segment(0, SIZE)], memory, Flags::NONE).unwrap();
+        }
+        let before = (0..awaited).map(|request| a.expect(RequestKind::Write, request));
+        assert!(before.into_iter().all(|outcome| outcome == Ok(0)));
+        b.pair.invalidate(8, memory.token, Flags::NONE).unwrap();
+        // A write that is refused may end the connection, and the invalidation with it.
+        let _ = b.expect(RequestKind::Invalidate, 8);
+        let own = pattern(awaited, SIZE);
+        b.buffer.fill(0, &own);
+        let after: Vec<_> =
+            (awaited..WRITES).map(|request| a.expect(RequestKind::Write, request)).collect();
+        assert!(after.is_sorted_by_key(Result::is_err), "one after a refused one: {after:?}");
+        assert!(b.buffer.bytes(0, SIZE) == own, "{awaited} awaited, then {after:?}");
+    }
+}
+
 fn m2_nothing_after_the_connection(setting: &Setting) {
     let (a, b) = setting.connected();
     let memory = b.bind(64, Write);
@@ -190,6 +214,7 @@ suite! {
     m2_nothing_beyond_what_was_bound
     m2_nothing_for_the_peer_of_another_connection
     m5_nothing_after_an_invalidation
+    m5_nothing_lands_after_an_invalidation_that_met_writes
     m2_nothing_after_the_connection
     m2_only_registered_memory_can_be_bound
     m1_requests_name_registered_memory_only
