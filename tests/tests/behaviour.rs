@@ -13,6 +13,8 @@ use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mod
 /// Areas whose cases run by RDMA too.
 const RDMA_AREAS: [&str; 7] =
     ["endings", "flags", "forking", "interrupted", "signals", "transfer", "urgent"];
+/// Areas whose cases take turns on sockets; all that share some are below.
+const CONTROL_AREAS: [&str; 4] = ["control", "detach", "forking", "handover"];
 /// Areas whose cases share sockets between processes.
 const SHARING_AREAS: [&str; 10] = [
     "control",
@@ -65,7 +67,7 @@ const VARIANTS: [Variant; 5] = [
     },
     Variant {
         name: "shim-suspend",
-        areas: &SHARING_AREAS,
+        areas: &CONTROL_AREAS,
         shm: "swap = \"suspend\"\n",
         exercise: Exercise::Suspensions,
     },

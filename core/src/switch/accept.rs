@@ -17,7 +17,7 @@ use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
-use crate::sys::{file, hidden, net, Errno, Fd};
+use crate::sys::{file, hidden, net, time, Errno, Fd};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -79,6 +79,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     if listening.phase() != phase::LISTENER {
         return;
     }
+    let began = time::now();
     let tuple = Tuple::of_accepted(fd).ok();
     let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple, fd)).map(From::Near);
     let offered = offered.or_else(|| {
@@ -138,6 +139,10 @@ pub fn accepted(listener: Fd, fd: Fd) {
         Ok(()) => (provider, Reason::OnSan),
         Err(reason) => (Provider::Tcp, reason),
     };
+    if reason == Reason::Withdrawn {
+        let us = (time::now() - began) / 1000;
+        log::info!("fd {fd}: the session was withdrawn before it was taken, {us} us after accept");
+    }
     socket.set_reason(reason);
     socket.publish(&mut Structure::lock(), &shown(provider, reason));
     if let Some(stream) = socket.stream() {

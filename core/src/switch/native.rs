@@ -110,8 +110,12 @@ pub(super) fn scan(socket: &Socket) {
     .unwrap_or(true);
     let unanswered = &stream.endpoint.unanswered;
     if !accepted {
-        unanswered.start_anew();
-    } else if unanswered.waited(time::now()) >= GRACE {
+        return unanswered.start_anew();
+    }
+    let waited = unanswered.waited(time::now());
+    if waited >= GRACE {
+        let ms = waited / 1_000_000;
+        log::info!("fd {}: accepted {ms} ms ago, and the session not taken", socket.anchor());
         withdraw(socket);
     }
 }
