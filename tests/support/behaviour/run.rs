@@ -198,25 +198,21 @@ impl Case {
     /// Whether the log has what must happen in this case.
     fn judge(&self, log: &str, exercise: Exercise) -> Result<Verdict, String> {
         let refused = log.lines().find(|line| line.contains(RDMA_FORBIDDEN));
-        let missing = match exercise {
-            Exercise::Suspensions if self.carrier == Carrier::Swaps => {
-                (!log.contains(SUSPENDED)).then_some("no swap of control suspended the session")
-            }
-            Exercise::Rdma if self.name.starts_with(FORBIDDING) => {
-                refused.is_none().then_some("no RDMA was refused")
-            }
-            Exercise::Rdma if self.needs_rdma() && refused.is_none() && !log.contains(BY_RDMA) => {
-                return Ok(Verdict::Starved(log.to_owned()));
-            }
-            _ => None,
+        let forbids = self.name.starts_with(FORBIDDING);
+        let met = match exercise {
+            Exercise::Rdma if forbids => refused.is_some(),
+            Exercise::Rdma if self.needs_rdma() => refused.is_some() || log.contains(BY_RDMA),
+            _ => true,
         };
-        if let Some(missing) = missing {
-            return Err(format!("{missing}; the log says:\n{log}"));
+        if !met {
+            return Ok(Verdict::Starved(log.to_owned()));
+        }
+        let suspends = exercise == Exercise::Suspensions && self.carrier == Carrier::Swaps;
+        if suspends && !log.contains(SUSPENDED) {
+            return Err(format!("no swap of control suspended the session; the log says:\n{log}"));
         }
         match refused {
-            Some(line) if !self.name.starts_with(FORBIDDING) => {
-                Ok(Verdict::Skipped(line.to_owned()))
-            }
+            Some(line) if !forbids => Ok(Verdict::Skipped(line.to_owned())),
             _ => judge(self.carrier, log),
         }
     }
