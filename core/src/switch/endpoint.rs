@@ -11,7 +11,7 @@ use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Called, Resize, Session, Suspension};
 use crate::sys::lock::{self, FamilyLock};
-use crate::sys::process;
+use crate::sys::{process, Errno};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// Conditions of an endpoint, kept as bits.
@@ -358,6 +358,12 @@ impl Endpoint {
     #[inline]
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Acquire)
+    }
+
+    /// The error of a connection that is broken: what the kernel reported, or that it was reset.
+    pub fn broken_by(&self) -> Errno {
+        let e = self.error.load(Ordering::Relaxed) as i32;
+        Errno(if e == 0 { libc::ECONNRESET } else { e })
     }
 
     /// Sets flags; true if any of them was new. Sequentially consistent.

@@ -207,9 +207,8 @@ pub fn put_error_back(socket: &Socket, e: Errno) {
 /// Why a connection is broken, told or not.
 fn broken_by(socket: &Socket) -> Option<Errno> {
     let stream = socket.stream()?;
-    let e = stream.endpoint.error.load(Relaxed) as i32;
     let is_broken = stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE);
-    is_broken.then_some(Errno(if e == 0 { libc::ECONNRESET } else { e }))
+    is_broken.then(|| stream.endpoint.broken_by())
 }
 
 /// Options whose value the kernel does not know for a SAN socket: the value, if it is one.

@@ -71,8 +71,7 @@ pub(super) fn lock<'a>(
 /// The error of a broken connection, told once; afterwards `then`.
 fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
     if stream.endpoint.set(flag::ERROR_REPORTED) {
-        let e = stream.endpoint.error.load(Relaxed) as i32;
-        return Err(Errno(if e == 0 { libc::ECONNRESET } else { e }));
+        return Err(stream.endpoint.broken_by());
     }
     then
 }
