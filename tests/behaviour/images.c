@@ -41,23 +41,6 @@ static char *own_path(void) {
 }
 static char number[16], more[16];
 
-/* By each entry that replaces the image. */
-enum form { EXECL, EXECLE, EXECV, EXECVP, EXECVPE, FEXECVE, EXECVEAT, RAW_EXECVE, RAW_EXECVEAT };
-static void become_by(enum form form) {
-  char *argv[] = {"images", "@echo", number, more, NULL}, *path = own_path();
-  switch (form) {
-  case EXECL: execl(path, argv[0], argv[1], argv[2], argv[3], (char *)NULL); break;
-  case EXECLE: execle(path, argv[0], argv[1], argv[2], argv[3], (char *)NULL, environ); break;
-  case EXECV: execv(path, argv); break;
-  case EXECVP: execvp(path, argv); break;
-  case EXECVPE: execvpe(path, argv, environ); break;
-  case FEXECVE: fexecve(SYS(open(path, O_RDONLY | O_CLOEXEC)), argv, environ); break;
-  case EXECVEAT: execveat(AT_FDCWD, path, argv, environ, 0); break;
-  case RAW_EXECVE: syscall(SYS_execve, path, argv, environ); break;
-  default: syscall(SYS_execveat, AT_FDCWD, path, argv, environ, 0);
-  }
-  _exit(99);
-}
 static void become(int fd) {
   snprintf(number, sizeof number, "%d", fd);
   snprintf(more, sizeof more, "%d", hops);
@@ -124,33 +107,6 @@ GOES_ON(five_images, FORK, 5)
 GOES_ON(five_images_after_vfork, VFORK, 5)
 GOES_ON(through_a_shell, SHELL, 2)
 GOES_ON(through_env, ENV, 0)
-
-static enum form form;
-static void server_by_form(int fd) {
-  begin_server(fd);
-  SYS(fcntl(fd, F_SETFD, 0));
-  snprintf(number, sizeof number, "%d", fd);
-  snprintf(more, sizeof more, "0");
-  pid_t pid = start_child();
-  if (pid == 0) become_by(form);
-  SYS(close(fd));
-  end_child(pid);
-}
-
-#define BY_FORM(name, form_)                                                  \
-  SAN_CASE(name) {                                                            \
-    form = form_;                                                             \
-    run_processes(V4, client, server_by_form);                                \
-  }
-BY_FORM(by_execl, EXECL)
-BY_FORM(by_execle, EXECLE)
-BY_FORM(by_execv, EXECV)
-BY_FORM(by_execvp, EXECVP)
-BY_FORM(by_execvpe, EXECVPE)
-BY_FORM(by_fexecve, FEXECVE)
-BY_FORM(by_execveat, EXECVEAT)
-BY_FORM(by_number, RAW_EXECVE)
-BY_FORM(by_number_at, RAW_EXECVEAT)
 
 /* ---- what stays as it is -------------------------------------------------------------------- */
 

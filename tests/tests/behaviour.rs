@@ -1,8 +1,8 @@
 //! Every behaviour case natively and under the shim, with the same expectations:
 //! `native::AREA::CASE` and `shim::AREA::CASE`. Those of the areas where much data moves, or moves in
 //! odd ways, also with all of it going by RDMA: `shim-read::AREA::CASE`, `shim-write::..`, `shim-both::..`; and
-//! those of the areas where processes share sockets also with every swap of control suspending the session:
-//! `shim-suspend::AREA::CASE`, by RDMA `shim-suspend-rdma::..`.
+//! those of the areas where processes share sockets also with every swap of control suspending the session, by RDMA:
+//! `shim-suspend-rdma::AREA::CASE`, and where they take turns on them also in messages: `shim-suspend::..`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,15 +13,16 @@ use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mod
 /// Areas whose cases run by RDMA too.
 const RDMA_AREAS: [&str; 7] =
     ["endings", "flags", "forking", "interrupted", "signals", "transfer", "urgent"];
-/// Areas whose cases take turns on sockets; all that share some are below.
+/// Areas whose cases take turns on sockets.
 const CONTROL_AREAS: [&str; 4] = ["control", "detach", "forking", "handover"];
-/// Areas whose cases share sockets between processes.
-const SHARING_AREAS: [&str; 10] = [
+/// Areas whose cases share sockets between processes, those above included.
+const SHARING_AREAS: [&str; 11] = [
     "control",
     "detach",
     "foreign",
     "forking",
     "handover",
+    "image_calls",
     "images",
     "passing",
     "passing_later",
