@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// How soon (ns) a session that nobody took is looked after while somebody waits for it; doubled each
 /// time.
 const FIRST_NAP: u64 = 500_000;
+/// So often while nobody accepted the connection,
 const DOUBLINGS: u32 = 8;
-/// More than a nap does not count between two looks.
-const MOST_COUNTED: u64 = FIRST_NAP << DOUBLINGS;
+/// and so often after that, so that the whole wait is many naps, in each of which the acceptor can run.
+const DOUBLINGS_ACCEPTED: u32 = 5;
+/// More (ns) does not count between two looks: two such naps, since a program may also look by itself, and
+/// less often.
+const MOST_COUNTED: u64 = 2 * (FIRST_NAP << DOUBLINGS_ACCEPTED);
 
 /// All zero is a valid start. May lie in memory that the processes of one side share.
 #[derive(Debug, Default)]
@@ -24,10 +28,12 @@ pub struct Patience {
 impl Patience {
     /// How long (ns) to sleep before the next look.
     pub fn nap(&self) -> u64 {
-        FIRST_NAP << self.naps.fetch_add(1, Relaxed).min(DOUBLINGS)
+        let accepted = self.looked_at.load(Relaxed) != 0;
+        let most = if accepted { DOUBLINGS_ACCEPTED } else { DOUBLINGS };
+        FIRST_NAP << self.naps.fetch_add(1, Relaxed).min(most)
     }
 
-    /// How long (ns) was waited since the first look, `now` (ns) being another.
+    /// How long (ns) was waited since the first look at the accepted connection, `now` (ns) being another.
     pub fn waited(&self, now: u64) -> u64 {
         let passed = match self.looked_at.swap(now, Relaxed) {
             0 => 0,
@@ -50,28 +56,41 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn naps_grow_and_count_in_full() {
+    fn naps_grow_and_are_shorter_once_the_connection_is_accepted() {
+        let patience = Patience::default();
+        let naps: Vec<u64> = (0..12).map(|_| patience.nap()).collect();
+        assert!(naps.is_sorted());
+        assert_eq!(naps[11], 128 * MS);
+        assert_eq!(patience.waited(MS), 0);
+        assert_eq!(patience.nap(), 16 * MS);
+    }
+
+    #[test]
+    fn naps_count_in_full() {
         let patience = Patience::default();
         let mut now = 1;
         assert_eq!(patience.waited(now), 0);
-        let naps: Vec<u64> = (0..12).map(|_| patience.nap()).collect();
+        let naps: Vec<u64> = (0..40).map(|_| patience.nap()).collect();
         for nap in &naps {
             now += nap;
             patience.waited(now);
         }
-        assert!(naps.is_sorted());
         assert_eq!(patience.waited(now), naps.iter().sum());
         patience.start_anew();
         assert_eq!(patience.waited(now + 1), 0);
     }
 
-    /// Both ends stopped for a minute: the acceptor has not failed to answer for a minute.
+    /// Both ends stopped for a minute, again and again: the acceptor has not failed to answer.
     #[test]
     fn a_standstill_counts_as_one_nap() {
         let patience = Patience::default();
-        patience.waited(5 * MS);
-        patience.waited(6 * MS);
-        assert_eq!(patience.waited(60_006 * MS), MS + MOST_COUNTED);
-        assert!(patience.waited(60_007 * MS) < 250 * MS);
+        patience.waited(MS);
+        for standstills in 1..7 {
+            assert_eq!(
+                patience.waited((1 + standstills * 60_000) * MS),
+                standstills * MOST_COUNTED
+            );
+        }
+        assert!(patience.waited(360_002 * MS) < 250 * MS);
     }
 }
