@@ -100,7 +100,7 @@ fn adopt_connection(entry: &Entry, has_options: bool, fds: &[Fd]) {
     stream.endpoint.abandon_own();
     if stream.endpoint.holders.load(SeqCst) == 1 {
         // Threads that slept on it died with the image.
-        stream.endpoint.sleepers.store(0, SeqCst);
+        stream.endpoint.sleepers.clear();
     }
     go_on(&socket, "the program before this one");
 }

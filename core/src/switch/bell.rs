@@ -15,7 +15,7 @@ use super::urgent;
 use super::wait::{self, Event};
 use crate::sys::lock::Acquired;
 use crate::sys::{net, poll, process, time, Errno, Fd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Rings the peer's doorbell, unless another thread did since that was due.
 pub(super) fn ring(socket: &Socket) {
@@ -151,13 +151,13 @@ fn take_off_within(
         return;
     }
     let forced = match let_sleepers_leave(stream, anchor, patience, ready) {
-        Sleepers::Gone => false,
-        Sleepers::Lost => true,
-        Sleepers::There => return,
+        Departure::Done => false,
+        Departure::Never => true,
+        Departure::Awaited => return,
     };
     let Ok(how) = e.anchor.lock() else { return };
     urgent::take_off(stream, anchor);
-    if !forced && e.sleepers.load(SeqCst) != 0 {
+    if !forced && e.sleepers.any() {
         // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
         e.anchor.unlock();
         return;
@@ -167,7 +167,7 @@ fn take_off_within(
     }
     let (drained, end) = take_promised(stream, anchor);
     if forced {
-        e.sleepers.store(0, SeqCst);
+        e.sleepers.clear();
     }
     e.anchor.unlock();
     if forced || (drained > 0 && e.holders.load(Relaxed) > 1) {
@@ -277,19 +277,21 @@ fn recount_heard(stream: &Stream, anchor: Fd) {
 }
 
 /// What became of the threads that sleep on an anchor.
-pub(super) enum Sleepers {
+pub(super) enum Departure {
     /// All came out of the kernel, or there was no byte to wake them.
-    Gone,
+    Done,
     /// Some are still there, and who waits for them has something better to do.
-    There,
-    /// Some never came: stopped or killed.
-    Lost,
+    Awaited,
+    /// Some never came: stopped.
+    Never,
 }
 
 /// How long (ns) sleepers may take to come out of the kernel once the byte is there. One that is
 /// given up too early falls asleep again without having seen what it was woken for.
 const PATIENCE: u64 = 2_000_000_000;
 const PATIENCE_AT_END: u64 = 3_000_000;
+/// After so long (ns) it is asked whether they live.
+const LOOK_FOR_DEAD: u64 = 1_000_000;
 
 /// As long as the byte is there, every sleeper comes out of the kernel; waits for that.
 pub(super) fn let_sleepers_leave(
@@ -297,23 +299,24 @@ pub(super) fn let_sleepers_leave(
     anchor: Fd,
     patience: u64,
     mut ready: impl FnMut() -> bool,
-) -> Sleepers {
+) -> Departure {
     let mut started = 0;
     let mut pause = 10_000;
     loop {
-        if stream.endpoint.sleepers.load(SeqCst) == 0
-            || poll::poll_one(anchor, libc::POLLIN) == Ok(0)
-        {
-            return Sleepers::Gone;
+        let sleepers = &stream.endpoint.sleepers;
+        if !sleepers.any() || poll::poll_one(anchor, libc::POLLIN) == Ok(0) {
+            return Departure::Done;
         }
         if ready() {
-            return Sleepers::There;
+            return Departure::Awaited;
         }
         let now = time::now();
         if started == 0 {
             started = now;
         } else if now - started > patience {
-            return Sleepers::Lost;
+            return Departure::Never;
+        } else if now - started > LOOK_FOR_DEAD {
+            sleepers.bury_the_dead();
         }
         process::yield_now();
         time::sleep(pause);

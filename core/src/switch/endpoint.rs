@@ -6,6 +6,7 @@
 use super::control::Control;
 use super::patience::Patience;
 use super::policy::{self, Relation};
+use super::sleepers::Sleepers;
 use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
@@ -262,7 +263,7 @@ pub struct Endpoint {
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
     pub returning: AtomicU32,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.
-    pub sleepers: AtomicU32,
+    pub(super) sleepers: Sleepers,
     /// Processes that were forked while they had the socket open, this one included.
     pub holders: AtomicU32,
     /// How long the connection is accepted, as scans found, and the session not taken (A4).

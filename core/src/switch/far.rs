@@ -4,7 +4,7 @@
 //! on the anchor; the anchor tells of the connection's end as ever. Such a connection does not go
 //! back to TCP once both ends use it, and a fork child uses it through its parent's link.
 
-use super::bell::{let_sleepers_leave, Sleepers};
+use super::bell::{let_sleepers_leave, Departure};
 use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
@@ -53,14 +53,14 @@ pub(super) fn drain(
     let e = stream.endpoint;
     wait::look_if_stale(socket, stream, time::ticks());
     let forced = match let_sleepers_leave(stream, link.bell(), patience, ready) {
-        Sleepers::Gone => false,
-        Sleepers::Lost => true,
-        Sleepers::There => return,
+        Departure::Done => false,
+        Departure::Never => true,
+        Departure::Awaited => return,
     };
     if e.anchor.lock().is_err() {
         return;
     }
-    if !forced && e.sleepers.load(SeqCst) != 0 {
+    if !forced && e.sleepers.any() {
         e.anchor.unlock();
         return;
     }
@@ -68,7 +68,7 @@ pub(super) fn drain(
     let mut rings = [0u8; 8];
     let drained = file::read(link.bell(), rings.as_mut_ptr(), rings.len()).is_ok();
     if forced {
-        e.sleepers.store(0, SeqCst);
+        e.sleepers.clear();
     }
     e.anchor.unlock();
     if forced || (drained && e.holders.load(Relaxed) > 1) {

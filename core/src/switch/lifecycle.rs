@@ -80,7 +80,12 @@ fn last_close(socket: &Socket) {
         detach::look_after(socket, &stream);
     }
     // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
-    if shared || stream.endpoint.sleepers.load(SeqCst) != 0 {
+    if shared {
+        return;
+    }
+    let sleepers = &stream.endpoint.sleepers;
+    sleepers.bury_the_dead();
+    if sleepers.any() {
         return;
     }
     if native::withdraw_at_end(socket) {

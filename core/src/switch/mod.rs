@@ -41,6 +41,7 @@ pub mod poll;
 mod rdma;
 mod readiness;
 mod request;
+mod sleepers;
 pub mod socket;
 mod spin;
 mod stream;

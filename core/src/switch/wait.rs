@@ -17,6 +17,7 @@ use super::endpoint::flag;
 use super::far;
 use super::native;
 use super::request;
+use super::sleepers::Bed;
 use super::socket::{phase, Socket};
 use super::spin::spin;
 use super::stream::{Broken, Stream};
@@ -25,7 +26,7 @@ use crate::registry;
 use crate::session::Ticket;
 use crate::sys::{blocking, file, net, poll, process, time, Errno, Result};
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,24 +278,23 @@ pub(super) fn show_ends(socket: &Socket, stream: &Stream) {
 pub(super) struct Armed {
     event: Event,
     ticket: Ticket,
+    bed: Bed,
 }
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
 pub(super) fn arm(stream: &Stream, event: Event) -> Armed {
     let locked = stream.endpoint.anchor.lock().is_ok();
-    stream.endpoint.sleepers.fetch_add(1, SeqCst);
+    let bed = stream.endpoint.sleepers.enter();
     if locked {
         stream.endpoint.anchor.unlock();
     }
-    Armed { event, ticket: raise(stream, event) }
+    Armed { event, ticket: raise(stream, event), bed }
 }
 
 /// The sleeper is awake.
 pub(super) fn disarm(stream: &Stream, armed: Armed) {
     withdraw(stream, armed.event, armed.ticket);
-    let sleepers = &stream.endpoint.sleepers;
-    // Not below zero: a drain that gave up on sleepers may have cleared it.
-    let _ = sleepers.fetch_update(SeqCst, Relaxed, |n| n.checked_sub(1));
+    stream.endpoint.sleepers.leave(armed.bed);
 }
 
 /// A sleeper until it is dropped, also where its thread is cancelled in its sleep.

@@ -1,0 +1,121 @@
+//! The threads that sleep in the kernel on an anchor, of all processes that share it, so that who takes the
+//! doorbell off knows when all have heard it. Lies in memory that the processes of one side share; those that are
+//! killed in their sleep are found by their thread's id. Sleeps on nothing itself.
+
+use crate::sys::lock::own_tid;
+use crate::sys::process;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// So many can be found dead; more are counted only.
+const NAMED: usize = 8;
+
+/// All zero: nobody sleeps.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(super) struct Sleepers {
+    count: AtomicU32,
+    /// Thread ids, zero where free. Counted before they are entered, and until they are taken out by whoever.
+    names: [AtomicU32; NAMED],
+}
+
+/// Where a sleeper is entered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bed(Option<u8>);
+
+impl Sleepers {
+    /// True if somebody sleeps, or died asleep.
+    pub(super) fn any(&self) -> bool {
+        self.count.load(SeqCst) != 0
+    }
+
+    /// The calling thread is about to sleep.
+    pub(super) fn enter(&self) -> Bed {
+        self.count.fetch_add(1, SeqCst);
+        let tid = own_tid();
+        let free = |name: &AtomicU32| name.compare_exchange(0, tid, SeqCst, SeqCst).is_ok();
+        Bed(self.names.iter().position(free).map(|at| at as u8))
+    }
+
+    /// It is awake.
+    pub(super) fn leave(&self, bed: Bed) {
+        match bed.0.and_then(|at| self.names.get(usize::from(at))) {
+            Some(name) => self.take_out(name, own_tid()),
+            None => self.count_down(),
+        }
+    }
+
+    /// Forgets those whose threads are gone.
+    #[cold]
+    pub(super) fn bury_the_dead(&self) {
+        for name in &self.names {
+            let tid = name.load(SeqCst);
+            if tid != 0 && !process::lives(tid) {
+                self.take_out(name, tid);
+            }
+        }
+    }
+
+    /// Forgets all: those that are awake again one day are not counted then.
+    pub(super) fn clear(&self) {
+        for name in &self.names {
+            name.store(0, SeqCst);
+        }
+        self.count.store(0, SeqCst);
+    }
+
+    /// Unless somebody took the name out before.
+    fn take_out(&self, name: &AtomicU32, tid: u32) {
+        if name.compare_exchange(tid, 0, SeqCst, SeqCst).is_ok() {
+            self.count_down();
+        }
+    }
+
+    /// Not below zero: all may have been forgotten.
+    fn count_down(&self) {
+        let _ = self.count.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_leave_as_entered() {
+        let sleepers = Sleepers::default();
+        let beds: Vec<Bed> = (0..NAMED + 2).map(|_| sleepers.enter()).collect();
+        for bed in beds {
+            assert!(sleepers.any());
+            sleepers.leave(bed);
+        }
+        assert!(!sleepers.any());
+    }
+
+    #[test]
+    fn the_dead_are_forgotten_and_the_living_are_not() {
+        let sleepers = Sleepers::default();
+        let dead = std::thread::scope(|scope| {
+            scope.spawn(|| (own_tid(), sleepers.enter())).join().expect("a tid")
+        });
+        let bed = sleepers.enter();
+        // A thread is joined before the kernel has let go of its id.
+        while process::lives(dead.0) {
+            std::thread::yield_now();
+        }
+        sleepers.bury_the_dead();
+        assert!(sleepers.any());
+        sleepers.leave(bed);
+        assert!(!sleepers.any());
+    }
+
+    #[test]
+    fn who_was_forgotten_leaves_unnoticed() {
+        let sleepers = Sleepers::default();
+        let forgotten = sleepers.enter();
+        sleepers.clear();
+        let bed = sleepers.enter();
+        sleepers.leave(bed);
+        sleepers.leave(forgotten);
+        assert!(!sleepers.any());
+    }
+}
