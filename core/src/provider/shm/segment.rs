@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,15 @@ pub struct Geometry {
     pub largest_send_buffer: u32,
 }
 
+/// Bytes between large message buffers: messages that fill a part of theirs lie in all of a cache's sets.
+const SKEW: usize = PAGE + 64;
+/// Most message buffers per direction.
+const MOST_BUFFERS: u32 = 64;
+
 impl Geometry {
     /// Refuses what does not fit the documented ranges.
     pub fn check(self) -> Result<Self, SegmentError> {
-        let fits = (4..=64).contains(&self.buffers)
+        let fits = (4..=MOST_BUFFERS).contains(&self.buffers)
             && self.buffers.is_power_of_two()
             && [self.message_size, self.largest_message]
                 .iter()
@@ -102,7 +107,17 @@ impl Geometry {
     }
 
     fn large_messages_bytes(self) -> usize {
-        (self.buffers as usize * self.largest_message as usize).next_multiple_of(PAGE)
+        let stride = self.largest_message as usize + SKEW;
+        (self.buffers as usize * stride).next_multiple_of(PAGE)
+    }
+
+    /// Where the message buffer of `size` bytes for `sequence` lies after a resize (A9); `messages` is where the large
+    /// ones begin.
+    #[inline]
+    fn large_slot_offset(self, messages: usize, sender: Role, sequence: u32, size: u32) -> usize {
+        let index = (sequence & (self.buffers - 1)) as usize;
+        let stride = size.min(self.largest_message) as usize + SKEW;
+        messages + sender as usize * self.large_messages_bytes() + index * stride
     }
 
     /// Where the parts begin that are used only after a resize (A9): large messages, large send
@@ -256,8 +271,9 @@ pub struct Receiving {
 pub struct Segment {
     base: *mut u8,
     geometry: Geometry,
-    /// Offsets that follow from the geometry.
-    pairs: usize,
+    /// Offsets that follow from the geometry: of the connector's message buffers of the first size, by the lowest
+    /// bits of the sequence number, and of the large parts.
+    slots: [u32; MOST_BUFFERS as usize],
     large: [usize; 3],
 }
 
@@ -268,7 +284,9 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     fn new(base: *mut u8, geometry: Geometry) -> Self {
-        Self { base, geometry, pairs: geometry.pairs_offset(), large: geometry.large_offsets() }
+        let pairs = geometry.pairs_offset();
+        let slot = |sequence| geometry.slot_offset(pairs, Role::Connector, sequence as u32) as u32;
+        Self { base, geometry, slots: std::array::from_fn(slot), large: geometry.large_offsets() }
     }
 
     /// A new segment, mapped, with the descriptor that the peer needs to map it.
@@ -406,16 +424,14 @@ impl Segment {
 
     /// The message buffer for `sequence` in the direction that `sender` sends. `size`: bytes of a
     /// message buffer after a resize (A9), at most the geometry's largest; 0: never resized.
-    #[inline]
+    #[inline(always)]
     pub fn slot(&self, sender: Role, sequence: u32, size: u32) -> Slot {
         let geometry = &self.geometry;
         let offset = if size == 0 {
-            geometry.slot_offset(self.pairs, sender, sequence)
+            let connectors = self.slots[(sequence % MOST_BUFFERS) as usize] as usize;
+            connectors + sender as usize * geometry.message_size as usize
         } else {
-            let index = (sequence & (geometry.buffers - 1)) as usize;
-            let stride = size.min(geometry.largest_message) as usize;
-            let part = sender as usize * geometry.large_messages_bytes();
-            self.large[0] + part + index * stride
+            geometry.large_slot_offset(self.large[0], sender, sequence, size)
         };
         // SAFETY: within the mapping and aligned, whatever the sequence number and the size.
         unsafe { Slot::at(self.base.add(offset)) }
@@ -522,6 +538,12 @@ mod tests {
                 let slots = (u32::MAX - 1..=u32::MAX).chain(0..g.buffers - 2);
                 taken.extend(slots.map(|s| (g.slot_offset(g.pairs_offset(), sender, s), size)));
                 taken.push((g.send_buffer_offset(sender), g.send_buffer as usize));
+                let [messages, send_buffers, _] = g.large_offsets();
+                let (size, large) = (g.largest_message, g.largest_send_buffer as usize);
+                let slots = (0..g.buffers)
+                    .map(|s| (g.large_slot_offset(messages, sender, s, size), size as usize));
+                taken.extend(slots);
+                taken.push((send_buffers + sender as usize * large, large));
                 let slot = |sequence| g.slot_offset(g.pairs_offset(), sender, sequence);
                 assert_eq!(slot(7), slot(7 + g.buffers));
             }
