@@ -126,6 +126,12 @@ impl Token {
         self.word.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// True if the claim's process is in control, or was last.
+    #[inline]
+    pub fn was_of(&self, claim: Claim) -> bool {
+        self.process.load(Ordering::Relaxed) == claim.process
+    }
+
     /// The books, by who has the token.
     #[inline]
     fn taken(&self, claim: Claim, from_the_dead: bool) -> Taken {
@@ -244,7 +250,7 @@ impl Token {
     }
 
     /// Gives the token back. Release.
-    #[inline]
+    #[inline(always)]
     pub fn give_back(&self) -> Wake {
         let (release, acquire) = (Ordering::Release, Ordering::Acquire);
         let word = self.word.load(acquire);

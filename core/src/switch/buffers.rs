@@ -60,10 +60,10 @@ impl<'a> Buffers<'a> {
         self.remaining
     }
 
-    #[inline]
+    #[inline(always)]
     fn each(
         &mut self,
-        mut length: usize,
+        length: usize,
         mut copy: impl FnMut(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
         debug_assert!(length <= self.remaining);
@@ -74,6 +74,15 @@ impl<'a> Buffers<'a> {
             self.offset += length;
             return Ok(());
         }
+        self.each_of_several(length, copy)
+    }
+
+    #[inline(never)]
+    fn each_of_several(
+        &mut self,
+        mut length: usize,
+        mut copy: impl FnMut(*mut u8, usize) -> Result<()>,
+    ) -> Result<()> {
         while length > 0 {
             let b = &self.rest[0];
             let n = (b.iov_len - self.offset).min(length);
@@ -93,7 +102,7 @@ impl<'a> Buffers<'a> {
     ///
     /// # Safety
     /// `to` has room for `length` bytes; `length` is at most `remaining()`.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn copy_out(&mut self, mut to: *mut u8, length: usize) -> Result<()> {
         let now = self.now;
         self.each(length, |at, n| {
@@ -111,7 +120,7 @@ impl<'a> Buffers<'a> {
     ///
     /// # Safety
     /// `from` has `length` readable bytes; `length` is at most `remaining()`.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn copy_in(&mut self, mut from: *const u8, length: usize) -> Result<()> {
         let now = self.now;
         self.each(length, |at, n| {

@@ -31,6 +31,21 @@ impl Control {
         })
     }
 
+    /// Takes control if nobody has it and this process had it last. Acquire.
+    #[inline(always)]
+    pub fn try_lock_again(&self) -> bool {
+        let claim = claim();
+        if !self.0.was_of(claim) || !self.0.try_borrow(claim.thread) {
+            return false;
+        }
+        // Another process may have had it in between.
+        let again = self.0.was_of(claim);
+        if !again {
+            self.unlock();
+        }
+        again
+    }
+
     /// As [`try_lock`](Self::try_lock), for what is no transfer of the calling process: control stays whose it
     /// is (D3). A dead holder is found by whoever waits.
     #[inline]
@@ -77,7 +92,7 @@ impl Control {
     }
 
     /// Gives control back. Release.
-    #[inline]
+    #[inline(always)]
     pub fn unlock(&self) {
         match self.0.give_back() {
             Wake::Nobody => {}

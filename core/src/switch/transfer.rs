@@ -34,7 +34,7 @@ fn reentered(stream: &Stream, flags: i32) -> Errno {
 /// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
 /// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
 /// (EAGAIN), until a signal (EINTR), until the time-out (EAGAIN). `partial`: it has moved bytes.
-#[inline]
+#[inline(always)]
 pub(super) fn lock<'a>(
     socket: &Socket,
     stream: &Stream<'a>,
@@ -88,16 +88,22 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
         return super::urgent::receive(socket, &stream, to, flags);
     }
+    let (mut got, mut looks_since, mut waited) = (0, 0, false);
+    if receive_at_once(socket, &stream, &mut to, flags, &mut got) {
+        return Outcome::Done(Ok(got));
+    }
     let take = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
         _ => Take::Consume,
     };
-    let (mut got, mut looks_since) = (0, 0);
     let limit = Limit::default();
     let call = stream.call(wanted);
     super::gather::gather(&stream, wanted);
     loop {
+        if waited && receive_at_once(socket, &stream, &mut to, flags, &mut got) {
+            return Outcome::Done(Ok(got));
+        }
         let ended = wait::ended(&stream);
         if let Some(read) = super::urgent::receive_inline(&stream, &mut to, take) {
             match read {
@@ -176,7 +182,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             _ => None,
         };
-        let waited = if !waits {
+        let result = if !waits {
             wait::look_if_stale(socket, &stream, time::ticks());
             if wait::ended(&stream) {
                 continue;
@@ -194,11 +200,15 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         } else {
             let stamp = stream.arrival_stamp();
             let how = Wait::new(Event::Read, got > 0, &limit);
-            let waited = wait::wait(socket, &stream, &how, || match take {
+            let woken = wait::wait(socket, &stream, &how, || match take {
                 Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
-                _ => posted.as_ref().is_some_and(Posted::is_over) || wait::readable(&stream),
+                // A posted buffer is not taken back for a control message.
+                _ => match &posted {
+                    Some(posted) => posted.is_over() || wait::readable(&stream),
+                    None => wait::stirs(&stream),
+                },
             });
-            waited.map(drop)
+            woken.map(drop)
         };
         if let Some(posted) = posted {
             let written = posted.take_back();
@@ -211,10 +221,34 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         if socket.phase() != phase::SAN {
             return rest_from_kernel(socket, to, got, flags);
         }
-        if let Err(e) = waited {
+        if let Err(e) = result {
             return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
         }
+        waited = true;
     }
+}
+
+/// Receives a message that is there; true: and that is all, `got` bytes with those before.
+#[inline(always)]
+fn receive_at_once(
+    socket: &Socket,
+    stream: &Stream,
+    to: &mut Buffers,
+    flags: i32,
+    got: &mut usize,
+) -> bool {
+    const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
+    flags & !FLAGS == 0 && stream.has_message() && receive_message(socket, stream, to, got)
+}
+
+#[inline(never)]
+fn receive_message(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut usize) -> bool {
+    let Some(received) = stream.receive_at_once(to) else { return false };
+    if received.ring {
+        bell::ring(socket);
+    }
+    *got += received.bytes;
+    !received.more
 }
 
 /// Goes on with a receive on a socket that returned to TCP after `got` bytes.
@@ -296,10 +330,30 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     }
     let (wanted, began) = (from.remaining(), time::ticks());
     from.know_time(began);
-    let limit = Limit::default();
+    if socket.phase() == phase::SAN && !wait::is_stale(&stream, began) {
+        if let Some(ring) = stream.send_at_once(&mut from) {
+            if ring {
+                bell::ring(socket);
+            }
+            return Outcome::Done(Ok(wanted));
+        }
+    }
+    send_in_steps(socket, &stream, from, flags, began)
+}
+
+/// As [`send`], whatever else is to be done. `began`: when the call did, in ticks.
+#[inline(never)]
+fn send_in_steps(
+    socket: &Socket,
+    stream: &Stream,
+    mut from: Buffers,
+    flags: i32,
+    began: u64,
+) -> Outcome {
+    let (wanted, limit) = (from.remaining(), Limit::default());
     let sent = transmit(
         socket,
-        &stream,
+        stream,
         flags,
         &limit,
         |stream| {
@@ -380,6 +434,7 @@ pub fn send_from(
 /// Moves bytes with `step` until it says it is done, waiting for space as the flags and the socket
 /// demand. `step` runs under the send lock and returns what it moved, an error of its source, and
 /// whether it is done. `began`: when the call did, in ticks.
+#[inline(always)]
 fn transmit(
     socket: &Socket,
     stream: &Stream,

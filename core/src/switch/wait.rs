@@ -126,12 +126,18 @@ pub(super) fn hinted_end(stream: &Stream) -> bool {
         && !stream.endpoint.has(flag::ANCHOR_ENDED)
 }
 
+/// True if what the kernel last said of the anchor is old `now` (ticks).
+#[inline]
+pub(super) fn is_stale(stream: &Stream, now: u64) -> bool {
+    now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS
+}
+
 /// Asks the kernel about the anchor if the last answer is old `now` (ticks), or the peer hinted that it
 /// closed.
 #[inline]
 pub(super) fn look_if_stale(socket: &Socket, stream: &Stream, now: u64) {
     let hinted = hinted_end(stream);
-    if now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS || hinted {
+    if is_stale(stream, now) || hinted {
         look_again(socket, stream, now, hinted);
     }
 }
@@ -336,17 +342,29 @@ pub(super) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
     }
 }
 
+/// True if a read would not wait: data, end, or error. `None`: a message has to be taken in to know.
+#[inline]
+fn known_readable(stream: &Stream) -> Option<bool> {
+    stream.poll();
+    if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
+        return Some(!stream.endpoint.has(flag::READ_OUT) || ended(stream));
+    }
+    if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark().is_some() {
+        return Some(true);
+    }
+    stream.peek_readable()
+}
+
+/// True if a read has something to take in, be it a control message. Takes no lock.
+#[inline]
+pub(super) fn stirs(stream: &Stream) -> bool {
+    known_readable(stream) != Some(false)
+}
+
 /// True if a read would not wait: data, end, or error.
 #[inline]
 pub(super) fn readable(stream: &Stream) -> bool {
-    stream.poll();
-    if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
-        return !stream.endpoint.has(flag::READ_OUT) || ended(stream);
-    }
-    if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark().is_some() {
-        return true;
-    }
-    match stream.peek_readable() {
+    match known_readable(stream) {
         Some(readable) => readable,
         None => {
             if !stream.endpoint.receive.lock.try_borrow() {

@@ -56,7 +56,7 @@ pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
 }
 
 /// [`check`] at a time in [`ticks`](super::time::ticks); zero: now.
-#[inline]
+#[inline(always)]
 pub fn check_at(at: *const u8, length: usize, access: Access, ticks: u64) -> Result<()> {
     if length == 0 {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Control messages of a stream: taking them in, and sending credit updates.
 
 use super::{Broken, Stream};
-use crate::provider::shm::{Part, Role};
+use crate::provider::shm::{Part, Role, Slot};
 use crate::session::transfer;
 use crate::session::{Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::endpoint::flag;
@@ -74,17 +74,30 @@ impl Stream<'_> {
     /// Takes in all messages that arrived; true if any did. Receive lock.
     #[inline]
     pub fn absorb(&self) -> Result<bool, Broken> {
+        if !self.absorb_next()? {
+            return Ok(false);
+        }
+        // No more than there are buffers: a peer that floods must not keep us here.
+        for _ in 1..self.segment.geometry().buffers {
+            if !self.absorb_next()? {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes in the next message, if it arrived. Receive lock.
+    #[inline(always)]
+    pub(super) fn absorb_next(&self) -> Result<bool, Broken> {
         if self.endpoint.has(flag::BROKEN) {
             return Err(Broken::Before);
         }
         let expected = self.endpoint.session.expected();
-        if self.slot_in(expected).sequence() != expected {
+        let slot = self.slot_in(expected);
+        if slot.sequence() != expected {
             return Ok(false);
         }
-        match self.absorb_arrived() {
-            Ok(()) => Ok(true),
-            Err(why) => Err(self.broken(why)),
-        }
+        self.absorb_message(expected, slot).map(|()| true).map_err(|why| self.broken(why))
     }
 
     /// Nothing is taken in any more, whoever looks: not everybody who finds it can end the connection.
@@ -96,33 +109,26 @@ impl Stream<'_> {
         why
     }
 
-    fn absorb_arrived(&self) -> Result<(), Broken> {
+    #[inline(never)]
+    fn absorb_message(&self, sequence: u32, slot: Slot) -> Result<(), Broken> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
-        // No more than there are buffers: a peer that floods must not keep us here.
-        for _ in 0..self.segment.geometry().buffers {
-            let expected = session.expected();
-            let slot = self.slot_in(expected);
-            if slot.sequence() != expected {
-                break;
-            }
-            if session.posted() == 0 {
-                // Before its length is kept in the place of one that was not read.
-                return Err(ProtocolError::Overrun { sequence: expected }.into());
-            }
-            let header = Header::decode(slot.header(expected), self.payload_in())?;
-            let body = header.body_size();
-            let kept = pack(header.data_size(), body);
-            // Before it counts as received: who takes over from a dead receiver finds it.
-            receive.lengths[expected as usize & 63].store(kept, Relaxed);
-            if body == 0 && header.kind == Kind::Data {
-                session.received(&header)?;
-            } else {
-                self.begin_control(&header)?;
-                self.absorb_control(&header, slot.payload())?;
-                receive.obeying.store(0, Release);
-                self.pass_controls();
-            }
+        if session.posted() == 0 {
+            // Before its length is kept in the place of one that was not read.
+            return Err(ProtocolError::Overrun { sequence }.into());
+        }
+        let header = Header::decode(slot.header(sequence), self.payload_in())?;
+        let body = header.body_size();
+        let kept = pack(header.data_size(), body);
+        // Before it counts as received: who takes over from a dead receiver finds it.
+        receive.lengths[sequence as usize & 63].store(kept, Relaxed);
+        if body == 0 && header.kind == Kind::Data {
+            session.received(&header)?;
+        } else {
+            self.begin_control(&header)?;
+            self.absorb_control(&header, slot.payload())?;
+            receive.obeying.store(0, Release);
+            self.pass_controls();
         }
         Ok(())
     }
@@ -195,6 +201,7 @@ impl Stream<'_> {
     }
 
     /// Posts the buffers of messages without data at the front again. Receive lock.
+    #[inline(always)]
     pub(super) fn pass_controls(&self) {
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;

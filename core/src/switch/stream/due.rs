@@ -264,7 +264,7 @@ impl Stream<'_> {
 
     /// Sends what is due unless somebody else is sending, who will look at it; true: the doorbell
     /// must ring.
-    #[inline]
+    #[inline(always)]
     pub fn try_send_due(&self) -> bool {
         if !self.endpoint.due.any() || !self.endpoint.send.lock.try_borrow() {
             return false;

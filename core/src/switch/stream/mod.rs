@@ -4,6 +4,7 @@
 //! sender uses messages only while its send buffer is empty. No waiting and no system call in
 //! here; an event that somebody sleeps for is returned as "ring".
 
+mod at_once;
 mod control;
 mod due;
 #[cfg(test)]
@@ -293,7 +294,7 @@ impl<'a> Stream<'a> {
     }
 
     /// The buffer of message `sequence` that we receive.
-    #[inline]
+    #[inline(always)]
     fn slot_in(&self, sequence: u32) -> Slot {
         let mut size = self.endpoint.receive.message_size.load(Relaxed);
         if size != 0 && self.endpoint.receive.is_of_old_size(sequence) {

@@ -66,6 +66,8 @@ impl Stream<'_> {
                     continue;
                 }
             }
+            // Before it is looked for messages: one that was published before those bytes goes first.
+            let tail = self.peer().sending.0.tail.load(Acquire);
             if next != session.expected() || self.absorb()? {
                 if take != Take::Peek {
                     next = receive.next_read();
@@ -111,16 +113,11 @@ impl Stream<'_> {
                 }
                 continue;
             }
-            let tail = self.peer().sending.0.tail.load(Acquire);
             // After the tail: where the buffer grew is published before the bytes that lie there.
             let (ring, grown) = self.buffer_in();
             let there = ring.used(head, tail)? as usize;
             if there == 0 {
                 break;
-            }
-            // A message published before those bytes goes first.
-            if self.absorb()? {
-                continue;
             }
             let room = there.min(most - moved).min(CHUNK);
             let (from, n) = self.stretch(from_peer, grown, head, room);
@@ -149,7 +146,7 @@ impl Stream<'_> {
     }
 
     /// After bytes were consumed: tells the sender. Receive lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn consumed(&self, bytes: u64, made_room: bool) -> bool {
         let receive = &self.endpoint.receive;
         let total = receive.total();

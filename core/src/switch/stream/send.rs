@@ -147,8 +147,8 @@ impl Stream<'_> {
     }
 
     /// Sends all of `from` in one message, an advertisement riding on it (A13). Send lock.
-    #[inline]
-    fn message(
+    #[inline(always)]
+    pub(super) fn message(
         &self,
         header: Header,
         advertisement: Option<Advertisement>,

@@ -26,7 +26,7 @@ impl Stream<'_> {
 
     /// The peer's newest mark, if no read passed it.
     #[inline]
-    fn mark_ahead(&self) -> Option<Mark> {
+    pub(super) fn mark_ahead(&self) -> Option<Mark> {
         let mark = self.mark();
         (mark.0 != self.endpoint.receive.urgent_passed.load(Relaxed)).then_some(mark)
     }

@@ -1,0 +1,229 @@
+//! The common case in a straight line: a small send that is one message, and a receive of the message that is
+//! there. Wherever anything else is to be done too, nothing is, and it is left to `send` and `receive`, of
+//! which each step here is one.
+
+use super::control::{body_of, data_of};
+use super::{Held, Stream};
+use crate::session::Kind;
+use crate::switch::buffers::Buffers;
+use crate::switch::control::Control;
+use crate::switch::endpoint::flag;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Flags that change nothing for who transfers bytes.
+const PLAIN: u32 =
+    flag::NONBLOCK | flag::ESTABLISHED | flag::NODELAY | flag::CORK | flag::ONE_PROCESS;
+
+/// What was received at once.
+pub struct Received {
+    /// How many bytes.
+    pub bytes: usize,
+    /// The doorbell must ring.
+    pub ring: bool,
+    /// There may be more.
+    pub more: bool,
+}
+
+impl<'a> Stream<'a> {
+    /// True if both ends do nothing but transfer bytes.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.endpoint.flags() & !PLAIN == 0
+            && !self.endpoint.due.any()
+            && self.peer().sending.0.finished.load(Acquire) == 0
+    }
+
+    /// Control of a direction, if it is free and this process had it last. (A [`Held`] that is made in vain gives back
+    /// what it never had.)
+    #[inline(always)]
+    fn take_again(&self, control: &'a Control) -> Option<Held<'a>> {
+        control.try_lock_again().then(|| Held { control, swapped: false })
+    }
+
+    /// Sends all of `from` in one message. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
+    #[inline(always)]
+    pub fn send_at_once(&self, from: &mut Buffers) -> Option<bool> {
+        let (send, resize) = (&self.endpoint.send, &self.endpoint.resize);
+        if send.tail.load(Relaxed) != send.seen_head.load(Relaxed) {
+            return None;
+        }
+        let length = from.remaining();
+        let fits = length.wrapping_sub(1) < self.payload_out() as usize;
+        if !fits || length >= self.endpoint.threshold() as usize || self.fabric.is_some() {
+            return None;
+        }
+        let _held = self.take_again(&send.lock)?;
+        let empty = send.tail.load(Relaxed) == send.seen_head.load(Relaxed);
+        if !self.is_plain() || !empty || resize.has_answer() || resize.is_asking() {
+            return None;
+        }
+        let header = self.next_message(Kind::Data, length).ok()?;
+        let moved = self.message(header, None, from).ok()?;
+        moved.fault.is_none().then_some(moved.ring)
+    }
+
+    /// True if a message was not read. Takes no lock.
+    #[inline(always)]
+    pub fn has_message(&self) -> bool {
+        let expected = self.endpoint.session.expected();
+        self.endpoint.receive.next_read() != expected
+            || self.slot_in(expected).sequence() == expected
+    }
+
+    /// Receives the next message, if there is one and room for all of it. `None`: nothing is received.
+    #[inline(always)]
+    pub fn receive_at_once(&self, to: &mut Buffers) -> Option<Received> {
+        let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
+        if self.fabric.is_some() || self.streams_in() {
+            return None;
+        }
+        let _held = self.take_again(&receive.lock)?;
+        if !self.is_plain() || self.mark_ahead().is_some() || receive.offset() != 0 {
+            return None;
+        }
+        let next = receive.next_read();
+        if next == session.expected() && !self.absorb_next().is_ok_and(|arrived| arrived) {
+            return None;
+        }
+        let kept = receive.lengths[next as usize & 63].load(Relaxed);
+        let (length, wanted) = (data_of(kept) as usize, to.remaining());
+        if length.wrapping_sub(1) >= wanted
+            || length < (receive.low_water.load(Relaxed) as usize).min(wanted)
+            || body_of(kept) != 0
+            || receive.transfers.rest().is_some()
+        {
+            return None;
+        }
+        // SAFETY: the message has so many bytes, and there is room for them.
+        unsafe { to.copy_in(self.slot_in(next).payload(), length) }.ok()?;
+        receive.finish(next.wrapping_add(1), length as u32);
+        session.reposted(1);
+        self.statistics.received.messages.add(1);
+        self.pass_controls();
+        let ring = self.consumed(length as u64, false) | self.try_send_due();
+        let more = length < wanted && (self.peek_readable() != Some(false) || self.owes_seen());
+        Some(Received { bytes: length, ring, more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{receive, send, Ends};
+    use super::*;
+    use crate::session::Control as Message;
+
+    fn send_at_once(end: &Stream, bytes: &[u8]) -> Option<bool> {
+        let one = [libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() }];
+        end.send_at_once(&mut Buffers::new(&one).unwrap())
+    }
+
+    fn receive_at_once(end: &Stream, most: usize) -> Option<(Vec<u8>, bool)> {
+        let mut bytes = vec![0u8; most];
+        let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
+        let received = end.receive_at_once(&mut Buffers::new(&one).unwrap())?;
+        bytes.truncate(received.bytes);
+        Some((bytes, received.more))
+    }
+
+    /// Ends whose directions this process had last.
+    fn used() -> Ends {
+        let ends = Ends::new();
+        for (one, other) in [(ends.left, ends.right), (ends.right, ends.left)] {
+            send(&one, b"first");
+            receive(&other, 5);
+        }
+        ends
+    }
+
+    #[test]
+    fn both_ways_make_one_stream() {
+        let Ends { left, right } = used();
+        let (mut seed, mut sent, mut got) = (1u64, Vec::new(), Vec::new());
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        let mut at_once = [0; 2];
+        while sent.len() < 1 << 20 {
+            let most = if random(8) == 0 { 5000 } else { 300 };
+            let length = 1 + random(most);
+            let bytes: Vec<u8> = (0..length).map(|i| (sent.len() as u64 + i) as u8).collect();
+            if random(4) > 0 && send_at_once(&left, &bytes).is_some() {
+                at_once[0] += 1;
+                sent.extend(&bytes);
+            } else {
+                let n = send(&left, &bytes).bytes;
+                sent.extend(&bytes[..n]);
+            }
+            for _ in 0..random(8) {
+                let most = 1 + random(700) as usize;
+                let received = if most % 4 > 0 { receive_at_once(&right, most) } else { None };
+                match received {
+                    Some((bytes, _)) => {
+                        at_once[1] += 1;
+                        got.extend(bytes);
+                    }
+                    None => got.extend(receive(&right, most).0),
+                }
+            }
+        }
+        while got.len() < sent.len() {
+            let (bytes, _) = receive(&right, 4096);
+            assert!(!bytes.is_empty(), "{} of {}", got.len(), sent.len());
+            got.extend(bytes);
+        }
+        assert!(got == sent);
+        assert!(at_once.iter().all(|&times| times > 100), "{at_once:?}");
+    }
+
+    #[test]
+    fn a_send_is_left_alone_where_more_is_to_be_done() {
+        let Ends { left, right } = used();
+        assert_eq!(send_at_once(&left, b""), None);
+        assert_eq!(send_at_once(&left, &[1; 1521]), None, "it needs two messages");
+        assert_eq!(send_at_once(&left, &[1; 1520]), Some(false));
+        send(&left, &[2; 3000]);
+        assert_eq!(send_at_once(&left, b"behind"), None, "what was sent before is in the buffer");
+        assert_eq!(receive(&right, 5000).0.len(), 4520);
+        send(&left, b"it looks whether that is read");
+        assert_eq!(send_at_once(&left, b"now"), Some(false));
+        left.endpoint.due.note(&Message::Rediscover);
+        assert_eq!(send_at_once(&left, b"control goes first"), None);
+        send(&left, b"with it");
+        left.endpoint.set(flag::LEFT);
+        assert_eq!(send_at_once(&left, b"over TCP"), None);
+        left.endpoint.clear(flag::LEFT);
+        let held = left.lock_send().unwrap();
+        assert_eq!(send_at_once(&left, b"not two at once"), None);
+        assert!(left.endpoint.send.lock.is_held(), "it is still the other's");
+        drop(held);
+        assert_eq!(send_at_once(&left, b"now"), Some(false));
+        assert_eq!(receive(&right, 100).0, b"it looks whether that is readnowwith itnow");
+    }
+
+    #[test]
+    fn a_receive_is_left_alone_where_more_is_to_be_done() {
+        let Ends { left, right } = used();
+        assert_eq!(receive_at_once(&right, 10), None, "nothing is there");
+        send(&left, b"message");
+        send(&left, b"another");
+        assert_eq!(receive_at_once(&right, 6), None, "there is no room for all of it");
+        right.endpoint.receive.low_water.store(8, Relaxed);
+        assert_eq!(receive_at_once(&right, 10), None, "too little");
+        right.endpoint.receive.low_water.store(1, Relaxed);
+        let held = right.lock_receive().unwrap();
+        assert_eq!(receive_at_once(&right, 10), None, "not two at once");
+        assert!(right.endpoint.receive.lock.is_held(), "it is still the other's");
+        drop(held);
+        assert_eq!(receive_at_once(&right, 10), Some((b"message".to_vec(), true)));
+        assert_eq!(receive(&right, 2).0, b"an");
+        assert_eq!(receive_at_once(&right, 10), None, "a part was read");
+        assert_eq!(receive(&right, 10).0, b"other");
+        left.mark_urgent(b'!');
+        send(&left, b"behind");
+        assert_eq!(receive_at_once(&right, 10), None, "there is a mark");
+        assert_eq!(receive(&right, 10).0, b"behind");
+        send(&left, b"plain");
+        assert_eq!(receive_at_once(&right, 5), Some((b"plain".to_vec(), false)));
+    }
+}
