@@ -88,7 +88,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
         return super::urgent::receive(socket, &stream, to, flags);
     }
-    let (mut got, mut looks_since, mut waited) = (0, 0, false);
+    let (mut got, mut looks_since, mut waited_at) = (0, 0, None);
     if receive_at_once(socket, &stream, &mut to, flags, &mut got) {
         return Outcome::Done(Ok(got));
     }
@@ -101,7 +101,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     let call = stream.call(wanted);
     super::gather::gather(&stream, wanted);
     loop {
-        if waited && receive_at_once(socket, &stream, &mut to, flags, &mut got) {
+        if waited_at.is_some() && receive_at_once(socket, &stream, &mut to, flags, &mut got) {
             return Outcome::Done(Ok(got));
         }
         let ended = wait::ended(&stream);
@@ -182,7 +182,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
             _ => None,
         };
-        let result = if !waits {
+        let woken = if !waits {
             wait::look_if_stale(socket, &stream, time::ticks());
             if wait::ended(&stream) {
                 continue;
@@ -199,14 +199,14 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             Err(Errno(libc::EAGAIN))
         } else {
             let stamp = stream.arrival_stamp();
+            // Not again after one that brought nothing: the peer can write there what it likes.
+            let hinted = posted.is_none() && waited_at != Some(got);
+            waited_at = Some(got);
             let how = Wait::new(Event::Read, got > 0, &limit);
             let woken = wait::wait(socket, &stream, &how, || match take {
                 Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
-                // A posted buffer is not taken back for a control message.
-                _ => match &posted {
-                    Some(posted) => posted.is_over() || wait::readable(&stream),
-                    None => wait::stirs(&stream),
-                },
+                _ if hinted => wait::announced(&stream),
+                _ => posted.as_ref().is_some_and(Posted::is_over) || wait::readable(&stream),
             });
             woken.map(drop)
         };
@@ -221,14 +221,13 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         if socket.phase() != phase::SAN {
             return rest_from_kernel(socket, to, got, flags);
         }
-        if let Err(e) = result {
+        if let Err(e) = woken {
             return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
         }
-        waited = true;
     }
 }
 
-/// Receives a message that is there; true: and that is all, `got` bytes with those before.
+/// Receives a message that is there, with no more besides; `got`: bytes with those before.
 #[inline(always)]
 fn receive_at_once(
     socket: &Socket,
@@ -243,12 +242,12 @@ fn receive_at_once(
 
 #[inline(never)]
 fn receive_message(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut usize) -> bool {
-    let Some(received) = stream.receive_at_once(to) else { return false };
-    if received.ring {
+    let Some((bytes, ring)) = stream.receive_at_once(to) else { return false };
+    if ring {
         bell::ring(socket);
     }
-    *got += received.bytes;
-    !received.more
+    *got += bytes;
+    true
 }
 
 /// Goes on with a receive on a socket that returned to TCP after `got` bytes.
@@ -331,7 +330,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     let (wanted, began) = (from.remaining(), time::ticks());
     from.know_time(began);
     if socket.phase() == phase::SAN && !wait::is_stale(&stream, began) {
-        if let Some(ring) = stream.send_at_once(&mut from) {
+        if let Some(ring) = stream.send_at_once(&from) {
             if ring {
                 bell::ring(socket);
             }

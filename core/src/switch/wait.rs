@@ -355,10 +355,10 @@ fn known_readable(stream: &Stream) -> Option<bool> {
     stream.peek_readable()
 }
 
-/// True if a read has something to take in, be it a control message. Takes no lock.
+/// As [`readable`], and true also of a message that says that it has data: the read takes it in.
 #[inline]
-pub(super) fn stirs(stream: &Stream) -> bool {
-    known_readable(stream) != Some(false)
+pub(super) fn announced(stream: &Stream) -> bool {
+    known_readable(stream).unwrap_or_else(|| stream.next_announces_data() || readable(stream))
 }
 
 /// True if a read would not wait: data, end, or error.

@@ -4,7 +4,7 @@
 
 use super::control::{body_of, data_of};
 use super::{Held, Stream};
-use crate::session::Kind;
+use crate::session::{Header, Kind};
 use crate::switch::buffers::Buffers;
 use crate::switch::control::Control;
 use crate::switch::endpoint::flag;
@@ -13,16 +13,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// Flags that change nothing for who transfers bytes.
 const PLAIN: u32 =
     flag::NONBLOCK | flag::ESTABLISHED | flag::NODELAY | flag::CORK | flag::ONE_PROCESS;
-
-/// What was received at once.
-pub struct Received {
-    /// How many bytes.
-    pub bytes: usize,
-    /// The doorbell must ring.
-    pub ring: bool,
-    /// There may be more.
-    pub more: bool,
-}
 
 impl<'a> Stream<'a> {
     /// True if both ends do nothing but transfer bytes.
@@ -42,7 +32,7 @@ impl<'a> Stream<'a> {
 
     /// Sends all of `from` in one message. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
     #[inline(always)]
-    pub fn send_at_once(&self, from: &mut Buffers) -> Option<bool> {
+    pub fn send_at_once(&self, from: &Buffers) -> Option<bool> {
         let (send, resize) = (&self.endpoint.send, &self.endpoint.resize);
         if send.tail.load(Relaxed) != send.seen_head.load(Relaxed) {
             return None;
@@ -58,7 +48,7 @@ impl<'a> Stream<'a> {
             return None;
         }
         let header = self.next_message(Kind::Data, length).ok()?;
-        let moved = self.message(header, None, from).ok()?;
+        let moved = self.message(header, None, &mut from.clone()).ok()?;
         moved.fault.is_none().then_some(moved.ring)
     }
 
@@ -70,9 +60,24 @@ impl<'a> Stream<'a> {
             || self.slot_in(expected).sequence() == expected
     }
 
-    /// Receives the next message, if there is one and room for all of it. `None`: nothing is received.
+    /// True if message `sequence` arrived, was not taken in, and says that it has data: a hint, and the peer's.
+    #[inline]
+    fn announces_data(&self, sequence: u32) -> bool {
+        let slot = self.slot_in(sequence);
+        let header = Header::decode(slot.header(sequence), self.payload_in());
+        header.is_ok_and(|header| header.kind.carries_data())
+    }
+
+    /// The same of the next message. Takes no lock.
+    #[inline]
+    pub fn next_announces_data(&self) -> bool {
+        self.announces_data(self.endpoint.session.expected())
+    }
+
+    /// Receives the next message, if there is one, room for all of it, and nothing else that this receive would take
+    /// in. `Some`: how many bytes, and whether the doorbell must ring. `None`: nothing is received.
     #[inline(always)]
-    pub fn receive_at_once(&self, to: &mut Buffers) -> Option<Received> {
+    pub fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
         if self.fabric.is_some() || self.streams_in() {
             return None;
@@ -94,15 +99,32 @@ impl<'a> Stream<'a> {
         {
             return None;
         }
+        let after = next.wrapping_add(1);
+        let arrived = session.expected() == after && self.slot_in(after).sequence() == after;
+        if arrived && !self.announces_data(after) {
+            // Obeyed now, not when the program comes again. An error is found again.
+            let _ = self.absorb();
+            return None;
+        }
+        if length < wanted {
+            // All that is there is received under one hold of the lock.
+            let all = !arrived
+                && session.expected() == after
+                && self.peer().sending.0.tail.load(Acquire) == receive.head.load(Relaxed)
+                && receive.seen.load(Relaxed) <= receive.total() + length as u64;
+            if !all {
+                return None;
+            }
+        }
+        let mut rest = to.clone();
         // SAFETY: the message has so many bytes, and there is room for them.
-        unsafe { to.copy_in(self.slot_in(next).payload(), length) }.ok()?;
-        receive.finish(next.wrapping_add(1), length as u32);
+        unsafe { rest.copy_in(self.slot_in(next).payload(), length) }.ok()?;
+        *to = rest;
+        receive.finish(after, length as u32);
         session.reposted(1);
         self.statistics.received.messages.add(1);
         self.pass_controls();
-        let ring = self.consumed(length as u64, false) | self.try_send_due();
-        let more = length < wanted && (self.peek_readable() != Some(false) || self.owes_seen());
-        Some(Received { bytes: length, ring, more })
+        Some((length, self.consumed(length as u64, false) | self.try_send_due()))
     }
 }
 
@@ -114,15 +136,15 @@ mod tests {
 
     fn send_at_once(end: &Stream, bytes: &[u8]) -> Option<bool> {
         let one = [libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() }];
-        end.send_at_once(&mut Buffers::new(&one).unwrap())
+        end.send_at_once(&Buffers::new(&one).unwrap())
     }
 
-    fn receive_at_once(end: &Stream, most: usize) -> Option<(Vec<u8>, bool)> {
+    fn receive_at_once(end: &Stream, most: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0u8; most];
         let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
-        let received = end.receive_at_once(&mut Buffers::new(&one).unwrap())?;
-        bytes.truncate(received.bytes);
-        Some((bytes, received.more))
+        let (n, _) = end.receive_at_once(&mut Buffers::new(&one).unwrap())?;
+        bytes.truncate(n);
+        Some(bytes)
     }
 
     /// Ends whose directions this process had last.
@@ -157,9 +179,10 @@ mod tests {
             }
             for _ in 0..random(8) {
                 let most = 1 + random(700) as usize;
-                let received = if most % 4 > 0 { receive_at_once(&right, most) } else { None };
+                let received =
+                    if !most.is_multiple_of(4) { receive_at_once(&right, most) } else { None };
                 match received {
-                    Some((bytes, _)) => {
+                    Some(bytes) => {
                         at_once[1] += 1;
                         got.extend(bytes);
                     }
@@ -174,6 +197,22 @@ mod tests {
         }
         assert!(got == sent);
         assert!(at_once.iter().all(|&times| times > 100), "{at_once:?}");
+    }
+
+    #[test]
+    fn what_can_not_be_copied_whole_moves_nothing() {
+        let Ends { left, right } = used();
+        let mut good = *b"good";
+        let bad = [
+            libc::iovec { iov_base: good.as_mut_ptr().cast(), iov_len: 4 },
+            libc::iovec { iov_base: std::ptr::without_provenance_mut(8), iov_len: 4 },
+        ];
+        let mut buffers = Buffers::new(&bad).unwrap();
+        assert_eq!(left.send_at_once(&buffers), None);
+        assert_eq!(send_at_once(&left, b"12345678"), Some(false));
+        assert_eq!(right.receive_at_once(&mut buffers), None);
+        assert_eq!(buffers.remaining(), 8);
+        assert_eq!(receive_at_once(&right, 8), Some(b"12345678".to_vec()));
     }
 
     #[test]
@@ -215,7 +254,8 @@ mod tests {
         assert_eq!(receive_at_once(&right, 10), None, "not two at once");
         assert!(right.endpoint.receive.lock.is_held(), "it is still the other's");
         drop(held);
-        assert_eq!(receive_at_once(&right, 10), Some((b"message".to_vec(), true)));
+        assert_eq!(receive_at_once(&right, 10), None, "there is more, to be received together");
+        assert_eq!(receive_at_once(&right, 7), Some(b"message".to_vec()));
         assert_eq!(receive(&right, 2).0, b"an");
         assert_eq!(receive_at_once(&right, 10), None, "a part was read");
         assert_eq!(receive(&right, 10).0, b"other");
@@ -224,6 +264,19 @@ mod tests {
         assert_eq!(receive_at_once(&right, 10), None, "there is a mark");
         assert_eq!(receive(&right, 10).0, b"behind");
         send(&left, b"plain");
-        assert_eq!(receive_at_once(&right, 5), Some((b"plain".to_vec(), false)));
+        send(&left, &[7; 3000]);
+        assert_eq!(receive_at_once(&right, 6), None, "there is more in the send buffer");
+        assert_eq!(receive_at_once(&right, 5), Some(b"plain".to_vec()));
+        assert_eq!(receive(&right, 3000).0, [7; 3000]);
+        send(&left, b"seen");
+        right.note_seen(5);
+        assert_eq!(receive_at_once(&right, 5), None, "the program knows of more");
+        right.forget_seen();
+        left.endpoint.due.note(&Message::Rediscover);
+        left.try_send_due();
+        assert_eq!(receive_at_once(&right, 4), None, "a control message is to be obeyed");
+        assert_eq!(receive(&right, 4).0, b"seen");
+        send(&left, b"the last");
+        assert_eq!(receive_at_once(&right, 10), Some(b"the last".to_vec()));
     }
 }
