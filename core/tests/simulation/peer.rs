@@ -112,6 +112,8 @@ pub(crate) struct Peer {
     pub(crate) total: u64,
     pub(crate) claimed: u64,
     pub(crate) returned: u64,
+    /// Advertisements that rode on data (A13).
+    pub(crate) rides: u64,
     channel: VecDeque<(u64, usize)>,
     /// For the checks alone: the newest announcement, and how much of it went by RDMA.
     pub(crate) announced: (u32, u32),
@@ -167,6 +169,7 @@ impl Peer {
             total: to_send,
             claimed: 0,
             returned: 0,
+            rides: 0,
             channel: VecDeque::new(),
             announced: (0, 0),
             arrived: vec![false; to_come as usize],
@@ -393,6 +396,7 @@ impl Peer {
                         Some(control) => {
                             let body = control.encode();
                             self.publish(header.advertising(), &body, data, out);
+                            self.rides += 1;
                         }
                         None => self.publish(header, &[], data, out),
                     }

@@ -271,8 +271,8 @@ fn totals(rng: &mut Rng) -> [u64; 2] {
 /// S3–S5, S7, A3–A14: every byte arrives, in order, whatever the programs do.
 #[test]
 fn rdma_streams_arrive_whole() {
-    let happened: [AtomicU64; 8] = Default::default();
-    let [reads, writes, scans, dropped, modes @ ..] = &happened;
+    let happened: [AtomicU64; 9] = Default::default();
+    let [reads, writes, scans, dropped, rides, modes @ ..] = &happened;
     let many = schedules(1500, |rng| {
         let (shape, chances, totals) = (shape(rng), chances(rng), totals(rng));
         let mut world = World::new(rng, &shape, totals, &chances);
@@ -283,6 +283,7 @@ fn rdma_streams_arrive_whole() {
         for peer in &world.peers {
             scans.fetch_add(peer.sending.scans().into(), Relaxed);
             dropped.fetch_add(peer.sending.advertisements().1.into(), Relaxed);
+            rides.fetch_add(peer.rides, Relaxed);
         }
         for (mode, seen) in modes.iter().zip(world.modes) {
             mode.fetch_add(seen.into(), Relaxed);

@@ -360,3 +360,39 @@ fn a_broken_control_message_is_not_forgotten_by_who_found_it() {
     send(&left, b"what follows");
     assert!(try_receive(&right, 100).is_err());
 }
+
+/// The acceptor's request stands, and the connector asks again.
+#[test]
+fn a9_both_ends_ask_at_once_and_both_grow_in_the_end() {
+    let Ends { left, right } = Ends::new();
+    let has_grown = |end: &Stream| end.endpoint.send.message_size.load(Relaxed) != 0;
+    let exchange = || {
+        for _ in 0..4 {
+            for (one, other) in [(left, right), (right, left)] {
+                while !receive(&other, 1 << 16).0.is_empty() {}
+                send(&one, b".");
+            }
+        }
+    };
+    // One more, with which the request goes.
+    for _ in 0..65 {
+        for end in [left, right] {
+            send(&end, &[1; 4000]);
+        }
+    }
+    assert!(left.endpoint.resize.is_asking() && right.endpoint.resize.is_asking());
+    exchange();
+    assert!(has_grown(&right) && !has_grown(&left));
+    assert!(!left.endpoint.resize.is_asking() && !right.endpoint.resize.is_asking());
+    for _ in 0..65 {
+        send(&left, &[2; 4000]);
+        while !receive(&right, 1 << 16).0.is_empty() {}
+    }
+    exchange();
+    assert!(has_grown(&left) && has_grown(&right));
+    while !receive(&right, 1 << 16).0.is_empty() {}
+    let tail = left.endpoint.send.tail.load(Relaxed);
+    send(&left, &[3; 4000]);
+    assert_eq!(left.endpoint.send.tail.load(Relaxed), tail, "it is one message");
+    assert_eq!(receive(&right, 5000).0, [3; 4000]);
+}
