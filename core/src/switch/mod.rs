@@ -41,6 +41,7 @@ pub mod poll;
 mod rdma;
 mod readiness;
 mod request;
+pub mod shutdown;
 mod sleepers;
 pub mod socket;
 mod spin;

@@ -4,7 +4,7 @@ use super::{as_result, or_real};
 use crate::real::hooks;
 use libc::{c_int, sockaddr, socklen_t};
 use sanshim_core::switch::{self, accept as core_accept, connect as core_connect, lifecycle};
-use sanshim_core::switch::{table, transfer, trust};
+use sanshim_core::switch::{shutdown, table, trust};
 use sanshim_core::sys::file;
 use sanshim_core::sys::net::{self, Target};
 use sanshim_core::sys::user::{self, Access};
@@ -114,6 +114,6 @@ hooks! {
         let Some(socket) = table::san(fd).or_else(|| switch::connecting(fd)) else {
             return real(fd, how);
         };
-        or_real(transfer::shutdown(&socket, how), || real(fd, how) as isize) as c_int
+        or_real(shutdown::shutdown(&socket, how), || real(fd, how) as isize) as c_int
     }
 }

@@ -1,0 +1,60 @@
+//! Ending one direction of a connection, or both, as the program asks. A FIN of a half-close goes through the stream;
+//! what the peer's end means is [`wait`]'s.
+
+use super::bell;
+use super::detach;
+use super::endpoint::flag;
+use super::socket::Socket;
+use super::stream::Stream;
+use super::wait;
+use super::Outcome;
+use crate::provider::shm::FINISHED;
+use crate::registry;
+use crate::sys::{net, Errno};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Ends directions of a connection (shutdown).
+pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
+        return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
+    if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return Outcome::Done(Err(Errno(libc::ENOTCONN)));
+    }
+    if how != libc::SHUT_RD && stream.endpoint.set(flag::SEND_SHUT) {
+        finish_sending(socket, &stream);
+    }
+    if how != libc::SHUT_WR {
+        stream.endpoint.set(flag::RECEIVE_SHUT);
+        let state = registry::State::Closing;
+        // Wakes our own sleepers. The FIN of a half-close goes through the stream instead, because
+        // the anchor must go on carrying doorbells for what the peer still sends.
+        let _ = net::shutdown(socket.anchor(), how);
+        socket.statistics().set_state(state);
+    }
+    Outcome::Done(Ok(0))
+}
+
+/// Tells the peer that nothing follows.
+fn finish_sending(socket: &Socket, stream: &Stream) {
+    let own = stream.own();
+    // Under the lock, so that a send under way in another thread comes before the end.
+    let held = stream.lock_send();
+    if detach::is_half_left(stream) {
+        // Who goes on with that ends the direction as well.
+    } else if stream.endpoint.has(flag::LEFT) {
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
+    } else {
+        own.sending.0.finished.fetch_or(FINISHED, SeqCst);
+    }
+    // Before the lock is given back: who takes it from a dead holder signals.
+    let ring = stream.signal_read();
+    drop(held);
+    if ring {
+        bell::ring(socket);
+    }
+    bell::make_up(socket, stream);
+    detach::look_after(socket, stream);
+    wait::show_ends(socket, stream);
+}
