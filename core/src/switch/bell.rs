@@ -316,7 +316,7 @@ pub(super) fn let_sleepers_leave(
         } else if now - started > patience {
             return Departure::Never;
         } else if now - started > LOOK_FOR_DEAD {
-            sleepers.bury_the_dead();
+            sleepers.forget_the_dead();
         }
         process::yield_now();
         time::sleep(pause);

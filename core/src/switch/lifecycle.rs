@@ -84,7 +84,7 @@ fn last_close(socket: &Socket) {
         return;
     }
     let sleepers = &stream.endpoint.sleepers;
-    sleepers.bury_the_dead();
+    sleepers.forget_the_dead();
     if sleepers.any() {
         return;
     }

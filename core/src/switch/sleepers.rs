@@ -20,7 +20,7 @@ pub(super) struct Sleepers {
 
 /// Where a sleeper is entered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bed(Option<u8>);
+pub(super) struct Place(Option<u8>);
 
 impl Sleepers {
     /// True if somebody sleeps, or died asleep.
@@ -29,16 +29,16 @@ impl Sleepers {
     }
 
     /// The calling thread is about to sleep.
-    pub(super) fn enter(&self) -> Bed {
+    pub(super) fn enter(&self) -> Place {
         self.count.fetch_add(1, SeqCst);
         let tid = own_tid();
         let free = |name: &AtomicU32| name.compare_exchange(0, tid, SeqCst, SeqCst).is_ok();
-        Bed(self.names.iter().position(free).map(|at| at as u8))
+        Place(self.names.iter().position(free).map(|at| at as u8))
     }
 
     /// It is awake.
-    pub(super) fn leave(&self, bed: Bed) {
-        match bed.0.and_then(|at| self.names.get(usize::from(at))) {
+    pub(super) fn leave(&self, place: Place) {
+        match place.0.and_then(|at| self.names.get(usize::from(at))) {
             Some(name) => self.take_out(name, own_tid()),
             None => self.count_down(),
         }
@@ -46,7 +46,7 @@ impl Sleepers {
 
     /// Forgets those whose threads are gone.
     #[cold]
-    pub(super) fn bury_the_dead(&self) {
+    pub(super) fn forget_the_dead(&self) {
         for name in &self.names {
             let tid = name.load(SeqCst);
             if tid != 0 && !process::lives(tid) {
@@ -83,10 +83,10 @@ mod tests {
     #[test]
     fn as_many_leave_as_entered() {
         let sleepers = Sleepers::default();
-        let beds: Vec<Bed> = (0..NAMED + 2).map(|_| sleepers.enter()).collect();
-        for bed in beds {
+        let places: Vec<Place> = (0..NAMED + 2).map(|_| sleepers.enter()).collect();
+        for place in places {
             assert!(sleepers.any());
-            sleepers.leave(bed);
+            sleepers.leave(place);
         }
         assert!(!sleepers.any());
     }
@@ -97,14 +97,14 @@ mod tests {
         let dead = std::thread::scope(|scope| {
             scope.spawn(|| (own_tid(), sleepers.enter())).join().expect("a tid")
         });
-        let bed = sleepers.enter();
+        let place = sleepers.enter();
         // A thread is joined before the kernel has let go of its id.
         while process::lives(dead.0) {
             std::thread::yield_now();
         }
-        sleepers.bury_the_dead();
+        sleepers.forget_the_dead();
         assert!(sleepers.any());
-        sleepers.leave(bed);
+        sleepers.leave(place);
         assert!(!sleepers.any());
     }
 
@@ -113,8 +113,8 @@ mod tests {
         let sleepers = Sleepers::default();
         let forgotten = sleepers.enter();
         sleepers.clear();
-        let bed = sleepers.enter();
-        sleepers.leave(bed);
+        let place = sleepers.enter();
+        sleepers.leave(place);
         sleepers.leave(forgotten);
         assert!(!sleepers.any());
     }

@@ -17,7 +17,7 @@ use super::endpoint::flag;
 use super::far;
 use super::native;
 use super::request;
-use super::sleepers::Bed;
+use super::sleepers::Place;
 use super::socket::{phase, Socket};
 use super::spin::spin;
 use super::stream::{Broken, Stream};
@@ -284,23 +284,23 @@ pub(super) fn show_ends(socket: &Socket, stream: &Stream) {
 pub(super) struct Armed {
     event: Event,
     ticket: Ticket,
-    bed: Bed,
+    place: Place,
 }
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
 pub(super) fn arm(stream: &Stream, event: Event) -> Armed {
     let locked = stream.endpoint.anchor.lock().is_ok();
-    let bed = stream.endpoint.sleepers.enter();
+    let place = stream.endpoint.sleepers.enter();
     if locked {
         stream.endpoint.anchor.unlock();
     }
-    Armed { event, ticket: raise(stream, event), bed }
+    Armed { event, ticket: raise(stream, event), place }
 }
 
 /// The sleeper is awake.
 pub(super) fn disarm(stream: &Stream, armed: Armed) {
     withdraw(stream, armed.event, armed.ticket);
-    stream.endpoint.sleepers.leave(armed.bed);
+    stream.endpoint.sleepers.leave(armed.place);
 }
 
 /// A sleeper until it is dropped, also where its thread is cancelled in its sleep.
