@@ -5,6 +5,15 @@
 
 enum { WRITERS = 4, RECORDS = 400, SIZE = 700 };
 
+/* Nobody gets far ahead, or one might be done before the next begins. In thousandths; at the end all of them. */
+enum { PROGRESS = 44, ALL = 1000, AHEAD = 20, DONE = ALL + AHEAD };
+static void keep_together(int self, int parties, long progress) {
+  _Atomic long *all = &bt_shared->value[PROGRESS];
+  all[self] = progress;
+  for (int other = 0; other < parties; other++)
+    while (progress < DONE && progress > all[other] + AHEAD) usleep(50);
+}
+
 /* A record says whose it is in each byte. */
 static void send_records(int fd, int writer, int count) {
   char record[SIZE];
@@ -32,7 +41,11 @@ SWAP_CASE(all_write) {
   pid_t writers[WRITERS];
   for (int i = 0; i < WRITERS; i++)
     if ((writers[i] = start_child()) == 0) {
-      send_records(p.client, i, RECORDS);
+      for (int sent = 0; sent < RECORDS; sent++) {
+        keep_together(i, WRITERS, sent * ALL / RECORDS);
+        send_records(p.client, i, 1);
+      }
+      keep_together(i, WRITERS, DONE);
       _exit(0);
     }
   for (int i = 0; i < WRITERS; i++) end_child(writers[i]);
@@ -52,10 +65,12 @@ static void send_whole_records(int fd, int writer, uint32_t size, uint32_t count
   memset(bytes, 'A' + writer, size);
   _Atomic long *under_way = &bt_shared->value[UNDER_WAY];
   for (uint32_t i = 0; i < count; i++) {
+    keep_together(writer, WRITERS, i * ALL / count);
     while (atomic_fetch_add(under_way, size) + size > IN_FLIGHT) atomic_fetch_sub(under_way, size), sched_yield();
     *(struct record *)bytes = (struct record){MAGIC, (uint32_t)writer, size, i};
     EQ(SYS(send(fd, bytes, size, MSG_NOSIGNAL)), size);
   }
+  keep_together(writer, WRITERS, DONE);
 }
 /* The next record's writer; -1 at the end. */
 static int recv_whole_record(int fd, uint32_t *next) {
@@ -134,8 +149,9 @@ SWAP_CASE(all_read) {
       ssize_t n;
       while ((n = SYS(recv(p.server, got, sizeof got, 0))) > 0) {
         for (ssize_t k = 0; k < n; last = got[k++]) CHECK(got[k] >= last);
-        bt_shared->value[i] += n;
+        keep_together(i, READERS, (bt_shared->value[i] += n) * ALL / TOTAL);
       }
+      keep_together(i, READERS, DONE);
       _exit(0);
     }
   SYS(close(p.server));
