@@ -454,8 +454,17 @@ pub fn peek_message(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<Peek
     Ok(Peeked { bytes, control: message.msg_controllen, truncated })
 }
 
-/// Receives one packet and at most one descriptor (close-on-exec), without waiting.
+/// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes: the end.
 pub fn receive_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+    match receive_one_packet(fd, buffer) {
+        // The kernel looks for packets first and then whether the other end was closed: where one came in
+        // between, and then the end, it says that it is the end.
+        Ok((0, None)) => receive_one_packet(fd, buffer),
+        received => received,
+    }
+}
+
+fn receive_one_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
     let mut control = Control([0; 64]);
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: msghdr is plain data; all pointers outlive the call.
@@ -485,4 +494,36 @@ pub fn receive_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> 
         }
     }
     Ok((n, passed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_packet_comes_before_the_end() {
+        let name = AbstractName::new(format!("sanshim-test-{}", std::process::id()).as_bytes());
+        let listener = packet_listen(&name, 1).unwrap();
+        for _ in 0..4000 {
+            let sender = packet_socket(true).unwrap();
+            packet_connect(sender, &name).unwrap();
+            let receiver = accept(listener, libc::SOCK_CLOEXEC).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    send_packet(sender, b"last", None).unwrap();
+                    crate::sys::file::close(sender);
+                });
+                let mut buffer = [0; 8];
+                let received = loop {
+                    match receive_packet(receiver, &mut buffer) {
+                        Err(Errno(libc::EAGAIN)) => {}
+                        received => break received,
+                    }
+                };
+                assert_eq!(received, Ok((4, None)));
+            });
+            crate::sys::file::close(receiver);
+        }
+        crate::sys::file::close(listener);
+    }
 }
