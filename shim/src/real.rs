@@ -28,6 +28,20 @@ impl Symbol {
     }
 }
 
+/// The [`Symbol`] of that name.
+macro_rules! symbol {
+    ($name:ident) => {
+        $crate::real::Symbol::new({
+            match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes())
+            {
+                Ok(name) => name,
+                Err(_) => unreachable!(),
+            }
+        })
+    };
+}
+pub(crate) use symbol;
+
 /// Defines hooks. In the body `real(..)` is libc's own function of that name; where this libc has
 /// none, calling it is `ENOSYS`.
 macro_rules! hooks {
@@ -38,14 +52,7 @@ macro_rules! hooks {
         $(#[$attribute])*
         #[no_mangle]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            static SYMBOL: $crate::real::Symbol = $crate::real::Symbol::new({
-                match ::std::ffi::CStr::from_bytes_with_nul(
-                    concat!(stringify!($name), "\0").as_bytes()
-                ) {
-                    Ok(name) => name,
-                    Err(_) => unreachable!(),
-                }
-            });
+            static SYMBOL: $crate::real::Symbol = $crate::real::symbol!($name);
             #[allow(unused_variables)]
             let $real = |$($arg: $type),*| -> $result {
                 let address = SYMBOL.address();

@@ -52,6 +52,7 @@ extern "C" fn start() {
         logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
         return;
     }
+    hooks::jumps::prepare();
     hooks::stdio::replace_standard();
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.

@@ -2,6 +2,7 @@
  * on. The program has its memory back at once: nothing lands in a receive's buffer any more, and of a
  * send's exactly what it reported arrives, whatever becomes of the buffer. */
 #include "bt.h"
+#include <setjmp.h>
 
 enum { LARGE = 512 << 10, BUFFERS = 4, INTERRUPTIONS = 120, TIME_OUTS = 12, ROUNDS = 8 };
 enum { OVER, TOTAL, CERTAIN };
@@ -248,51 +249,76 @@ static void polls_too(int fd) {
 static void second_polls(int fd) { beside(fd, polls_too); }
 ENDS(second_that_polls, second_polls, trickles)
 
-/* ---- cancelled threads, killed processes ---------------------------------------------------- */
+/* ---- cancelled threads, killed processes, handlers that do not return ------------------------ */
 
-enum { ALL = 6 << 20 };
+enum { ALL = 6 << 20, THROWABLE = SENT + 1 };
 
 struct cancelled {
   int fd;
   uint8_t *buffer;
+  void (*transfer)(struct cancelled *c);
 };
 static _Atomic long *certain; /* bytes moved by calls that returned */
 static void take_back(void *buffer) { own(buffer); }
-static void *receiving_thread(void *arg) {
-  struct cancelled *c = arg;
-  pthread_cleanup_push(take_back, c->buffer);
+static void receive_on(struct cancelled *c) {
   for (;;) {
     ssize_t n = SYS(recv(c->fd, c->buffer, LARGE, 0));
     if (n == 0) break;
     check_pattern(c->buffer, *certain, n);
     *certain += n;
   }
-  pthread_cleanup_pop(1);
-  return NULL;
 }
-static void *sending_thread(void *arg) {
-  struct cancelled *c = arg;
-  pthread_cleanup_push(take_back, c->buffer);
+static void send_on(struct cancelled *c) {
   while (*certain < ALL) {
     size_t size = ALL - *certain < LARGE ? ALL - *certain : LARGE;
     memcpy(c->buffer, pattern(*certain), size);
     *certain += SYS(send(c->fd, c->buffer, size, MSG_NOSIGNAL));
   }
+}
+static void *transferring_thread(void *arg) {
+  struct cancelled *c = arg;
+  pthread_cleanup_push(take_back, c->buffer);
+  c->transfer(c);
   pthread_cleanup_pop(1);
   return NULL;
 }
 /* Runs it in a thread that is cancelled in the middle, or in a process that is killed. */
-typedef void end_early_fn(void *(*fn)(void *), struct cancelled *c);
-static void cancel(void *(*fn)(void *), struct cancelled *c) {
-  pthread_t thread = start_thread(fn, c);
+typedef void end_early_fn(struct cancelled *c);
+static void cancel(struct cancelled *c) {
+  pthread_t thread = start_thread(transferring_thread, c);
   sleep_us(100 + below(4000));
   EQ(pthread_cancel(thread), 0);
   end_thread(thread);
 }
-static void kill_process(void *(*fn)(void *), struct cancelled *c) {
+static __thread sigjmp_buf away;
+static void jump_away(int number) {
+  (void)number;
+  siglongjmp(away, 1);
+}
+static void *thrown_out_thread(void *arg) {
+  struct cancelled *c = arg;
+  if (sigsetjmp(away, 1) == 0) {
+    bt_shared->value[THROWABLE] = 1;
+    c->transfer(c);
+  }
+  own(c->buffer);
+  /* The thread is still there, and uses the memory. */
+  for (int i = 0; i < 20; i++) sleep_us(100), check_own(c->buffer);
+  return NULL;
+}
+static void throw_out(struct cancelled *c) {
+  handle_signal(SIGUSR1, jump_away, 0);
+  bt_shared->value[THROWABLE] = 0;
+  pthread_t thread = start_thread(thrown_out_thread, c);
+  UNTIL(bt_shared->value[THROWABLE]);
+  sleep_us(below(4000));
+  EQ(pthread_kill(thread, SIGUSR1), 0);
+  end_thread(thread);
+}
+static void kill_process(struct cancelled *c) {
   pid_t child = start_child();
   if (child == 0) {
-    fn(c);
+    c->transfer(c);
     _exit(0);
   }
   sleep_us(500 + below(5000));
@@ -316,7 +342,7 @@ static void receives(int fd, end_early_fn *end_early) {
   own(buffer);
   certain = &bt_shared->value[CERTAIN];
   *certain = 0;
-  end_early(receiving_thread, &(struct cancelled){fd, buffer});
+  end_early(&(struct cancelled){fd, buffer, receive_on});
   size_t got = 0;
   ssize_t n;
   while ((n = SYS(recv(fd, rest + got, sizeof rest - got, 0))) > 0) got += n;
@@ -326,6 +352,7 @@ static void receives(int fd, end_early_fn *end_early) {
   SYS(close(fd));
 }
 static void receives_cancelled(int fd) { receives(fd, cancel); }
+static void receives_thrown_out(int fd) { receives(fd, throw_out); }
 static void receives_killed(int fd) { receives(fd, kill_process); }
 /* What an ended send had sent arrives, then what is sent after it. */
 static void sends(int fd, end_early_fn *end_early) {
@@ -334,7 +361,7 @@ static void sends(int fd, end_early_fn *end_early) {
   own(buffer);
   certain = &bt_shared->value[CERTAIN];
   *certain = 0;
-  end_early(sending_thread, &(struct cancelled){fd, buffer});
+  end_early(&(struct cancelled){fd, buffer, send_on});
   for (size_t done = 0; done < MARK_SIZE;)
     done += SYS(send(fd, mark + done, MARK_SIZE - done, MSG_NOSIGNAL));
   if (below(2)) {
@@ -345,6 +372,7 @@ static void sends(int fd, end_early_fn *end_early) {
   SYS(close(fd));
 }
 static void sends_cancelled(int fd) { sends(fd, cancel); }
+static void sends_thrown_out(int fd) { sends(fd, throw_out); }
 static void sends_killed(int fd) { sends(fd, kill_process); }
 static void receives_all(int fd) {
   static uint8_t all[ALL + MARK_SIZE + 1];
@@ -368,7 +396,9 @@ static void receives_all(int fd) {
   }
 ENDED_EARLY(receive_cancelled_threads, run_threads, sends_all, receives_cancelled)
 ENDED_EARLY(receive_cancelled_processes, run_processes, sends_all, receives_cancelled)
+ENDED_EARLY(receive_thrown_out_of, run_processes, sends_all, receives_thrown_out)
 ENDED_EARLY(receive_killed, run_processes, sends_all, receives_killed)
 ENDED_EARLY(send_cancelled_threads, run_threads, sends_cancelled, receives_all)
 ENDED_EARLY(send_cancelled_processes, run_processes, sends_cancelled, receives_all)
+ENDED_EARLY(send_thrown_out_of, run_processes, sends_thrown_out, receives_all)
 ENDED_EARLY(send_killed, run_processes, sends_killed, receives_all)

@@ -1,5 +1,6 @@
 /* Signals and cancellation: what a blocked call does when its thread is interrupted. */
 #include "bt.h"
+#include <setjmp.h>
 
 static _Atomic int hits;
 static void count_hit(int number) {
@@ -393,4 +394,128 @@ SAN_CASE(pending_cancellation) {
   CHECK(value == PTHREAD_CANCELED);
   get(p.server, "x"); /* untouched */
   exercise(p.client, p.server);
+}
+
+/* ---- handlers that do not return ------------------------------------------------------------ */
+
+static __thread sigjmp_buf away;
+static void jump_away(int number) {
+  (void)number;
+  sigjmp_buf here;
+  /* A jump inside the handler ends nothing outside. */
+  if (sigsetjmp(here, 0) == 0) siglongjmp(here, 1);
+  siglongjmp(away, 1);
+}
+static char handlers_stack[1 << 16];
+enum { ON_ALTERNATE_STACK = 5 };
+/* Begins the call, is thrown out of it, and goes on with the socket. */
+static void *thrown_out(void *arg) {
+  struct result *r = arg;
+  stack_t stack = {.ss_sp = handlers_stack, .ss_size = sizeof handlers_stack};
+  if (bt_shared->value[ON_ALTERNATE_STACK]) SYS(sigaltstack(&stack, NULL));
+  if (sigsetjmp(away, 1) == 0) {
+    perform_thread(r);
+    FAIL("call %d returned", r->call);
+  }
+  if (r->call < READERS || r->call >= TRANSFERS) {
+    exercise(p.client, p.server);
+    return NULL;
+  }
+  /* How much went in nobody knows; all of it is zeroes, and what follows comes behind. */
+  put(p.client, "still here"), get(p.server, "still here");
+  static char bytes[1 << 18];
+  ssize_t n, last = 0;
+  while ((n = recv(p.client, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+    for (ssize_t i = 0; i < n; i++) EQ(bytes[i], 0);
+  put(p.server, "x");
+  SYS(shutdown(p.server, SHUT_WR));
+  while ((n = SYS(recv(p.client, bytes, sizeof bytes, 0))) > 0)
+    for (ssize_t i = 0; i < n; last = bytes[i++]) EQ(last, 0);
+  EQ(last, 'x');
+  close_pair(&p);
+  p = open_pair(V4);
+  use_fd = p.server;
+  return NULL;
+}
+static void throw_out_of(enum call first, enum call end) {
+  set_up();
+  for (int alternate = 0; alternate < 2; alternate++) {
+    bt_shared->value[ON_ALTERNATE_STACK] = alternate;
+    handle_signal(SIGUSR1, jump_away, alternate ? SA_ONSTACK : 0);
+    for (enum call call = first; call < end; call++) {
+      struct result r = {.call = call};
+      bt_shared->value[0] = 0;
+      pthread_t thread = start_thread(thrown_out, &r);
+      UNTIL(bt_shared->value[0] != 0);
+      wait_asleep(bt_shared->value[0]);
+      EQ(pthread_kill(thread, SIGUSR1), 0);
+      end_thread(thread);
+    }
+  }
+}
+SAN_CASE(thrown_out_of_reading) { throw_out_of(RECV, READERS); }
+SAN_CASE(thrown_out_of_waiting) { throw_out_of(POLLS, ALL); }
+SAN_CASE(thrown_out_of_sending) { throw_out_of(SEND, TRANSFERS); }
+
+/* The peer is not held up by a thread that was thrown out and never comes again. */
+static void *thrown_out_to_rest(void *arg) {
+  if (sigsetjmp(away, 1) == 0) perform_thread(arg);
+  bt_shared->value[1] = 1;
+  UNTIL(bt_shared->value[2] != 0);
+  return NULL;
+}
+SAN_CASE(thrown_out_to_rest) {
+  set_up();
+  handle_signal(SIGUSR1, jump_away, 0);
+  struct result r = {.call = RECV};
+  bt_shared->value[0] = 0;
+  pthread_t thread = start_thread(thrown_out_to_rest, &r);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  EQ(pthread_kill(thread, SIGUSR1), 0);
+  UNTIL(bt_shared->value[1] != 0);
+  for (int i = 0; i < 100; i++) exercise(p.client, p.server);
+  set_timeout(p.server, SO_RCVTIMEO, 1);
+  for (int i = 0; i < 100; i++) {
+    char byte;
+    ERR(recv(p.server, &byte, 1, 0), EAGAIN);
+    exercise(p.client, p.server);
+  }
+  bt_shared->value[2] = 1;
+  end_thread(thread);
+}
+
+/* Handlers inside handlers: each throws out of the call that it interrupted. */
+static __thread sigjmp_buf outer;
+static void receive_in_handler(int number) {
+  (void)number;
+  char byte;
+  if (sigsetjmp(away, 1) == 0) {
+    bt_shared->value[1] = 1;
+    recv(other.server, &byte, 1, 0);
+    abort();
+  }
+  siglongjmp(outer, 1);
+}
+static void *nested_thread(void *arg) {
+  if (sigsetjmp(outer, 1) == 0) perform_thread(arg);
+  exercise(p.client, p.server);
+  exercise(other.client, other.server);
+  return NULL;
+}
+SAN_CASE(thrown_out_of_both) {
+  set_up();
+  other = open_pair(V4);
+  handle_signal(SIGUSR1, receive_in_handler, 0);
+  handle_signal(SIGUSR2, jump_away, 0);
+  struct result r = {.call = RECV};
+  bt_shared->value[0] = 0;
+  pthread_t thread = start_thread(nested_thread, &r);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  EQ(pthread_kill(thread, SIGUSR1), 0);
+  UNTIL(bt_shared->value[1] != 0);
+  wait_asleep(bt_shared->value[0]);
+  EQ(pthread_kill(thread, SIGUSR2), 0);
+  end_thread(thread);
 }

@@ -69,6 +69,7 @@ use crate::registry::Registry;
 use crate::sys::{process, Errno, Fd};
 use socket::phase;
 use std::sync::atomic::{AtomicU32, Ordering};
+pub use stream::before_jump;
 use structure::Structure;
 use table::Pinned;
 

@@ -1,9 +1,10 @@
 //! The system calls a thread may sleep in.
 //!
 //! Under the shim these are libc's own functions, because they are cancellation points: a
-//! program's pthread_cancel must work as on plain TCP. Callers hold no lock and no value with a
-//! destructor while they are in here.
+//! program's pthread_cancel must work as on plain TCP. Callers give back what they hold by destructors: they are
+//! unwound also where a signal handler leaves by longjmp ([`jump`](super::jump)).
 
+use super::jump::sleeping;
 use super::{Errno, Fd, Result};
 use std::sync::OnceLock;
 
@@ -55,7 +56,9 @@ pub fn peek(fd: Fd) -> Result<usize> {
     match BLOCKING.get() {
         Some(b) => {
             // SAFETY: one writable byte.
-            let n = unsafe { (b.recv)(fd, (&mut byte as *mut u8).cast(), 1, libc::MSG_PEEK) };
+            let n = sleeping(|| unsafe {
+                (b.recv)(fd, (&mut byte as *mut u8).cast(), 1, libc::MSG_PEEK)
+            });
             usize::try_from(n).map_err(|_| errno())
         }
         None => super::net::recv(fd, std::slice::from_mut(&mut byte), libc::MSG_PEEK),
@@ -67,7 +70,7 @@ pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
     match BLOCKING.get() {
         Some(b) => {
             // SAFETY: the slice is writable.
-            let n = unsafe { (b.recv)(fd, to.as_mut_ptr().cast(), to.len(), flags) };
+            let n = sleeping(|| unsafe { (b.recv)(fd, to.as_mut_ptr().cast(), to.len(), flags) });
             usize::try_from(n).map_err(|_| errno())
         }
         None => super::net::recv(fd, to, flags),
@@ -88,7 +91,7 @@ pub unsafe fn poll(
             let t = timeout.map(super::time::timespec);
             let t = t.as_ref().map_or(std::ptr::null(), |t| t as *const _);
             // SAFETY: all arguments are valid for the call.
-            let n = unsafe { (b.ppoll)(fds.as_mut_ptr(), fds.len() as u64, t, mask) };
+            let n = sleeping(|| unsafe { (b.ppoll)(fds.as_mut_ptr(), fds.len() as u64, t, mask) });
             usize::try_from(n).map_err(|_| errno())
         }
         None => super::poll::poll(fds, timeout, None),
@@ -110,7 +113,8 @@ pub unsafe fn epoll_wait(
             let ms = timeout.map_or(-1, |t| t.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
             let length = events.len().min(i32::MAX as usize) as i32;
             // SAFETY: all arguments are valid for the call.
-            let n = unsafe { (b.epoll_pwait)(set, events.as_mut_ptr(), length, ms, mask) };
+            let n =
+                sleeping(|| unsafe { (b.epoll_pwait)(set, events.as_mut_ptr(), length, ms, mask) });
             usize::try_from(n).map_err(|_| errno())
         }
         None => super::poll::epoll_wait(set, events, timeout, None),

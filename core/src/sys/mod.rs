@@ -11,6 +11,7 @@ pub mod control;
 pub mod file;
 pub mod futex;
 pub mod hidden;
+pub mod jump;
 pub mod lock;
 pub mod net;
 pub mod poll;

@@ -6,6 +6,7 @@ mod commands;
 mod descriptor;
 mod file_actions;
 mod fortified;
+pub(crate) mod jumps;
 mod message;
 mod options;
 mod process;

@@ -9,6 +9,7 @@ mod control;
 mod due;
 #[cfg(test)]
 mod hostile_tests;
+mod posted;
 mod rdma;
 mod receive;
 mod send;
@@ -22,7 +23,8 @@ mod unread;
 mod urgent;
 
 pub(super) use due::Due;
-pub(super) use rdma::Posted;
+pub use posted::before_jump;
+pub(super) use posted::Posted;
 
 use super::control::Control;
 use super::endpoint::Endpoint;

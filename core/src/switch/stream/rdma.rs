@@ -4,6 +4,7 @@
 //! Waiting is `switch::rdma`'s.
 
 use super::control::data_of;
+use super::posted::{self, Place, Posted};
 use super::{Broken, Moved, Stream, Take};
 use crate::provider::shm::{Refusal, Right};
 use crate::session::transfer::{Call, Posting, Rest};
@@ -11,7 +12,7 @@ use crate::session::{Available, Complete, Control, Kind, LARGEST_TRANSFER};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::sys::user::{self, Access};
-use crate::sys::{process, time, Errno};
+use crate::sys::{process, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Most bytes of data that travel with their announcement: what a small first receive asks for.
@@ -182,7 +183,7 @@ impl<'a> Stream<'a> {
         if process::lives(receive.poster.load(Relaxed)) {
             return true;
         }
-        self.deregister_posted(LARGEST_TRANSFER);
+        posted::deregister(self, LARGEST_TRANSFER);
         let posted = &self.own().writable.0;
         self.withdrawn(posted.done_of(key, LARGEST_TRANSFER).unwrap_or(0));
         false
@@ -196,25 +197,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The posted buffer is not lent any more. The bytes that were written to it, of `length`.
-    fn deregister_posted(&self, length: u32) -> u32 {
-        self.endpoint.due.forget_advertisement();
-        let registration = &self.own().writable.0;
-        loop {
-            match registration.deregister(length) {
-                Ok(bytes) => return bytes,
-                Err(_) => {
-                    // A copy that is under way ends by itself, unless its thread died in it.
-                    process::yield_now();
-                    time::sleep(10_000);
-                    registration.end_write_of_the_dead();
-                }
-            }
-        }
-    }
-
     /// The posted buffer was taken back after `bytes` had been written to it. Receive lock.
-    fn withdrawn(&self, bytes: u32) {
+    pub(super) fn withdrawn(&self, bytes: u32) {
         self.endpoint.receive.transfers.withdrawn(bytes);
         if bytes > 0 {
             self.consumed(bytes.into(), false);
@@ -231,10 +215,13 @@ impl<'a> Stream<'a> {
         }
         let transfers = &self.endpoint.receive.transfers;
         let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
-        if !self.is_posted() && waits && abilities.write {
+        let place = if !self.is_posted() && waits && abilities.write {
             // Before it counts as posted: who takes over from a dead thread finds it dead.
             self.endpoint.receive.poster.store(process::tid(), Relaxed);
-        }
+            Some(Place::enter(self)?)
+        } else {
+            None
+        };
         let posted = match transfers.post(room as u64, waits, abilities) {
             Posting::Nothing => None,
             Posting::SendInMessages(key) => {
@@ -246,13 +233,13 @@ impl<'a> Stream<'a> {
                 None
             }
             Posting::Advertise(key) => {
+                let place = place?;
                 let (address, length) = (at as u64, room as u32);
                 self.own().writable.0.register(key, address, length, Right::Write);
                 let received = self.endpoint.receive.total();
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));
-                let session = self.endpoint.suspension.stamp();
-                Some(Posted { stream: *self, length, session, taken_back: false })
+                Some(Posted::new(*self, place, length))
             }
         };
         posted
@@ -396,51 +383,5 @@ impl<'a> Stream<'a> {
             }
             Err(_) => Ok(None),
         }
-    }
-}
-
-/// A receive's buffer, lent to the sender for RDMA write; dropped, it is the program's alone again.
-pub struct Posted<'a> {
-    stream: Stream<'a>,
-    length: u32,
-    /// [`Suspension::stamp`](crate::session::Suspension::stamp) when it was posted.
-    session: u32,
-    taken_back: bool,
-}
-
-impl Posted<'_> {
-    /// True if the sender wrote to it, or it was taken back because the session is suspended (D4).
-    pub fn is_over(&self) -> bool {
-        let (registration, suspension) =
-            (&self.stream.own().writable.0, &self.stream.endpoint.suspension);
-        registration.done() > 0 || (suspension.stamp() != self.session && !suspension.holds_back())
-    }
-
-    /// Takes the buffer back; the bytes that were written to it count as received.
-    pub fn take_back(mut self) -> usize {
-        self.withdraw()
-    }
-
-    fn withdraw(&mut self) -> usize {
-        if std::mem::replace(&mut self.taken_back, true) {
-            return 0;
-        }
-        let stream = &self.stream;
-        let bytes = stream.deregister_posted(self.length);
-        let held = stream.lock_receive();
-        if bytes > 0 && !stream.endpoint.has(flag::READ_OUT) {
-            // What was announced before those bytes were written is over (A12), so it must be known.
-            // What is broken is found again.
-            let _ = stream.absorb();
-        }
-        stream.withdrawn(bytes);
-        drop(held);
-        bytes as usize
-    }
-}
-
-impl Drop for Posted<'_> {
-    fn drop(&mut self) {
-        self.withdraw();
     }
 }

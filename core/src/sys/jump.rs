@@ -1,0 +1,347 @@
+//! Jumps (longjmp) by which a signal handler of the program leaves calls of ours: a call that sleeps ends first, as
+//! where its thread is cancelled. All that it holds is given back, and then the jump goes where the program wants it.
+//!
+//! A thread sleeps below a frame of [`sleeping`], to which it can be brought back out of the handler. From there the
+//! unwinder ends the frames of this library, up to the program's own. A jump past code of ours that is not asleep
+//! goes as it is. For x86-64 and glibc, into whose jmp_buf this looks.
+
+use super::call;
+use std::arch::{asm, naked_asm};
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr;
+use std::sync::OnceLock;
+
+/// libc's longjmp, under any of its names.
+pub type LongJump = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> !;
+
+/// What has to be known of the process.
+struct Process {
+    /// Where the code of this library lies.
+    code: Range<usize>,
+    /// Told of every jump before it goes.
+    before: fn(&Jump),
+}
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
+
+/// From now on calls end before a jump passes them. `code`: where the code of this library lies; `before` is told of
+/// each jump before it goes, in the signal handler's place. The first call counts.
+pub fn install(code: Range<usize>, before: fn(&Jump)) {
+    let _ = PROCESS.set(Process { code, before });
+}
+
+/// One that is under way.
+#[derive(Clone, Copy)]
+pub struct Jump {
+    function: LongJump,
+    environment: *mut c_void,
+    value: c_int,
+    /// The stack pointer before, and after.
+    from: usize,
+    to: usize,
+}
+
+impl Jump {
+    /// True if it leaves the frame that lies at `stack`. (Of two stacks of the program's own, what lies lower is taken to
+    /// be left.)
+    pub fn passes(&self, stack: usize) -> bool {
+        let out_of = |handlers: Range<usize>| !handlers.contains(&self.to);
+        stack < self.to && (self.from < stack || alternate_stack().is_some_and(out_of))
+    }
+
+    /// # Safety
+    /// The program asked for it.
+    unsafe fn go(self) -> ! {
+        if let Some(process) = PROCESS.get() {
+            (process.before)(&self);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { (self.function)(self.environment, self.value) }
+    }
+}
+
+/// A frame of [`sleeping`].
+struct Frame {
+    /// Its stack pointer while it sleeps.
+    stack: usize,
+    outer: *const Frame,
+}
+
+/// What the unwinder keeps while it ends frames (`struct _Unwind_Exception`).
+#[repr(C, align(16))]
+struct Exception {
+    class: u64,
+    cleanup: Option<unsafe extern "C" fn(c_int, *mut Exception)>,
+    private: [u64; 2],
+}
+
+impl Exception {
+    const NONE: Exception = Exception { class: 0, cleanup: None, private: [0; 2] };
+}
+
+type Stop = unsafe extern "C-unwind" fn(
+    c_int,
+    c_int,
+    u64,
+    *mut Exception,
+    *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+extern "C-unwind" {
+    fn _Unwind_ForcedUnwind(exception: *mut Exception, stop: Stop, argument: *mut c_void) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+thread_local! {
+    static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    static UNDER_WAY: Cell<Option<Jump>> = const { Cell::new(None) };
+    static EXCEPTION: UnsafeCell<Exception> = const { UnsafeCell::new(Exception::NONE) };
+}
+
+/// The call of [`sleeping`], and what it returned.
+struct Sleep<F, T> {
+    frame: Frame,
+    call: Option<F>,
+    result: MaybeUninit<T>,
+}
+
+/// Makes the frame innermost no more, also where the thread is cancelled.
+struct Outer(*const Frame);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        INNERMOST.set(self.0);
+    }
+}
+
+/// Runs `call`, which sleeps, and holds nothing itself: a jump may end it at any point, and then the caller's frame is
+/// left as where the thread is cancelled.
+pub fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
+    let frame = Frame { stack: 0, outer: INNERMOST.get() };
+    let mut sleep = Sleep { frame, call: Some(call), result: MaybeUninit::uninit() };
+    let sleep = &raw mut sleep;
+    // SAFETY: `sleep` outlives the call, and nobody else has it; `run` that returns has stored the result.
+    unsafe {
+        if call_below(&raw mut (*sleep).frame.stack, run::<T, F>, sleep.cast()) {
+            end_frames();
+        }
+        (*sleep).result.assume_init_read()
+    }
+}
+
+/// # Safety
+/// The argument is a `Sleep<F, T>` that nobody else has.
+unsafe extern "C-unwind" fn run<T, F: FnOnce() -> T>(sleep: *mut c_void) {
+    let sleep = sleep.cast::<Sleep<F, T>>();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let _outer = Outer((*sleep).frame.outer);
+        INNERMOST.set(&raw const (*sleep).frame);
+        if let Some(call) = (*sleep).call.take() {
+            (*sleep).result.write(call());
+        }
+    }
+}
+
+/// Calls `function` with `argument`, below a frame whose stack pointer is stored at `stack` before; false when it has
+/// returned, true when [`come_back`] ended it.
+///
+/// # Safety
+/// `stack` may be written; the function's own contract.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn call_below(
+    stack: *mut usize,
+    function: unsafe extern "C-unwind" fn(*mut c_void),
+    argument: *mut c_void,
+) -> bool {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
+        "push r14",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r14, 0",
+        "push r15",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r15, 0",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "mov [rdi], rsp",
+        "mov rdi, rdx",
+        "call rsi",
+        // The function has left the registers as they were.
+        "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
+        "xor eax, eax",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Returns from the [`call_below`] that stored this stack pointer.
+///
+/// # Safety
+/// It has not returned, and what was called in it holds nothing.
+#[unsafe(naked)]
+unsafe extern "C" fn come_back(stack: usize) -> ! {
+    naked_asm!(
+        "lea rsp, [rdi + 8]",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "mov eax, 1",
+        "ret",
+    )
+}
+
+/// Ends the frames of this library and goes where the jump under way goes.
+fn end_frames() -> ! {
+    EXCEPTION.with(|exception| {
+        let exception = exception.get();
+        // SAFETY: the thread's own; its last use ended with a jump. All frames from here up may be unwound: they are
+        // where a cancelled thread is unwound.
+        unsafe {
+            exception.write(Exception::NONE);
+            _Unwind_ForcedUnwind(exception, stop, ptr::null_mut());
+        }
+    });
+    go_on()
+}
+
+/// Called by the unwinder at each frame.
+unsafe extern "C-unwind" fn stop(
+    _version: c_int,
+    actions: c_int,
+    _class: u64,
+    _exception: *mut Exception,
+    context: *mut c_void,
+    _argument: *mut c_void,
+) -> c_int {
+    const END_OF_STACK: c_int = 16;
+    // SAFETY: the unwinder's own context. The address is behind the call.
+    let at = unsafe { _Unwind_GetIP(context) } - 1;
+    let ours = PROCESS.get().is_some_and(|process| process.code.contains(&at));
+    if ours && actions & END_OF_STACK == 0 {
+        return 0;
+    }
+    go_on()
+}
+
+fn go_on() -> ! {
+    match UNDER_WAY.take() {
+        // SAFETY: the program asked for it.
+        Some(jump) => unsafe { leave(jump) },
+        None => std::process::abort(),
+    }
+}
+
+/// The program jumps, by this function with these arguments.
+///
+/// # Safety
+/// They are libc's function and the program's arguments.
+pub unsafe fn jump(function: LongJump, environment: *mut c_void, value: c_int) -> ! {
+    let here = 0u8;
+    let from = &raw const here as usize;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = destination(environment.cast());
+        leave(Jump { function, environment, value, from, to })
+    }
+}
+
+/// # Safety
+/// The program asked for the jump.
+unsafe fn leave(jump: Jump) -> ! {
+    let innermost = INNERMOST.get();
+    // SAFETY: the frame is there as long as it is the innermost.
+    unsafe {
+        if !innermost.is_null() && jump.passes((*innermost).stack) && !has_shadow_stack() {
+            INNERMOST.set((*innermost).outer);
+            UNDER_WAY.set(Some(jump));
+            come_back((*innermost).stack)
+        }
+        jump.go()
+    }
+}
+
+/// The stack pointer after a jump to `environment`.
+///
+/// # Safety
+/// It is a jmp_buf of glibc that setjmp has filled in.
+unsafe fn destination(environment: *const usize) -> usize {
+    const STACK_POINTER: usize = 6;
+    let guard: usize;
+    // SAFETY: glibc keeps its pointer guard there in every thread; the caller's promise.
+    unsafe {
+        asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, readonly, preserves_flags));
+        environment.add(STACK_POINTER).read().rotate_right(17) ^ guard
+    }
+}
+
+/// True if returns are checked by the processor: it would not let [`come_back`] return.
+fn has_shadow_stack() -> bool {
+    let mut pointer = 0usize;
+    // SAFETY: does nothing where there is none.
+    unsafe {
+        asm!("rdsspq {}", inout(reg) pointer, options(nomem, nostack, preserves_flags));
+    }
+    pointer != 0
+}
+
+/// The stack that the program has for signal handlers, if the thread is on it.
+fn alternate_stack() -> Option<Range<usize>> {
+    // SAFETY: plain data.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    call!(sigaltstack, 0, &mut stack as *mut libc::stack_t as usize).ok()?;
+    let start = stack.ss_sp as usize;
+    (stack.ss_flags & libc::SS_ONSTACK != 0).then(|| start..start.saturating_add(stack.ss_size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sleeps_returns_its_result() {
+        let text = String::from("result");
+        let length = sleeping(|| sleeping(|| text.len()) + text.len());
+        assert_eq!(length, 12);
+        assert!(INNERMOST.get().is_null());
+    }
+
+    #[test]
+    fn a_panic_passes_the_frame() {
+        let caught = std::panic::catch_unwind(|| sleeping(|| panic!("on purpose")));
+        assert!(caught.is_err());
+        assert!(INNERMOST.get().is_null());
+    }
+
+    #[test]
+    fn frames_between_are_passed_and_others_are_not() {
+        unsafe extern "C-unwind" fn nowhere(_: *mut c_void, _: c_int) -> ! {
+            std::process::abort()
+        }
+        let to =
+            |from, to| Jump { function: nowhere, environment: ptr::null_mut(), value: 1, from, to };
+        assert!(to(0x1000, 0x5000).passes(0x3000));
+        assert!(!to(0x1000, 0x2000).passes(0x3000), "it stays in the handler");
+        assert!(!to(0x4000, 0x5000).passes(0x3000), "from another stack");
+    }
+}
