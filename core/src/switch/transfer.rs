@@ -225,7 +225,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     }
 }
 
-/// Receives a message that is there, with no more besides; `got`: bytes with those before.
+/// Receives what is there, where that is simple; `got`: bytes with those before.
 #[inline(always)]
 fn receive_at_once(
     socket: &Socket,
@@ -235,11 +235,11 @@ fn receive_at_once(
     got: &mut usize,
 ) -> bool {
     const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
-    flags & !FLAGS == 0 && stream.has_message() && receive_message(socket, stream, to, got)
+    flags & !FLAGS == 0 && stream.has_data() && receive_simply(socket, stream, to, got)
 }
 
 #[inline(never)]
-fn receive_message(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut usize) -> bool {
+fn receive_simply(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut usize) -> bool {
     let Some((bytes, ring)) = stream.receive_at_once(to) else { return false };
     if ring {
         bell::ring(socket);

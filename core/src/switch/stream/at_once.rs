@@ -1,14 +1,15 @@
-//! The common case in a straight line: a small send that is one message, and a receive of the message that is
-//! there. Wherever anything else is to be done too, nothing is, and it is left to `send` and `receive`, of
-//! which each step here is one.
+//! The common case in a straight line: a small send that is one message, or goes behind what lies in the send buffer
+//! in one piece, and a receive of the message, or the one piece, that is there. Wherever anything else is to be done
+//! too, nothing is, and it is left to `send` and `receive`, of which each step here is one.
 
 use super::control::{body_of, data_of};
-use super::{Held, Stream};
+use super::send::WINDOW;
+use super::{Held, Stream, CHUNK};
 use crate::session::{Header, Kind};
 use crate::switch::buffers::Buffers;
 use crate::switch::control::Control;
 use crate::switch::endpoint::flag;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Flags that change nothing for who transfers bytes.
 const PLAIN: u32 =
@@ -30,31 +31,58 @@ impl<'a> Stream<'a> {
         control.try_lock_again().then(|| Held { control, swapped: false })
     }
 
-    /// Sends all of `from` in one message. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
+    /// Sends all of `from`. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
     #[inline(always)]
     pub fn send_at_once(&self, from: &Buffers) -> Option<bool> {
         let (send, resize) = (&self.endpoint.send, &self.endpoint.resize);
-        if send.tail.load(Relaxed) != send.seen_head.load(Relaxed) {
-            return None;
-        }
         let length = from.remaining();
         let fits = length.wrapping_sub(1) < self.payload_out() as usize;
         if !fits || length >= self.endpoint.threshold() as usize || self.fabric.is_some() {
             return None;
         }
         let _held = self.take_again(&send.lock)?;
-        let empty = send.tail.load(Relaxed) == send.seen_head.load(Relaxed);
-        if !self.is_plain() || !empty || resize.has_answer() || resize.is_asking() {
+        if !self.is_plain() || resize.has_answer() || resize.is_asking() {
             return None;
+        }
+        if send.tail.load(Relaxed) != send.seen_head.load(Relaxed) {
+            return self.send_behind(from, length);
         }
         let header = self.next_message(Kind::Data, length).ok()?;
         let moved = self.message(header, None, &mut from.clone()).ok()?;
         moved.fault.is_none().then_some(moved.ring)
     }
 
+    /// The same, into the send buffer, where something lay at the last look. Send lock.
+    #[inline(never)]
+    fn send_behind(&self, from: &Buffers, length: usize) -> Option<bool> {
+        let (send, sending) = (&self.endpoint.send, &self.own().sending.0);
+        let used = self.buffered().ok()?;
+        let (tail, grown) = (send.tail.load(Relaxed), send.grown.load(Relaxed));
+        let room = u64::from(self.limit()).saturating_sub(used);
+        let (to, n) = self.stretch(self.role, grown, tail, length);
+        // A session that nobody has taken yet may be withdrawn by now.
+        if !self.endpoint.has(flag::ESTABLISHED)
+            || used == 0
+            || room < length as u64
+            || n < length
+            || sending.stalled.load(Relaxed) != 0
+            || (grown == 0 && tail.wrapping_sub(send.window.load(Relaxed)) >= WINDOW)
+        {
+            return None;
+        }
+        // SAFETY: there is room for so many bytes, and so many remain.
+        unsafe { from.clone().copy_out(to, length) }.ok()?;
+        let tail = tail + length as u64;
+        send.tail.store(tail, Relaxed);
+        self.statistics.sent.bytes.add(length as u64);
+        self.statistics.buffered_bytes.set(used + length as u64);
+        sending.tail.swap(tail, SeqCst);
+        Some(self.announce_data())
+    }
+
     /// True if a message was not read. Takes no lock.
     #[inline(always)]
-    pub fn has_message(&self) -> bool {
+    fn has_message(&self) -> bool {
         let expected = self.endpoint.session.expected();
         self.endpoint.receive.next_read() != expected
             || self.slot_in(expected).sequence() == expected
@@ -74,8 +102,16 @@ impl<'a> Stream<'a> {
         self.announces_data(self.endpoint.session.expected())
     }
 
-    /// Receives the next message, if there is one, room for all of it, and nothing else that this receive would take
-    /// in. `Some`: how many bytes, and whether the doorbell must ring. `None`: nothing is received.
+    /// True if something was not read, or seems so. Takes no lock.
+    #[inline(always)]
+    pub fn has_data(&self) -> bool {
+        self.has_message()
+            || self.peer().sending.0.tail.load(Relaxed) != self.endpoint.receive.head.load(Relaxed)
+    }
+
+    /// Receives what is there, if that is a message or one piece of the send buffer, with room for all of the message,
+    /// and nothing else that this receive would take in. `Some`: how many bytes, and whether the doorbell must ring.
+    /// `None`: nothing is received.
     #[inline(always)]
     pub fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
@@ -85,6 +121,11 @@ impl<'a> Stream<'a> {
         let _held = self.take_again(&receive.lock)?;
         if !self.is_plain() || self.mark_ahead().is_some() || receive.offset() != 0 {
             return None;
+        }
+        // Before it is looked for messages: one that was published before those bytes goes first.
+        let tail = self.peer().sending.0.tail.load(Acquire);
+        if !self.has_message() {
+            return self.receive_piece(to, tail);
         }
         let next = receive.next_read();
         if next == session.expected() && !self.absorb_next().is_ok_and(|arrived| arrived) {
@@ -125,6 +166,35 @@ impl<'a> Stream<'a> {
         self.statistics.received.messages.add(1);
         self.pass_controls();
         Some((length, self.consumed(length as u64, false) | self.try_send_due()))
+    }
+
+    /// The same, from the send buffer, whose bytes end at `tail`; there is no message. Receive lock.
+    #[inline(never)]
+    fn receive_piece(&self, to: &mut Buffers, tail: u64) -> Option<(usize, bool)> {
+        let receive = &self.endpoint.receive;
+        let head = receive.head.load(Relaxed);
+        let (ring, grown) = self.buffer_in();
+        let there = ring.used(head, tail).ok()? as usize;
+        let wanted = to.remaining();
+        let length = there.min(wanted);
+        let (from, n) = self.stretch(self.role.peer(), grown, head, length);
+        if length == 0
+            || n < length
+            || length > CHUNK
+            || length < (receive.low_water.load(Relaxed) as usize).min(wanted)
+            || receive.transfers.rest().is_some()
+            || (length < wanted && receive.seen.load(Relaxed) > receive.total() + length as u64)
+        {
+            return None;
+        }
+        let mut rest = to.clone();
+        // SAFETY: so many bytes are there, and there is room for them.
+        unsafe { rest.copy_in(from, length) }.ok()?;
+        *to = rest;
+        let head = head + length as u64;
+        receive.head.store(head, Relaxed);
+        self.own().receiving.0.head.store(head, Release);
+        Some((length, self.consumed(length as u64, true) | self.try_send_due()))
     }
 }
 
@@ -222,8 +292,9 @@ mod tests {
         assert_eq!(send_at_once(&left, &[1; 1521]), None, "it needs two messages");
         assert_eq!(send_at_once(&left, &[1; 1520]), Some(false));
         send(&left, &[2; 3000]);
-        assert_eq!(send_at_once(&left, b"behind"), None, "what was sent before is in the buffer");
-        assert_eq!(receive(&right, 5000).0.len(), 4520);
+        assert_eq!(send_at_once(&left, b"behind"), Some(false));
+        assert_eq!(receive(&right, 5000).0.len(), 4526);
+        assert_eq!(send_at_once(&left, b"now"), None, "that was read: a message again");
         send(&left, b"it looks whether that is read");
         assert_eq!(send_at_once(&left, b"now"), Some(false));
         left.endpoint.due.note(&Message::Rediscover);
@@ -238,6 +309,35 @@ mod tests {
         drop(held);
         assert_eq!(send_at_once(&left, b"now"), Some(false));
         assert_eq!(receive(&right, 100).0, b"it looks whether that is readnowwith itnow");
+    }
+
+    #[test]
+    fn pieces_of_the_send_buffer_go_at_once() {
+        let Ends { left, right } = used();
+        send(&left, &[2; 3000]);
+        assert_eq!(send_at_once(&left, b"behind"), Some(false));
+        assert_eq!(receive_at_once(&right, 1000), Some(vec![2; 1000]));
+        assert_eq!(receive_at_once(&right, 2000), Some(vec![2; 2000]));
+        right.note_seen(7);
+        assert_eq!(receive_at_once(&right, 7), None, "the program knows of more");
+        right.forget_seen();
+        right.endpoint.receive.low_water.store(7, Relaxed);
+        assert_eq!(receive_at_once(&right, 7), None, "too little");
+        assert_eq!(receive_at_once(&right, 6), Some(b"behind".to_vec()));
+        right.endpoint.receive.low_water.store(1, Relaxed);
+        // Up to the end of the buffer, and a little more.
+        let size = u64::from(left.segment.geometry().send_buffer);
+        while left.endpoint.send.tail.load(Relaxed) + 3000 <= size {
+            send(&left, &[3; 2500]);
+            assert_eq!(send_at_once(&left, &[4; 500]), Some(false));
+            assert_eq!(receive(&right, 3000).0.len(), 3000);
+        }
+        send(&left, &[5; 3000]);
+        assert_eq!(receive_at_once(&right, 3000), None, "in two pieces");
+        left.endpoint.clear(flag::ESTABLISHED);
+        assert_eq!(send_at_once(&left, b"withdrawn?"), None);
+        left.endpoint.set(flag::ESTABLISHED);
+        assert_eq!(receive(&right, 3000).0, [5; 3000]);
     }
 
     #[test]

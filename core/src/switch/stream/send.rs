@@ -9,7 +9,7 @@ use crate::sys::{time, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Bytes whose time is taken, and the time (ns) in which a stream sends them: 1 GB/s.
-const WINDOW: u64 = 8 << 20;
+pub(super) const WINDOW: u64 = 8 << 20;
 const FAST_WINDOW: u64 = 8_000_000;
 
 /// How long (ns) a send buffer stays large at least.
