@@ -321,6 +321,11 @@ impl Token {
         }
     }
 
+    /// True if the word says that the holder will not give it back: no need to sleep on that.
+    pub fn says_abandoned(word: u32) -> bool {
+        word & KEPT == 0 && word & NUMBER == NUMBER
+    }
+
     /// True if anybody sleeps until it is given back.
     pub fn is_waited_for(&self) -> bool {
         self.word.load(Ordering::SeqCst) & WAITED_FOR != 0

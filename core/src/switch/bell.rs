@@ -10,7 +10,7 @@ use super::epoll;
 use super::far;
 use super::native;
 use super::socket::Socket;
-use super::stream::{Broken, Stream};
+use super::stream::{Broken, Hold, Stream};
 use super::urgent;
 use super::wait::{self, Event};
 use crate::sys::lock::Acquired;
@@ -24,6 +24,7 @@ pub(super) fn ring(socket: &Socket) {
         return stream.ring_by(|| link.ring());
     }
     let e = stream.endpoint;
+    let _hold = Hold::of(&stream);
     let held = e.bell.lock();
     if held == Ok(Acquired::FromTheDead) {
         recount_sent(&stream, socket.anchor());
@@ -155,6 +156,7 @@ fn take_off_within(
         Departure::Never => true,
         Departure::Awaited => return,
     };
+    let _hold = Hold::of(stream);
     let Ok(how) = e.anchor.lock() else { return };
     urgent::take_off(stream, anchor);
     if !forced && e.sleepers.any() {

@@ -76,7 +76,11 @@ impl Control {
                     }
                     return Err(why);
                 }
-                let slept = futex::wait(self.0.word(), seen, CHECK_INTERVAL);
+                let slept = if Token::says_abandoned(seen) {
+                    Err(Errno(libc::ETIMEDOUT))
+                } else {
+                    futex::wait(self.0.word(), seen, CHECK_INTERVAL)
+                };
                 signalled = slept == Err(Errno(libc::EINTR));
                 if slept != Err(Errno(libc::ETIMEDOUT)) {
                     continue;
@@ -117,9 +121,15 @@ impl Control {
         self.0.is_waited_for()
     }
 
-    /// In a new image of this process: a thread of the image before is dead, whatever its id.
+    /// The calling thread will not give it back, or a thread of the image before this one that had its id: if it
+    /// holds it, it counts as dead.
     pub fn abandon_own(&self) {
         self.0.abandon(own_tid());
+    }
+
+    /// True if the calling thread holds it.
+    pub fn is_held_by_caller(&self) -> bool {
+        self.0.holder() == Some(own_tid())
     }
 
     /// True if a thread holds it.

@@ -20,7 +20,7 @@ use super::request;
 use super::sleepers::Place;
 use super::socket::{phase, Socket};
 use super::spin::spin;
-use super::stream::{Broken, Stream};
+use super::stream::{Broken, Hold, Stream};
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
@@ -289,6 +289,7 @@ pub(super) struct Armed {
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
 pub(super) fn arm(stream: &Stream, event: Event) -> Armed {
+    let _hold = Hold::of(stream);
     let locked = stream.endpoint.anchor.lock().is_ok();
     let place = stream.endpoint.sleepers.enter();
     if locked {

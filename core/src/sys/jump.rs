@@ -3,7 +3,7 @@
 //!
 //! A thread sleeps below a frame of [`sleeping`], to which it can be brought back out of the handler. From there the
 //! unwinder ends the frames of this library, up to the program's own. A jump past code of ours that is not asleep
-//! goes as it is. For x86-64 and glibc, into whose jmp_buf this looks.
+//! goes after who has to know of it was told. For x86-64 and glibc, into whose jmp_buf this looks.
 
 use super::call;
 use std::arch::{asm, naked_asm};

@@ -114,9 +114,10 @@ impl FamilyLock {
             {
                 continue;
             }
-            let timed_out =
-                futex::wait(&self.0, wanted, CHECK_INTERVAL) == Err(super::Errno(libc::ETIMEDOUT));
-            if timed_out
+            let in_vain = wanted & !CONTENDED == NOBODY
+                || futex::wait(&self.0, wanted, CHECK_INTERVAL)
+                    == Err(super::Errno(libc::ETIMEDOUT));
+            if in_vain
                 && !process::lives(wanted & !CONTENDED)
                 && self
                     .0
@@ -136,8 +137,8 @@ impl FamilyLock {
         }
     }
 
-    /// In a new image of this process (exec): if a thread of the image before it has the lock, that
-    /// died, even where its id is the calling thread's now.
+    /// The calling thread will not release it, or a thread of the image before this one (exec) that had its id: if it
+    /// has the lock, it counts as dead.
     pub fn abandon_own(&self) {
         let word = self.0.load(Ordering::Relaxed);
         if word & !CONTENDED == own_tid() {

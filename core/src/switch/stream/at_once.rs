@@ -3,6 +3,7 @@
 //! too, nothing is, and it is left to `send` and `receive`, of which each step here is one.
 
 use super::control::{body_of, data_of};
+use super::holding::Hold;
 use super::send::WINDOW;
 use super::{Held, Stream, CHUNK};
 use crate::session::{Header, Kind};
@@ -28,7 +29,8 @@ impl<'a> Stream<'a> {
     /// what it never had.)
     #[inline(always)]
     fn take_again(&self, control: &'a Control) -> Option<Held<'a>> {
-        control.try_lock_again().then(|| Held { control, swapped: false })
+        let hold = Hold::of(self);
+        control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
     }
 
     /// Sends all of `from`. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.

@@ -7,6 +7,7 @@
 mod at_once;
 mod control;
 mod due;
+mod holding;
 #[cfg(test)]
 mod hostile_tests;
 mod posted;
@@ -23,7 +24,8 @@ mod unread;
 mod urgent;
 
 pub(super) use due::Due;
-pub use posted::before_jump;
+pub use holding::before_jump;
+pub(super) use holding::Hold;
 pub(super) use posted::Posted;
 
 use super::control::Control;
@@ -113,6 +115,7 @@ pub struct Held<'a> {
     control: &'a Control,
     /// Another process had control before (D2).
     pub swapped: bool,
+    _hold: Hold,
 }
 
 impl Drop for Held<'_> {
@@ -173,12 +176,12 @@ impl<'a> Stream<'a> {
         &self,
         goes_on: impl FnMut(bool) -> Result<(), E>,
     ) -> Result<Held<'a>, Denied<E>> {
-        let lock = &self.endpoint.send.lock;
+        let (lock, hold) = (&self.endpoint.send.lock, Hold::of(self));
         let taken = self.take(lock, &self.statistics.send_control, goes_on)?;
         if taken.from_the_dead {
             self.recover_sender();
         }
-        Ok(Held { control: lock, swapped: taken.swapped })
+        Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
     }
 
     /// True while the holder of the send lock waits for the peer in an RDMA transfer, and so nobody else
@@ -193,12 +196,12 @@ impl<'a> Stream<'a> {
     /// The receive lock; as [`Stream::lock_send`].
     #[inline]
     pub fn lock_receive(&self) -> Result<Held<'a>, Denied<Infallible>> {
-        let lock = &self.endpoint.receive.lock;
+        let (lock, hold) = (&self.endpoint.receive.lock, Hold::of(self));
         let taken = self.take(lock, &self.statistics.receive_control, |_| Ok(()))?;
         if taken.from_the_dead {
             self.recover_receiver();
         }
-        Ok(Held { control: lock, swapped: taken.swapped })
+        Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
     }
 
     /// Takes control of a direction, and tells `sanctl` when it comes from another process.

@@ -4,7 +4,8 @@
 //! Waiting is `switch::rdma`'s.
 
 use super::control::data_of;
-use super::posted::{self, Place, Posted};
+use super::holding::Hold;
+use super::posted::{self, Posted};
 use super::{Broken, Moved, Stream, Take};
 use crate::provider::shm::{Refusal, Right};
 use crate::session::transfer::{Call, Posting, Rest};
@@ -215,13 +216,11 @@ impl<'a> Stream<'a> {
         }
         let transfers = &self.endpoint.receive.transfers;
         let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
-        let place = if !self.is_posted() && waits && abilities.write {
+        let hold = Hold::of(self);
+        if !self.is_posted() && waits && abilities.write {
             // Before it counts as posted: who takes over from a dead thread finds it dead.
             self.endpoint.receive.poster.store(process::tid(), Relaxed);
-            Some(Place::enter(self)?)
-        } else {
-            None
-        };
+        }
         let posted = match transfers.post(room as u64, waits, abilities) {
             Posting::Nothing => None,
             Posting::SendInMessages(key) => {
@@ -233,13 +232,12 @@ impl<'a> Stream<'a> {
                 None
             }
             Posting::Advertise(key) => {
-                let place = place?;
                 let (address, length) = (at as u64, room as u32);
                 self.own().writable.0.register(key, address, length, Right::Write);
                 let received = self.endpoint.receive.total();
                 let advertisement = transfers.advertisement(key, address, length, call, received);
                 self.endpoint.due.note(&Control::Advertisement(advertisement));
-                Some(Posted::new(*self, place, length))
+                Some(Posted::new(*self, hold, length))
             }
         };
         posted

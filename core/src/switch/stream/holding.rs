@@ -1,0 +1,112 @@
+//! Which connections' ends the calling thread has hold of: their locks, or buffers that it posted for RDMA write. When
+//! it jumps out of a signal handler past the calls that would let go of them, that is done in their place.
+
+use super::Stream;
+use crate::provider::shm::{Registration, Side};
+use crate::switch::endpoint::Endpoint;
+use crate::sys::jump::Jump;
+use crate::sys::lock::NOBODY;
+use crate::sys::{process, time};
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A call has hold of its end twice at most, and calls in signal handlers of theirs. Beyond, nothing is noted.
+const MOST: usize = 8;
+
+/// One end. Free where all is null.
+#[derive(Clone, Copy)]
+struct Entry {
+    endpoint: *const Endpoint,
+    own: *const Side,
+    /// Where a frame of the call lies.
+    stack: usize,
+}
+
+const FREE: Entry = Entry { endpoint: ptr::null(), own: ptr::null(), stack: 0 };
+
+thread_local! {
+    static ENTRIES: [Cell<Entry>; MOST] = const { [const { Cell::new(FREE) }; MOST] };
+}
+
+/// An entry of the calling thread until it is dropped. To be made before what it stands for is taken.
+pub(in crate::switch) struct Hold(*const Cell<Entry>);
+
+impl Hold {
+    /// The thread is about to have hold of the stream's end.
+    #[inline(always)]
+    pub(in crate::switch) fn of(stream: &Stream) -> Hold {
+        let here = 0u8;
+        let stack = &raw const here as usize;
+        ENTRIES.with(|entries| {
+            let free = entries.iter().find(|entry| entry.get().endpoint.is_null());
+            if let Some(free) = free {
+                free.set(Entry { endpoint: stream.endpoint, own: stream.own(), stack });
+            }
+            Hold(free.map_or(ptr::null(), ptr::from_ref))
+        })
+    }
+}
+
+impl Drop for Hold {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: the thread's own, which lives as long as it; holds do not leave their thread.
+            unsafe { (*self.0).set(FREE) };
+        }
+    }
+}
+
+/// Before the calling thread jumps out of a signal handler: lets go of what calls have hold of that will never return.
+/// What they left half done is put right, as after a holder that died, by whoever comes next.
+pub fn before_jump(jump: &Jump) {
+    ENTRIES.with(|entries| {
+        for place in entries {
+            let entry = place.get();
+            if entry.endpoint.is_null() || !jump.passes(entry.stack) {
+                continue;
+            }
+            let stays = |e: Entry| ptr::eq(e.endpoint, entry.endpoint) && !jump.passes(e.stack);
+            // A handler's call on the end that the call it interrupted had hold of has nothing of its own.
+            if !entries.iter().any(|other| stays(other.get())) {
+                // SAFETY: the frame that keeps both alive is still there.
+                unsafe { let_go(&*entry.endpoint, &*entry.own) };
+            }
+            place.set(FREE);
+        }
+    });
+}
+
+fn let_go(endpoint: &Endpoint, own: &Side) {
+    // Else the buffer that is lent now, if one is, is another thread's.
+    if endpoint.receive.poster.load(Relaxed) == process::tid() {
+        endpoint.due.forget_advertisement();
+        take_back(&own.writable.0, 0);
+        endpoint.receive.poster.store(NOBODY, Relaxed);
+    }
+    if endpoint.send.lock.is_held_by_caller() {
+        // It is only read from: a reader never keeps it busy.
+        let _ = own.readable.0.deregister(0);
+        endpoint.send.awaits_peer.store(0, Relaxed);
+    }
+    endpoint.send.lock.abandon_own();
+    endpoint.receive.lock.abandon_own();
+    endpoint.bell.abandon_own();
+    endpoint.anchor.abandon_own();
+}
+
+/// Memory lent for writing is not lent any more. The bytes that were written to it, of `length`.
+pub(super) fn take_back(registration: &Registration, length: u32) -> u32 {
+    loop {
+        match registration.deregister(length) {
+            Ok(bytes) => return bytes,
+            Err(_) => {
+                // A copy that is under way ends by itself, unless its thread died in it.
+                process::yield_now();
+                time::sleep(10_000);
+                registration.end_write_of_the_dead();
+            }
+        }
+    }
+}
