@@ -20,6 +20,7 @@ extern "C" fn start() {
     static RECV: Symbol = Symbol::new(c"recv");
     static PPOLL: Symbol = Symbol::new(c"ppoll");
     static EPOLL_PWAIT: Symbol = Symbol::new(c"epoll_pwait");
+    hooks::jumps::look_up();
     let config = Config::load().and_then(|config| logging::initialize(&config).map(|()| config));
     let config = config.unwrap_or_else(|e| {
         logging::say(&format!("{e}; running on plain TCP"));

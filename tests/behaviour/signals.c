@@ -399,20 +399,26 @@ SAN_CASE(pending_cancellation) {
 /* ---- handlers that do not return ------------------------------------------------------------ */
 
 static __thread sigjmp_buf away;
+void __longjmp_chk(sigjmp_buf to, int value) __attribute__((noreturn));
+static _Noreturn void other_longjmp(sigjmp_buf to, int value) { longjmp(to, value); }
+static _Noreturn void old_longjmp(sigjmp_buf to, int value) { _longjmp(to, value); }
+static _Noreturn void usual_longjmp(sigjmp_buf to, int value) { siglongjmp(to, value); }
+typedef void longjmp_fn(sigjmp_buf to, int value);
+static longjmp_fn *const longjmps[] = {usual_longjmp, other_longjmp, old_longjmp, __longjmp_chk};
+enum { LONGJMPS = sizeof longjmps / sizeof *longjmps, HOW = 5 };
 static void jump_away(int number) {
   (void)number;
   sigjmp_buf here;
   /* A jump inside the handler ends nothing outside. */
   if (sigsetjmp(here, 0) == 0) siglongjmp(here, 1);
-  siglongjmp(away, 1);
+  longjmps[bt_shared->value[HOW]](away, 1);
 }
 static char handlers_stack[1 << 16];
-enum { ON_ALTERNATE_STACK = 5 };
 /* Begins the call, is thrown out of it, and goes on with the socket. */
 static void *thrown_out(void *arg) {
   struct result *r = arg;
   stack_t stack = {.ss_sp = handlers_stack, .ss_size = sizeof handlers_stack};
-  if (bt_shared->value[ON_ALTERNATE_STACK]) SYS(sigaltstack(&stack, NULL));
+  if (bt_shared->value[HOW] % 2) SYS(sigaltstack(&stack, NULL));
   if (sigsetjmp(away, 1) == 0) {
     perform_thread(r);
     FAIL("call %d returned", r->call);
@@ -439,9 +445,9 @@ static void *thrown_out(void *arg) {
 }
 static void throw_out_of(enum call first, enum call end) {
   set_up();
-  for (int alternate = 0; alternate < 2; alternate++) {
-    bt_shared->value[ON_ALTERNATE_STACK] = alternate;
-    handle_signal(SIGUSR1, jump_away, alternate ? SA_ONSTACK : 0);
+  for (int how = 0; how < LONGJMPS; how++) {
+    bt_shared->value[HOW] = how;
+    handle_signal(SIGUSR1, jump_away, how % 2 ? SA_ONSTACK : 0);
     for (enum call call = first; call < end; call++) {
       struct result r = {.call = call};
       bt_shared->value[0] = 0;

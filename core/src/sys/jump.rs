@@ -6,12 +6,14 @@
 //! goes after who has to know of it was told. For x86-64 and glibc, into whose jmp_buf this looks.
 
 use super::call;
+use super::process::SignalsHeld;
 use std::arch::{asm, naked_asm};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 /// libc's longjmp, under any of its names.
@@ -45,29 +47,43 @@ pub struct Jump {
 }
 
 impl Jump {
-    /// True if it leaves the frame that lies at `stack`. (Of two stacks of the program's own, what lies lower is taken to
-    /// be left.)
+    /// True if it leaves what lies at `stack`. (Of two stacks of the program's own, the lower one is taken to be left.)
     pub fn passes(&self, stack: usize) -> bool {
         let out_of = |handlers: Range<usize>| !handlers.contains(&self.to);
         stack < self.to && (self.from < stack || alternate_stack().is_some_and(out_of))
-    }
-
-    /// # Safety
-    /// The program asked for it.
-    unsafe fn go(self) -> ! {
-        if let Some(process) = PROCESS.get() {
-            (process.before)(&self);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { (self.function)(self.environment, self.value) }
     }
 }
 
 /// A frame of [`sleeping`].
 struct Frame {
-    /// Its stack pointer while it sleeps.
+    /// The stack pointer of its [`call_below`].
     stack: usize,
     outer: *const Frame,
+}
+
+/// To where [`call_below`] is returned.
+static RETURN: AtomicUsize = AtomicUsize::new(0);
+
+impl Frame {
+    /// False if the frame was left by a way that nobody told us of, and something else lies there now.
+    ///
+    /// # Safety
+    /// The memory is there.
+    unsafe fn is_there(frame: *const Frame) -> bool {
+        const MOST_BELOW: usize = 4096;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let below = (frame as usize).wrapping_sub((*frame).stack);
+            below < MOST_BELOW
+                && (((*frame).stack - 8) as *const usize).read() == RETURN.load(Relaxed)
+        }
+    }
+}
+
+/// A jump for which frames are being ended, with the signals that it holds back: handlers would jump as well.
+struct UnderWay {
+    jump: Jump,
+    signals: ManuallyDrop<SignalsHeld>,
 }
 
 /// What the unwinder keeps while it ends frames (`struct _Unwind_Exception`).
@@ -98,7 +114,7 @@ extern "C-unwind" {
 
 thread_local! {
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
-    static UNDER_WAY: Cell<Option<Jump>> = const { Cell::new(None) };
+    static UNDER_WAY: Cell<Option<UnderWay>> = const { Cell::new(None) };
     static EXCEPTION: UnsafeCell<Exception> = const { UnsafeCell::new(Exception::NONE) };
 }
 
@@ -140,6 +156,10 @@ unsafe extern "C-unwind" fn run<T, F: FnOnce() -> T>(sleep: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe {
         let _outer = Outer((*sleep).frame.outer);
+        let returns = (((*sleep).frame.stack - 8) as *const usize).read();
+        if RETURN.load(Relaxed) != returns {
+            RETURN.store(returns, Relaxed);
+        }
         INNERMOST.set(&raw const (*sleep).frame);
         if let Some(call) = (*sleep).call.take() {
             (*sleep).result.write(call());
@@ -247,7 +267,7 @@ unsafe extern "C-unwind" fn stop(
 fn go_on() -> ! {
     match UNDER_WAY.take() {
         // SAFETY: the program asked for it.
-        Some(jump) => unsafe { leave(jump) },
+        Some(UnderWay { jump, signals }) => unsafe { leave(jump, Some(signals)) },
         None => std::process::abort(),
     }
 }
@@ -257,28 +277,38 @@ fn go_on() -> ! {
 /// # Safety
 /// They are libc's function and the program's arguments.
 pub unsafe fn jump(function: LongJump, environment: *mut c_void, value: c_int) -> ! {
-    let here = 0u8;
-    let from = &raw const here as usize;
     // SAFETY: the caller's promise.
     unsafe {
         let to = destination(environment.cast());
-        leave(Jump { function, environment, value, from, to })
+        leave(Jump { function, environment, value, from: 0, to }, None)
     }
 }
 
 /// # Safety
 /// The program asked for the jump.
-unsafe fn leave(jump: Jump) -> ! {
+unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> ! {
+    let here = 0u8;
+    jump.from = &raw const here as usize;
     let innermost = INNERMOST.get();
-    // SAFETY: the frame is there as long as it is the innermost.
+    let asleep = !innermost.is_null() && jump.passes(innermost as usize);
+    // SAFETY: what the jump passes is the stack's; the frame is there.
     unsafe {
-        if !innermost.is_null() && jump.passes((*innermost).stack) && !has_shadow_stack() {
+        if asleep && !has_shadow_stack() && Frame::is_there(innermost) {
+            let signals = signals.unwrap_or_else(|| ManuallyDrop::new(SignalsHeld::new()));
             INNERMOST.set((*innermost).outer);
-            UNDER_WAY.set(Some(jump));
+            UNDER_WAY.set(Some(UnderWay { jump, signals }));
             come_back((*innermost).stack)
         }
-        jump.go()
     }
+    if asleep {
+        INNERMOST.set(ptr::null());
+    }
+    if let Some(process) = PROCESS.get() {
+        (process.before)(&jump);
+    }
+    drop(signals.map(ManuallyDrop::into_inner));
+    // SAFETY: the caller's promise.
+    unsafe { (jump.function)(jump.environment, jump.value) }
 }
 
 /// The stack pointer after a jump to `environment`.

@@ -13,12 +13,9 @@ macro_rules! jumps {
 
         static SYMBOLS: Symbols = Symbols { $($name: symbol!($name),)* };
 
-        /// At the start of the library: jumps end our calls from now on.
-        pub(crate) fn prepare() {
+        /// When the library is loaded.
+        pub(crate) fn look_up() {
             $(SYMBOLS.$name.address();)*
-            if let Some(code) = own_code() {
-                jump::install(code, switch::before_jump);
-            }
         }
 
         $(
@@ -32,6 +29,13 @@ macro_rules! jumps {
 }
 
 jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
+
+/// From now on jumps end calls of ours that they leave.
+pub(crate) fn prepare() {
+    if let Some(code) = own_code() {
+        jump::install(code, switch::before_jump);
+    }
+}
 
 /// # Safety
 /// The function of that name may be called with these arguments.

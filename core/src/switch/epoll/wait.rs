@@ -64,13 +64,13 @@ unsafe fn wait_on(
     while set.san.load(Ordering::SeqCst) == 0 {
         let left = remaining(timeout, &mut start);
         set.settle_members();
-        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        let asleep = Asleep::on(set);
         // Once more: who adds one looks for sleepers afterwards.
         let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
             // SAFETY: the caller's promise.
             unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
         });
-        set.sleepers.fetch_sub(1, Ordering::SeqCst);
+        drop(asleep);
         let Some(slept) = slept else { break };
         let n = slept?;
         let kept = sort_out(set, events, n);
@@ -120,7 +120,8 @@ unsafe fn wait_on(
         make_up(set);
         // Before this thread counts as asleep: the others are told of what is taken off, not it.
         drain_belled(set, |_| true);
-        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        let asleep = Asleep::on(set);
+        let armed = Armed(set);
         let slept = if arm(set) {
             Ok(0)
         } else {
@@ -132,13 +133,38 @@ unsafe fn wait_on(
             // SAFETY: the caller's promise.
             unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
         };
-        set.sleepers.fetch_sub(1, Ordering::SeqCst);
-        disarm(set);
+        drop(asleep);
+        drop(armed);
         scan_pending(set);
         let n = sort_out(set, events, slept?);
         if n > 0 {
             return Ok(n);
         }
+    }
+}
+
+/// The calling thread counts as asleep on the set until this is dropped, also where it is cancelled in its sleep.
+struct Asleep(&'static Set);
+
+impl Asleep {
+    fn on(set: &'static Set) -> Asleep {
+        set.sleepers.fetch_add(1, Ordering::SeqCst);
+        Asleep(set)
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The hot registrations may be armed; [`disarm`]ed when it is dropped.
+struct Armed(&'static Set);
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        disarm(self.0);
     }
 }
 

@@ -104,9 +104,12 @@ impl<'a> Stream<'a> {
         self.announces_data(self.endpoint.session.expected())
     }
 
-    /// True if something was not read, or seems so. Takes no lock.
+    /// True if something was not read, or seems so, that may be received at once. Takes no lock.
     #[inline(always)]
     pub fn has_data(&self) -> bool {
+        if self.streams_in() {
+            return false;
+        }
         self.has_message()
             || self.peer().sending.0.tail.load(Relaxed) != self.endpoint.receive.head.load(Relaxed)
     }
@@ -117,7 +120,7 @@ impl<'a> Stream<'a> {
     #[inline(always)]
     pub fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
-        if self.fabric.is_some() || self.streams_in() {
+        if self.fabric.is_some() {
             return None;
         }
         let _held = self.take_again(&receive.lock)?;

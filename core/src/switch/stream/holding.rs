@@ -19,7 +19,7 @@ const MOST: usize = 8;
 struct Entry {
     endpoint: *const Endpoint,
     own: *const Side,
-    /// Where a frame of the call lies.
+    /// Somewhere on the call's part of the stack.
     stack: usize,
 }
 
