@@ -50,7 +50,11 @@ fn swap(socket: &Socket, stream: &Stream, other: &Control) {
     }
     let started = time::now();
     let until = started + PATIENCE;
-    if !pause_until(until, || other.try_borrow()) {
+    let mut borrowed = None;
+    if !pause_until(until, || {
+        borrowed = stream.borrow(other);
+        borrowed.is_some()
+    }) {
         // Operations of the other direction are under way, or whoever has it is stopped.
         return;
     }
@@ -59,7 +63,7 @@ fn swap(socket: &Socket, stream: &Stream, other: &Control) {
     if stream.resume() {
         bell::ring(socket);
     }
-    other.unlock();
+    drop(borrowed);
     if stream.endpoint.suspension.completed() != before {
         if !SAID.swap(true, Relaxed) {
             log::info!("fd {}: control came by a suspended session", socket.anchor());

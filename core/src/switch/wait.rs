@@ -368,12 +368,10 @@ pub(super) fn readable(stream: &Stream) -> bool {
     match known_readable(stream) {
         Some(readable) => readable,
         None => {
-            if !stream.endpoint.receive.lock.try_borrow() {
-                // Somebody receives right now and will know better.
-                return true;
-            }
+            // If not, somebody receives right now and will know better.
+            let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
             let absorbed = stream.absorb();
-            stream.endpoint.receive.lock.unlock();
+            drop(held);
             stream.try_answer_suspension();
             absorbed.is_err() || stream.peek_readable() != Some(false)
         }

@@ -267,7 +267,15 @@ impl Registration {
 
     /// Ends a write whose writer died in the middle. Owner.
     pub fn end_write_of_the_dead(&self) {
-        if process::lives(self.writer.load(Ordering::Relaxed)) {
+        let writer = self.writer.load(Ordering::Relaxed);
+        if !process::lives(writer) {
+            self.end_write_of(writer);
+        }
+    }
+
+    /// Ends a write in whose middle this thread stopped for good; it counts as none. Either end.
+    pub fn end_write_of(&self, writer: u32) {
+        if self.writer.load(Ordering::Relaxed) != writer {
             return;
         }
         let state = self.state.load(Ordering::Relaxed);

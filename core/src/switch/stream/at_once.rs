@@ -3,12 +3,10 @@
 //! too, nothing is, and it is left to `send` and `receive`, of which each step here is one.
 
 use super::control::{body_of, data_of};
-use super::holding::Hold;
 use super::send::WINDOW;
-use super::{Held, Stream, CHUNK};
+use super::{Stream, CHUNK};
 use crate::session::{Header, Kind};
 use crate::switch::buffers::Buffers;
-use crate::switch::control::Control;
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -25,14 +23,6 @@ impl<'a> Stream<'a> {
             && self.peer().sending.0.finished.load(Acquire) == 0
     }
 
-    /// Control of a direction, if it is free and this process had it last. (A [`Held`] that is made in vain gives back
-    /// what it never had.)
-    #[inline(always)]
-    fn take_again(&self, control: &'a Control) -> Option<Held<'a>> {
-        let hold = Hold::of(self);
-        control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
-    }
-
     /// Sends all of `from`. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
     #[inline(always)]
     pub fn send_at_once(&self, from: &Buffers) -> Option<bool> {
@@ -42,7 +32,7 @@ impl<'a> Stream<'a> {
         if !fits || length >= self.endpoint.threshold() as usize || self.fabric.is_some() {
             return None;
         }
-        let _held = self.take_again(&send.lock)?;
+        let _held = self.hold_again(&send.lock)?;
         if !self.is_plain() || resize.has_answer() || resize.is_asking() {
             return None;
         }
@@ -123,7 +113,7 @@ impl<'a> Stream<'a> {
         if self.fabric.is_some() {
             return None;
         }
-        let _held = self.take_again(&receive.lock)?;
+        let _held = self.hold_again(&receive.lock)?;
         if !self.is_plain() || self.mark_ahead().is_some() || receive.offset() != 0 {
             return None;
         }

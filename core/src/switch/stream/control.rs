@@ -33,10 +33,8 @@ impl Stream<'_> {
     /// Takes in what the peer may have sent to renew our credit, unless a receiver is at it.
     #[cold]
     pub(super) fn absorb_credit(&self) -> Result<(), Broken> {
-        if self.endpoint.receive.lock.try_borrow() {
-            let absorbed = self.absorb();
-            self.endpoint.receive.lock.unlock();
-            absorbed?;
+        if let Some(_held) = self.borrow(&self.endpoint.receive.lock) {
+            self.absorb()?;
         }
         Ok(())
     }
@@ -60,14 +58,13 @@ impl Stream<'_> {
     /// Renews the peer's credit if that is due (A16). Receive lock.
     #[inline]
     pub(super) fn update_credit(&self) {
-        if self.endpoint.session.credit_update_due()
-            && !self.is_held_back()
-            && self.endpoint.send.lock.try_borrow()
-        {
+        if !self.endpoint.session.credit_update_due() || self.is_held_back() {
+            return;
+        }
+        if let Some(_held) = self.borrow(&self.endpoint.send.lock) {
             if self.endpoint.session.credit_update_due() {
                 self.send_empty(Kind::CreditUpdate);
             }
-            self.endpoint.send.lock.unlock();
         }
     }
 

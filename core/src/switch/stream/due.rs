@@ -266,12 +266,11 @@ impl Stream<'_> {
     /// must ring.
     #[inline(always)]
     pub fn try_send_due(&self) -> bool {
-        if !self.endpoint.due.any() || !self.endpoint.send.lock.try_borrow() {
+        if !self.endpoint.due.any() {
             return false;
         }
-        let ring = self.send_due(false);
-        self.endpoint.send.lock.unlock();
-        ring
+        let held = self.borrow(&self.endpoint.send.lock);
+        held.is_some() && self.send_due(false)
     }
 
     /// After the send lock came from a dead holder: what it was about to send.

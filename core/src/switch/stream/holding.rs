@@ -19,11 +19,12 @@ const MOST: usize = 8;
 struct Entry {
     endpoint: *const Endpoint,
     own: *const Side,
+    peer: *const Side,
     /// Somewhere on the call's part of the stack.
     stack: usize,
 }
 
-const FREE: Entry = Entry { endpoint: ptr::null(), own: ptr::null(), stack: 0 };
+const FREE: Entry = Entry { endpoint: ptr::null(), own: ptr::null(), peer: ptr::null(), stack: 0 };
 
 thread_local! {
     static ENTRIES: [Cell<Entry>; MOST] = const { [const { Cell::new(FREE) }; MOST] };
@@ -41,7 +42,8 @@ impl Hold {
         ENTRIES.with(|entries| {
             let free = entries.iter().find(|entry| entry.get().endpoint.is_null());
             if let Some(free) = free {
-                free.set(Entry { endpoint: stream.endpoint, own: stream.own(), stack });
+                let (own, peer) = (stream.own(), stream.peer());
+                free.set(Entry { endpoint: stream.endpoint, own, peer, stack });
             }
             Hold(free.map_or(ptr::null(), ptr::from_ref))
         })
@@ -70,15 +72,15 @@ pub fn before_jump(jump: &Jump) {
             let stays = |e: Entry| ptr::eq(e.endpoint, entry.endpoint) && !jump.passes(e.stack);
             // A handler's call on the end that the call it interrupted had hold of has nothing of its own.
             if !entries.iter().any(|other| stays(other.get())) {
-                // SAFETY: the frame that keeps both alive is still there.
-                unsafe { let_go(&*entry.endpoint, &*entry.own) };
+                // SAFETY: the frame that keeps them alive is still there.
+                unsafe { let_go(&*entry.endpoint, &*entry.own, &*entry.peer) };
             }
             place.set(FREE);
         }
     });
 }
 
-fn let_go(endpoint: &Endpoint, own: &Side) {
+fn let_go(endpoint: &Endpoint, own: &Side, peer: &Side) {
     // Else the buffer that is lent now, if one is, is another thread's.
     if endpoint.receive.poster.load(Relaxed) == process::tid() {
         endpoint.due.forget_advertisement();
@@ -88,6 +90,7 @@ fn let_go(endpoint: &Endpoint, own: &Side) {
     if endpoint.send.lock.is_held_by_caller() {
         // It is only read from: a reader never keeps it busy.
         let _ = own.readable.0.deregister(0);
+        peer.writable.0.end_write_of(process::tid());
         endpoint.send.awaits_peer.store(0, Relaxed);
     }
     endpoint.send.lock.abandon_own();

@@ -204,6 +204,20 @@ impl<'a> Stream<'a> {
         Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
     }
 
+    /// Control of a direction, if it is free and this process had it last.
+    #[inline(always)]
+    fn hold_again(&self, control: &'a Control) -> Option<Held<'a>> {
+        let hold = Hold::of(self);
+        control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
+    }
+
+    /// Control of a direction, if it is free, for what is no transfer of the calling process: it stays whose it is (D3).
+    #[inline]
+    pub fn borrow(&self, control: &'a Control) -> Option<Held<'a>> {
+        let hold = Hold::of(self);
+        control.try_borrow().then(|| Held { control, swapped: false, _hold: hold })
+    }
+
     /// Takes control of a direction, and tells `sanctl` when it comes from another process.
     #[inline]
     fn take<E>(

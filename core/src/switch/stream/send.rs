@@ -323,9 +323,10 @@ impl Stream<'_> {
     fn shrink(&self) {
         let send = &self.endpoint.send;
         let young = || time::now() - send.grown_at.load(Relaxed) < LEAST_AGE;
-        if young() || !send.lock.try_borrow() {
+        if young() {
             return;
         }
+        let Some(_held) = self.borrow(&send.lock) else { return };
         if send.grown.load(Relaxed) != 0 && !young() && self.buffered() == Ok(0) {
             // Before the next tail is published. Everything before lies behind the reader.
             self.own().sending.0.grown.store(0, Relaxed);
@@ -334,7 +335,6 @@ impl Stream<'_> {
             self.segment.free_send_buffers(self.role);
             self.publish_transfers();
         }
-        send.lock.unlock();
     }
 
     /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than

@@ -59,9 +59,11 @@ impl Stream<'_> {
     /// sends, who will do it. No lock.
     #[inline]
     pub fn try_answer_suspension(&self) {
-        if self.is_held_back() && self.endpoint.send.lock.try_borrow() {
+        if !self.is_held_back() {
+            return;
+        }
+        if let Some(_held) = self.borrow(&self.endpoint.send.lock) {
             self.answer_suspension();
-            self.endpoint.send.lock.unlock();
         }
     }
 
