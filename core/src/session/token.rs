@@ -314,10 +314,13 @@ impl Token {
     /// In a new image of the process `thread` is the first thread of: if the word names that thread, it
     /// means one of the image before, which died.
     pub fn abandon(&self, thread: u32) {
-        let word = self.word.load(Ordering::Relaxed);
-        if word & KEPT == 0 && word & NUMBER == thread {
-            // Nobody's id.
-            let _ = self.exchange(word, word & WAITED_FOR | NUMBER);
+        let mut word = self.word.load(Ordering::Relaxed);
+        // NUMBER: nobody's id. Others may note meanwhile that they wait.
+        while word & KEPT == 0
+            && word & NUMBER == thread
+            && !self.exchange(word, word & WAITED_FOR | NUMBER)
+        {
+            word = self.word.load(Ordering::Relaxed);
         }
     }
 

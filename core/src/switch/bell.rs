@@ -306,6 +306,9 @@ pub(super) fn let_sleepers_leave(
     let mut pause = 10_000;
     loop {
         let sleepers = &stream.endpoint.sleepers;
+        if sleepers.any() {
+            sleepers.forget_own();
+        }
         if !sleepers.any() || poll::poll_one(anchor, libc::POLLIN) == Ok(0) {
             return Departure::Done;
         }

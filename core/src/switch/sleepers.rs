@@ -44,6 +44,13 @@ impl Sleepers {
         }
     }
 
+    /// Forgets the calling thread's, which is awake: it was thrown out of a sleep.
+    pub(super) fn forget_own(&self) {
+        for name in &self.names {
+            self.take_out(name, own_tid());
+        }
+    }
+
     /// Forgets those whose threads are gone.
     #[cold]
     pub(super) fn forget_the_dead(&self) {
@@ -105,6 +112,18 @@ mod tests {
         sleepers.forget_the_dead();
         assert!(sleepers.any());
         sleepers.leave(place);
+        assert!(!sleepers.any());
+    }
+
+    #[test]
+    fn who_was_thrown_out_of_its_sleep_forgets_that() {
+        let sleepers = Sleepers::default();
+        let _ = (sleepers.enter(), sleepers.enter());
+        std::thread::scope(|scope| {
+            scope.spawn(|| sleepers.forget_own());
+        });
+        assert!(sleepers.any());
+        sleepers.forget_own();
         assert!(!sleepers.any());
     }
 

@@ -308,11 +308,13 @@ pub(super) fn disarm(stream: &Stream, armed: Armed) {
 pub(super) struct Asleep<'a> {
     stream: &'a Stream<'a>,
     armed: Armed,
+    _hold: Hold,
 }
 
 /// [`arm`], until the result is dropped.
 pub(super) fn fall_asleep<'a>(stream: &'a Stream<'a>, event: Event) -> Asleep<'a> {
-    Asleep { stream, armed: arm(stream, event) }
+    let hold = Hold::of(stream);
+    Asleep { stream, armed: arm(stream, event), _hold: hold }
 }
 
 impl Drop for Asleep<'_> {

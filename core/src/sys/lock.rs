@@ -140,11 +140,8 @@ impl FamilyLock {
     /// The calling thread will not release it, or a thread of the image before this one (exec) that had its id: if it
     /// has the lock, it counts as dead.
     pub fn abandon_own(&self) {
-        let word = self.0.load(Ordering::Relaxed);
-        if word & !CONTENDED == own_tid() {
-            let dead = word & CONTENDED | NOBODY;
-            let _ = self.0.compare_exchange(word, dead, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        let own = |word: u32| (word & !CONTENDED == own_tid()).then_some(word & CONTENDED | NOBODY);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, own);
     }
 
     /// In a fork child, for locks in copied memory: whoever held it does not exist here.

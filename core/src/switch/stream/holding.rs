@@ -9,7 +9,7 @@ use crate::sys::lock::NOBODY;
 use crate::sys::{process, time};
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{compiler_fence, Ordering::Relaxed, Ordering::SeqCst};
 
 /// A call has hold of its end twice at most, and calls in signal handlers of theirs. Beyond, nothing is noted.
 const MOST: usize = 8;
@@ -20,7 +20,7 @@ struct Entry {
     endpoint: *const Endpoint,
     own: *const Side,
     peer: *const Side,
-    /// Somewhere on the call's part of the stack.
+    /// Where the call's stream lies.
     stack: usize,
 }
 
@@ -37,22 +37,26 @@ impl Hold {
     /// The thread is about to have hold of the stream's end.
     #[inline(always)]
     pub(in crate::switch) fn of(stream: &Stream) -> Hold {
-        let here = 0u8;
-        let stack = &raw const here as usize;
-        ENTRIES.with(|entries| {
+        // The call's own, as long as it lasts.
+        let stack = ptr::from_ref(stream) as usize;
+        let hold = ENTRIES.with(|entries| {
             let free = entries.iter().find(|entry| entry.get().endpoint.is_null());
             if let Some(free) = free {
                 let (own, peer) = (stream.own(), stream.peer());
                 free.set(Entry { endpoint: stream.endpoint, own, peer, stack });
             }
             Hold(free.map_or(ptr::null(), ptr::from_ref))
-        })
+        });
+        // What follows may be interrupted by a handler that looks here.
+        compiler_fence(SeqCst);
+        hold
     }
 }
 
 impl Drop for Hold {
     #[inline(always)]
     fn drop(&mut self) {
+        compiler_fence(SeqCst);
         if !self.0.is_null() {
             // SAFETY: the thread's own, which lives as long as it; holds do not leave their thread.
             unsafe { (*self.0).set(FREE) };
@@ -93,6 +97,7 @@ fn let_go(endpoint: &Endpoint, own: &Side, peer: &Side) {
         peer.writable.0.end_write_of(process::tid());
         endpoint.send.awaits_peer.store(0, Relaxed);
     }
+    endpoint.sleepers.forget_own();
     endpoint.send.lock.abandon_own();
     endpoint.receive.lock.abandon_own();
     endpoint.bell.abandon_own();
