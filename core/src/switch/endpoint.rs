@@ -99,6 +99,8 @@ pub struct SendHalf {
     pub transfers: Sending,
     /// 1: the holder of the lock is in an RDMA transfer that waits for the peer.
     pub awaits_peer: AtomicU32,
+    /// 1: it is in one of that transfer's waits, or the last holder that was did not come out of it.
+    pub waits: AtomicU32,
     /// Whether RDMA pays here.
     pub preference: Preference,
 }

@@ -117,7 +117,10 @@ pub(super) fn send(
     let waits = limit.is_some();
     let sending = &stream.endpoint.send;
     let abilities = stream.endpoint.abilities();
-    if !waits && !abilities.write {
+    // Who is thrown out of its waits again and again gets on in messages.
+    let thrown_out = sending.waits.load(Relaxed) != 0;
+    sending.waits.store(0, Relaxed);
+    if thrown_out || (!waits && !abilities.write) {
         return stream.send(from);
     }
     let measures = waits && policy::measures();
@@ -355,6 +358,14 @@ impl Transfer<'_, '_> {
     }
 
     fn wait(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
+        let waits = &self.stream.endpoint.send.waits;
+        waits.store(1, Relaxed);
+        let woken = self.wait_for_progress(lent);
+        waits.store(0, Relaxed);
+        woken
+    }
+
+    fn wait_for_progress(&mut self, lent: Option<&Lent>) -> Result<Woken, Broken> {
         let (socket, stream) = (self.socket, self.stream);
         self.awaits.get_or_insert_with(|| Awaits::peer(&stream.endpoint.send));
         let transfers = &stream.endpoint.send.transfers;

@@ -14,42 +14,49 @@ use std::sync::atomic::{compiler_fence, Ordering::Relaxed, Ordering::SeqCst};
 /// A call has hold of its end twice at most, and calls in signal handlers of theirs. Beyond, nothing is noted.
 const MOST: usize = 8;
 
-/// One end. Free where all is null.
-#[derive(Clone, Copy)]
+/// One end.
 struct Entry {
-    endpoint: *const Endpoint,
-    own: *const Side,
-    peer: *const Side,
+    /// Null: free. A handler that interrupts the others' change finds it so.
+    endpoint: Cell<*const Endpoint>,
+    own: Cell<*const Side>,
+    peer: Cell<*const Side>,
     /// Where the call's stream lies.
-    stack: usize,
+    stack: Cell<usize>,
 }
 
-const FREE: Entry = Entry { endpoint: ptr::null(), own: ptr::null(), peer: ptr::null(), stack: 0 };
+impl Entry {
+    const FREE: Entry = Entry {
+        endpoint: Cell::new(ptr::null()),
+        own: Cell::new(ptr::null()),
+        peer: Cell::new(ptr::null()),
+        stack: Cell::new(0),
+    };
+}
 
 thread_local! {
-    static ENTRIES: [Cell<Entry>; MOST] = const { [const { Cell::new(FREE) }; MOST] };
+    static ENTRIES: [Entry; MOST] = const { [Entry::FREE; MOST] };
 }
 
 /// An entry of the calling thread until it is dropped. To be made before what it stands for is taken.
-pub(in crate::switch) struct Hold(*const Cell<Entry>);
+pub(in crate::switch) struct Hold(*const Entry);
 
 impl Hold {
     /// The thread is about to have hold of the stream's end.
     #[inline(always)]
     pub(in crate::switch) fn of(stream: &Stream) -> Hold {
-        // The call's own, as long as it lasts.
-        let stack = ptr::from_ref(stream) as usize;
-        let hold = ENTRIES.with(|entries| {
-            let free = entries.iter().find(|entry| entry.get().endpoint.is_null());
-            if let Some(free) = free {
-                let (own, peer) = (stream.own(), stream.peer());
-                free.set(Entry { endpoint: stream.endpoint, own, peer, stack });
-            }
-            Hold(free.map_or(ptr::null(), ptr::from_ref))
-        });
-        // What follows may be interrupted by a handler that looks here.
-        compiler_fence(SeqCst);
-        hold
+        ENTRIES.with(|entries| {
+            let Some(free) = entries.iter().find(|entry| entry.endpoint.get().is_null()) else {
+                return Hold(ptr::null());
+            };
+            free.own.set(stream.own());
+            free.peer.set(stream.peer());
+            // The call's own, as long as it lasts.
+            free.stack.set(ptr::from_ref(stream) as usize);
+            compiler_fence(SeqCst);
+            free.endpoint.set(stream.endpoint);
+            compiler_fence(SeqCst);
+            Hold(free)
+        })
     }
 }
 
@@ -59,7 +66,7 @@ impl Drop for Hold {
         compiler_fence(SeqCst);
         if !self.0.is_null() {
             // SAFETY: the thread's own, which lives as long as it; holds do not leave their thread.
-            unsafe { (*self.0).set(FREE) };
+            unsafe { (*self.0).endpoint.set(ptr::null()) };
         }
     }
 }
@@ -68,18 +75,20 @@ impl Drop for Hold {
 /// What they left half done is put right, as after a holder that died, by whoever comes next.
 pub fn before_jump(jump: &Jump) {
     ENTRIES.with(|entries| {
-        for place in entries {
-            let entry = place.get();
-            if entry.endpoint.is_null() || !jump.passes(entry.stack) {
+        for entry in entries {
+            let endpoint = entry.endpoint.get();
+            if endpoint.is_null() || !jump.passes(entry.stack.get()) {
                 continue;
             }
-            let stays = |e: Entry| ptr::eq(e.endpoint, entry.endpoint) && !jump.passes(e.stack);
+            let stays = |other: &Entry| {
+                ptr::eq(other.endpoint.get(), endpoint) && !jump.passes(other.stack.get())
+            };
             // A handler's call on the end that the call it interrupted had hold of has nothing of its own.
-            if !entries.iter().any(|other| stays(other.get())) {
+            if !entries.iter().any(stays) {
                 // SAFETY: the frame that keeps them alive is still there.
-                unsafe { let_go(&*entry.endpoint, &*entry.own, &*entry.peer) };
+                unsafe { let_go(&*endpoint, &*entry.own.get(), &*entry.peer.get()) };
             }
-            place.set(FREE);
+            entry.endpoint.set(ptr::null());
         }
     });
 }
