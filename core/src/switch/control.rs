@@ -5,7 +5,8 @@
 
 use super::owner;
 use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
-use crate::sys::lock::{own_tid, Busy, CHECK_INTERVAL};
+use crate::sys::lock::{Busy, CHECK_INTERVAL};
+use crate::sys::thread::own_tid;
 use crate::sys::{futex, process, Errno};
 
 /// How often a waiter looks before it queues or sleeps: most holders copy a few bytes.

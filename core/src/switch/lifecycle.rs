@@ -15,7 +15,7 @@ use super::table::{self, Pinned};
 use crate::fabric;
 use crate::provider::shm::CLOSED;
 use crate::registry;
-use crate::sys::{beyond, hidden, lock, sock_diag, Fd};
+use crate::sys::{beyond, hidden, sock_diag, thread, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -184,7 +184,7 @@ impl Fork {
 
     /// In the child: its only thread is this one.
     pub fn in_child(mut self) {
-        lock::forget_tid();
+        thread::forget_tid();
         beyond::after_fork();
         self.structure.adopt_after_fork();
         super::note_process();

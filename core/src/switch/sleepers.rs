@@ -2,8 +2,8 @@
 //! doorbell off knows when all have heard it. Lies in memory that the processes of one side share; those that are
 //! killed in their sleep are found by their thread's id. Sleeps on nothing itself.
 
-use crate::sys::lock::own_tid;
 use crate::sys::process;
+use crate::sys::thread::own_tid;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// So many can be found dead; more are counted only.

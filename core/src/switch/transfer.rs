@@ -35,7 +35,7 @@ fn reentered(stream: &Stream, flags: i32) -> Errno {
 #[inline(always)]
 pub(super) fn lock<'a>(
     socket: &Socket,
-    stream: &Stream<'a>,
+    stream: &'a Stream,
     flags: i32,
     partial: bool,
     limit: &Limit,
@@ -303,7 +303,7 @@ fn receive_once(
 #[inline]
 fn post<'a>(
     socket: &Socket,
-    stream: &Stream<'a>,
+    stream: &'a Stream,
     to: &Buffers,
     call: Call,
     waits: bool,

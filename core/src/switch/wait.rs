@@ -308,7 +308,7 @@ pub(super) fn disarm(stream: &Stream, armed: Armed) {
 pub(super) struct Asleep<'a> {
     stream: &'a Stream<'a>,
     armed: Armed,
-    _hold: Hold,
+    _hold: Hold<'a>,
 }
 
 /// [`arm`], until the result is dropped.

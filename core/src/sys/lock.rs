@@ -3,8 +3,8 @@
 //! The word holds the owner's thread id, so a waiter can see that the owner is gone and take the
 //! lock over. It must lie in memory the peer of a connection can not write.
 
+use super::thread::own_tid;
 use super::{futex, process};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONTENDED: u32 = 1 << 31;
@@ -12,27 +12,6 @@ const CONTENDED: u32 = 1 << 31;
 pub const NOBODY: u32 = CONTENDED - 1;
 /// How long a waiter sleeps before it looks whether the owner still lives.
 pub const CHECK_INTERVAL: u64 = 20_000_000;
-
-thread_local! {
-    static TID: Cell<u32> = const { Cell::new(0) };
-}
-
-/// The calling thread's id, cached. [`forget_tid`] after a fork.
-#[inline]
-pub fn own_tid() -> u32 {
-    let cached = TID.get();
-    if cached != 0 {
-        return cached;
-    }
-    let tid = process::tid();
-    TID.set(tid);
-    tid
-}
-
-/// Call in a fork child: the cached thread id is the parent's.
-pub fn forget_tid() {
-    TID.set(0);
-}
 
 /// How a lock was obtained.
 #[derive(Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ pub mod net;
 pub mod poll;
 pub mod process;
 pub mod sock_diag;
+pub mod thread;
 pub mod time;
 pub mod unix_diag;
 pub mod user;

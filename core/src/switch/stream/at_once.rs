@@ -119,12 +119,9 @@ impl<'a> Stream<'a> {
         }
         // Before it is looked for messages: one that was published before those bytes goes first.
         let tail = self.peer().sending.0.tail.load(Acquire);
-        if !self.has_message() {
-            return self.receive_piece(to, tail);
-        }
         let next = receive.next_read();
-        if next == session.expected() && !self.absorb_next().is_ok_and(|arrived| arrived) {
-            return None;
+        if next == session.expected() && !self.absorb_next().ok()? {
+            return self.receive_piece(to, tail);
         }
         let kept = receive.lengths[next as usize & 63].load(Relaxed);
         let (length, wanted) = (data_of(kept) as usize, to.remaining());

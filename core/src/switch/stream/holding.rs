@@ -2,98 +2,80 @@
 //! it jumps out of a signal handler past the calls that would let go of them, that is done in their place.
 
 use super::Stream;
-use crate::provider::shm::{Registration, Side};
-use crate::switch::endpoint::Endpoint;
+use crate::provider::shm::Registration;
 use crate::sys::jump::Jump;
 use crate::sys::lock::NOBODY;
+use crate::sys::thread::{with_notes, Note, MOST_NOTES};
 use crate::sys::{process, time};
-use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{compiler_fence, Ordering::Relaxed, Ordering::SeqCst};
 
-/// A call has hold of its end twice at most, and calls in signal handlers of theirs. Beyond, nothing is noted.
-const MOST: usize = 8;
-
-/// One end.
-struct Entry {
-    /// Null: free. A handler that interrupts the others' change finds it so.
-    endpoint: Cell<*const Endpoint>,
-    own: Cell<*const Side>,
-    peer: Cell<*const Side>,
-    /// Where the call's stream lies.
-    stack: Cell<usize>,
+/// A note of the calling thread, until it is dropped, that it has hold of an end. To be made before that is so. Where a
+/// thread has hold of very many, in handlers inside of handlers, the last are not noted.
+pub(in crate::switch) struct Hold<'a> {
+    note: *const Note,
+    /// The stream, which is there as long.
+    stream: PhantomData<&'a ()>,
 }
 
-impl Entry {
-    const FREE: Entry = Entry {
-        endpoint: Cell::new(ptr::null()),
-        own: Cell::new(ptr::null()),
-        peer: Cell::new(ptr::null()),
-        stack: Cell::new(0),
-    };
-}
-
-thread_local! {
-    static ENTRIES: [Entry; MOST] = const { [Entry::FREE; MOST] };
-}
-
-/// An entry of the calling thread until it is dropped. To be made before what it stands for is taken.
-pub(in crate::switch) struct Hold(*const Entry);
-
-impl Hold {
-    /// The thread is about to have hold of the stream's end.
+impl<'a> Hold<'a> {
+    /// The thread is about to have hold of the stream's end. Where the stream lies tells whose frame it belongs to.
     #[inline(always)]
-    pub(in crate::switch) fn of(stream: &Stream) -> Hold {
-        ENTRIES.with(|entries| {
-            let Some(free) = entries.iter().find(|entry| entry.endpoint.get().is_null()) else {
-                return Hold(ptr::null());
-            };
-            free.own.set(stream.own());
-            free.peer.set(stream.peer());
-            // The call's own, as long as it lasts.
-            free.stack.set(ptr::from_ref(stream) as usize);
-            compiler_fence(SeqCst);
-            free.endpoint.set(stream.endpoint);
-            compiler_fence(SeqCst);
-            Hold(free)
-        })
+    pub(in crate::switch) fn of(stream: &'a Stream) -> Self {
+        let note = with_notes(|notes| {
+            let first = &notes[0];
+            let free = if first.get().is_null() { first } else { next_free(notes) };
+            free.set(ptr::from_ref(stream).cast());
+            ptr::from_ref(free)
+        });
+        // What follows may be interrupted by a handler that looks here.
+        compiler_fence(SeqCst);
+        Hold { note, stream: PhantomData }
     }
 }
 
-impl Drop for Hold {
+/// The last one serves all that find no other.
+#[inline(never)]
+fn next_free(notes: &[Note; MOST_NOTES]) -> &Note {
+    let free = notes.iter().find(|note| note.get().is_null());
+    free.unwrap_or(&notes[MOST_NOTES - 1])
+}
+
+impl Drop for Hold<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
-        if !self.0.is_null() {
-            // SAFETY: the thread's own, which lives as long as it; holds do not leave their thread.
-            unsafe { (*self.0).endpoint.set(ptr::null()) };
-        }
+        // SAFETY: the thread's own, which lives as long as it; holds do not leave their thread.
+        unsafe { (*self.note).set(ptr::null()) };
     }
 }
 
 /// Before the calling thread jumps out of a signal handler: lets go of what calls have hold of that will never return.
 /// What they left half done is put right, as after a holder that died, by whoever comes next.
 pub fn before_jump(jump: &Jump) {
-    ENTRIES.with(|entries| {
-        for entry in entries {
-            let endpoint = entry.endpoint.get();
-            if endpoint.is_null() || !jump.passes(entry.stack.get()) {
-                continue;
-            }
-            let stays = |other: &Entry| {
-                ptr::eq(other.endpoint.get(), endpoint) && !jump.passes(other.stack.get())
-            };
+    with_notes(|notes| {
+        let passed = |note: &Note| jump.passes(note.get() as usize);
+        for note in notes.iter().filter(|note| !note.get().is_null() && passed(note)) {
+            // SAFETY: the frame where it lies is still there, and keeps all alive.
+            let stream = unsafe { &*note.get().cast::<Stream>() };
             // A handler's call on the end that the call it interrupted had hold of has nothing of its own.
-            if !entries.iter().any(stays) {
-                // SAFETY: the frame that keeps them alive is still there.
-                unsafe { let_go(&*endpoint, &*entry.own.get(), &*entry.peer.get()) };
+            let stays = |other: &&Note| {
+                // SAFETY: as above.
+                !other.get().is_null()
+                    && !passed(other)
+                    && ptr::eq(unsafe { &*other.get().cast::<Stream>() }.endpoint, stream.endpoint)
+            };
+            if !notes.iter().any(|other| stays(&other)) {
+                let_go(stream);
             }
-            entry.endpoint.set(ptr::null());
+            note.set(ptr::null());
         }
     });
 }
 
-fn let_go(endpoint: &Endpoint, own: &Side, peer: &Side) {
+fn let_go(stream: &Stream) {
+    let (endpoint, own, peer) = (stream.endpoint, stream.own(), stream.peer());
     // Else the buffer that is lent now, if one is, is another thread's.
     if endpoint.receive.poster.load(Relaxed) == process::tid() {
         endpoint.due.forget_advertisement();

@@ -115,7 +115,7 @@ pub struct Held<'a> {
     control: &'a Control,
     /// Another process had control before (D2).
     pub swapped: bool,
-    _hold: Hold,
+    _hold: Hold<'a>,
 }
 
 impl Drop for Held<'_> {
@@ -165,7 +165,7 @@ impl<'a> Stream<'a> {
 
     /// The send lock, however long that takes; what a dead holder left half done is put right.
     #[inline]
-    pub fn lock_send(&self) -> Result<Held<'a>, Denied<Infallible>> {
+    pub fn lock_send(&self) -> Result<Held<'_>, Denied<Infallible>> {
         self.lock_send_while(|_| Ok(()))
     }
 
@@ -175,7 +175,7 @@ impl<'a> Stream<'a> {
     pub fn lock_send_while<E>(
         &self,
         goes_on: impl FnMut(bool) -> Result<(), E>,
-    ) -> Result<Held<'a>, Denied<E>> {
+    ) -> Result<Held<'_>, Denied<E>> {
         let (lock, hold) = (&self.endpoint.send.lock, Hold::of(self));
         let taken = self.take(lock, &self.statistics.send_control, goes_on)?;
         if taken.from_the_dead {
@@ -195,7 +195,7 @@ impl<'a> Stream<'a> {
 
     /// The receive lock; as [`Stream::lock_send`].
     #[inline]
-    pub fn lock_receive(&self) -> Result<Held<'a>, Denied<Infallible>> {
+    pub fn lock_receive(&self) -> Result<Held<'_>, Denied<Infallible>> {
         let (lock, hold) = (&self.endpoint.receive.lock, Hold::of(self));
         let taken = self.take(lock, &self.statistics.receive_control, |_| Ok(()))?;
         if taken.from_the_dead {
@@ -206,14 +206,14 @@ impl<'a> Stream<'a> {
 
     /// Control of a direction, if it is free and this process had it last.
     #[inline(always)]
-    fn hold_again(&self, control: &'a Control) -> Option<Held<'a>> {
+    fn hold_again<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
         let hold = Hold::of(self);
         control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
     }
 
     /// Control of a direction, if it is free, for what is no transfer of the calling process: it stays whose it is (D3).
     #[inline]
-    pub fn borrow(&self, control: &'a Control) -> Option<Held<'a>> {
+    pub fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
         let hold = Hold::of(self);
         control.try_borrow().then(|| Held { control, swapped: false, _hold: hold })
     }

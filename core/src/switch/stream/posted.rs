@@ -18,12 +18,12 @@ pub struct Posted<'a> {
     /// [`Suspension::stamp`](crate::session::Suspension::stamp) when it was posted.
     session: u32,
     taken_back: bool,
-    _hold: Hold,
+    _hold: Hold<'a>,
 }
 
 impl<'a> Posted<'a> {
     /// Of `length` bytes, advertised just now. Receive lock.
-    pub(super) fn new(stream: Stream<'a>, hold: Hold, length: u32) -> Self {
+    pub(super) fn new(stream: Stream<'a>, hold: Hold<'a>, length: u32) -> Self {
         let session = stream.endpoint.suspension.stamp();
         Posted { stream, length, session, taken_back: false, _hold: hold }
     }

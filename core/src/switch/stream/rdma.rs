@@ -209,7 +209,7 @@ impl<'a> Stream<'a> {
 
     /// A receive begins to wait with room in `to`, or has to tell its program to come again: what
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
-    pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'a>> {
+    pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'_>> {
         let abilities = self.endpoint.abilities();
         if self.at_mark().is_some() || self.is_held_back() {
             return None;

@@ -74,13 +74,14 @@ pub(super) fn receive(stream: &Stream, most: usize) -> (Vec<u8>, bool) {
     (bytes, moved.ring)
 }
 
-/// Runs `call` in a thread that dies with the lock that `take` takes.
+/// Runs `call` in a thread that dies with the lock of `end` that `take` takes.
 fn die_with<T: Send + 'static>(
-    take: impl FnOnce() -> Held<'static> + Send + 'static,
+    end: Stream<'static>,
+    take: impl for<'a> FnOnce(&'a Stream<'static>) -> Held<'a> + Send + 'static,
     call: impl FnOnce() -> T + Send + 'static,
 ) {
     let dies = std::thread::spawn(move || {
-        let held = take();
+        let held = take(&end);
         call();
         std::mem::forget(held);
         process::tid()
@@ -96,14 +97,14 @@ pub(super) fn die_sending<T: Send + 'static>(
     end: Stream<'static>,
     call: impl FnOnce() -> T + Send + 'static,
 ) {
-    die_with(move || end.lock_send().unwrap(), call);
+    die_with(end, |end| end.lock_send().unwrap(), call);
 }
 
 fn die_receiving<T: Send + 'static>(
     end: Stream<'static>,
     call: impl FnOnce() -> T + Send + 'static,
 ) {
-    die_with(move || end.lock_receive().unwrap(), call);
+    die_with(end, |end| end.lock_receive().unwrap(), call);
 }
 
 /// Publishes a message of one byte and says no more of it.
