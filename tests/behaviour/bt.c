@@ -352,7 +352,7 @@ void sleep_ms(int ms) {
   while (nanosleep(&t, &t) != 0) continue;
 }
 
-static char task_state(pid_t tid) {
+char task_state(pid_t tid) {
   char path[64], text[512];
   snprintf(path, sizeof path, "/proc/%d/stat", (int)tid);
   int fd = open(path, O_RDONLY | O_CLOEXEC);

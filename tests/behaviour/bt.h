@@ -214,6 +214,8 @@ int64_t now_ms(void);
 void sleep_ms(int ms);
 /* Waits until a thread (by kernel id) sleeps in the kernel, i.e. its call blocks. */
 void wait_asleep(pid_t tid);
+/* What /proc says of it at this moment: 'S' if it sleeps. */
+char task_state(pid_t tid);
 /* Waits until a condition holds. */
 #define UNTIL(condition)                                                      \
   do {                                                                        \

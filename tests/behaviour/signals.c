@@ -216,6 +216,35 @@ SAN_CASE(interrupted_waitall) {
   exercise(p.client, p.server);
 }
 
+/* A wait that may be made of many is interrupted wherever a signal finds it: here nobody has accepted yet. */
+enum { INTERRUPTED = 1, TIMES = 40 };
+static void *receive_in_vain(void *arg) {
+  char byte;
+  bt_shared->value[0] = gettid();
+  while (bt_shared->value[INTERRUPTED] < TIMES) {
+    ERR(recv(*(int *)arg, &byte, 1, 0), EINTR);
+    bt_shared->value[INTERRUPTED]++;
+  }
+  return NULL;
+}
+SAN_CASE(interrupted_before_it_is_accepted) {
+  int listener = listen_on(V4, &target);
+  int client = dial(&target);
+  handle_signal(SIGUSR1, count_hit, 0);
+  pthread_t thread = start_thread(receive_in_vain, &client);
+  UNTIL(bt_shared->value[0] != 0);
+  for (int i = 0; i < TIMES; i++) {
+    wait_asleep(bt_shared->value[0]);
+    /* Best where it is awake for a moment. */
+    for (int64_t end = now_ms() + 20; task_state(bt_shared->value[0]) == 'S' && now_ms() < end;) {}
+    interrupt(thread);
+    UNTIL(bt_shared->value[INTERRUPTED] > i);
+  }
+  end_thread(thread);
+  int server = SYS(accept(listener, NULL, NULL));
+  exercise(client, server);
+}
+
 /* An ignored or blocked signal disturbs nothing. */
 SAN_CASE(ignored_signal_disturbs_nothing) {
   set_up();

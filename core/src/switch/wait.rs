@@ -24,7 +24,8 @@ use super::stream::{Broken, Hold, Stream};
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
-use crate::sys::{blocking, file, net, poll, process, time, Errno, Result};
+use crate::sys::process::{self, SignalsHeld};
+use crate::sys::{blocking, file, net, poll, time, Errno, Result};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -466,6 +467,10 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
         return Err(Errno(libc::EAGAIN));
     }
     let start = time::now();
+    let pending = socket.is_pending();
+    // One that comes between two naps would not end the call, as it does where the kernel waits all the time.
+    let signals = how.slice.is_none().then(SignalsHeld::new);
+    let mask = signals.as_ref().map_or(std::ptr::null(), SignalsHeld::before);
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
         if left == Some(0) {
@@ -475,8 +480,8 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
         let events = if stream.endpoint.has(SILENT) { 0 } else { libc::POLLIN };
         let mut fds = [libc::pollfd { fd: anchor, events, revents: 0 }];
         let nap = left.map_or(slice, |l| l.min(slice));
-        // SAFETY: no signal mask.
-        let n = match unsafe { blocking::poll(&mut fds, Some(nap), std::ptr::null()) } {
+        // SAFETY: the mask is there as long as `signals`.
+        let n = match unsafe { blocking::poll(&mut fds, Some(nap), mask) } {
             // As the kernel's own recv; poll is never restarted.
             Err(Errno(libc::EINTR))
                 if how.slice.is_none()
@@ -502,7 +507,10 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
             Event::Read => readable(stream),
             Event::Write => writable(stream),
         };
-        if n > 0 || happened || detach::is_due(stream) || socket.phase() != phase::SAN {
+        // Once the session is taken there is a doorbell to sleep for.
+        let answered = pending && !socket.is_pending();
+        let returns = detach::is_due(stream) || socket.phase() != phase::SAN;
+        if n > 0 || happened || answered || returns {
             return Ok(Woken::Perhaps);
         }
     }

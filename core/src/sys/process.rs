@@ -98,6 +98,12 @@ impl SignalsHeld {
         );
         Self(old)
     }
+
+    /// Those that were held back before, as ppoll wants them: for a sleep in which the others may come.
+    pub fn before(&self) -> *const libc::sigset_t {
+        // The kernel looks at as many signals as there are.
+        (&raw const self.0).cast()
+    }
 }
 
 impl Default for SignalsHeld {
