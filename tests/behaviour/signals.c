@@ -217,32 +217,39 @@ SAN_CASE(interrupted_waitall) {
 }
 
 /* A wait that may be made of many is interrupted wherever a signal finds it: here nobody has accepted yet. */
-enum { INTERRUPTED = 1, TIMES = 40 };
-static void *receive_in_vain(void *arg) {
-  char byte;
+enum { INTERRUPTED = 1, TIMES = 8 };
+static void *wait_in_vain(void *arg) {
   bt_shared->value[0] = gettid();
   while (bt_shared->value[INTERRUPTED] < TIMES) {
-    ERR(recv(*(int *)arg, &byte, 1, 0), EINTR);
+    ERR(perform(*(enum call *)arg), EINTR);
     bt_shared->value[INTERRUPTED]++;
   }
   return NULL;
 }
 SAN_CASE(interrupted_before_it_is_accepted) {
-  int listener = listen_on(V4, &target);
-  int client = dial(&target);
+  set_up();
+  int client = dial(&target), before = use_fd;
+  use_fd = client;
+  struct epoll_event event = {.events = EPOLLIN};
+  SYS(epoll_ctl(use_set, EPOLL_CTL_ADD, client, &event));
   handle_signal(SIGUSR1, count_hit, 0);
-  pthread_t thread = start_thread(receive_in_vain, &client);
-  UNTIL(bt_shared->value[0] != 0);
-  for (int i = 0; i < TIMES; i++) {
-    wait_asleep(bt_shared->value[0]);
-    /* Best where it is awake for a moment. */
-    for (int64_t end = now_ms() + 20; task_state(bt_shared->value[0]) == 'S' && now_ms() < end;) {}
-    interrupt(thread);
-    UNTIL(bt_shared->value[INTERRUPTED] > i);
+  for (enum call call = RECV; call < ALL; call++) {
+    if (call != RECV && call != POLLS && call != EPOLLS) continue;
+    bt_shared->value[0] = bt_shared->value[INTERRUPTED] = 0;
+    pthread_t thread = start_thread(wait_in_vain, &call);
+    UNTIL(bt_shared->value[0] != 0);
+    for (int i = 0; i < TIMES; i++) {
+      wait_asleep(bt_shared->value[0]);
+      /* Best where it is awake for a moment. */
+      for (int64_t end = now_ms() + 20; task_state(bt_shared->value[0]) == 'S' && now_ms() < end;) usleep(1);
+      interrupt(thread);
+      UNTIL(bt_shared->value[INTERRUPTED] > i);
+    }
+    end_thread(thread);
   }
-  end_thread(thread);
-  int server = SYS(accept(listener, NULL, NULL));
+  int server = SYS(accept(listen_fd, NULL, NULL));
   exercise(client, server);
+  exercise(p.client, before);
 }
 
 /* An ignored or blocked signal disturbs nothing. */

@@ -12,6 +12,7 @@ use super::spin;
 use super::table::{self, Pinned};
 use super::wait::{self, Armed, Event};
 use super::Outcome;
+use crate::sys::process::SignalsHeld;
 use crate::sys::{blocking, poll as kernel, time, Errno, Fd, Result};
 use smallvec::SmallVec;
 
@@ -83,11 +84,12 @@ unsafe fn poll_entries(
     for e in entries.iter_mut().filter(|e| e.urgent_interest() != 0) {
         e.look();
     }
-    let mut start = None;
+    let (mut start, mut signals) = (None, None);
     loop {
         entries.iter().for_each(Entry::look_after);
         if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
             // One went back to TCP: the kernel's readiness counts for it from now on.
+            drop(signals);
             let left = remaining(timeout, start);
             // SAFETY: the caller's promise.
             return match unsafe { poll(fds, left, mask) } {
@@ -134,7 +136,8 @@ unsafe fn poll_entries(
                 work[e.at] = e.on_anchor(fds[e.at].fd);
             }
             work.extend(entries.iter().filter_map(Entry::on_bell));
-            // SAFETY: the caller's promise.
+            let mask = SignalsHeld::between_naps(&mut signals, slice.is_some(), mask);
+            // SAFETY: the caller's promise; ours is there as long as `signals`.
             unsafe { blocking::poll(&mut work, nap, mask) }
         };
         entries.iter_mut().for_each(Entry::disarm);

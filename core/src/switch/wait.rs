@@ -468,9 +468,9 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
     }
     let start = time::now();
     let pending = socket.is_pending();
-    // One that comes between two naps would not end the call, as it does where the kernel waits all the time.
-    let signals = how.slice.is_none().then(SignalsHeld::new);
-    let mask = signals.as_ref().map_or(std::ptr::null(), SignalsHeld::before);
+    let mut signals = None;
+    let no_mask = std::ptr::null();
+    let mask = SignalsHeld::between_naps(&mut signals, how.slice.is_none(), no_mask);
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
         if left == Some(0) {

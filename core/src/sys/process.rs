@@ -99,10 +99,19 @@ impl SignalsHeld {
         Self(old)
     }
 
-    /// Those that were held back before, as ppoll wants them: for a sleep in which the others may come.
-    pub fn before(&self) -> *const libc::sigset_t {
+    /// Before a nap of a wait that is made of several, if it `is_made_so`, holds back signals in `held` as long as the
+    /// wait lasts: one that came between two naps would not end it. Gives the mask to sleep with, under which they
+    /// may come; it is there as long as `held`. A `mask` of the program's is left alone: what it lets in waits for it.
+    pub fn between_naps(
+        held: &mut Option<SignalsHeld>,
+        is_made_so: bool,
+        mask: *const libc::sigset_t,
+    ) -> *const libc::sigset_t {
+        if is_made_so && mask.is_null() && held.is_none() {
+            *held = Some(SignalsHeld::new());
+        }
         // The kernel looks at as many signals as there are.
-        (&raw const self.0).cast()
+        held.as_ref().map_or(mask, |held| (&raw const held.0).cast())
     }
 }
 

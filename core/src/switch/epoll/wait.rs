@@ -13,6 +13,7 @@ use super::super::wait as anchor;
 use super::super::Outcome;
 use super::registration::Registration;
 use super::{control, magic, nudge_data, Inner, Set};
+use crate::sys::process::SignalsHeld;
 use crate::sys::{blocking, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
@@ -78,6 +79,7 @@ unsafe fn wait_on(
             return Ok(kept);
         }
     }
+    let mut signals = None;
     loop {
         let passed_over = set.passed_over.load(Ordering::Relaxed);
         let first = if passed_over {
@@ -125,12 +127,13 @@ unsafe fn wait_on(
         let slept = if arm(set) {
             Ok(0)
         } else {
-            let left = remaining(timeout, &mut start);
-            let left = match (left, longest_sleep(set)) {
+            let (left, longest) = (remaining(timeout, &mut start), longest_sleep(set));
+            let mask = SignalsHeld::between_naps(&mut signals, longest.is_some(), mask);
+            let left = match (left, longest) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's promise; ours is there as long as `signals`.
             unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
         };
         drop(asleep);
