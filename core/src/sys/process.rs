@@ -81,18 +81,26 @@ pub fn raise_sigpipe() {
     let _ = call!(tgkill, pid(), tid(), libc::SIGPIPE);
 }
 
-/// All signals held back until dropped. Structural changes run under it, so that a signal
+/// The C library's own two, by which it changes the user of all threads (setuid) and cancels them: it waits for them.
+const LIBRARY_SIGNALS: u64 = 3 << 31;
+
+/// Signals held back until dropped. Structural changes run under it, all of them held back, so that a signal
 /// handler of the program can never meet one half done.
 pub struct SignalsHeld(u64);
 
 impl SignalsHeld {
     /// Holds back every signal of this thread.
     pub fn new() -> Self {
-        let (all, mut old) = (u64::MAX, 0u64);
+        Self::hold_back(u64::MAX)
+    }
+
+    /// Holds back these signals of this thread.
+    fn hold_back(signals: u64) -> Self {
+        let mut old = 0u64;
         let _ = call!(
             rt_sigprocmask,
-            libc::SIG_SETMASK,
-            &all as *const u64 as usize,
+            libc::SIG_BLOCK,
+            &signals as *const u64 as usize,
             &mut old as *mut u64 as usize,
             8
         );
@@ -108,7 +116,7 @@ impl SignalsHeld {
         mask: *const libc::sigset_t,
     ) -> *const libc::sigset_t {
         if is_made_so && mask.is_null() && held.is_none() {
-            *held = Some(SignalsHeld::new());
+            *held = Some(Self::hold_back(!LIBRARY_SIGNALS));
         }
         // The kernel looks at as many signals as there are.
         held.as_ref().map_or(mask, |held| (&raw const held.0).cast())
@@ -127,10 +135,9 @@ impl Drop for SignalsHeld {
     }
 }
 
-/// In a thread that was made with all signals held back: the C library's own two get in, by which it
-/// changes the user of all threads (setuid) and cancels them.
+/// In a thread that was made with all signals held back: the C library's own get in.
 pub fn let_library_signals_in() {
-    let own = 3u64 << 31;
+    let own = LIBRARY_SIGNALS;
     let _ = call!(rt_sigprocmask, libc::SIG_UNBLOCK, &own as *const u64 as usize, 0, 8);
 }
 
