@@ -302,6 +302,9 @@ static void *thrown_out_thread(void *arg) {
     c->transfer(c);
   }
   own(c->buffer);
+  sigset_t set;
+  sigemptyset(&set), sigaddset(&set, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &set, NULL); /* it may not have come yet */
   /* The thread is still there, and uses the memory. */
   for (int i = 0; i < 20; i++) sleep_us(100), check_own(c->buffer);
   return NULL;

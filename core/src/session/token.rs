@@ -311,8 +311,8 @@ impl Token {
             && self.given_up.fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
-    /// In a new image of the process `thread` is the first thread of: if the word names that thread, it
-    /// means one of the image before, which died.
+    /// `thread` will not give the token back, or is the first of a new image of its process, of which one before had
+    /// its id: if the word names it, its holder counts as dead.
     pub fn abandon(&self, thread: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         // NUMBER: nobody's id. Others may note meanwhile that they wait.

@@ -14,7 +14,7 @@ use super::stream::{Broken, Hold, Stream};
 use super::urgent;
 use super::wait::{self, Event};
 use crate::sys::lock::Acquired;
-use crate::sys::{net, poll, process, time, Errno, Fd};
+use crate::sys::{jump, net, poll, process, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Rings the peer's doorbell, unless another thread did since that was due.
@@ -60,10 +60,12 @@ fn send_doorbell(socket: &Socket, stream: &Stream) -> (bool, Option<Errno>) {
 }
 
 /// Before a thread sleeps on the connection, and where a call moved nothing: makes up for relatives that
-/// were killed inside a call.
+/// were killed inside a call, and for threads that were thrown out of one.
 #[inline]
 pub(super) fn make_up(socket: &Socket, stream: &Stream) {
-    if stream.endpoint.holders.load(Relaxed) > 1 {
+    let e = stream.endpoint;
+    if e.holders.load(Relaxed) > 1 || e.thrown_out.load(Relaxed) != 0 {
+        e.thrown_out.store(0, Relaxed);
         succeed_the_dead(socket, stream);
     }
 }
@@ -306,7 +308,7 @@ pub(super) fn let_sleepers_leave(
     let mut pause = 10_000;
     loop {
         let sleepers = &stream.endpoint.sleepers;
-        if sleepers.any() {
+        if sleepers.any() && !jump::is_asleep() {
             sleepers.forget_own();
         }
         if !sleepers.any() || poll::poll_one(anchor, libc::POLLIN) == Ok(0) {

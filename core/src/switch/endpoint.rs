@@ -268,6 +268,8 @@ pub struct Endpoint {
     pub(super) sleepers: Sleepers,
     /// Processes that were forked while they had the socket open, this one included.
     pub holders: AtomicU32,
+    /// 1: a thread was thrown out of a call, and may have left something to make up for.
+    pub thrown_out: AtomicU32,
     /// How long the connection is accepted, as scans found, and the session not taken (A4).
     pub unanswered: Patience,
     /// Connector or acceptor.

@@ -8,7 +8,7 @@ use super::bell::{let_sleepers_leave, Departure};
 use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
-use super::stream::Stream;
+use super::stream::{Hold, Stream};
 use super::urgent;
 use super::wait::{self, Event, Woken};
 use crate::fabric::Link;
@@ -57,6 +57,7 @@ pub(super) fn drain(
         Departure::Never => true,
         Departure::Awaited => return,
     };
+    let _hold = Hold::of(stream);
     if e.anchor.lock().is_err() {
         return;
     }

@@ -14,7 +14,7 @@ use super::structure::Structure;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
-use crate::sys::{net, poll, sock_diag, time, Errno, Fd, Result};
+use crate::sys::{net, poll, sock_diag, thread, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
@@ -78,7 +78,7 @@ pub(super) fn send_all(anchor: Fd, mut bytes: &[u8]) -> Result<()> {
             Ok(n) => bytes = &bytes[n..],
             Err(Errno(libc::EAGAIN)) => {
                 let mut fds = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
-                let _ = poll::poll(&mut fds, None, None);
+                let _ = poll::poll(&mut fds, None, thread::nap_mask());
             }
             Err(e) => return Err(e),
         }

@@ -12,7 +12,7 @@ use super::spin;
 use super::table::{self, Pinned};
 use super::wait::{self, Armed, Event};
 use super::Outcome;
-use crate::sys::process::SignalsHeld;
+use crate::sys::process::NapSignals;
 use crate::sys::{blocking, poll as kernel, time, Errno, Fd, Result};
 use smallvec::SmallVec;
 
@@ -77,19 +77,21 @@ fn entries(fds: &[libc::pollfd]) -> Entries {
 /// `mask` is null or a valid signal set.
 unsafe fn poll_entries(
     fds: &mut [libc::pollfd],
-    mut entries: Entries,
+    entries: Entries,
     timeout: Option<u64>,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
+    let mut signals = NapSignals::default();
+    // Dropped before the signals come again.
+    let (mut start, mut entries) = (None, entries);
     for e in entries.iter_mut().filter(|e| e.urgent_interest() != 0) {
         e.look();
     }
-    let (mut start, mut signals) = (None, None);
     loop {
         entries.iter().for_each(Entry::look_after);
         if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
             // One went back to TCP: the kernel's readiness counts for it from now on.
-            drop(signals);
+            let mask = signals.mask(false, mask);
             let left = remaining(timeout, start);
             // SAFETY: the caller's promise.
             return match unsafe { poll(fds, left, mask) } {
@@ -136,7 +138,7 @@ unsafe fn poll_entries(
                 work[e.at] = e.on_anchor(fds[e.at].fd);
             }
             work.extend(entries.iter().filter_map(Entry::on_bell));
-            let mask = SignalsHeld::between_naps(&mut signals, slice.is_some(), mask);
+            let mask = signals.mask(slice.is_some(), mask);
             // SAFETY: the caller's promise; ours is there as long as `signals`.
             unsafe { blocking::poll(&mut work, nap, mask) }
         };
@@ -313,7 +315,7 @@ pub unsafe fn select(
         false => unsafe { set.add(word).read_unaligned() },
     };
     const WANTED: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-    let mut fds = Vec::new();
+    let mut fds = Descriptors::new();
     let mut ours = false;
     for word in 0..words {
         let mut any = sets.iter().fold(0, |any, set| any | bits(*set, word));
@@ -355,7 +357,7 @@ pub unsafe fn select(
     if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         return Outcome::Done(Err(Errno(libc::EBADF)));
     }
-    let mut result = [const { Vec::new() }; 3];
+    let mut result = [(); 3].map(|()| SmallVec::<[u64; 16]>::new());
     for set in &mut result {
         set.resize(words, 0u64);
     }

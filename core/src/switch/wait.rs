@@ -24,7 +24,7 @@ use super::stream::{Broken, Hold, Stream};
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
-use crate::sys::process::{self, SignalsHeld};
+use crate::sys::process::{self, NapSignals};
 use crate::sys::{blocking, file, net, poll, time, Errno, Result};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -468,9 +468,8 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
     }
     let start = time::now();
     let pending = socket.is_pending();
-    let mut signals = None;
-    let no_mask = std::ptr::null();
-    let mask = SignalsHeld::between_naps(&mut signals, how.slice.is_none(), no_mask);
+    let mut signals = NapSignals::default();
+    let mask = signals.mask(how.slice.is_none(), std::ptr::null());
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
         if left == Some(0) {

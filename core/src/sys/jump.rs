@@ -49,8 +49,18 @@ pub struct Jump {
 impl Jump {
     /// True if it leaves what lies at `stack`. (Of two stacks of the program's own, the lower one is taken to be left.)
     pub fn passes(&self, stack: usize) -> bool {
-        let out_of = |handlers: Range<usize>| !handlers.contains(&self.to);
-        stack < self.to && (self.from < stack || alternate_stack().is_some_and(out_of))
+        match alternate_stack() {
+            Some(handlers) if !handlers.contains(&self.to) => {
+                handlers.contains(&stack) || stack < self.to
+            }
+            _ => self.from < stack && stack < self.to,
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(process) = PROCESS.get() {
+            (process.before)(self);
+        }
     }
 }
 
@@ -83,7 +93,22 @@ impl Frame {
 /// A jump for which frames are being ended, with the signals that it holds back: handlers would jump as well.
 struct UnderWay {
     jump: Jump,
+    /// What it jumps to may lie where the frames that end lay.
+    environment: Environment,
     signals: ManuallyDrop<SignalsHeld>,
+}
+
+/// A jmp_buf.
+type Environment = [usize; 25];
+
+/// True if frames are being ended for one.
+pub fn is_under_way() -> bool {
+    ENDING.get()
+}
+
+/// True if the calling thread sleeps in a call, and is in a handler.
+pub fn is_asleep() -> bool {
+    !INNERMOST.get().is_null()
 }
 
 /// What the unwinder keeps while it ends frames (`struct _Unwind_Exception`).
@@ -114,6 +139,7 @@ extern "C-unwind" {
 
 thread_local! {
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    static ENDING: Cell<bool> = const { Cell::new(false) };
     static UNDER_WAY: Cell<Option<UnderWay>> = const { Cell::new(None) };
     static EXCEPTION: UnsafeCell<Exception> = const { UnsafeCell::new(Exception::NONE) };
 }
@@ -267,7 +293,11 @@ unsafe extern "C-unwind" fn stop(
 fn go_on() -> ! {
     match UNDER_WAY.take() {
         // SAFETY: the program asked for it.
-        Some(UnderWay { jump, signals }) => unsafe { leave(jump, Some(signals)) },
+        Some(UnderWay { jump, environment, signals }) => unsafe {
+            ENDING.set(false);
+            let environment = (&raw const environment).cast_mut().cast();
+            leave(Jump { environment, ..jump }, Some(signals))
+        },
         None => std::process::abort(),
     }
 }
@@ -295,17 +325,19 @@ unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> !
     unsafe {
         if asleep && !has_shadow_stack() && Frame::is_there(innermost) {
             let signals = signals.unwrap_or_else(|| ManuallyDrop::new(SignalsHeld::new()));
+            // Handlers' calls that are not asleep.
+            Jump { to: innermost as usize, ..jump }.tell();
             INNERMOST.set((*innermost).outer);
-            UNDER_WAY.set(Some(UnderWay { jump, signals }));
+            let environment = jump.environment.cast::<Environment>().read();
+            UNDER_WAY.set(Some(UnderWay { jump, environment, signals }));
+            ENDING.set(true);
             come_back((*innermost).stack)
         }
     }
     if asleep {
         INNERMOST.set(ptr::null());
     }
-    if let Some(process) = PROCESS.get() {
-        (process.before)(&jump);
-    }
+    jump.tell();
     drop(signals.map(ManuallyDrop::into_inner));
     // SAFETY: the caller's promise.
     unsafe { (jump.function)(jump.environment, jump.value) }

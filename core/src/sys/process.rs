@@ -1,6 +1,6 @@
 //! Processes, threads and scheduling.
 
-use super::call;
+use super::{call, thread};
 
 /// This process's id, from the kernel (never a cached value: true in a vfork child too).
 #[inline]
@@ -106,21 +106,6 @@ impl SignalsHeld {
         );
         Self(old)
     }
-
-    /// Before a nap of a wait that is made of several, if it `is_made_so`, holds back signals in `held` as long as the
-    /// wait lasts: one that came between two naps would not end it. Gives the mask to sleep with, under which they
-    /// may come; it is there as long as `held`. A `mask` of the program's is left alone: what it lets in waits for it.
-    pub fn between_naps(
-        held: &mut Option<SignalsHeld>,
-        is_made_so: bool,
-        mask: *const libc::sigset_t,
-    ) -> *const libc::sigset_t {
-        if is_made_so && mask.is_null() && held.is_none() {
-            *held = Some(Self::hold_back(!LIBRARY_SIGNALS));
-        }
-        // The kernel looks at as many signals as there are.
-        held.as_ref().map_or(mask, |held| (&raw const held.0).cast())
-    }
 }
 
 impl Default for SignalsHeld {
@@ -131,7 +116,38 @@ impl Default for SignalsHeld {
 
 impl Drop for SignalsHeld {
     fn drop(&mut self) {
-        let _ = call!(rt_sigprocmask, libc::SIG_SETMASK, &self.0 as *const u64 as usize, 0, 8);
+        if !super::jump::is_under_way() {
+            let _ = call!(rt_sigprocmask, libc::SIG_SETMASK, &self.0 as *const u64 as usize, 0, 8);
+        }
+    }
+}
+
+/// Signals held back between the naps of a wait that is made of several: one that came there would not end it.
+#[derive(Default)]
+pub struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
+
+impl NapSignals {
+    /// Before a nap: holds back signals from now on if the wait `is_made_so`. Gives the mask to sleep with, under which
+    /// they come, which is there as long as this is; `mask` if the program has one for its wait.
+    pub fn mask(&mut self, is_made_so: bool, mask: *const libc::sigset_t) -> *const libc::sigset_t {
+        if is_made_so && self.0.is_none() {
+            let held = SignalsHeld::hold_back(!LIBRARY_SIGNALS);
+            let outer = thread::set_nap_mask(Some(held.0));
+            self.0 = Some((held, outer));
+        }
+        match &self.0 {
+            // The kernel looks at as many signals as there are.
+            Some((held, _)) if mask.is_null() => (&raw const held.0).cast(),
+            _ => mask,
+        }
+    }
+}
+
+impl Drop for NapSignals {
+    fn drop(&mut self) {
+        if let Some((_, outer)) = &self.0 {
+            thread::set_nap_mask(*outer);
+        }
     }
 }
 

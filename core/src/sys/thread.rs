@@ -8,17 +8,30 @@ use std::ptr;
 /// As many things can be noted.
 pub const MOST_NOTES: usize = 8;
 
-/// A note: what it is about; null if there is none.
-pub type Note = Cell<*const ()>;
+/// A note.
+pub struct Note {
+    /// What it is about; null if there is none.
+    pub about: Cell<*const ()>,
+    /// Something that is to be found there: else that is gone.
+    pub token: Cell<*const ()>,
+}
+
+impl Note {
+    const fn none() -> Note {
+        Note { about: Cell::new(ptr::null()), token: Cell::new(ptr::null()) }
+    }
+}
 
 struct Thread {
     id: Cell<u32>,
     notes: [Note; MOST_NOTES],
+    /// The signal mask of the program, while signals are held back between naps.
+    mask: Cell<Option<u64>>,
 }
 
 thread_local! {
     static THREAD: Thread =
-        const { Thread { id: Cell::new(0), notes: [const { Cell::new(ptr::null()) }; MOST_NOTES] } };
+        const { Thread { id: Cell::new(0), notes: [const { Note::none() }; MOST_NOTES], mask: Cell::new(None) } };
 }
 
 /// The calling thread's, which lives as long as it.
@@ -48,6 +61,16 @@ fn note_tid() -> u32 {
 /// Call in a fork child: the cached thread id is the parent's.
 pub fn forget_tid() {
     THREAD.with(|thread| thread.id.set(0));
+}
+
+/// The signal mask to sleep with where signals are held back between naps: they come in the sleep.
+pub fn nap_mask() -> Option<u64> {
+    THREAD.with(|thread| thread.mask.get())
+}
+
+/// Notes it; gives the one before.
+pub fn set_nap_mask(mask: Option<u64>) -> Option<u64> {
+    THREAD.with(|thread| thread.mask.replace(mask))
 }
 
 /// Calls `with` with the thread's notes.

@@ -13,7 +13,7 @@ use super::super::wait as anchor;
 use super::super::Outcome;
 use super::registration::Registration;
 use super::{control, magic, nudge_data, Inner, Set};
-use crate::sys::process::SignalsHeld;
+use crate::sys::process::NapSignals;
 use crate::sys::{blocking, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
@@ -65,7 +65,7 @@ unsafe fn wait_on(
     while set.san.load(Ordering::SeqCst) == 0 {
         let left = remaining(timeout, &mut start);
         set.settle_members();
-        let asleep = Asleep::on(set);
+        let asleep = Sleeper::on(set);
         // Once more: who adds one looks for sleepers afterwards.
         let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
             // SAFETY: the caller's promise.
@@ -79,7 +79,7 @@ unsafe fn wait_on(
             return Ok(kept);
         }
     }
-    let mut signals = None;
+    let mut signals = NapSignals::default();
     loop {
         let passed_over = set.passed_over.load(Ordering::Relaxed);
         let first = if passed_over {
@@ -122,13 +122,13 @@ unsafe fn wait_on(
         make_up(set);
         // Before this thread counts as asleep: the others are told of what is taken off, not it.
         drain_belled(set, |_| true);
-        let asleep = Asleep::on(set);
-        let armed = Armed(set);
+        let asleep = Sleeper::on(set);
+        let raised = Raised(set);
         let slept = if arm(set) {
             Ok(0)
         } else {
             let (left, longest) = (remaining(timeout, &mut start), longest_sleep(set));
-            let mask = SignalsHeld::between_naps(&mut signals, longest.is_some(), mask);
+            let mask = signals.mask(longest.is_some(), mask);
             let left = match (left, longest) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -137,7 +137,7 @@ unsafe fn wait_on(
             unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
         };
         drop(asleep);
-        drop(armed);
+        drop(raised);
         scan_pending(set);
         let n = sort_out(set, events, slept?);
         if n > 0 {
@@ -147,25 +147,25 @@ unsafe fn wait_on(
 }
 
 /// The calling thread counts as asleep on the set until this is dropped, also where it is cancelled in its sleep.
-struct Asleep(&'static Set);
+struct Sleeper(&'static Set);
 
-impl Asleep {
-    fn on(set: &'static Set) -> Asleep {
+impl Sleeper {
+    fn on(set: &'static Set) -> Sleeper {
         set.sleepers.fetch_add(1, Ordering::SeqCst);
-        Asleep(set)
+        Sleeper(set)
     }
 }
 
-impl Drop for Asleep {
+impl Drop for Sleeper {
     fn drop(&mut self) {
         self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// The hot registrations may be armed; [`disarm`]ed when it is dropped.
-struct Armed(&'static Set);
+/// The hot registrations' counters may be raised; [`disarm`]ed when it is dropped.
+struct Raised(&'static Set);
 
-impl Drop for Armed {
+impl Drop for Raised {
     fn drop(&mut self) {
         disarm(self.0);
     }

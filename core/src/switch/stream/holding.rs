@@ -25,11 +25,13 @@ impl<'a> Hold<'a> {
     pub(in crate::switch) fn of(stream: &'a Stream) -> Self {
         let note = with_notes(|notes| {
             let first = &notes[0];
-            let free = if first.get().is_null() { first } else { next_free(notes) };
-            free.set(ptr::from_ref(stream).cast());
+            let free = if first.about.get().is_null() { first } else { next_free(notes) };
+            free.token.set(ptr::from_ref(stream.endpoint).cast());
+            // A handler may look here at any moment, and finds all or nothing.
+            compiler_fence(SeqCst);
+            free.about.set(ptr::from_ref(stream).cast());
             ptr::from_ref(free)
         });
-        // What follows may be interrupted by a handler that looks here.
         compiler_fence(SeqCst);
         Hold { note, stream: PhantomData }
     }
@@ -38,7 +40,7 @@ impl<'a> Hold<'a> {
 /// The last one serves all that find no other.
 #[inline(never)]
 fn next_free(notes: &[Note; MOST_NOTES]) -> &Note {
-    let free = notes.iter().find(|note| note.get().is_null());
+    let free = notes.iter().find(|note| note.about.get().is_null());
     free.unwrap_or(&notes[MOST_NOTES - 1])
 }
 
@@ -47,7 +49,21 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         compiler_fence(SeqCst);
         // SAFETY: the thread's own, which lives as long as it; holds do not leave their thread.
-        unsafe { (*self.note).set(ptr::null()) };
+        unsafe { (*self.note).about.set(ptr::null()) };
+        compiler_fence(SeqCst);
+    }
+}
+
+/// The stream of a note, unless its frame was left by a way that nobody told us of.
+///
+/// # Safety
+/// It is not null, and lies where a stack is.
+unsafe fn stream_of(note: &Note) -> Option<&Stream<'_>> {
+    let stream = note.about.get().cast::<Stream>();
+    // SAFETY: the caller's promise; where it is the stream still, all that it names is mapped.
+    unsafe {
+        let token = (&raw const (*stream).endpoint).cast::<*const ()>().read();
+        ptr::eq(token, note.token.get()).then(|| &*stream)
     }
 }
 
@@ -55,21 +71,19 @@ impl Drop for Hold<'_> {
 /// What they left half done is put right, as after a holder that died, by whoever comes next.
 pub fn before_jump(jump: &Jump) {
     with_notes(|notes| {
-        let passed = |note: &Note| jump.passes(note.get() as usize);
-        for note in notes.iter().filter(|note| !note.get().is_null() && passed(note)) {
-            // SAFETY: the frame where it lies is still there, and keeps all alive.
-            let stream = unsafe { &*note.get().cast::<Stream>() };
+        let passed = |note: &Note| jump.passes(note.about.get() as usize);
+        for note in notes.iter().filter(|note| !note.about.get().is_null() && passed(note)) {
             // A handler's call on the end that the call it interrupted had hold of has nothing of its own.
-            let stays = |other: &&Note| {
-                // SAFETY: as above.
-                !other.get().is_null()
+            let stays = |other: &Note| {
+                !other.about.get().is_null()
                     && !passed(other)
-                    && ptr::eq(unsafe { &*other.get().cast::<Stream>() }.endpoint, stream.endpoint)
+                    && ptr::eq(other.token.get(), note.token.get())
             };
-            if !notes.iter().any(|other| stays(&other)) {
+            // SAFETY: the jump passes it on the stack.
+            if let Some(stream) = unsafe { stream_of(note) }.filter(|_| !notes.iter().any(stays)) {
                 let_go(stream);
             }
-            note.set(ptr::null());
+            note.about.set(ptr::null());
         }
     });
 }
@@ -89,6 +103,7 @@ fn let_go(stream: &Stream) {
         endpoint.send.awaits_peer.store(0, Relaxed);
     }
     endpoint.sleepers.forget_own();
+    endpoint.thrown_out.store(1, Relaxed);
     endpoint.send.lock.abandon_own();
     endpoint.receive.lock.abandon_own();
     endpoint.bell.abandon_own();
