@@ -295,6 +295,11 @@ static void jump_away(int number) {
   (void)number;
   siglongjmp(away, 1);
 }
+static void hold_back(int how) {
+  sigset_t set;
+  sigemptyset(&set), sigaddset(&set, SIGUSR1);
+  pthread_sigmask(how, &set, NULL);
+}
 static void *thrown_out_thread(void *arg) {
   struct cancelled *c = arg;
   if (sigsetjmp(away, 1) == 0) {
@@ -302,9 +307,7 @@ static void *thrown_out_thread(void *arg) {
     c->transfer(c);
   }
   own(c->buffer);
-  sigset_t set;
-  sigemptyset(&set), sigaddset(&set, SIGUSR1);
-  pthread_sigmask(SIG_BLOCK, &set, NULL); /* it may not have come yet */
+  hold_back(SIG_BLOCK); /* it may not have come yet */
   /* The thread is still there, and uses the memory. */
   for (int i = 0; i < 20; i++) sleep_us(100), check_own(c->buffer);
   return NULL;
@@ -405,3 +408,55 @@ ENDED_EARLY(send_cancelled_threads, run_threads, sends_cancelled, receives_all)
 ENDED_EARLY(send_cancelled_processes, run_processes, sends_cancelled, receives_all)
 ENDED_EARLY(send_thrown_out_of, run_processes, sends_thrown_out, receives_all)
 ENDED_EARLY(send_killed, run_processes, sends_killed, receives_all)
+
+/* ---- handlers that do not return, again and again ------------------------------------------- */
+
+/* At any moment, also in the middle of a copy. What the interrupted call had moved is lost to the program, nothing else. */
+enum { LEVELS = 200, SLICE = 30000 };
+static void *throws(void *arg) {
+  pthread_t thread = *(pthread_t *)arg;
+  while (!bt_shared->value[OVER]) {
+    pthread_kill(thread, SIGUSR1);
+    sleep_us(200);
+  }
+  return NULL;
+}
+/* Calls the function again and again, until it is not thrown out. */
+static void thrown_out_again_and_again(void (*fn)(int fd), int fd) {
+  static pthread_t self, thread;
+  self = pthread_self();
+  handle_signal(SIGUSR1, jump_away, 0);
+  hold_back(SIG_BLOCK);
+  thread = start_thread(throws, &self);
+  sigsetjmp(away, 0);
+  hold_back(SIG_UNBLOCK);
+  fn(fd);
+  hold_back(SIG_BLOCK);
+  bt_shared->value[OVER] = 1;
+  end_thread(thread);
+}
+/* The stream never falls. */
+static void check_levels(const uint8_t *bytes, ssize_t n, uint8_t *last) {
+  for (ssize_t i = 0; i < n; *last = bytes[i++]) CHECK(bytes[i] >= *last);
+}
+static void send_levels(int fd) {
+  static uint8_t bytes[SLICE];
+  static volatile uint8_t level;
+  for (; level < LEVELS; level++) {
+    memset(bytes, level, sizeof bytes);
+    for (int i = 0; i < 4; i++) SYS(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL));
+  }
+}
+static void sends_levels(int fd) { send_levels(fd), SYS(close(fd)); }
+
+static void receive_levels(int fd) {
+  static uint8_t bytes[SLICE], last;
+  ssize_t n;
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0) check_levels(bytes, n, &last);
+  EQ(last, LEVELS - 1);
+}
+static void receives_levels(int fd) { receive_levels(fd), SYS(close(fd)); }
+static void receives_levels_thrown_out(int fd) { thrown_out_again_and_again(receive_levels, fd), SYS(close(fd)); }
+ENDS(thrown_out_of_receives_at_any_moment, sends_levels, receives_levels_thrown_out)
+static void sends_levels_thrown_out(int fd) { thrown_out_again_and_again(send_levels, fd), SYS(close(fd)); }
+ENDS(thrown_out_of_sends_at_any_moment, sends_levels_thrown_out, receives_levels)

@@ -75,14 +75,15 @@ static void set_up(void) {
   struct epoll_event event = {.events = EPOLLIN};
   SYS(epoll_ctl(use_set, EPOLL_CTL_ADD, use_fd, &event));
 }
-/* Starts the call in a thread and waits until it blocks. */
-static pthread_t start_blocked(struct result *r) {
+/* Starts a thread that says who it is, and waits until it blocks. */
+static pthread_t start_asleep(void *(*fn)(void *), void *arg) {
   bt_shared->value[0] = 0;
-  pthread_t thread = start_thread(perform_thread, r);
+  pthread_t thread = start_thread(fn, arg);
   UNTIL(bt_shared->value[0] != 0);
   wait_asleep(bt_shared->value[0]);
   return thread;
 }
+static pthread_t start_blocked(struct result *r) { return start_asleep(perform_thread, r); }
 static void interrupt(pthread_t thread) {
   int before = hits;
   EQ(pthread_kill(thread, SIGUSR1), 0);
@@ -208,9 +209,7 @@ SAN_CASE(interrupted_waitall) {
   set_up();
   handle_signal(SIGUSR1, count_hit, SA_RESTART);
   put(p.client, "half");
-  pthread_t thread = start_thread(wait_for_ten, NULL);
-  UNTIL(bt_shared->value[0] != 0);
-  wait_asleep(bt_shared->value[0]);
+  pthread_t thread = start_asleep(wait_for_ten, NULL);
   interrupt(thread);
   end_thread(thread);
   exercise(p.client, p.server);
@@ -486,10 +485,7 @@ static void throw_out_of(enum call first, enum call end) {
     handle_signal(SIGUSR1, jump_away, how % 2 ? SA_ONSTACK : 0);
     for (enum call call = first; call < end; call++) {
       struct result r = {.call = call};
-      bt_shared->value[0] = 0;
-      pthread_t thread = start_thread(thrown_out, &r);
-      UNTIL(bt_shared->value[0] != 0);
-      wait_asleep(bt_shared->value[0]);
+      pthread_t thread = start_asleep(thrown_out, &r);
       EQ(pthread_kill(thread, SIGUSR1), 0);
       end_thread(thread);
     }
@@ -510,10 +506,7 @@ SAN_CASE(thrown_out_to_rest) {
   set_up();
   handle_signal(SIGUSR1, jump_away, 0);
   struct result r = {.call = RECV};
-  bt_shared->value[0] = 0;
-  pthread_t thread = start_thread(thrown_out_to_rest, &r);
-  UNTIL(bt_shared->value[0] != 0);
-  wait_asleep(bt_shared->value[0]);
+  pthread_t thread = start_asleep(thrown_out_to_rest, &r);
   EQ(pthread_kill(thread, SIGUSR1), 0);
   UNTIL(bt_shared->value[1] != 0);
   for (int i = 0; i < 100; i++) exercise(p.client, p.server);
@@ -551,68 +544,10 @@ SAN_CASE(thrown_out_of_both) {
   handle_signal(SIGUSR1, receive_in_handler, 0);
   handle_signal(SIGUSR2, jump_away, 0);
   struct result r = {.call = RECV};
-  bt_shared->value[0] = 0;
-  pthread_t thread = start_thread(nested_thread, &r);
-  UNTIL(bt_shared->value[0] != 0);
-  wait_asleep(bt_shared->value[0]);
+  pthread_t thread = start_asleep(nested_thread, &r);
   EQ(pthread_kill(thread, SIGUSR1), 0);
   UNTIL(bt_shared->value[1] != 0);
   wait_asleep(bt_shared->value[0]);
   EQ(pthread_kill(thread, SIGUSR2), 0);
   end_thread(thread);
 }
-
-/* At any moment, also in the middle of a copy. What the interrupted call had moved is lost to the program, nothing else. */
-enum { LEVELS = 200, SLICE = 30000 };
-static void *throws(void *arg) {
-  pthread_t thread = *(pthread_t *)arg;
-  while (!bt_shared->value[1]) {
-    pthread_kill(thread, SIGUSR1);
-    usleep(200);
-  }
-  return NULL;
-}
-static void hold_back(int how) {
-  sigset_t set;
-  sigemptyset(&set), sigaddset(&set, SIGUSR1);
-  pthread_sigmask(how, &set, NULL);
-}
-/* Calls the function again and again, until it is not thrown out. */
-static void thrown_out_again_and_again(void (*fn)(int fd), int fd) {
-  static pthread_t self, thread;
-  self = pthread_self();
-  handle_signal(SIGUSR1, jump_away, 0);
-  hold_back(SIG_BLOCK);
-  thread = start_thread(throws, &self);
-  sigsetjmp(away, 0);
-  hold_back(SIG_UNBLOCK);
-  fn(fd);
-  hold_back(SIG_BLOCK);
-  bt_shared->value[1] = 1;
-  end_thread(thread);
-}
-/* The stream never falls. */
-static void check_levels(const uint8_t *bytes, ssize_t n, uint8_t *last) {
-  for (ssize_t i = 0; i < n; *last = bytes[i++]) CHECK(bytes[i] >= *last);
-}
-static void send_levels(int fd) {
-  static uint8_t bytes[SLICE];
-  static volatile uint8_t level;
-  for (; level < LEVELS; level++) {
-    memset(bytes, level, sizeof bytes);
-    for (int i = 0; i < 4; i++) SYS(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL));
-  }
-}
-static void sends_levels(int fd) { send_levels(fd), SYS(close(fd)); }
-
-static void receive_levels(int fd) {
-  static uint8_t bytes[SLICE], last;
-  ssize_t n;
-  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0) check_levels(bytes, n, &last);
-  EQ(last, LEVELS - 1);
-}
-static void receives_levels(int fd) { receive_levels(fd), SYS(close(fd)); }
-static void receives_thrown_out(int fd) { thrown_out_again_and_again(receive_levels, fd), SYS(close(fd)); }
-ENDS(receives_thrown_out_at_any_moment, sends_levels, receives_thrown_out)
-static void sends_thrown_out(int fd) { thrown_out_again_and_again(send_levels, fd), SYS(close(fd)); }
-ENDS(sends_thrown_out_at_any_moment, sends_thrown_out, receives_levels)
