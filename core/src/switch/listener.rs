@@ -22,6 +22,10 @@ pub(super) const GROUP_LIMIT: u32 = 64;
 const WAITING_LIMIT: usize = 1024;
 /// From how many on it is looked whether they are still wanted.
 const WAITING_CHECKED: usize = 16;
+/// How long (ns) a name is waited for that a listener of the same address had, of a process that is just ending, and
+/// how long between two attempts.
+const LEAVING: u64 = 20_000_000;
+const LEAVING_PAUSE: u64 = 500_000;
 /// How often (ns) it is looked whether the process lives that serves connectors on other hosts.
 const LOOK_AT_SERVER: u64 = 1_000_000_000;
 /// How long (ns) to look for that segment before sleeping: the connector is about to send it, and to be
@@ -125,33 +129,24 @@ impl Listener {
     /// which happens only if the address is shared in a way we do not know.
     pub fn open(address: SocketAddr, dual: bool, reuse_port: bool) -> Result<Self> {
         let spelt = spelling(address, dual);
-        let backlog = 65535;
-        let mut opened = Err(Errno(libc::EADDRINUSE));
-        if reuse_port {
-            for member in 0..GROUP_LIMIT {
-                let name = name(&spelt, address.port(), Some(member));
-                opened = net::packet_listen(&name, backlog).map(|fd| (fd, name));
-                if opened.as_ref().err() != Some(&Errno(libc::EADDRINUSE)) {
-                    break;
+        let (names, patience) = if reuse_port { (GROUP_LIMIT, 0) } else { (1, LEAVING) };
+        let named = |member: u32| name(&spelt, address.port(), reuse_port.then_some(member));
+        let started = time::now();
+        let mut members = (0..names).cycle();
+        let (name, [sign, rendezvous]) = loop {
+            let member = members.next().unwrap_or(0);
+            let name = named(member);
+            match open_under(&name) {
+                Err(Errno(libc::EADDRINUSE)) if member + 1 < names => {}
+                Err(Errno(libc::EADDRINUSE)) if time::now() - started < patience => {
+                    time::sleep(LEAVING_PAUSE);
                 }
+                opened => break (name, opened?),
             }
-        } else {
-            let name = name(&spelt, address.port(), None);
-            opened = net::packet_listen(&name, backlog).map(|fd| (fd, name));
-        }
-        let (fd, name) = opened?;
-        let made = net::put_up_sign(&name)
-            .and_then(|sign| match Self::new_family() {
-                Ok(family) => Ok((sign, family)),
-                Err(e) => {
-                    file::close(sign);
-                    Err(e)
-                }
-            })
-            .inspect_err(|_| file::close(fd));
-        let (sign, (family, family_fd)) = made?;
-        let rendezvous = hidden::keep(fd);
-        let sign = hidden::keep(sign);
+        };
+        let (family, family_fd) = Self::new_family()
+            .inspect_err(|_| [sign, rendezvous].into_iter().for_each(file::close))?;
+        let (sign, rendezvous) = (hidden::keep(sign), hidden::keep(rendezvous));
         let waiting = UnsafeCell::new(Vec::new());
         let address = Some((address, dual));
         let grouped = reuse_port;
@@ -365,8 +360,9 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop_serving();
-        hidden::close(self.rendezvous);
+        // In the order in which they were made, as at exit: see `open_under`.
         hidden::close(self.sign);
+        hidden::close(self.rendezvous);
         if self.family_fd >= 0 {
             hidden::close(self.family_fd);
         }
@@ -375,6 +371,20 @@ impl Drop for Listener {
         }
         // SAFETY: this is the last use in this process.
         unsafe { file::unmap(self.family.cast(), PAGE) };
+    }
+}
+
+/// The sign and the rendezvous of that name. The sign comes and goes first: whoever has put up one finds the
+/// rendezvous free, or held by somebody who is about to let go of it.
+fn open_under(name: &AbstractName) -> Result<[Fd; 2]> {
+    const BACKLOG: i32 = 65535;
+    let sign = net::put_up_sign(name)?;
+    match net::packet_listen(name, BACKLOG) {
+        Ok(rendezvous) => Ok([sign, rendezvous]),
+        Err(e) => {
+            file::close(sign);
+            Err(e)
+        }
     }
 }
 
@@ -416,5 +426,43 @@ fn receive_bound(connection: Fd) -> Option<Bound> {
             }
             Err(_) => return None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::new(std::net::Ipv4Addr::new(127, 9, 9, 9).into(), port)
+    }
+
+    #[test]
+    fn who_joins_a_group_passes_over_a_member_that_is_half_gone() {
+        let name = |member| name("127.9.9.9", 1, Some(member));
+        let left = [net::put_up_sign(&name(0)).unwrap(), net::packet_listen(&name(1), 1).unwrap()];
+        let listener = Listener::open(address(1), false, true).unwrap();
+        assert_eq!(listener.name, name(2));
+        left.into_iter().for_each(file::close);
+    }
+
+    #[test]
+    fn a_name_that_is_just_given_up_is_waited_for() {
+        let left = net::packet_listen(&name("127.9.9.9", 2, None), 1).unwrap();
+        let leaves = std::thread::spawn(move || {
+            time::sleep(LEAVING / 4);
+            file::close(left);
+        });
+        assert!(Listener::open(address(2), false, false).is_ok());
+        leaves.join().unwrap();
+    }
+
+    #[test]
+    fn a_name_that_stays_taken_is_an_error() {
+        let taken = Listener::open(address(3), false, false).unwrap();
+        let refused = Listener::open(address(3), false, false).err();
+        assert_eq!(refused, Some(Errno(libc::EADDRINUSE)));
+        drop(taken);
+        assert!(Listener::open(address(3), false, false).is_ok());
     }
 }
