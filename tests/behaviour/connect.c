@@ -246,6 +246,61 @@ CASE(full_backlog_nonblocking) {
   }
 }
 
+/* The same of a blocking one, which waits: until SO_SNDTIMEO, a signal, or room. */
+static int full_listener(union address *where) {
+  *where = address_v4("127.0.0.1", 0);
+  int listener = SYS(socket(AF_INET, SOCK_STREAM, 0));
+  SYS(bind(listener, &where->any, sizeof where->v4));
+  SYS(listen(listener, 0));
+  *where = local_address(listener);
+  for (int i = 0; i < 2; i++) {
+    int fd = SYS(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    if (connect(fd, &where->any, sizeof where->v4) < 0) EQ(errno, EINPROGRESS);
+  }
+  return listener;
+}
+static void nothing(int number) { (void)number; }
+static void interrupt_after(long us, int flags) {
+  handle_signal(SIGALRM, nothing, flags);
+  SYS(setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = us}, NULL));
+}
+static int connect_to(const union address *where, int time_out) {
+  int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
+  if (time_out) set_timeout(fd, SO_SNDTIMEO, time_out);
+  int result = connect(fd, &where->any, sizeof where->v4), e = errno;
+  SYS(close(fd));
+  errno = e;
+  return result;
+}
+CASE(full_backlog_until_a_time_out) {
+  union address where;
+  full_listener(&where);
+  ERR(connect_to(&where, 30), EINPROGRESS);
+}
+CASE(full_backlog_until_a_signal) {
+  union address where;
+  full_listener(&where);
+  for (int i = 0; i < 8; i++) {
+    interrupt_after(i % 2 ? 150 : 20000, 0);
+    ERR(connect_to(&where, i & 2 ? HANG_MS : 0), EINTR);
+    interrupt_after(i % 2 ? 150 : 20000, SA_RESTART);
+    ERR(connect_to(&where, HANG_MS), EINTR);
+  }
+}
+static void *accept_later(void *listener) {
+  sleep_ms(50);
+  for (int i = 0; i < 2; i++) SYS(accept(*(int *)listener, NULL, NULL));
+  return NULL;
+}
+CASE(full_backlog_until_there_is_room) {
+  union address where;
+  int listener = full_listener(&where);
+  pthread_t thread = start_thread(accept_later, &listener);
+  interrupt_after(10000, SA_RESTART);
+  EQ(connect_to(&where, 0), 0);
+  end_thread(thread);
+}
+
 CASE(errors_before_connecting) {
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
   char byte;

@@ -2,6 +2,7 @@
 #include "bt.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 /* ---- MSG_PEEK ------------------------------------------------------------------------------- */
 
@@ -178,6 +179,13 @@ static void sigpipe_default(int call) {
     if (call == 2) writev(p.client, &iov, 1);
     if (call == 3) sendmsg(p.client, &msg, 0);
     if (call == 4) sendto(p.client, "x", 1, 0, NULL, 0);
+    if (call == 5) sendmmsg(p.client, &(struct mmsghdr){.msg_hdr = msg}, 1, 0);
+    if (call == 6) sendfile(p.client, SYS(open("/proc/self/exe", O_RDONLY)), NULL, 1);
+    if (call == 7) {
+      int ends[2];
+      SYS(pipe(ends)), SYS(write(ends[1], "x", 1));
+      splice(ends[0], NULL, p.client, NULL, 1, 0);
+    }
     _exit(9);
   }
   int status;
@@ -185,7 +193,7 @@ static void sigpipe_default(int call) {
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
 }
 SAN_CASE(sigpipe_kills) {
-  for (int call = 0; call < 5; call++) sigpipe_default(call);
+  for (int call = 0; call < 8; call++) sigpipe_default(call);
 }
 
 static _Atomic int pipe_signals;
@@ -352,6 +360,15 @@ SAN_CASE(positioned_calls) {
   byte = 0;
   EQ(preadv2(p.server, &iov, 1, -1, 0), 1);
   EQ(byte, 'x');
+  /* Only one of the flags means something to a socket. */
+  EQ(pwritev2(p.client, &iov, 1, -1, RWF_DSYNC), 1);
+  EQ(preadv2(p.server, &iov, 1, -1, RWF_HIPRI), 1);
+  ERR(preadv2(p.server, &iov, 1, -1, RWF_NOWAIT), EAGAIN);
+  EQ(pwritev2(p.client, &iov, 1, -1, RWF_NOWAIT), 1);
+  EQ(SYS(syscall(SYS_preadv2, p.server, &iov, 1, -1L, -1L, 0)), 1);
+  EQ(SYS(syscall(SYS_pwritev2, p.server, &iov, 1, -1L, -1L, 0)), 1);
+  get(p.client, "x");
+  ERR(preadv2(p.server, &iov, 1, -1, 1 << 30), EOPNOTSUPP);
   exercise(p.client, p.server);
 }
 

@@ -4,13 +4,16 @@
 
 extern char **environ;
 
+enum { MANY = 43 };
 PART(echo) {
-  int fd = atoi(bt_arguments[0]);
+  int fd = atoi(bt_arguments[0]), more = 0;
+  while (bt_arguments[more + 1]) more++;
+  CHECK(more == 0 || (more == MANY && strcmp(bt_arguments[more], "last") == 0));
   echo_all(fd);
   on_san(fd);
 }
 
-enum call { EXECL, EXECLE, EXECV, EXECVP, EXECVPE, FEXECVE, EXECVEAT, RAW_EXECVE, RAW_EXECVEAT };
+enum call { EXECL, EXECL_MANY, EXECLP, EXECLE, EXECV, EXECVP, EXECVPE, FEXECVE, EXECVEAT, RAW_EXECVE, RAW_EXECVEAT };
 static enum call call;
 
 static void become(int fd) {
@@ -19,6 +22,11 @@ static void become(int fd) {
   snprintf(number, sizeof number, "%d", fd);
   char *argv[] = {"image_calls", "@echo", number, NULL};
   switch (call) {
+  case EXECL_MANY:
+    execl(path, argv[0], argv[1], argv[2], "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "",
+          "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "last", (char *)NULL);
+    break;
+  case EXECLP: execlp(path, argv[0], argv[1], argv[2], (char *)NULL); break;
   case EXECL: execl(path, argv[0], argv[1], argv[2], (char *)NULL); break;
   case EXECLE: execle(path, argv[0], argv[1], argv[2], (char *)NULL, environ); break;
   case EXECV: execv(path, argv); break;
@@ -46,6 +54,8 @@ static void server(int fd) {
     run_processes(V4, client, server);                                        \
   }
 BY_CALL(by_execl, EXECL)
+BY_CALL(by_execl_with_many, EXECL_MANY)
+BY_CALL(by_execlp, EXECLP)
 BY_CALL(by_execle, EXECLE)
 BY_CALL(by_execv, EXECV)
 BY_CALL(by_execvp, EXECVP)

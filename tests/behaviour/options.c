@@ -287,6 +287,13 @@ SAN_CASE(tcp_info) {
   SYS(getsockopt(p.server, IPPROTO_TCP, TCP_INFO, &info, &len));
   EQ(info.tcpi_state, TCP_CLOSE_WAIT);
   put(p.server, "still"), get(p.client, "still");
+  SYS(getsockopt(p.client, IPPROTO_TCP, TCP_INFO, &info, &len));
+  EQ(info.tcpi_state, TCP_FIN_WAIT2);
+  SYS(shutdown(p.server, SHUT_WR));
+  expect_eof(p.client);
+  for (int end = 0; end < 2; end++)
+    UNTIL(getsockopt(end ? p.server : p.client, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
+          info.tcpi_state == TCP_CLOSE);
 }
 
 SAN_CASE(linger_values) {
@@ -425,11 +432,14 @@ static void on_io(int number) {
   (void)number;
   io_signals++;
 }
-static void async_left(int fd) {
+static void signal_io(int fd) {
   handle_signal(SIGIO, on_io, SA_RESTART);
   SYS(fcntl(fd, F_SETOWN, getpid()));
   EQ(fcntl(fd, F_GETOWN), getpid());
   SYS(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC | O_NONBLOCK));
+}
+static void async_left(int fd) {
+  signal_io(fd);
   for (int i = 0; i < 5; i++) {
     int before = io_signals;
     step_done(0);
@@ -450,6 +460,79 @@ static void async_right(int fd) {
   SYS(close(fd));
 }
 ENDS(sigio, async_left, async_right)
+
+/* One call for each signal, which sleeps until the next: none may be missing, whenever the bytes come. */
+enum { ASYNC_ALL = 3000000 };
+static void hold_io_back(sigset_t *before) {
+  sigset_t io;
+  sigemptyset(&io), sigaddset(&io, SIGIO);
+  pthread_sigmask(SIG_BLOCK, &io, before);
+}
+static void async_reader(int fd) {
+  static uint8_t bytes[1 << 20];
+  sigset_t open_mask;
+  hold_io_back(&open_mask);
+  signal_io(fd);
+  step_done(0);
+  for (uint64_t at = 0; at < ASYNC_ALL;) {
+    sigsuspend(&open_mask);
+    ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+    if (n < 0) EQ(errno, EAGAIN);
+    if (n > 0) check_pattern(bytes, at, n), at += n;
+  }
+  SYS(close(fd));
+}
+static void write_in_pieces(int fd) {
+  step_wait(0);
+  for (uint64_t at = 0, n = 1; at < ASYNC_ALL; at += n, n = n * 7 % 9973) {
+    if (n > ASYNC_ALL - at) n = ASYNC_ALL - at;
+    send_pattern(fd, at, n);
+    if (n % 3 == 0) usleep(n % 100);
+  }
+  expect_eof(fd);
+}
+PROCESS_ENDS(sigio_for_each_piece, async_reader, write_in_pieces)
+static void async_writer(int fd) {
+  sigset_t open_mask;
+  hold_io_back(&open_mask);
+  signal_io(fd);
+  for (uint64_t at = 0; at < 4 * ASYNC_ALL;) {
+    ssize_t n = send(fd, pattern(at), 4 * ASYNC_ALL - at < 100000 ? 4 * ASYNC_ALL - at : 100000, 0);
+    if (n > 0) {
+      at += n;
+      continue;
+    }
+    EQ(errno, EAGAIN);
+    sigsuspend(&open_mask);
+  }
+  SYS(close(fd));
+}
+static void read_slowly(int fd) {
+  static uint8_t bytes[70000];
+  ssize_t n;
+  for (uint64_t at = 0; (n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0; at += n) {
+    check_pattern(bytes, at, n);
+    if (n % 5 == 0) usleep(200);
+  }
+  SYS(close(fd));
+}
+PROCESS_ENDS(sigio_for_room, async_writer, read_slowly)
+
+SAN_CASE(sigio_set_before_connecting) {
+  union address target;
+  int listener = listen_on(V4, &target), fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
+  handle_signal(SIGIO, on_io, SA_RESTART);
+  SYS(fcntl(fd, F_SETOWN, getpid()));
+  SYS(fcntl(fd, F_SETFL, O_ASYNC));
+  SYS(connect(fd, &target.any, sizeof target.v4));
+  int server = SYS(accept(listener, NULL, NULL));
+  for (int i = 0; i < 3; i++) {
+    int before = io_signals;
+    put(server, "x");
+    UNTIL(io_signals > before);
+    get(fd, "x");
+  }
+}
 
 SAN_CASE(sigio_by_fioasync) {
   struct pair p = open_pair(V4);

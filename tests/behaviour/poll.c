@@ -2,6 +2,7 @@
 #include "bt.h"
 
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 
 SAN_CASE(states_of_a_connection) {
@@ -255,6 +256,23 @@ SAN_CASE(masks_let_a_pending_signal_in) {
   FD_SET(p.server, &set);
   ERR(pselect(p.server + 1, &set, NULL, NULL, NULL, &open_mask), EINTR);
   EQ(hits, 2);
+  struct {
+    const sigset_t *mask;
+    size_t size;
+  } raw_mask = {&open_mask, 8};
+  raise(SIGUSR1);
+  ERR(syscall(SYS_pselect6, p.server + 1, &set, NULL, NULL, NULL, &raw_mask), EINTR);
+  EQ(hits, 3);
+  int epoll = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN};
+  SYS(epoll_ctl(epoll, EPOLL_CTL_ADD, p.server, &event));
+  raise(SIGUSR1);
+  EQ(epoll_wait(epoll, &event, 1, 10), 0);
+  ERR(epoll_pwait(epoll, &event, 1, -1, &open_mask), EINTR);
+  EQ(hits, 4);
+  raise(SIGUSR1);
+  ERR(epoll_pwait2(epoll, &event, 1, NULL, &open_mask), EINTR);
+  EQ(hits, 5);
   exercise(p.client, p.server);
 }
 

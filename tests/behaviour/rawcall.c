@@ -111,6 +111,14 @@ SAN_CASE(raw_waiting) {
   EQ(RAW(pselect6, p.server + 1, &in, NULL, NULL, &t, NULL), 1);
   get(p.server, "x");
   EQ(RAW(epoll_pwait, set, &got, 1, 10, NULL, 8), 0);
+#ifdef SYS_epoll_create
+  SYS(close(set));
+  set = SYS(RAW(epoll_create, 1));
+  SYS(RAW(epoll_ctl, set, EPOLL_CTL_ADD, p.server, &event));
+  put(p.client, "y");
+  EQ(RAW(epoll_wait, set, &got, 1, HANG_MS), 1);
+  get(p.server, "y");
+#endif
 #ifdef SYS_epoll_wait
   EQ(RAW(epoll_wait, set, &got, 1, 10), 0);
 #endif

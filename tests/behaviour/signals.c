@@ -1,6 +1,7 @@
 /* Signals and cancellation: what a blocked call does when its thread is interrupted. */
 #include "bt.h"
 #include <setjmp.h>
+#include <sys/sendfile.h>
 
 static _Atomic int hits;
 static void count_hit(int number) {
@@ -9,11 +10,11 @@ static void count_hit(int number) {
 }
 
 /* Every blocking call on a connected socket or a listener, as one function each. */
-enum call { RECV, READ, READV, RECVMSG, RECVFROM, PEEK, ACCEPT, ACCEPT4, READERS,
-            SEND = READERS, WRITE, WRITEV, SENDMSG, TRANSFERS,
-            POLLS = TRANSFERS, PPOLLS, SELECTS, PSELECTS, EPOLLS, EPOLL_PWAITS, ALL };
+enum call { RECV, READ, READV, RECVMSG, RECVMMSG, RECVFROM, PEEK, SPLICE, ACCEPT, ACCEPT4, READERS,
+            SEND = READERS, WRITE, WRITEV, SENDMSG, SENDMMSG, SENDFILE, TRANSFERS,
+            POLLS = TRANSFERS, PPOLLS, SELECTS, PSELECTS, EPOLLS, EPOLL_PWAITS, EPOLL_PWAIT2S, ALL };
 
-static int use_fd, use_set, listen_fd;
+static int use_fd, use_set, listen_fd, pipe_ends[2], big_file;
 static char *big;
 enum { BIG = 32 << 20 };
 
@@ -22,6 +23,8 @@ static ssize_t perform(enum call call) {
   struct iovec in = {&byte, 1}, out = {big, BIG};
   struct msghdr in_msg = {.msg_iov = &in, .msg_iovlen = 1};
   struct msghdr out_msg = {.msg_iov = &out, .msg_iovlen = 1};
+  struct mmsghdr in_messages = {.msg_hdr = in_msg}, out_messages = {.msg_hdr = out_msg};
+  off_t start = 0;
   struct pollfd p = {use_fd, POLLIN, 0};
   struct epoll_event event;
   fd_set set;
@@ -32,6 +35,8 @@ static ssize_t perform(enum call call) {
     case READ: return read(use_fd, &byte, 1);
     case READV: return readv(use_fd, &in, 1);
     case RECVMSG: return recvmsg(use_fd, &in_msg, 0);
+    case RECVMMSG: return recvmmsg(use_fd, &in_messages, 1, 0, NULL);
+    case SPLICE: return splice(use_fd, NULL, pipe_ends[1], NULL, 1, 0);
     case RECVFROM: return recvfrom(use_fd, &byte, 1, 0, NULL, NULL);
     case PEEK: return recv(use_fd, &byte, 1, MSG_PEEK);
     case ACCEPT: return accept(listen_fd, NULL, NULL);
@@ -40,12 +45,15 @@ static ssize_t perform(enum call call) {
     case WRITE: return write(use_fd, big, BIG);
     case WRITEV: return writev(use_fd, &out, 1);
     case SENDMSG: return sendmsg(use_fd, &out_msg, 0);
+    case SENDMMSG: return sendmmsg(use_fd, &out_messages, 1, 0) == 1 ? (ssize_t)out_messages.msg_len : -1;
+    case SENDFILE: return sendfile(use_fd, big_file, &start, BIG);
     case POLLS: return poll(&p, 1, -1);
     case PPOLLS: return ppoll(&p, 1, NULL, NULL);
     case SELECTS: return select(use_fd + 1, &set, NULL, NULL, NULL);
     case PSELECTS: return pselect(use_fd + 1, &set, NULL, NULL, NULL, NULL);
     case EPOLLS: return epoll_wait(use_set, &event, 1, -1);
     case EPOLL_PWAITS: return epoll_pwait(use_set, &event, 1, -1, NULL);
+    case EPOLL_PWAIT2S: return epoll_pwait2(use_set, &event, 1, NULL, NULL);
     default: FAIL("no such call");
   }
 }
@@ -68,6 +76,9 @@ static struct pair p;
 static union address target;
 static void set_up(void) {
   big = calloc(1, BIG);
+  SYS(pipe(pipe_ends));
+  big_file = SYS(open("big", O_RDWR | O_CREAT, 0600));
+  SYS(ftruncate(big_file, BIG));
   p = open_pair(V4);
   use_fd = p.server;
   listen_fd = listen_on(V4, &target);
@@ -391,7 +402,7 @@ SAN_CASE(cancelled_waiting) {
 }
 SAN_CASE(cancelled_sending) {
   set_up();
-  for (enum call call = SEND; call < TRANSFERS; call++) {
+  for (enum call call = SEND; call < SENDFILE; call++) { /* sendfile is no cancellation point */
     cancel_in(call);
     /* How much went in nobody knows; all of it is zeroes and the rest follows. */
     put(p.client, "still here"), get(p.server, "still here");

@@ -13,6 +13,7 @@ SAN_CASE(urgent_byte) {
   EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
   EQ(byte, '!');
   ERR(recv(p.server, &byte, 1, MSG_OOB), EINVAL); /* taken */
+  EQ(sockatmark(p.server), 0);
   /* A read stops at the mark. */
   char buffer[16];
   EQ(recv(p.server, buffer, sizeof buffer, 0), 3);
@@ -20,6 +21,7 @@ SAN_CASE(urgent_byte) {
   int mark = -1;
   SYS(ioctl(p.server, SIOCATMARK, &mark));
   EQ(mark, 1);
+  EQ(sockatmark(p.server), 1);
   get(p.server, "def");
 }
 

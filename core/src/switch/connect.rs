@@ -22,7 +22,8 @@ use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::hidden::Spare;
 use crate::sys::net::{AbstractName, Target};
-use crate::sys::{file, net, poll, Errno, Fd, Result};
+use crate::sys::process::{self, NapSignals};
+use crate::sys::{blocking, file, net, poll, time, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
@@ -266,7 +267,8 @@ fn connect_then_bind(
     offer: Offer,
     real: &mut impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    let blocking = file::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK == 0;
+    let status = file::status_flags(fd).unwrap_or(0);
+    let blocking = status & libc::O_NONBLOCK == 0;
     // All that can be done is done before TCP connects: the acceptor waits for what comes after.
     let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
     let Offer { way, segment, segment_fd } = offer;
@@ -283,9 +285,14 @@ fn connect_then_bind(
         if !blocking {
             endpoint.set(flag::NONBLOCK);
         }
+        if status & libc::O_ASYNC != 0 {
+            endpoint.set(flag::ASYNC);
+        }
         let statistics = socket.statistics();
         Stream::new(endpoint, &segment, statistics, None).open(Kind::SessionRequest);
     }
+    let mut signals = NapSignals::default();
+    let mask = signals.mask(blocking, std::ptr::null());
     let started = if blocking { start_blocking(fd, real) } else { real() };
     let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));
     let bound = memory.and_then(|memory| {
@@ -345,7 +352,7 @@ fn connect_then_bind(
         }
         socket.set_phase(phase::NATIVE);
         show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
-        return if blocking && started.is_err() { real() } else { started };
+        return if blocking { go_on(fd, started, mask, real) } else { started };
     }
     options::inherit(socket);
     socket.set_phase(phase::CONNECTING);
@@ -354,7 +361,7 @@ fn connect_then_bind(
         let _ = wait::raise(&stream, Event::Read);
     }
     show(socket, target, provider, Reason::Pending, Shown::Connecting);
-    let result = if blocking && started.is_err() { real() } else { started };
+    let result = if blocking { go_on(fd, started, mask, real) } else { started };
     match result {
         Ok(()) => established(socket),
         Err(_) => establish(socket),
@@ -363,7 +370,7 @@ fn connect_then_bind(
 }
 
 /// A blocking connect that comes back at once if TCP has to wait, so that the acceptor never waits
-/// for a segment that a blocked connector could not send.
+/// for a segment that a blocked connector could not send. Signals are held back: they interrupt [`go_on`].
 fn start_blocking(fd: Fd, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
     let limit = net::time_out(fd, libc::SO_SNDTIMEO).unwrap_or(0);
     let as_timeval = |ns: u64| libc::timeval {
@@ -375,9 +382,38 @@ fn start_blocking(fd: Fd, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
     let started = real();
     let _ = set(limit);
     match started {
-        // The handler ran; connect goes on in the kernel and is waited for below.
+        // By the C library's own signals: connect goes on in the kernel and is waited for below.
         Err(Errno(libc::EINTR)) => Err(Errno(libc::EINPROGRESS)),
         other => other,
+    }
+}
+
+/// Waits for a blocking connect that was `started`, with signals under `mask`, as the kernel would have.
+fn go_on(
+    fd: Fd,
+    started: Result<()>,
+    mask: *const libc::sigset_t,
+    real: &mut impl FnMut() -> Result<()>,
+) -> Result<()> {
+    if started.is_ok() {
+        return started;
+    }
+    let limit = net::time_out(fd, libc::SO_SNDTIMEO);
+    let began = time::now();
+    loop {
+        let left = limit.map(|limit| limit.saturating_sub(time::now() - began));
+        if left == Some(0) {
+            return Err(Errno(libc::EINPROGRESS));
+        }
+        let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
+        // SAFETY: the mask is there as long as the caller's `NapSignals`.
+        match unsafe { blocking::poll(&mut fds, left, mask) } {
+            // The kernel tells how it went.
+            Ok(1..) => return real(),
+            Ok(0) => {}
+            Err(Errno(libc::EINTR)) if limit.is_none() && process::handlers_restart() => {}
+            Err(e) => return Err(e),
+        }
     }
 }
 

@@ -237,14 +237,14 @@ pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
 pub fn tcp_state(fd: Fd) -> Option<u8> {
     const FIN_WAIT2: u8 = 5;
     const CLOSE_WAIT: u8 = 8;
-    const LAST_ACK: u8 = 9;
+    const CLOSE: u8 = 7;
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
     match (wait::ended(&stream), stream.endpoint.has(flag::SEND_SHUT)) {
         (false, false) => None,
         (true, false) => Some(CLOSE_WAIT),
         (false, true) => Some(FIN_WAIT2),
-        (true, true) => Some(LAST_ACK),
+        (true, true) => Some(CLOSE),
     }
 }
 
@@ -284,7 +284,8 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     }
 }
 
-const SIOCATMARK: u64 = 0x8905;
+/// Whether the next byte is the urgent mark (sockatmark).
+pub const SIOCATMARK: u64 = 0x8905;
 
 /// The open file description's flags changed, as far as they matter to us.
 pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Option<bool>) {

@@ -79,17 +79,47 @@ fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Err
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     to.know_time(time::recent_ticks());
-    let wanted = to.remaining();
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Outcome::Pass;
     }
     if flags & libc::MSG_OOB != 0 {
         return super::urgent::receive(socket, &stream, to, flags);
     }
-    let (mut got, mut looks_since, mut waited_at) = (0, 0, None);
+    let mut got = 0;
     if receive_at_once(socket, &stream, &mut to, flags, &mut got) {
         return Outcome::Done(Ok(got));
     }
+    let seen = stream.arrival_stamp();
+    let received = receive_step_by_step(socket, &stream, to, flags, got);
+    if stream.endpoint.has(flag::ASYNC)
+        && has_come_meanwhile(socket, &stream)
+        && stream.arrival_stamp() != seen
+    {
+        // It came while no doorbell was to ring for it.
+        process::signal_input(socket.anchor());
+    }
+    received
+}
+
+/// With O_ASYNC, after a receive: the next event reaches the anchor, where the kernel raises the signal. True if
+/// there is something to read.
+fn has_come_meanwhile(socket: &Socket, stream: &Stream) -> bool {
+    if !wait::readable(stream) {
+        bell::drain(socket, stream, || false);
+    }
+    let _ = wait::raise(stream, Event::Read);
+    wait::readable(stream)
+}
+
+fn receive_step_by_step(
+    socket: &Socket,
+    stream: &Stream,
+    mut to: Buffers,
+    flags: i32,
+    mut got: usize,
+) -> Outcome {
+    let wanted = got + to.remaining();
+    let (mut looks_since, mut waited_at) = (0, None);
     let take = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
@@ -97,13 +127,13 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     };
     let limit = Limit::default();
     let call = stream.call(wanted);
-    super::gather::gather(&stream, wanted);
+    super::gather::gather(stream, wanted);
     loop {
-        if waited_at.is_some() && receive_at_once(socket, &stream, &mut to, flags, &mut got) {
+        if waited_at.is_some() && receive_at_once(socket, stream, &mut to, flags, &mut got) {
             return Outcome::Done(Ok(got));
         }
-        let ended = wait::ended(&stream);
-        if let Some(read) = super::urgent::receive_inline(&stream, &mut to, take) {
+        let ended = wait::ended(stream);
+        if let Some(read) = super::urgent::receive_inline(stream, &mut to, take) {
             match read {
                 Err(e) => return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }),
                 Ok(()) if take == Take::Peek => return Outcome::Done(Ok(1)),
@@ -111,15 +141,15 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             }
         }
         let received = match take {
-            Take::Peek => receive_once(socket, &stream, &mut to.clone(), take, call),
-            _ => receive_once(socket, &stream, &mut to, take, call),
+            Take::Peek => receive_once(socket, stream, &mut to.clone(), take, call),
+            _ => receive_once(socket, stream, &mut to, take, call),
         };
         match received {
-            Err(Failure::Busy) => return Outcome::Done(Err(reentered(&stream, flags))),
+            Err(Failure::Busy) => return Outcome::Done(Err(reentered(stream, flags))),
             Err(Failure::Broken(why)) => {
                 // Where the bytes of this attempt lie nobody knows.
-                wait::fail(socket, &stream, why);
-                let told = if got > 0 { Ok(got) } else { reset_error(&stream, Ok(0)) };
+                wait::fail(socket, stream, why);
+                let told = if got > 0 { Ok(got) } else { reset_error(stream, Ok(0)) };
                 return Outcome::Done(told);
             }
             Ok(moved) => {
@@ -130,7 +160,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
                 if let Some(e) = moved.fault {
                     return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
                 }
-                if got == wanted && (wanted > 0 || wait::readable(&stream)) {
+                if got == wanted && (wanted > 0 || wait::readable(stream)) {
                     return Outcome::Done(Ok(got));
                 }
             }
@@ -140,13 +170,13 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         } else {
             (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
         };
-        let waits = waits(&stream, flags);
+        let waits = waits(stream, flags);
         let at_mark = got > 0 && stream.at_mark().is_some();
         if got < wanted
             && (got > 0 || !waits)
             && !(take == Take::Peek || ended || at_mark || stream.endpoint.has(flag::RECEIVE_SHUT))
             && stream.owes_seen()
-            && !detach::is_due(&stream)
+            && !detach::is_due(stream)
         {
             // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
             let now = time::now();
@@ -164,35 +194,30 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         {
             return Outcome::Done(Ok(got));
         }
-        if detach::is_due(&stream) && detach::look_after(socket, &stream) {
+        if detach::is_due(stream) && detach::look_after(socket, stream) {
             return rest_from_kernel(socket, to, got, flags);
         }
         if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
             if got == 0 && stream.endpoint.has(flag::RESET) {
-                return Outcome::Done(reset_error(&stream, Ok(0)));
+                return Outcome::Done(reset_error(stream, Ok(0)));
             }
-            wait::show_ends(socket, &stream);
+            wait::show_ends(socket, stream);
             return Outcome::Done(Ok(got));
         }
         let posted = match take {
             Take::Consume if stream.concerns_sender(to.remaining()) => {
-                post(socket, &stream, &to, call, waits)
+                post(socket, stream, &to, call, waits)
             }
             _ => None,
         };
         let woken = if !waits {
-            wait::look_if_stale(socket, &stream, time::ticks());
-            if wait::ended(&stream) {
+            wait::look_if_stale(socket, stream, time::ticks());
+            if wait::ended(stream) {
                 continue;
             }
-            bell::make_up(socket, &stream);
-            if stream.endpoint.has(flag::ASYNC) {
-                // The next event must reach the anchor again for the kernel to raise SIGIO.
-                bell::drain(socket, &stream, || false);
-                let _ = wait::raise(&stream, Event::Read);
-                if wait::readable(&stream) {
-                    continue;
-                }
+            bell::make_up(socket, stream);
+            if stream.endpoint.has(flag::ASYNC) && has_come_meanwhile(socket, stream) {
+                continue;
             }
             Err(Errno(libc::EAGAIN))
         } else {
@@ -201,10 +226,10 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             let hinted = posted.is_none() && waited_at != Some(got);
             waited_at = Some(got);
             let how = Wait::new(Event::Read, got > 0, &limit);
-            let woken = wait::wait(socket, &stream, &how, || match take {
-                Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(&stream),
-                _ if hinted => wait::announced(&stream),
-                _ => posted.as_ref().is_some_and(Posted::is_over) || wait::readable(&stream),
+            let woken = wait::wait(socket, stream, &how, || match take {
+                Take::Peek if got > 0 => stream.arrival_stamp() != stamp || wait::ended(stream),
+                _ if hinted => wait::announced(stream),
+                _ => posted.as_ref().is_some_and(Posted::is_over) || wait::readable(stream),
             });
             woken.map(drop)
         };
@@ -515,6 +540,13 @@ fn transmit(
         }
         if !waits {
             bell::make_up(socket, stream);
+            if stream.endpoint.has(flag::ASYNC) {
+                // As in a receive.
+                let _ = wait::raise(stream, Event::Write);
+                if wait::writable(stream) {
+                    continue;
+                }
+            }
             return finish(sent, Errno(libc::EAGAIN));
         }
         let how = Wait::new(Event::Write, sent > 0, limit);
@@ -550,9 +582,9 @@ pub(super) fn unable(stream: &Stream) -> Option<Errno> {
 
 /// A receive that must wait although the program gave no room (recv of zero bytes): handled by
 /// [`receive`]. This is the other oddity: read and readv of zero bytes return at once.
-pub fn read(socket: &Socket, to: Buffers) -> Outcome {
+pub fn read(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
     if to.remaining() == 0 {
         return Outcome::Done(Ok(0));
     }
-    receive(socket, to, 0)
+    receive(socket, to, flags)
 }

@@ -1,6 +1,6 @@
 //! Processes, threads and scheduling.
 
-use super::{call, thread};
+use super::{call, thread, Fd};
 
 /// This process's id, from the kernel (never a cached value: true in a vfork child too).
 #[inline]
@@ -79,6 +79,41 @@ pub fn processors_online() -> usize {
 /// SIGPIPE to the calling thread, as the kernel directs it for a socket write.
 pub fn raise_sigpipe() {
     let _ = call!(tgkill, pid(), tid(), libc::SIGPIPE);
+}
+
+/// The signal that the owner of `fd` gets for input there (O_ASYNC, F_SETOWN, F_SETSIG), as the kernel sends it.
+pub fn signal_input(fd: Fd) {
+    #[repr(C)]
+    struct Owner {
+        kind: i32,
+        id: i32,
+    }
+    const F_GETOWN_EX: i32 = 16;
+    const F_GETSIG: i32 = 11;
+    const THREAD: i32 = 0;
+    const PROCESS: i32 = 1;
+    const POLL_IN: i32 = 1;
+    let mut owner = Owner { kind: PROCESS, id: 0 };
+    let asked = call!(fcntl, fd, F_GETOWN_EX, (&raw mut owner) as usize);
+    if asked.is_err() || owner.id == 0 {
+        return;
+    }
+    let (id, own) = (owner.id as usize, pid());
+    let chosen = call!(fcntl, fd, F_GETSIG, 0).unwrap_or(0) as i32;
+    let signal = if chosen == 0 { libc::SIGIO } else { chosen };
+    // The kernel tells what happened only with a signal that was chosen; we may only tell ourselves.
+    let mut told = [0i32; 32];
+    (told[0], told[2], told[4], told[6]) = (signal, POLL_IN, libc::POLLIN.into(), fd);
+    let told = told.as_ptr() as usize;
+    let _ = match owner.kind {
+        THREAD if chosen != 0 => call!(rt_tgsigqueueinfo, own, id, signal, told),
+        THREAD => call!(tkill, id, signal),
+        PROCESS if chosen != 0 && owner.id as u32 == own => {
+            call!(rt_sigqueueinfo, id, signal, told)
+        }
+        PROCESS => call!(kill, id, signal),
+        _ => call!(kill, -owner.id as isize as usize, signal),
+    };
 }
 
 /// The C library's own two, by which it changes the user of all threads (setuid) and cancels them: it waits for them.
@@ -188,6 +223,17 @@ pub unsafe fn write_memory(
 ) -> super::Result<usize> {
     let (from, to) = (local.as_ptr() as usize, remote.as_ptr() as usize);
     call!(process_vm_writev, process, from, local.len(), to, remote.len(), 0)
+}
+
+/// A descriptor of our own for the file that another process has open as `fd`, close-on-exec.
+///
+/// # Errors
+/// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EBADF.
+pub fn descriptor_of(process: u32, fd: Fd) -> super::Result<Fd> {
+    let handle = call!(pidfd_open, process, 0)? as Fd;
+    let ours = call!(pidfd_getfd, handle, fd, 0);
+    super::file::close(handle);
+    ours.map(|fd| fd as Fd)
 }
 
 /// Bytes nobody can guess; zeros where the kernel has none to give.

@@ -134,6 +134,16 @@ hooks! {
         result
     }
 
+    // libc's own asks the kernel past ioctl's hook.
+    fn sockatmark(fd: c_int) -> c_int = |real| {
+        let mut at_mark: c_int = 0;
+        // SAFETY: the answer has a place.
+        match unsafe { ioctl(fd, options::SIOCATMARK, (&raw mut at_mark) as c_ulong) } {
+            0 => at_mark,
+            failed => failed,
+        }
+    }
+
     fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int = |real| {
         if !table::is_known(fd) {
             return real(fd, request, argument);

@@ -147,56 +147,50 @@ hooks! {
     }
 }
 
-/// The list forms of exec: the arguments follow each other like any pointers, up to a null one,
-/// and are read no further. `rest` names as many as a call can sensibly have.
-macro_rules! list_forms {
-    ($($arg:ident)*) => {
+/// The list forms of exec are variadic, which a Rust function can not be. The arguments that came in registers are
+/// pushed where those that did not follow them, over the return address: all of them are one array then.
+#[cfg(target_arch = "x86_64")]
+macro_rules! list_form {
+    ($name:ident, $array_form:path) => {
         #[no_mangle]
-        unsafe extern "C-unwind" fn execl(path: *const c_char $(, $arg: *const c_char)*) -> c_int {
-            let all = [$($arg),*];
-            match end(&all) {
-                // SAFETY: a null-terminated array.
-                Some(_) => unsafe { execv(path, all.as_ptr()) },
-                None => too_many(),
-            }
-        }
-
-        #[no_mangle]
-        unsafe extern "C-unwind" fn execlp(file: *const c_char $(, $arg: *const c_char)*)
-            -> c_int
-        {
-            let all = [$($arg),*];
-            match end(&all) {
-                // SAFETY: a null-terminated array.
-                Some(_) => unsafe { execvp(file, all.as_ptr()) },
-                None => too_many(),
-            }
-        }
-
-        #[no_mangle]
-        unsafe extern "C-unwind" fn execle(path: *const c_char $(, $arg: *const c_char)*)
-            -> c_int
-        {
-            let all = [$($arg),*];
-            match end(&all) {
-                Some(end) if end + 1 < all.len() => {
-                    // SAFETY: a null-terminated array; the environment follows its end.
-                    unsafe { execve(path, all.as_ptr(), all[end + 1].cast()) }
-                }
-                _ => too_many(),
-            }
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                // Kept until the call failed; it also aligns the stack.
+                "push rax",
+                "call {array_form}",
+                "pop rcx",
+                "add rsp, 40",
+                "push rcx",
+                "ret",
+                array_form = sym $array_form,
+            )
         }
     };
 }
 
-fn end(all: &[*const c_char]) -> Option<usize> {
-    all.iter().position(|a| a.is_null())
-}
+#[cfg(target_arch = "x86_64")]
+list_form!(execl, execv);
+#[cfg(target_arch = "x86_64")]
+list_form!(execlp, execvp);
+#[cfg(target_arch = "x86_64")]
+list_form!(execle, with_environment_behind);
 
-fn too_many() -> c_int {
-    set_errno(libc::E2BIG);
-    -1
+/// execve with an environment that follows the null pointer at the end of the arguments.
+unsafe extern "C-unwind" fn with_environment_behind(path: *const c_char, all: Arguments) -> c_int {
+    let mut end = all;
+    // SAFETY: the program's arguments up to a null pointer, and its environment behind that.
+    unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, all, *end.add(1).cast())
+    }
 }
-
-list_forms!(a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 a10 a11 a12 a13 a14 a15 a16 a17 a18 a19 a20 a21 a22 a23
-    a24 a25 a26 a27 a28 a29 a30 a31 a32 a33 a34 a35 a36 a37 a38 a39);

@@ -7,10 +7,13 @@ use super::message::{recvmsg, sendmsg};
 use super::options::{getsockopt, setsockopt};
 use super::process::{execve, execveat, prctl};
 use super::readiness::{
-    epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll, pselect, select,
+    epoll_create, epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll,
+    pselect, select,
 };
 use super::setup::{accept, accept4, connect, listen, shutdown, socket, socketpair};
-use super::transfer::{fail, read, readv, recvfrom, sendfile, sendto, splice, write, writev};
+use super::transfer::{
+    fail, preadv2, pwritev2, read, readv, recvfrom, sendfile, sendto, splice, write, writev,
+};
 use super::users::before as before_user;
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
@@ -44,6 +47,8 @@ hooks! {
                 libc::SYS_write => write(fd, b as _, c),
                 libc::SYS_readv => readv(fd, b as _, c as c_int),
                 libc::SYS_writev => writev(fd, b as _, c as c_int),
+                libc::SYS_preadv2 => preadv2(fd, b as _, c as c_int, d as _, f as c_int),
+                libc::SYS_pwritev2 => pwritev2(fd, b as _, c as c_int, d as _, f as c_int),
                 libc::SYS_sendto => sendto(fd, b as _, c, d as c_int, e as _, f as _),
                 libc::SYS_recvfrom => recvfrom(fd, b as _, c, d as c_int, e as _, f as _),
                 libc::SYS_sendmsg => sendmsg(fd, b as _, c as c_int),
@@ -80,6 +85,7 @@ hooks! {
                     let mask = if f == 0 { 0 } else { user::read(f as *const usize).unwrap_or(0) };
                     pselect(fd, b as _, c as _, d as _, e as _, mask as _) as isize
                 }
+                libc::SYS_epoll_create => epoll_create(a as c_int) as isize,
                 libc::SYS_epoll_create1 => epoll_create1(a as c_int) as isize,
                 libc::SYS_epoll_ctl => epoll_ctl(fd, b as c_int, c as c_int, d as _) as isize,
                 libc::SYS_epoll_wait => {

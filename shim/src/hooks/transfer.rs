@@ -56,6 +56,17 @@ fn receive_one(socket: &Pinned, buffer: *mut c_void, length: size_t, flags: c_in
     checked(Buffers::new(&one(buffer, length)), |b| transfer::receive(socket, b, flags))
 }
 
+/// The flags of recv and send that mean what these of preadv2 and pwritev2 do for a socket; `None`: no socket knows
+/// them.
+fn message_flags(flags: c_int) -> Option<c_int> {
+    const WITHOUT_EFFECT: c_int =
+        libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
+    (flags & !(WITHOUT_EFFECT | libc::RWF_NOWAIT) == 0).then_some(match flags & libc::RWF_NOWAIT {
+        0 => 0,
+        _ => libc::MSG_DONTWAIT,
+    })
+}
+
 /// readv and writev call a negative or too large count EINVAL where sendmsg says EMSGSIZE.
 unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>> {
     if !(0..=1024).contains(&count) {
@@ -116,12 +127,15 @@ hooks! {
     fn pwritev2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
         -> ssize_t
     = |real| {
-        match on_san(fd) {
+        match (on_san(fd), message_flags(flags)) {
             // Without an offset it is writev.
-            Some(_) if offset == -1 && flags == 0 => {
-                // SAFETY: the same contract.
-                unsafe { writev(fd, buffers, count) }
+            // SAFETY: the program gave `count` buffers.
+            (Some(socket), Some(wanted)) if offset == -1 => {
+                or_real(checked(unsafe { vector(buffers, count) },
+                    |b| transfer::send(&socket, b, wanted)),
+                    || real(fd, buffers, count, offset, flags))
             }
+            (Some(_), None) if offset == -1 => fail(libc::EOPNOTSUPP) as ssize_t,
             _ => real(fd, buffers, count, offset, flags),
         }
     }
@@ -159,7 +173,7 @@ hooks! {
         match on_san(fd) {
             None => real(fd, buffer, length),
             Some(socket) => or_real(checked(Buffers::new(&one(buffer, length)),
-                |b| transfer::read(&socket, b)), || real(fd, buffer, length)),
+                |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),
         }
     }
 
@@ -173,19 +187,22 @@ hooks! {
             None => real(fd, buffers, count),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::read(&socket, b)), || real(fd, buffers, count)),
+                |b| transfer::read(&socket, b, 0)), || real(fd, buffers, count)),
         }
     }
 
     fn preadv2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
         -> ssize_t
     = |real| {
-        match on_san(fd) {
+        match (on_san(fd), message_flags(flags)) {
             // Without an offset it is readv.
-            Some(_) if offset == -1 && flags == 0 => {
-                // SAFETY: the same contract.
-                unsafe { readv(fd, buffers, count) }
+            // SAFETY: the program gave `count` buffers.
+            (Some(socket), Some(wanted)) if offset == -1 => {
+                or_real(checked(unsafe { vector(buffers, count) },
+                    |b| transfer::read(&socket, b, wanted)),
+                    || real(fd, buffers, count, offset, flags))
             }
+            (Some(_), None) if offset == -1 => fail(libc::EOPNOTSUPP) as ssize_t,
             _ => real(fd, buffers, count, offset, flags),
         }
     }
