@@ -138,3 +138,63 @@ MIXED_CASE(cat_after_a_half_close_shares) { cat_after_the_end(MUCH, false, true)
 MIXED_CASE(cat_after_a_half_close_with_all_read) { cat_after_the_end(0, false, false); }
 MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
+
+/* ---- a peer that makes no call -------------------------------------------------------------- */
+
+enum { SEEN, READ_BEFORE = 100, SENT_LATER = 300000 };
+static size_t sent_before;
+static bool has_ended;
+/* How long it computes, in us; negative: until all it sent is seen. */
+static int computes_for;
+static void computing_peer(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, sent_before);
+  if (has_ended) SYS(shutdown(fd, SHUT_WR));
+  step_done(0);
+  if (computes_for < 0) UNTIL(bt_shared->value[SEEN]);
+  else usleep((useconds_t)computes_for);
+  if (!has_ended) {
+    for (size_t at = 0; at < SENT_LATER; at += 3000) send_pattern(fd, sent_before + at, 3000);
+    SYS(shutdown(fd, SHUT_WR));
+  }
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void cats_end(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  recv_pattern(fd, 0, READ_BEFORE);
+  int output[2];
+  SYS(pipe2(output, O_CLOEXEC));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    unsetenv("LD_PRELOAD");
+    dup2(fd, 0), dup2(output[1], 1);
+    SYS(close(fd));
+    execlp("cat", "cat", (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(output[1])), SYS(close(fd));
+  static uint8_t bytes[65536];
+  size_t got = READ_BEFORE;
+  for (ssize_t n; (n = SYS(read(output[0], bytes, sizeof bytes))) > 0; got += (size_t)n) {
+    check_pattern(bytes, got, n);
+    if (got + (size_t)n >= sent_before) bt_shared->value[SEEN] = 1;
+  }
+  EQ(got, sent_before + (has_ended ? 0 : SENT_LATER));
+  end_child(pid);
+  SYS(close(output[0]));
+}
+static void cat_of_a_computing_peer(size_t sent, bool ended, int computes) {
+  sent_before = sent, has_ended = ended, computes_for = computes;
+  bt_shared->value[SEEN] = 0;
+  run_processes(V4, computing_peer, cats_end);
+}
+MIXED_CASE(cat_of_a_peer_that_makes_no_call) { cat_of_a_computing_peer(20000, false, -1); }
+MIXED_CASE(cat_of_a_peer_that_sent_little) { cat_of_a_computing_peer(READ_BEFORE + 1, false, -1); }
+MIXED_CASE(cat_of_a_peer_that_sent_much) { cat_of_a_computing_peer(100000, false, -1); }
+MIXED_CASE(cat_of_a_half_closed_peer_that_makes_no_call) { cat_of_a_computing_peer(20000, true, -1); }
+/* It comes back just when its bytes are sent in its stead. */
+MIXED_CASE(cat_of_a_peer_that_comes_back) {
+  for (int round = 0; round < 12; round++) cat_of_a_computing_peer(10000u << round % 4, false, 15000 + round * 1000);
+}

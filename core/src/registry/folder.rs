@@ -9,6 +9,7 @@ use std::io;
 
 use super::error::RegistryError;
 use super::kernel::{self, Fd};
+use crate::sys::file;
 
 /// Where the kernel keeps named shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
@@ -98,6 +99,13 @@ pub fn is_published(pid: u32) -> bool {
     let user = kernel::effective_user();
     Text::<64>::format(format_args!("{SHARED_MEMORY}/{FOLDER_PREFIX}{user}/{pid}"))
         .is_some_and(|path| kernel::status_of(path.as_c_str()).is_ok())
+}
+
+/// Calls `each` with the processes of this user that publish what they do.
+pub fn each_published(mut each: impl FnMut(u32)) {
+    if let Ok(folder) = FolderPath::of_user(kernel::effective_user()) {
+        let _ = file::each_number_in(folder.0.as_c_str(), |pid| each(pid as u32));
+    }
 }
 
 impl fmt::Display for FolderPath {

@@ -30,7 +30,7 @@ mod tests;
 pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
-pub use folder::is_published;
+pub use folder::{each_published, is_published};
 pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
 pub use request::request_detach;
 pub use slot::{spare, Identity, Provider, Slot, State};

@@ -8,6 +8,9 @@ const RECALLED: u64 = 1 << 62;
 const CLOSED: u64 = 1 << 61;
 const PINNED: u64 = 1 << 60;
 const ANNOUNCED: u64 = 1 << 59;
+const RINGING: u64 = 1 << 58;
+const CLAIMED: u64 = 1 << 57;
+const REPLAYED: u64 = 1 << 56;
 
 /// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, and
 /// whether the direction went back to TCP.
@@ -20,7 +23,7 @@ const ANNOUNCED: u64 = 1 << 59;
 pub struct Doorbells(AtomicU64);
 
 /// What a [`Doorbells`] word says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rung {
     /// Doorbells promised so far; final once `left` or `recalled`.
     pub bells: u64,
@@ -33,16 +36,22 @@ pub struct Rung {
     pub closed: bool,
     /// The sender sent urgent data: the connection stays on the SAN.
     pub pinned: bool,
+    /// The receiver is sending again, over the sender's socket, what it recalled.
+    pub claimed: bool,
+    /// It has been: the kernel knows how much of it the sender need not send again.
+    pub replayed: bool,
 }
 
 impl Rung {
     fn of(word: u64) -> Self {
         Rung {
-            bells: word & !(LEFT | RECALLED | CLOSED | PINNED | ANNOUNCED),
+            bells: word & (REPLAYED - 1),
             left: word & LEFT != 0,
             recalled: word & RECALLED != 0,
             closed: word & CLOSED != 0,
             pinned: word & PINNED != 0,
+            claimed: word & CLAIMED != 0,
+            replayed: word & REPLAYED != 0,
         }
     }
 
@@ -81,10 +90,27 @@ impl Doorbells {
         Rung::of(word)
     }
 
-    /// The sender promises one doorbell, which it then must send; false if it must not any more.
+    /// The sender promises one doorbell, which it then must send; false if it must not any more. [`rung`](Self::rung)
+    /// follows.
     pub fn promise(&self) -> bool {
-        let before = self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word + 1));
+        self.ring(1)
+    }
+
+    /// As [`promise`](Self::promise), for a doorbell that was promised before and not sent. False: whoever leaves
+    /// sends it.
+    pub fn resume(&self) -> bool {
+        self.ring(0)
+    }
+
+    fn ring(&self, promised: u64) -> bool {
+        let before = self
+            .update(|word| (word & (LEFT | RECALLED) == 0).then_some((word + promised) | RINGING));
         !before.is_final()
+    }
+
+    /// The sender has sent what it promised, or found no room for it.
+    pub fn rung(&self) {
+        self.0.fetch_and(!RINGING, Ordering::SeqCst);
     }
 
     /// The sender leaves the SAN; what it sent there is visible before. The word before: unless
@@ -105,6 +131,23 @@ impl Doorbells {
             let may = word & (LEFT | RECALLED | PINNED) == 0 && (word & CLOSED != 0) == closed;
             may.then_some(word | RECALLED)
         })
+    }
+
+    /// The receiver, which has recalled the direction, is about to send again in the sender's stead; false if the
+    /// sender has come to it, or is in the middle of a doorbell. [`release`](Self::release) follows.
+    pub fn claim(&self) -> bool {
+        let mut claimed = false;
+        self.update(|word| {
+            let sender_rests = word & (LEFT | CLOSED | PINNED | RINGING | CLAIMED) == 0;
+            claimed = sender_rests && word & RECALLED != 0;
+            claimed.then_some(word | CLAIMED | REPLAYED)
+        });
+        claimed
+    }
+
+    /// The receiver has done what it could.
+    pub fn release(&self) {
+        self.0.fetch_and(!CLAIMED, Ordering::SeqCst);
     }
 
     /// The sender is about to send urgent data, which has its place among the doorbells: from now on the

@@ -438,6 +438,47 @@ fn every_doorbell_is_counted_and_one_end_decides() {
     assert_eq!(reached.states(), [(0, 1), (1, 0), (1, 1), (2, 0)]);
 }
 
+/// A receiver that sends again in the sender's stead finds every doorbell sent that was promised, and the sender, if it
+/// comes to it meanwhile, waits until what the receiver sent is all there.
+#[test]
+fn who_stands_in_never_sends_beside_the_sender() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let word = Arc::new(Doorbells::new());
+        word.state();
+        // What the kernel has of the sender's socket: doorbells, and one piece of the stream behind them.
+        let sent = Arc::new(AtomicU32::new(0));
+        sent.load(Ordering::Relaxed);
+        let sender = thread::spawn({
+            let (word, sent) = (word.clone(), sent.clone());
+            move || {
+                if word.promise() {
+                    sent.fetch_add(1, Ordering::SeqCst);
+                }
+                word.rung();
+                let before = word.leave();
+                let is_awaited = before.claimed && word.state().claimed;
+                if !is_awaited {
+                    let promised = word.state().bells as u32;
+                    let there = sent.load(Ordering::SeqCst);
+                    assert!(there == promised || there == promised + 1 || !before.recalled);
+                    assert!(before.replayed || there <= promised);
+                }
+            }
+        });
+        word.recall(false);
+        let claimed = word.claim();
+        if claimed {
+            assert_eq!(word.state().bells as u32, sent.fetch_add(1, Ordering::SeqCst));
+            word.release();
+        }
+        sender.join().unwrap();
+        seen.note((word.state().bells as u32, u32::from(claimed)));
+    });
+    assert_eq!(reached.states(), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]);
+}
+
 /// A token with the kernel's futex: a sleeper looks at the word again under the lock that wakers take.
 struct Controlled {
     token: Token,

@@ -408,25 +408,16 @@ fn whoever_comes_first_decides() {
     assert!(d.promise() && d.promise());
     assert!(!d.recall(false).left);
     assert!(!d.promise(), "recalled: no doorbell may come any more");
-    assert_eq!(
-        d.state(),
-        Rung { bells: 2, left: false, recalled: true, closed: false, pinned: false }
-    );
+    assert_eq!(d.state(), Rung { bells: 2, recalled: true, ..Rung::default() });
     assert!(d.leave().recalled);
-    assert_eq!(
-        d.state(),
-        Rung { bells: 2, left: true, recalled: true, closed: false, pinned: false }
-    );
+    assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true, ..Rung::default() });
 
     let d = Doorbells::new();
     assert!(!d.leave().is_final());
     assert!(d.recall(false).left, "too late to recall");
     assert!(!d.promise());
     assert!(d.leave().left, "once is enough");
-    assert_eq!(
-        d.state(),
-        Rung { bells: 1, left: true, recalled: false, closed: false, pinned: false }
-    );
+    assert_eq!(d.state(), Rung { bells: 1, left: true, ..Rung::default() });
 }
 
 #[test]
@@ -441,10 +432,26 @@ fn s8_a_direction_with_urgent_data_stays_or_has_left_before() {
     let d = Doorbells::new();
     d.recall(false);
     assert!(!d.pin());
+    assert_eq!(d.state(), Rung { recalled: true, ..Rung::default() });
+}
+
+#[test]
+fn a_receiver_stands_in_for_a_sender_that_rests() {
+    let d = Doorbells::new();
+    assert!(d.promise());
+    assert!(!d.recall(false).left && !d.claim(), "in the middle of a doorbell");
+    d.rung();
+    assert!(d.claim() && !d.claim(), "one at a time");
+    assert!(!d.resume(), "a doorbell that is owed is sent by who leaves");
+    let before = d.leave();
+    assert!(before.recalled && before.claimed && before.replayed);
+    d.release();
+    assert!(!d.claim(), "the sender has come to it");
     assert_eq!(
         d.state(),
-        Rung { bells: 0, left: false, recalled: true, closed: false, pinned: false }
+        Rung { bells: 1, left: true, recalled: true, replayed: true, ..Rung::default() }
     );
+    assert!(!Doorbells::new().claim(), "nothing was recalled");
 }
 
 #[test]

@@ -32,6 +32,9 @@ pub(super) fn ring(socket: &Socket) {
     let (mut listens, mut failed) = (true, None);
     if stream.owes_doorbell() || e.has(flag::ANCHOR_ENDED) {
         stream.ring_by(|| (listens, failed) = send_doorbell(socket, &stream));
+        if held.is_ok() {
+            stream.own().sending.0.doorbells.rung();
+        }
     }
     if held.is_ok() {
         e.bell.unlock();
@@ -49,7 +52,8 @@ pub(super) fn ring(socket: &Socket) {
 fn send_doorbell(socket: &Socket, stream: &Stream) -> (bool, Option<Errno>) {
     let bells_owed = &stream.endpoint.bells_owed;
     let owed = bells_owed.load(Relaxed);
-    if owed == 0 && !stream.own().sending.0.doorbells.promise() {
+    let doorbells = &stream.own().sending.0.doorbells;
+    if !(if owed == 0 { doorbells.promise() } else { doorbells.resume() }) {
         return (false, None);
     }
     socket.statistics().wakeups_sent.add(1);
@@ -89,7 +93,9 @@ pub(super) fn succeed_the_dead(socket: &Socket, stream: &Stream) {
 
 /// After the bell lock came from a dead holder: the kernel knows whether its doorbell was sent.
 pub(super) fn recount_sent(stream: &Stream, anchor: Fd) {
-    let word = stream.own().sending.0.doorbells.state();
+    let doorbells = &stream.own().sending.0.doorbells;
+    doorbells.rung();
+    let word = doorbells.state();
     let Some(written) = net::bytes_written(anchor) else { return };
     if !word.is_final() && stream.own().sending.0.urgent.load(Relaxed) == 0 {
         let owed = word.bells.saturating_sub(written).min(1);

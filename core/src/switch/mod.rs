@@ -45,6 +45,7 @@ pub mod shutdown;
 mod sleepers;
 pub mod socket;
 mod spin;
+mod stand_in;
 mod stream;
 mod structure;
 mod suspend;

@@ -73,7 +73,7 @@ pub fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))
 }
 
-/// [`identity`] of a descriptor of process `pid`, which is this one or runs in its memory.
+/// [`identity`] of a descriptor of process `pid`, which has to be this user's.
 pub fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     if pid == super::process::pid() {
         return identity(fd);
@@ -294,8 +294,25 @@ pub fn pipe() -> Result<(Fd, Fd)> {
 }
 
 /// Calls `each` with every open descriptor of this process.
-pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
-    let path = c"/proc/self/fd";
+pub fn each_open(each: impl FnMut(Fd)) -> Result<()> {
+    each_number_in(c"/proc/self/fd", each)
+}
+
+/// The number of a descriptor of process `pid` for the file with this [`identity`].
+pub fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
+    let mut path = [0u8; 24];
+    std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/{pid}/fd\0")).ok()?;
+    let mut found = None;
+    let _ = each_number_in(std::ffi::CStr::from_bytes_until_nul(&path).ok()?, |fd| {
+        if found.is_none() && identity_in(pid, fd) == Ok(identity) {
+            found = Some(fd);
+        }
+    });
+    found
+}
+
+/// Calls `each` with every name in a folder that is a number, but for the folder's own descriptor.
+pub fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd)) -> Result<()> {
     let dir = call!(
         openat,
         libc::AT_FDCWD,

@@ -129,8 +129,8 @@ hooks! {
     = |real| {
         match (on_san(fd), message_flags(flags)) {
             // Without an offset it is writev.
-            // SAFETY: the program gave `count` buffers.
             (Some(socket), Some(wanted)) if offset == -1 => {
+                // SAFETY: the program gave `count` buffers.
                 or_real(checked(unsafe { vector(buffers, count) },
                     |b| transfer::send(&socket, b, wanted)),
                     || real(fd, buffers, count, offset, flags))
@@ -196,8 +196,8 @@ hooks! {
     = |real| {
         match (on_san(fd), message_flags(flags)) {
             // Without an offset it is readv.
-            // SAFETY: the program gave `count` buffers.
             (Some(socket), Some(wanted)) if offset == -1 => {
+                // SAFETY: the program gave `count` buffers.
                 or_real(checked(unsafe { vector(buffers, count) },
                     |b| transfer::read(&socket, b, wanted)),
                     || real(fd, buffers, count, offset, flags))

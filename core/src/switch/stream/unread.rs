@@ -1,5 +1,6 @@
 //! What a receiver that stopped reading from the segment left there.
 
+use super::control::{body_of, data_of};
 use super::{Broken, Stream};
 use crate::session::Header;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -54,6 +55,43 @@ impl Stream<'_> {
             let n = n.min(PIECE);
             // SAFETY: the stretch is mapped, and only holders of the send lock write to it.
             each(unsafe { std::slice::from_raw_parts(from, n) });
+            head += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with all bytes, in order, that this end left unread, until it wants no more. What the peer sends
+    /// meanwhile comes behind them. Receive lock; reading has stopped.
+    pub fn each_left(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
+        let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
+        // Before it is looked for messages, which go first.
+        let tail = self.peer().sending.0.tail.load(Acquire);
+        self.absorb()?;
+        let (mut next, mut offset) = (receive.next_read(), receive.offset() as usize);
+        while next != session.expected() {
+            let kept = receive.lengths[next as usize & 63].load(Relaxed);
+            let (body, length) = (body_of(kept) as usize, data_of(kept) as usize);
+            // SAFETY: body and data fit into the message buffer, all of it mapped. The peer can at most change the
+            // bytes that are sent in its name.
+            let bytes = unsafe {
+                let data = self.slot_in(next).payload().add(body);
+                std::slice::from_raw_parts(data, length)
+            };
+            if !each(&bytes[offset.min(length)..]) {
+                return Ok(());
+            }
+            offset = 0;
+            next = next.wrapping_add(1);
+        }
+        let (ring, grown) = self.buffer_in();
+        let mut head = receive.head.load(Relaxed);
+        ring.used(head, tail)?;
+        while head != tail {
+            let (from, n) = self.stretch(self.role.peer(), grown, head, (tail - head) as usize);
+            // SAFETY: the stretch is mapped; what the peer can change is as above.
+            if !each(unsafe { std::slice::from_raw_parts(from, n) }) {
+                return Ok(());
+            }
             head += n as u64;
         }
         Ok(())

@@ -1,0 +1,106 @@
+//! Sends over TCP, in the peer's stead, what the peer is to send again (design 6).
+//!
+//! What cannot be read here is recalled ([`detach`](super::detach)), and the peer sends it again as soon as it looks. One
+//! that computes, or waits for something else, does not look. Where the kernel lends us its socket, as it lends us its
+//! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
+//! buffers, and everything where it refuses, waits for the peer's next call.
+
+use super::stream::Stream;
+use crate::provider::shm::FINISHED;
+use crate::registry;
+use crate::sys::{file, net, process, sock_diag, time, Fd};
+use std::sync::atomic::Ordering::Acquire;
+
+/// True while the peer is to send again what lies here, and has not come to it.
+pub(super) fn is_due(stream: &Stream) -> bool {
+    let word = stream.peer().sending.0.doorbells.state();
+    let unread =
+        || stream.lock_receive().is_ok_and(|_held| stream.available().is_ok_and(|n| n > 0));
+    word.recalled && !word.left && !word.replayed && unread()
+}
+
+/// Sends it if that is possible; false if the peer is in the middle of a doorbell, and it should be tried again.
+pub(super) fn send_again(stream: &Stream, anchor: Fd) -> bool {
+    let Some(theirs) = socket_of_peer(anchor) else { return true };
+    let doorbells = &stream.peer().sending.0.doorbells;
+    let claimed = doorbells.claim();
+    if claimed {
+        let sent = send_left(stream, theirs).unwrap_or(0);
+        log::info!("fd {anchor}: sent {sent} bytes in the peer's stead");
+        doorbells.release();
+    }
+    file::close(theirs);
+    claimed || doorbells.state().left
+}
+
+/// As far as the kernel has room: how many bytes of the stream.
+fn send_left(stream: &Stream, to: Fd) -> Option<u64> {
+    let _held = stream.lock_receive().ok()?;
+    let sending = &stream.peer().sending.0;
+    // Before the bytes are looked at: they are all there.
+    let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
+    let send = |bytes: &[u8]| net::send(to, bytes, libc::MSG_DONTWAIT).unwrap_or(0);
+    let (promised, written) = (sending.doorbells.state().bells, net::bytes_written(to)?);
+    match promised.saturating_sub(written) {
+        0 => {}
+        // It is owed: there was no room.
+        1 if send(&[0]) == 1 => {}
+        _ => return None,
+    }
+    let mut skipped = written.saturating_sub(promised);
+    let (mut sent, mut whole) = (0, true);
+    let valid = stream.each_left(|bytes| {
+        let n = skipped.min(bytes.len() as u64) as usize;
+        skipped -= n as u64;
+        let mut rest = &bytes[n..];
+        while !rest.is_empty() && whole {
+            let n = send(rest);
+            whole = n > 0;
+            sent += n as u64;
+            rest = &rest[n..];
+        }
+        whole
+    });
+    if valid.is_ok() && whole && is_finished {
+        let _ = net::shutdown(to, libc::SHUT_WR);
+    }
+    Some(sent)
+}
+
+/// The other end of the connection, which some process with this library has open; ours to close. `None` also where
+/// the kernel does not count what is sent there.
+fn socket_of_peer(anchor: Fd) -> Option<Fd> {
+    let ours = net::unmapped(net::local_address(anchor).ok()?);
+    let theirs = net::unmapped(net::peer_address(anchor).ok()?);
+    let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
+    let identity = (file::identity(anchor).ok()?.0, u64::from(inode));
+    let lent_by = |pid| {
+        let fd = process::descriptor_of(pid, file::number_in(pid, identity)?).ok()?;
+        let is_it = file::identity(fd) == Ok(identity) && net::bytes_written(fd).is_some();
+        is_it.then_some(fd).or_else(|| {
+            file::close(fd);
+            None
+        })
+    };
+    let mut found = None;
+    registry::each_published(|pid| found = found.or_else(|| lent_by(pid)));
+    found
+}
+
+/// How long (ns) who leaves waits for a peer that sends in its stead, and how long a nap of that is.
+const PATIENCE: u64 = 2_000_000_000;
+const NAP: u64 = 100_000;
+
+/// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done; false if it is
+/// not in time, so that nobody knows what it may still send.
+pub(super) fn is_over(stream: &Stream) -> bool {
+    let doorbells = &stream.own().sending.0.doorbells;
+    let started = time::now();
+    while doorbells.state().claimed {
+        if time::now() - started > PATIENCE {
+            return false;
+        }
+        time::sleep(NAP);
+    }
+    true
+}
