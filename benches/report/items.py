@@ -56,7 +56,12 @@ class Item:
         return self.figure != "typical_ns"
 
     def ratio(self, subject, other):
-        """How many times slower `subject` was than `other`: the median over the rounds."""
+        """How many times slower `subject` was than `other`: the median over the rounds that count."""
+        chosen = self.ratios(subject, other)
+        return median(chosen) if chosen else None
+
+    def ratios(self, subject, other):
+        """The same of each round that counts, or of all where none does. The floor of a stream is the better one."""
         steady, every = [], []
         for done in self.rounds:
             if not done.get(subject) or not done.get(other):
@@ -68,12 +73,13 @@ class Item:
                 pair = sorted((base, after[self.figure]))
                 agree = pair[1] <= AGREE * pair[0]
                 base = sum(pair) / 2
+                if done.get("one-copy"):
+                    base = max(base, done["one-copy"][self.figure])
             ratio = base / value if self.better_is_more() else value / base
             every.append(ratio)
             if agree:
                 steady.append(ratio)
-        chosen = steady or every
-        return median(chosen) if chosen else None
+        return steady or every
 
     def spread(self, subject):
         values = self.values(subject)

@@ -50,41 +50,41 @@ reasons! {
     /// Acceptor: no intent had been queued when the connection was accepted.
     PeerNative = 3, "peer-native", "the peer runs without the shim";
     /// The peer's address is not one of this host's.
-    NotLocal = 4, "not-local", "the peer is on another host";
+    NotLocal = 5, "not-local", "the peer is on another host";
     /// The peer's user is not ours, and no `allow_users` admits it.
-    OtherUser = 5, "other-user", "the peer runs as a user that is not allowed to share memory with us";
+    OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us";
     /// The acceptor answered REFUSED.
-    RefusedByPeer = 6, "refused-by-peer", "the peer's shim declined";
+    RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined";
     /// The acceptor's socket was accepted without its shim's taking the session.
-    Withdrawn = 7, "withdrawn", "the peer never took the session, so it went back to TCP";
+    Withdrawn = 8, "withdrawn", "the peer never took the session, so it went back to TCP";
     /// A rule says `san = false`.
-    Policy = 8, "policy", "a rule in the configuration keeps it on TCP";
+    Policy = 9, "policy", "a rule in the configuration keeps it on TCP";
     /// SANSHIM=off or `enabled = false`.
-    Off = 9, "off", "the shim is switched off";
+    Off = 10, "off", "the shim is switched off";
     /// A socket option in force that the SAN cannot honour.
-    UnsupportedOption = 10, "unsupported-option", "a socket option needs plain TCP";
+    UnsupportedOption = 11, "unsupported-option", "a socket option needs plain TCP";
     /// No memory, or no descriptor, for a session.
-    OutOfMemory = 11, "out-of-memory", "no memory or descriptor was left for a session";
+    OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session";
     /// What the peer offered as a segment failed validation.
-    SegmentInvalid = 12, "segment-invalid", "the peer's shared memory was not valid";
+    SegmentInvalid = 13, "segment-invalid", "the peer's shared memory was not valid";
     /// The peer speaks another version of the protocol.
-    VersionMismatch = 13, "version-mismatch", "the peer runs another version of the shim";
+    VersionMismatch = 14, "version-mismatch", "the peer runs another version of the shim";
     /// A stream socket that is neither connected nor listening.
-    NotConnected = 14, "not-connected", "not connected";
+    NotConnected = 15, "not-connected", "not connected";
     /// A listening socket.
-    Listener = 15, "listener", "a listening socket";
+    Listener = 16, "listener", "a listening socket";
     /// `sanctl detach`.
-    Detached = 16, "detached", "went back to TCP because sanctl detach asked for it";
+    Detached = 17, "detached", "went back to TCP because sanctl detach asked for it";
     /// exec of, or a descriptor passed to, a program that does not load the shim.
-    HandedOver = 17, "handed-over", "went back to TCP because a program without the shim got it";
+    HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it";
     /// The peer's end went back first.
-    PeerReturned = 18, "peer-returned", "went back to TCP because the peer did";
+    PeerReturned = 19, "peer-returned", "went back to TCP because the peer did";
     /// Connector: no provider has an adapter from which the peer is reached.
-    NoDevice = 19, "no-device", "the peer is on another host, and no RDMA device leads there";
+    NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there";
     /// Connector: the peer did not answer over the fabric.
-    Unreachable = 20, "unreachable", "the peer did not answer over RDMA";
+    Unreachable = 21, "unreachable", "the peer did not answer over RDMA";
     /// Asynchronous I/O of libc's or the kernel's, which goes past the hooks.
-    UnseenUse = 21, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see";
+    UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see";
 }
 
 impl Reason {
@@ -110,7 +110,8 @@ mod tests {
         for &reason in Reason::ALL {
             assert_eq!(Reason::from_u32(reason.as_u32()), Some(reason));
         }
-        assert_eq!(Reason::from_u32(Reason::ALL.len() as u32), None);
+        let last = Reason::ALL.iter().map(|reason| reason.as_u32()).max().unwrap();
+        assert_eq!(Reason::from_u32(last + 1), None);
         assert_eq!(Reason::from_u32(u32::MAX), None);
     }
 

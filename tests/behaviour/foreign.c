@@ -181,6 +181,7 @@ static void cats_end(int fd) {
     check_pattern(bytes, got, n);
     if (got + (size_t)n >= sent_before) bt_shared->value[SEEN] = 1;
   }
+  bt_shared->value[SEEN] = 1;
   EQ(got, sent_before + (has_ended ? 0 : SENT_LATER));
   end_child(pid);
   SYS(close(output[0]));
@@ -194,6 +195,7 @@ MIXED_CASE(cat_of_a_peer_that_makes_no_call) { cat_of_a_computing_peer(20000, fa
 MIXED_CASE(cat_of_a_peer_that_sent_little) { cat_of_a_computing_peer(READ_BEFORE + 1, false, -1); }
 MIXED_CASE(cat_of_a_peer_that_sent_much) { cat_of_a_computing_peer(100000, false, -1); }
 MIXED_CASE(cat_of_a_half_closed_peer_that_makes_no_call) { cat_of_a_computing_peer(20000, true, -1); }
+MIXED_CASE(cat_of_a_half_closed_peer_with_all_read) { cat_of_a_computing_peer(READ_BEFORE, true, -1); }
 /* It comes back just when its bytes are sent in its stead. */
 MIXED_CASE(cat_of_a_peer_that_comes_back) {
   for (int round = 0; round < 12; round++) cat_of_a_computing_peer(10000u << round % 4, false, 15000 + round * 1000);

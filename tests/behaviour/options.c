@@ -463,19 +463,19 @@ ENDS(sigio, async_left, async_right)
 
 /* One call for each signal, which sleeps until the next: none may be missing, whenever the bytes come. */
 enum { ASYNC_ALL = 3000000 };
-static void hold_io_back(sigset_t *before) {
+static sigset_t none_held_back;
+static void hold_io_back(void) {
   sigset_t io;
-  sigemptyset(&io), sigaddset(&io, SIGIO);
-  pthread_sigmask(SIG_BLOCK, &io, before);
+  sigemptyset(&none_held_back), sigemptyset(&io), sigaddset(&io, SIGIO), sigaddset(&io, SIGRTMIN);
+  pthread_sigmask(SIG_BLOCK, &io, NULL);
 }
 static void async_reader(int fd) {
   static uint8_t bytes[1 << 20];
-  sigset_t open_mask;
-  hold_io_back(&open_mask);
+  hold_io_back();
   signal_io(fd);
   step_done(0);
   for (uint64_t at = 0; at < ASYNC_ALL;) {
-    sigsuspend(&open_mask);
+    sigsuspend(&none_held_back);
     ssize_t n = recv(fd, bytes, sizeof bytes, 0);
     if (n < 0) EQ(errno, EAGAIN);
     if (n > 0) check_pattern(bytes, at, n), at += n;
@@ -493,8 +493,7 @@ static void write_in_pieces(int fd) {
 }
 PROCESS_ENDS(sigio_for_each_piece, async_reader, write_in_pieces)
 static void async_writer(int fd) {
-  sigset_t open_mask;
-  hold_io_back(&open_mask);
+  hold_io_back();
   signal_io(fd);
   for (uint64_t at = 0; at < 4 * ASYNC_ALL;) {
     ssize_t n = send(fd, pattern(at), 4 * ASYNC_ALL - at < 100000 ? 4 * ASYNC_ALL - at : 100000, 0);
@@ -503,7 +502,7 @@ static void async_writer(int fd) {
       continue;
     }
     EQ(errno, EAGAIN);
-    sigsuspend(&open_mask);
+    sigsuspend(&none_held_back);
   }
   SYS(close(fd));
 }
@@ -517,6 +516,19 @@ static void read_slowly(int fd) {
   SYS(close(fd));
 }
 PROCESS_ENDS(sigio_for_room, async_writer, read_slowly)
+
+/* A signal that was chosen, in a thread that is not the first. */
+static void *read_by_chosen_signal(void *fd) {
+  async_reader(*(int *)fd);
+  return NULL;
+}
+static void chosen_signal_reader(int fd) {
+  hold_io_back();
+  handle_signal(SIGRTMIN, on_io, SA_RESTART);
+  SYS(fcntl(fd, F_SETSIG, SIGRTMIN));
+  end_thread(start_thread(read_by_chosen_signal, &fd));
+}
+PROCESS_ENDS(chosen_signal_for_each_piece, chosen_signal_reader, write_in_pieces)
 
 SAN_CASE(sigio_set_before_connecting) {
   union address target;

@@ -104,7 +104,7 @@ pub fn is_published(pid: u32) -> bool {
 /// Calls `each` with the processes of this user that publish what they do.
 pub fn each_published(mut each: impl FnMut(u32)) {
     if let Ok(folder) = FolderPath::of_user(kernel::effective_user()) {
-        let _ = file::each_number_in(folder.0.as_c_str(), |pid| each(pid as u32));
+        let _ = file::each_number_in(folder.0.as_c_str(), |pid, _| each(pid as u32));
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Rung {
     pub closed: bool,
     /// The sender sent urgent data: the connection stays on the SAN.
     pub pinned: bool,
+    /// The sender is about to send a doorbell.
+    pub ringing: bool,
     /// The receiver is sending again, over the sender's socket, what it recalled.
     pub claimed: bool,
     /// It has been: the kernel knows how much of it the sender need not send again.
@@ -50,6 +52,7 @@ impl Rung {
             recalled: word & RECALLED != 0,
             closed: word & CLOSED != 0,
             pinned: word & PINNED != 0,
+            ringing: word & RINGING != 0,
             claimed: word & CLAIMED != 0,
             replayed: word & REPLAYED != 0,
         }

@@ -15,6 +15,7 @@ use super::manifest::{self, Carried, Entry};
 use super::memory::Memory;
 use super::passing::is_made_by_us;
 use super::socket::{phase, Socket};
+use super::stand_in;
 use super::structure::Structure;
 use super::table::{self, Pinned};
 use super::trust;
@@ -334,6 +335,7 @@ fn return_to_tcp(fd: Fd, given: [Fd; 2]) -> bool {
     let returned = socket
         .stream()
         .is_some_and(|stream| detach::give(&socket, &stream, fd, Reason::HandedOver));
+    stand_in::see_to(std::iter::once((&socket, fd)));
     // SAFETY: the socket is nobody else's, and the connection's memory is not used through it any more.
     unsafe { socket.detach() };
     returned

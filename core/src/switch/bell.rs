@@ -97,7 +97,7 @@ pub(super) fn recount_sent(stream: &Stream, anchor: Fd) {
     doorbells.rung();
     let word = doorbells.state();
     let Some(written) = net::bytes_written(anchor) else { return };
-    if !word.is_final() && stream.own().sending.0.urgent.load(Relaxed) == 0 {
+    if !word.left && stream.own().sending.0.urgent.load(Relaxed) == 0 {
         let owed = word.bells.saturating_sub(written).min(1);
         stream.endpoint.bells_owed.store(owed as u32, Relaxed);
     }

@@ -23,7 +23,7 @@ use crate::session::Kind;
 use crate::sys::hidden::Spare;
 use crate::sys::net::{AbstractName, Target};
 use crate::sys::process::{self, NapSignals};
-use crate::sys::{blocking, file, net, poll, time, Errno, Fd, Result};
+use crate::sys::{blocking, file, net, poll, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
@@ -292,7 +292,7 @@ fn connect_then_bind(
         Stream::new(endpoint, &segment, statistics, None).open(Kind::SessionRequest);
     }
     let mut signals = NapSignals::default();
-    let mask = signals.mask(blocking, std::ptr::null());
+    signals.mask(blocking, std::ptr::null());
     let started = if blocking { start_blocking(fd, real) } else { real() };
     let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));
     let bound = memory.and_then(|memory| {
@@ -352,7 +352,7 @@ fn connect_then_bind(
         }
         socket.set_phase(phase::NATIVE);
         show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
-        return if blocking { go_on(fd, started, mask, real) } else { started };
+        return if blocking { go_on(fd, started, signals, real) } else { started };
     }
     options::inherit(socket);
     socket.set_phase(phase::CONNECTING);
@@ -361,7 +361,7 @@ fn connect_then_bind(
         let _ = wait::raise(&stream, Event::Read);
     }
     show(socket, target, provider, Reason::Pending, Shown::Connecting);
-    let result = if blocking { go_on(fd, started, mask, real) } else { started };
+    let result = if blocking { go_on(fd, started, signals, real) } else { started };
     match result {
         Ok(()) => established(socket),
         Err(_) => establish(socket),
@@ -388,33 +388,26 @@ fn start_blocking(fd: Fd, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
     }
 }
 
-/// Waits for a blocking connect that was `started`, with signals under `mask`, as the kernel would have.
+/// Waits for a blocking connect that was `started` while `signals` were held back.
 fn go_on(
     fd: Fd,
     started: Result<()>,
-    mask: *const libc::sigset_t,
+    mut signals: NapSignals,
     real: &mut impl FnMut() -> Result<()>,
 ) -> Result<()> {
     if started.is_ok() {
         return started;
     }
-    let limit = net::time_out(fd, libc::SO_SNDTIMEO);
-    let began = time::now();
-    loop {
-        let left = limit.map(|limit| limit.saturating_sub(time::now() - began));
-        if left == Some(0) {
-            return Err(Errno(libc::EINPROGRESS));
-        }
-        let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
-        // SAFETY: the mask is there as long as the caller's `NapSignals`.
-        match unsafe { blocking::poll(&mut fds, left, mask) } {
-            // The kernel tells how it went.
-            Ok(1..) => return real(),
-            Ok(0) => {}
-            Err(Errno(libc::EINTR)) if limit.is_none() && process::handlers_restart() => {}
-            Err(e) => return Err(e),
-        }
+    let mask = signals.mask(true, std::ptr::null());
+    // SAFETY: the mask is there as long as `signals`.
+    let came = unsafe { blocking::poll(&mut [], Some(0), mask) } == Err(Errno(libc::EINTR));
+    drop(signals);
+    let restarts = || net::time_out(fd, libc::SO_SNDTIMEO).is_none() && process::handlers_restart();
+    if came && !restarts() {
+        return Err(Errno(libc::EINTR));
     }
+    // What the kernel calls a second connect that SO_SNDTIMEO ended, the program's is the first.
+    real().map_err(|e| if e == Errno(libc::EALREADY) { Errno(libc::EINPROGRESS) } else { e })
 }
 
 /// If TCP has finished connecting, moves the socket on to the SAN, or to what the failure left.

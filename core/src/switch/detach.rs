@@ -77,27 +77,19 @@ pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
 #[cold]
 pub(super) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let done = advance_alone(socket, stream, why);
-    // The other end may be in this process, whose only thread is about to wait for what that end
-    // is to send again.
-    each_due_here(socket, stream, |other, stream| {
-        advance_alone(other, stream, Reason::PeerReturned);
-    });
-    done
-}
-
-/// Calls `each` with this process's other sockets that are to go back, if the peer of this one may be among them.
-fn each_due_here(socket: &Socket, stream: &Stream, mut each: impl FnMut(&Socket, &Stream)) {
-    if !stream.endpoint.has(flag::ONE_PROCESS) && !arrival::has_any() {
-        return;
-    }
-    table::each_socket(0, Fd::MAX - 1, |fd, other| {
-        let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
-        if let Some(stream) = other.stream().filter(|_| is_another && is_on_san(&other)) {
-            if is_due(&stream) || is_recalled(&stream) {
-                each(&other, &stream);
+    if stream.endpoint.has(flag::ONE_PROCESS) || arrival::has_any() {
+        // The other end may be in this process, whose only thread is about to wait for what that end
+        // is to send again.
+        table::each_socket(0, Fd::MAX - 1, |fd, other| {
+            let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
+            if let Some(stream) = other.stream().filter(|_| is_another && is_on_san(&other)) {
+                if is_due(&stream) || is_recalled(&stream) {
+                    advance_alone(&other, &stream, Reason::PeerReturned);
+                }
             }
-        }
-    });
+        });
+    }
+    done
 }
 
 fn is_on_san(socket: &Socket) -> bool {
@@ -162,37 +154,26 @@ fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool 
 /// How often, with a pause (ns), it is tried again where something is under way.
 const ATTEMPTS: u32 = 200;
 const PAUSE: u64 = 1_000_000;
-/// How many of them the peer is left to send again what is to come over TCP.
-const PEERS_TURN: u32 = 20;
 
 /// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
 /// The socket need not be in this process's books; `anchor` is it under any number.
 pub(super) fn give(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
-    let mut back = false;
-    for attempt in 0..ATTEMPTS {
+    for _ in 0..ATTEMPTS {
         if socket.phase() != phase::SAN {
             return true;
         }
-        back = abandon(socket, stream) && hand_over(socket, stream, anchor, why);
-        if (back && is_followed(socket, stream)) || leave_ended(stream, anchor, why) {
+        if abandon(socket, stream) && hand_over(socket, stream, anchor, why) {
             return true;
         }
-        if attempt >= PEERS_TURN && stand_in::send_again(stream, anchor) && back {
+        if leave_ended(stream, anchor, why) {
             return true;
         }
-        if !back && !is_under_way(stream) {
-            return false;
+        if !is_under_way(stream) {
+            break;
         }
         time::sleep(PAUSE);
     }
-    back
-}
-
-/// True if nothing is to be sent again, or by an end in this process, which follows later.
-fn is_followed(socket: &Socket, stream: &Stream) -> bool {
-    let mut here = false;
-    each_due_here(socket, stream, |_, _| here = true);
-    here || !stand_in::is_due(stream)
+    false
 }
 
 /// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then

@@ -11,6 +11,7 @@ use super::manifest::{self, Entry};
 use super::memory::Memory;
 use super::native;
 use super::socket::{phase, Socket};
+use super::stand_in;
 use super::table::{self, Pinned};
 use super::trust;
 use super::{is_borrowed, owner};
@@ -109,7 +110,7 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
             detach::abandon(one.socket, &stream);
         }
     }
-    for one in others {
+    for one in &others {
         if !give(one.socket, one.here, Reason::HandedOver) && !one.duplicated {
             exec.keep_back(one.here);
         }
@@ -118,6 +119,7 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
         exec.give_up(&ours, &found);
     }
     ours.follow();
+    stand_in::see_to(others.iter().map(|one| (one.socket.get(), one.here)));
     exec
 }
 
@@ -138,6 +140,7 @@ fn pass_because(fd: Fd, why: Reason) -> bool {
     table::socket(fd).filter(on_offer).is_none_or(|socket| {
         let given = give(&socket, fd, why);
         Ours::collect().follow();
+        stand_in::see_to(std::iter::once((socket.get(), fd)));
         given
     })
 }
@@ -167,10 +170,12 @@ fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
 /// Brings a connection that the image before this one left back to TCP, for a use that is not seen.
 pub fn give_back(fd: Fd) {
     let stays = |socket: &Pinned| !give(socket, fd, Reason::HandedOver);
-    if let Some(socket) = table::san(fd).filter(stays) {
+    let Some(socket) = table::san(fd) else { return };
+    if stays(&socket) {
         // Never may anybody take doorbells for data.
         let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
     }
+    stand_in::see_to(std::iter::once((socket.get(), fd)));
 }
 
 static CONFINED: AtomicBool = AtomicBool::new(false);
@@ -195,6 +200,7 @@ pub fn before_confinement() {
         }
     }
     ours.follow();
+    stand_in::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
     // Neither is worth a system call that the filter may punish.
     logging::stop();
     user::stop_asking();

@@ -15,7 +15,7 @@ use super::table::{self, Pinned};
 use crate::fabric;
 use crate::provider::shm::CLOSED;
 use crate::registry;
-use crate::sys::{beyond, hidden, sock_diag, thread, Fd};
+use crate::sys::{beyond, hidden, process, sock_diag, thread, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -187,7 +187,7 @@ impl Fork {
         thread::forget_tid();
         beyond::after_fork();
         self.structure.adopt_after_fork();
-        super::note_process();
+        process::note_owner();
         memory::note_fork();
         memory::forget_spares();
         connect::after_fork_in_child();

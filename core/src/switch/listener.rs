@@ -129,21 +129,25 @@ impl Listener {
     /// which happens only if the address is shared in a way we do not know.
     pub fn open(address: SocketAddr, dual: bool, reuse_port: bool) -> Result<Self> {
         let spelt = spelling(address, dual);
-        let (names, patience) = if reuse_port { (GROUP_LIMIT, 0) } else { (1, LEAVING) };
-        let named = |member: u32| name(&spelt, address.port(), reuse_port.then_some(member));
-        let started = time::now();
-        let mut members = (0..names).cycle();
-        let (name, [sign, rendezvous]) = loop {
-            let member = members.next().unwrap_or(0);
-            let name = named(member);
-            match open_under(&name) {
-                Err(Errno(libc::EADDRINUSE)) if member + 1 < names => {}
-                Err(Errno(libc::EADDRINUSE)) if time::now() - started < patience => {
-                    time::sleep(LEAVING_PAUSE);
+        let open = |member| {
+            let name = name(&spelt, address.port(), member);
+            open_under(&name).map(|fds| (name, fds))
+        };
+        let is_taken = |opened: &Result<_>| opened.as_ref().err() == Some(&Errno(libc::EADDRINUSE));
+        let opened = if reuse_port {
+            let mut members = (0..GROUP_LIMIT).map(|member| open(Some(member)));
+            members.find(|opened| !is_taken(opened)).unwrap_or(Err(Errno(libc::EADDRINUSE)))
+        } else {
+            let until = time::now() + LEAVING;
+            loop {
+                let opened = open(None);
+                if !is_taken(&opened) || time::now() > until {
+                    break opened;
                 }
-                opened => break (name, opened?),
+                time::sleep(LEAVING_PAUSE);
             }
         };
+        let (name, [sign, rendezvous]) = opened?;
         let (family, family_fd) = Self::new_family()
             .inspect_err(|_| [sign, rendezvous].into_iter().for_each(file::close))?;
         let (sign, rendezvous) = (hidden::keep(sign), hidden::keep(rendezvous));

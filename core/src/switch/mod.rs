@@ -5,7 +5,7 @@
 //!
 //! - set-up: [`listener`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
 //! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
-//! - the way back to TCP: [`detach`], [`request`]
+//! - the way back to TCP: [`detach`], [`stand_in`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
 //! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
@@ -67,9 +67,10 @@ pub(crate) mod test_ends {
 use crate::config::{program_name, Config};
 use crate::fabric;
 use crate::registry::Registry;
+pub use crate::sys::process::is_borrowed;
+use crate::sys::process::owner;
 use crate::sys::{process, Errno, Fd};
 use socket::phase;
-use std::sync::atomic::{AtomicU32, Ordering};
 pub use stream::before_jump;
 use structure::Structure;
 use table::Pinned;
@@ -82,8 +83,6 @@ pub enum Outcome {
     /// Done here, with the kernel's kind of result.
     Done(Result<usize, Errno>),
 }
-
-static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Longest spin (ns) unless the configuration says otherwise.
 const SPIN: u64 = 50_000;
@@ -101,7 +100,7 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     if !enabled && inheritance.is_none() && !trust::inherits_any() {
         return Ok(());
     }
-    note_process();
+    process::note_owner();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
     if config.providers.verbs {
         fabric::enable();
@@ -116,21 +115,6 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
         inheritance.adopt();
     }
     Ok(())
-}
-
-/// Remembers which process this is.
-fn note_process() {
-    PROCESS.store(process::pid(), Ordering::Relaxed);
-}
-
-/// The process whose descriptors the table lists.
-fn owner() -> u32 {
-    PROCESS.load(Ordering::Relaxed)
-}
-
-/// True in a vfork child, which shares our memory but not our descriptors: nothing may be noted.
-pub fn is_borrowed() -> bool {
-    process::pid() != owner()
 }
 
 /// The socket behind `fd` if it was connecting: moved on if TCP has finished, and returned if it

@@ -5,37 +5,74 @@
 //! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
 //! buffers, and everything where it refuses, waits for the peer's next call.
 
+use super::socket::Socket;
 use super::stream::Stream;
+use super::structure::Structure;
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::sys::{file, net, process, sock_diag, time, Fd};
 use std::sync::atomic::Ordering::Acquire;
 
-/// True while the peer is to send again what lies here, and has not come to it.
-pub(super) fn is_due(stream: &Stream) -> bool {
-    let word = stream.peer().sending.0.doorbells.state();
-    let unread =
-        || stream.lock_receive().is_ok_and(|_held| stream.available().is_ok_and(|n| n > 0));
-    word.recalled && !word.left && !word.replayed && unread()
+/// How long (ns) the peers are left to look themselves, and a nap of that.
+const PEERS_TURN: u64 = 20_000_000;
+const NAP: u64 = 1_000_000;
+
+/// After connections went back for who cannot read from the segment: sees to it that what was unread comes. With each
+/// socket a descriptor of it.
+pub(super) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)> + Clone) {
+    let streams = || returned.clone().filter_map(|(socket, fd)| Some((socket.stream()?, fd)));
+    let until = time::now() + PEERS_TURN;
+    while streams().any(|(stream, _)| is_due(&stream)) {
+        if time::now() > until {
+            streams().for_each(|(stream, fd)| send_again(&stream, fd));
+            break;
+        }
+        time::sleep(NAP);
+    }
 }
 
-/// Sends it if that is possible; false if the peer is in the middle of a doorbell, and it should be tried again.
-pub(super) fn send_again(stream: &Stream, anchor: Fd) -> bool {
-    let Some(theirs) = socket_of_peer(anchor) else { return true };
+/// True while the peer is to send again what lies here, or its end, and has not come to it.
+fn is_due(stream: &Stream) -> bool {
+    let sending = &stream.peer().sending.0;
+    let word = sending.doorbells.state();
+    let is_more = || {
+        let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
+        unread || sending.finished.load(Acquire) & FINISHED != 0
+    };
+    word.recalled && !word.left && !word.replayed && is_more()
+}
+
+/// Sends it, if that is possible.
+fn send_again(stream: &Stream, anchor: Fd) {
+    let until = time::now() + PEERS_TURN;
     let doorbells = &stream.peer().sending.0.doorbells;
-    let claimed = doorbells.claim();
-    if claimed {
-        let sent = send_left(stream, theirs).unwrap_or(0);
-        log::info!("fd {anchor}: sent {sent} bytes in the peer's stead");
+    while is_due(stream) && time::now() < until {
+        if !doorbells.state().ringing {
+            // A fork child must not get the peer's socket.
+            let _structure = (!process::is_borrowed()).then(Structure::lock);
+            let Some(theirs) = socket_of_peer(anchor) else { return };
+            send_over(stream, theirs);
+            file::close(theirs);
+        }
+        time::sleep(NAP);
+    }
+    if doorbells.state().replayed {
+        log::info!("fd {anchor}: sent in the peer's stead");
+    }
+}
+
+fn send_over(stream: &Stream, theirs: Fd) {
+    let doorbells = &stream.peer().sending.0.doorbells;
+    // Before the claim, which must not last.
+    let Ok(_held) = stream.lock_receive() else { return };
+    if doorbells.claim() {
+        send_left(stream, theirs);
         doorbells.release();
     }
-    file::close(theirs);
-    claimed || doorbells.state().left
 }
 
-/// As far as the kernel has room: how many bytes of the stream.
-fn send_left(stream: &Stream, to: Fd) -> Option<u64> {
-    let _held = stream.lock_receive().ok()?;
+/// As far as the kernel has room. Receive lock.
+fn send_left(stream: &Stream, to: Fd) -> Option<()> {
     let sending = &stream.peer().sending.0;
     // Before the bytes are looked at: they are all there.
     let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
@@ -48,7 +85,7 @@ fn send_left(stream: &Stream, to: Fd) -> Option<u64> {
         _ => return None,
     }
     let mut skipped = written.saturating_sub(promised);
-    let (mut sent, mut whole) = (0, true);
+    let mut whole = true;
     let valid = stream.each_left(|bytes| {
         let n = skipped.min(bytes.len() as u64) as usize;
         skipped -= n as u64;
@@ -56,7 +93,6 @@ fn send_left(stream: &Stream, to: Fd) -> Option<u64> {
         while !rest.is_empty() && whole {
             let n = send(rest);
             whole = n > 0;
-            sent += n as u64;
             rest = &rest[n..];
         }
         whole
@@ -64,7 +100,7 @@ fn send_left(stream: &Stream, to: Fd) -> Option<u64> {
     if valid.is_ok() && whole && is_finished {
         let _ = net::shutdown(to, libc::SHUT_WR);
     }
-    Some(sent)
+    Some(())
 }
 
 /// The other end of the connection, which some process with this library has open; ours to close. `None` also where
@@ -87,9 +123,8 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     found
 }
 
-/// How long (ns) who leaves waits for a peer that sends in its stead, and how long a nap of that is.
-const PATIENCE: u64 = 2_000_000_000;
-const NAP: u64 = 100_000;
+/// How long (ns) who leaves waits for a peer that sends in its stead.
+const PATIENCE: u64 = 500_000_000;
 
 /// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done; false if it is
 /// not in time, so that nobody knows what it may still send.
@@ -100,7 +135,7 @@ pub(super) fn is_over(stream: &Stream) -> bool {
         if time::now() - started > PATIENCE {
             return false;
         }
-        time::sleep(NAP);
+        time::sleep(NAP / 10);
     }
     true
 }

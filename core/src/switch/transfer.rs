@@ -89,26 +89,29 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     if receive_at_once(socket, &stream, &mut to, flags, &mut got) {
         return Outcome::Done(Ok(got));
     }
+    if !stream.endpoint.has(flag::ASYNC) {
+        return receive_step_by_step(socket, &stream, to, flags, got);
+    }
     let seen = stream.arrival_stamp();
     let received = receive_step_by_step(socket, &stream, to, flags, got);
-    if stream.endpoint.has(flag::ASYNC)
-        && has_come_meanwhile(socket, &stream)
-        && stream.arrival_stamp() != seen
-    {
+    if happened_before(socket, &stream, Event::Read) && stream.arrival_stamp() != seen {
         // It came while no doorbell was to ring for it.
         process::signal_input(socket.anchor());
     }
     received
 }
 
-/// With O_ASYNC, after a receive: the next event reaches the anchor, where the kernel raises the signal. True if
-/// there is something to read.
-fn has_come_meanwhile(socket: &Socket, stream: &Stream) -> bool {
+/// With O_ASYNC, when a call is done: from now on the next event reaches the anchor, where the kernel raises the signal.
+/// True if one did not have to.
+fn happened_before(socket: &Socket, stream: &Stream, event: Event) -> bool {
     if !wait::readable(stream) {
         bell::drain(socket, stream, || false);
     }
-    let _ = wait::raise(stream, Event::Read);
-    wait::readable(stream)
+    let _ = wait::raise(stream, event);
+    match event {
+        Event::Read => wait::readable(stream),
+        Event::Write => wait::writable(stream),
+    }
 }
 
 fn receive_step_by_step(
@@ -216,7 +219,7 @@ fn receive_step_by_step(
                 continue;
             }
             bell::make_up(socket, stream);
-            if stream.endpoint.has(flag::ASYNC) && has_come_meanwhile(socket, stream) {
+            if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Read) {
                 continue;
             }
             Err(Errno(libc::EAGAIN))
@@ -540,12 +543,8 @@ fn transmit(
         }
         if !waits {
             bell::make_up(socket, stream);
-            if stream.endpoint.has(flag::ASYNC) {
-                // As in a receive.
-                let _ = wait::raise(stream, Event::Write);
-                if wait::writable(stream) {
-                    continue;
-                }
+            if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Write) {
+                continue;
             }
             return finish(sent, Errno(libc::EAGAIN));
         }

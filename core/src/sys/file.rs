@@ -294,8 +294,12 @@ pub fn pipe() -> Result<(Fd, Fd)> {
 }
 
 /// Calls `each` with every open descriptor of this process.
-pub fn each_open(each: impl FnMut(Fd)) -> Result<()> {
-    each_number_in(c"/proc/self/fd", each)
+pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
+    each_number_in(c"/proc/self/fd", |fd, folder| {
+        if fd != folder {
+            each(fd);
+        }
+    })
 }
 
 /// The number of a descriptor of process `pid` for the file with this [`identity`].
@@ -303,7 +307,7 @@ pub fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
     let mut path = [0u8; 24];
     std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/{pid}/fd\0")).ok()?;
     let mut found = None;
-    let _ = each_number_in(std::ffi::CStr::from_bytes_until_nul(&path).ok()?, |fd| {
+    let _ = each_number_in(std::ffi::CStr::from_bytes_until_nul(&path).ok()?, |fd, _| {
         if found.is_none() && identity_in(pid, fd) == Ok(identity) {
             found = Some(fd);
         }
@@ -311,8 +315,8 @@ pub fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
     found
 }
 
-/// Calls `each` with every name in a folder that is a number, but for the folder's own descriptor.
-pub fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd)) -> Result<()> {
+/// Calls `each` with every name in a folder that is a number, and the descriptor by which the folder is read.
+pub fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd, Fd)) -> Result<()> {
     let dir = call!(
         openat,
         libc::AT_FDCWD,
@@ -336,9 +340,7 @@ pub fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd)) -> Result
             let name = &filled[at + 19..(at + length).min(n)];
             let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
             if let Some(fd) = std::str::from_utf8(&name[..end]).ok().and_then(|s| s.parse().ok()) {
-                if fd != dir {
-                    each(fd);
-                }
+                each(fd, dir);
             }
             at += length.max(1);
         }

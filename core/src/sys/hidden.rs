@@ -81,8 +81,8 @@ impl Spare {
         let namespace = net::namespace(like);
         let word = self.word.load(Ordering::Relaxed);
         let (owner, fd) = Self::split(word);
-        // Of another process: in a vfork child, whose notes would be its parent's.
-        let foreign = word != 0 && owner != pid;
+        // In a vfork child, whose notes would be its parent's.
+        let foreign = process::is_borrowed() || (word != 0 && owner != pid);
         let taken = word != 0
             && !foreign
             && self.word.compare_exchange(word, 0, Ordering::Acquire, Ordering::Relaxed).is_ok();

@@ -1,11 +1,31 @@
 //! Processes, threads and scheduling.
 
 use super::{call, thread, Fd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// This process's id, from the kernel (never a cached value: true in a vfork child too).
 #[inline]
 pub fn pid() -> u32 {
     call!(getpid).unwrap_or(0) as u32
+}
+
+/// The process that this memory is of, once [`note_owner`] was called; zero before.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Notes that this memory is this process's: at the start, and in a fork child.
+pub fn note_owner() {
+    OWNER.store(pid(), Ordering::Relaxed);
+}
+
+/// The process that noted so.
+pub fn owner() -> u32 {
+    OWNER.load(Ordering::Relaxed)
+}
+
+/// True in a vfork child, which shares our memory but not our descriptors: nothing may be noted.
+pub fn is_borrowed() -> bool {
+    let owner = owner();
+    owner != 0 && pid() != owner
 }
 
 /// This thread's id.
@@ -101,19 +121,24 @@ pub fn signal_input(fd: Fd) {
     let (id, own) = (owner.id as usize, pid());
     let chosen = call!(fcntl, fd, F_GETSIG, 0).unwrap_or(0) as i32;
     let signal = if chosen == 0 { libc::SIGIO } else { chosen };
-    // The kernel tells what happened only with a signal that was chosen; we may only tell ourselves.
+    // The kernel tells what happened only with a signal that was chosen. We may tell only a thread itself, and a
+    // process from its first.
     let mut told = [0i32; 32];
     (told[0], told[2], told[4], told[6]) = (signal, POLL_IN, libc::POLLIN.into(), fd);
     let told = told.as_ptr() as usize;
-    let _ = match owner.kind {
-        THREAD if chosen != 0 => call!(rt_tgsigqueueinfo, own, id, signal, told),
-        THREAD => call!(tkill, id, signal),
-        PROCESS if chosen != 0 && owner.id as u32 == own => {
-            call!(rt_sigqueueinfo, id, signal, told)
-        }
-        PROCESS => call!(kill, id, signal),
-        _ => call!(kill, -owner.id as isize as usize, signal),
-    };
+    let sent_with_it = chosen != 0
+        && match owner.kind {
+            THREAD => call!(rt_tgsigqueueinfo, own, id, signal, told).is_ok(),
+            PROCESS => call!(rt_sigqueueinfo, id, signal, told).is_ok(),
+            _ => false,
+        };
+    if !sent_with_it {
+        let _ = match owner.kind {
+            THREAD => call!(tkill, id, signal),
+            PROCESS => call!(kill, id, signal),
+            _ => call!(kill, -owner.id as isize as usize, signal),
+        };
+    }
 }
 
 /// The C library's own two, by which it changes the user of all threads (setuid) and cancels them: it waits for them.
