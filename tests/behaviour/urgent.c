@@ -277,3 +277,122 @@ CASE(urgent_byte_for_a_plain_server) {
   get(fd, "banner");
   end_child(pid);
 }
+
+/* ---- a mark that a newer one replaces ------------------------------------------------------- */
+
+static void put_urgent(int fd, char byte) { EQ(send(fd, &byte, 1, MSG_OOB), 1); }
+static void expect_urgent(int fd, char wanted) {
+  char byte = 0;
+  UNTIL(recv(fd, &byte, 1, MSG_OOB | MSG_PEEK) == 1 && byte == wanted);
+  EQ(recv(fd, &byte, 1, MSG_OOB), 1);
+  EQ(byte, wanted);
+}
+/* The older byte is an ordinary one then, */
+SAN_CASE(urgent_byte_replaced_by_another) {
+  struct pair p = open_pair(V4);
+  put(p.client, "abc"), put_urgent(p.client, '!');
+  put(p.client, "def"), put_urgent(p.client, '?');
+  put(p.client, "ghi");
+  expect_urgent(p.server, '?');
+  get(p.server, "abc!def");
+  get(p.server, "ghi");
+  exercise(p.client, p.server);
+}
+/* also where it was read, */
+SAN_CASE(urgent_byte_replaced_when_it_was_read) {
+  struct pair p = open_pair(V4);
+  put(p.client, "abc"), put_urgent(p.client, '!');
+  expect_urgent(p.server, '!');
+  put_urgent(p.client, '?'), put(p.client, "def");
+  expect_urgent(p.server, '?');
+  get(p.server, "abc!"), get(p.server, "def");
+}
+/* but is gone where all before it was read. */
+SAN_CASE(urgent_byte_replaced_at_its_mark) {
+  struct pair p = open_pair(V4);
+  put(p.client, "abc"), get(p.server, "abc");
+  put_urgent(p.client, '1'), wait_for(p.server, POLLPRI);
+  put_urgent(p.client, '2'), expect_urgent(p.server, '2');
+  put_urgent(p.client, '3'), expect_urgent(p.server, '3');
+  put(p.client, "def"), put_urgent(p.client, '4');
+  expect_urgent(p.server, '4');
+  put(p.client, "ghi");
+  get(p.server, "def"), get(p.server, "ghi");
+  exercise(p.client, p.server);
+}
+SAN_CASE(urgent_bytes_inline) {
+  struct pair p = open_pair(V4);
+  char bytes[16];
+  int mark = -1;
+  set_option(p.server, SOL_SOCKET, SO_OOBINLINE, 1);
+  put(p.client, "abc"), put_urgent(p.client, '!');
+  put(p.client, "def"), put_urgent(p.client, '?');
+  put(p.client, "ghi");
+  UNTIL(recv(p.server, bytes, sizeof bytes, MSG_PEEK) == 7);
+  EQ(recv(p.server, bytes, sizeof bytes, 0), 7);
+  EQ(memcmp(bytes, "abc!def", 7), 0);
+  SYS(ioctl(p.server, SIOCATMARK, &mark));
+  EQ(mark, 1);
+  get(p.server, "?ghi");
+  put_urgent(p.client, '1'), put_urgent(p.client, '2');
+  get(p.server, "12");
+  exercise(p.client, p.server);
+}
+
+/* Peeking passes the byte over, and the mark stays; the byte does not count as one to read. */
+SAN_CASE(urgent_byte_outlives_peeking) {
+  struct pair p = pair_at_mark();
+  char bytes[16] = {0};
+  int n = -1;
+  wait_for(p.server, POLLIN);
+  EQ(recv(p.server, bytes, sizeof bytes, MSG_PEEK), 3);
+  EQ(memcmp(bytes, "def", 3), 0);
+  EQ(sockatmark(p.server), 1);
+  SYS(ioctl(p.server, FIONREAD, &n));
+  EQ(n, 0);
+  expect_urgent(p.server, '!');
+  get(p.server, "def");
+  put(p.client, "abc"), put_urgent(p.client, '!'), put(p.client, "def");
+  UNTIL(ioctl(p.server, FIONREAD, &n) == 0 && n == 3);
+  sleep_ms(5);
+  SYS(ioctl(p.server, FIONREAD, &n));
+  EQ(n, 3);
+  get(p.server, "abcdef");
+}
+/* A close leaves it unread. */
+SAN_CASE(urgent_byte_is_unread_at_the_close) {
+  for (int reads = 0; reads < 2; reads++) {
+    struct pair p = open_pair(V4);
+    char byte;
+    put_urgent(p.client, '!');
+    wait_for(p.server, POLLPRI);
+    if (reads) expect_urgent(p.server, '!');
+    SYS(close(p.server));
+    ERR(recv(p.client, &byte, 1, 0), ECONNRESET);
+    SYS(close(p.client));
+  }
+}
+/* Much around each, in pieces of all sizes: every byte comes, the urgent ones in their places. */
+enum { MARKS = 300 };
+static void send_with_marks(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  for (int i = 0; i < MARKS; i++) {
+    size_t n = (size_t)i * 997 % 40000;
+    send_pattern(fd, 0, n);
+    put_urgent(fd, '!');
+    if (i % 7 == 0) usleep(300);
+  }
+  expect_eof(fd);
+}
+static void receive_marks_inline(int fd) {
+  char byte;
+  set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
+  get(fd, "ping"), put(fd, "pong");
+  for (int i = 0; i < MARKS; i++) {
+    recv_pattern(fd, 0, (size_t)i * 997 % 40000);
+    EQ(recv(fd, &byte, 1, 0), 1);
+    EQ(byte, '!');
+  }
+  SYS(close(fd));
+}
+ENDS(urgent_bytes_inline_among_others, send_with_marks, receive_marks_inline)

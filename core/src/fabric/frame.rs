@@ -6,11 +6,11 @@
 use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
 
 /// Bytes of the header.
-pub(super) const HEADER: usize = 40;
+pub(super) const HEADER: usize = 48;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {
@@ -62,6 +62,8 @@ pub(super) struct State {
     pub(super) total: u64,
     /// The urgent mark and its byte: see [`crate::session::Mark`].
     pub(super) urgent: u64,
+    /// Urgent bytes that are no part of the stream any more: see [`crate::session::Gone`].
+    pub(super) gone: u64,
     /// FINISHED, CLOSED, ABORTIVE.
     pub(super) finished: u32,
     /// Not zero while a sender finds no space.
@@ -86,7 +88,8 @@ pub(super) fn encode(kind: Kind, length: usize, state: &State) -> [u8; HEADER] {
     all[16..24].copy_from_slice(&state.total.to_le_bytes());
     all[24..32].copy_from_slice(&state.urgent.to_le_bytes());
     all[32..36].copy_from_slice(&state.finished.to_le_bytes());
-    all[36..].copy_from_slice(&state.stalled.to_le_bytes());
+    all[36..40].copy_from_slice(&state.stalled.to_le_bytes());
+    all[40..].copy_from_slice(&state.gone.to_le_bytes());
     all
 }
 
@@ -107,6 +110,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Kind, State, &[u8]), Malformed> {
         urgent: long(24),
         finished: word(32) & State::FINISHED_BITS,
         stalled: word(36),
+        gone: long(40),
     };
     Ok((kind, state, payload))
 }
@@ -117,7 +121,8 @@ mod tests {
 
     #[test]
     fn frames_survive_the_wire_and_nonsense_is_refused() {
-        let state = State { head: 1, total: u64::MAX, urgent: 3, finished: FINISHED, stalled: 5 };
+        let state =
+            State { head: 1, total: u64::MAX, urgent: 3, gone: 4, finished: FINISHED, stalled: 5 };
         let mut frame = encode(Kind::Bytes, 3, &state).to_vec();
         frame.extend_from_slice(b"abc");
         assert_eq!(decode(&frame), Ok((Kind::Bytes, state, &b"abc"[..])));

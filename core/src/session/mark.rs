@@ -1,16 +1,16 @@
-//! The urgent mark (S8): what one word says of the newest urgent byte of a direction. Must not move bytes.
+//! The urgent mark (S8): what two words say of the urgent bytes of a direction. Must not move bytes.
 
 /// Bits of the position; marks are compared by their distance, so it may wrap.
 const POSITION_BITS: u32 = 40;
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
 
-/// The newest urgent byte: its value, its place in the stream, and the lower bits of how many there were; zero: none
+/// The newest urgent byte, which is in the stream too: its value, its place there, and the lower bits of how many there were; zero: none
 /// yet. As a word: position in the lower 40 bits, the byte in the 8 above, the count in the upper 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
 impl Mark {
-    /// The next urgent byte, before the stream's byte number `position`. Never zero.
+    /// The next urgent byte, the stream's byte number `position`. Never zero.
     pub fn next(self, position: u64, byte: u8) -> Mark {
         let count = ((self.0 >> 48) as u16).checked_add(1).unwrap_or(1);
         Mark(u64::from(count) << 48 | u64::from(byte) << POSITION_BITS | position & POSITION)
@@ -37,9 +37,62 @@ impl Mark {
     }
 }
 
+/// Urgent bytes that are no part of the stream any more for who does not read them inline: newer ones replaced each
+/// while all before it was read. As a word: position of the first in the lower 40 bits, above how many follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone(pub u64);
+
+impl Gone {
+    /// After the byte at `mark` was replaced, of a reader that had read `total`.
+    pub fn with(self, mark: Mark, total: u64) -> Gone {
+        let ahead = self.ahead(total);
+        let next = total.wrapping_add(ahead);
+        if !mark.is_at(next) {
+            return self;
+        }
+        let first = next & POSITION;
+        let behind_others = self.0 >> POSITION_BITS != 0 && (self.end() ^ next) & POSITION == 0;
+        // One whose number does not fit is forgotten: its bytes are read, or count as ordinary ones.
+        match self.0.checked_add(1 << POSITION_BITS) {
+            Some(longer) if behind_others => Gone(longer),
+            _ => Gone(1 << POSITION_BITS | first),
+        }
+    }
+
+    fn end(self) -> u64 {
+        self.0.wrapping_add(self.0 >> POSITION_BITS)
+    }
+
+    /// How many of the next bytes are gone, for a reader that has read `total`.
+    pub fn ahead(self, total: u64) -> u64 {
+        let (passed, count) = (total.wrapping_sub(self.0) & POSITION, self.0 >> POSITION_BITS);
+        count.saturating_sub(passed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s8_what_is_replaced_where_it_is_to_be_read_is_gone() {
+        let none = Gone(0);
+        assert_eq!(none.ahead(0), 0);
+        assert_eq!(none.with(Mark(0).next(7, b'!'), 5), none, "something lies before it");
+        assert_eq!(none.with(Mark(0).next(7, b'!'), 8), none, "it was passed");
+        for start in [0, 7, POSITION - 1, POSITION, u64::MAX - 1] {
+            let mut gone = none;
+            for n in 0..4 {
+                assert_eq!(gone.ahead(start), n);
+                gone = gone.with(Mark(0).next(start.wrapping_add(n), b'!'), start);
+            }
+            assert_eq!(gone.ahead(start.wrapping_add(3)), 1);
+            assert_eq!(gone.ahead(start.wrapping_add(4)), 0);
+            assert_eq!(gone.ahead(start.wrapping_sub(1)), 0);
+            let later = start.wrapping_add(100);
+            assert_eq!(gone.with(Mark(0).next(later, b'!'), later).ahead(later), 1);
+        }
+    }
 
     #[test]
     fn s8_a_mark_has_its_byte_and_its_place() {

@@ -406,6 +406,7 @@ proptest! {
 fn whoever_comes_first_decides() {
     let d = Doorbells::new();
     assert!(d.promise() && d.promise());
+    d.rung();
     assert!(!d.recall(false).left);
     assert!(!d.promise(), "recalled: no doorbell may come any more");
     assert_eq!(d.state(), Rung { bells: 2, recalled: true, ..Rung::default() });

@@ -272,8 +272,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     match request {
         libc::FIONREAD => {
             wait::look_if_stale(&socket, &stream, time::ticks());
-            let inline = stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark().is_some();
-            Some(clamp(readiness::available(&stream) + u64::from(inline)))
+            Some(clamp(readiness::available(&stream)))
         }
         libc::TIOCOUTQ => {
             wait::look(&socket, &stream);

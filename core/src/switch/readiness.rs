@@ -2,7 +2,7 @@
 
 use super::endpoint::flag;
 use super::socket::Socket;
-use super::stream::Stream;
+use super::stream::{Broken, Stream};
 use super::wait;
 use crate::sys::poll;
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,17 +87,21 @@ fn enough_to_read(stream: &Stream) -> bool {
     let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
     // A sender without space can not send what is missing.
     low_water <= 1
-        || available(stream) >= low_water
+        || counted(stream, |stream| stream.unread()) >= low_water
         || stream.peer().sending.0.stalled.load(Relaxed) != 0
 }
 
 /// Bytes to read (FIONREAD).
 pub(super) fn available(stream: &Stream) -> u64 {
+    counted(stream, |stream| stream.before_urgent())
+}
+
+fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u64 {
     match stream.lock_receive() {
         Ok(_held) => {
-            let available = stream.available().unwrap_or(0);
-            stream.note_seen(available);
-            available
+            let bytes = count(stream).unwrap_or(0);
+            stream.note_seen(bytes);
+            bytes
         }
         Err(_) => 0,
     }

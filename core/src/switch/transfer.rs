@@ -136,13 +136,6 @@ fn receive_step_by_step(
             return Outcome::Done(Ok(got));
         }
         let ended = wait::ended(stream);
-        if let Some(read) = super::urgent::receive_inline(stream, &mut to, take) {
-            match read {
-                Err(e) => return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }),
-                Ok(()) if take == Take::Peek => return Outcome::Done(Ok(1)),
-                Ok(()) => got += 1,
-            }
-        }
         let received = match take {
             Take::Peek => receive_once(socket, stream, &mut to.clone(), take, call),
             _ => receive_once(socket, stream, &mut to, take, call),

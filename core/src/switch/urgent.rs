@@ -1,5 +1,5 @@
-//! Urgent data (S8): the stream carries the mark and the byte. The byte goes over the anchor as well, where the
-//! kernel raises SIGURG and wakes who waits, as always.
+//! Urgent data (S8): the stream carries the byte, and the mark where it is. The byte goes over the anchor as well, where
+//! the kernel raises SIGURG and wakes who waits, as always.
 
 use super::bell;
 use super::buffers::Buffers;
@@ -7,13 +7,13 @@ use super::detach;
 use super::endpoint::flag;
 use super::native;
 use super::socket::{phase, Socket};
-use super::stream::{Stream, Take};
+use super::stream::Stream;
 use super::transfer;
-use super::wait::Limit;
+use super::wait::{self, Event, Limit, Wait};
 use super::Outcome;
 use crate::reason::Reason;
 use crate::sys::{net, poll, process, time, Errno, Fd};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How long (ns) it is tried at once what takes a moment, before a call sleeps or gives up.
 const MOMENT: u64 = 100_000_000;
@@ -72,6 +72,21 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
         if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
             return Outcome::Pass;
         }
+        if let Some(e) = transfer::unable(stream) {
+            return Outcome::Done(Err(e));
+        }
+        if stream.room() == Ok(0) {
+            drop(held);
+            if !transfer::waits(stream, flags) {
+                stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+                return Outcome::Done(Err(Errno(libc::EAGAIN)));
+            }
+            let how = Wait::new(Event::Write, false, &limit);
+            if let Err(e) = wait::wait(socket, stream, &how, || wait::writable(stream)) {
+                return Outcome::Done(Err(e));
+            }
+            continue;
+        }
         if detach::pin(stream) {
             break held;
         }
@@ -89,13 +104,21 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             }
         }
     };
-    if let Some(e) = transfer::unable(stream) {
-        return Outcome::Done(Err(e));
-    }
+    // The mark before the byte: nobody takes that for an ordinary one.
     stream.mark_urgent(byte);
+    let one = [libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 }];
+    let sent = Buffers::new(&one).map(|mut from| stream.send(&mut from));
     // Before the lock is given up: if this process dies now, who comes next rings.
     let ring = stream.signal_read();
     drop(held);
+    let ring = match sent {
+        Ok(Ok(moved)) => ring | moved.ring,
+        Ok(Err(why)) => {
+            wait::fail(socket, stream, why);
+            return Outcome::Done(Err(Errno(libc::ECONNRESET)));
+        }
+        Err(e) => return Outcome::Done(Err(e)),
+    };
     let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
     if ring {
         bell::ring(socket);
@@ -151,27 +174,4 @@ fn await_mark(socket: &Socket, stream: &Stream, keep: bool) -> Option<u8> {
         process::yield_now();
     }
     None
-}
-
-/// The urgent byte in its place in the stream (SO_OOBINLINE): delivers it if it is the next byte.
-/// `None` if it is not.
-#[inline]
-pub(super) fn receive_inline(
-    stream: &Stream,
-    to: &mut Buffers,
-    take: Take,
-) -> Option<Result<(), Errno>> {
-    if !stream.endpoint.has(flag::URGENT_INLINE) || to.remaining() == 0 {
-        return None;
-    }
-    let mark = stream.at_mark()?;
-    if take != Take::Peek && !stream.pass_mark(mark) {
-        return None;
-    }
-    if take == Take::Discard {
-        to.skip(1);
-        return Some(Ok(()));
-    }
-    // SAFETY: one byte is there, and there is room for one.
-    Some(unsafe { to.copy_in(&mark.byte(), 1) })
 }

@@ -353,10 +353,17 @@ fn known_readable(stream: &Stream) -> Option<bool> {
     if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
         return Some(!stream.endpoint.has(flag::READ_OUT) || ended(stream));
     }
-    if stream.endpoint.has(flag::URGENT_INLINE) && stream.at_mark().is_some() {
-        return Some(true);
+    if stream.has_mark_ahead() {
+        return Some(readable_around_mark(stream));
     }
     stream.peek_readable()
+}
+
+/// What a read passes over is not to be read.
+#[cold]
+fn readable_around_mark(stream: &Stream) -> bool {
+    let Some(_held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
+    stream.unread() != Ok(0)
 }
 
 /// As [`readable`], and true also of a message that says that it has data: the read takes it in.

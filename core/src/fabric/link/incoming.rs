@@ -78,6 +78,9 @@ impl Link {
         let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(())?;
         let (role, sender) = (body.role, body.role.peer());
         let (own, peer) = (body.segment.side(role), body.segment.side(sender));
+        // The mark before its byte.
+        peer.sending.0.gone.store(state.gone, Relaxed);
+        let mut news = peer.sending.0.urgent.swap(state.urgent, SeqCst) != state.urgent;
         match kind {
             Kind::Message => {
                 let (header, rest) = payload.split_at_checked(HEADER_SIZE).ok_or(())?;
@@ -123,12 +126,9 @@ impl Link {
         }
         let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
         let finished = sending.finished.load(Relaxed);
-        let mut news = kind != Kind::State;
+        news |= kind != Kind::State;
         if finished & State::FINISHED_BITS != state.finished {
             sending.finished.store(finished & !State::FINISHED_BITS | state.finished, SeqCst);
-            news = true;
-        }
-        if sending.urgent.swap(state.urgent, SeqCst) != state.urgent {
             news = true;
         }
         if sending.stalled.swap(state.stalled, SeqCst) != state.stalled {

@@ -249,6 +249,7 @@ impl Link {
             head: own.receiving.0.head.load(Acquire),
             total: own.receiving.0.total.load(Acquire),
             urgent: own.sending.0.urgent.load(Acquire),
+            gone: own.sending.0.gone.load(Acquire),
             finished: out.told.finished,
             stalled: own.sending.0.stalled.load(Acquire),
         }

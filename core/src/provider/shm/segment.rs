@@ -225,6 +225,8 @@ pub struct Sending {
     pub grown: AtomicU64,
     /// The newest urgent byte: see [`crate::session::Mark`]; zero: none yet (S8).
     pub urgent: AtomicU64,
+    /// Those that are no part of the stream any more: see [`crate::session::Gone`].
+    pub gone: AtomicU64,
     /// Not zero while a sender finds no space.
     pub stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].

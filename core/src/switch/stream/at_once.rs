@@ -114,13 +114,18 @@ impl<'a> Stream<'a> {
             return None;
         }
         let _held = self.hold_again(&receive.lock)?;
-        if !self.is_plain() || self.mark_ahead().is_some() || receive.offset() != 0 {
+        if !self.is_plain() || receive.offset() != 0 {
             return None;
         }
         // Before it is looked for messages: one that was published before those bytes goes first.
         let tail = self.peer().sending.0.tail.load(Acquire);
         let next = receive.next_read();
-        if next == session.expected() && !self.absorb_next().ok()? {
+        let is_message = next != session.expected() || self.absorb_next().ok()?;
+        // After what is there was seen: a mark comes before its byte.
+        if self.has_mark_ahead() {
+            return None;
+        }
+        if !is_message {
             return self.receive_piece(to, tail);
         }
         let kept = receive.lengths[next as usize & 63].load(Relaxed);
@@ -352,6 +357,7 @@ mod tests {
         assert_eq!(receive_at_once(&right, 10), None, "a part was read");
         assert_eq!(receive(&right, 10).0, b"other");
         left.mark_urgent(b'!');
+        send(&left, b"!");
         send(&left, b"behind");
         assert_eq!(receive_at_once(&right, 10), None, "there is a mark");
         assert_eq!(receive(&right, 10).0, b"behind");

@@ -2,6 +2,7 @@
 
 use super::control::{body_of, data_of};
 use super::rdma::Read;
+use super::urgent::Reach;
 use super::{Broken, Moved, Stream, Take, CHUNK};
 use crate::provider::shm::FINISHED;
 use crate::session::transfer::Call;
@@ -16,7 +17,8 @@ impl Stream<'_> {
     /// Receives what is there, up to the next urgent mark. Receive lock.
     pub fn receive(&self, to: &mut Buffers, take: Take, call: Call) -> Result<Moved, Broken> {
         let wanted = to.remaining();
-        let most = self.until_urgent(wanted, take);
+        let mut reach = self.reach(wanted);
+        let mut skipped = 0;
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
         let mut next = receive.next_read();
@@ -35,12 +37,22 @@ impl Stream<'_> {
             _ => unsafe { to.copy_in(from, n) },
         };
         let mut fruitless = 0;
-        while moved < most && fruitless < MOST_FRUITLESS {
+        // What is passed over comes before what is taken.
+        let room_in = |reach: &Reach, moved: usize, skipped: u64| match reach.passed_over - skipped
+        {
+            0 => (false, reach.most.saturating_sub(moved)),
+            bytes => (true, bytes as usize),
+        };
+        while room_in(&reach, moved, skipped).1 > 0 && fruitless < MOST_FRUITLESS {
             fruitless += 1;
             if let Some(rest) = receive.transfers.rest() {
                 // Announced data follows the message that announced it, before anything else.
                 if next.wrapping_sub(rest.after) as i32 > 0 {
-                    match self.read_rest(to, most - moved, take, call) {
+                    let (skips, room) = room_in(&reach, moved, skipped);
+                    if skips {
+                        break;
+                    }
+                    match self.read_rest(to, room, take, call) {
                         Read::Bytes(n) => {
                             moved += n;
                             made_room |= take != Take::Peek;
@@ -80,20 +92,25 @@ impl Stream<'_> {
                 if next == session.expected() {
                     continue;
                 }
+                self.renew(&mut reach, skipped);
+                let (skips, room) = room_in(&reach, moved, skipped);
                 let kept = receive.lengths[next as usize & 63].load(Relaxed);
                 let length = data_of(kept) as usize;
-                let n = length.saturating_sub(offset).min(most - moved);
-                let skipped = body_of(kept) as usize + offset;
+                let n = length.saturating_sub(offset).min(room);
+                let before = body_of(kept) as usize + offset;
                 // SAFETY: offset < length, and body and data fit into the message buffer.
-                let from = unsafe { self.slot_in(next).payload().add(skipped) };
+                let from = unsafe { self.slot_in(next).payload().add(before) };
                 if receive.transfers.rest().is_some_and(|rest| rest.after == next) {
                     receive.transfers.begun(call);
                 }
-                if let Err(e) = put(to, from, n) {
+                if skips {
+                    skipped += n as u64;
+                } else if let Err(e) = put(to, from, n) {
                     fault = Some(e);
                     break;
+                } else {
+                    moved += n;
                 }
-                moved += n;
                 fruitless = 0;
                 offset += n;
                 if offset < length {
@@ -113,19 +130,23 @@ impl Stream<'_> {
                 }
                 continue;
             }
+            self.renew(&mut reach, skipped);
+            let (skips, room) = room_in(&reach, moved, skipped);
             // After the tail: where the buffer grew is published before the bytes that lie there.
             let (ring, grown) = self.buffer_in();
             let there = ring.used(head, tail)? as usize;
             if there == 0 {
                 break;
             }
-            let room = there.min(most - moved).min(CHUNK);
-            let (from, n) = self.stretch(from_peer, grown, head, room);
-            if let Err(e) = put(to, from, n) {
+            let (from, n) = self.stretch(from_peer, grown, head, there.min(room).min(CHUNK));
+            if skips {
+                skipped += n as u64;
+            } else if let Err(e) = put(to, from, n) {
                 fault = Some(e);
                 break;
+            } else {
+                moved += n;
             }
-            moved += n;
             fruitless = 0;
             head += n as u64;
             if take != Take::Peek {
@@ -133,14 +154,19 @@ impl Stream<'_> {
                 self.own().receiving.0.head.store(head, Release);
             }
         }
+        let all = moved as u64 + skipped;
         if take == Take::Peek {
-            self.note_seen(moved as u64);
+            self.note_seen(all);
+        } else if skipped == reach.passed_over && all > 0 {
+            if let Some(mark) = reach.passes {
+                self.pass_mark(mark);
+            }
         }
-        if take == Take::Peek || moved == 0 {
+        if take == Take::Peek || all == 0 {
             return Ok(Moved { bytes: moved, ring: self.try_send_due(), fault });
         }
         made_room |= head != first_head;
-        let mut ring = self.consumed(moved as u64, made_room);
+        let mut ring = self.consumed(all, made_room);
         ring |= self.try_send_due();
         Ok(Moved { bytes: moved, ring, fault })
     }

@@ -59,6 +59,11 @@ impl Stream<'_> {
         Ok(used)
     }
 
+    /// Bytes for which there is room in our send buffer. Send lock.
+    pub fn room(&self) -> Result<u64, Broken> {
+        Ok(u64::from(self.limit()).saturating_sub(self.buffered()?))
+    }
+
     /// Bytes sent that the peer has not taken in yet (SIOCOUTQ). As with TCP, what lies in the
     /// receiver's buffer counts as taken in; the second half of our send buffer stands for that.
     pub fn unsent(&self) -> u64 {
