@@ -54,7 +54,14 @@ pub(crate) fn latency(subject: Subject, options: &Options, summary: &Summary) {
 }
 
 /// A flow in one direction; `elapsed` runs until the receiver confirmed the last message.
-pub(crate) fn flow(subject: Subject, options: &Options, messages: u64, elapsed: Duration) {
+/// `segment_kib`: what both ends touched of the connection's memory, where there is one.
+pub(crate) fn flow(
+    subject: Subject,
+    options: &Options,
+    messages: u64,
+    elapsed: Duration,
+    segment_kib: Option<i64>,
+) {
     let seconds = elapsed.as_secs_f64();
     let bytes = messages as f64 * options.size as f64;
     print(
@@ -64,6 +71,7 @@ pub(crate) fn flow(subject: Subject, options: &Options, messages: u64, elapsed: 
             "mean_ns": seconds * 1e9 / messages as f64,
             "rate_per_s": messages as f64 / seconds,
             "gb_per_s": bytes / seconds / 1e9,
+            "segment_kib": segment_kib,
         }),
     );
 }

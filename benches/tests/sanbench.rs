@@ -46,6 +46,7 @@ fn flows_arrive_whole() {
             let line = figures(&format!("{run} --size {size} --count 300 --ring 65536"));
             assert!(line["count"].as_u64() >= Some(300), "{line}");
             assert!(line["gb_per_s"].as_f64() > Some(0.0), "{line}");
+            assert_eq!(line["segment_kib"].is_number(), run.starts_with("socket"), "{line}");
         }
     }
 }

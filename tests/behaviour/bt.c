@@ -456,17 +456,20 @@ void handle_signal(int number, void (*handler)(int), int flags) {
   struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
   SYS(sigaction(number, &action, NULL));
 }
-void on_san(int fd) {
-  enum { DOORBELLS = 100000 };
+unsigned long long bytes_over_tcp(int fd) {
   /* libc's struct tcp_info ends before tcpi_bytes_acked and tcpi_bytes_received. */
   uint64_t info[17] = {0};
   socklen_t length = sizeof info;
   SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length));
+  return info[15] + info[16];
+}
+void on_san(int fd) {
+  enum { DOORBELLS = 100000 };
   struct rlimit limit;
   SYS(getrlimit(RLIMIT_NOFILE, &limit));
   /* Without room for the library's descriptors it goes back to TCP. */
   if (getenv("LD_PRELOAD") == NULL || (limit.rlim_cur < 16384 && limit.rlim_max < limit.rlim_cur + 2048)) return;
-  unsigned long long bytes = info[15] + info[16];
+  unsigned long long bytes = bytes_over_tcp(fd);
   if (bytes > DOORBELLS) FAIL("%llu bytes went over TCP", bytes);
 }
 long past_libc(long number, long a, long b, long c, long d, long e) {

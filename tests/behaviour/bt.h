@@ -247,6 +247,8 @@ void close_reset(int fd);
 void handle_signal(int number, void (*handler)(int), int flags);
 /* Fails if more than doorbells went over TCP, of a connection of megabytes; natively nothing. */
 void on_san(int fd);
+/* Bytes that went over the TCP connection, both ways. */
+unsigned long long bytes_over_tcp(int fd);
 /* A system call by instruction, past every hook; the kernel's own answer. */
 long past_libc(long number, long a, long b, long c, long d, long e);
 

@@ -1,5 +1,6 @@
 /* Connections over fork(): either process uses, ignores or closes what both hold. */
 #include "bt.h"
+#include <sched.h>
 
 /* A connection to a process of its own that answers every byte, so that our end can be shared. */
 static pid_t echo_pid;
@@ -429,3 +430,40 @@ SAN_CASE(numbers_differ_after_fork) {
   end_child(child);
   exercise(p.client, p.server);
 }
+
+/* ---- a child whose numbers are of another PID namespace ---------------------------------------- */
+
+enum { RECORD = 300000, RECORDS = 12 };
+static void write_records(int fd, char of) {
+  static char record[RECORD];
+  memset(record, of, RECORD);
+  for (int i = 0; i < RECORDS; i++)
+    for (size_t done = 0; done < RECORD;) done += SYS(send(fd, record + done, RECORD - done, MSG_NOSIGNAL));
+}
+/* Parent and child write at once: over TCP, as neither can tell whether the other lives. */
+static void written_by_both(int fd) {
+  put(fd, "begin"), get(fd, "begin");
+  if (unshare(CLONE_NEWPID) < 0) bt_skip("may not make a PID namespace");
+  pid_t child = start_child();
+  if (child == 0) write_records(fd, 'c'), _exit(0);
+  write_records(fd, 'p');
+  end_child(child);
+  struct pair later = open_pair(V4);
+  exercise(later.client, later.server);
+  SYS(close(fd));
+}
+static void counts_both(int fd) {
+  static char bytes[40000];
+  size_t of[256] = {0};
+  ssize_t n;
+  get(fd, "begin"), put(fd, "begin");
+  while ((n = SYS(recv(fd, bytes, sizeof bytes, 0))) > 0) {
+    for (ssize_t i = 0; i < n; i++) of[(unsigned char)bytes[i]]++;
+    sleep_ms(1);
+  }
+  EQ(of['c'], RECORD * RECORDS);
+  EQ(of['p'], RECORD * RECORDS);
+  CHECK(bytes_over_tcp(fd) > 2 * RECORD * RECORDS);
+  SYS(close(fd));
+}
+MIXED_CASE(child_in_another_pid_namespace) { run_processes(V4, written_by_both, counts_both); }

@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         result
     };
     let (messages, elapsed) = process::fork_pair(options, receive, send)?;
-    report::flow(Subject::Floor, options, messages, elapsed);
+    report::flow(Subject::Floor, options, messages, elapsed, None);
     Ok(())
 }
 

@@ -126,6 +126,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         shared.word(DONE).store(bytes + 1, Ordering::Release);
     };
     let (messages, elapsed) = process::fork_pair(options, send, receive)?;
-    report::flow(Subject::Floor, options, messages, elapsed);
+    report::flow(Subject::Floor, options, messages, elapsed, None);
     Ok(())
 }

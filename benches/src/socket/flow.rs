@@ -2,6 +2,7 @@
 
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
+use super::figures::Memory;
 use crate::error::Error;
 use crate::options::Options;
 use crate::report::{self, Subject};
@@ -19,17 +20,22 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
         }
         messages += per_look;
     }
+    // While both ends are there, and the clock stands.
+    let sending = start.elapsed();
+    let both = [options.server_pid, std::process::id()].map(Memory::of);
+    let segment_kib = both.into_iter().flatten().map(|memory| memory.segments).sum();
+    let start = Instant::now();
     endpoint::finish(&channel.socket)?;
     let mut received = [0; 8];
     if !channel.receive_all(&mut received)? {
         return Err(Error::Peer("closed the connection without its count".into()));
     }
-    let elapsed = start.elapsed();
+    let elapsed = sending + start.elapsed();
     let (sent, received) = (messages * options.size as u64, u64::from_le_bytes(received));
     if received != sent {
         return Err(Error::Peer(format!("received {received} of {sent} bytes")));
     }
-    report::flow(Subject::Socket, options, messages, elapsed);
+    report::flow(Subject::Socket, options, messages, elapsed, Some(segment_kib));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, Epoll};
 use super::endpoint::{self, Socket};
-use super::idle_figures::{CpuUse, Memory};
+use super::figures::{CpuUse, Memory};
 use crate::error::Error;
 use crate::options::{Options, Wait};
 use crate::report::{self, Subject};

@@ -3,9 +3,9 @@
 
 mod channel;
 mod endpoint;
+mod figures;
 mod flow;
 mod idle;
-mod idle_figures;
 mod round_trip;
 mod setup;
 mod turns;

@@ -230,6 +230,8 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     })?;
     let memory = if !offer.admitted {
         Err(Reason::OtherUser)
+    } else if policy::stays_on_tcp() {
+        Err(Reason::Policy)
     } else if options::unsupported(socket) {
         Err(Reason::UnsupportedOption)
     } else {

@@ -10,6 +10,7 @@ use super::image::Program;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
 use super::native;
+use super::policy;
 use super::socket::{phase, Socket};
 use super::stand_in;
 use super::table::{self, Pinned};
@@ -193,6 +194,23 @@ pub fn before_confinement() {
     }
     trust::distrust_all();
     CONFINED.store(true, Relaxed);
+    give_all();
+    // Neither is worth a system call that the filter may punish.
+    logging::stop();
+    user::stop_asking();
+}
+
+/// Before this process's children get numbers of another PID namespace: processes of one connection tell the living
+/// from the dead by their numbers. So connections go back to TCP, and new ones stay there.
+pub fn before_other_pids() {
+    if is_borrowed() {
+        return;
+    }
+    policy::stay_on_tcp(true);
+    give_all();
+}
+
+fn give_all() {
     let ours = Ours::collect();
     for (socket, _) in &ours.0 {
         if socket.phase() != phase::LISTENER {
@@ -201,9 +219,6 @@ pub fn before_confinement() {
     }
     ours.follow();
     stand_in::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
-    // Neither is worth a system call that the filter may punish.
-    logging::stop();
-    user::stop_asking();
 }
 
 /// The sockets of this process that another image has to know of, with their identities.

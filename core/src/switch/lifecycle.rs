@@ -9,6 +9,7 @@ use super::exec;
 use super::far;
 use super::memory;
 use super::native;
+use super::policy;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
@@ -188,6 +189,7 @@ impl Fork {
         beyond::after_fork();
         self.structure.adopt_after_fork();
         process::note_owner();
+        policy::stay_on_tcp(false);
         memory::note_fork();
         memory::forget_spares();
         connect::after_fork_in_child();

@@ -6,6 +6,7 @@ use crate::reason::Reason;
 use crate::session::transfer::Abilities;
 use crate::sys::process;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 struct Policy {
@@ -32,9 +33,22 @@ pub(super) fn may_share_with(uid: u32) -> bool {
         || policy.config.allow_users.contains(&uid)
 }
 
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// Whether new connections of this process stay on TCP whatever the rules say; not those of a fork child.
+pub(super) fn stay_on_tcp(stays: bool) {
+    STAYS.store(stays, Ordering::Relaxed);
+}
+
+/// See [`stay_on_tcp`].
+pub(super) fn stays_on_tcp() -> bool {
+    STAYS.load(Ordering::Relaxed)
+}
+
 /// Whether the rules let a connection in this role, to or at this address, use the SAN.
 pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
     match POLICY.get() {
+        _ if stays_on_tcp() => Err(Reason::Policy),
         Some(policy) if !policy.config.enabled => Err(Reason::Off),
         Some(policy) if policy.config.allows(role, address) => Ok(()),
         Some(_) => Err(Reason::Policy),

@@ -81,6 +81,12 @@ pub fn is_own_thread(tid: u32) -> bool {
     call!(tgkill, pid(), tid, 0).is_ok()
 }
 
+/// True if `fd` is a PID namespace, for setns.
+pub fn is_pid_namespace(fd: Fd) -> bool {
+    const NS_GET_NSTYPE: usize = 0xb703;
+    call!(ioctl, fd, NS_GET_NSTYPE) == Ok(libc::CLONE_NEWPID as usize)
+}
+
 /// Lets another runnable thread have this core.
 #[inline]
 pub fn yield_now() {

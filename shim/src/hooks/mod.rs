@@ -8,6 +8,7 @@ mod file_actions;
 mod fortified;
 pub(crate) mod jumps;
 mod message;
+mod namespaces;
 mod options;
 mod process;
 mod readiness;
