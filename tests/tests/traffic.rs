@@ -1,5 +1,6 @@
 //! What `sanctl status --json` says of real traffic, and `sanctl detach` of one connection among several.
 
+use std::fs;
 use std::process::{Command, Output};
 
 use sanshim_tests::programs::{locate, status, Mode, Running, Sandbox};
@@ -35,9 +36,7 @@ impl Exchanges {
     }
 
     fn process(&self) -> Value {
-        let output = sanctl(&["status", "--json", "--pid", &self.program.pid().to_string()]);
-        let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        status["processes"][0].clone()
+        process(self.program.pid())
     }
 
     /// What sanctl says of both ends of a connection.
@@ -58,6 +57,12 @@ impl Exchanges {
 
 fn sanctl(arguments: &[&str]) -> Output {
     Command::new(locate::sanctl()).args(arguments).output().expect("sanctl runs")
+}
+
+fn process(pid: u32) -> Value {
+    let output = sanctl(&["status", "--json", "--pid", &pid.to_string()]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    status["processes"][0].clone()
 }
 
 fn number(value: &Value) -> u64 {
@@ -221,4 +226,73 @@ fn who_waits_for_control_is_shown() {
     assert!(found, "nobody was ever shown to wait");
     assert!(!waiting());
     program.finish();
+}
+
+/// Provider, reason and state, as sanctl calls them.
+type Shown = [&'static str; 3];
+
+/// There is no such descriptor, or nothing is known of it.
+const NOTHING: Shown = [""; 3];
+const LISTENER: Shown = ["shm", "listener", "listen"];
+const NATIVE_PEER: Shown = ["tcp", "peer-native", "established"];
+
+/// What tests/programs/reasons.py is to do, its rules, and what is shown of its listener, of the connecting and of
+/// the accepting end.
+const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 9] = [
+    (
+        "a rule of the connector's",
+        "connect",
+        [LISTENER, ["tcp", "policy", "established"], NATIVE_PEER],
+    ),
+    (
+        "a rule of the listener's",
+        "listen",
+        [["tcp", "policy", "listen"], ["tcp", "no-listener", "established"], NOTHING],
+    ),
+    (
+        "zero-copy connector",
+        "",
+        [LISTENER, ["tcp", "unsupported-option", "established"], NATIVE_PEER],
+    ),
+    (
+        "zero-copy listener",
+        "",
+        [
+            LISTENER,
+            ["tcp", "refused-by-peer", "established"],
+            ["tcp", "unsupported-option", "established"],
+        ],
+    ),
+    ("no memory", "", [LISTENER, ["tcp", "out-of-memory", "established"], NATIVE_PEER]),
+    ("no descriptor", "", [LISTENER, ["tcp", "out-of-memory", "established"], NATIVE_PEER]),
+    (
+        "unseen use",
+        "",
+        [LISTENER, ["tcp", "unseen-use", "established"], ["tcp", "peer-returned", "established"]],
+    ),
+    ("full backlog", "", [LISTENER, ["shm", "pending", "connecting"], NOTHING]),
+    ("reset", "", [LISTENER, ["shm", "on-san", "failed"], NOTHING]),
+];
+
+#[test]
+fn each_circumstance_has_its_reason_and_state() {
+    for (what, role, expected) in CIRCUMSTANCES {
+        let sandbox = Sandbox::new();
+        let rules = sandbox.file("rules.toml");
+        let rule = format!("[[rule]]\nrole = \"{role}\"\nsan = false\n");
+        fs::write(&rules, if role.is_empty() { "" } else { &rule }).expect("the rules");
+        let mut command = Mode::Shim.command(locate::python());
+        command.arg(locate::helper("reasons.py")).arg(what).env("SANSHIM_CONFIG", rules);
+        let program = sandbox.launch("reasons", command);
+        let ends = program.wait_for_line("ends ");
+        let ends = ends.split_whitespace().map(|fd| fd.parse::<i64>().expect("a number"));
+        let entries = process(program.pid())["connections"].clone();
+        let shown = |fd| {
+            let entry = entries.as_array()?.iter().find(|entry| entry["fd"] == fd)?;
+            Some(["provider", "reason", "state"].map(|name| entry[name].as_str().expect("text")))
+        };
+        let shown: Vec<_> = ends.map(|fd| shown(fd).unwrap_or(NOTHING)).collect();
+        assert_eq!(shown, expected, "{what}: {entries}");
+        program.finish();
+    }
 }

@@ -1,0 +1,96 @@
+"""Both ends of a connection that one circumstance keeps off shared memory, or in a certain state: reasons.py WHAT.
+
+Prints "ends" with the descriptors of the listener, the connecting end, and the accepting end (-1: there is none),
+and keeps them until its input ends.
+"""
+import ctypes
+import errno
+import resource
+import signal
+import socket
+import struct
+import sys
+
+SO_ZEROCOPY, SIGEV_NONE = 60, 1
+
+# Whoever waits for a line that never comes sees the end instead.
+signal.alarm(120)
+what = sys.argv[1]
+listener = socket.create_server(("127.0.0.1", 0))
+connector, acceptor = socket.socket(), None
+
+
+def connect():
+    connector.connect(listener.getsockname())
+
+
+def limit(which, most):
+    """Connects while the kernel gives this process no more than that."""
+    before = resource.getrlimit(which)
+    resource.setrlimit(which, (most, before[1]))
+    connect()
+    resource.setrlimit(which, before)
+
+
+def exchange(one, other):
+    for sender, receiver in ((one, other), (other, one)):
+        sender.sendall(b"0123456789")
+        if receiver.recv(10, socket.MSG_WAITALL) != b"0123456789":
+            sys.exit("other bytes than were sent")
+
+
+def write_unseen(end):
+    """POSIX AIO: a thread inside libc writes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    content = ctypes.create_string_buffer(b"unseen", 6)
+    request = ctypes.create_string_buffer(256)
+    # A struct aiocb of x86-64: descriptor, buffer, bytes, and whom to tell.
+    struct.pack_into("i12xPQ12xi", request, 0, end.fileno(), ctypes.addressof(content), 6, SIGEV_NONE)
+    waited_for = (ctypes.c_void_p * 1)(ctypes.addressof(request))
+    if libc.aio_write(request) != 0:
+        sys.exit("aio_write failed")
+    while libc.aio_error(request) == errno.EINPROGRESS:
+        libc.aio_suspend(waited_for, 1, None)
+    if libc.aio_return(request) != 6:
+        sys.exit("aio_write wrote less")
+
+
+if what == "full backlog":
+    listener.listen(0)
+    earlier = []
+    for _ in range(3):
+        earlier.append(socket.socket())
+        earlier[-1].setblocking(False)
+        earlier[-1].connect_ex(listener.getsockname())
+    connector.setblocking(False)
+    connector.connect_ex(listener.getsockname())
+else:
+    if what == "zero-copy connector":
+        connector.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+    if what == "zero-copy listener":
+        listener.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+    if what == "no memory":
+        limit(resource.RLIMIT_FSIZE, 1 << 16)
+    elif what == "no descriptor":
+        limit(resource.RLIMIT_NOFILE, connector.fileno() + 1)
+    else:
+        connect()
+    acceptor, _ = listener.accept()
+    exchange(connector, acceptor)
+if what == "unseen use":
+    write_unseen(connector)
+    if acceptor.recv(6, socket.MSG_WAITALL) != b"unseen":
+        sys.exit("other bytes than were written")
+if what == "reset":
+    acceptor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    acceptor.close()
+    acceptor = None
+    try:
+        connector.recv(1)
+        sys.exit("no reset")
+    except ConnectionResetError:
+        pass
+
+ends = (end.fileno() if end else -1 for end in (listener, connector, acceptor))
+print("ends", *ends, flush=True)
+sys.stdin.read()
