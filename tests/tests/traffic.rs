@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use sanshim_tests::programs::{locate, status, Mode, Running, Sandbox};
+use sanshim_tests::programs::{eventually, locate, status, Mode, Running, Sandbox};
 use serde_json::{json, Value};
 
 /// tests/programs/exchanges.py under the shim.
@@ -295,4 +295,35 @@ fn each_circumstance_has_its_reason_and_state() {
         assert_eq!(shown, expected, "{what}: {entries}");
         program.finish();
     }
+}
+
+/// The state of a process: "T" where it is stopped.
+fn kernels_state(pid: u32) -> String {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+    fields[..1].to_owned()
+}
+
+#[test]
+fn a_stopped_process_is_shown_as_it_is() {
+    let mut exchanges = Exchanges::start(1);
+    exchanges.ask("exchange 10 100 1000");
+    let pid = exchanges.program.pid();
+    let running = exchanges.process();
+    exchanges.program.signal(libc::SIGSTOP);
+    let is_stopped = || kernels_state(pid) == "T";
+    eventually(|| is_stopped().then_some(()), || "never stopped".to_owned());
+    // One that waited for the process would hang, which is found out there.
+    let sandbox = Sandbox::new();
+    let sanctl = locate::sanctl();
+    let sanctl = sanctl.to_str().expect("a path in UTF-8");
+    let text = sandbox.run(Mode::Native, sanctl, ["status", "--json", "--pid", &pid.to_string()]);
+    let status: Value = serde_json::from_str(&text).expect("JSON");
+    assert!(is_stopped());
+    assert_eq!(status["processes"][0], running);
+    assert_eq!(running["connections"].as_array().map(Vec::len), Some(3), "{running}");
+    exchanges.program.signal(libc::SIGCONT);
+    exchanges.ask("exchange 1 100 1000");
+    assert_eq!(exchanges.pair(0)[0]["sent"]["bytes"], 1100);
 }

@@ -244,6 +244,11 @@ impl Running {
         );
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, number: i32) {
+        signal(self.pid() as i32, number);
+    }
+
     /// Interrupts its main thread, which may be the one that waits for an interrupt (wrk); it must end with success.
     /// Gives its standard output.
     pub fn interrupt(self) -> String {
