@@ -30,7 +30,9 @@ def write(folder, rows, rounds, sanctl):
         f"Made by `scripts/compare`. The same command ran on plain TCP and under `sanctl run`, both ends,\n"
         f"each time with a fresh server, the two transports in turn. The ratio is that of the medians,\n"
         f"\"of the rounds\" the least and the largest of single rounds, the latency the median that the\n"
-        f"client measured. During every run `sanctl status --json` showed all connections on shared memory.\n\n"
+        f"client measured. Of every run under it `sanctl status --json` showed twice what it was carried by: once\n"
+        f"while the client ran, all of the server's connections on shared memory at that moment; once after the\n"
+        f"client's end, that none of the server's had gone back to TCP.\n\n"
         f"{table.markdown(rows)}\n\n![The same figures as a plot](compare.svg)\n\n"
         f"## Commands\n\n{commands}\n",
     )

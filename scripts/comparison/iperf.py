@@ -17,6 +17,8 @@ def measure(stage, transport, seconds, streams, options):
         # And the control connection.
         san.require_shm(stage, server, client, streams + 1)
     text = stage.finish(client)
+    if transport == "san":
+        san.require_kept(stage, server, client)
     stage.end(server)
     end = json.loads(text)["end"]
     sums = [end[name] for name in ("sum_received", "sum_received_bidir_reverse") if name in end]

@@ -1,4 +1,5 @@
 """Starts programs on plain TCP or under `sanctl run`, and ends every one of them."""
+import contextlib
 import os
 import pathlib
 import shlex
@@ -23,8 +24,9 @@ class Stage:
 
     def __init__(self, sanctl):
         self.sanctl = sanctl
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sanshim-compare-"))
+        self.folder = None
         self.running = []
+        self.held, self.asked = False, None
         self.environment = {
             name: value
             for name, value in os.environ.items()
@@ -33,16 +35,40 @@ class Stage:
 
     def __enter__(self):
         # An end from outside must take the same way out as an error.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self.interrupted)
+        with self.uninterrupted():
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sanshim-compare-"))
         return self
 
     def __exit__(self, *_):
-        for process in list(self.running):
-            self.end(process)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with self.uninterrupted():
+            for process in list(self.running):
+                self.end(process)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def interrupted(self, number, _):
+        self.asked = number
+        if not self.held:
+            sys.exit(128 + number)
+
+    @contextlib.contextmanager
+    def uninterrupted(self):
+        """An end from outside waits: what has begun must be known before, or it is left behind."""
+        before, self.held = self.held, True
+        try:
+            yield
+        finally:
+            self.held = before
+            if self.asked and not self.held:
+                sys.exit(128 + self.asked)
 
     def start(self, transport, command):
+        with self.uninterrupted():
+            return self.launch(transport, command)
+
+    def launch(self, transport, command):
         if transport == "san":
             command = [self.sanctl, "run", "--", *command]
         log = tempfile.TemporaryFile(dir=self.folder)

@@ -50,6 +50,8 @@ def run(stage, transport, server, port, requests, command, clients, pipeline, ch
     if check:
         san.require_shm(stage, server, client, clients)
     text = stage.finish(client)
+    if check:
+        san.require_kept(stage, server, client)
     rows = list(csv.DictReader(text[text.index('"test"') :].splitlines())) if '"test"' in text else []
     if len(rows) != 1:
         raise Failure(f"redis-benchmark {arguments} gave no figure:\n{text}")

@@ -27,18 +27,27 @@ def family(root):
     return found
 
 
-def connections(sanctl, root):
+def processes(sanctl, root):
+    """What sanctl says of a process and all below it."""
     answer = subprocess.run([sanctl, "status", "--json"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise Failure(f"sanctl status --json ended with {answer.returncode}: {answer.stderr}")
     pids = set(family(root))
+    return [process for process in json.loads(answer.stdout)["processes"] if process["pid"] in pids]
+
+
+def connections(found):
     return [
         connection
-        for process in json.loads(answer.stdout)["processes"]
-        if process["pid"] in pids
+        for process in found
         for connection in process["connections"]
         if connection["reason"] not in UNCONNECTED
     ]
+
+
+def describe(found):
+    kinds = collections.Counter((one["provider"], one["reason"]) for one in found)
+    return ", ".join(f"{n} on {provider} ({reason})" for (provider, reason), n in kinds.items()) or "none"
 
 
 def require_shm(stage, server, client, count):
@@ -46,14 +55,25 @@ def require_shm(stage, server, client, count):
     ends before that was so."""
     seen = []
     while client.poll() is None:
-        seen = connections(stage.sanctl, server.pid) or seen
+        seen = connections(processes(stage.sanctl, server.pid)) or seen
         if len(seen) >= count and all(one["provider"] == "shm" for one in seen):
             return
         time.sleep(0.02)
-    kinds = collections.Counter((one["provider"], one["reason"]) for one in seen)
-    listed = ", ".join(f"{n} on {provider} ({reason})" for (provider, reason), n in kinds.items())
     raise Failure(
         f"the SAN was not used: '{client.line}' never had all of its {count} connections to "
-        f"'{server.line}' on shared memory; sanctl status last showed {listed or 'none'}.\n"
+        f"'{server.line}' on shared memory; sanctl status last showed {describe(seen)}.\n"
         f"Its output:\n{stage.output(client)}"
+    )
+
+
+def require_kept(stage, server, client):
+    """After the client's end: fails if a connection of the server's was not on shared memory to its end."""
+    found = processes(stage.sanctl, server.pid)
+    left = [one for one in connections(found) if one["provider"] != "shm"]
+    returned = [process["returned"] for process in found if process["returned"]]
+    if found and not left and not returned:
+        return
+    raise Failure(
+        f"the SAN was not used to the end: of the connections of '{client.line}' to '{server.line}' sanctl status "
+        f"showed {describe(left)}, and gone back to TCP {returned or 'none'}, in {len(found)} processes."
     )

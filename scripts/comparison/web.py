@@ -46,6 +46,8 @@ def measure(stage, transport, seconds, threads, connections):
     if transport == "san":
         san.require_shm(stage, server, client, connections)
     text = stage.finish(client)
+    if transport == "san":
+        san.require_kept(stage, server, client)
     stage.end(server)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
     median = re.search(r"\b50%\s+([\d.]+)(us|ms|s)\b", text)

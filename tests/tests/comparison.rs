@@ -1,12 +1,19 @@
 //! `scripts/compare` measures over the SAN, or says loudly that it did not.
 
-use sanshim_tests::programs::{locate, Mode, Running, Sandbox};
+use sanshim_tests::programs::{eventually, locate, Mode, Running, Sandbox};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A quick comparison of nginx that writes its files into the sandbox, without building anything.
 fn compare(sandbox: &Sandbox, settings: &Path) -> Running {
+    sandbox.launch("compare", command(sandbox, settings))
+}
+
+fn command(sandbox: &Sandbox, settings: &Path) -> Command {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts");
+    let temporary = temporary(sandbox);
+    fs::create_dir(&temporary).expect("the folder for temporary files");
     let mut command = Mode::Native.command("python3");
     command
         .arg(scripts.join("comparison"))
@@ -15,8 +22,32 @@ fn compare(sandbox: &Sandbox, settings: &Path) -> Running {
         .env("SANCTL", locate::sanctl())
         .env("SANSHIM_ROOT", sandbox.path())
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TMPDIR", temporary)
         .env("XDG_CONFIG_HOME", settings);
-    sandbox.launch("compare", command)
+    command
+}
+
+fn temporary(sandbox: &Sandbox) -> PathBuf {
+    sandbox.file("temporary")
+}
+
+/// The names of programs that run in the folder for temporary files, be it removed.
+fn running(sandbox: &Sandbox) -> Vec<String> {
+    let folder = temporary(sandbox);
+    let processes = fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
+        let process = entry.ok()?.path();
+        let works_in = fs::read_link(process.join("cwd")).ok()?;
+        let name = fs::read_to_string(process.join("comm")).ok()?;
+        works_in.starts_with(&folder).then(|| name.trim().to_owned())
+    });
+    processes.collect()
+}
+
+fn assert_nothing_is_left(sandbox: &Sandbox, when: &str) {
+    assert_eq!(running(sandbox), [""; 0], "{when}");
+    let files = fs::read_dir(temporary(sandbox)).expect("the folder for temporary files");
+    let files: Vec<_> = files.map(|file| file.expect("an entry").file_name()).collect();
+    assert_eq!(files, [""; 0], "{when}");
 }
 
 #[test]
@@ -29,6 +60,7 @@ fn writes_a_table_and_a_plot() {
     let plot = fs::read_to_string(sandbox.file("figures/compare.svg")).expect("the plot");
     assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"), "{plot}");
     assert_eq!(plot.matches("<rect ").count(), 2, "{plot}");
+    assert_nothing_is_left(&sandbox, "after a run");
 }
 
 /// With a rules file that turns the shim off there is nothing to compare.
@@ -39,6 +71,34 @@ fn fails_when_the_san_is_not_used() {
     fs::create_dir(&settings).expect("the settings folder");
     fs::write(settings.join("sanshim.toml"), "enabled = false\n").expect("the rules file");
     let message = compare(&sandbox, &settings).fail();
-    assert!(message.contains("the SAN was not used"), "{message}");
+    assert!(message.contains("the SAN was not used:"), "{message}");
     assert!(!sandbox.file("figures").exists());
+    assert_nothing_is_left(&sandbox, "after a failure");
+}
+
+/// A connection that was on the SAN when it was looked at, and then left it.
+#[test]
+fn fails_when_a_connection_leaves_the_san() {
+    let sandbox = Sandbox::new();
+    let mut command = command(&sandbox, sandbox.path());
+    command.env("SANCTL", locate::helper("detaching.py")).env("SANCTL_BEHIND", locate::sanctl());
+    let message = sandbox.launch("compare", command).fail();
+    assert!(message.contains("the SAN was not used to the end:"), "{message}");
+    assert!(message.contains("{'detached': 1}"), "{message}");
+    assert!(!sandbox.file("figures").exists());
+}
+
+#[test]
+fn leaves_nothing_when_it_is_ended() {
+    for last in ["nginx", "wrk"] {
+        let sandbox = Sandbox::new();
+        let program = compare(&sandbox, sandbox.path());
+        eventually(
+            || running(&sandbox).iter().any(|name| name == last).then_some(()),
+            || format!("{last} never ran\n{}", program.output()),
+        );
+        program.terminate();
+        assert!(!sandbox.file("figures").exists());
+        assert_nothing_is_left(&sandbox, last);
+    }
 }
