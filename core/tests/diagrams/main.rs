@@ -135,16 +135,30 @@ fn large_receive_with_write() -> Ends {
     ends
 }
 
+fn three_large_receives_by_read(ends: &mut Ends) {
+    for _ in 0..3 {
+        ends.posts(LARGE);
+        ends.sends(LARGE);
+        ends.takes_first_part();
+        ends.reads_rest(LARGE);
+    }
+    ends.learns();
+}
+
+fn large_receive_with_read() -> Ends {
+    let mut ends = Ends::new(READ);
+    ends.quietly(three_large_receives_by_read);
+    ends.tells_mode();
+    ends.posts(LARGE);
+    ends.sends(LARGE);
+    ends.reads_rest(LARGE);
+    ends
+}
+
 fn large_receive_crossing() -> Ends {
     let mut ends = Ends::new(BOTH);
     ends.quietly(|ends| {
-        for _ in 0..3 {
-            ends.posts(LARGE);
-            ends.sends(LARGE);
-            ends.takes_first_part();
-            ends.reads_rest(LARGE);
-        }
-        ends.learns();
+        three_large_receives_by_read(ends);
         ends.tells_mode();
     });
     ends.announces_while_advertised(LARGE);
@@ -220,7 +234,7 @@ fn no_answer() -> String {
 
 type Scenario = (&'static str, fn() -> String);
 
-const TRANSFERS: [Scenario; 12] = [
+const TRANSFERS: [Scenario; 13] = [
     ("Discovery, RDMA read (S4, A3): a large receive was posted", || discovery_with_read().lines()),
     ("Discovery, RDMA write (S5, A6)", || discovery_with_write().lines()),
     ("The posted receive is too small (A5)", || too_small().lines()),
@@ -228,6 +242,7 @@ const TRANSFERS: [Scenario; 12] = [
     ("Small-then-large mode, RDMA read (A10)", || small_then_large_with_read().lines()),
     ("Small-then-large mode, RDMA write (A10)", || small_then_large_with_write().lines()),
     ("Large-receive mode, RDMA write (A11)", || large_receive_with_write().lines()),
+    ("Large-receive mode, RDMA read (A12)", || large_receive_with_read().lines()),
     ("Large-receive mode, both operations: the advertisement wins (A12)", || {
         large_receive_crossing().lines()
     }),
