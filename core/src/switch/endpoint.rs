@@ -306,10 +306,7 @@ impl Endpoint {
         e.holders.store(1, Ordering::Relaxed);
         e.role.store(role as u8, Ordering::Relaxed);
         e.forks.store(forks, Ordering::Relaxed);
-        let abilities = policy::abilities(peer);
-        e.threshold.store(abilities.threshold, Ordering::Relaxed);
-        let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
-        e.operations.store(operations, Ordering::Relaxed);
+        e.offer(policy::abilities(peer));
         if peer.same_process {
             e.set(flag::ONE_PROCESS);
         }
@@ -325,6 +322,13 @@ impl Endpoint {
         let poster = &self.receive.poster;
         let _ =
             poster.compare_exchange(process::tid(), nobody, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Fixes what the provider offers on this connection (A2). Before anything is sent or received.
+    pub(super) fn offer(&self, abilities: Abilities) {
+        self.threshold.store(abilities.threshold, Ordering::Relaxed);
+        let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
+        self.operations.store(operations, Ordering::Relaxed);
     }
 
     /// What the provider offers on this connection (A2).

@@ -148,6 +148,12 @@ impl Registration {
         found.map(|word| ((word & BYTES) as u32).min(lent))
     }
 
+    /// True if the peer may access the memory at this moment.
+    #[cfg(test)]
+    pub(crate) fn is_lent(&self) -> bool {
+        phase(self.state.load(Ordering::Acquire)) != CLOSED
+    }
+
     /// The process that lent the memory, as it says; to be read once and given to the access.
     pub fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)

@@ -4,6 +4,8 @@
 //! sender uses messages only while its send buffer is empty. No waiting and no system call in
 //! here; an event that somebody sleeps for is returned as "ring".
 
+#[cfg(test)]
+mod advertisement_tests;
 mod at_once;
 mod control;
 mod due;

@@ -3,9 +3,10 @@
 use super::{Broken, Denied, Held, Moved, Stream, Take};
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::registry;
-use crate::session::transfer::Call;
+use crate::session::transfer::{Abilities, Call};
 use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
 use crate::switch::memory::Memory;
 use crate::sys::{file, process};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -29,6 +30,16 @@ impl Ends {
     /// A session both ends use, with nothing under way.
     pub(super) fn new() -> Ends {
         Ends::of(GEOMETRY)
+    }
+
+    /// The same with RDMA, as two ends in one process have it.
+    pub(super) fn with(abilities: Abilities) -> Ends {
+        let ends = Ends::new();
+        for end in [ends.left, ends.right] {
+            end.endpoint.offer(abilities);
+            end.endpoint.set(flag::ONE_PROCESS);
+        }
+        ends
     }
 
     fn of(geometry: Geometry) -> Ends {
