@@ -268,7 +268,7 @@ fn totals(rng: &mut Rng) -> [u64; 2] {
     totals
 }
 
-/// S3–S5, S7, A3–A14: every byte arrives, in order, whatever the programs do.
+/// S3–S5, A3–A14: every byte arrives, in order, whatever the programs do.
 #[test]
 fn rdma_streams_arrive_whole() {
     let happened: [AtomicU64; 9] = Default::default();
