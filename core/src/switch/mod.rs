@@ -51,6 +51,8 @@ mod structure;
 mod suspend;
 pub mod table;
 pub mod transfer;
+#[cfg(test)]
+mod transfer_tests;
 pub mod trust;
 mod tuple;
 mod urgent;
