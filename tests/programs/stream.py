@@ -1,6 +1,7 @@
 """Holds both ends of a connection and sends a megabyte over it for each line it reads, for "pieces" in many
-sends. For "rest" its sender sleeps on the connection for a moment. With the argument "short" the kernel says
-that it has no memory for large buffers."""
+sends. For "rest" its sender sleeps on the connection for a moment. For "unread" it begins to send and nobody
+receives, for "read" that is received. For "overtake" a large receive waits, gets a few bytes, and what is much
+follows before the next. With the argument "short" the kernel says that it has no memory for large buffers."""
 
 import ctypes
 import os
@@ -10,6 +11,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 
 def refuse_memory():
@@ -48,6 +50,13 @@ def receive():
         at += len(data)
 
 
+few = b'a few bytes'
+
+
+def receive_few():
+    assert receiver.recv(size) == few
+
+
 sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 50000))
 for line in sys.stdin:
     if line == 'rest\n':
@@ -55,6 +64,31 @@ for line in sys.stdin:
             sender.recv(1)
         except BlockingIOError:
             print('done', flush=True)
+        continue
+    if line == 'unread\n':
+        sending = threading.Thread(target=sender.sendall, args=(content,), daemon=True)
+        sending.start()
+        print('done', flush=True)
+        continue
+    if line == 'read\n':
+        receive()
+        sending.join()
+        print('done', flush=True)
+        continue
+    if line == 'overtake\n':
+        first = threading.Thread(target=receive_few, daemon=True)
+        first.start()
+        # It need not wait by then; whoever asks for this asks again.
+        time.sleep(0.005)
+        sender.sendall(few)
+        first.join()
+        sending = threading.Thread(target=sender.sendall, args=(content,), daemon=True)
+        sending.start()
+        # Who sends into nothing for so long has looked at what was advertised.
+        time.sleep(0.005)
+        receive()
+        sending.join()
+        print('done', flush=True)
         continue
     thread = threading.Thread(target=receive, daemon=True)
     thread.start()

@@ -4,8 +4,11 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use sanshim_tests::programs::{locate, Mode, Sandbox};
+use sanshim_tests::programs::{eventually, locate, Mode, Sandbox};
 use serde_json::Value;
+
+/// What it sends at a time.
+const MEGABYTE: u64 = 1 << 20;
 
 /// tests/programs/stream.py under the shim.
 struct Streaming {
@@ -153,6 +156,52 @@ fn a11_advertisements_are_counted_where_there_is_only_rdma_write() {
         "{}",
         streaming.status(&["-v"])
     );
+}
+
+/// The sender waits until its scans find that nobody receives, and then for room.
+#[test]
+fn a4_a_sender_of_much_that_nobody_receives_scans_twice_and_uses_messages() {
+    for operations in ["read", "write", "both"] {
+        let config = format!("[shm]\nrdma_threshold = 4096\nrdma_operations = \"{operations}\"\n");
+        let mut streaming = Streaming::start(&config);
+        assert_eq!(streaming.ends()[0]["rdma"]["scans"], 0);
+        streaming.ask("unread\n");
+        let sender = eventually(
+            || {
+                let [sender, _] = streaming.ends();
+                let scanned = sender["rdma"]["scans"].as_u64() >= Some(2);
+                (scanned && sender["buffered_bytes"].as_u64() > Some(0)).then_some(sender)
+            },
+            || streaming.ends()[0].to_string(),
+        );
+        assert_eq!(sender["rdma"]["sent_bytes"], 0, "{sender}");
+        streaming.ask("read\n");
+        let [sender, receiver] = streaming.ends();
+        assert_eq!(
+            (&sender["sent"]["bytes"], &receiver["received"]["bytes"]),
+            (&MEGABYTE.into(), &MEGABYTE.into())
+        );
+        streaming.send();
+    }
+}
+
+#[test]
+fn a14_an_advertisement_that_data_overtook_is_counted_as_dropped() {
+    let config = "[shm]\nrdma_threshold = 4096\nrdma_operations = \"write\"\n";
+    let mut streaming = Streaming::start(config);
+    let mut sends = 0;
+    loop {
+        let [sender, _] = streaming.ends();
+        let rdma = &sender["rdma"];
+        if rdma["advertisements"]["dropped"].as_u64() > Some(0) {
+            break;
+        }
+        assert!(sends < 400, "none was dropped: {sender}");
+        sends += 1;
+        // Receives are advertised ahead of data in that mode alone, and a scan leads out of it.
+        streaming.ask(if rdma["mode"] == "large-receive" { "overtake\n" } else { "go\n" });
+    }
+    streaming.send();
 }
 
 #[test]
