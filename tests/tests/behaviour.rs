@@ -11,8 +11,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mode, Program};
 
 /// Areas whose cases run by RDMA too.
-const RDMA_AREAS: [&str; 7] =
-    ["endings", "flags", "forking", "interrupted", "signals", "transfer", "urgent"];
+const RDMA_AREAS: [&str; 8] =
+    ["endings", "flags", "forking", "interrupted", "lent_memory", "signals", "transfer", "urgent"];
 /// Areas whose cases take turns on sockets.
 const CONTROL_AREAS: [&str; 4] = ["control", "detach", "forking", "handover"];
 /// Areas whose cases share sockets between processes, those above included.
