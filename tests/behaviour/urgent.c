@@ -313,6 +313,7 @@ SAN_CASE(urgent_byte_replaced_at_its_mark) {
   put(p.client, "abc"), get(p.server, "abc");
   put_urgent(p.client, '1'), wait_for(p.server, POLLPRI);
   put_urgent(p.client, '2'), expect_urgent(p.server, '2');
+  EQ(sockatmark(p.server), 1);
   put_urgent(p.client, '3'), expect_urgent(p.server, '3');
   put(p.client, "def"), put_urgent(p.client, '4');
   expect_urgent(p.server, '4');
@@ -338,6 +339,39 @@ SAN_CASE(urgent_bytes_inline) {
   get(p.server, "12");
   exercise(p.client, p.server);
 }
+
+/* A receive that has bytes in hand and waits for more ends at a mark, wherever that comes from. */
+enum { RECEIVES };
+static void send_as_it_waits(int fd) {
+  for (int inline_ = 0; inline_ < 2; inline_++) {
+    put(fd, "ping"), get(fd, "pong");
+    put(fd, "abc");
+    step_wait(RECEIVES);
+    wait_asleep(bt_shared->value[RECEIVES]);
+    put_urgent(fd, '!');
+    get(fd, "3");
+    put(fd, "def");
+  }
+  expect_eof(fd);
+}
+static void receive_up_to_marks(int fd) {
+  char bytes[16];
+  bt_shared->value[RECEIVES] = gettid();
+  for (int inline_ = 0; inline_ < 2; inline_++) {
+    set_option(fd, SOL_SOCKET, SO_OOBINLINE, inline_);
+    get(fd, "ping"), put(fd, "pong");
+    step_done(RECEIVES);
+    EQ(recv(fd, bytes, 6 + inline_, MSG_WAITALL), 3);
+    put(fd, "3");
+    get(fd, inline_ ? "!def" : "def");
+  }
+  struct pair p = open_pair(V4);
+  put(p.client, "abc"), put_urgent(p.client, '!'), put(p.client, "def");
+  wait_for(p.server, POLLPRI);
+  EQ(recv(p.server, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL), 3);
+  SYS(close(fd));
+}
+ENDS(urgent_byte_ends_a_waiting_receive, send_as_it_waits, receive_up_to_marks)
 
 /* Peeking passes the byte over, and the mark stays; the byte does not count as one to read. */
 SAN_CASE(urgent_byte_outlives_peeking) {

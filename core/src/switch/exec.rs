@@ -210,6 +210,13 @@ pub fn before_other_pids() {
     give_all();
 }
 
+/// The call failed that [`before_other_pids`] came before.
+pub fn same_pids_after_all() {
+    if !is_borrowed() {
+        policy::stay_on_tcp(false);
+    }
+}
+
 fn give_all() {
     let ours = Ours::collect();
     for (socket, _) in &ours.0 {

@@ -278,7 +278,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             wait::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
-        SIOCATMARK => Some(i32::from(stream.at_mark().is_some())),
+        SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
         _ => None,
     }
 }

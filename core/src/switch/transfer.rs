@@ -137,8 +137,8 @@ fn receive_step_by_step(
         }
         let ended = wait::ended(stream);
         let received = match take {
-            Take::Peek => receive_once(socket, stream, &mut to.clone(), take, call),
-            _ => receive_once(socket, stream, &mut to, take, call),
+            Take::Peek => receive_once(socket, stream, &mut to.clone(), take, call, false),
+            _ => receive_once(socket, stream, &mut to, take, call, got > 0),
         };
         match received {
             Err(Failure::Busy) => return Outcome::Done(Err(reentered(stream, flags))),
@@ -167,7 +167,8 @@ fn receive_step_by_step(
             (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
         };
         let waits = waits(stream, flags);
-        let at_mark = got > 0 && stream.at_mark().is_some();
+        let peeked = if take == Take::Peek { got } else { 0 };
+        let at_mark = got > 0 && stream.mark_at(peeked).is_some();
         if got < wanted
             && (got > 0 || !waits)
             && !(take == Take::Peek || ended || at_mark || stream.endpoint.has(flag::RECEIVE_SHUT))
@@ -305,6 +306,7 @@ fn receive_once(
     to: &mut Buffers,
     take: Take,
     call: Call,
+    partial: bool,
 ) -> Result<Moved, Failure> {
     stream.poll();
     let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
@@ -312,7 +314,7 @@ fn receive_once(
     if stream.endpoint.has(flag::READ_OUT) {
         return Ok(Moved::default());
     }
-    let received = stream.receive(to, take, call).map_err(Failure::Broken);
+    let received = stream.receive(to, take, call, partial).map_err(Failure::Broken);
     drop(held);
     if let Some(link) = stream.fabric {
         link.received();

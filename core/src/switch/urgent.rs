@@ -76,13 +76,21 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             return Outcome::Done(Err(e));
         }
         if stream.room() == Ok(0) {
+            let ring = stream.stall();
             drop(held);
+            if ring {
+                bell::ring(socket);
+            }
             if !transfer::waits(stream, flags) {
                 stream.endpoint.send.stalls.fetch_add(1, Relaxed);
                 return Outcome::Done(Err(Errno(libc::EAGAIN)));
             }
             let how = Wait::new(Event::Write, false, &limit);
-            if let Err(e) = wait::wait(socket, stream, &how, || wait::writable(stream)) {
+            let ready = || {
+                stream.look_for_request();
+                wait::writable(stream)
+            };
+            if let Err(e) = wait::wait(socket, stream, &how, ready) {
                 return Outcome::Done(Err(e));
             }
             continue;

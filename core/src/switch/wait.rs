@@ -362,8 +362,11 @@ fn known_readable(stream: &Stream) -> Option<bool> {
 /// What a read passes over is not to be read.
 #[cold]
 fn readable_around_mark(stream: &Stream) -> bool {
-    let Some(_held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
-    stream.unread() != Ok(0)
+    let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
+    let unread = stream.unread();
+    drop(held);
+    stream.try_answer_suspension();
+    unread != Ok(0)
 }
 
 /// As [`readable`], and true also of a message that says that it has data: the read takes it in.

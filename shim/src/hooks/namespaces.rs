@@ -2,21 +2,29 @@
 
 use crate::real::hooks;
 use libc::c_int;
-use sanshim_core::switch::exec::before_other_pids;
+use sanshim_core::switch::exec::{before_other_pids, same_pids_after_all};
 use sanshim_core::sys::process::is_pid_namespace;
+
+fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {
+    if !concerns {
+        return call();
+    }
+    before_other_pids();
+    let result = call();
+    if result < 0 {
+        same_pids_after_all();
+    }
+    result
+}
 
 hooks! {
     fn unshare(flags: c_int) -> c_int = |real| {
-        if flags & libc::CLONE_NEWPID != 0 {
-            before_other_pids();
-        }
-        real(flags)
+        let concerns = flags & libc::CLONE_NEWPID != 0;
+        around(concerns, || real(flags))
     }
 
     fn setns(fd: c_int, kind: c_int) -> c_int = |real| {
-        if kind & libc::CLONE_NEWPID != 0 || (kind == 0 && is_pid_namespace(fd)) {
-            before_other_pids();
-        }
-        real(fd, kind)
+        let concerns = kind & libc::CLONE_NEWPID != 0 || (kind == 0 && is_pid_namespace(fd));
+        around(concerns, || real(fd, kind))
     }
 }

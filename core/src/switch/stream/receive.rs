@@ -2,7 +2,6 @@
 
 use super::control::{body_of, data_of};
 use super::rdma::Read;
-use super::urgent::Reach;
 use super::{Broken, Moved, Stream, Take, CHUNK};
 use crate::provider::shm::FINISHED;
 use crate::session::transfer::Call;
@@ -14,21 +13,26 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 const MOST_FRUITLESS: u32 = 64;
 
 impl Stream<'_> {
-    /// Receives what is there, up to the next urgent mark. Receive lock.
-    pub fn receive(&self, to: &mut Buffers, take: Take, call: Call) -> Result<Moved, Broken> {
-        let wanted = to.remaining();
-        let mut reach = self.reach(wanted);
-        let mut skipped = 0;
+    /// Receives what is there, up to the next urgent mark; `partial`: the call has received bytes before. Receive lock.
+    pub fn receive(
+        &self,
+        to: &mut Buffers,
+        take: Take,
+        call: Call,
+        partial: bool,
+    ) -> Result<Moved, Broken> {
+        let mut reach = self.reach(to.remaining(), partial);
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
         let mut next = receive.next_read();
         let mut offset = receive.offset() as usize;
         let first_head = receive.head.load(Relaxed);
         let mut head = first_head;
-        let (mut moved, mut fault) = (0, None);
+        let mut fault = None;
         let mut made_room = false;
         let from_peer = self.role.peer();
-        let put = |to: &mut Buffers, from: *mut u8, n: usize| match take {
+        let put = |to: &mut Buffers, from: *mut u8, n: usize, skips: bool| match take {
+            _ if skips => Ok(()),
             Take::Discard => {
                 to.skip(n);
                 Ok(())
@@ -37,24 +41,19 @@ impl Stream<'_> {
             _ => unsafe { to.copy_in(from, n) },
         };
         let mut fruitless = 0;
-        // What is passed over comes before what is taken.
-        let room_in = |reach: &Reach, moved: usize, skipped: u64| match reach.passed_over - skipped
-        {
-            0 => (false, reach.most.saturating_sub(moved)),
-            bytes => (true, bytes as usize),
-        };
-        while room_in(&reach, moved, skipped).1 > 0 && fruitless < MOST_FRUITLESS {
+        while reach.next().1 > 0 && fruitless < MOST_FRUITLESS {
             fruitless += 1;
             if let Some(rest) = receive.transfers.rest() {
                 // Announced data follows the message that announced it, before anything else.
                 if next.wrapping_sub(rest.after) as i32 > 0 {
-                    let (skips, room) = room_in(&reach, moved, skipped);
+                    let (skips, room) = reach.next();
                     if skips {
-                        break;
+                        // No urgent byte is among announced data.
+                        return Err(Broken::Position);
                     }
                     match self.read_rest(to, room, take, call) {
                         Read::Bytes(n) => {
-                            moved += n;
+                            reach.went(false, n);
                             made_room |= take != Take::Peek;
                             if take == Take::Peek {
                                 break;
@@ -92,8 +91,8 @@ impl Stream<'_> {
                 if next == session.expected() {
                     continue;
                 }
-                self.renew(&mut reach, skipped);
-                let (skips, room) = room_in(&reach, moved, skipped);
+                self.renew(&mut reach);
+                let (skips, room) = reach.next();
                 let kept = receive.lengths[next as usize & 63].load(Relaxed);
                 let length = data_of(kept) as usize;
                 let n = length.saturating_sub(offset).min(room);
@@ -103,14 +102,11 @@ impl Stream<'_> {
                 if receive.transfers.rest().is_some_and(|rest| rest.after == next) {
                     receive.transfers.begun(call);
                 }
-                if skips {
-                    skipped += n as u64;
-                } else if let Err(e) = put(to, from, n) {
+                if let Err(e) = put(to, from, n, skips) {
                     fault = Some(e);
                     break;
-                } else {
-                    moved += n;
                 }
+                reach.went(skips, n);
                 fruitless = 0;
                 offset += n;
                 if offset < length {
@@ -130,8 +126,8 @@ impl Stream<'_> {
                 }
                 continue;
             }
-            self.renew(&mut reach, skipped);
-            let (skips, room) = room_in(&reach, moved, skipped);
+            self.renew(&mut reach);
+            let (skips, room) = reach.next();
             // After the tail: where the buffer grew is published before the bytes that lie there.
             let (ring, grown) = self.buffer_in();
             let there = ring.used(head, tail)? as usize;
@@ -139,14 +135,11 @@ impl Stream<'_> {
                 break;
             }
             let (from, n) = self.stretch(from_peer, grown, head, there.min(room).min(CHUNK));
-            if skips {
-                skipped += n as u64;
-            } else if let Err(e) = put(to, from, n) {
+            if let Err(e) = put(to, from, n, skips) {
                 fault = Some(e);
                 break;
-            } else {
-                moved += n;
             }
+            reach.went(skips, n);
             fruitless = 0;
             head += n as u64;
             if take != Take::Peek {
@@ -154,13 +147,11 @@ impl Stream<'_> {
                 self.own().receiving.0.head.store(head, Release);
             }
         }
-        let all = moved as u64 + skipped;
+        let (all, moved) = (reach.bytes(), reach.taken);
         if take == Take::Peek {
             self.note_seen(all);
-        } else if skipped == reach.passed_over && all > 0 {
-            if let Some(mark) = reach.passes {
-                self.pass_mark(mark);
-            }
+        } else {
+            self.reached(&reach);
         }
         if take == Take::Peek || all == 0 {
             return Ok(Moved { bytes: moved, ring: self.try_send_due(), fault });

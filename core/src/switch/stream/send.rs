@@ -417,8 +417,16 @@ impl Stream<'_> {
         sending.grown.store(send.grown.load(Relaxed), Relaxed);
         // Or before what it had put there was published.
         sending.tail.swap(send.tail.load(Relaxed), SeqCst);
+        self.recover_urgent();
         self.recover_signals();
         send.awaits_peer.store(0, Relaxed);
+    }
+
+    /// A sender waits for room: the peer is to make some, however little it has to read. True if the doorbell must
+    /// ring. Send lock.
+    pub fn stall(&self) -> bool {
+        self.own().sending.0.stalled.store(1, SeqCst);
+        self.announce_data()
     }
 
     /// The message that a dead sender published last, its bytes, and what it says of the size.

@@ -80,7 +80,8 @@ pub(super) fn receive(stream: &Stream, most: usize) -> (Vec<u8>, bool) {
     let mut bytes = vec![0u8; most];
     let _held = stream.lock_receive().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
-    let moved = stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL).unwrap();
+    let moved =
+        stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL, false).unwrap();
     bytes.truncate(moved.bytes);
     (bytes, moved.ring)
 }
@@ -335,7 +336,7 @@ fn try_receive(stream: &Stream, most: usize) -> Result<Moved, Broken> {
     let mut bytes = vec![0u8; most];
     let _held = stream.lock_receive().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
-    stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL)
+    stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL, false)
 }
 
 #[test]

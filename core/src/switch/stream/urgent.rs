@@ -12,14 +12,47 @@ pub(super) struct Reach {
     /// Bytes of the stream read before it.
     start: u64,
     wanted: usize,
+    /// Bytes were taken in the same call: it ends at a mark.
+    partial: bool,
     /// The mark that it knows of.
     mark: Option<Mark>,
     /// Bytes it passes over.
-    pub passed_over: u64,
+    passed_over: u64,
     /// The mark that is among them, or that it begins at.
-    pub passes: Option<Mark>,
+    passes: Option<Mark>,
     /// Bytes it takes at most.
-    pub most: usize,
+    most: usize,
+    /// Bytes it has passed over.
+    skipped: u64,
+    /// Bytes it has taken.
+    pub(super) taken: usize,
+}
+
+impl Reach {
+    /// How many of the next bytes it passes over (true), or takes.
+    #[inline]
+    pub(super) fn next(&self) -> (bool, usize) {
+        match self.passed_over - self.skipped {
+            0 => (false, self.most.saturating_sub(self.taken)),
+            bytes => (true, bytes as usize),
+        }
+    }
+
+    /// It has done so with `n` of them.
+    #[inline]
+    pub(super) fn went(&mut self, skips: bool, n: usize) {
+        if skips {
+            self.skipped += n as u64;
+        } else {
+            self.taken += n;
+        }
+    }
+
+    /// Bytes it has passed over or taken.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.skipped + self.taken as u64
+    }
 }
 
 impl Stream<'_> {
@@ -34,6 +67,19 @@ impl Stream<'_> {
         }
         let mark = before.next(self.endpoint.send.total(), byte);
         sending.urgent.store(mark.0, SeqCst);
+    }
+
+    /// After a dead holder of the send lock: its urgent byte follows the mark that it set.
+    pub(super) fn recover_urgent(&self) {
+        let mark = Mark(self.own().sending.0.urgent.load(Relaxed));
+        if mark != Mark(0) && mark.is_at(self.endpoint.send.total()) {
+            // There was room for it.
+            let _ = self.buffer(1, |to, _| {
+                // SAFETY: there is room for one byte.
+                unsafe { to.write(mark.byte()) };
+                Ok(1)
+            });
+        }
     }
 
     /// True if an urgent byte was sent last. What follows goes in messages: a receive that was posted
@@ -61,49 +107,72 @@ impl Stream<'_> {
         self.mark_ahead().is_some()
     }
 
-    /// How far a read reaches that wants so much. Receive lock.
+    /// How far a read reaches that wants so much; `partial`: its call has taken bytes. Receive lock.
     #[inline]
-    pub(super) fn reach(&self, wanted: usize) -> Reach {
+    pub(super) fn reach(&self, wanted: usize, partial: bool) -> Reach {
         let start = self.endpoint.receive.total();
-        let mut reach =
-            Reach { start, wanted, mark: None, passed_over: 0, passes: None, most: wanted };
-        self.renew(&mut reach, 0);
+        let mut reach = Reach {
+            start,
+            wanted,
+            partial,
+            mark: None,
+            passed_over: 0,
+            passes: None,
+            most: wanted,
+            skipped: 0,
+            taken: 0,
+        };
+        self.renew(&mut reach);
         reach
     }
 
     /// After data was found, before it is taken: a mark that was set meanwhile counts, as it comes before its byte.
-    /// `skipped`: how many bytes the read has passed over.
     #[inline]
-    pub(super) fn renew(&self, reach: &mut Reach, skipped: u64) {
+    pub(super) fn renew(&self, reach: &mut Reach) {
         let mark = self.mark_ahead();
         if mark != reach.mark {
             reach.mark = mark;
-            self.reach_around(reach, skipped);
+            self.reach_around(reach);
         }
     }
 
     #[cold]
-    fn reach_around(&self, reach: &mut Reach, skipped: u64) {
-        let Some(mark) = reach.mark else { return };
+    fn reach_around(&self, reach: &mut Reach) {
+        let Some(mark) = reach.mark.filter(|_| reach.wanted > 0) else { return };
         let inline = self.endpoint.has(flag::URGENT_INLINE);
-        if skipped == 0 {
-            let gone = if inline { 0 } else { Gone(self.gone()).ahead(reach.start) };
-            let at_it = mark.is_at(reach.start.wrapping_add(gone));
-            reach.passes = at_it.then_some(mark);
-            reach.passed_over = gone + u64::from(at_it && !inline);
-            if reach.wanted == 0 {
-                reach.passed_over = 0;
-            }
-            if at_it {
-                reach.most = reach.wanted;
+        if reach.taken == 0 {
+            let here = reach.start.wrapping_add(reach.skipped);
+            let gone = if inline { 0 } else { Gone(self.gone()).ahead(here) };
+            reach.passed_over = reach.skipped + gone;
+            if mark.is_at(here.wrapping_add(gone)) {
+                if reach.partial {
+                    reach.most = 0;
+                } else {
+                    reach.passed_over += u64::from(!inline);
+                    reach.passes = Some(mark);
+                    reach.most = reach.wanted;
+                }
                 return;
             }
         }
         reach.most = match mark.ahead(reach.start.wrapping_add(reach.passed_over)) {
-            // A peer that sets marks where it has sent already spoils nothing but its own.
-            0 => reach.wanted,
+            0 => {
+                // Whoever read on from it died before that was noted.
+                self.pass_mark(mark);
+                reach.wanted
+            }
             ahead => reach.wanted.min(usize::try_from(ahead).unwrap_or(usize::MAX)),
         };
+    }
+
+    /// A read reached so far: it has passed the mark that it began at. Receive lock.
+    #[inline]
+    pub(super) fn reached(&self, reach: &Reach) {
+        if reach.skipped == reach.passed_over && reach.bytes() > 0 {
+            if let Some(mark) = reach.passes {
+                self.pass_mark(mark);
+            }
+        }
     }
 
     fn gone(&self) -> u64 {
@@ -113,7 +182,7 @@ impl Stream<'_> {
     /// Bytes that a read could take now. Receive lock.
     pub fn unread(&self) -> Result<u64, Broken> {
         let available = self.available()?;
-        Ok(available.saturating_sub(self.reach(1).passed_over))
+        Ok(available.saturating_sub(self.reach(1, false).passed_over))
     }
 
     /// The same as FIONREAD tells it: those before the mark. Receive lock.
@@ -123,15 +192,28 @@ impl Stream<'_> {
         else {
             return Ok(available);
         };
-        let total = self.endpoint.receive.total();
-        let ahead = if mark.is_at(total) { 0 } else { available.min(mark.ahead(total)) };
-        Ok(ahead.saturating_sub(Gone(self.gone()).ahead(total)))
+        let (gone, next) = self.next_byte();
+        let unread = available.saturating_sub(gone);
+        Ok(match mark.ahead(next) {
+            0 if mark.is_at(next) => 0,
+            0 => unread,
+            ahead => unread.min(ahead),
+        })
     }
 
-    /// The urgent mark, if the next byte to read is the one after it (SIOCATMARK).
+    /// How many of the next bytes are gone for this end, and the position of the first that is not.
+    fn next_byte(&self) -> (u64, u64) {
+        let total = self.endpoint.receive.total();
+        let inline = self.endpoint.has(flag::URGENT_INLINE);
+        let gone = if inline { 0 } else { Gone(self.gone()).ahead(total) };
+        (gone, total.wrapping_add(gone))
+    }
+
+    /// The urgent mark, if its byte is the next to read (SIOCATMARK), or would be after `beyond` others.
     #[inline]
-    pub fn at_mark(&self) -> Option<Mark> {
-        self.mark_ahead().filter(|mark| mark.is_at(self.endpoint.receive.total()))
+    pub fn mark_at(&self, beyond: usize) -> Option<Mark> {
+        let at_it = |mark: &Mark| mark.is_at(self.next_byte().1.wrapping_add(beyond as u64));
+        self.mark_ahead().filter(at_it)
     }
 
     /// What is read next comes after this mark; false if somebody else was first.
