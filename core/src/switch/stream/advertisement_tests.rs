@@ -4,7 +4,7 @@ use super::tests::{receive, send, Ends};
 use super::{Posted, Stream};
 use crate::provider::shm::{Refusal, Right};
 use crate::session::transfer::{Abilities, Plan};
-use crate::session::{Header, Kind, Mode, LARGEST_BODY};
+use crate::session::{Control, Header, Kind, Mode, LARGEST_BODY};
 use crate::switch::buffers::Buffers;
 use crate::sys::process;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ const LARGE: usize = 64 << 10;
 fn large_receive() -> Ends {
     let ends = Ends::with(BOTH);
     let Ends { left, right } = ends;
-    left.endpoint.due.note(&crate::session::Control::EnterMode(Mode::LargeReceive, false));
+    left.endpoint.due.note(&Control::EnterMode(Mode::LargeReceive, false));
     tell(&left);
     takes_in(&right);
     assert_eq!(right.endpoint.receive.transfers.mode(), Mode::LargeReceive);
@@ -63,6 +63,18 @@ fn assert_writes_to(plan: Plan, room: *const u8) {
     let Plan::Write(advertisement) = plan else { panic!("it is not written but {plan:?}") };
     let place = (advertisement.address, advertisement.length as usize);
     assert_eq!(place, (room as u64, LARGE));
+}
+
+/// Else its sender, which announces nothing in that mode, waits for two scans in vain and leaves it again.
+#[test]
+fn a11_a_receive_that_sleeps_learns_of_a_mode_in_which_it_is_to_advertise() {
+    for mode in [Mode::LargeReceive, Mode::SmallThenLarge] {
+        let Ends { left, right } = Ends::with(BOTH);
+        let _asleep = right.own().counters.0.read.raise();
+        left.endpoint.due.note(&Control::EnterMode(mode, false));
+        let _held = left.lock_send().unwrap();
+        assert_eq!(left.send_due_now(), mode == Mode::LargeReceive, "{mode:?}");
+    }
 }
 
 #[test]

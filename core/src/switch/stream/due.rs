@@ -222,7 +222,7 @@ impl Stream<'_> {
     #[cold]
     pub(super) fn send_due(&self, rides: bool) -> bool {
         let due = &self.endpoint.due;
-        let mut sent = 0;
+        let (mut sent, mut waited_for) = (0, false);
         let held = due.is_held_back();
         let may_go = match (held, rides) {
             (true, _) => ENDS_OF_TRANSFERS,
@@ -251,10 +251,12 @@ impl Stream<'_> {
                 break;
             }
             sent |= kind;
+            // A receive that waits already is to be advertised, and the sender waits for that (A11).
+            waited_for |= matches!(control, Control::EnterMode(Mode::LargeReceive, _));
         }
         due.gone();
         let mut ring = sent & FOR_SENDERS != 0 && self.signal_write();
-        ring |= sent & FOR_RECEIVERS != 0 && self.signal_read();
+        ring |= (sent & FOR_RECEIVERS != 0 || waited_for) && self.signal_read();
         if held {
             self.answer_suspension();
             ring |= self.resume_for_the_dead();
