@@ -1,7 +1,6 @@
 """Holds both ends of a connection and sends a megabyte over it for each line it reads, for "pieces" in many
 sends. For "rest" its sender sleeps on the connection for a moment. For "unread" it begins to send and nobody
-receives, for "read" that is received. For "overtake" a large receive waits, gets a few bytes, and what is much
-follows before the next. With the argument "short" the kernel says that it has no memory for large buffers."""
+receives, for "read" that is received. With the argument "short" the kernel says that it has no memory for large buffers."""
 
 import ctypes
 import os
@@ -11,7 +10,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 
 
 def refuse_memory():
@@ -50,13 +48,6 @@ def receive():
         at += len(data)
 
 
-few = b'a few bytes'
-
-
-def receive_few():
-    assert receiver.recv(size) == few
-
-
 sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 50000))
 for line in sys.stdin:
     if line == 'rest\n':
@@ -71,21 +62,6 @@ for line in sys.stdin:
         print('done', flush=True)
         continue
     if line == 'read\n':
-        receive()
-        sending.join()
-        print('done', flush=True)
-        continue
-    if line == 'overtake\n':
-        first = threading.Thread(target=receive_few, daemon=True)
-        first.start()
-        # It need not wait by then; whoever asks for this asks again.
-        time.sleep(0.005)
-        sender.sendall(few)
-        first.join()
-        sending = threading.Thread(target=sender.sendall, args=(content,), daemon=True)
-        sending.start()
-        # Who sends into nothing for so long has looked at what was advertised.
-        time.sleep(0.005)
         receive()
         sending.join()
         print('done', flush=True)
