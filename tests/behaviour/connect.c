@@ -260,14 +260,16 @@ static int full_listener(union address *where) {
   return listener;
 }
 static void nothing(int number) { (void)number; }
+/* And each such time again: the first may come before connect() begins. */
 static void interrupt_after(long us, int flags) {
   handle_signal(SIGALRM, nothing, flags);
-  SYS(setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = us}, NULL));
+  SYS(setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = us, .it_interval.tv_usec = us}, NULL));
 }
 static int connect_to(const union address *where, int time_out) {
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
   if (time_out) set_timeout(fd, SO_SNDTIMEO, time_out);
   int result = connect(fd, &where->any, sizeof where->v4), e = errno;
+  SYS(setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL));
   SYS(close(fd));
   errno = e;
   return result;

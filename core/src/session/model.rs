@@ -399,6 +399,15 @@ fn a_buffer_is_free_before_its_credit_arrives() {
     assert_eq!(reached.states(), [(2, 2), (3, 2)]);
 }
 
+/// The word, and what the kernel has of the sender's socket.
+fn doorbells() -> (Arc<Doorbells>, Arc<AtomicU32>) {
+    let word = Arc::new(Doorbells::new());
+    word.state();
+    let sent = Arc::new(AtomicU32::new(0));
+    sent.load(Ordering::Relaxed);
+    (word, sent)
+}
+
 /// However leaving and recalling meet, a doorbell is sent exactly if it is counted, and both ends
 /// agree who sends what is unread.
 #[test]
@@ -406,10 +415,7 @@ fn every_doorbell_is_counted_and_one_end_decides() {
     let reached = std::sync::Arc::new(Reached::default());
     let seen = reached.clone();
     bounded(3, move || {
-        let word = Arc::new(Doorbells::new());
-        word.state();
-        let sent = Arc::new(AtomicU32::new(0));
-        sent.load(Ordering::Relaxed);
+        let (word, sent) = doorbells();
         let ring = |word: Arc<Doorbells>, sent: Arc<AtomicU32>| {
             move || {
                 if word.promise() {
@@ -447,11 +453,8 @@ fn who_stands_in_never_sends_beside_the_sender() {
     let reached = std::sync::Arc::new(Reached::default());
     let seen = reached.clone();
     bounded(3, move || {
-        let word = Arc::new(Doorbells::new());
-        word.state();
-        // What the kernel has of the sender's socket: doorbells, and one piece of the stream behind them.
-        let sent = Arc::new(AtomicU32::new(0));
-        sent.load(Ordering::Relaxed);
+        // With one piece of the stream behind the doorbells.
+        let (word, sent) = doorbells();
         let sender = thread::spawn({
             let (word, sent) = (word.clone(), sent.clone());
             move || {
