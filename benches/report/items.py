@@ -120,7 +120,7 @@ class SharingItem(Item):
 
 
 class SetupItem(Item):
-    """Connections. There is no floor; the mixed runs have the library on one end only."""
+    """Connections. The floor is a mapping for each; the mixed runs have the library on one end only."""
 
     # Short runs in close succession: the differences sought are a few per cent.
     PASSES = 3
@@ -141,7 +141,8 @@ class SetupItem(Item):
             super().run_round(runner)
 
     def subjects(self, runner):
-        runs = [("tcp", lambda: self.run_socket(runner, self.count))]
+        floor = self.arguments("floor", "--count", self.count)
+        runs = [("floor", lambda: runner.run(floor)), ("tcp", lambda: self.run_socket(runner, self.count))]
         if runner.library:
             shimmed = [("san-server", "server"), ("san-client", "client")]
             if self.on_san:

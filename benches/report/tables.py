@@ -81,11 +81,11 @@ def setup(items):
     rows = []
     for item in items:
         rates = [f"{1e9 / item.middle(subject):.0f}" if item.values(subject) else "–"
-                 for subject in ("tcp", "san", "san-server", "san-client")]
+                 for subject in ("floor", "tcp", "san", "san-server", "san-client")]
         mixed = [times(item.ratio(subject, "tcp")) for subject in
                  ("san", "san-server", "san-client")]
         rows.append([size_name(item.size), *rates, *mixed])
-    return table(["request", "TCP", "SAN", "plain client, shimmed server",
+    return table(["request", "floor", "TCP", "SAN", "plain client, shimmed server",
                   "shimmed client, plain server", "SAN ÷ TCP (time)",
                   "shimmed server ÷ TCP (time)", "shimmed client ÷ TCP (time)"], rows)
 

@@ -12,7 +12,7 @@ cases
   one-way      messages in one direction, one call each; the receiver acknowledges the last
   stream       as one-way, for large writes; the floor cuts them into chunks
   one-copy     floor only: the receiver reads the sender's memory with process_vm_readv
-  setup        socket only: connect, --size bytes there and back, close
+  setup        connect, --size bytes there and back, close; as a floor, of a mapping that both make
   shared       socket only: round-trip, while another process has the client's connection and leaves it alone
   turns        socket only: sends of two processes in turns on one connection; the time of a turn
   idle         socket only: CPU time and memory of --connections connections that do nothing

@@ -53,9 +53,11 @@ fn flows_arrive_whole() {
 
 #[test]
 fn connections_are_made_one_after_the_other() {
-    let line = figures("socket setup --size 1 --count 40");
-    assert!(line["count"].as_u64() >= Some(40), "{line}");
-    assert!(line["rate_per_s"].as_f64() > Some(0.0), "{line}");
+    for run in ["floor setup", "socket setup"] {
+        let line = figures(&format!("{run} --size 1 --count 40"));
+        assert!(line["count"].as_u64() >= Some(40), "{line}");
+        assert!(line["rate_per_s"].as_f64() > Some(0.0), "{line}");
+    }
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn an_idle_run_reports_both_ends() {
 
 #[test]
 fn what_cannot_be_done_has_a_status_and_a_remedy() {
-    for arguments in ["floor setup", "socket one-copy", "socket round-trip --library /none"] {
+    for arguments in ["floor idle", "socket one-copy", "socket round-trip --library /none"] {
         let output = sanbench(arguments);
         assert!(!output.status.success(), "{arguments}");
         assert!(output.stdout.is_empty(), "{arguments}");

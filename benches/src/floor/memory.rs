@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::sys;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
@@ -13,27 +14,34 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(length: usize) -> Result<Shared, Error> {
+        Shared::map(&Shared::file(length)?, length)
+    }
+
+    /// The file behind such a mapping.
+    pub(crate) fn file(length: usize) -> Result<OwnedFd, Error> {
         // SAFETY: a literal name; no pointer is kept.
         let fd = sys::check("memfd_create", unsafe {
             libc::memfd_create(c"sanbench".as_ptr(), libc::MFD_CLOEXEC)
         })?;
-        // SAFETY: fd is ours; the mapping is fresh and as long as the file just made so long.
+        // SAFETY: made just now, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: no memory is involved.
+        sys::check("ftruncate", unsafe { libc::ftruncate(fd.as_raw_fd(), length as libc::off_t) })?;
+        Ok(fd)
+    }
+
+    /// Maps such a file, of this length or more.
+    pub(crate) fn map(file: &impl AsRawFd, length: usize) -> Result<Shared, Error> {
+        // SAFETY: a fresh mapping, of a file that is as long.
         let base = unsafe {
-            let sized = libc::ftruncate(fd, length as libc::off_t);
-            let base = if sized == 0 {
-                libc::mmap(
-                    ptr::null_mut(),
-                    length,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_POPULATE,
-                    fd,
-                    0,
-                )
-            } else {
-                libc::MAP_FAILED
-            };
-            libc::close(fd);
-            base
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                0,
+            )
         };
         if base == libc::MAP_FAILED {
             return Err(Error::last("mmap"));

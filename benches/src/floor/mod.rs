@@ -4,6 +4,7 @@ mod memory;
 mod one_copy;
 mod ring;
 mod round_trip;
+mod setup;
 
 pub(crate) use memory::Shared;
 
@@ -16,7 +17,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         Case::RoundTrip => round_trip::run(options),
         Case::OneWay | Case::Stream => ring::run(options),
         Case::OneCopy => one_copy::run(options),
-        Case::Setup | Case::Idle | Case::Shared | Case::Turns => Err(Error::Usage(format!(
+        Case::Setup => setup::run(options),
+        Case::Idle | Case::Shared | Case::Turns => Err(Error::Usage(format!(
             "{} has no floor: use sanbench socket {0}",
             options.case.name()
         ))),
