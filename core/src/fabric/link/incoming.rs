@@ -30,11 +30,17 @@ impl Link {
 
     /// A frame came over the one in use. By who takes the port's completions.
     pub(in super::super) fn arrived(&self, bytes: &[u8]) {
-        let taken = frame::decode(bytes)
-            .map_err(|_| ())
-            .and_then(|(kind, state, payload)| self.apply(kind, &state, payload));
-        if taken.is_err() && !self.failed.load(Relaxed) {
-            log::error!("link {:x}: the peer broke the protocol", self.id);
+        let wrong = match frame::decode(bytes) {
+            Err(frame::Malformed) => Some(format!("{} bytes that are no frame", bytes.len())),
+            Ok((kind, state, payload)) => {
+                let applied = self.apply(kind, &state, payload);
+                applied
+                    .err()
+                    .map(|()| format!("a {kind:?} frame that may not come, or not with that"))
+            }
+        };
+        if let Some(why) = wrong.filter(|_| !self.failed.load(Relaxed)) {
+            log::error!("link {:x}: the peer broke the protocol: {why}", self.id);
             if let Some(wire) = self.wire() {
                 let _ = wire.pair.flush();
             }
