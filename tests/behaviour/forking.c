@@ -433,7 +433,7 @@ SAN_CASE(numbers_differ_after_fork) {
 
 /* ---- a child whose numbers are of another PID namespace ---------------------------------------- */
 
-enum { RECORD = 300000, RECORDS = 12 };
+enum { RECORD = 300000, RECORDS = 12, LATER = 20000 };
 static void write_records(int fd, char of) {
   static char record[RECORD];
   memset(record, of, RECORD);
@@ -448,8 +448,11 @@ static void written_by_both(int fd) {
   if (child == 0) write_records(fd, 'c'), _exit(0);
   write_records(fd, 'p');
   end_child(child);
+  /* One that fails changes nothing. */
+  ERR(unshare(CLONE_NEWPID | 1), EINVAL);
   struct pair later = open_pair(V4);
-  exercise(later.client, later.server);
+  send_pattern(later.client, 0, LATER), recv_pattern(later.server, 0, LATER);
+  CHECK(bytes_over_tcp(later.client) >= LATER);
   SYS(close(fd));
 }
 static void counts_both(int fd) {

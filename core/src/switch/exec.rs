@@ -201,20 +201,19 @@ pub fn before_confinement() {
 }
 
 /// Before this process's children get numbers of another PID namespace: processes of one connection tell the living
-/// from the dead by their numbers. So connections go back to TCP, and new ones stay there.
-pub fn before_other_pids() {
+/// from the dead by their numbers. So connections go back to TCP, and new ones stay there. True if they did not before.
+pub fn before_other_pids() -> bool {
     if is_borrowed() {
-        return;
+        return false;
     }
-    policy::stay_on_tcp(true);
+    let stayed = policy::stay_on_tcp(true);
     give_all();
+    !stayed
 }
 
-/// The call failed that [`before_other_pids`] came before.
+/// The call failed for which [`before_other_pids`] changed something.
 pub fn same_pids_after_all() {
-    if !is_borrowed() {
-        policy::stay_on_tcp(false);
-    }
+    policy::stay_on_tcp(false);
 }
 
 fn give_all() {

@@ -35,9 +35,10 @@ pub(super) fn may_share_with(uid: u32) -> bool {
 
 static STAYS: AtomicBool = AtomicBool::new(false);
 
-/// Whether new connections of this process stay on TCP whatever the rules say; not those of a fork child.
-pub(super) fn stay_on_tcp(stays: bool) {
-    STAYS.store(stays, Ordering::Relaxed);
+/// Whether new connections of this process stay on TCP whatever the rules say; not those of a fork child. Whether they
+/// did so before.
+pub(super) fn stay_on_tcp(stays: bool) -> bool {
+    STAYS.swap(stays, Ordering::Relaxed)
 }
 
 /// See [`stay_on_tcp`].

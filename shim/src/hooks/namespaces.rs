@@ -9,9 +9,9 @@ fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {
     if !concerns {
         return call();
     }
-    before_other_pids();
+    let changed = before_other_pids();
     let result = call();
-    if result < 0 {
+    if result < 0 && changed {
         same_pids_after_all();
     }
     result
