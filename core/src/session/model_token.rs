@@ -1,6 +1,6 @@
 //! Model check of the token: as in [`super`], with the kernel's futex beside it.
 
-use super::token::{Claim, Step, Token, Wake};
+use super::token::{Claim, Step, Taken, Token, Wake};
 use super::*;
 
 /// A token with the kernel's futex: a sleeper looks at the word again under the lock that wakers take.
@@ -10,6 +10,8 @@ struct Controlled {
     woken: loom::sync::Condvar,
     /// Who was served, in that order, and the ticket it had drawn first.
     guarded: UnsafeCell<Vec<(u32, Option<u32>)>>,
+    /// The thread that died with the token, or one above the ticket of one that died in the queue.
+    dead: [loom::sync::atomic::AtomicU32; 2],
 }
 
 impl Controlled {
@@ -29,6 +31,7 @@ impl Controlled {
             asleep: loom::sync::Mutex::new(()),
             woken: loom::sync::Condvar::new(),
             guarded: UnsafeCell::new(Vec::new()),
+            dead: Default::default(),
         })
     }
 
@@ -42,48 +45,100 @@ impl Controlled {
     }
 
     /// One operation of the process, which is never interrupted by another.
-    fn operate(&self, process: u32) {
-        assert!(self.try_operate(process, true), "it waits");
+    fn operate(&self, process: u32) -> Taken {
+        self.try_operate(process, true).expect("it waits")
     }
 
-    /// False if it would have had to sleep and does not wait.
-    fn try_operate(&self, process: u32, waits: bool) -> bool {
-        let claim = claim(process);
-        let (mut ticket, mut first) = (None, None);
-        if self.token.try_take(claim).is_err() {
-            loop {
-                let step = self.token.look(claim, &mut ticket);
-                // One that was passed over draws another.
-                first = first.or(ticket);
-                match step {
-                    Step::Taken(_) => break,
-                    Step::Again => {}
-                    Step::WakeAll => self.wake(Wake::All),
-                    Step::Sleep(_) if !waits => {
-                        if let Some(ticket) = ticket {
-                            self.token.give_up(ticket);
-                            self.wake(Wake::All);
-                        }
-                        return false;
-                    }
-                    Step::Sleep(seen) => {
-                        let held = self.asleep.lock().unwrap();
-                        if self.token.word().load(Ordering::Relaxed) == seen {
-                            drop(self.woken.wait(held).unwrap());
-                        }
-                    }
-                }
-            }
-        }
-        self.guarded.with_mut(|at| {
-            // SAFETY: the token's holder is alone, which loom checks.
-            unsafe { (*at).push((process, first)) };
-        });
+    /// `None` if it would have had to sleep and does not wait.
+    fn try_operate(&self, process: u32, waits: bool) -> Option<Taken> {
+        let taken = self.take(process, waits)?;
         match self.token.give_back() {
             Wake::Nobody => {}
             whom => self.wake(whom),
         }
-        true
+        Some(taken)
+    }
+
+    fn take(&self, process: u32, waits: bool) -> Option<Taken> {
+        let claim = claim(process);
+        let (mut ticket, mut first) = (None, None);
+        let taken = self.token.try_take(claim).or_else(|_| loop {
+            let mut step = self.token.look(claim, &mut ticket);
+            // One that was passed over draws another.
+            first = first.or(ticket);
+            if let Step::Sleep(seen) = step {
+                if !waits {
+                    return Err(ticket);
+                }
+                step = self.sleep(claim, ticket, seen);
+            }
+            match step {
+                Step::Taken(taken) => return Ok(taken),
+                Step::WakeAll => self.wake(Wake::All),
+                Step::Again | Step::Sleep(_) => {}
+            }
+        });
+        match taken {
+            Ok(taken) => {
+                self.guarded.with_mut(|at| {
+                    // SAFETY: the token's holder is alone, which loom checks.
+                    unsafe { (*at).push((process, first)) };
+                });
+                Some(taken)
+            }
+            Err(ticket) => {
+                if let Some(ticket) = ticket {
+                    self.token.give_up(ticket);
+                    self.wake(Wake::All);
+                }
+                None
+            }
+        }
+    }
+
+    /// Until it is woken, or the time runs out in which whom it waits for would have come.
+    fn sleep(&self, claim: Claim, ticket: Option<u32>, seen: u32) -> Step {
+        let held = self.asleep.lock().unwrap();
+        let [thread, queued] = [0, 1].map(|of| self.dead[of].load(Ordering::Acquire));
+        let in_vain = match Token::holder_or_ticket(seen) {
+            Ok(holder) => holder == thread,
+            Err(ticket) => ticket + 1 == queued,
+        };
+        if in_vain {
+            drop(held);
+            return self.token.waited_in_vain(claim, ticket, seen, |holder| holder != thread);
+        }
+        if self.token.word().load(Ordering::Relaxed) == seen {
+            drop(self.woken.wait(held).unwrap());
+        }
+        Step::Again
+    }
+
+    /// The process dies while it has the token.
+    fn die_with_it(&self, process: u32) {
+        self.take(process, true).expect("it waits");
+        self.note_dead(0, claim(process).thread);
+    }
+
+    /// The process dies in the queue, if it comes there.
+    fn die_in_the_queue(&self, process: u32) {
+        let claim = claim(process);
+        let mut ticket = None;
+        let mut taken = self.token.try_take(claim).is_ok();
+        while !taken {
+            match self.token.look(claim, &mut ticket) {
+                Step::Taken(_) => taken = true,
+                Step::WakeAll => self.wake(Wake::All),
+                Step::Again => {}
+                Step::Sleep(_) => return ticket.map_or((), |own| self.note_dead(1, own + 1)),
+            }
+        }
+        self.wake(self.token.give_back());
+    }
+
+    fn note_dead(&self, of: usize, number: u32) {
+        self.dead[of].store(number, Ordering::Release);
+        self.wake(Wake::All);
     }
 }
 
@@ -101,7 +156,9 @@ fn d2_control_is_exclusive_and_goes_to_those_who_wait_in_their_order() {
         let others: Vec<_> = [1, 2]
             .map(|process| {
                 let shared = shared.clone();
-                thread::spawn(move || shared.operate(process))
+                thread::spawn(move || {
+                    shared.operate(process);
+                })
             })
             .into();
         shared.operate(3);
@@ -137,14 +194,72 @@ fn d2_a_claim_that_is_given_up_holds_nobody_up() {
         });
         let waits = thread::spawn({
             let shared = shared.clone();
-            move || shared.operate(2)
+            move || {
+                shared.operate(2);
+            }
         });
         shared.operate(3);
-        let operated = gives_up.join().unwrap();
+        let operated = gives_up.join().unwrap().is_some();
         waits.join().unwrap();
         // Whatever it is kept for now, the next one draws that.
         shared.operate(4);
         seen.note((operated.into(), 0));
+    });
+    assert_eq!(reached.states(), [(0, 0), (1, 0)]);
+}
+
+/// D12: from a holder that dies with it the token goes to exactly one, who knows that; the others get it as ever.
+#[test]
+fn d12_one_takes_over_from_a_holder_that_dies() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(2, move || {
+        let shared = Controlled::new();
+        let dies = thread::spawn({
+            let shared = shared.clone();
+            move || shared.die_with_it(1)
+        });
+        let waits = thread::spawn({
+            let shared = shared.clone();
+            move || shared.operate(2)
+        });
+        let mut taken = vec![shared.operate(3)];
+        taken.push(waits.join().unwrap());
+        dies.join().unwrap();
+        taken.push(shared.operate(4));
+        let heirs: Vec<_> = (0u32..).zip(&taken).filter(|(_, taken)| taken.from_the_dead).collect();
+        assert_eq!(heirs.len(), 1, "{taken:?}");
+        seen.note((heirs[0].0, 0));
+        shared.guarded.with(|at| {
+            // SAFETY: nobody else is left.
+            assert_eq!(unsafe { (*at).len() }, 4);
+        });
+    });
+    assert_eq!(reached.states(), [(0, 0), (1, 0), (2, 0)]);
+}
+
+/// D12: one that dies in the queue holds nobody up for longer than its turn.
+#[test]
+fn d12_the_turn_of_one_that_died_in_the_queue_passes() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(2, move || {
+        let shared = Controlled::new();
+        let dies = thread::spawn({
+            let shared = shared.clone();
+            move || shared.die_in_the_queue(1)
+        });
+        let waits = thread::spawn({
+            let shared = shared.clone();
+            move || {
+                shared.operate(2);
+            }
+        });
+        shared.operate(3);
+        waits.join().unwrap();
+        dies.join().unwrap();
+        assert!(!shared.operate(4).from_the_dead);
+        seen.note((shared.dead[1].load(Ordering::Relaxed).min(1), 0));
     });
     assert_eq!(reached.states(), [(0, 0), (1, 0)]);
 }

@@ -341,8 +341,16 @@ impl Token {
 
     /// The thread that has the token.
     pub fn holder(&self) -> Option<u32> {
-        let word = self.word.load(Ordering::Relaxed);
-        (word & KEPT == 0 && word & NUMBER != 0).then_some(word & NUMBER)
+        Self::holder_or_ticket(self.word.load(Ordering::Relaxed)).ok().filter(|thread| *thread != 0)
+    }
+
+    /// What a word says: the thread that has the token (zero: none), or else the ticket that it is kept for.
+    pub(super) fn holder_or_ticket(word: u32) -> Result<u32, u32> {
+        if word & KEPT == 0 {
+            Ok(word & NUMBER)
+        } else {
+            Err(word & NUMBER)
+        }
     }
 
     /// The process in control; zero: it was never taken.
