@@ -251,6 +251,29 @@ SAN_CASE(control_errors) {
 }
 
 /* The user's data comes back as it was given, next to descriptors of other kinds. */
+static void *put_later(void *fd) {
+  sleep_ms(20);
+  put(*(int *)fd, "x");
+  return NULL;
+}
+/* The program may go on using the rest. */
+SAN_CASE(the_array_is_written_only_where_an_event_is) {
+  struct pair p = open_pair(V4);
+  struct epoll_event all[4], before[4];
+  memset(all, 0x5a, sizeof all), memcpy(before, all, sizeof all);
+  int set = new_set();
+  add(set, p.server, 0, 7);
+  pthread_t writer = start_thread(put_later, &p.client);
+  EQ(SYS(epoll_wait(set, all, 4, 100)), 0);
+  CHECK(memcmp(all, before, sizeof all) == 0);
+  end_thread(writer);
+  mod(set, p.server, EPOLLIN, 7);
+  EQ(SYS(epoll_wait(set, all, 4, HANG_MS)), 1);
+  CHECK(memcmp(all + 1, before + 1, sizeof all - sizeof *all) == 0);
+  SYS(close(set));
+  close_pair(&p);
+}
+
 SAN_CASE(user_data_of_every_kind) {
   struct pair p = open_pair(V4), q = open_pair(V6);
   int set = new_set(), pipes[2], event = SYS(eventfd(0, 0)), udp = SYS(socket(AF_INET, SOCK_DGRAM, 0));

@@ -27,7 +27,7 @@ const LOOK_INTERVAL: u64 = 300_000;
 const SCAN_INTERVAL: u64 = 30_000_000;
 /// Busy calls after which idle registrations are turned cold without sleeping.
 const COOL_INTERVAL: u32 = 1024;
-/// Events taken from the shadow set, and anchors drained, at a time.
+/// Events taken from a set, and anchors drained, at a time.
 const BATCH: usize = 64;
 
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
@@ -60,7 +60,7 @@ unsafe fn wait_on(
     timeout: Option<u64>,
     mask: *const libc::sigset_t,
 ) -> Result<usize> {
-    let mut start = None;
+    let (mut start, mut room) = (None, Room::new());
     // Without SAN sockets the kernel does it all. But another thread may add one meanwhile.
     while set.san.load(Ordering::SeqCst) == 0 {
         let left = remaining(timeout, &mut start);
@@ -69,12 +69,12 @@ unsafe fn wait_on(
         // Once more: who adds one looks for sleepers afterwards.
         let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
             // SAFETY: the caller's promise.
-            unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
+            unsafe { blocking::epoll_wait(set.kernel_fd(), room.for_at_most(events), left, mask) }
         });
         drop(asleep);
         let Some(slept) = slept else { break };
         let n = slept?;
-        let kept = sort_out(set, events, n);
+        let kept = sort_out(set, room.first(n), events);
         if kept > 0 || n == 0 || timeout == Some(0) {
             return Ok(kept);
         }
@@ -134,12 +134,12 @@ unsafe fn wait_on(
                 (a, b) => a.or(b),
             };
             // SAFETY: the caller's promise; ours is there as long as `signals`.
-            unsafe { blocking::epoll_wait(set.kernel_fd(), events, left, mask) }
+            unsafe { blocking::epoll_wait(set.kernel_fd(), room.for_at_most(events), left, mask) }
         };
         drop(asleep);
         drop(raised);
         scan_pending(set);
-        let n = sort_out(set, events, slept?);
+        let n = sort_out(set, room.first(slept?), events);
         if n > 0 {
             return Ok(n);
         }
@@ -235,8 +235,9 @@ fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result
         return Ok(0);
     }
     request::heed();
-    let n = poll::epoll_wait(set.kernel_fd(), events, Some(0), None)?;
-    let kept = sort_out(set, events, n);
+    let mut room = Room::new();
+    let n = poll::epoll_wait(set.kernel_fd(), room.for_at_most(events), Some(0), None)?;
+    let kept = sort_out(set, room.first(n), events);
     let cool = set.with(|inner| inner.calls % COOL_INTERVAL == 0).unwrap_or(false);
     if cool {
         cool_down(set);
@@ -244,19 +245,41 @@ fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result
     Ok(kept)
 }
 
-/// Takes the shadow set's and the nudge's own events out of what the kernel reported, and has the
-/// sockets behind them looked at. Returns how many of the program's events are left.
-fn sort_out(set: &'static Set, events: &mut [libc::epoll_event], n: usize) -> usize {
+/// Where the kernel reports events. Of these only the program's get into its array, which may hold what the program goes
+/// on using, and which the kernel would not write to otherwise.
+struct Room([libc::epoll_event; BATCH]);
+
+impl Room {
+    fn new() -> Room {
+        Room([NO_EVENT; BATCH])
+    }
+
+    /// For as many as `events` has room for.
+    fn for_at_most(&mut self, events: &[libc::epoll_event]) -> &mut [libc::epoll_event] {
+        &mut self.0[..events.len().min(BATCH)]
+    }
+
+    fn first(&self, n: usize) -> &[libc::epoll_event] {
+        &self.0[..n]
+    }
+}
+
+/// Gives the program what the kernel reported, but for the shadow set's and the nudge's own events, and has the
+/// sockets behind those looked at. Returns how many events it got.
+fn sort_out(
+    set: &'static Set,
+    reported: &[libc::epoll_event],
+    events: &mut [libc::epoll_event],
+) -> usize {
     let (shadow, nudge) = (magic(), nudge_data());
     let mut kept = 0;
     let mut bells = false;
-    for at in 0..n {
-        let event = events[at];
+    for event in reported {
         let data = event.u64;
         if data == shadow {
             bells = true;
         } else if data != nudge {
-            events[kept] = event;
+            events[kept] = *event;
             kept += 1;
         }
     }
