@@ -81,7 +81,9 @@ pub fn accepted(listener: Fd, fd: Fd) {
     }
     let began = time::now();
     let tuple = Tuple::of_accepted(fd).ok();
-    let offered = tuple.and_then(|tuple| listening.listener()?.take(&tuple, fd)).map(From::Near);
+    let taken = tuple.and_then(|tuple| Some(listening.listener()?.take(&tuple, fd)));
+    let (offer, _late) = taken.map_or((None, None), |(offer, late)| (offer, Some(late)));
+    let offered = offer.map(From::Near);
     let offered = offered.or_else(|| {
         let tuple = tuple.filter(|_| fabric::may_exist())?;
         let packet = Introduction { tuple, inode: 0 }.encode();
@@ -230,8 +232,8 @@ fn attach(socket: &Socket, offer: &Offer) -> Result<(), Reason> {
     })?;
     let memory = if !offer.admitted {
         Err(Reason::OtherUser)
-    } else if policy::stays_on_tcp() {
-        Err(Reason::Policy)
+    } else if let Err(reason) = policy::may_leave_tcp() {
+        Err(reason)
     } else if options::unsupported(socket) {
         Err(Reason::UnsupportedOption)
     } else {

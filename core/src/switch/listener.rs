@@ -6,12 +6,15 @@
 //! none is there the peer has no shim, and nobody waits (design 2).
 
 use super::policy;
-use super::tuple::{Introduction, Tuple};
+use super::rendezvous::{self, Bound, Intent, Intents, BOUND_WAIT};
+use super::tuple::Tuple;
 use crate::fabric;
 use crate::provider::shm::Segment;
 use crate::sys::lock::FamilyLock;
 use crate::sys::net::AbstractName;
-use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Errno, Fd, Result, PAGE};
+use crate::sys::thread::own_tid;
+use crate::sys::{file, hidden, net, poll, process, time, Errno, Fd, Result, PAGE};
+use smallvec::SmallVec;
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -28,14 +31,8 @@ const LEAVING: u64 = 20_000_000;
 const LEAVING_PAUSE: u64 = 500_000;
 /// How often (ns) it is looked whether the process lives that serves connectors on other hosts.
 const LOOK_AT_SERVER: u64 = 1_000_000_000;
-/// How long (ns) to look for that segment before sleeping: the connector is about to send it, and to be
-/// woken takes longer.
-const LOOK_TIME: u64 = 50_000;
-/// Longest wait (ns) for a connector between its intent and the segment that follows at once: it may
-/// have lost its processor in between.
-const BOUND_WAIT: u64 = 250_000_000;
-/// So much of it at a time: this host may stand still, which then takes no more of the wait.
-const BOUND_SLICE: u64 = 10_000_000;
+/// How long (ns) another process that looks for its session is waited for: longer than one that is not stopped takes.
+const SIBLINGS_TURN: u64 = 2 * BOUND_WAIT;
 
 /// The name of the rendezvous for an address, as connectors and listeners spell it.
 /// `member` counts the listeners of an SO_REUSEPORT group.
@@ -70,26 +67,6 @@ struct Family {
     board: fabric::Board,
 }
 
-/// A session that arrived before its connection was accepted.
-struct Bound {
-    from: Introduction,
-    segment: Fd,
-    admitted: bool,
-    connector: policy::Relation,
-}
-
-impl Bound {
-    /// False if the connection with these addresses belongs to another socket than the one that
-    /// made the offer: its port was used again.
-    fn is_of(&self, tuple: &Tuple, accepted: Fd) -> bool {
-        match sock_diag::lookup(accepted, tuple.connector, tuple.acceptor) {
-            // An inode of zero: the connector closed already, but the connection is still its own.
-            Ok(Some(owner)) => owner.inode == 0 || u64::from(owner.inode) == self.from.inode,
-            Ok(None) | Err(_) => true,
-        }
-    }
-}
-
 /// A connector's offer.
 pub(super) struct Offer {
     /// The session's segment.
@@ -111,6 +88,8 @@ pub struct Listener {
     family: *mut Family,
     /// Guarded by the family's lock.
     waiting: UnsafeCell<Vec<Bound>>,
+    /// The thread that was waited for in vain to give the lock back; zero: none.
+    waited_for: AtomicU32,
     /// Where it listens, and whether for both families; not known of one from another image.
     address: Option<(SocketAddr, bool)>,
     /// Another listener may have the same address.
@@ -161,6 +140,7 @@ impl Listener {
             family_fd,
             family,
             waiting,
+            waited_for: AtomicU32::new(0),
             address,
             grouped,
             serving: AtomicPtr::default(),
@@ -198,6 +178,7 @@ impl Listener {
             family_fd,
             family,
             waiting,
+            waited_for: AtomicU32::new(0),
             address: None,
             grouped: false,
             serving: AtomicPtr::default(),
@@ -214,7 +195,7 @@ impl Listener {
             return None;
         }
         self.share();
-        if !super::is_borrowed() && self.family().lock.lock().is_ok() {
+        if !super::is_borrowed() && self.lock() {
             // SAFETY: the lock is held.
             self.keep(unsafe { &mut *self.waiting.get() });
             self.family().lock.unlock();
@@ -264,6 +245,14 @@ impl Listener {
         );
     }
 
+    /// No connector finds it any more, for whichever of its processes: what they accept from now on is on TCP.
+    pub fn retire(&self) {
+        if hidden::is_hidden(self.rendezvous) {
+            let _ = net::shutdown(self.rendezvous, libc::SHUT_RDWR);
+        }
+        self.stop_serving();
+    }
+
     /// The connectors on other hosts.
     pub(super) fn board(&self) -> &fabric::Board {
         &self.family().board
@@ -274,16 +263,31 @@ impl Listener {
         unsafe { &*self.family }
     }
 
+    /// Takes the family's lock; false if the calling thread has it, or a process that stands still: that is waited for
+    /// once, and not by every accept.
+    fn lock(&self) -> bool {
+        let lock = &self.family().lock;
+        let waited_for = self.waited_for.load(Ordering::Relaxed);
+        if waited_for != 0 && waited_for == lock.holder() {
+            return lock.try_lock().is_ok();
+        }
+        let locked = lock.lock_within(SIBLINGS_TURN);
+        let stands_still = locked.as_ref().err().filter(|keeper| **keeper != own_tid());
+        self.waited_for.store(stands_still.copied().unwrap_or(0), Ordering::Relaxed);
+        locked.is_ok()
+    }
+
     /// Notes that a fork is about to make another process accept as well.
     pub fn share(&self) {
         self.family().shared.store(1, Ordering::SeqCst);
     }
 
-    /// The session that the connector of an accepted connection offers; `None` if it has no shim.
-    /// `accepted` is the connection.
-    pub(super) fn take(&self, tuple: &Tuple, accepted: Fd) -> Option<Offer> {
-        if !hidden::is_hidden(self.rendezvous) || self.family().lock.lock().is_err() {
-            return None;
+    /// The session that the connector of an accepted connection offers; `None` if it has no shim, or another process
+    /// may have the offer in its hands and stands still. `accepted` is the connection.
+    pub(super) fn take(&self, tuple: &Tuple, accepted: Fd) -> (Option<Offer>, Late<'_>) {
+        let mut late = Late { listener: self, intents: SmallVec::new(), left: BOUND_WAIT };
+        if !hidden::is_hidden(self.rendezvous) || !self.lock() {
+            return (None, late);
         }
         // SAFETY: the lock is held.
         let waiting = unsafe { &mut *self.waiting.get() };
@@ -292,31 +296,17 @@ impl Listener {
         // Asked first, because accept makes a socket before it finds that nobody waits.
         while poll::poll_one(self.rendezvous, libc::POLLIN).unwrap_or(0) != 0 {
             let Ok(connection) = net::accept(self.rendezvous, libc::SOCK_CLOEXEC) else { break };
-            waiting.extend(receive_bound(connection));
-            file::close(connection);
+            late.intents.extend(Intent::of(connection));
         }
-        // The newest counts: an older one with these addresses is of a connection that is gone.
-        let found =
-            waiting.iter().rposition(|b| b.from.tuple == *tuple).map(|at| waiting.remove(at));
-        waiting.retain(|b| {
-            let stale = b.from.tuple == *tuple;
-            if stale {
-                hidden::close_any(b.segment);
-            }
-            !stale
+        rendezvous::receive(&mut late.intents, waiting, &mut late.left, |waiting| {
+            waiting.iter().any(|b| b.from.tuple == *tuple && b.is_of(tuple, accepted))
         });
-        self.keep(waiting);
-        self.family().lock.unlock();
-        let bound = found?;
-        if bound.is_of(tuple, accepted) {
-            return Some(Offer {
-                segment: bound.segment,
-                admitted: bound.admitted,
-                connector: bound.connector,
-            });
+        let offer = choose(waiting, tuple, accepted);
+        if late.intents.is_empty() {
+            self.keep(waiting);
+            self.family().lock.unlock();
         }
-        hidden::close_any(bound.segment);
-        None
+        (offer, late)
     }
 
     /// Sessions of connections that nobody accepted yet: queued again where another process may
@@ -361,6 +351,52 @@ impl Listener {
     }
 }
 
+/// Connectors whose segment comes late, while the accepted connection's session was found: that is taken before they are
+/// waited for, when this is dropped.
+pub(super) struct Late<'a> {
+    listener: &'a Listener,
+    /// If there are any, the family's lock is held.
+    intents: Intents,
+    /// How long (ns) they may still be waited for.
+    left: u64,
+}
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        if self.intents.is_empty() {
+            return;
+        }
+        // SAFETY: the lock is held.
+        let waiting = unsafe { &mut *self.listener.waiting.get() };
+        rendezvous::receive(&mut self.intents, waiting, &mut self.left, |_| false);
+        self.listener.keep(waiting);
+        self.listener.family().lock.unlock();
+    }
+}
+
+/// The session for an accepted connection among those that wait.
+fn choose(waiting: &mut Vec<Bound>, tuple: &Tuple, accepted: Fd) -> Option<Offer> {
+    // The newest counts: an older one with these addresses is of a connection that is gone.
+    let found = waiting.iter().rposition(|b| b.from.tuple == *tuple).map(|at| waiting.remove(at));
+    waiting.retain(|b| {
+        let stale = b.from.tuple == *tuple;
+        if stale {
+            hidden::close_any(b.segment);
+        }
+        !stale
+    });
+    let bound = found?;
+    if bound.is_of(tuple, accepted) {
+        return Some(Offer {
+            segment: bound.segment,
+            admitted: bound.admitted,
+            connector: bound.connector,
+        });
+    }
+    hidden::close_any(bound.segment);
+    None
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop_serving();
@@ -392,50 +428,11 @@ fn open_under(name: &AbstractName) -> Result<[Fd; 2]> {
     }
 }
 
-/// Waits, briefly, for the segment that follows an intent. `None` if the connector gave up, may
-/// not share memory with us, or sent nonsense.
-fn receive_bound(connection: Fd) -> Option<Bound> {
-    let (pid, uid) = net::peer_credentials(connection).ok()?;
-    let admitted = policy::may_share_with(uid);
-    let connector = policy::Relation::to(pid, uid);
-    if !admitted {
-        log::info!("a connector of user {uid} may not share memory with us (allow_users)");
-    }
-    let start = time::now();
-    let mut left = BOUND_WAIT;
-    let mut buffer = [0u8; Introduction::ENCODED + 1];
-    loop {
-        match net::receive_packet(connection, &mut buffer) {
-            Ok((n, Some(segment))) => match Introduction::decode(&buffer[..n]) {
-                Some(from) => return Some(Bound { from, segment, admitted, connector }),
-                None => {
-                    file::close(segment);
-                    return None;
-                }
-            },
-            Ok((_, None)) => return None,
-            Err(Errno(libc::EAGAIN)) => {
-                if left == 0 {
-                    return None;
-                }
-                let before = time::now();
-                if before - start < LOOK_TIME {
-                    process::yield_now();
-                    continue;
-                }
-                let slice = left.min(BOUND_SLICE);
-                let mut fds = [libc::pollfd { fd: connection, events: libc::POLLIN, revents: 0 }];
-                let _ = poll::poll(&mut fds, Some(slice), None);
-                left -= (time::now() - before).min(slice);
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::tuple::Introduction;
     use super::*;
+    use std::sync::Barrier;
 
     fn address(port: u16) -> SocketAddr {
         SocketAddr::new(std::net::Ipv4Addr::new(127, 9, 9, 9).into(), port)
@@ -459,6 +456,56 @@ mod tests {
         });
         assert!(Listener::open(address(2), false, false).is_ok());
         leaves.join().unwrap();
+    }
+
+    #[test]
+    fn a_sibling_that_stands_still_is_waited_for_once() {
+        let listener = Listener::open(address(4), false, false).unwrap();
+        let (lock, turn) = (&listener.family().lock, Barrier::new(2));
+        let take = || {
+            let tuple = Tuple { connector: address(5), acceptor: address(4) };
+            assert!(listener.take(&tuple, -1).0.is_none());
+            listener.waited_for.load(Ordering::Relaxed)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                lock.lock().unwrap();
+                turn.wait();
+                turn.wait();
+                lock.unlock();
+            });
+            turn.wait();
+            assert_eq!([take(), take()], [lock.holder(); 2]);
+            turn.wait();
+        });
+        assert_eq!((take(), lock.holder()), (0, 0));
+    }
+
+    /// Else its connector would wait for the other one's sake, and withdraw.
+    #[test]
+    fn a_session_is_there_although_another_connectors_comes_late() {
+        let listener = Listener::open(address(6), false, false).unwrap();
+        let announce = || {
+            let fd = net::packet_socket(true).unwrap();
+            net::packet_connect(fd, &listener.name).map(|()| fd).unwrap()
+        };
+        let tuple = |port| Tuple { connector: address(port), acceptor: address(6) };
+        let bind = |fd, port| {
+            let segment = file::sealed_memory(c"test", PAGE).unwrap();
+            let from = Introduction { tuple: tuple(port), inode: 1 };
+            net::send_packet(fd, &from.encode(), Some(segment)).unwrap();
+            [fd, segment].into_iter().for_each(file::close);
+        };
+        let (late, prompt) = (announce(), announce());
+        bind(prompt, 7);
+        let (offer, rest) = listener.take(&tuple(7), -1);
+        file::close(offer.unwrap().segment);
+        bind(late, 8);
+        drop(rest);
+        let (offer, rest) = listener.take(&tuple(8), -1);
+        hidden::close_any(offer.unwrap().segment);
+        drop(rest);
+        assert_eq!(listener.family().lock.holder(), 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! The program's descriptor is always a kernel TCP socket, the anchor (design 1). Modules:
 //!
-//! - set-up: [`listener`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
+//! - set-up: [`listener`], [`rendezvous`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
 //! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
 //! - the way back to TCP: [`detach`], [`stand_in`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
@@ -40,6 +40,7 @@ mod policy;
 pub mod poll;
 mod rdma;
 mod readiness;
+mod rendezvous;
 mod request;
 pub mod shutdown;
 mod sleepers;

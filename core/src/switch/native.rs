@@ -14,7 +14,7 @@ use super::structure::Structure;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
-use crate::sys::{net, poll, sock_diag, thread, time, Errno, Fd, Result};
+use crate::sys::{file, net, poll, sock_diag, thread, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
@@ -89,6 +89,8 @@ pub(super) fn send_all(anchor: Fd, mut bytes: &[u8]) -> Result<()> {
 /// How long (ns) after a connection was accepted its session may still be taken: an acceptor may
 /// have lost its processor in between.
 const GRACE: u64 = 250_000_000;
+/// The same where a process with this library has the connection, and so is about to take it.
+const GRACE_OF_OURS: u64 = 1_000_000_000;
 
 /// Looks after an offer that nobody took yet. Once the kernel says the connection was accepted,
 /// and a later scan finds it still not taken, the acceptor has no shim (A4's two scans).
@@ -101,23 +103,33 @@ pub(super) fn scan(socket: &Socket) {
     if let Some(link) = stream.fabric {
         return far::scan(&stream, link);
     }
-    let accepted = (|| {
+    let acceptor = (|| {
         let ours = net::unmapped(net::local_address(socket.anchor()).ok()?);
         let theirs = net::unmapped(net::peer_address(socket.anchor()).ok()?);
-        sock_diag::lookup(socket.anchor(), theirs, ours).ok()?.map(|owner| owner.inode != 0)
-    })()
-    // Without an answer, time alone decides: TCP is always right, if slower.
-    .unwrap_or(true);
+        sock_diag::lookup(socket.anchor(), theirs, ours).ok()?.map(|owner| u64::from(owner.inode))
+    })();
     let unanswered = &stream.endpoint.unanswered;
-    if !accepted {
+    // Without an answer, time alone decides: TCP is always right, if slower.
+    if acceptor == Some(0) {
         return unanswered.start_anew();
     }
     let waited = unanswered.waited(time::now());
-    if waited >= GRACE {
+    let is_ours = || acceptor.is_some_and(|inode| is_in_our_hands(socket, inode));
+    if waited >= GRACE_OF_OURS || (waited >= GRACE && !unanswered.is_known_to_be_ours(is_ours)) {
         let ms = waited / 1_000_000;
         log::info!("fd {}: accepted {ms} ms ago, and the session not taken", socket.anchor());
         withdraw(socket);
     }
+}
+
+/// True if a process with this library has the socket open.
+fn is_in_our_hands(socket: &Socket, inode: u64) -> bool {
+    let Ok((sockets, _)) = file::identity(socket.anchor()) else { return false };
+    let mut found = false;
+    registry::each_published(|pid| {
+        found = found || file::number_in(pid, (sockets, inode)).is_some();
+    });
+    found
 }
 
 /// Before the last close of a connector whose offer nobody took: true if it is on TCP now. Who will

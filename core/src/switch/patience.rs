@@ -23,6 +23,8 @@ pub struct Patience {
     looked_at: AtomicU64,
     /// What counted (ns) until then.
     waited: AtomicU64,
+    /// 1: a process with this library has the connection; 2: none has; zero: nobody asked yet.
+    ours: AtomicU32,
 }
 
 impl Patience {
@@ -42,10 +44,19 @@ impl Patience {
         self.waited.fetch_add(passed, Relaxed) + passed
     }
 
+    /// Whether a process with this library has the connection, as `ask` found when it was asked, once.
+    pub fn is_known_to_be_ours(&self, ask: impl FnOnce() -> bool) -> bool {
+        if self.ours.load(Relaxed) == 0 {
+            self.ours.store(if ask() { 1 } else { 2 }, Relaxed);
+        }
+        self.ours.load(Relaxed) == 1
+    }
+
     /// Nothing was waited for yet.
     pub fn start_anew(&self) {
         self.looked_at.store(0, Relaxed);
         self.waited.store(0, Relaxed);
+        self.ours.store(0, Relaxed);
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn may_share_with(uid: u32) -> bool {
 }
 
 static STAYS: AtomicBool = AtomicBool::new(false);
+static UNSEEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether new connections of this process stay on TCP whatever the rules say; not those of a fork child. Whether they
 /// did so before.
@@ -41,15 +42,26 @@ pub(super) fn stay_on_tcp(stays: bool) -> bool {
     STAYS.swap(stays, Ordering::Relaxed)
 }
 
-/// See [`stay_on_tcp`].
-pub(super) fn stays_on_tcp() -> bool {
-    STAYS.load(Ordering::Relaxed)
+/// They stay there because the program may use them past the hooks, and a fork child's too. Whether they did so before.
+pub(super) fn stay_on_tcp_unseen(stays: bool) -> bool {
+    UNSEEN.swap(stays, Ordering::Relaxed)
+}
+
+/// Why new connections stay on TCP whatever the rules say, if they do.
+pub(super) fn may_leave_tcp() -> Result<(), Reason> {
+    if UNSEEN.load(Ordering::Relaxed) {
+        return Err(Reason::UnseenUse);
+    }
+    if STAYS.load(Ordering::Relaxed) {
+        return Err(Reason::Policy);
+    }
+    Ok(())
 }
 
 /// Whether the rules let a connection in this role, to or at this address, use the SAN.
 pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
+    may_leave_tcp()?;
     match POLICY.get() {
-        _ if stays_on_tcp() => Err(Reason::Policy),
         Some(policy) if !policy.config.enabled => Err(Reason::Off),
         Some(policy) if policy.config.allows(role, address) => Ok(()),
         Some(_) => Err(Reason::Policy),

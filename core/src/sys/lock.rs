@@ -4,7 +4,7 @@
 //! lock over. It must lie in memory the peer of a connection can not write.
 
 use super::thread::own_tid;
-use super::{futex, process};
+use super::{futex, process, time};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONTENDED: u32 = 1 << 31;
@@ -59,19 +59,30 @@ impl FamilyLock {
         match self.try_lock() {
             Ok(()) => Ok(Acquired::Clean),
             Err(Busy::Reentered) => Err(Busy::Reentered),
-            Err(Busy::Other) => Ok(self.lock_slowly()),
+            Err(Busy::Other) => self.lock_slowly(None).map_err(|_| Busy::Other),
+        }
+    }
+
+    /// As [`lock`](Self::lock), as long as no thread keeps it for more than `patience` ns: else that thread, which stands
+    /// still. If the calling thread holds it, that.
+    pub fn lock_within(&self, patience: u64) -> Result<Acquired, u32> {
+        match self.try_lock() {
+            Ok(()) => Ok(Acquired::Clean),
+            Err(Busy::Reentered) => Err(own_tid()),
+            Err(Busy::Other) => self.lock_slowly(Some(patience)),
         }
     }
 
     #[cold]
-    fn lock_slowly(&self) -> Acquired {
+    fn lock_slowly(&self, patience: Option<u64>) -> Result<Acquired, u32> {
         let tid = own_tid();
         for _ in 0..100 {
             if self.try_lock().is_ok() {
-                return Acquired::Clean;
+                return Ok(Acquired::Clean);
             }
             std::hint::spin_loop();
         }
+        let (mut keeper, mut since) = (0, 0);
         loop {
             let word = self.0.load(Ordering::Relaxed);
             if word == 0 {
@@ -80,7 +91,7 @@ impl FamilyLock {
                     .compare_exchange(0, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
                 {
-                    return Acquired::Clean;
+                    return Ok(Acquired::Clean);
                 }
                 continue;
             }
@@ -103,9 +114,21 @@ impl FamilyLock {
                     .compare_exchange(wanted, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
             {
-                return Acquired::FromTheDead;
+                return Ok(Acquired::FromTheDead);
+            }
+            let Some(patience) = patience else { continue };
+            let now = time::now();
+            if keeper != wanted & !CONTENDED {
+                (keeper, since) = (wanted & !CONTENDED, now);
+            } else if now - since > patience {
+                return Err(keeper);
             }
         }
+    }
+
+    /// The thread that has the lock; zero: none.
+    pub fn holder(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) & !CONTENDED
     }
 
     /// Gives the lock back. Release.
