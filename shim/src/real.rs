@@ -6,15 +6,22 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A function to look up once.
 pub(crate) struct Symbol {
     name: &'static CStr,
+    /// Where it is looked for as well: a program may have loaded that for itself alone (RTLD_LOCAL).
+    library: Option<&'static CStr>,
     address: AtomicPtr<libc::c_void>,
 }
 
 impl Symbol {
     pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+        Self { name, library: None, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The next definition after ours; null if this libc has none.
+    /// The same, which may be in `library` as well, where that is loaded.
+    pub(crate) const fn or_of(self, library: &'static CStr) -> Self {
+        Self { library: Some(library), ..self }
+    }
+
+    /// The next definition after ours; null if there is none.
     #[inline]
     pub(crate) fn address(&self) -> *mut libc::c_void {
         let known = self.address.load(Ordering::Relaxed);
@@ -22,7 +29,16 @@ impl Symbol {
             return known;
         }
         // SAFETY: a terminated name.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if let Some(library) = self.library.filter(|_| found.is_null()) {
+            // SAFETY: terminated names; nothing is loaded that was not.
+            unsafe {
+                let loaded = libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+                if !loaded.is_null() {
+                    found = libc::dlsym(loaded, self.name.as_ptr());
+                }
+            }
+        }
         self.address.store(found, Ordering::Relaxed);
         found
     }

@@ -1,9 +1,10 @@
-/* Asynchronous I/O on sockets: POSIX's, which libc's threads carry out, and the kernel's through syscall(). No hook sees
- * either, so under the shim the connection goes back to TCP, with what is under way in both directions. */
+/* Asynchronous I/O on sockets: POSIX's, which libc's threads carry out, the kernel's, and io_uring's. No hook sees
+ * any of it, so under the shim the connection goes back to TCP, with what is under way in both directions. */
 #include "bt.h"
 #include <aio.h>
 #include <dlfcn.h>
 #include <linux/aio_abi.h>
+#include <linux/io_uring.h>
 #include <sys/syscall.h>
 
 enum { BEFORE = 100000, READ = 1000, TOTAL = 1500000, PIECE = 20000 };
@@ -149,4 +150,76 @@ MIXED_CASE(the_kernels_by_libaio) {
   use_kernels();
   struct iocb *none[] = {bad_pointer()};
   EQ(io_submit(begin_kernels(), 1, none), -EFAULT);
+}
+
+/* ---- io_uring by liburing ---------------------------------------------------------------------- */
+
+static void *liburing;
+/* As a program finds it that links it; the library itself was loaded for this program alone. */
+static void *of_liburing(const char *name) {
+  void *found = dlsym(RTLD_DEFAULT, name);
+  return found ? found : dlsym(liburing, name);
+}
+/* The result of one operation on a ring. */
+static int on_ring(void *ring, int operation, int fd, const void *bytes, size_t n) {
+  struct io_uring_sqe *(*get)(void *);
+  int (*await)(void *, struct io_uring_cqe **, unsigned, unsigned, void *);
+  *(void **)&get = dlsym(liburing, "io_uring_get_sqe");
+  *(void **)&await = dlsym(liburing, "__io_uring_get_cqe");
+  int (*submit)(void *);
+  *(void **)&submit = dlsym(liburing, "io_uring_submit");
+  struct io_uring_sqe *request = get(ring);
+  *request = (struct io_uring_sqe){.opcode = (uint8_t)operation, .fd = fd,
+                                   .addr = (uint64_t)(uintptr_t)bytes, .len = (uint32_t)n};
+  EQ(submit(ring), 1);
+  struct io_uring_cqe *done;
+  EQ(await(ring, &done, 0, 1, NULL), 0);
+  return done->res;
+}
+/* One operation: nobody tells a ring that its result was read. */
+static void *new_ring(void) {
+  int (*begin)(unsigned, void *, unsigned), (*own)(unsigned, void *, unsigned);
+  *(void **)&begin = of_liburing("io_uring_queue_init");
+  *(void **)&own = dlsym(liburing, "io_uring_queue_init");
+  void *ring = calloc(1, 4096);
+  int made = begin(4, ring, 0);
+  if (made < 0) {
+    EQ(own(4, ring, 0), made);
+    bt_skip("no io_uring in the kernel");
+  }
+  return ring;
+}
+static void end_ring(void *ring) {
+  void (*end)(void *);
+  *(void **)&end = dlsym(liburing, "io_uring_queue_exit");
+  end(ring);
+  free(ring);
+}
+/* The result of one operation on a ring of its own. */
+static int by_ring(int operation, int fd, const void *bytes, size_t n) {
+  void *ring = new_ring();
+  int result = on_ring(ring, operation, fd, bytes, n);
+  end_ring(ring);
+  return result;
+}
+static void use_ring(struct pair *p) {
+  char bytes[8] = "";
+  put(p->server, "unread"), put(p->client, "first");
+  EQ(by_ring(IORING_OP_RECV, p->server, bytes, 8), 5);
+  CHECK(memcmp(bytes, "first", 5) == 0);
+  EQ(by_ring(IORING_OP_SEND, p->client, "second", 6), 6);
+  get(p->server, "second");
+  EQ(by_ring(IORING_OP_RECV, p->client, bytes, 8), 6);
+  CHECK(memcmp(bytes, "unread", 6) == 0);
+  exercise(p->client, p->server);
+}
+MIXED_CASE(a_ring_of_liburing) {
+  liburing = dlopen("liburing.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!liburing) bt_skip("no liburing");
+  struct pair before = open_pair(V4);
+  exercise(before.client, before.server);
+  use_ring(&before);
+  struct pair after = open_pair(V6);
+  use_ring(&after);
+  close_pair(&before), close_pair(&after);
 }

@@ -2,7 +2,9 @@
  * set: a static one, one that runs with other rights (setuid), one of Go. They use the socket by
  * instruction, so all these connections go back to TCP. */
 #include "handed_on.h"
+#include <netinet/tcp.h>
 #include <spawn.h>
+#include <sys/epoll.h>
 
 extern char **environ;
 
@@ -115,11 +117,12 @@ static void cat_after_the_end(size_t unread, bool closed, bool shared) {
     dup2(p.client, 0), dup2(output[1], 1);
     if (!closed) SYS(close(p.server));
     SYS(close(p.client));
+    if (!shared) step_wait(2);
     execlp("cat", "cat", (char *)NULL);
     _exit(99);
   }
   SYS(close(output[1]));
-  if (!shared) SYS(close(p.client));
+  if (!shared) SYS(close(p.client)), step_done(2);
   static uint8_t bytes[MUCH + 1];
   size_t got = 0;
   for (ssize_t n; (n = SYS(read(output[0], bytes + got, sizeof bytes - got))) > 0;) got += (size_t)n;
@@ -136,6 +139,7 @@ static void cat_after_the_end(size_t unread, bool closed, bool shared) {
 MIXED_CASE(cat_after_a_half_close) { cat_after_the_end(MUCH, false, false); }
 MIXED_CASE(cat_after_a_half_close_shares) { cat_after_the_end(MUCH, false, true); }
 MIXED_CASE(cat_after_a_half_close_with_all_read) { cat_after_the_end(0, false, false); }
+MIXED_CASE(cat_after_a_close) { cat_after_the_end(MUCH, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
 
@@ -200,3 +204,93 @@ MIXED_CASE(cat_of_a_half_closed_peer_with_all_read) { cat_of_a_computing_peer(RE
 MIXED_CASE(cat_of_a_peer_that_comes_back) {
   for (int round = 0; round < 12; round++) cat_of_a_computing_peer(10000u << round % 4, false, 15000 + round * 1000);
 }
+
+/* ---- a program that does not read ----------------------------------------------------------- */
+
+/* What the kernel has no room for waits for that program; nobody else does. */
+enum { TURNS = 1, HANDED_ON };
+static size_t sent_in_all;
+static enum { TURNS_ON, BLOCKS, SLEEPS, SHUTS } sender_does;
+static void sender_to_lazy(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  size_t at = 0;
+  if (sender_does != BLOCKS) set_nonblocking(fd, true);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  step_done(0);
+  while (at < sent_in_all) {
+    if (sender_does != BLOCKS) SYS(epoll_wait(set, &event, 1, 5));
+    bt_shared->value[TURNS]++;
+    size_t n = sent_in_all - at < 50000 ? sent_in_all - at : 50000;
+    ssize_t sent = send(fd, pattern(at), n, MSG_NOSIGNAL);
+    if (sent < 0) EQ(errno, EAGAIN);
+    else at += (size_t)sent;
+  }
+  if (sender_does == SHUTS) {
+    while (!bt_shared->value[HANDED_ON]) SYS(epoll_wait(set, &event, 1, 0)), sleep_ms(1);
+    SYS(shutdown(fd, SHUT_RDWR)), SYS(close(fd));
+    return;
+  }
+  SYS(shutdown(fd, SHUT_WR));
+  event.events = EPOLLIN;
+  SYS(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event));
+  while (SYS(epoll_wait(set, &event, 1, sender_does == SLEEPS ? -1 : 5)) == 0) bt_shared->value[TURNS]++;
+  set_nonblocking(fd, false);
+  expect_eof(fd);
+  SYS(close(set)), SYS(close(fd));
+}
+static void lazy_cats_end(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  recv_pattern(fd, 0, READ_BEFORE);
+  int output[2];
+  SYS(pipe2(output, O_CLOEXEC));
+  sleep_ms(50); /* until much is there */
+  pid_t pid = start_child();
+  if (pid == 0) {
+    unsetenv("LD_PRELOAD");
+    dup2(fd, 0), dup2(output[1], 1);
+    SYS(close(fd));
+    execlp("sh", "sh", "-c", "until [ -e go ]; do sleep 0.01; done; exec cat", (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(output[1])), SYS(close(fd));
+  sleep_ms(50);
+  bt_shared->value[HANDED_ON] = 1;
+  if (sender_does == TURNS_ON) {
+    long turns = bt_shared->value[TURNS];
+    UNTIL(bt_shared->value[TURNS] > turns + 5);
+  }
+  SYS(close(SYS(open("go", O_CREAT | O_WRONLY, 0600))));
+  static uint8_t bytes[65536];
+  size_t got = READ_BEFORE;
+  for (ssize_t n; (n = SYS(read(output[0], bytes, sizeof bytes))) > 0; got += (size_t)n)
+    check_pattern(bytes, got, (size_t)n);
+  EQ(got, sent_in_all);
+  end_child(pid);
+  SYS(close(output[0]));
+}
+/* Over a connection for which the kernel has little room. */
+static void lazy_cat(size_t sent, int does) {
+  sent_in_all = sent, sender_does = does;
+  bt_shared->value[HANDED_ON] = 0;
+  union address target;
+  int listener = listen_on(V4, &target);
+  set_option(listener, IPPROTO_TCP, TCP_MAXSEG, 536);
+  set_option(listener, SOL_SOCKET, SO_RCVBUF, 16384);
+  pid_t sender = start_child();
+  if (sender == 0) {
+    SYS(close(listener));
+    sender_to_lazy(dial(&target));
+    _exit(0);
+  }
+  int fd = SYS(accept(listener, NULL, NULL));
+  SYS(close(listener));
+  lazy_cats_end(fd);
+  end_child(sender);
+}
+MIXED_CASE(a_cat_that_does_not_read_yet) { lazy_cat(3000000, TURNS_ON); }
+MIXED_CASE(a_cat_that_does_not_read_yet_and_a_blocking_sender) { lazy_cat(3000000, BLOCKS); }
+MIXED_CASE(a_cat_that_does_not_read_yet_and_a_sleeping_sender) { lazy_cat(900000, SLEEPS); }
+MIXED_CASE(a_cat_that_does_not_read_yet_and_a_sender_that_shuts_down) { lazy_cat(900000, SHUTS); }

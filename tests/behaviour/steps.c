@@ -1,5 +1,5 @@
 /* Processes that are killed, or stopped, at every system call of a return to TCP, and between them: whoever shares the
- * connection, and its peer, goes on or learns that it ended; nobody hangs, and no byte is wrong. Natively the same
+ * connection, and its peer, goes on; nobody hangs, and no byte is wrong or missing. Natively the same
  * calls return nothing, and all goes on. The process is traced (ptrace), so no step is left out. */
 #include "bt.h"
 #include <sys/ptrace.h>
@@ -145,8 +145,6 @@ static bool step(pid_t pid, int request) {
   SYS(ptrace(request, pid, NULL, 0));
   return !wait_stopped(pid);
 }
-/* How many there were, and in how many the connection ended or lost what had been sent. */
-static int rounds, ended_rounds, lost_rounds;
 /* One round with the traced process ended `instructions` after step `at`; false if it was done before that step. */
 static bool one_round(long at, long instructions) {
   for (int i = 0; i < ROUND_VALUES; i++) VALUE(i) = 0;
@@ -183,19 +181,12 @@ static bool one_round(long at, long instructions) {
   end_child(other);
   if (has_relative) end_child(related);
   long got = VALUE(PEER_GOT), of_relative = VALUE(RELATIVE_GOT);
-  bool ended = VALUE(PEER_ERROR) != 0 || VALUE(RELATIVE_ERROR) != 0;
-  bool may_end = getenv("LD_PRELOAD") != NULL && !stops;
-  rounds++;
-  if (has_relative && ended) ended_rounds++;
-  if (has_relative && (!may_end || !ended)) {
+  if (has_relative) {
     if (got != ALL || VALUE(PEER_ERROR) != 0) FAIL("step %ld+%ld: the peer got %ld, error %ld", at, instructions, got, VALUE(PEER_ERROR));
     if (VALUE(RELATIVE_ERROR) != 0 || (trigger == PASSED && of_relative != ALL) || of_relative < PART_ONE)
       FAIL("step %ld+%ld: the relative got %ld, error %ld", at, instructions, of_relative, VALUE(RELATIVE_ERROR));
   }
-  /* What a peer that itself went back to TCP wants again is gone with who did not send it yet. */
-  bool lost = !has_relative && may_end && trigger == FOLLOWING && got < PART_ONE;
-  if (lost) lost_rounds++;
-  if (!has_relative && !lost && got != PART_ONE)
+  if (!has_relative && got != PART_ONE)
     FAIL("step %ld+%ld: the peer got %ld, error %ld", at, instructions, got, VALUE(PEER_ERROR));
   return reached;
 }
@@ -217,9 +208,6 @@ static void all_steps(void) {
   if (between) some_steps();
   else
     for (long at = now_ms() % stride; one_round(at, 0); at += stride) {}
-  /* That is the exception. */
-  if (ended_rounds * 10 > rounds) FAIL("the connection ended in %d of %d rounds", ended_rounds, rounds);
-  if (lost_rounds * 3 > rounds * 2) FAIL("what had been sent was lost in %d of %d rounds", lost_rounds, rounds);
 }
 
 /* Mixed: every round hands a connection over to TCP. */

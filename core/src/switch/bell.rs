@@ -8,7 +8,6 @@ use super::detach;
 use super::endpoint::flag;
 use super::epoll;
 use super::far;
-use super::native;
 use super::socket::Socket;
 use super::stream::{Broken, Hold, Stream};
 use super::urgent;
@@ -335,35 +334,4 @@ pub(super) fn let_sleepers_leave(
         time::sleep(pause);
         pause = (pause + pause / 8).min(1_000_000);
     }
-}
-
-/// The last doorbell of this end, and those it owes: sent whatever it takes, because the stream
-/// follows. Bell lock.
-pub(super) fn ring_last(stream: &Stream, anchor: Fd, last: bool) {
-    let owed = stream.endpoint.bells_owed.swap(0, Relaxed);
-    for _ in 0..owed + u32::from(last) {
-        // It can only fail where the connection ended.
-        let _ = native::send_all(anchor, &[0]);
-    }
-}
-
-/// Most doorbells that can be missing there: the last, and the one that is owed at most.
-const MOST_MISSING: u64 = 2;
-
-/// As [`ring_last`], after a process that died in the middle of it: what is still missing. How many bytes it sent
-/// behind the doorbells; `None` if nobody can tell, or the word says what can not be (the peer can write it).
-pub(super) fn ring_rest(stream: &Stream, anchor: Fd) -> Option<u64> {
-    if stream.own().sending.0.urgent.load(Relaxed) != 0 {
-        return None;
-    }
-    let promised = stream.own().sending.0.doorbells.state().bells;
-    let written = net::bytes_written(anchor)?;
-    if promised.saturating_sub(written) > MOST_MISSING {
-        return None;
-    }
-    stream.endpoint.bells_owed.store(0, Relaxed);
-    for _ in written..promised {
-        let _ = native::send_all(anchor, &[0]);
-    }
-    Some(written.saturating_sub(promised))
 }

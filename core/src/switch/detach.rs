@@ -16,6 +16,7 @@ use super::endpoint::flag;
 use super::epoll;
 use super::native;
 use super::options;
+use super::resend::{self, Resent};
 use super::socket::{phase, Socket};
 use super::stand_in;
 use super::stream::Stream;
@@ -27,7 +28,8 @@ use crate::reason::Reason;
 use crate::registry::{self, Provider};
 use crate::session::Rung;
 use crate::sys::lock::Acquired;
-use crate::sys::{file, net, poll, time, Fd};
+use crate::sys::thread::own_tid;
+use crate::sys::{file, net, poll, thread, time, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// The connection ended: there is nothing to bring back.
@@ -40,11 +42,32 @@ pub(super) fn is_due(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0 || stream.endpoint.has(BEGUN)
 }
 
-/// True if a process died while this end left, and nobody has gone on with that. To be asked under the send lock
-/// by who is about to send.
+/// True if this end has left, and part of what goes over TCP first is still to be sent: there was no room, or a process
+/// died meanwhile. To be asked under the send lock by who is about to send.
+#[inline]
 pub(super) fn is_half_left(stream: &Stream) -> bool {
-    let flags = stream.endpoint.flags();
-    flags & flag::LEAVING != 0 && flags & flag::LEFT == 0
+    const OTHERWISE: u32 = flag::LEFT | flag::RESET | flag::BROKEN_PIPE;
+    stream.endpoint.flags() & (flag::LEAVING | OTHERWISE) == flag::LEAVING
+}
+
+/// How long (ns) to sleep at most while that is so: the kernel's room is looked for by the clock.
+const NAP: u64 = 10_000_000;
+
+/// Longest sleep on the connection, if this end [half left](is_half_left).
+#[inline]
+pub(super) fn slice(stream: &Stream) -> Option<u64> {
+    is_half_left(stream).then_some(NAP)
+}
+
+/// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
+fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) {
+    let e = stream.endpoint;
+    let is_interrupted = || e.send.lock.is_held_by_caller() || e.bell.holder() == own_tid();
+    while is_half_left(stream) && !is_interrupted() {
+        let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
+        let _ = poll::poll(&mut room, Some(NAP), thread::nap_mask());
+        return_anchor(socket, stream, anchor, why);
+    }
 }
 
 /// True if either end has begun to go back, or this end has stopped reading from the segment.
@@ -71,6 +94,13 @@ pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
 #[inline]
 pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
     (is_due(stream) || is_recalled(stream)) && advance(socket, stream, Reason::PeerReturned)
+}
+
+/// As [`look_after`], before this process gives the connection up: whatever is to go over TCP goes now.
+pub(super) fn look_after_whole(socket: &Socket, stream: &Stream) -> bool {
+    look_after(socket, stream);
+    leave_whole(socket, stream, socket.anchor(), Reason::PeerReturned);
+    look_after(socket, stream)
 }
 
 /// Begins the return or goes on with it; true if the socket is on TCP now. No lock is held.
@@ -108,7 +138,12 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     if socket.is_pending() {
         return native::withdraw(socket);
     }
+    let was_half_left = is_half_left(stream);
     if !return_anchor(socket, stream, socket.anchor(), why) {
+        if !was_half_left && is_half_left(stream) {
+            // Sets that watch it sleep no longer than that allows.
+            epoll::look_again(socket);
+        }
         return false;
     }
     leave_to_kernel(socket, stream);
@@ -148,6 +183,7 @@ fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool 
         return file::identity(anchor) == file::identity(socket.anchor())
             && native::withdraw(socket);
     }
+    leave_whole(socket, stream, anchor, why);
     return_anchor(socket, stream, anchor, why)
 }
 
@@ -238,11 +274,11 @@ pub(super) fn pin(stream: &Stream) -> bool {
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
 pub(super) fn finish(socket: &Socket, stream: &Stream) -> bool {
-    if look_after(socket, stream) {
+    if look_after_whole(socket, stream) {
         return true;
     }
     let closed = stream.own().sending.0.doorbells.close();
-    if closed.recalled && look_after(socket, stream) {
+    if closed.recalled && look_after_whole(socket, stream) {
         return true;
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
@@ -254,7 +290,7 @@ pub(super) fn finish(socket: &Socket, stream: &Stream) -> bool {
 }
 
 /// Step 1; true once done.
-fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
+pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
     if e.has(flag::LEFT) {
         return true;
@@ -266,7 +302,8 @@ fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let own = &stream.own().sending.0;
     let Rung { left: begun, recalled, .. } = own.doorbells.state();
     let must = begun || recalled;
-    if e.has(OVER) || (has_urgent(stream) && !must) || stream.fabric.is_some() {
+    let over = if begun { flag::RESET | flag::BROKEN_PIPE } else { OVER };
+    if e.has(over) || (has_urgent(stream) && !must) || stream.fabric.is_some() {
         return false;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
@@ -291,31 +328,27 @@ fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     // Before the last doorbell: whoever it wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
-    let sent_again = if gone {
-        Some(u64::MAX)
+    let resent = if gone {
+        Resent::All
     } else if !stand_in::is_over(stream) {
-        None
-    } else if begun || before.replayed {
-        bell::ring_rest(stream, anchor)
+        Resent::Unknown
     } else {
-        bell::ring_last(stream, anchor, !before.is_final());
-        Some(0)
+        resend::resend(stream, anchor, begun || before.replayed)
     };
     e.bell.unlock();
-    let Some(sent_again) = sent_again else {
-        lose(stream, anchor);
-        return false;
-    };
-    if before.recalled {
-        if let Err(e) = replay(stream, anchor, sent_again) {
-            log::warn!("fd {anchor}: replaying onto TCP failed: {e}");
+    match resent {
+        Resent::All => {
+            if e.has(flag::SEND_SHUT) {
+                let _ = net::shutdown(anchor, libc::SHUT_WR);
+            }
+            e.set(flag::LEFT);
         }
+        Resent::Part => {
+            e.set(flag::LEAVING);
+        }
+        Resent::Unknown => lose(stream, anchor),
     }
-    if e.has(flag::SEND_SHUT) {
-        let _ = net::shutdown(anchor, libc::SHUT_WR);
-    }
-    e.set(flag::LEFT);
-    true
+    resent == Resent::All
 }
 
 /// A process died while it sent, and nobody knows how much: the connection ends (D12).
@@ -324,26 +357,6 @@ fn lose(stream: &Stream, anchor: Fd) {
     stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
     stream.endpoint.set(flag::RESET);
     net::reset(anchor);
-}
-
-/// Sends again what the peer had not read when it recalled our direction, but for the first `sent` bytes. Send lock.
-fn replay(stream: &Stream, anchor: Fd, mut sent: u64) -> crate::sys::Result<()> {
-    let mut result = Ok(());
-    let valid = stream.each_unread(|bytes| {
-        let skipped = sent.min(bytes.len() as u64);
-        sent -= skipped;
-        if result.is_ok() {
-            result = native::send_all(anchor, &bytes[skipped as usize..]);
-        }
-    });
-    match valid {
-        Ok(()) => result,
-        Err(why) => {
-            log::error!("fd {anchor}: connection reset, the peer broke the protocol: {why}");
-            let _ = net::shutdown(anchor, libc::SHUT_RDWR);
-            Ok(())
-        }
-    }
 }
 
 /// Steps 2 and 3; true once done.

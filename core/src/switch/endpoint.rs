@@ -58,7 +58,7 @@ pub mod flag {
     pub const ONE_PROCESS: u32 = 1 << 18;
     /// The peer sent what made no sense: nothing is taken in any more.
     pub const BROKEN: u32 = 1 << 19;
-    /// A process died while it left: whoever comes next goes on with that.
+    /// This end has left, and not all is out that goes over TCP first: whoever comes next goes on with that.
     pub const LEAVING: u32 = 1 << 20;
 }
 

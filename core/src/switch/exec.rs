@@ -11,6 +11,7 @@ use super::manifest::{self, Entry};
 use super::memory::Memory;
 use super::native;
 use super::policy;
+use super::remains;
 use super::socket::{phase, Socket};
 use super::stand_in;
 use super::table::{self, Pinned};
@@ -18,6 +19,8 @@ use super::trust;
 use super::{is_borrowed, owner};
 use crate::logging;
 use crate::reason::Reason;
+use crate::registry::Provider;
+use crate::sys::lock::FamilyLock;
 use crate::sys::{file, hidden, net, user, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicBool;
@@ -44,9 +47,12 @@ pub struct Actions {
 }
 
 /// What [`before_exec`] changed, to be put back if the exec fails.
+#[derive(Default)]
 pub struct Exec {
     /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
     kept_back: SmallVec<[(Fd, Fd); 16]>,
+    /// Descriptors that refer to the end of another connection, and what they referred to.
+    replaced: SmallVec<[(Fd, Fd); 4]>,
     left: Left,
     /// Connections that the new image will not have any more, although this process does.
     given_up: SmallVec<[Pinned; 4]>,
@@ -88,8 +94,7 @@ impl Way<'_> {
 /// A connection that can neither stay nor go back is kept from the image, which finds that out at
 /// once (EBADF), and held open, as it would be on TCP.
 pub fn before_exec(program: &Program, way: Way) -> Exec {
-    let mut exec =
-        Exec { kept_back: SmallVec::new(), left: Left::default(), given_up: SmallVec::new() };
+    let mut exec = Exec::default();
     let inherited = inherited(way);
     hand_on_unix(program, &inherited);
     let ours = Ours::collect();
@@ -105,18 +110,15 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
         return exec;
     }
     let others = exec.left.try_all(program, way, &found);
-    // All of them before any goes: both ends of a connection may be among them.
+    abandon_all(others.iter().map(|one| one.socket));
+    let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
     for one in &others {
-        if let Some(stream) = one.socket.stream() {
-            detach::abandon(one.socket, &stream);
-        }
-    }
-    for one in &others {
-        if !give(one.socket, one.here, Reason::HandedOver) && !one.duplicated {
+        let stays = !exec.is_seen_to(one.here) && !give(one.socket, one.here, Reason::HandedOver);
+        if stays && !one.duplicated && !(becomes_it && exec.replace(one, &others)) {
             exec.keep_back(one.here);
         }
     }
-    if matches!(way, Way::Exec) && !is_borrowed() {
+    if becomes_it {
         exec.give_up(&ours, &found);
     }
     ours.follow();
@@ -194,7 +196,7 @@ pub fn before_confinement() {
     }
     trust::distrust_all();
     CONFINED.store(true, Relaxed);
-    give_all();
+    give_all(Reason::HandedOver);
     // Neither is worth a system call that the filter may punish.
     logging::stop();
     user::stop_asking();
@@ -207,8 +209,40 @@ pub fn before_other_pids() -> bool {
         return false;
     }
     let stayed = policy::stay_on_tcp(true);
-    give_all();
+    give_all(Reason::HandedOver);
     !stayed
+}
+
+/// One thread at a time brings all connections back.
+static BRINGING_BACK: FamilyLock = FamilyLock::new();
+
+/// In a fork child.
+pub(super) fn after_fork_in_child() {
+    BRINGING_BACK.reset();
+}
+
+/// When this process has the means to use its sockets past the hooks, whichever they are: connections go back to TCP,
+/// new ones stay there, and nobody finds its listeners any more. False: one cannot go back, so it must not have them.
+pub fn before_unseen_calls() -> bool {
+    if is_borrowed() || BRINGING_BACK.lock().is_err() {
+        return true;
+    }
+    let mut all_are_back = true;
+    if !policy::stay_on_tcp_unseen(true) {
+        let ours = give_all(Reason::UnseenUse);
+        let is_back = |(socket, _): &(Pinned, _)| socket.phase() != phase::SAN;
+        all_are_back = ours.0.iter().all(is_back);
+        policy::stay_on_tcp_unseen(all_are_back);
+        for (socket, _) in ours.0.iter().filter(|_| all_are_back) {
+            if let Some(listener) = socket.listener() {
+                listener.retire();
+                socket.set_reason(Reason::UnseenUse);
+                socket.statistics().set_provider(Provider::Tcp);
+            }
+        }
+    }
+    BRINGING_BACK.unlock();
+    all_are_back
 }
 
 /// The call failed for which [`before_other_pids`] changed something.
@@ -216,15 +250,25 @@ pub fn same_pids_after_all() {
     policy::stay_on_tcp(false);
 }
 
-fn give_all() {
-    let ours = Ours::collect();
-    for (socket, _) in &ours.0 {
-        if socket.phase() != phase::LISTENER {
-            give(socket, socket.anchor(), Reason::HandedOver);
+/// All of them before any goes back: both ends of a connection may be among them.
+fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>) {
+    for socket in sockets {
+        if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
+            detach::abandon(socket, &stream);
         }
+    }
+}
+
+fn give_all(why: Reason) -> Ours {
+    let ours = Ours::collect();
+    let connections = || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.listener().is_none());
+    abandon_all(connections());
+    for socket in connections() {
+        give(socket, socket.anchor(), why);
     }
     ours.follow();
     stand_in::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
+    ours
 }
 
 /// The sockets of this process that another image has to know of, with their identities.
@@ -448,6 +492,29 @@ impl Exec {
         left.iter().map(|fd| (*fd, *fd)).chain(manifest)
     }
 
+    fn is_seen_to(&self, fd: Fd) -> bool {
+        self.replaced.iter().chain(&self.kept_back).any(|(number, _)| *number == fd)
+    }
+
+    /// Puts the end of a connection that brings what is unread where the new image has this one.
+    fn replace(&mut self, one: &Found, all: &[Found]) -> bool {
+        let Some(stream) = one.socket.stream() else { return false };
+        let Ok(end) = remains::in_place_of(one.here, &stream) else { return false };
+        for number in all.iter().filter(|o| o.identity == one.identity).map(|o| o.here) {
+            match file::duplicate_high(number) {
+                Ok(before) => {
+                    let _ = file::set_close_on_exec(before, true);
+                    let _ = file::put_at(end, number);
+                    self.replaced.push((number, before));
+                }
+                Err(_) => self.keep_back(number),
+            }
+        }
+        file::close(end);
+        log::info!("fd {}: its peer is gone; another connection brings what it sent", one.here);
+        true
+    }
+
     fn keep_back(&mut self, fd: Fd) {
         let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
         let holder = file::duplicate_high(fd).unwrap_or(-1);
@@ -462,7 +529,9 @@ impl Exec {
                 continue;
             }
             if let Some(stream) = socket.stream() {
-                stream.endpoint.holders.fetch_sub(1, SeqCst);
+                if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
+                    detach::look_after_whole(socket, &stream);
+                }
                 self.given_up.push(Pinned::new(socket.get()));
             }
         }
@@ -470,6 +539,10 @@ impl Exec {
 
     /// The exec failed, or it was another process that made it: `failed` says which.
     pub fn undo(self, failed: bool) {
+        for (number, before) in &self.replaced {
+            let _ = file::put_at(*before, *number);
+            file::close(*before);
+        }
         for (fd, holder) in &self.kept_back {
             file::close(*holder);
             if let Ok(flags) = file::descriptor_flags(*fd) {

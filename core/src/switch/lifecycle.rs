@@ -193,6 +193,7 @@ impl Fork {
         memory::note_fork();
         memory::forget_spares();
         connect::after_fork_in_child();
+        exec::after_fork_in_child();
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
         if let Some(registry) = &mut self.structure.registry {

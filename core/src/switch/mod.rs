@@ -5,9 +5,9 @@
 //!
 //! - set-up: [`listener`], [`rendezvous`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
 //! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
-//! - the way back to TCP: [`detach`], [`stand_in`], [`request`]
+//! - the way back to TCP: [`detach`], [`resend`], [`stand_in`], [`request`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
-//! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`]
+//! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`], [`remains`]
 //! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
 //! - peers on other hosts: [`far`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
@@ -40,8 +40,10 @@ mod policy;
 pub mod poll;
 mod rdma;
 mod readiness;
+mod remains;
 mod rendezvous;
 mod request;
+mod resend;
 pub mod shutdown;
 mod sleepers;
 pub mod socket;

@@ -29,8 +29,9 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         stream.endpoint.set(flag::RECEIVE_SHUT);
         let state = registry::State::Closing;
         // Wakes our own sleepers. The FIN of a half-close goes through the stream instead, because
-        // the anchor must go on carrying doorbells for what the peer still sends.
-        let _ = net::shutdown(socket.anchor(), how);
+        // the anchor must go on carrying doorbells for what the peer still sends; or it comes behind what goes first.
+        let now = if detach::is_half_left(&stream) { libc::SHUT_RD } else { how };
+        let _ = net::shutdown(socket.anchor(), now);
         socket.statistics().set_state(state);
     }
     Outcome::Done(Ok(0))
@@ -55,6 +56,11 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
         bell::ring(socket);
     }
     bell::make_up(socket, stream);
-    detach::look_after(socket, stream);
+    if stream.endpoint.has(flag::NONBLOCK) {
+        detach::look_after(socket, stream);
+    } else {
+        // It may be the last call for long.
+        detach::look_after_whole(socket, stream);
+    }
     wait::show_ends(socket, stream);
 }

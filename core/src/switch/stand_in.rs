@@ -5,13 +5,15 @@
 //! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
 //! buffers, and everything where it refuses, waits for the peer's next call.
 
+use super::resend::Behind;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::structure::Structure;
 use crate::provider::shm::FINISHED;
 use crate::registry;
+use crate::sys::thread::own_tid;
 use crate::sys::{file, net, process, sock_diag, time, Fd};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 /// How long (ns) the peers are left to look themselves, and a nap of that.
 const PEERS_TURN: u64 = 20_000_000;
@@ -65,10 +67,16 @@ fn send_over(stream: &Stream, theirs: Fd) {
     let doorbells = &stream.peer().sending.0.doorbells;
     // Before the claim, which must not last.
     let Ok(_held) = stream.lock_receive() else { return };
+    // If one died in here, it is for the peer to find out: nobody else claims again.
+    let stands_in = &stream.own().receiving.0.stands_in;
+    if stands_in.compare_exchange(0, own_tid(), SeqCst, SeqCst).is_err() {
+        return;
+    }
     if doorbells.claim() {
         send_left(stream, theirs);
         doorbells.release();
     }
+    stands_in.store(0, SeqCst);
 }
 
 /// As far as the kernel has room. Receive lock.
@@ -76,25 +84,17 @@ fn send_left(stream: &Stream, to: Fd) -> Option<()> {
     let sending = &stream.peer().sending.0;
     // Before the bytes are looked at: they are all there.
     let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
-    let send = |bytes: &[u8]| net::send(to, bytes, libc::MSG_DONTWAIT).unwrap_or(0);
     let (promised, written) = (sending.doorbells.state().bells, net::bytes_written(to)?);
+    let mut behind = Behind::new(to, written.saturating_sub(promised));
     match promised.saturating_sub(written) {
         0 => {}
         // It is owed: there was no room.
-        1 if send(&[0]) == 1 => {}
+        1 if behind.put(&[0]) => {}
         _ => return None,
     }
-    let mut skipped = written.saturating_sub(promised);
     let mut whole = true;
     let valid = stream.each_left(|bytes| {
-        let n = skipped.min(bytes.len() as u64) as usize;
-        skipped -= n as u64;
-        let mut rest = &bytes[n..];
-        while !rest.is_empty() && whole {
-            let n = send(rest);
-            whole = n > 0;
-            rest = &rest[n..];
-        }
+        whole = behind.put(bytes);
         whole
     });
     if valid.is_ok() && whole && is_finished {
@@ -126,16 +126,21 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
 /// How long (ns) who leaves waits for a peer that sends in its stead.
 const PATIENCE: u64 = 500_000_000;
 
-/// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done; false if it is
-/// not in time, so that nobody knows what it may still send.
+/// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done, or dead; false if
+/// it is not in time, so that nobody knows what it may still send.
 pub(super) fn is_over(stream: &Stream) -> bool {
     let doorbells = &stream.own().sending.0.doorbells;
+    let stands_in = &stream.peer().receiving.0.stands_in;
     let started = time::now();
     while doorbells.state().claimed {
         if time::now() - started > PATIENCE {
             return false;
         }
         time::sleep(NAP / 10);
+        let thread = stands_in.load(SeqCst);
+        if thread != 0 && !process::lives(thread) {
+            doorbells.release();
+        }
     }
     true
 }

@@ -491,7 +491,19 @@ fn transmit(
         if stream.endpoint.has(flag::LEAVING | flag::LEFT) && detach::is_half_left(stream) {
             drop(held);
             if !detach::look_after(socket, stream) && detach::is_half_left(stream) {
-                return finish(sent, unable(stream).unwrap_or(Errno(libc::EPIPE)));
+                // What goes first has no room.
+                let waited = match unable(stream) {
+                    Some(e) => Err(e),
+                    None if !waits => Err(Errno(libc::EAGAIN)),
+                    None => {
+                        let how = Wait::new(Event::Write, sent > 0, limit);
+                        let left = || !detach::is_half_left(stream);
+                        wait::wait(socket, stream, &how, left).map(drop)
+                    }
+                };
+                if let Err(e) = waited {
+                    return finish(sent, e);
+                }
             }
             continue;
         }

@@ -398,6 +398,8 @@ pub(super) fn writable(stream: &Stream) -> bool {
     match stream.endpoint.flags() {
         // The kernel knows: see `readiness::of_socket`.
         f if f & flag::LEFT != 0 => false,
+        // What goes first has no room.
+        f if f & (flag::LEAVING | FAILS) == flag::LEAVING => false,
         f => f & FAILS != 0 || stream.has_space() || far::has_space(stream),
     }
 }
@@ -454,6 +456,8 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
         how.slice
     } else if stream.endpoint.has(SILENT) {
         Some(UNBELLED_SLICE)
+    } else if let Some(slice) = detach::slice(stream) {
+        Some(slice)
     } else if socket.is_pending() {
         Some(stream.endpoint.unanswered.nap())
     } else if let Some(slice) = arrival::slice() {

@@ -12,6 +12,11 @@ pub fn status_flags(fd: Fd) -> Result<i32> {
     call!(fcntl, fd, libc::F_GETFL, 0).map(|v| v as i32)
 }
 
+/// F_SETFL: status flags of the open file description.
+pub fn set_status_flags(fd: Fd, flags: i32) -> Result<()> {
+    call!(fcntl, fd, libc::F_SETFL, flags).map(drop)
+}
+
 /// F_GETFD: descriptor flags.
 pub fn descriptor_flags(fd: Fd) -> Result<i32> {
     call!(fcntl, fd, libc::F_GETFD, 0).map(|v| v as i32)
@@ -49,6 +54,11 @@ pub fn duplicate_to(fd: Fd, number: Fd) -> Result<()> {
     }
     close(made);
     Err(Errno(libc::EBUSY))
+}
+
+/// Has `number` refer to the file of `fd`, whatever it was before; inherited over exec.
+pub fn put_at(fd: Fd, number: Fd) -> Result<()> {
+    call!(dup3, fd, number, 0).map(drop)
 }
 
 /// Sets or clears close-on-exec.

@@ -263,24 +263,62 @@ pub fn is_local(ip: IpAddr) -> bool {
     }
     let domain = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let Ok(fd) = socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) else { return false };
-    let local = match ip {
+    let local = bind(fd, ip).is_ok();
+    super::file::close(fd);
+    local
+}
+
+/// Binds a socket of the address's family to it, and to a port that is free.
+pub fn bind(fd: Fd, ip: IpAddr) -> Result<()> {
+    let bound = match ip {
         IpAddr::V4(ip) => {
             // SAFETY: sockaddr_in is plain data.
             let mut a: libc::sockaddr_in = unsafe { std::mem::zeroed() };
             a.sin_family = libc::AF_INET as u16;
             a.sin_addr.s_addr = u32::from(ip).to_be();
-            call!(bind, fd, &a as *const _ as usize, size_of::<libc::sockaddr_in>()).is_ok()
+            call!(bind, fd, &a as *const _ as usize, size_of::<libc::sockaddr_in>())
         }
         IpAddr::V6(ip) => {
             // SAFETY: sockaddr_in6 is plain data.
             let mut a: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
             a.sin6_family = libc::AF_INET6 as u16;
             a.sin6_addr.s6_addr = ip.octets();
-            call!(bind, fd, &a as *const _ as usize, size_of::<libc::sockaddr_in6>()).is_ok()
+            call!(bind, fd, &a as *const _ as usize, size_of::<libc::sockaddr_in6>())
         }
     };
-    super::file::close(fd);
-    local
+    bound.map(drop)
+}
+
+/// A TCP connection between two addresses of this host: both ends, the first of `ours`. Close-on-exec.
+pub fn pair(ours: IpAddr, theirs: IpAddr) -> Result<[Fd; 2]> {
+    let bound = |ip: IpAddr| {
+        let domain = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let fd = socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
+        bind(fd, ip).map(|()| fd).inspect_err(|_| super::file::close(fd))
+    };
+    let listener = bound(ours)?;
+    let ends = bound(theirs).and_then(|connector| {
+        let accepted = meet(listener, connector);
+        accepted.map(|fd| [fd, connector]).inspect_err(|_| super::file::close(connector))
+    });
+    super::file::close(listener);
+    ends
+}
+
+/// Connects one to the other; what the listener accepted.
+fn meet(listener: Fd, connector: Fd) -> Result<Fd> {
+    call!(listen, listener, 1)?;
+    let (mut storage, mut length) = storage();
+    call!(getsockname, listener, storage.as_mut_ptr() as usize, &mut length as *mut _ as usize)?;
+    call!(connect, connector, storage.as_ptr() as usize, length)?;
+    loop {
+        let accepted = accept(listener, libc::SOCK_CLOEXEC)?;
+        if peer_address(accepted) == local_address(connector) {
+            return Ok(accepted);
+        }
+        // Somebody else's.
+        super::file::close(accepted);
+    }
 }
 
 /// A name in the abstract Unix namespace, which is the network namespace's own.

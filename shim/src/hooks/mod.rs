@@ -12,6 +12,7 @@ mod namespaces;
 mod options;
 mod process;
 mod readiness;
+mod rings;
 mod setup;
 pub(crate) mod stdio;
 mod syscall;

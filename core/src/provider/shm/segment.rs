@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +266,8 @@ pub struct Receiving {
     /// Where the receiver stopped reading messages when it recalled the direction: sequence number
     /// in the high half, bytes of that message already read in the low half.
     pub stopped_at: AtomicU64,
+    /// The thread that is about to send, or sends, in the peer's stead what was recalled; zero: none.
+    pub stands_in: AtomicU32,
 }
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.
@@ -574,8 +576,8 @@ mod tests {
         }
         made.head().buffers.store(32, Ordering::Relaxed);
         assert_eq!(Segment::attach(fd).err(), Some(SegmentError::Geometry));
-        made.head().version.store(9, Ordering::Relaxed);
-        assert_eq!(Segment::attach(fd).err(), Some(SegmentError::Version(9)));
+        made.head().version.store(VERSION + 1, Ordering::Relaxed);
+        assert_eq!(Segment::attach(fd).err(), Some(SegmentError::Version(VERSION + 1)));
         file::close(fd);
         // SAFETY: not used again.
         unsafe { made.unmap() };

@@ -403,6 +403,18 @@ pub(super) fn clear(structure: &mut Structure, set: &'static Set) {
 /// A doorbell was taken off an anchor by somebody else: the sets that were to hear it look
 /// themselves.
 pub fn doorbell_drained(socket: &Socket) {
+    have_looked_at(socket, |registration| {
+        registration.belled = false;
+        registration.disarm();
+    });
+}
+
+/// The sets that watch the socket look at it themselves for now.
+pub fn look_again(socket: &Socket) {
+    have_looked_at(socket, |_| {});
+}
+
+fn have_looked_at(socket: &Socket, before: impl Fn(&mut Registration)) {
     if socket.watch_count.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -410,8 +422,7 @@ pub fn doorbell_drained(socket: &Socket) {
     for Watch { set, index } in &socket.guarded(&mut structure).watches {
         let asleep = set.with(|inner| {
             if let Some(Some(r)) = inner.registrations.get_mut(*index as usize) {
-                r.belled = false;
-                r.disarm();
+                before(r);
             }
             inner.heat(*index);
             set.has_other_waiters()

@@ -12,7 +12,7 @@ mod control;
 mod registration;
 mod wait;
 
-pub use control::{control, doorbell_drained, forget_socket, to_kernel, to_switch};
+pub use control::{control, doorbell_drained, forget_socket, look_again, to_kernel, to_switch};
 pub use wait::wait;
 
 use super::spin;

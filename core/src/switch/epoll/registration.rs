@@ -187,7 +187,7 @@ impl Registration {
             return Some(stream.endpoint.unanswered.nap());
         }
         let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| stream.fabric.and_then(far::slice))
+        unbelled.or_else(|| detach::slice(&stream)).or_else(|| stream.fabric.and_then(far::slice))
     }
 
     /// It waits for space, and the peer can not tell.
@@ -209,7 +209,10 @@ impl Registration {
 
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
-        self.belled || self.socket.is_pending() || self.waits_unbelled()
+        self.belled
+            || self.socket.is_pending()
+            || self.waits_unbelled()
+            || self.socket.stream().is_some_and(|stream| detach::is_half_left(&stream))
     }
 
     /// Takes the counters back.

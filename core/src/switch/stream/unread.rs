@@ -20,8 +20,8 @@ impl Stream<'_> {
     }
 
     /// Calls `each` with all bytes, in order, that the peer had not read when it recalled our
-    /// direction. Send lock; the word that says so was read before.
-    pub fn each_unread(&self, mut each: impl FnMut(&[u8])) -> Result<(), Broken> {
+    /// direction, until it wants no more. Send lock; the word that says so was read before.
+    pub fn each_unread(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
         let (session, send) = (&self.endpoint.session, &self.endpoint.send);
         let role = self.endpoint.role();
         let receiving = &self.peer().receiving.0;
@@ -41,9 +41,12 @@ impl Stream<'_> {
             }
             // SAFETY: offset <= length, and body and data fit into the largest message buffer, all
             // of it mapped. The peer can at most change the bytes that it is about to be sent.
-            each(unsafe {
+            let data = unsafe {
                 std::slice::from_raw_parts(slot.payload().add(body + offset), length - offset)
-            });
+            };
+            if !each(data) {
+                return Ok(());
+            }
             offset = 0;
             next = next.wrapping_add(1);
         }
@@ -54,7 +57,9 @@ impl Stream<'_> {
             let (from, n) = self.sent_at(head, (tail - head) as usize);
             let n = n.min(PIECE);
             // SAFETY: the stretch is mapped, and only holders of the send lock write to it.
-            each(unsafe { std::slice::from_raw_parts(from, n) });
+            if !each(unsafe { std::slice::from_raw_parts(from, n) }) {
+                return Ok(());
+            }
             head += n as u64;
         }
         Ok(())

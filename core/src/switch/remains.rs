@@ -1,0 +1,57 @@
+//! What a peer that is gone left unread, for a program without the library that this process is about to become (exec):
+//! nobody is there who could send it again over TCP. So that program gets an end of a fresh connection of this host,
+//! which brings the same bytes and then ends in the same way. Only its ports differ.
+
+use super::detach;
+use super::endpoint::flag;
+use super::options;
+use super::resend::Behind;
+use super::stream::Stream;
+use crate::sys::{file, net, Errno, Fd, Result};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.
+///
+/// # Errors
+/// EOPNOTSUPP if the peer is there, or another process has the connection as well, which would read the same bytes
+/// again; what the kernel says where there is no room for all of them, or no socket.
+pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
+    let e = stream.endpoint;
+    if !e.has(flag::ANCHOR_ENDED)
+        || e.holders.load(SeqCst) != 1
+        || detach::is_begun(stream)
+        || stream.has_mark_ahead()
+        || stream.fabric.is_some()
+    {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    let ours = net::local_address(anchor)?.ip();
+    // A connection that was reset has no peer any more.
+    let theirs = net::peer_address(anchor).map_or(ours, |peer| peer.ip());
+    let [end, peer] = net::pair(ours, theirs)?;
+    let brought = bring(stream, peer);
+    if e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED) {
+        let _ = net::reset_at_close(peer);
+    }
+    file::close(peer);
+    if let Err(why) = brought {
+        file::close(end);
+        return Err(why);
+    }
+    let _ = file::status_flags(anchor).map(|flags| file::set_status_flags(end, flags));
+    options::give_back_sending(stream, end);
+    options::give_back_receiving(stream, end);
+    if e.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(end, libc::SHUT_WR);
+    }
+    Ok(end)
+}
+
+/// Sends what is unread over `to`, if there is room for all of it.
+fn bring(stream: &Stream, to: Fd) -> Result<()> {
+    let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
+    let mut behind = Behind::new(to, 0);
+    let valid = stream.each_left(|bytes| behind.put(bytes));
+    valid.map_err(|_| Errno(libc::ECONNRESET))?;
+    behind.failed().map_or(Ok(()), Err)
+}

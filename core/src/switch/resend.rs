@@ -1,0 +1,105 @@
+//! What goes over TCP first when an end leaves the SAN: the doorbells that are missing and, behind them, what the peer
+//! wants again. The kernel knows how much of that it took, so it can go on at any time, in any process of this
+//! end, after one that died as well; and by the peer in this end's stead ([`stand_in`](super::stand_in)).
+//!
+//! Waits for nothing: where TCP has no room, its sender is one who has to wait.
+
+use super::native;
+use super::stream::{Broken, Stream};
+use crate::sys::{net, Errno, Fd};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resent {
+    /// It is out, or nobody is there any more.
+    All,
+    /// There is no room for the rest now.
+    Part,
+    /// Nobody can tell how much is out.
+    Unknown,
+}
+
+/// Most doorbells that can be missing there: the last, and the one that is owed at most.
+const MOST_MISSING: u64 = 2;
+
+/// Puts bytes of a stream on an anchor, behind those that the kernel took before.
+pub(super) struct Behind {
+    anchor: Fd,
+    /// Bytes of the stream that are out already.
+    skip: u64,
+    /// Where the kernel does not say what it took (before Linux 4.19) all goes at once, however long that takes.
+    waits: bool,
+    failed: Option<Errno>,
+}
+
+impl Behind {
+    /// Behind `skip` bytes of it.
+    pub(super) fn new(anchor: Fd, skip: u64) -> Self {
+        Self { anchor, skip, waits: false, failed: None }
+    }
+
+    /// The next bytes; false if there was no room for all of them, or nobody is there.
+    pub(super) fn put(&mut self, bytes: &[u8]) -> bool {
+        let skipped = self.skip.min(bytes.len() as u64);
+        self.skip -= skipped;
+        let mut rest = &bytes[skipped as usize..];
+        while !rest.is_empty() && self.failed.is_none() {
+            let sent = if self.waits {
+                native::send_all(self.anchor, rest).map(|()| rest.len())
+            } else {
+                net::send(self.anchor, rest, libc::MSG_DONTWAIT)
+            };
+            match sent {
+                Ok(n) => rest = &rest[n..],
+                Err(e) => self.failed = Some(e),
+            }
+        }
+        self.failed.is_none()
+    }
+
+    /// Why it put no more.
+    pub(super) fn failed(&self) -> Option<Errno> {
+        self.failed
+    }
+}
+
+/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and bell lock; the direction has left.
+pub(super) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
+    let sending = &stream.own().sending.0;
+    let owed = u64::from(stream.endpoint.bells_owed.load(Relaxed));
+    let word = sending.doorbells.state();
+    let counted = net::bytes_written(anchor);
+    // The last doorbell tells that this end left, unless the peer was first.
+    let first = word.bells.saturating_sub(owed + u64::from(!word.recalled));
+    let Some(written) = (if resumed { counted } else { Some(first) }) else {
+        return Resent::Unknown;
+    };
+    let missing = word.bells.saturating_sub(written);
+    if missing > MOST_MISSING || sending.urgent.load(Relaxed) != 0 {
+        return Resent::Unknown;
+    }
+    let mut to = Behind::new(anchor, written.saturating_sub(word.bells));
+    to.waits = counted.is_none();
+    for _ in 0..missing {
+        to.put(&[0]);
+    }
+    if word.recalled && to.failed.is_none() {
+        if let Err(why) = stream.each_unread(|bytes| to.put(bytes)) {
+            broken(anchor, why);
+        }
+    }
+    match to.failed {
+        Some(Errno(libc::EAGAIN)) => Resent::Part,
+        Some(e) => {
+            log::warn!("fd {anchor}: replaying onto TCP failed: {e}");
+            Resent::All
+        }
+        None => Resent::All,
+    }
+}
+
+fn broken(anchor: Fd, why: Broken) {
+    log::error!("fd {anchor}: connection reset, the peer broke the protocol: {why}");
+    let _ = net::shutdown(anchor, libc::SHUT_RDWR);
+}

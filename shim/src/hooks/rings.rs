@@ -1,0 +1,61 @@
+//! liburing, whose operations reach the kernel past the hooks: once a program has a ring, all its connections are on
+//! TCP; while one of them cannot be, there is no ring. (Who asks for one by number is told that there is none: such
+//! programs have another path.)
+
+use crate::real::{symbol, Symbol};
+use libc::{c_int, c_uint, c_void, size_t};
+use sanshim_core::switch::exec::before_unseen_calls;
+use sanshim_core::sys::file;
+
+/// Defines hooks of functions that make a ring and report errors as negative values, each with what ends that ring.
+macro_rules! makers {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) ended by $end:expr;)*) => {$(
+        #[no_mangle]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
+            static SYMBOL: Symbol = symbol!($name).or_of(c"liburing.so.2");
+            let address = SYMBOL.address();
+            if address.is_null() {
+                return -libc::ENOSYS;
+            }
+            // SAFETY: liburing's function of that name has this signature; the arguments are the program's own.
+            let made = unsafe {
+                let function: unsafe extern "C-unwind" fn($($type),*) -> c_int =
+                    std::mem::transmute(address);
+                function($($arg),*)
+            };
+            if made >= 0 && !before_unseen_calls() {
+                $end(made, $($arg),*);
+                return -libc::ENOSYS;
+            }
+            made
+        }
+    )*};
+}
+
+fn exit(ring: *mut c_void) {
+    static SYMBOL: Symbol = symbol!(io_uring_queue_exit).or_of(c"liburing.so.2");
+    // SAFETY: liburing's function of that name, if there is one, for a ring that was made just now.
+    unsafe {
+        let function: Option<unsafe extern "C" fn(*mut c_void)> =
+            std::mem::transmute(SYMBOL.address());
+        if let Some(function) = function {
+            function(ring);
+        }
+    }
+}
+
+makers! {
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint)
+        ended by |_, _, ring, _| exit(ring);
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
+        ended by |_, _, ring, _| exit(ring);
+    fn io_uring_queue_init_mem(
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void,
+        memory: *mut c_void,
+        size: size_t
+    ) ended by |_, _, ring, _, _, _| exit(ring);
+    fn io_uring_setup(entries: c_uint, parameters: *mut c_void)
+        ended by |fd: c_int, _, _| file::close(fd);
+}
