@@ -78,8 +78,8 @@ pub(crate) struct StatusArguments {
 /// Move connections back to TCP
 ///
 /// No byte is lost or doubled, and the programs at both ends notice nothing. A process notices the
-/// request when it next uses one of its connections, or is about to wait for one; a sleeping one
-/// goes on sleeping.
+/// request when it next uses one of its connections, or is about to wait for one; one that sleeps
+/// is woken, where the kernel allows that.
 #[derive(Args)]
 #[command(after_help = "Exit status: 0 when the request was made, 1 when it could not be.")]
 pub(crate) struct DetachArguments {

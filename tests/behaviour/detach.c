@@ -349,6 +349,65 @@ MIXED_CASE(passive_peer) {
   end_asker(asker);
 }
 
+/* ---- ends that sleep ----------------------------------------------------------------------- */
+
+static enum { IN_RECV, IN_POLL, IN_EPOLL } asleep_in;
+static bool peer_is_elsewhere;
+static int go_on[2];
+
+static void asked_asleep(int fd) {
+  put(fd, "begin"), get(fd, "begun");
+  atomic_store(&bt_shared->value[0], getpid());
+  if (asleep_in == IN_POLL) EQ(SYS(poll(&(struct pollfd){fd, POLLIN, 0}, 1, -1)), 1);
+  if (asleep_in == IN_EPOLL) {
+    int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event event = {.events = EPOLLIN};
+    SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+    EQ(SYS(epoll_wait(set, &event, 1, -1)), 1);
+    SYS(close(set));
+  }
+  get(fd, "wake up"), put(fd, "awake");
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void peer_of_asleep(int fd) {
+  get(fd, "begin"), put(fd, "begun");
+  /* On the connection too, or not there at all. */
+  struct pollfd two[2] = {{go_on[0], POLLIN, 0}, {fd, POLLIN, 0}};
+  EQ(SYS(poll(two, peer_is_elsewhere ? 1 : 2, -1)), 1);
+  EQ(two[0].revents, POLLIN);
+  put(fd, "wake up"), get(fd, "awake");
+  SYS(close(fd));
+}
+/* Neither calls anything until the connection is back. */
+static void detach_asleep(void) {
+  SYS(pipe(go_on));
+  pid_t asker = start_asker();
+  pid_t both = start_child();
+  if (both == 0) {
+    SYS(close(ask[1]));
+    run_processes(V4, asked_asleep, peer_of_asleep);
+    _exit(0);
+  }
+  UNTIL(atomic_load(&bt_shared->value[0]));
+  sleep_ms(30);
+  detach((pid_t)atomic_load(&bt_shared->value[0]));
+  SYS(write(go_on[1], "!", 1));
+  end_child(both);
+  end_asker(asker);
+}
+#define ASLEEP(name, where, elsewhere)                                        \
+  MIXED_CASE(name) {                                                          \
+    asleep_in = where, peer_is_elsewhere = elsewhere;                         \
+    detach_asleep();                                                          \
+  }
+ASLEEP(asleep_in_recv, IN_RECV, false)
+ASLEEP(asleep_in_poll, IN_POLL, false)
+ASLEEP(asleep_in_epoll, IN_EPOLL, false)
+ASLEEP(asleep_in_recv_peer_elsewhere, IN_RECV, true)
+ASLEEP(asleep_in_poll_peer_elsewhere, IN_POLL, true)
+ASLEEP(asleep_in_epoll_peer_elsewhere, IN_EPOLL, true)
+
 /* ---- an end that two processes share ------------------------------------------------------- */
 
 /* One process reads and its child writes; either is asked, both follow. */

@@ -32,7 +32,7 @@ pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
 pub use folder::{each_published, is_published};
 pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
-pub use request::request_detach;
+pub use request::{OnSan, Requests};
 pub use slot::{spare, Identity, Provider, Slot, State};
 pub use transfers::{TransferStatus, Transfers};
 pub use writer::{count_return, requests, Registry, CAPACITY};

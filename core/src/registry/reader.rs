@@ -287,7 +287,7 @@ pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
 
 /// True when the process has ended, another one has its id, or it has executed another program.
 /// What /proc does not tell counts as alive.
-fn has_ended(header: &Header, pid: u32) -> bool {
+pub(super) fn has_ended(header: &Header, pid: u32) -> bool {
     let Some(stat) = (match fs::read(format!("/proc/{pid}/stat")) {
         Ok(line) => Stat::parse(&line),
         Err(error) => return error.kind() == io::ErrorKind::NotFound,

@@ -2,55 +2,132 @@
 //!
 //! The process looks at the count now and then, by the clock; so nothing here waits for it.
 
-use std::fs::OpenOptions;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem::offset_of;
+use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::layout::{Header, CAPACITY, HEADER_SIZE, SLOT_SIZE};
-use super::reader::{fill, validate, zeroed};
+use super::reader::{fill, has_ended, validate, zeroed};
 use super::slot::{Provider, Slot};
 
-/// Asks a process to move a connection back to TCP, or all of its connections; how many were asked.
-/// `file` is the process's registry file.
-///
-/// # Errors
-/// When the file cannot be read and written, or is none of this version.
-pub fn request_detach(file: &Path, pid: u32, fd: Option<RawFd>) -> io::Result<usize> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(file)?;
-    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-    let mut headers = zeroed::<Header>(1);
-    if fill(&file, &mut headers, 0)? != HEADER_SIZE {
-        return Err(invalid("is shorter than its header; remove it".into()));
+/// The registry file of a process, to ask that for something.
+pub struct Requests {
+    path: PathBuf,
+    file: File,
+    pid: u32,
+}
+
+/// A connection of that process that is on the SAN, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnSan {
+    index: usize,
+    sequence: u64,
+    /// The process's descriptor.
+    pub fd: RawFd,
+    /// Its address.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub peer: SocketAddr,
+    /// The process's descriptors of the memory of its end, and of the segment.
+    pub within_reach: Option<[RawFd; 2]>,
+}
+
+impl Requests {
+    /// To the process `pid`, whose registry file is at `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be opened for reading and writing, or is none of this version.
+    pub fn to(path: &Path, pid: u32) -> io::Result<Self> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        let requests = Self { path: path.to_owned(), file, pid };
+        requests.header().map(|_| requests)
     }
-    validate(&headers[0], pid).map_err(invalid)?;
-    let count = (headers[0].high_water.load(Ordering::Relaxed) as usize).min(CAPACITY);
-    let mut slots = zeroed::<Slot>(count);
-    fill(&file, &mut slots, HEADER_SIZE as u64)?;
-    let mut asked = 0;
-    for (index, slot) in slots.iter().enumerate() {
-        let (false, Some(sequence)) = (slot.is_hidden(), slot.stable_sequence()) else { continue };
-        let Ok(identity) = slot.identity() else { continue };
-        if identity.provider == Provider::Tcp
-            || identity.peer.port() == 0
-            || fd.is_some_and(|fd| fd != identity.fd)
-        {
-            continue;
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn header(&self) -> io::Result<Header> {
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let mut headers = zeroed::<Header>(1);
+        if fill(&self.file, &mut headers, 0)? != HEADER_SIZE {
+            return Err(invalid("is shorter than its header; remove it".into()));
         }
-        let at = HEADER_SIZE + index * SLOT_SIZE + offset_of!(Slot, detach);
-        file.write_all_at(&(sequence + 1).to_ne_bytes(), at as u64)?;
-        asked += 1;
+        validate(&headers[0], self.pid).map_err(invalid)?;
+        Ok(headers.remove(0))
     }
-    if asked > 0 {
-        let next = headers[0].requests.load(Ordering::Relaxed).wrapping_add(1);
-        let at = offset_of!(Header, requests);
-        file.write_all_at(&next.to_ne_bytes(), at as u64)?;
+
+    /// Its connections that are on the SAN.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or makes no sense any more.
+    pub fn on_san(&self) -> io::Result<Vec<OnSan>> {
+        let count = self.header()?.high_water.load(Ordering::Relaxed) as usize;
+        let mut slots = zeroed::<Slot>(count.min(CAPACITY));
+        fill(&self.file, &mut slots, HEADER_SIZE as u64)?;
+        Ok(slots.iter().enumerate().filter_map(|(index, slot)| OnSan::of(index, slot)).collect())
     }
-    Ok(asked)
+
+    /// Asks it to move connections back to TCP.
+    ///
+    /// # Errors
+    /// When the file cannot be read and written, or makes no sense any more.
+    pub fn detach(&self, connections: &[OnSan]) -> io::Result<()> {
+        for one in connections {
+            let at = one.offset() + offset_of!(Slot, detach);
+            self.file.write_all_at(&(one.sequence + 1).to_ne_bytes(), at as u64)?;
+        }
+        let next = self.header()?.requests.load(Ordering::Relaxed).wrapping_add(1);
+        self.file.write_all_at(&next.to_ne_bytes(), offset_of!(Header, requests) as u64)
+    }
+
+    /// A connection that was found, as it is now; `None`: it is on the SAN no more.
+    pub fn again(&self, connection: &OnSan) -> Option<OnSan> {
+        let mut slots = zeroed::<Slot>(1);
+        let read = fill(&self.file, &mut slots, connection.offset() as u64).ok()?;
+        let now = (read == SLOT_SIZE).then(|| OnSan::of(connection.index, &slots[0]))??;
+        (now.sequence == connection.sequence).then_some(now)
+    }
+
+    /// True while the process lives, and still publishes in this file.
+    pub fn is_answered_for(&self) -> bool {
+        let same = |now: fs::Metadata| {
+            self.file
+                .metadata()
+                .is_ok_and(|opened| (opened.dev(), opened.ino()) == (now.dev(), now.ino()))
+        };
+        fs::symlink_metadata(&self.path).is_ok_and(same)
+            && self.header().is_ok_and(|header| !has_ended(&header, self.pid))
+    }
+}
+
+impl OnSan {
+    /// What a slot shows, if it is that.
+    fn of(index: usize, slot: &Slot) -> Option<OnSan> {
+        let sequence = slot.stable_sequence().filter(|_| !slot.is_hidden())?;
+        let identity = slot.identity().ok()?;
+        let is_it = identity.provider != Provider::Tcp && identity.peer.port() != 0;
+        is_it.then_some(OnSan {
+            index,
+            sequence,
+            fd: identity.fd,
+            local: identity.local,
+            peer: identity.peer,
+            within_reach: slot.within_reach(),
+        })
+    }
+
+    /// Where its slot lies in the file.
+    fn offset(&self) -> usize {
+        HEADER_SIZE + self.index * SLOT_SIZE
+    }
 }
 
 const _: () = assert!(size_of::<AtomicU32>() == size_of::<u32>());

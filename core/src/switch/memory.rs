@@ -9,7 +9,7 @@ use super::policy::Relation;
 use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::sys::{self, beyond, file, hidden, Fd, PAGE};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 const _: () = assert!(size_of::<Endpoint>() <= PAGE);
 
@@ -74,7 +74,7 @@ impl Memory {
         Some(Memory { at, fd, segment })
     }
 
-    /// Notes that other images of this process may have it mapped from now on.
+    /// Notes that others than this process and its fork children may have it mapped from now on.
     pub fn share(endpoint: &Endpoint) {
         endpoint.forks.store(SHARED, Ordering::SeqCst);
     }
@@ -113,6 +113,8 @@ impl Memory {
             hidden::close(self.segment);
             self.segment = -1;
         }
+        // Who finds it where `sanctl` finds it says first that it shares it, and then looks whether it is there still.
+        fence(Ordering::SeqCst);
         // SAFETY: the caller's promise.
         unsafe {
             if (*self.at).forks.load(Ordering::Relaxed) == FORKS.load(Ordering::SeqCst) {

@@ -5,7 +5,7 @@
 //!
 //! - set-up: [`listener`], [`rendezvous`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
 //! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
-//! - the way back to TCP: [`detach`], [`resend`], [`stand_in`], [`request`]
+//! - the way back to TCP: [`detach`], [`resend`], [`stand_in`], [`request`], [`from_outside`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`], [`remains`]
 //! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
@@ -26,6 +26,7 @@ pub mod epoll;
 pub mod exec;
 mod far;
 pub mod files;
+pub mod from_outside;
 mod gather;
 pub mod image;
 pub mod lifecycle;

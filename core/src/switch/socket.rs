@@ -266,7 +266,13 @@ impl Socket {
             let Some(slot) = structure.registry.as_ref().and_then(|r| r.allocate()) else { return };
             self.statistics.store(slot as *const _ as *mut _, Ordering::Relaxed);
         }
+        self.show_within_reach();
         self.statistics().publish(identity);
+    }
+
+    /// `sanctl` may have to reach the connection's memory.
+    fn show_within_reach(&self) {
+        self.statistics().set_within_reach(self.within_reach());
     }
 
     /// Gives the socket its end of a connection, to be discarded and unmapped with it. Phase SAN may
@@ -285,6 +291,7 @@ impl Socket {
         self.within_reach[0].store(memory.fd, Ordering::Relaxed);
         self.within_reach[1].store(memory.segment, Ordering::Relaxed);
         self.endpoint.store(memory.at, Ordering::Release);
+        self.show_within_reach();
     }
 
     /// This process holds its end no longer; true if others do. Once.
@@ -304,6 +311,7 @@ impl Socket {
         for kept in &self.within_reach {
             let _ = kept.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed);
         }
+        self.show_within_reach();
     }
 
     /// Takes the end of a connection away again before the phase ever was SAN, or when no other
@@ -312,6 +320,8 @@ impl Socket {
     /// # Safety
     /// No other thread uses the stream of this socket.
     pub unsafe fn detach(&self) {
+        // Before the memory may be used again: see `from_outside`.
+        self.statistics().set_within_reach(None);
         let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
