@@ -50,6 +50,11 @@ pub(super) fn is_half_left(stream: &Stream) -> bool {
     stream.endpoint.flags() & (flag::LEAVING | OTHERWISE) == flag::LEAVING
 }
 
+/// True if this end is about to leave, or half left: something is to go over TCP still. Send lock.
+pub(super) fn is_leaving(stream: &Stream) -> bool {
+    stream.own().sending.0.doorbells.state().is_final() && !stream.endpoint.has(flag::LEFT)
+}
+
 /// How long (ns) to sleep at most while that is so: the kernel's room is looked for by the clock.
 const NAP: u64 = 10_000_000;
 
@@ -59,11 +64,32 @@ pub(super) fn slice(stream: &Stream) -> Option<u64> {
     is_half_left(stream).then_some(NAP)
 }
 
+/// How long an end that [half left](is_half_left) is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Until it has left: nobody goes on with it afterwards.
+    Whole,
+    /// A second: longer than who reads at all lets it wait.
+    Second,
+    /// Not beyond what anything else takes.
+    Moment,
+}
+
+impl Patience {
+    fn time(self) -> u64 {
+        match self {
+            Patience::Whole => u64::MAX,
+            Patience::Second => 1_000_000_000,
+            Patience::Moment => 0,
+        }
+    }
+}
+
 /// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
-fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) {
-    let e = stream.endpoint;
+fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, patience: Patience) {
+    let (e, until) = (stream.endpoint, time::now().saturating_add(patience.time()));
     let is_interrupted = || e.send.lock.is_held_by_caller() || e.bell.holder() == own_tid();
-    while is_half_left(stream) && !is_interrupted() {
+    while is_half_left(stream) && !is_interrupted() && time::now() < until {
         let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
         let _ = poll::poll(&mut room, Some(NAP), thread::nap_mask());
         return_anchor(socket, stream, anchor, why);
@@ -96,10 +122,10 @@ pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
     (is_due(stream) || is_recalled(stream)) && advance(socket, stream, Reason::PeerReturned)
 }
 
-/// As [`look_after`], before this process gives the connection up: whatever is to go over TCP goes now.
-pub(super) fn look_after_whole(socket: &Socket, stream: &Stream) -> bool {
+/// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes now.
+pub(super) fn look_after_whole(socket: &Socket, stream: &Stream, patience: Patience) -> bool {
     look_after(socket, stream);
-    leave_whole(socket, stream, socket.anchor(), Reason::PeerReturned);
+    leave_whole(socket, stream, socket.anchor(), Reason::PeerReturned, patience);
     look_after(socket, stream)
 }
 
@@ -177,13 +203,19 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
 }
 
 /// Like [`return_anchor`], after [`abandon`].
-fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
+fn hand_over(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    why: Reason,
+    patience: Patience,
+) -> bool {
     if socket.is_pending() {
         // Its books are changed at once, so the descriptor must be the one in them.
         return file::identity(anchor) == file::identity(socket.anchor())
             && native::withdraw(socket);
     }
-    leave_whole(socket, stream, anchor, why);
+    leave_whole(socket, stream, anchor, why, patience);
     return_anchor(socket, stream, anchor, why)
 }
 
@@ -193,12 +225,18 @@ const PAUSE: u64 = 1_000_000;
 
 /// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
 /// The socket need not be in this process's books; `anchor` is it under any number.
-pub(super) fn give(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
+pub(super) fn give(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    why: Reason,
+    patience: Patience,
+) -> bool {
     for _ in 0..ATTEMPTS {
         if socket.phase() != phase::SAN {
             return true;
         }
-        if abandon(socket, stream) && hand_over(socket, stream, anchor, why) {
+        if abandon(socket, stream) && hand_over(socket, stream, anchor, why, patience) {
             return true;
         }
         if leave_ended(stream, anchor, why) {
@@ -274,11 +312,11 @@ pub(super) fn pin(stream: &Stream) -> bool {
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
 pub(super) fn finish(socket: &Socket, stream: &Stream) -> bool {
-    if look_after_whole(socket, stream) {
+    if look_after_whole(socket, stream, Patience::Whole) {
         return true;
     }
     let closed = stream.own().sending.0.doorbells.close();
-    if closed.recalled && look_after_whole(socket, stream) {
+    if closed.recalled && look_after_whole(socket, stream, Patience::Whole) {
         return true;
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));

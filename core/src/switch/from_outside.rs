@@ -11,7 +11,7 @@ use super::stream::Stream;
 use crate::provider::shm::{Segment, State};
 use crate::reason::Reason;
 use crate::registry::{self, OnSan, Requests};
-use crate::sys::{file, process, Errno, Fd, Result};
+use crate::sys::{file, process, time, Errno, Fd, Result};
 
 /// Has one end of a connection leave the SAN in its process's stead; false if that is not to be done, or not now: the
 /// connection has no descriptors to spare, it was not accepted yet, it stays on the SAN, or a transfer is under way.
@@ -52,7 +52,7 @@ fn leave_over(anchor: Fd, given: [Fd; 2], is_there: impl Fn() -> bool) -> Result
     Memory::share(endpoint);
     let left = is_there()
         && segment.state() == State::Taken
-        && !stream.sending_waits()
+        && is_free(&stream)
         && detach::leave(&stream, anchor, Reason::Detached);
     // Not discarded: it may have been used again before the look.
     // SAFETY: nothing of it is used any more; the descriptors are the caller's.
@@ -61,4 +61,20 @@ fn leave_over(anchor: Fd, given: [Fd; 2], is_there: impl Fn() -> bool) -> Result
         segment.unmap();
     }
     Ok(left)
+}
+
+/// How long (ns) what a thread of that process is about to do is waited for, and between two looks.
+const TURN: u64 = 20_000_000;
+const NAP: u64 = 1_000_000;
+
+/// Waits until nobody is in the middle of sending there; false if that does not end: it may be stopped.
+fn is_free(stream: &Stream) -> bool {
+    let until = time::now() + TURN;
+    while stream.endpoint.send.lock.is_held() || stream.endpoint.bell.holder() != 0 {
+        if time::now() > until {
+            return false;
+        }
+        time::sleep(NAP);
+    }
+    true
 }

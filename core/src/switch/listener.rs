@@ -268,7 +268,7 @@ impl Listener {
     fn lock(&self) -> bool {
         let lock = &self.family().lock;
         let waited_for = self.waited_for.load(Ordering::Relaxed);
-        if waited_for != 0 && waited_for == lock.holder() {
+        if waited_for != 0 && waited_for == lock.holder() && process::lives(waited_for) {
             return lock.try_lock().is_ok();
         }
         let locked = lock.lock_within(SIBLINGS_TURN);
@@ -463,9 +463,10 @@ mod tests {
         let listener = Listener::open(address(4), false, false).unwrap();
         let (lock, turn) = (&listener.family().lock, Barrier::new(2));
         let take = || {
+            let began = time::now();
             let tuple = Tuple { connector: address(5), acceptor: address(4) };
             assert!(listener.take(&tuple, -1).0.is_none());
-            listener.waited_for.load(Ordering::Relaxed)
+            (listener.waited_for.load(Ordering::Relaxed), time::now() - began)
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -475,10 +476,36 @@ mod tests {
                 lock.unlock();
             });
             turn.wait();
-            assert_eq!([take(), take()], [lock.holder(); 2]);
+            let [(first, waited), (second, passed)] = [take(), take()];
+            assert_eq!([first, second], [lock.holder(); 2]);
+            assert!(passed < waited);
             turn.wait();
         });
-        assert_eq!((take(), lock.holder()), (0, 0));
+        assert_eq!((take().0, lock.holder()), (0, 0));
+    }
+
+    #[test]
+    fn a_sibling_that_dies_standing_still_is_succeeded() {
+        let listener = Listener::open(address(9), false, false).unwrap();
+        let lock = &listener.family().lock;
+        let tuple = Tuple { connector: address(5), acceptor: address(9) };
+        let (died, turn) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                lock.lock().unwrap();
+                turn.wait();
+                died.wait();
+            });
+            turn.wait();
+            listener.take(&tuple, -1);
+            assert_ne!(listener.waited_for.load(Ordering::Relaxed), 0);
+            died.wait();
+        });
+        while process::lives(lock.holder()) {
+            process::yield_now();
+        }
+        listener.take(&tuple, -1);
+        assert_eq!((listener.waited_for.load(Ordering::Relaxed), lock.holder()), (0, 0));
     }
 
     /// Else its connector would wait for the other one's sake, and withdraw.

@@ -2,7 +2,7 @@
 //! what the peer's end means is [`wait`]'s.
 
 use super::bell;
-use super::detach;
+use super::detach::{self, Patience};
 use super::endpoint::flag;
 use super::socket::Socket;
 use super::stream::Stream;
@@ -30,8 +30,10 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         let state = registry::State::Closing;
         // Wakes our own sleepers. The FIN of a half-close goes through the stream instead, because
         // the anchor must go on carrying doorbells for what the peer still sends; or it comes behind what goes first.
-        let now = if detach::is_half_left(&stream) { libc::SHUT_RD } else { how };
+        let held = stream.lock_send();
+        let now = if detach::is_leaving(&stream) { libc::SHUT_RD } else { how };
         let _ = net::shutdown(socket.anchor(), now);
+        drop(held);
         socket.statistics().set_state(state);
     }
     Outcome::Done(Ok(0))
@@ -60,7 +62,7 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
         detach::look_after(socket, stream);
     } else {
         // It may be the last call for long.
-        detach::look_after_whole(socket, stream);
+        detach::look_after_whole(socket, stream, Patience::Second);
     }
     wait::show_ends(socket, stream);
 }

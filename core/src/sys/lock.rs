@@ -93,6 +93,7 @@ impl FamilyLock {
                 {
                     return Ok(Acquired::Clean);
                 }
+                keeper = 0;
                 continue;
             }
             let wanted = word | CONTENDED;
