@@ -3,16 +3,16 @@
 //! What cannot be read here is recalled ([`detach`](super::detach)), and the peer sends it again as soon as it looks. One
 //! that computes, or waits for something else, does not look. Where the kernel lends us its socket, as it lends us its
 //! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
-//! buffers, and everything where it refuses, waits for the peer's next call.
+//! buffers a process sends that is left behind for it. Where the kernel refuses, everything waits for the peer's next call.
 
-use super::resend::Behind;
+use super::resend::{Behind, Resent};
 use super::socket::Socket;
 use super::stream::Stream;
 use super::structure::Structure;
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, net, process, sock_diag, time, Fd};
+use crate::sys::{file, net, orphan, poll, process, sock_diag, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 /// How long (ns) the peers are left to look themselves, and a nap of that.
@@ -53,7 +53,9 @@ fn send_again(stream: &Stream, anchor: Fd) {
             // A fork child must not get the peer's socket.
             let _structure = (!process::is_borrowed()).then(Structure::lock);
             let Some(theirs) = socket_of_peer(anchor) else { return };
-            send_over(stream, theirs);
+            if send_over(stream, theirs) == Resent::Part {
+                orphan::leave_behind(theirs, || send_rest(stream, theirs));
+            }
             file::close(theirs);
         }
         time::sleep(NAP);
@@ -63,44 +65,86 @@ fn send_again(stream: &Stream, anchor: Fd) {
     }
 }
 
-fn send_over(stream: &Stream, theirs: Fd) {
+/// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
+fn send_over(stream: &Stream, theirs: Fd) -> Resent {
     let doorbells = &stream.peer().sending.0.doorbells;
     // Before the claim, which must not last.
-    let Ok(_held) = stream.lock_receive() else { return };
+    let Ok(_held) = stream.lock_receive() else { return Resent::Unknown };
     // If one died in here, it is for the peer to find out: nobody else claims again.
     let stands_in = &stream.own().receiving.0.stands_in;
     if stands_in.compare_exchange(0, own_tid(), SeqCst, SeqCst).is_err() {
+        return Resent::Unknown;
+    }
+    let sent = if doorbells.claim() {
+        let sent = send_left(stream, theirs);
+        doorbells.release();
+        sent
+    } else {
+        Resent::Unknown
+    };
+    stands_in.store(0, SeqCst);
+    sent
+}
+
+/// How often in a row it is tried what the sender, or somebody in its stead, is in the middle of.
+const ATTEMPTS: u32 = 1000;
+
+/// Until all is out, or the sender comes to it, or nobody is there any more.
+fn send_rest(stream: &Stream, theirs: Fd) {
+    let mut attempts = 0;
+    while attempts < ATTEMPTS && !stream.peer().sending.0.doorbells.state().left {
+        let mut room = [libc::pollfd { fd: theirs, events: libc::POLLOUT, revents: 0 }];
+        let _ = poll::poll(&mut room, Some(PEERS_TURN), None);
+        match send_over(stream, theirs) {
+            Resent::All => return end_of_the_dead(stream, theirs),
+            Resent::Part => attempts = 0,
+            Resent::Unknown => attempts += 1,
+        }
+        time::sleep(NAP);
+    }
+}
+
+/// If the sender is gone meanwhile, its socket ends with this process. A doorbell that is left there would make the kernel
+/// reset the connection.
+fn end_of_the_dead(stream: &Stream, theirs: Fd) {
+    let Ok(identity) = file::identity(theirs) else { return };
+    let mut is_gone = true;
+    registry::each_published(|pid| {
+        is_gone = is_gone && file::number_in(pid, identity).is_none();
+    });
+    if !is_gone {
         return;
     }
-    if doorbells.claim() {
-        send_left(stream, theirs);
-        doorbells.release();
-    }
-    stands_in.store(0, SeqCst);
+    let Some(taken) = net::bytes_taken(theirs) else { return };
+    let unheard = stream.own().sending.0.doorbells.state().bells.saturating_sub(taken);
+    let mut bytes = [0u8; 64];
+    let most = (unheard as usize).min(bytes.len());
+    let _ = net::recv(theirs, &mut bytes[..most], libc::MSG_DONTWAIT);
 }
 
 /// As far as the kernel has room. Receive lock.
-fn send_left(stream: &Stream, to: Fd) -> Option<()> {
+fn send_left(stream: &Stream, to: Fd) -> Resent {
     let sending = &stream.peer().sending.0;
     // Before the bytes are looked at: they are all there.
     let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
-    let (promised, written) = (sending.doorbells.state().bells, net::bytes_written(to)?);
+    let promised = sending.doorbells.state().bells;
+    let Some(written) = net::bytes_written(to) else { return Resent::Unknown };
     let mut behind = Behind::new(to, written.saturating_sub(promised));
     match promised.saturating_sub(written) {
         0 => {}
         // It is owed: there was no room.
         1 if behind.put(&[0]) => {}
-        _ => return None,
+        1 => return Resent::Part,
+        _ => return Resent::Unknown,
     }
-    let mut whole = true;
-    let valid = stream.each_left(|bytes| {
-        whole = behind.put(bytes);
-        whole
-    });
-    if valid.is_ok() && whole && is_finished {
+    let valid = stream.each_left(|bytes| behind.put(bytes));
+    if valid.is_ok() && behind.failed() == Some(Errno(libc::EAGAIN)) {
+        return Resent::Part;
+    }
+    if valid.is_ok() && is_finished {
         let _ = net::shutdown(to, libc::SHUT_WR);
     }
-    Some(())
+    Resent::All
 }
 
 /// The other end of the connection, which some process with this library has open; ours to close. `None` also where

@@ -14,6 +14,7 @@ pub mod hidden;
 pub mod jump;
 pub mod lock;
 pub mod net;
+pub mod orphan;
 pub mod poll;
 pub mod process;
 pub mod sock_diag;
