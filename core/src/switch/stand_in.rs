@@ -12,7 +12,7 @@ use super::structure::Structure;
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, net, orphan, poll, process, sock_diag, time, Errno, Fd};
+use crate::sys::{file, net, orphan, process, sock_diag, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 /// How long (ns) the peers are left to look themselves, and a nap of that.
@@ -52,9 +52,10 @@ fn send_again(stream: &Stream, anchor: Fd) {
         if !doorbells.state().ringing {
             // A fork child must not get the peer's socket.
             let _structure = (!process::is_borrowed()).then(Structure::lock);
-            let Some(theirs) = socket_of_peer(anchor) else { return };
-            if send_over(stream, theirs) == Resent::Part {
-                orphan::leave_behind(theirs, || send_rest(stream, theirs));
+            let Some((theirs, lender)) = socket_of_peer(anchor) else { return };
+            let sent = send_over(stream, theirs);
+            if sent == Resent::Part || (sent == Resent::All && !net::is_all_taken(theirs)) {
+                orphan::leave_behind(theirs, || send_rest(stream, theirs, lender));
             }
             file::close(theirs);
         }
@@ -89,29 +90,30 @@ fn send_over(stream: &Stream, theirs: Fd) -> Resent {
 /// How often in a row it is tried what the sender, or somebody in its stead, is in the middle of.
 const ATTEMPTS: u32 = 1000;
 
-/// Until all is out, or the sender comes to it, or nobody is there any more.
-fn send_rest(stream: &Stream, theirs: Fd) {
+/// Until the reader's kernel has all of it, or the sender comes to it, or nobody is there any more.
+fn send_rest(stream: &Stream, theirs: Fd, lender: u32) {
     let mut attempts = 0;
     while attempts < ATTEMPTS && !stream.peer().sending.0.doorbells.state().left {
-        let mut room = [libc::pollfd { fd: theirs, events: libc::POLLOUT, revents: 0 }];
-        let _ = poll::poll(&mut room, Some(PEERS_TURN), None);
         match send_over(stream, theirs) {
-            Resent::All => return end_of_the_dead(stream, theirs),
-            Resent::Part => attempts = 0,
+            Resent::All if net::is_all_taken(theirs) => {
+                return end_of_the_dead(stream, theirs, lender)
+            }
+            Resent::All | Resent::Part => attempts = 0,
             Resent::Unknown => attempts += 1,
         }
-        time::sleep(NAP);
+        time::sleep(5 * NAP);
     }
 }
 
 /// If the sender is gone meanwhile, its socket ends with this process. A doorbell that is left there would make the kernel
 /// reset the connection.
-fn end_of_the_dead(stream: &Stream, theirs: Fd) {
+fn end_of_the_dead(stream: &Stream, theirs: Fd, lender: u32) {
     let Ok(identity) = file::identity(theirs) else { return };
-    let mut is_gone = true;
+    let mut is_gone = !process::lives(lender);
     registry::each_published(|pid| {
         is_gone = is_gone && file::number_in(pid, identity).is_none();
     });
+    // Where that is in doubt the doorbells are the sender's to hear.
     if !is_gone {
         return;
     }
@@ -134,22 +136,23 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
         0 => {}
         // It is owed: there was no room.
         1 if behind.put(&[0]) => {}
-        1 => return Resent::Part,
+        1 if behind.failed() == Some(Errno(libc::EAGAIN)) => return Resent::Part,
+        1 => return Resent::All,
         _ => return Resent::Unknown,
     }
     let valid = stream.each_left(|bytes| behind.put(bytes));
     if valid.is_ok() && behind.failed() == Some(Errno(libc::EAGAIN)) {
         return Resent::Part;
     }
-    if valid.is_ok() && is_finished {
+    if valid.is_ok() && behind.failed().is_none() && is_finished {
         let _ = net::shutdown(to, libc::SHUT_WR);
     }
     Resent::All
 }
 
-/// The other end of the connection, which some process with this library has open; ours to close. `None` also where
+/// The other end of the connection, ours to close, and the process with this library that has it open. `None` also where
 /// the kernel does not count what is sent there.
-fn socket_of_peer(anchor: Fd) -> Option<Fd> {
+fn socket_of_peer(anchor: Fd) -> Option<(Fd, u32)> {
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);
     let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
@@ -157,7 +160,7 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     let lent_by = |pid| {
         let fd = process::descriptor_of(pid, file::number_in(pid, identity)?).ok()?;
         let is_it = file::identity(fd) == Ok(identity) && net::bytes_written(fd).is_some();
-        is_it.then_some(fd).or_else(|| {
+        is_it.then_some((fd, pid)).or_else(|| {
             file::close(fd);
             None
         })

@@ -45,6 +45,15 @@ pub fn bytes_written(fd: Fd) -> Option<u64> {
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
 }
 
+/// True if the peer's kernel has all that was sent over a TCP socket, or will not get it any more.
+pub fn is_all_taken(fd: Fd) -> bool {
+    let mut left = 0i32;
+    let over = libc::POLLERR | libc::POLLHUP;
+    call!(ioctl, fd, libc::TIOCOUTQ, (&raw mut left) as usize).is_err()
+        || left == 0
+        || super::poll::poll_one(fd, 0).is_ok_and(|events| events & over != 0)
+}
+
 /// Bytes ever taken out of a TCP socket; `None` where the kernel does not say.
 pub fn bytes_taken(fd: Fd) -> Option<u64> {
     /// tcpi_state where the peer's FIN is counted as a byte received, and where nobody knows whether it is.
