@@ -6,7 +6,7 @@
 
 use super::adopt;
 use super::crowded::{self, Look};
-use super::detach::{self, Patience};
+use super::detach::{self, WaitForRoom};
 use super::endpoint::flag;
 use super::exec;
 use super::is_borrowed;
@@ -333,7 +333,7 @@ fn return_to_tcp(fd: Fd, given: [Fd; 2]) -> bool {
     unsafe { socket.attach(segment, Memory { fd: -1, ..memory }, None) };
     socket.set_phase(phase::SAN);
     let returned = socket.stream().is_some_and(|stream| {
-        detach::give(&socket, &stream, fd, Reason::HandedOver, Patience::Whole)
+        detach::give(&socket, &stream, fd, Reason::HandedOver, WaitForRoom::Whole)
     });
     stand_in::see_to(std::iter::once((&socket, fd)));
     // SAFETY: the socket is nobody else's, and the connection's memory is not used through it any more.

@@ -66,7 +66,7 @@ pub(super) fn slice(stream: &Stream) -> Option<u64> {
 
 /// How long an end that [half left](is_half_left) is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum WaitForRoom {
     /// Until it has left: nobody goes on with it afterwards.
     Whole,
     /// A second: longer than who reads at all lets it wait.
@@ -75,19 +75,19 @@ pub(super) enum Patience {
     Moment,
 }
 
-impl Patience {
+impl WaitForRoom {
     fn time(self) -> u64 {
         match self {
-            Patience::Whole => u64::MAX,
-            Patience::Second => 1_000_000_000,
-            Patience::Moment => 0,
+            WaitForRoom::Whole => u64::MAX,
+            WaitForRoom::Second => 1_000_000_000,
+            WaitForRoom::Moment => 0,
         }
     }
 }
 
 /// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
-fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, patience: Patience) {
-    let (e, until) = (stream.endpoint, time::now().saturating_add(patience.time()));
+fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) {
+    let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
     let is_interrupted = || e.send.lock.is_held_by_caller() || e.bell.holder() == own_tid();
     while is_half_left(stream) && !is_interrupted() && time::now() < until {
         let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
@@ -123,9 +123,9 @@ pub(super) fn look_after(socket: &Socket, stream: &Stream) -> bool {
 }
 
 /// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes now.
-pub(super) fn look_after_whole(socket: &Socket, stream: &Stream, patience: Patience) -> bool {
+pub(super) fn look_after_whole(socket: &Socket, stream: &Stream, wait: WaitForRoom) -> bool {
     look_after(socket, stream);
-    leave_whole(socket, stream, socket.anchor(), Reason::PeerReturned, patience);
+    leave_whole(socket, stream, socket.anchor(), Reason::PeerReturned, wait);
     look_after(socket, stream)
 }
 
@@ -203,19 +203,13 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
 }
 
 /// Like [`return_anchor`], after [`abandon`].
-fn hand_over(
-    socket: &Socket,
-    stream: &Stream,
-    anchor: Fd,
-    why: Reason,
-    patience: Patience,
-) -> bool {
+fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) -> bool {
     if socket.is_pending() {
         // Its books are changed at once, so the descriptor must be the one in them.
         return file::identity(anchor) == file::identity(socket.anchor())
             && native::withdraw(socket);
     }
-    leave_whole(socket, stream, anchor, why, patience);
+    leave_whole(socket, stream, anchor, why, wait);
     return_anchor(socket, stream, anchor, why)
 }
 
@@ -230,13 +224,13 @@ pub(super) fn give(
     stream: &Stream,
     anchor: Fd,
     why: Reason,
-    patience: Patience,
+    wait: WaitForRoom,
 ) -> bool {
     for _ in 0..ATTEMPTS {
         if socket.phase() != phase::SAN {
             return true;
         }
-        if abandon(socket, stream) && hand_over(socket, stream, anchor, why, patience) {
+        if abandon(socket, stream) && hand_over(socket, stream, anchor, why, wait) {
             return true;
         }
         if leave_ended(stream, anchor, why) {
@@ -312,11 +306,11 @@ pub(super) fn pin(stream: &Stream) -> bool {
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
 pub(super) fn finish(socket: &Socket, stream: &Stream) -> bool {
-    if look_after_whole(socket, stream, Patience::Whole) {
+    if look_after_whole(socket, stream, WaitForRoom::Whole) {
         return true;
     }
     let closed = stream.own().sending.0.doorbells.close();
-    if closed.recalled && look_after_whole(socket, stream, Patience::Whole) {
+    if closed.recalled && look_after_whole(socket, stream, WaitForRoom::Whole) {
         return true;
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));

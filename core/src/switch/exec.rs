@@ -5,7 +5,7 @@
 //! the connection goes back to TCP before (D1), all that was not read yet included.
 
 use super::connect;
-use super::detach::{self, Patience};
+use super::detach::{self, WaitForRoom};
 use super::image::Program;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
@@ -114,7 +114,7 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
     let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
     for one in &others {
         let stays = !exec.is_seen_to(one.here)
-            && !give(one.socket, one.here, Reason::HandedOver, Patience::Whole);
+            && !give(one.socket, one.here, Reason::HandedOver, WaitForRoom::Whole);
         if stays && !one.duplicated && !(becomes_it && exec.replace(one, &others)) {
             exec.keep_back(one.here);
         }
@@ -142,7 +142,7 @@ pub fn before_unseen_use(fd: Fd) -> bool {
 fn pass_because(fd: Fd, why: Reason) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
     table::socket(fd).filter(on_offer).is_none_or(|socket| {
-        let given = give(&socket, fd, why, Patience::Whole);
+        let given = give(&socket, fd, why, WaitForRoom::Whole);
         Ours::collect().follow();
         stand_in::see_to(std::iter::once((socket.get(), fd)));
         given
@@ -173,7 +173,7 @@ fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
 
 /// Brings a connection that the image before this one left back to TCP, for a use that is not seen.
 pub fn give_back(fd: Fd) {
-    let stays = |socket: &Pinned| !give(socket, fd, Reason::HandedOver, Patience::Whole);
+    let stays = |socket: &Pinned| !give(socket, fd, Reason::HandedOver, WaitForRoom::Whole);
     let Some(socket) = table::san(fd) else { return };
     if stays(&socket) {
         // Never may anybody take doorbells for data.
@@ -197,7 +197,7 @@ pub fn before_confinement() {
     }
     trust::distrust_all();
     CONFINED.store(true, Relaxed);
-    give_all(Reason::HandedOver, Patience::Whole);
+    give_all(Reason::HandedOver, WaitForRoom::Whole);
     // Neither is worth a system call that the filter may punish.
     logging::stop();
     user::stop_asking();
@@ -210,7 +210,7 @@ pub fn before_other_pids() -> bool {
         return false;
     }
     let stayed = policy::stay_on_tcp(true);
-    give_all(Reason::HandedOver, Patience::Whole);
+    give_all(Reason::HandedOver, WaitForRoom::Whole);
     !stayed
 }
 
@@ -229,7 +229,7 @@ pub fn before_unseen_calls() -> bool {
         return true;
     }
     let stayed = policy::stay_on_tcp_unseen(true);
-    let ours = give_all(Reason::UnseenUse, Patience::Moment);
+    let ours = give_all(Reason::UnseenUse, WaitForRoom::Moment);
     let is_back = |(socket, _): &(Pinned, _)| socket.phase() != phase::SAN;
     let all_are_back = ours.0.iter().all(is_back);
     policy::stay_on_tcp_unseen(stayed || all_are_back);
@@ -258,12 +258,12 @@ fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>) {
     }
 }
 
-fn give_all(why: Reason, patience: Patience) -> Ours {
+fn give_all(why: Reason, wait: WaitForRoom) -> Ours {
     let ours = Ours::collect();
     let connections = || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.listener().is_none());
     abandon_all(connections());
     for socket in connections() {
-        give(socket, socket.anchor(), why, patience);
+        give(socket, socket.anchor(), why, wait);
     }
     ours.follow();
     stand_in::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
@@ -460,7 +460,7 @@ fn inherits_a_set() -> bool {
 }
 
 /// Brings a connection back to TCP for who can not read from the segment.
-fn give(socket: &Pinned, fd: Fd, why: Reason, patience: Patience) -> bool {
+fn give(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
     if socket.phase() == phase::CONNECTING {
         connect::establish(socket.get());
         // The books are changed at once, so the descriptor must be the one in them.
@@ -472,7 +472,7 @@ fn give(socket: &Pinned, fd: Fd, why: Reason, patience: Patience) -> bool {
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;
     };
-    if !detach::give(socket, &stream, fd, why, patience) {
+    if !detach::give(socket, &stream, fd, why, wait) {
         log::error!("fd {fd}: cannot go back to TCP ({})", why.code());
         return false;
     }
@@ -529,7 +529,7 @@ impl Exec {
             }
             if let Some(stream) = socket.stream() {
                 if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
-                    detach::look_after_whole(socket, &stream, Patience::Whole);
+                    detach::look_after_whole(socket, &stream, WaitForRoom::Whole);
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }

@@ -2,7 +2,7 @@
 //! what the peer's end means is [`wait`]'s.
 
 use super::bell;
-use super::detach::{self, Patience};
+use super::detach::{self, WaitForRoom};
 use super::endpoint::flag;
 use super::socket::Socket;
 use super::stream::Stream;
@@ -62,7 +62,7 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
         detach::look_after(socket, stream);
     } else {
         // It may be the last call for long.
-        detach::look_after_whole(socket, stream, Patience::Second);
+        detach::look_after_whole(socket, stream, WaitForRoom::Second);
     }
     wait::show_ends(socket, stream);
 }
