@@ -144,7 +144,7 @@ impl Default for Config {
             log_file: None,
             directory: None,
             rules_file: None,
-            providers: Providers { shm: true, verbs: false },
+            providers: Providers { shm: true, verbs: true },
             shm: ShmConfig::default(),
             allow_users: Vec::new(),
             rules: Vec::new(),

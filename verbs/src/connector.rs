@@ -184,7 +184,10 @@ impl Inner {
                 unsafe { rdma_disconnect(state.id) };
                 self.end(state, None);
             }
-            (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => self.end(state, Some(Error::DeviceRemoved)),
+            (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => {
+                self.device.is_removed();
+                self.end(state, Some(Error::DeviceRemoved));
+            }
             (RDMA_CM_EVENT_ADDR_ERROR, Phase::Asking)
             | (RDMA_CM_EVENT_ROUTE_ERROR, Phase::Asking)
             | (RDMA_CM_EVENT_CONNECT_ERROR, Phase::Asking | Phase::Agreed | Phase::Accepted)

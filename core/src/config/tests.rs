@@ -324,6 +324,7 @@ fn this_program_has_a_name() {
 #[test]
 fn providers_are_named_by_the_file_and_the_variable_wins() {
     let of = |text: &str| load_text(text).map(|config| config.providers);
+    assert_eq!(of("").unwrap(), Providers { shm: true, verbs: true });
     assert_eq!(of("providers = []").unwrap(), Providers { shm: false, verbs: false });
     assert_eq!(of("providers = [\"verbs\"]").unwrap(), Providers { shm: false, verbs: true });
     let line = of("providers = [\"shm\", \"rdma\"]").unwrap_err().to_string();

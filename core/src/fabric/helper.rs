@@ -30,7 +30,7 @@ struct Helper {
     mailbox: Mailbox,
     /// It sleeps for as long as nothing is told.
     dormant: AtomicBool,
-    ports: Mutex<Vec<&'static Port>>,
+    ports: Mutex<Vec<Arc<Port>>>,
     closed: Mutex<Vec<Closed>>,
     /// Queue pairs in whose place there is another one, and since when. Each ends before its link's memory.
     replaced: Mutex<Vec<(Wire, Arc<Link>, u64)>>,
@@ -130,10 +130,11 @@ pub(super) fn wake_if_dormant() {
 }
 
 /// Looks after a port from now on.
-pub(super) fn watch_port(port: &'static Port) {
+pub(super) fn watch_port(port: &Arc<Port>) {
     let Some(helper) = helper() else { return };
-    helper.lock_ports().push(port);
+    helper.lock_ports().push(port.clone());
     watch(port.descriptor());
+    watch(port.watch());
     kick(helper.kick);
 }
 
@@ -196,7 +197,7 @@ pub(super) fn finish(patience: u64) {
 }
 
 impl Helper {
-    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<&'static Port>> {
+    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Port>>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -221,7 +222,7 @@ impl Helper {
             if idle {
                 self.dormant.store(true, Ordering::SeqCst);
             }
-            let nap = if idle { None } else { Some(TICK) };
+            let nap = if idle { rendezvous::next_search() } else { Some(TICK) };
             let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
             let _gate = no_fork();
             self.dormant.store(false, Ordering::SeqCst);
@@ -238,7 +239,11 @@ impl Helper {
             for port in &ports {
                 port.take_notice();
                 port.catch_up();
+                if port.loses_device() {
+                    self.retire(port);
+                }
             }
+            rendezvous::search();
             let mut busy = rendezvous::progress() | berth::progress(self.mailbox.address);
             // The program looks by itself and arms the queue when it sleeps: not to be disturbed.
             let now = ports.iter().fold(0u32, |sum, port| sum.wrapping_add(port.looks()));
@@ -256,6 +261,19 @@ impl Helper {
             busy |= self.end_closed() | self.end_replaced();
             idle = !busy && ports.iter().all(|port| port.is_armed());
         }
+    }
+
+    /// The device of a port was removed: its connections end, and all that was made of it is given back.
+    fn retire(&self, port: &Arc<Port>) {
+        log::warn!("the RDMA device of {} was removed: its connections end", port.local);
+        super::forget(port.local);
+        rendezvous::retire(port);
+        berth::retire(port);
+        port.each_link(|link| link.lose_device());
+        self.lock_replaced().retain(|(_, link, _)| !std::ptr::eq(link.port(), &**port));
+        forget(port.descriptor());
+        forget(port.watch());
+        self.lock_ports().retain(|one| !Arc::ptr_eq(one, port));
     }
 
     /// Does what another process's helper asks for. (Look: whatever it is, the loop comes to it.)

@@ -10,7 +10,8 @@
 //! - [`memory`]: registered buffers
 //! - [`port`]: one adapter: its completion queue, the shared receive queue, the links
 //! - [`link`]: one connection
-//! - [`rendezvous`]: which links belong to which TCP connections (design 2)
+//! - [`connect`]: asks for a link before TCP connects; [`rendezvous`]: which link belongs to which accepted
+//!   connection (design 2)
 //! - [`board`]: which of several processes that accept from one listener gets a link
 //! - [`request`]: what a connection request says
 //! - [`berth`]: where connections come to that this process asked for
@@ -21,6 +22,7 @@
 
 mod berth;
 mod board;
+mod connect;
 mod frame;
 mod helper;
 mod link;
@@ -34,8 +36,9 @@ mod request;
 mod tests;
 
 pub use board::Board;
+pub use connect::connect;
 pub use link::{Controller, Link};
-pub use rendezvous::{accept, connect, serve, Claim, Serving};
+pub use rendezvous::{accept, serve, Claim, Serving};
 pub use request::geometry_of;
 
 use crate::provider::interface::catalogue::Catalogue;
@@ -46,7 +49,9 @@ use port::Port;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// How long (ns) it is believed that an address has no adapter.
 const ABSENCE: u64 = 60_000_000_000;
@@ -54,9 +59,11 @@ const ABSENCE: u64 = 60_000_000_000;
 const PATIENCE: u64 = 5_000_000_000;
 /// Where the kernel lists RDMA devices: without one no provider is loaded.
 const DEVICES: &str = "/sys/class/infiniband";
+/// The provider's library, beside this one.
+const LIBRARY: &str = "libsanshim_verbs.so";
 
 /// An adapter's address, and the adapter in use or since when there is none.
-type Place = (IpAddr, Result<&'static Port, u64>);
+type Place = (IpAddr, Result<Arc<Port>, u64>);
 
 /// The fabric of this process: what its provider serves.
 struct Fabric {
@@ -125,12 +132,13 @@ pub fn exiting() {
     helper::finish(PATIENCE);
 }
 
-/// True if a provider may be there: cheap, and false on a host without RDMA devices.
+/// True if a provider may be there: cheap, and false on a host without RDMA devices or without the library.
 pub fn may_exist() -> bool {
-    static DEVICE: OnceLock<bool> = OnceLock::new();
+    static THERE: OnceLock<bool> = OnceLock::new();
     ENABLED.load(Ordering::Relaxed)
-        && *DEVICE.get_or_init(|| {
+        && *THERE.get_or_init(|| {
             std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+                && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists())
         })
 }
 
@@ -149,6 +157,13 @@ fn fabric() -> Option<&'static Fabric> {
             Some(Fabric { provider, ports: Mutex::new(Vec::new()) })
         })
         .as_ref()
+}
+
+/// The adapter of a local address is no more.
+fn forget(local: IpAddr) {
+    if let Some(fabric) = fabric() {
+        fabric.forget(local);
+    }
 }
 
 fn found() -> &'static OnceLock<Option<Fabric>> {
@@ -172,9 +187,9 @@ fn found() -> &'static OnceLock<Option<Fabric>> {
 fn load() -> Result<Arc<Library>, String> {
     let folder = own_folder().ok_or("the folder of libsanshim.so is not known")?;
     let catalogue = Catalogue::of(&[], Some(&folder));
-    let entry = catalogue.find("verbs").ok_or_else(|| {
-        format!("{}/libsanshim_verbs.so is not there: build it, see docs", folder.display())
-    })?;
+    let entry = catalogue
+        .find("verbs")
+        .ok_or_else(|| format!("{}/{LIBRARY} is not there any more", folder.display()))?;
     entry.library().map_err(|why| why.to_string())
 }
 
@@ -199,12 +214,12 @@ fn own_folder() -> Option<PathBuf> {
 
 impl Fabric {
     /// The adapter of a local address, opened when it is first asked for.
-    fn port(&self, local: IpAddr) -> Option<&'static Port> {
-        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+    fn port(&self, local: IpAddr) -> Option<Arc<Port>> {
+        let mut ports = self.ports();
         let now = time::now();
         ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
         if let Some((_, port)) = ports.iter().find(|(ip, _)| *ip == local) {
-            return port.ok();
+            return port.clone().ok();
         }
         let adapter = self.provider.open_adapter((local, 0).into());
         let opened = adapter.and_then(|adapter| Port::open(adapter, local));
@@ -215,7 +230,16 @@ impl Fabric {
             log::info!("no RDMA from {local}: {why}");
             now
         });
-        ports.push((local, entry));
+        ports.push((local, entry.clone()));
         entry.ok()
+    }
+
+    /// The adapter of a local address is no more, or may be there again: the next who asks finds out.
+    fn forget(&self, local: IpAddr) {
+        self.ports().retain(|(ip, _)| *ip != local);
+    }
+
+    fn ports(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

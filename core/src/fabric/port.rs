@@ -4,12 +4,14 @@
 //! threads while they look, the helper otherwise. One at a time, and nobody waits for another.
 
 use super::frame;
+use super::generation;
 use super::link::Link;
 use super::memory::{Block, Pool};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, Limits, Result, Started};
 use crate::sys::{process, Fd};
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,23 +28,35 @@ const ATTEMPTS: u32 = 100_000;
 const RECEIVE: u64 = 1 << 63;
 /// Largest inline send that is used.
 const INLINE: u32 = 256;
+/// The watch's one pending operation.
+const REMOVED: u64 = 1;
 
-/// See the module. Never closed.
-pub(super) struct Port {
-    /// The adapter's address.
-    pub(super) local: IpAddr,
-    /// Makes the links' objects.
-    pub(super) adapter: Adapter,
-    /// What it can do.
-    pub(super) limits: Limits,
-    /// Where everything ends.
-    pub(super) queue: CompletionQueue,
-    /// Where everything arrives.
-    pub(super) shared: SharedReceiveQueue,
+/// What a port has of its adapter. Fields end in this order.
+pub(super) struct Device {
+    /// A connector that never connects: bound to the adapter's address, it is told when the device is removed.
+    watch: Connector,
     /// Buffers for what is sent.
     pub(super) pool: Pool,
     /// Made with the first link.
     receives: OnceLock<Block>,
+    /// Where everything arrives.
+    pub(super) shared: SharedReceiveQueue,
+    /// Where everything ends.
+    pub(super) queue: CompletionQueue,
+    /// Makes the links' objects.
+    pub(super) adapter: Adapter,
+}
+
+/// See the module. Closed with the last that holds it, once the device was removed; else never.
+pub(super) struct Port {
+    /// The adapter's address.
+    pub(super) local: IpAddr,
+    /// What it can do.
+    pub(super) limits: Limits,
+    /// What it has of it.
+    pub(super) device: ManuallyDrop<Device>,
+    /// The process whose objects these are.
+    made_in: u32,
     /// Sends that may still complete, of all links.
     unfinished: AtomicU32,
     most_unfinished: u32,
@@ -62,19 +76,30 @@ unsafe impl Sync for Port {}
 unsafe impl Send for Port {}
 
 impl Port {
-    pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<&'static Self> {
+    pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<Arc<Self>> {
         let limits = adapter.query();
         let receives = RECEIVES.min(limits.max_shared_receive_depth);
         let completions = COMPLETIONS.min(limits.max_completion_depth);
         if receives < 16 || completions < 2 * receives || limits.max_segments < 1 {
             return Err(Error::NotSupported);
         }
-        let port = Port {
-            local,
-            queue: adapter.create_completion_queue(completions)?,
-            shared: adapter.create_shared_receive_queue(receives)?,
+        let watch = adapter.create_connector()?;
+        watch.bind((local, 0).into())?;
+        if watch.notify_disconnect(REMOVED)? != Started::Pending {
+            return Err(Error::DeviceRemoved);
+        }
+        let device = Device {
+            watch,
             pool: Pool::new(),
             receives: OnceLock::new(),
+            shared: adapter.create_shared_receive_queue(receives)?,
+            queue: adapter.create_completion_queue(completions)?,
+            adapter,
+        };
+        Ok(Arc::new(Port {
+            local,
+            device: ManuallyDrop::new(device),
+            made_in: generation(),
             depth: receives,
             limits,
             unfinished: AtomicU32::new(0),
@@ -83,18 +108,26 @@ impl Port {
             armed: AtomicBool::new(false),
             polling: AtomicBool::new(false),
             links: UnsafeCell::default(),
-            adapter,
-        };
-        Ok(Box::leak(Box::new(port)))
+        }))
+    }
+
+    /// Readable when the device is removed.
+    pub(super) fn watch(&self) -> Fd {
+        self.device.watch.descriptor()
+    }
+
+    /// True, once, if the device was removed. By the helper, which then retires the port.
+    pub(super) fn loses_device(&self) -> bool {
+        self.device.watch.next_result().is_some()
     }
 
     /// Before the first link: posts the receives.
     pub(super) fn prepare(&self) -> Result<()> {
-        if self.receives.get().is_some() {
+        if self.device.receives.get().is_some() {
             return Ok(());
         }
-        let block = Block::new(&self.adapter, self.depth as usize)?;
-        if self.receives.set(block).is_ok() {
+        let block = Block::new(&self.device.adapter, self.depth as usize)?;
+        if self.device.receives.set(block).is_ok() {
             for index in 0..self.depth {
                 self.post(index as usize)?;
             }
@@ -108,9 +141,9 @@ impl Port {
     }
 
     fn post(&self, index: usize) -> Result<()> {
-        let block = self.receives.get().ok_or(Error::InvalidParameter)?;
+        let block = self.device.receives.get().ok_or(Error::InvalidParameter)?;
         let segment = block.buffer(index).segment(frame::LARGEST);
-        self.shared.receive(index as u64 | RECEIVE, &[segment])
+        self.device.shared.receive(index as u64 | RECEIVE, &[segment])
     }
 
     /// Announces a send; false: the completion queue has no room for its result, later.
@@ -207,7 +240,7 @@ impl Port {
         }
         let mut batch = [Completion::default(); BATCH];
         loop {
-            let count = self.queue.get_results(&mut batch).unwrap_or(0);
+            let count = self.device.queue.get_results(&mut batch).unwrap_or(0);
             for completion in &batch[..count] {
                 // SAFETY: `polling` is held.
                 self.dispatch(unsafe { &*self.links.get() }, completion);
@@ -230,7 +263,7 @@ impl Port {
             return;
         }
         let index = (completion.request & !RECEIVE) as usize;
-        let Some(block) = self.receives.get() else { return };
+        let Some(block) = self.device.receives.get() else { return };
         match (link, result) {
             (Some(link), Ok(length)) => {
                 let from = block.buffer(index).at;
@@ -253,7 +286,7 @@ impl Port {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        match self.queue.notify(0) {
+        match self.device.queue.notify(0) {
             Ok(Started::Pending) => {}
             // Done, or the last request is still being told.
             _ => self.armed.store(false, Ordering::SeqCst),
@@ -263,24 +296,34 @@ impl Port {
 
     /// Readable when the queue tells.
     pub(super) fn descriptor(&self) -> Fd {
-        self.queue.descriptor()
+        self.device.queue.descriptor()
     }
 
     /// Takes what the queue told.
     pub(super) fn take_notice(&self) {
-        while self.queue.next_result().is_some() {
+        while self.device.queue.next_result().is_some() {
             self.armed.store(false, Ordering::SeqCst);
         }
     }
 
     /// True if nothing is to be waited for, or the queue will tell of it.
     pub(super) fn is_armed(&self) -> bool {
-        self.receives.get().is_none() || self.armed.load(Ordering::SeqCst)
+        self.device.receives.get().is_none() || self.armed.load(Ordering::SeqCst)
     }
 
     /// Every link, once.
     pub(super) fn each_link(&self, mut each: impl FnMut(&Arc<Link>)) {
         let all: Vec<_> = self.with_links(|links| links.iter().flatten().cloned().collect());
         all.iter().for_each(&mut each);
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        // A fork child's copy is the parent's.
+        if self.made_in == generation() {
+            // SAFETY: nothing uses it any more, and it is not dropped again.
+            unsafe { ManuallyDrop::drop(&mut self.device) }
+        }
     }
 }

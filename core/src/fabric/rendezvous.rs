@@ -1,10 +1,8 @@
-//! Which links belong to which TCP connections (design 2).
+//! Which link belongs to which accepted TCP connection (design 2).
 //!
-//! The connector asks for a link at the port number of the TCP listener, in rdma_cm's own space of
-//! numbers, before it connects over TCP: a peer without the shim, or without a device, refuses or does
-//! not answer, which is remembered. Once TCP's source port is known the link is bound to the two
-//! addresses. The acceptor finds the link by them when it has accepted; that one arrived, bound or
-//! not yet, tells it that there is something to wait for.
+//! A connector asks for a link ([`super::connect`]) before it connects over TCP, and binds it to the two addresses
+//! once TCP's source port is known. The acceptor finds the link by them when it has accepted; that one
+//! arrived, bound or not yet, tells it that there is something to wait for.
 
 use super::board::Board;
 use super::link::{stage, Link};
@@ -13,20 +11,14 @@ use super::port::Port;
 use super::request::{self, Cookie, MAGIC};
 use super::{fabric, generation, helper, no_fork, Fabric};
 use crate::provider::interface::client::*;
-use crate::provider::interface::{routing, Error, Info, Started};
+use crate::provider::interface::{Error, Info, Started};
 use crate::provider::shm::Geometry;
-use crate::reason::Reason;
 use crate::sys::process::SignalsHeld;
-use crate::sys::{poll, time};
+use crate::sys::time;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longest wait for an answer, in nanoseconds.
-const ANSWER: u64 = 500_000_000;
-/// How long a refusal is remembered, and how long that nobody answered.
-const REFUSED_FOR: u64 = 2_000_000_000;
-const SILENT_FOR: u64 = 60_000_000_000;
-/// How long an acceptor waits for the addresses of a link that has arrived.
+/// How long (ns) an acceptor waits for the addresses of a link that has arrived.
 const BINDING: u64 = 200_000_000;
 /// How long ago a link has arrived at most whose addresses are still to be expected.
 const RECENT: u64 = 1_000_000_000;
@@ -34,35 +26,50 @@ const RECENT: u64 = 1_000_000_000;
 const WAITING: u64 = 600_000_000_000;
 /// Connection requests that wait for the helper.
 const BACKLOG: u32 = 1024;
+/// How often (ns) it is looked whether a device that was removed is there again.
+const SEARCH: u64 = 5_000_000_000;
 /// Numbers of the pending operations.
-const CONNECT: u64 = 1;
-const COMPLETE: u64 = 2;
-const ACCEPT: u64 = 3;
-const ENDED: u64 = 4;
+const ACCEPT: u64 = 1;
+const ENDED: u64 = 2;
 
-/// What must not be asked again before some time: an address, its port zero for all of a host.
-static SILENT: Mutex<Vec<(SocketAddr, u64, Reason)>> = Mutex::new(Vec::new());
 static STATE: Mutex<State> = Mutex::new(State {
+    servings: Vec::new(),
     listening: Vec::new(),
     arrivals: Vec::new(),
     claims: Vec::new(),
     met: Vec::new(),
+    lost: Vec::new(),
+    searched: 0,
     next: 0,
 });
 
 struct State {
+    servings: Vec<Served>,
     listening: Vec<Listening>,
     arrivals: Vec<Arrival>,
     claims: Vec<Claimed>,
     /// Claims that were met, and when.
     met: Vec<(Cookie, u64)>,
+    /// Addresses whose devices were removed, and clock (ns) of the last look for them.
+    lost: Vec<IpAddr>,
+    searched: u64,
     next: u64,
+}
+
+/// A TCP listener whose connectors are served.
+#[derive(Clone, Copy)]
+struct Served {
+    number: u64,
+    /// Where it is bound; `dual`: of both families.
+    address: SocketAddr,
+    dual: bool,
+    board: Place,
 }
 
 /// A listener of one adapter.
 struct Listening {
     serving: u64,
-    port: &'static Port,
+    port: Arc<Port>,
     listener: Listener,
     /// Takes the next request.
     connector: Connector,
@@ -133,6 +140,8 @@ unsafe impl Sync for Serving {}
 /// In a fork child: listeners and what arrived there are the parent's, and stay as they are.
 pub(super) fn after_fork_in_child() {
     let mut state = state();
+    state.servings.clear();
+    state.lost.clear();
     std::mem::forget(std::mem::take(&mut state.listening));
     std::mem::forget(std::mem::take(&mut state.arrivals));
     state.claims.clear();
@@ -141,109 +150,6 @@ pub(super) fn after_fork_in_child() {
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A link to whoever listens at `target`, connected and not yet bound to a TCP connection.
-///
-/// # Errors
-/// Why there is none.
-pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Reason> {
-    if target.ip().is_loopback() {
-        return Err(Reason::NoDevice);
-    }
-    // A signal handler that connects must not meet our own locks.
-    let _held = SignalsHeld::new();
-    let gate = no_fork();
-    let Some(fabric) = fabric() else { return Err(Reason::NoDevice) };
-    let local = routing::local_address_for(target).map_err(|_| Reason::NoDevice)?;
-    let port = fabric.port(local.ip()).ok_or(Reason::NoDevice)?;
-    let whole_host = SocketAddr::new(target.ip(), 0);
-    if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
-        return Err(reason);
-    }
-    match ask(gate, port, target, geometry) {
-        Ok(link) => Ok(link),
-        Err(Error::ConnectionRefused) => {
-            remember(target, REFUSED_FOR, Reason::NoListener);
-            Err(Reason::NoListener)
-        }
-        Err(why @ (Error::InsufficientResources | Error::AccessDenied)) => {
-            log::warn!("no RDMA to {target}: {why}; see 'ulimit -l'");
-            Err(Reason::OutOfMemory)
-        }
-        Err(why) => {
-            log::info!("no RDMA to {target}: {why}");
-            remember(whole_host, SILENT_FOR, Reason::Unreachable);
-            Err(Reason::Unreachable)
-        }
-    }
-}
-
-fn silent(target: SocketAddr) -> Option<Reason> {
-    let now = time::now();
-    let mut known = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|(_, until, _)| *until > now);
-    known.iter().find(|(address, _, _)| *address == target).map(|(_, _, reason)| *reason)
-}
-
-fn remember(target: SocketAddr, how_long: u64, reason: Reason) {
-    let mut known = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
-    known.push((target, time::now() + how_long, reason));
-}
-
-/// `gate` is not held while the peer's answer is waited for.
-fn ask(
-    gate: RwLockReadGuard<'static, ()>,
-    port: &'static Port,
-    target: SocketAddr,
-    geometry: &Geometry,
-) -> Result<Arc<Link>, Error> {
-    let mut gate = Some(gate);
-    let deadline = time::now() + ANSWER;
-    let link = Link::new(port, port.adapter.create_connector()?)?;
-    let connected = (|| {
-        let connector = link.connector();
-        let data = request::encode(geometry, request::NEW);
-        let started = connector.connect(link.pair(), target, &data, CONNECT)?;
-        finish(&mut gate, connector, started, deadline)?;
-        // Another program may listen at this number over RDMA.
-        if !connector.private_data()?.starts_with(&MAGIC) {
-            return Err(Error::ConnectionRefused);
-        }
-        let started = connector.complete_connect(COMPLETE)?;
-        finish(&mut gate, connector, started, deadline)
-    })();
-    if let Err(why) = connected {
-        link.end();
-        return Err(why);
-    }
-    Ok(link)
-}
-
-/// Waits for an operation of a connector.
-fn finish(
-    gate: &mut Option<RwLockReadGuard<'static, ()>>,
-    connector: &Connector,
-    started: Started,
-    deadline: u64,
-) -> Result<(), Error> {
-    if started == Started::Done {
-        return Ok(());
-    }
-    loop {
-        if let Some(reported) = connector.next_result() {
-            return reported.result;
-        }
-        let left = deadline.saturating_sub(time::now());
-        if left == 0 {
-            return Err(Error::TimedOut);
-        }
-        let fd = connector.descriptor();
-        let mut fds = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
-        *gate = None;
-        let _ = poll::poll(&mut fds, Some(left), None);
-        *gate = Some(no_fork());
-    }
 }
 
 /// Serves the connectors of a TCP listener bound to `address` (`dual`: of both families).
@@ -264,52 +170,121 @@ pub unsafe fn serve(address: SocketAddr, dual: bool, board: &Board) -> Option<Se
     let board = Place(board);
     let serving = Serving { number, owner: generation(), board, mailbox };
     board.board().begin(mailbox);
+    let served = Served { number, address, dual, board };
     let mut any = false;
-    for local in addresses_of(fabric, address, dual) {
-        let Some(port) = fabric.port(local) else { continue };
-        match listen(port, SocketAddr::new(local, address.port())) {
-            Ok((listener, connector)) => {
-                let descriptor = listener.descriptor();
-                state().listening.push(Listening {
-                    serving: number,
-                    port,
-                    listener,
-                    connector,
-                    board,
-                });
-                helper::watch(descriptor);
-                any = true;
-            }
-            Err(why) => log::info!("not listening over RDMA at {local}: {why}"),
-        }
+    for local in served.addresses(fabric) {
+        any |= fabric.port(local).is_some_and(|port| served.listen_at(&port));
+    }
+    if any {
+        state().servings.push(served);
     }
     any.then_some(serving)
 }
 
-/// The adapters' addresses that a listener serves.
-fn addresses_of(fabric: &Fabric, address: SocketAddr, dual: bool) -> Vec<IpAddr> {
-    if !address.ip().is_unspecified() {
-        return vec![address.ip().to_canonical()];
+impl Served {
+    fn families(&self) -> u32 {
+        if self.dual {
+            Info::IPV4 | Info::IPV6
+        } else if self.address.is_ipv4() {
+            Info::IPV4
+        } else {
+            Info::IPV6
+        }
     }
-    let families = if dual {
-        Info::IPV4 | Info::IPV6
-    } else if address.is_ipv4() {
-        Info::IPV4
-    } else {
-        Info::IPV6
-    };
-    let all = fabric.provider.addresses().unwrap_or_default();
-    all.into_iter()
-        .filter(|a| families & if a.is_ipv4() { Info::IPV4 } else { Info::IPV6 } != 0)
-        .map(|a| a.ip())
-        .collect()
+
+    /// True if connectors of that adapter are served.
+    fn covers(&self, local: IpAddr) -> bool {
+        let ip = self.address.ip();
+        let family = if local.is_ipv4() { Info::IPV4 } else { Info::IPV6 };
+        if ip.is_unspecified() {
+            self.families() & family != 0
+        } else {
+            ip.to_canonical() == local
+        }
+    }
+
+    /// The adapters' addresses.
+    fn addresses(&self, fabric: &Fabric) -> Vec<IpAddr> {
+        if !self.address.ip().is_unspecified() {
+            return vec![self.address.ip().to_canonical()];
+        }
+        let all = fabric.provider.addresses().unwrap_or_default();
+        all.into_iter().map(|address| address.ip()).filter(|ip| self.covers(*ip)).collect()
+    }
+
+    /// Listens at one adapter; false if that cannot be.
+    fn listen_at(&self, port: &Arc<Port>) -> bool {
+        match listen(port, SocketAddr::new(port.local, self.address.port())) {
+            Ok((listener, connector)) => {
+                let descriptor = listener.descriptor();
+                let (serving, board, port) = (self.number, self.board, port.clone());
+                state().listening.push(Listening { serving, port, listener, connector, board });
+                helper::watch(descriptor);
+                true
+            }
+            Err(why) => {
+                log::info!("not listening over RDMA at {}: {why}", port.local);
+                false
+            }
+        }
+    }
 }
 
-fn listen(port: &'static Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
-    let listener = port.adapter.create_listener()?;
+/// A port lost its device: nobody comes there any more, until the device is there again. By the helper.
+pub(super) fn retire(port: &Arc<Port>) {
+    let mut state = state();
+    let (gone, kept) = state.listening.drain(..).partition(|one| Arc::ptr_eq(&one.port, port));
+    state.listening = kept;
+    let gone: Vec<Listening> = gone;
+    if !gone.is_empty() {
+        state.lost.push(port.local);
+        state.searched = time::now();
+    }
+    drop(state);
+    for one in &gone {
+        helper::forget(one.listener.descriptor());
+    }
+}
+
+/// How long (ns) until [`search`] is due; `None`: nothing is lost.
+pub(super) fn next_search() -> Option<u64> {
+    (!state().lost.is_empty()).then_some(SEARCH)
+}
+
+/// Looks whether devices that were removed are there again, and listens there if so. By the helper.
+pub(super) fn search() {
+    let lost = {
+        let mut state = state();
+        if state.lost.is_empty() || time::now() - state.searched < SEARCH {
+            return;
+        }
+        state.searched = time::now();
+        std::mem::take(&mut state.lost)
+    };
+    let Some(fabric) = fabric() else { return };
+    for local in lost {
+        let servings: Vec<_> =
+            state().servings.iter().filter(|one| one.covers(local)).copied().collect();
+        if servings.is_empty() {
+            continue;
+        }
+        fabric.forget(local);
+        match fabric.port(local) {
+            Some(port) => {
+                for one in servings {
+                    one.listen_at(&port);
+                }
+            }
+            None => state().lost.push(local),
+        }
+    }
+}
+
+fn listen(port: &Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
+    let listener = port.device.adapter.create_listener()?;
     listener.bind(at)?;
     listener.listen(BACKLOG)?;
-    let connector = port.adapter.create_connector()?;
+    let connector = port.device.adapter.create_connector()?;
     // The helper takes what is done at once as well as what comes.
     let _ = listener.get_connection_request(&connector, ACCEPT)?;
     Ok((listener, connector))
@@ -325,6 +300,7 @@ impl Drop for Serving {
         let _gate = no_fork();
         self.board.board().end(self.mailbox);
         let mut state = state();
+        state.servings.retain(|one| one.number != self.number);
         let (gone, kept) = state.listening.drain(..).partition(|l| l.serving == self.number);
         state.listening = kept;
         let (late, kept) = state.arrivals.drain(..).partition(|a| a.serving == self.number);
@@ -389,7 +365,7 @@ pub(super) fn progress() -> bool {
     }
     for one in &mut state.listening {
         while let Some(reported) = one.listener.next_result() {
-            let Ok(next) = one.port.adapter.create_connector() else { break };
+            let Ok(next) = one.port.device.adapter.create_connector() else { break };
             let connector = std::mem::replace(&mut one.connector, next);
             let _ = one.listener.get_connection_request(&one.connector, ACCEPT);
             if reported.result.is_err() {
@@ -436,7 +412,7 @@ fn welcome(one: &Listening, connector: Connector) -> Result<Arrival, Error> {
         return Err(Error::ConnectionRefused);
     };
     let from = connector.peer_address()?.ip().to_canonical();
-    let link = Link::new(one.port, connector)?;
+    let link = Link::new(&one.port, connector)?;
     one.board.board().arrives(from);
     let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
     if let Err(why) = accepted {
@@ -519,12 +495,12 @@ pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Optio
             return Some(Claim { link, geometry });
         }
         let expected = state.arrivals.iter().find(|one| one.may_become(from, start));
-        let port = expected?.link.port();
+        let link = expected?.link.clone();
         drop(state);
         if time::now() - start > BINDING {
             return None;
         }
-        port.poll();
+        link.poll();
         drop(gate);
         time::sleep(20_000);
     }

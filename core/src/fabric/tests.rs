@@ -9,12 +9,12 @@ use crate::provider::interface::client::*;
 use crate::provider::interface::library::Library;
 use crate::provider::interface::Started;
 use crate::provider::shm::{Geometry, Role, Segment, CLOSED, FAILED, FINISHED};
-use crate::provider::simulation::{lose_link, Simulation};
+use crate::provider::simulation::{lose_link, remove_device, Simulation};
 use crate::registry;
 use crate::session;
 use crate::session::transfer::Call;
 use crate::switch::test_ends::{Buffers, Memory, Stream, Take};
-use crate::sys::file;
+use crate::sys::{file, Errno};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::Arc;
@@ -100,6 +100,11 @@ fn adapter(address: &str) -> (Adapter, IpAddr) {
     (provider.open_adapter((ip, 0).into()).unwrap(), ip)
 }
 
+/// A link that is not connected.
+fn link_over(port: &Arc<Port>) -> Arc<Link> {
+    Link::new(port, port.device.adapter.create_connector().unwrap()).unwrap()
+}
+
 /// Two connected links, not yet attached to segments.
 fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
     let ((a, ip_a), (b, ip)) = (adapter(a), adapter(b));
@@ -107,8 +112,8 @@ fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
     listener.bind((ip, 0).into()).unwrap();
     listener.listen(1).unwrap();
     let (port_a, port_b) = (Port::open(a, ip_a).unwrap(), Port::open(b, ip).unwrap());
-    let from = Link::new(port_a, port_a.adapter.create_connector().unwrap()).unwrap();
-    let to = Link::new(port_b, port_b.adapter.create_connector().unwrap()).unwrap();
+    let from = link_over(&port_a);
+    let to = link_over(&port_b);
     let address = listener.local_address().unwrap();
     let _ = from.connector().connect(from.pair(), address, b"", 1).unwrap();
     if listener.get_connection_request(to.connector(), 2).unwrap() == Started::Pending {
@@ -256,6 +261,29 @@ fn a_link_that_is_refused_sends_nothing_of_what_was_written() {
 }
 
 #[test]
+fn a_removed_device_ends_its_connections() {
+    let (a, b) = ends("192.0.2.131", "192.0.2.132");
+    b.send(b"on its way");
+    assert!(!b.link.port().loses_device());
+    remove_device("192.0.2.132".parse().unwrap());
+    assert!(b.link.port().loses_device());
+    assert!(!b.link.port().loses_device(), "it is told once");
+    b.link.port().each_link(|link| link.lose_device());
+    assert!(b.link.has_failed());
+    assert_eq!(b.link.error(), Errno(libc::ECONNRESET));
+    assert!(b.finished() & FAILED != 0);
+    let mut left = 0;
+    b.link.port().each_link(|_| left += 1);
+    assert_eq!(left, 0, "nothing of it is kept");
+    // What is done to it afterwards reaches nothing.
+    b.send(b"more");
+    b.link.tick(Tell::Certain);
+    b.link.close(None);
+    assert!(b.link.is_drained());
+    drop(a);
+}
+
+#[test]
 fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
     let state = State::default();
     let frame = |kind, payload: &[u8]| {
@@ -327,7 +355,7 @@ fn links_go_on_while_silent_ones_keep_most_of_a_port() {
 fn relative(of: &End) -> End {
     let (adapter, ip) = adapter("192.0.2.200");
     let port = Port::open(adapter, ip).unwrap();
-    let link = Link::new(port, port.adapter.create_connector().unwrap()).unwrap();
+    let link = link_over(&port);
     // SAFETY: never discarded.
     unsafe { link.attach(of.segment, of.stream().endpoint.role(), of.memory.controller()) };
     link.is_relatives();
@@ -339,7 +367,7 @@ fn relative(of: &End) -> End {
 /// A move of `from`'s link to a relative, step by step as the processes' helpers come to it.
 struct Move {
     to: End,
-    port: &'static Port,
+    port: Arc<Port>,
     listener: Listener,
     connector: Option<Connector>,
     came: bool,
@@ -354,7 +382,7 @@ impl Move {
         listener.listen(1).unwrap();
         let number = listener.local_address().unwrap().port();
         let port = Port::open(adapter, ip).unwrap();
-        let connector = port.adapter.create_connector().unwrap();
+        let connector = port.device.adapter.create_connector().unwrap();
         let _ = listener.get_connection_request(&connector, 1).unwrap();
         let berth = Berth { number, cookie: [mailbox, 1], mailbox, pid: std::process::id() };
         let to = relative(from);
@@ -369,7 +397,7 @@ impl Move {
         if let Some(connector) = self.connector.take_if(|_| self.came) {
             let (_, cookie) = request::decode(&connector.private_data().unwrap()).unwrap();
             assert_eq!(cookie, self.berth.cookie);
-            let taken = self.to.link.take_control(self.port, self.berth.mailbox, connector);
+            let taken = self.to.link.take_control(&self.port, self.berth.mailbox, connector);
             if let Err((_, early)) = taken {
                 self.connector = Some(early.expect("control cannot be taken"));
             }

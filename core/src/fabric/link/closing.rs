@@ -93,6 +93,20 @@ impl Link {
         }
     }
 
+    /// The device is gone: the connection ends, and what was made of the device is given back. By the helper.
+    pub(in super::super) fn lose_device(&self) {
+        self.give_up(Error::DeviceRemoved);
+        if self.stage() != stage::OPEN || self.body.get().is_none() {
+            // Who makes it, or dismisses it, finds it failed.
+            return;
+        }
+        self.while_nobody_sends(|out| {
+            if let Some(old) = self.replace(self.port(), None) {
+                self.discard(out, old);
+            }
+        });
+    }
+
     /// True if nobody took it, or will.
     pub(in super::super) fn is_refused(&self) -> bool {
         self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()

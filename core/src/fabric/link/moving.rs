@@ -28,6 +28,7 @@ use std::cell::UnsafeCell;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::Arc;
 
 /// How often a relative uses a link through who controls it, before it takes control itself: a queue pair and
 /// its adapter cost more than a few kicks.
@@ -213,7 +214,7 @@ impl Link {
     }
 
     /// Runs `f` while nobody sends. By the helper, which afterwards has sent what was missed.
-    fn while_nobody_sends<T>(&self, f: impl FnOnce(&mut Out) -> T) -> T {
+    pub(super) fn while_nobody_sends<T>(&self, f: impl FnOnce(&mut Out) -> T) -> T {
         while self.pushing.swap(true, SeqCst) {
             process::yield_now();
         }
@@ -224,13 +225,13 @@ impl Link {
     }
 
     /// Puts another queue pair, or none, in the place of the one in use. `pushing` is held.
-    fn replace(&self, port: &Port, wire: Option<Wire>) -> Option<Wire> {
+    pub(super) fn replace(&self, port: &Port, wire: Option<Wire>) -> Option<Wire> {
         // SAFETY: nobody sends, and nobody takes completions of that port.
         port.while_nobody_polls(|| unsafe { std::mem::replace(&mut *self.wire.get(), wire) })
     }
 
     /// Ends a queue pair whose place was taken. `pushing` is held.
-    fn discard(&self, out: &mut Out, old: Wire) {
+    pub(super) fn discard(&self, out: &mut Out, old: Wire) {
         helper::forget(old.connector.descriptor());
         drop(self.port().leave(old.number));
         old.end();
@@ -320,7 +321,7 @@ impl Link {
     }
 
     /// The peer cannot be followed.
-    fn give_up(&self, why: Error) {
+    pub(super) fn give_up(&self, why: Error) {
         // SAFETY: the helper's.
         if let Some(wire) = unsafe { &mut *self.moving.following.get() }.take() {
             self.forget_wire(&wire);
@@ -343,7 +344,7 @@ impl Link {
         let geometry = self.geometry().ok_or(Error::NotConnected)?;
         let (number, cookie) = self.moving.theirs.get();
         let host = self.wire().ok_or(Error::NotConnected)?.connector.peer_address()?.ip();
-        let wire = Wire::new(self.port(), self.port().adapter.create_connector()?)?;
+        let wire = Wire::new(self.port(), self.port().device.adapter.create_connector()?)?;
         let data = request::encode(&geometry, cookie);
         let target = SocketAddr::new(host, number);
         helper::watch(wire.connector.descriptor());
@@ -438,7 +439,7 @@ impl Link {
     /// was not (yet). By the helper.
     pub(in super::super) fn take_control(
         &self,
-        port: &'static Port,
+        port: &Arc<Port>,
         mailbox: Address,
         connector: Connector,
     ) -> Result<(), (Error, Option<Connector>)> {
@@ -467,7 +468,7 @@ impl Link {
     }
 
     /// Makes the link this process's.
-    fn adopt(&self, port: &'static Port, wire: Wire, progress: Progress) {
+    fn adopt(&self, port: &Arc<Port>, wire: Wire, progress: Progress) {
         // What is here was copied by a fork, from the midst of whatever its threads did; or it is what was left
         // when control was given away.
         let inherited = self.is_inherited();
@@ -503,7 +504,7 @@ impl Link {
         self.moving.broken.store(false, Relaxed);
         self.moving.sealed.store(true, SeqCst);
         self.moving.course.store(course::ARRIVES, SeqCst);
-        self.port.store(std::ptr::from_ref(port).cast_mut(), SeqCst);
+        self.change_port(port);
         self.made_in.store(generation(), SeqCst);
         self.pushing.store(false, SeqCst);
         self.owner.store(generation(), SeqCst);

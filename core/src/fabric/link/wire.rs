@@ -31,8 +31,8 @@ impl Wire {
             segments: 1,
             inline_size: port.inline() as u32,
         };
-        let (queue, shared) = (&port.queue, Some(&port.shared));
-        let pair = port.adapter.create_queue_pair(&attributes, queue, queue, shared)?;
+        let (queue, shared) = (&port.device.queue, Some(&port.device.shared));
+        let pair = port.device.adapter.create_queue_pair(&attributes, queue, queue, shared)?;
         let (direct, rings) = (Direct::default(), UnsafeCell::default());
         Ok(Wire { number, pair, connector, direct, rings })
     }

@@ -1,0 +1,158 @@
+//! Asking for a link before TCP connects (design 2).
+//!
+//! The connector asks at the port number of the TCP listener, in the provider's own space of numbers: a peer
+//! without the shim, or without a device, refuses or does not answer, which is remembered.
+
+use super::link::Link;
+use super::port::Port;
+use super::request::{self, MAGIC};
+use super::{fabric, no_fork};
+use crate::provider::interface::client::*;
+use crate::provider::interface::{routing, Error, Started};
+use crate::provider::shm::Geometry;
+use crate::reason::Reason;
+use crate::sys::process::SignalsHeld;
+use crate::sys::{poll, time};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+
+/// Longest wait (ns) for the answer of a host that has answered before, and of any other: most of those have no
+/// RDMA, and their users are not to notice.
+const ANSWER: u64 = 500_000_000;
+const FIRST_ANSWER: u64 = 200_000_000;
+/// How long (ns) a refusal is remembered, and how long that nobody answered.
+const REFUSED_FOR: u64 = 2_000_000_000;
+const SILENT_FOR: u64 = 60_000_000_000;
+/// Numbers of the pending operations.
+const CONNECT: u64 = 1;
+const COMPLETE: u64 = 2;
+
+/// What must not be asked again before some time: an address, its port zero for all of a host.
+static SILENT: Mutex<Vec<(SocketAddr, u64, Reason)>> = Mutex::new(Vec::new());
+/// Hosts that have answered, be it that nobody listens.
+static ANSWERED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
+
+/// A link to whoever listens at `target`, connected and not yet bound to a TCP connection.
+///
+/// # Errors
+/// Why there is none.
+pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Reason> {
+    if target.ip().is_loopback() {
+        return Err(Reason::NoDevice);
+    }
+    // A signal handler that connects must not meet our own locks.
+    let _held = SignalsHeld::new();
+    let gate = no_fork();
+    let Some(fabric) = fabric() else { return Err(Reason::NoDevice) };
+    let local = routing::local_address_for(target).map_err(|_| Reason::NoDevice)?;
+    let port = fabric.port(local.ip()).ok_or(Reason::NoDevice)?;
+    let whole_host = SocketAddr::new(target.ip(), 0);
+    if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
+        return Err(reason);
+    }
+    let patience = if has_answered(target.ip()) { ANSWER } else { FIRST_ANSWER };
+    let asked = ask(gate, &port, target, geometry, patience);
+    if matches!(asked, Ok(_) | Err(Error::ConnectionRefused)) {
+        note_answer(target.ip());
+    }
+    match asked {
+        Ok(link) => Ok(link),
+        Err(Error::ConnectionRefused) => {
+            remember(target, REFUSED_FOR, Reason::NoListener);
+            Err(Reason::NoListener)
+        }
+        Err(why @ (Error::InsufficientResources | Error::AccessDenied)) => {
+            log::warn!("no RDMA to {target}: {why}; see 'ulimit -l'");
+            Err(Reason::OutOfMemory)
+        }
+        Err(Error::DeviceRemoved) => Err(Reason::NoDevice),
+        Err(why) => {
+            log::info!("no RDMA to {target}: {why}");
+            remember(whole_host, SILENT_FOR, Reason::Unreachable);
+            Err(Reason::Unreachable)
+        }
+    }
+}
+
+fn answered() -> MutexGuard<'static, Vec<IpAddr>> {
+    ANSWERED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn has_answered(host: IpAddr) -> bool {
+    answered().contains(&host)
+}
+
+fn note_answer(host: IpAddr) {
+    let mut known = answered();
+    if !known.contains(&host) {
+        known.push(host);
+    }
+}
+
+fn silent(target: SocketAddr) -> Option<Reason> {
+    let now = time::now();
+    let mut known = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(_, until, _)| *until > now);
+    known.iter().find(|(address, _, _)| *address == target).map(|(_, _, reason)| *reason)
+}
+
+fn remember(target: SocketAddr, how_long: u64, reason: Reason) {
+    let mut known = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    known.push((target, time::now() + how_long, reason));
+}
+
+/// `gate` is not held while the peer's answer is waited for.
+fn ask(
+    gate: RwLockReadGuard<'static, ()>,
+    port: &Arc<Port>,
+    target: SocketAddr,
+    geometry: &Geometry,
+    patience: u64,
+) -> Result<Arc<Link>, Error> {
+    let mut gate = Some(gate);
+    let deadline = time::now() + patience;
+    let link = Link::new(port, port.device.adapter.create_connector()?)?;
+    let connected = (|| {
+        let connector = link.connector();
+        let data = request::encode(geometry, request::NEW);
+        let started = connector.connect(link.pair(), target, &data, CONNECT)?;
+        finish(&mut gate, connector, started, deadline)?;
+        // Another program may listen at this number over RDMA.
+        if !connector.private_data()?.starts_with(&MAGIC) {
+            return Err(Error::ConnectionRefused);
+        }
+        let started = connector.complete_connect(COMPLETE)?;
+        finish(&mut gate, connector, started, deadline)
+    })();
+    if let Err(why) = connected {
+        link.end();
+        return Err(why);
+    }
+    Ok(link)
+}
+
+/// Waits for an operation of a connector.
+fn finish(
+    gate: &mut Option<RwLockReadGuard<'static, ()>>,
+    connector: &Connector,
+    started: Started,
+    deadline: u64,
+) -> Result<(), Error> {
+    if started == Started::Done {
+        return Ok(());
+    }
+    loop {
+        if let Some(reported) = connector.next_result() {
+            return reported.result;
+        }
+        let left = deadline.saturating_sub(time::now());
+        if left == 0 {
+            return Err(Error::TimedOut);
+        }
+        let fd = connector.descriptor();
+        let mut fds = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        *gate = None;
+        let _ = poll::poll(&mut fds, Some(left), None);
+        *gate = Some(no_fork());
+    }
+}
