@@ -246,6 +246,59 @@ MIXED_CASE(cat_of_a_peer_that_comes_back) {
   for (int round = 0; round < 12; round++) cat_of_a_computing_peer(10000u << round % 4, false, 15000 + round * 1000);
 }
 
+/* What was sent before a peer is killed arrives, also if that happens in the moment of the exec. (It may die before that
+ * comes to it: then what it sent is lost. Not always.) */
+static size_t got_of_killed;
+static void killed_peer(int fd) {
+  pid_t pid = start_child();
+  if (pid == 0) {
+    put(fd, "ping"), get(fd, "pong");
+    send_pattern(fd, 0, sent_before);
+    step_done(0);
+    for (;;) pause();
+  }
+  SYS(close(fd));
+  UNTIL(bt_shared->value[HANDED_ON]);
+  usleep(5000);
+  SYS(kill(pid, SIGKILL));
+  SYS(waitpid(pid, NULL, 0));
+}
+static void cat_of_a_killed_peer(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0);
+  recv_pattern(fd, 0, READ_BEFORE);
+  int output[2];
+  SYS(pipe2(output, O_CLOEXEC));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    unsetenv("LD_PRELOAD");
+    dup2(fd, 0), dup2(output[1], 1);
+    SYS(dup2(SYS(open("/dev/null", O_WRONLY)), 2));
+    SYS(close(fd));
+    bt_shared->value[HANDED_ON] = 1;
+    execlp("cat", "cat", (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(output[1])), SYS(close(fd));
+  static uint8_t bytes[65536];
+  for (ssize_t n; got_of_killed < sent_before && (n = SYS(read(output[0], bytes, sizeof bytes))) > 0;) {
+    size_t most = sent_before - got_of_killed;
+    check_pattern(bytes, got_of_killed, (size_t)n < most ? (size_t)n : most);
+    got_of_killed += (size_t)n;
+  }
+  SYS(waitpid(pid, NULL, 0));
+  SYS(close(output[0]));
+}
+MIXED_CASE(cat_of_a_peer_that_is_killed) {
+  sent_before = 20000;
+  for (int round = 0; round < 200 && got_of_killed < sent_before; round++) {
+    got_of_killed = READ_BEFORE;
+    bt_shared->value[HANDED_ON] = 0;
+    run_processes(V4, killed_peer, cat_of_a_killed_peer);
+  }
+  CHECK(got_of_killed >= sent_before);
+}
+
 /* ---- a program that does not read ----------------------------------------------------------- */
 
 /* What the kernel has no room for waits for that program; nobody else does. */

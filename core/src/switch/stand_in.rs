@@ -15,18 +15,23 @@ use crate::sys::thread::own_tid;
 use crate::sys::{file, net, orphan, process, sock_diag, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-/// How long (ns) the peers are left to look themselves, and a nap of that.
+/// How long (ns) the peers are left to come to it themselves, before a process is left behind; and a nap of that.
 const PEERS_TURN: u64 = 20_000_000;
 const NAP: u64 = 1_000_000;
 
 /// After connections went back for who cannot read from the segment: sees to it that what was unread comes. With each
 /// socket a descriptor of it.
 pub(super) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)> + Clone) {
-    let streams = || returned.clone().filter_map(|(socket, fd)| Some((socket.stream()?, fd)));
+    let due = || {
+        let streams = returned.clone().filter_map(|(socket, fd)| Some((socket.stream()?, fd)));
+        streams.filter(|(stream, _)| is_due(stream))
+    };
+    // At once: a peer that is killed from here on has sent it.
+    due().for_each(|(stream, fd)| drop(send_in_its_name(&stream, fd, false)));
     let until = time::now() + PEERS_TURN;
-    while streams().any(|(stream, _)| is_due(&stream)) {
+    while due().next().is_some() {
         if time::now() > until {
-            streams().for_each(|(stream, fd)| send_again(&stream, fd));
+            due().for_each(|(stream, fd)| send_again(&stream, fd));
             break;
         }
         time::sleep(NAP);
@@ -41,29 +46,39 @@ fn is_due(stream: &Stream) -> bool {
         let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
         unread || sending.finished.load(Acquire) & FINISHED != 0
     };
-    word.recalled && !word.left && !word.replayed && is_more()
+    word.recalled && !word.left && is_more()
 }
 
-/// Sends it, if that is possible.
+/// Sends it, to the end.
 fn send_again(stream: &Stream, anchor: Fd) {
     let until = time::now() + PEERS_TURN;
-    let doorbells = &stream.peer().sending.0.doorbells;
     while is_due(stream) && time::now() < until {
-        if !doorbells.state().ringing {
-            // A fork child must not get the peer's socket.
-            let _structure = (!process::is_borrowed()).then(Structure::lock);
-            let Some((theirs, lender)) = socket_of_peer(anchor) else { return };
-            let sent = send_over(stream, theirs);
-            if sent == Resent::Part || (sent == Resent::All && !net::is_all_taken(theirs)) {
-                orphan::leave_behind(theirs, || send_rest(stream, theirs, lender));
-            }
-            file::close(theirs);
+        match send_in_its_name(stream, anchor, true) {
+            Some(Resent::Unknown) => time::sleep(NAP),
+            _ => break,
         }
-        time::sleep(NAP);
     }
-    if doorbells.state().replayed {
+    if stream.peer().sending.0.doorbells.state().replayed {
         log::info!("fd {anchor}: sent in the peer's stead");
     }
+}
+
+/// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it. `stays`: a process is left
+/// behind with what the reader's kernel has not got then.
+fn send_in_its_name(stream: &Stream, anchor: Fd, stays: bool) -> Option<Resent> {
+    if stream.peer().sending.0.doorbells.state().ringing {
+        return Some(Resent::Unknown);
+    }
+    // A fork child must not get the peer's socket.
+    let _structure = (!process::is_borrowed()).then(Structure::lock);
+    let (theirs, lender) = socket_of_peer(anchor)?;
+    let sent = send_over(stream, theirs);
+    let is_there = || sent == Resent::All && net::is_all_taken(theirs);
+    if stays && sent != Resent::Unknown && !is_there() {
+        orphan::leave_behind(theirs, || send_rest(stream, theirs, lender));
+    }
+    file::close(theirs);
+    Some(sent)
 }
 
 /// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
