@@ -10,8 +10,6 @@ static bool flag(int flag) { return atomic_load(&bt_shared->value[8 + flag]); }
 
 static int ask[2], answer[2];
 
-/* It need not go back. */
-static bool may_stay;
 /* What sanctl says of a request; true if all that was asked for went back. */
 static bool run_sanctl(pid_t pid) {
   const char *library = getenv("LD_PRELOAD");
@@ -26,7 +24,7 @@ static bool run_sanctl(pid_t pid) {
     unsetenv("LD_PRELOAD");
     dup2(out[1], 1);
     dup2(open("/dev/null", O_WRONLY), 2); /* of processes that have ended */
-    execl(sanctl, "sanctl", "detach", "--wait", may_stay ? "20" : "40000", number, "all", (char *)NULL);
+    execl(sanctl, "sanctl", "detach", "--wait", "40000", number, "all", (char *)NULL);
     _exit(99);
   }
   SYS(close(out[1]));
@@ -36,8 +34,8 @@ static bool run_sanctl(pid_t pid) {
   SYS(close(out[0]));
   SYS(waitpid(child, NULL, 0)); /* it fails where the process has ended */
   bool all = strstr(said, "went back to TCP.\n") || strstr(said, "no such connection");
-  if (!all && !may_stay) fprintf(stderr, "%s", said);
-  return all || may_stay;
+  if (!all) fprintf(stderr, "%s", said);
+  return all;
 }
 
 /* A process without connections asks for the others: their forks would share theirs. */
@@ -533,7 +531,7 @@ MIXED_CASE(killed_on_the_way) {
 
 /* ---- urgent data --------------------------------------------------------------------------- */
 
-/* Asked before, while and after urgent data is on its way: that keeps its place, wherever the connection is. So many
+/* Asked before, while and after urgent data is on its way: that keeps its place, and goes back as well. So many
  * exchanges are without. */
 static int plain;
 static void urgent_sender(int fd) {
@@ -567,7 +565,6 @@ static void urgent_receiver(int fd) {
   SYS(close(fd));
 }
 static void urgent_data(int who) {
-  may_stay = true;
   pid_t asker = start_asker();
   for (int round = 0; round < 6; round++) {
     for (int i = 0; i < 2; i++) atomic_store(&bt_shared->value[i], 0);

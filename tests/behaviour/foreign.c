@@ -143,6 +143,53 @@ MIXED_CASE(cat_after_a_close) { cat_after_the_end(MUCH, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
 
+/* Urgent data that is unread then has its place and its meaning: the last byte before a mark is where a read stops. */
+enum { INLINE = 1, READ = 2, CLOSES = 4, REPLACED = 8 };
+static void cat_of_urgent_data(int how) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  char byte;
+  if (how & INLINE) set_option(p.client, SOL_SOCKET, SO_OOBINLINE, 1);
+  put(p.server, "early"), get(p.client, "early");
+  put(p.server, "before");
+  if (how & REPLACED) EQ(SYS(send(p.server, "?", 1, MSG_OOB)), 1), put(p.server, "between");
+  EQ(SYS(send(p.server, "!", 1, MSG_OOB)), 1);
+  put(p.server, "behind");
+  UNTIL(poll(&(struct pollfd){p.client, POLLPRI, 0}, 1, 0) == 1);
+  if (how & READ) EQ(SYS(recv(p.client, &byte, 1, MSG_OOB)), 1), EQ(byte, '!');
+  if (how & CLOSES) SYS(close(p.server));
+  else SYS(shutdown(p.server, SHUT_WR));
+  pthread_t peer = how & CLOSES ? 0 : start_thread(await_end, &p.server);
+  int output[2];
+  SYS(pipe2(output, O_CLOEXEC));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    unsetenv("LD_PRELOAD");
+    dup2(p.client, 0), dup2(output[1], 1);
+    if (!(how & CLOSES)) SYS(close(p.server));
+    SYS(close(p.client));
+    step_wait(2);
+    execlp("cat", "cat", (char *)NULL);
+    _exit(99);
+  }
+  SYS(close(output[1])), SYS(close(p.client)), step_done(2);
+  char got[64] = "", wanted[64];
+  size_t at = 0;
+  for (ssize_t n; (n = SYS(read(output[0], got + at, sizeof got - 1 - at))) > 0;) at += (size_t)n;
+  snprintf(wanted, sizeof wanted, "before%s%sbehind", how & REPLACED ? "?between" : "", how & INLINE ? "!" : "");
+  CHECK(strcmp(got, wanted) == 0);
+  end_child(pid);
+  if (peer) end_thread(peer), SYS(close(p.server));
+  SYS(close(output[0]));
+}
+MIXED_CASE(cat_of_urgent_data_out_of_line) { cat_of_urgent_data(0); }
+MIXED_CASE(cat_of_urgent_data_inline) { cat_of_urgent_data(INLINE); }
+MIXED_CASE(cat_of_urgent_data_that_was_read) { cat_of_urgent_data(READ); }
+MIXED_CASE(cat_of_urgent_data_that_was_replaced) { cat_of_urgent_data(REPLACED); }
+MIXED_CASE(cat_of_urgent_data_after_a_close) { cat_of_urgent_data(CLOSES); }
+MIXED_CASE(cat_of_urgent_data_inline_after_a_close) { cat_of_urgent_data(INLINE | CLOSES); }
+MIXED_CASE(cat_of_urgent_data_that_was_read_after_a_close) { cat_of_urgent_data(READ | CLOSES); }
+
 /* Two processes with a connection for which the kernel has little room. */
 static void over_little_room(end_fn *connector, end_fn *acceptor) {
   union address target;

@@ -6,11 +6,9 @@ use super::sync::{AtomicU64, Ordering};
 const LEFT: u64 = 1 << 63;
 const RECALLED: u64 = 1 << 62;
 const CLOSED: u64 = 1 << 61;
-const PINNED: u64 = 1 << 60;
-const ANNOUNCED: u64 = 1 << 59;
-const RINGING: u64 = 1 << 58;
-const CLAIMED: u64 = 1 << 57;
-const REPLAYED: u64 = 1 << 56;
+const RINGING: u64 = 1 << 60;
+const CLAIMED: u64 = 1 << 59;
+const REPLAYED: u64 = 1 << 58;
 
 /// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, and
 /// whether the direction went back to TCP.
@@ -34,8 +32,6 @@ pub struct Rung {
     pub recalled: bool,
     /// The sender closed: nobody is there any more who could send again.
     pub closed: bool,
-    /// The sender sent urgent data: the connection stays on the SAN.
-    pub pinned: bool,
     /// The sender is about to send a doorbell.
     pub ringing: bool,
     /// The receiver is sending again, over the sender's socket, what it recalled.
@@ -51,7 +47,6 @@ impl Rung {
             left: word & LEFT != 0,
             recalled: word & RECALLED != 0,
             closed: word & CLOSED != 0,
-            pinned: word & PINNED != 0,
             ringing: word & RINGING != 0,
             claimed: word & CLAIMED != 0,
             replayed: word & REPLAYED != 0,
@@ -127,11 +122,11 @@ impl Doorbells {
     }
 
     /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it
-    /// knew whether the sender had closed: if that changed, or the sender had left or sent urgent data, nothing
-    /// changes, and all it sent is to be read here.
+    /// knew whether the sender had closed: if that changed, or the sender had left, nothing changes, and all it sent is
+    /// to be read here.
     pub fn recall(&self, closed: bool) -> Rung {
         self.update(|word| {
-            let may = word & (LEFT | RECALLED | PINNED) == 0 && (word & CLOSED != 0) == closed;
+            let may = word & (LEFT | RECALLED) == 0 && (word & CLOSED != 0) == closed;
             may.then_some(word | RECALLED)
         })
     }
@@ -141,7 +136,7 @@ impl Doorbells {
     pub fn claim(&self) -> bool {
         let mut claimed = false;
         self.update(|word| {
-            let sender_rests = word & (LEFT | CLOSED | PINNED | RINGING | CLAIMED) == 0;
+            let sender_rests = word & (LEFT | CLOSED | RINGING | CLAIMED) == 0;
             claimed = sender_rests && word & RECALLED != 0;
             claimed.then_some(word | CLAIMED | REPLAYED)
         });
@@ -151,22 +146,6 @@ impl Doorbells {
     /// The receiver has done what it could.
     pub fn release(&self) {
         self.0.fetch_and(!CLAIMED, Ordering::SeqCst);
-    }
-
-    /// The sender is about to send urgent data, which has its place among the doorbells: from now on the
-    /// connection stays on the SAN. False if either end has begun to go back: then the sender leaves first.
-    pub fn pin(&self) -> bool {
-        let mut pinned = false;
-        self.update(|word| {
-            pinned = word & PINNED != 0 || word & (LEFT | RECALLED | ANNOUNCED) == 0;
-            (pinned && word & PINNED == 0).then_some(word | PINNED)
-        });
-        pinned
-    }
-
-    /// The receiver is about to leave for its own direction; false if the connection stays on the SAN.
-    pub fn announce(&self) -> bool {
-        !self.update(|word| (word & PINNED == 0).then_some(word | ANNOUNCED)).pinned
     }
 
     /// The sender closes, and what it sent lies where it is read from: it can not be recalled any more. The word

@@ -70,9 +70,43 @@ impl Gone {
     }
 }
 
+/// What of the bytes that a receiver left unread is no part of the stream for it any more: the first few, which newer
+/// urgent bytes replaced, and one that it read out of its place. As a word: how many in the upper 24 bits, and one above
+/// the number of bytes before the other in the lower 40; zero: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Omitted(pub u64);
+
+impl Omitted {
+    /// The first `gone`, and the one behind `read_after` bytes.
+    pub fn new(gone: u64, read_after: Option<u64>) -> Omitted {
+        Omitted(gone << POSITION_BITS | read_after.map_or(0, |before| (before + 1) & POSITION))
+    }
+
+    /// How many of the first ones.
+    pub fn first(self) -> u64 {
+        self.0 >> POSITION_BITS
+    }
+
+    /// How many bytes come before the other, if there is one.
+    pub fn other(self) -> Option<u64> {
+        (self.0 & POSITION).checked_sub(1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn s8_what_is_omitted_is_told_in_a_word() {
+        assert_eq!((Omitted(0).first(), Omitted(0).other()), (0, None));
+        for (gone, other) in
+            [(0, None), (3, None), (0, Some(0)), (2, Some(7)), (0xff_ffff, Some(POSITION - 2))]
+        {
+            let omitted = Omitted::new(gone, other);
+            assert_eq!((omitted.first(), omitted.other()), (gone, other));
+        }
+    }
 
     #[test]
     fn s8_what_is_replaced_where_it_is_to_be_read_is_gone() {

@@ -31,7 +31,7 @@ pub use doorbells::{Doorbells, Rung};
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
-pub use mark::{Gone, Mark};
+pub use mark::{Gone, Mark, Omitted};
 pub use mode::{Behaviour, Mode};
 pub use resize::Resize;
 pub use select_counter::{Called, SelectCounter, Ticket};

@@ -422,21 +422,6 @@ fn whoever_comes_first_decides() {
 }
 
 #[test]
-fn s8_a_direction_with_urgent_data_stays_or_has_left_before() {
-    let d = Doorbells::new();
-    assert!(d.pin() && d.pin());
-    d.recall(false);
-    assert!(!d.announce() && !d.state().recalled);
-    let d = Doorbells::new();
-    assert!(d.announce() && !d.pin());
-    assert!(!d.leave().is_final() && !d.pin());
-    let d = Doorbells::new();
-    d.recall(false);
-    assert!(!d.pin());
-    assert_eq!(d.state(), Rung { recalled: true, ..Rung::default() });
-}
-
-#[test]
 fn a_receiver_stands_in_for_a_sender_that_rests() {
     let d = Doorbells::new();
     assert!(d.promise());

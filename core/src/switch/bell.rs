@@ -30,7 +30,7 @@ pub(super) fn ring(socket: &Socket) {
     }
     let (mut listens, mut failed) = (true, None);
     if stream.owes_doorbell() || e.has(flag::ANCHOR_ENDED) {
-        stream.ring_by(|| (listens, failed) = send_doorbell(socket, &stream));
+        stream.ring_by(|| (listens, failed) = send_doorbell(socket, &stream, 0, 0));
         if held.is_ok() {
             stream.own().sending.0.doorbells.rung();
         }
@@ -47,8 +47,28 @@ pub(super) fn ring(socket: &Socket) {
     }
 }
 
+/// Rings with an urgent byte, for which the kernel raises SIGURG at the peer, unless that does not listen here any more:
+/// then it gets the byte with what is sent again. The kernel's error.
+pub(super) fn ring_urgent(socket: &Socket, stream: &Stream, byte: u8) -> Option<Errno> {
+    let e = stream.endpoint;
+    let _hold = Hold::of(stream);
+    let held = e.bell.lock();
+    if held == Ok(Acquired::FromTheDead) {
+        recount_sent(stream, socket.anchor());
+    }
+    let (listens, failed) = send_doorbell(socket, stream, byte, libc::MSG_OOB);
+    if held.is_ok() {
+        stream.own().sending.0.doorbells.rung();
+        e.bell.unlock();
+    }
+    if !listens {
+        detach::look_after(socket, stream);
+    }
+    failed
+}
+
 /// Sends one byte, unless the peer does not listen here any more (false); the kernel's error. Bell lock.
-fn send_doorbell(socket: &Socket, stream: &Stream) -> (bool, Option<Errno>) {
+fn send_doorbell(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> (bool, Option<Errno>) {
     let bells_owed = &stream.endpoint.bells_owed;
     let owed = bells_owed.load(Relaxed);
     let doorbells = &stream.own().sending.0.doorbells;
@@ -56,7 +76,7 @@ fn send_doorbell(socket: &Socket, stream: &Stream) -> (bool, Option<Errno>) {
         return (false, None);
     }
     socket.statistics().wakeups_sent.add(1);
-    let sent = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
+    let sent = net::send(socket.anchor(), &[byte], flags | libc::MSG_DONTWAIT);
     let full = sent == Err(Errno(libc::EAGAIN));
     bells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
     (true, sent.err().filter(|_| !full))
@@ -96,7 +116,7 @@ pub(super) fn recount_sent(stream: &Stream, anchor: Fd) {
     doorbells.rung();
     let word = doorbells.state();
     let Some(written) = net::bytes_written(anchor) else { return };
-    if !word.left && stream.own().sending.0.urgent.load(Relaxed) == 0 {
+    if !word.left {
         let owed = word.bells.saturating_sub(written).min(1);
         stream.endpoint.bells_owed.store(owed as u32, Relaxed);
     }
@@ -202,6 +222,7 @@ fn take_off_within(
 pub(super) fn take_all(stream: &Stream, anchor: Fd) -> bool {
     let e = stream.endpoint;
     let Ok(_) = e.anchor.lock() else { return false };
+    count_urgent(stream, anchor);
     let mut bytes = [0u8; 64];
     let ended = loop {
         match net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT) {
@@ -219,17 +240,20 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
     let heard = &stream.endpoint.bells_heard;
     let sending = &stream.peer().sending.0;
     let mut bytes = [0u8; 64];
-    let (mut drained, mut looks) = (0u64, 0);
+    let (mut drained, mut looks, mut counts_urgent) = (0u64, 0, false);
     loop {
         if drained >= MOST_TAKEN {
             return (drained, End::Flood);
         }
         let word = sending.doorbells.state();
+        // An urgent byte is marked before it is promised.
+        let urgent = sending.urgent.load(Acquire) != 0;
+        if urgent && !counts_urgent {
+            count_urgent(stream, anchor);
+            counts_urgent = true;
+        }
         let promised = word.bells.saturating_sub(heard.load(Relaxed));
-        // An urgent byte may turn into an ordinary one that nobody promised; such a connection
-        // never goes back.
-        let counted = word.left || sending.urgent.load(Acquire) == 0;
-        if counted && promised == 0 {
+        if promised == 0 {
             if word.is_final() {
                 stream.endpoint.set(flag::UNBELLED);
                 return (drained, End::None);
@@ -253,7 +277,7 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
                 }
             }
         }
-        let most = if counted { promised.min(bytes.len() as u64) as usize } else { bytes.len() };
+        let most = promised.min(bytes.len() as u64) as usize;
         let end = match net::recv(anchor, &mut bytes[..most], libc::MSG_DONTWAIT) {
             Err(Errno(libc::EAGAIN)) => return (drained, End::None),
             Ok(0) => End::Of(0),
@@ -261,7 +285,8 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
             Ok(n) => {
                 heard.store(heard.load(Relaxed) + n as u64, Relaxed);
                 drained += n as u64;
-                if n < most {
+                // The kernel stops at an urgent byte.
+                if n < most && !urgent {
                     return (drained, End::None);
                 }
                 continue;
@@ -278,10 +303,18 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
 
 /// After the anchor lock came from a dead holder: the kernel knows what it took off. Anchor lock.
 fn recount_heard(stream: &Stream, anchor: Fd) {
-    if stream.peer().sending.0.urgent.load(Acquire) == 0 {
-        if let Some(taken) = net::bytes_taken(anchor) {
-            stream.endpoint.bells_heard.store(taken, Relaxed);
-        }
+    if let Some(taken) = net::bytes_taken(anchor) {
+        stream.endpoint.bells_heard.store(taken, Relaxed);
+    }
+}
+
+/// From now on the kernel has urgent bytes in their places among the doorbells, where they are taken off with them. One
+/// that a newer one replaced before that it may have passed over. Anchor lock.
+fn count_urgent(stream: &Stream, anchor: Fd) {
+    let sending = &stream.peer().sending.0;
+    if sending.urgent.load(Acquire) != 0 {
+        let _ = net::set_option(anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
+        recount_heard(stream, anchor);
     }
 }
 

@@ -111,9 +111,10 @@ pub(super) fn is_kernels(stream: &Stream) -> bool {
     stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
 }
 
-/// True if urgent data may be the kernel's to tell.
+/// True if urgent data may be the kernel's to tell: no doorbell is left that is urgent there.
 pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
-    socket.is_pending() || socket.stream().is_none_or(|stream| is_kernels(&stream))
+    let is_unbelled = |stream: Stream| stream.endpoint.has(flag::UNBELLED);
+    socket.is_pending() || socket.stream().is_none_or(is_unbelled)
 }
 
 /// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
@@ -194,12 +195,7 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
     }
     // Who is gone sends nothing again.
     wait::look(socket, stream);
-    // Announced to ourselves: no other thread or process of this end sends urgent data over the SAN from here on.
-    !e.has(OVER)
-        && stream.fabric.is_none()
-        && stream.own().sending.0.doorbells.announce()
-        && !has_urgent(stream)
-        && read_out(socket, stream, true)
+    !e.has(OVER) && stream.fabric.is_none() && read_out(socket, stream, true)
 }
 
 /// Like [`return_anchor`], after [`abandon`].
@@ -254,7 +250,6 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         || !is_told
         || e.has(BEGUN)
         || is_kernels(stream)
-        || has_urgent(stream)
         || stream.fabric.is_some()
     {
         return false;
@@ -280,28 +275,7 @@ fn is_under_way(stream: &Stream) -> bool {
 
 /// True if a return that has not begun may do so at another time.
 pub(super) fn may_begin_later(stream: &Stream) -> bool {
-    !stream.endpoint.has(OVER | flag::LEFT) && !has_urgent(stream) && stream.fabric.is_none()
-}
-
-/// Urgent bytes have their place among the doorbells: such a connection stays where it is.
-fn has_urgent(stream: &Stream) -> bool {
-    [stream.own(), stream.peer()].iter().any(|side| side.sending.0.doorbells.state().pinned)
-}
-
-/// True if the words of both ends say what they never do where both are honest: the peer left although urgent data
-/// keeps the connection where it is. Then this end can neither leave nor stay.
-pub(super) fn is_contradictory(stream: &Stream) -> bool {
-    stream.peer().sending.0.doorbells.state().left
-        && !stream.endpoint.has(flag::LEFT)
-        && has_urgent(stream)
-}
-
-/// Before an urgent byte is sent over the SAN, under the send lock: the connection stays there from now on. False
-/// if either end has begun to go back, and may do so: then this end has to leave first.
-pub(super) fn pin(stream: &Stream) -> bool {
-    stream.endpoint.has(OVER | flag::LEFT)
-        || stream.own().sending.0.doorbells.pin()
-        || stream.peer().sending.0.doorbells.state().pinned
+    !stream.endpoint.has(OVER | flag::LEFT) && stream.fabric.is_none()
 }
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
@@ -335,7 +309,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let Rung { left: begun, recalled, .. } = own.doorbells.state();
     let must = begun || recalled;
     let over = if begun { flag::RESET | flag::BROKEN_PIPE } else { OVER };
-    if e.has(over) || (has_urgent(stream) && !must) || stream.fabric.is_some() {
+    if e.has(over) || stream.fabric.is_some() {
         return false;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
@@ -348,11 +322,6 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let Ok(how) = e.bell.lock() else { return false };
     if how == Acquired::FromTheDead {
         bell::recount_sent(stream, anchor);
-    }
-    // Before anything says that this end left: the peer's next urgent byte goes over TCP.
-    if !stream.peer().sending.0.doorbells.announce() && !must {
-        e.bell.unlock();
-        return false;
     }
     let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
     options::give_back_sending(stream, anchor);
@@ -425,16 +394,10 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
             return false;
         }
         if !left {
-            if doorbells.state().pinned {
-                return false;
-            }
             stream.stop_reading();
             // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
             let _ = wait::raise(stream, Event::Read);
             let before = doorbells.recall(closed);
-            if before.pinned {
-                return false;
-            }
             if before.left || before.closed != closed {
                 continue;
             }

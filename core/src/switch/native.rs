@@ -65,16 +65,16 @@ fn replay(socket: &Socket, stream: &Stream) -> Result<()> {
         let (from, n) = stream.sent_at(head, (tail - head) as usize);
         // SAFETY: the stretch is mapped, and nobody else writes to it while we hold the lock
         // (a hostile peer can only change the bytes that it is about to be sent).
-        send_all(socket.anchor(), unsafe { std::slice::from_raw_parts(from, n) })?;
+        send_all(socket.anchor(), unsafe { std::slice::from_raw_parts(from, n) }, 0)?;
         head += n as u64;
     }
     Ok(())
 }
 
 /// Sends all of `bytes` over an anchor, waiting for room.
-pub(super) fn send_all(anchor: Fd, mut bytes: &[u8]) -> Result<()> {
+pub(super) fn send_all(anchor: Fd, mut bytes: &[u8], flags: i32) -> Result<()> {
     while !bytes.is_empty() {
-        match net::send(anchor, bytes, libc::MSG_DONTWAIT) {
+        match net::send(anchor, bytes, flags | libc::MSG_DONTWAIT) {
             Ok(n) => bytes = &bytes[n..],
             Err(Errno(libc::EAGAIN)) => {
                 let mut fds = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];

@@ -123,13 +123,15 @@ fn note_low_water(socket: &Socket, stream: &Stream, value: i32) {
     }
 }
 
-/// On the anchor the urgent byte stays out of line, or a drain would take it for a doorbell.
 fn note_urgent_inline(socket: &Socket, stream: &Stream, on: bool) {
     if on {
         stream.endpoint.set(flag::URGENT_INLINE);
-        let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_OOBINLINE, &0i32);
     } else {
         stream.endpoint.clear(flag::URGENT_INLINE);
+    }
+    if on && stream.fabric.is_some() {
+        // The byte is taken off the anchor out of line there.
+        let _ = net::set_option(socket.anchor(), libc::SOL_SOCKET, libc::SO_OOBINLINE, &0i32);
     }
 }
 

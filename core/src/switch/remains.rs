@@ -20,7 +20,6 @@ pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
     if !e.has(flag::ANCHOR_ENDED)
         || e.holders.load(SeqCst) != 1
         || detach::is_begun(stream)
-        || stream.has_mark_ahead()
         || stream.fabric.is_some()
     {
         return Err(Errno(libc::EOPNOTSUPP));
@@ -50,7 +49,7 @@ pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
 /// Sends what is unread over `to`, if there is room for all of it.
 fn bring(stream: &Stream, to: Fd) -> Result<()> {
     let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
-    let mut behind = Behind::new(to, 0);
+    let mut behind = Behind::new(to, 0, stream.places_left());
     let valid = stream.each_left(|bytes| behind.put(bytes));
     valid.map_err(|_| Errno(libc::ECONNRESET))?;
     behind.failed().map_or(Ok(()), Err)

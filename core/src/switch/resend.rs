@@ -5,7 +5,7 @@
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
 use super::native;
-use super::stream::{Broken, Stream};
+use super::stream::{Broken, Places, Stream};
 use crate::sys::{net, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,8 +26,12 @@ const MOST_MISSING: u64 = 2;
 /// Puts bytes of a stream on an anchor, behind those that the kernel took before.
 pub(super) struct Behind {
     anchor: Fd,
-    /// Bytes of the stream that are out already.
+    /// Bytes of that stream that are out already.
     skip: u64,
+    /// Of the bytes that were left unread.
+    places: Places,
+    /// How many of those were here.
+    at: u64,
     /// Where the kernel does not say what it took (before Linux 4.19) all goes at once, however long that takes.
     waits: bool,
     failed: Option<Errno>,
@@ -35,27 +39,63 @@ pub(super) struct Behind {
 
 impl Behind {
     /// Behind `skip` bytes of it.
-    pub(super) fn new(anchor: Fd, skip: u64) -> Self {
-        Self { anchor, skip, waits: false, failed: None }
+    pub(super) fn new(anchor: Fd, skip: u64, places: Places) -> Self {
+        Self { anchor, skip, places, at: 0, waits: false, failed: None }
     }
 
-    /// The next bytes; false if there was no room for all of them, or nobody is there.
+    /// The next of the bytes that were left unread; false if there was no room for all of them, or nobody is there.
     pub(super) fn put(&mut self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.failed.is_none() {
+            let (alike, flags) = self.next(rest.len());
+            let (now, later) = rest.split_at(alike);
+            if let Some(flags) = flags {
+                self.send(now, flags);
+            }
+            self.at += alike as u64;
+            rest = later;
+        }
+        self.failed.is_none()
+    }
+
+    /// How many of the next bytes are alike, and the flags that they are sent with; `None`: they are not sent.
+    fn next(&self, most: usize) -> (usize, Option<i32>) {
+        let Places { omitted, urgent } = self.places;
+        if self.at < omitted.first() {
+            return (most.min((omitted.first() - self.at) as usize), None);
+        }
+        if omitted.other() == Some(self.at) {
+            return (1, None);
+        }
+        if urgent == Some(self.at) {
+            return (1, Some(libc::MSG_OOB));
+        }
+        let special = [omitted.other(), urgent].into_iter().flatten().filter(|at| *at > self.at);
+        let ordinary = special.min().map_or(most, |next| most.min((next - self.at) as usize));
+        (ordinary, Some(0))
+    }
+
+    /// A doorbell; as [`put`](Self::put).
+    pub(super) fn put_doorbell(&mut self) -> bool {
+        self.send(&[0], 0);
+        self.failed.is_none()
+    }
+
+    fn send(&mut self, bytes: &[u8], flags: i32) {
         let skipped = self.skip.min(bytes.len() as u64);
         self.skip -= skipped;
         let mut rest = &bytes[skipped as usize..];
         while !rest.is_empty() && self.failed.is_none() {
             let sent = if self.waits {
-                native::send_all(self.anchor, rest).map(|()| rest.len())
+                native::send_all(self.anchor, rest, flags).map(|()| rest.len())
             } else {
-                net::send(self.anchor, rest, libc::MSG_DONTWAIT)
+                net::send(self.anchor, rest, flags | libc::MSG_DONTWAIT)
             };
             match sent {
                 Ok(n) => rest = &rest[n..],
                 Err(e) => self.failed = Some(e),
             }
         }
-        self.failed.is_none()
     }
 
     /// Why it put no more.
@@ -76,13 +116,14 @@ pub(super) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
         return Resent::Unknown;
     };
     let missing = word.bells.saturating_sub(written);
-    if missing > MOST_MISSING || sending.urgent.load(Relaxed) != 0 {
+    if missing > MOST_MISSING {
         return Resent::Unknown;
     }
-    let mut to = Behind::new(anchor, written.saturating_sub(word.bells));
+    let places = stream.places_unread();
+    let mut to = Behind::new(anchor, written.saturating_sub(word.bells), places);
     to.waits = counted.is_none();
     for _ in 0..missing {
-        to.put(&[0]);
+        to.put_doorbell();
     }
     if word.recalled && to.failed.is_none() {
         if let Err(why) = stream.each_unread(|bytes| to.put(bytes)) {

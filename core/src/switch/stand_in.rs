@@ -27,7 +27,9 @@ pub(super) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)> + Clon
         streams.filter(|(stream, _)| is_due(stream))
     };
     // At once: a peer that is killed from here on has sent it.
-    due().for_each(|(stream, fd)| drop(send_in_its_name(&stream, fd, false)));
+    for (stream, fd) in due() {
+        send_in_its_name(&stream, fd, false);
+    }
     let until = time::now() + PEERS_TURN;
     while due().next().is_some() {
         if time::now() > until {
@@ -146,11 +148,12 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
     let promised = sending.doorbells.state().bells;
     let Some(written) = net::bytes_written(to) else { return Resent::Unknown };
-    let mut behind = Behind::new(to, written.saturating_sub(promised));
+    let places = stream.places_recalled();
+    let mut behind = Behind::new(to, written.saturating_sub(promised), places);
     match promised.saturating_sub(written) {
         0 => {}
         // It is owed: there was no room.
-        1 if behind.put(&[0]) => {}
+        1 if behind.put_doorbell() => {}
         1 if behind.failed() == Some(Errno(libc::EAGAIN)) => return Resent::Part,
         1 => return Resent::All,
         _ => return Resent::Unknown,

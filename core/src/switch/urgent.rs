@@ -1,5 +1,5 @@
-//! Urgent data (S8): the stream carries the byte, and the mark where it is. The byte goes over the anchor as well, where
-//! the kernel raises SIGURG and wakes who waits, as always.
+//! Urgent data (S8): the stream carries the byte, and the mark where it is. The byte goes over the anchor as well, as a
+//! doorbell at which the kernel raises SIGURG.
 
 use super::bell;
 use super::buffers::Buffers;
@@ -95,10 +95,10 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             }
             continue;
         }
-        if detach::pin(stream) {
+        if !detach::is_leaving(stream) {
             break held;
         }
-        // Either end goes back to TCP: what was sent before goes before it there.
+        // What was sent before goes before it there.
         drop(held);
         if !detach::advance(socket, stream, Reason::PeerReturned) {
             let now = time::now();
@@ -127,19 +127,21 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
         }
         Err(e) => return Outcome::Done(Err(e)),
     };
-    let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
+    let failed = if stream.fabric.is_some() {
+        // Doorbells go another way there. What lies before it wakes who waits.
+        let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
+        sent.err().filter(|e| *e != Errno(libc::EAGAIN))
+    } else {
+        bell::ring_urgent(socket, stream, byte)
+    };
     if ring {
         bell::ring(socket);
     }
-    match sent {
-        // The peer has it, and what lies before it there wakes who waits.
-        Err(e) if e != Errno(libc::EAGAIN) => Outcome::Done(Err(e)),
-        _ => Outcome::Done(Ok(1)),
-    }
+    Outcome::Done(failed.map_or(Ok(1), Err))
 }
 
-/// Takes the urgent byte off the anchor: the segment knows of it, and left there it would wake who waits for the
-/// next. Anchor lock.
+/// Takes the urgent byte off the anchor where the kernel has it out of line: the segment knows of it, and left there it would
+/// wake who waits for the next. (As a doorbell it still has its place.) Anchor lock.
 pub(super) fn take_off(stream: &Stream, anchor: Fd) {
     let sending = &stream.peer().sending.0;
     if sending.urgent.load(Acquire) != 0 && !sending.doorbells.state().left {
@@ -149,7 +151,7 @@ pub(super) fn take_off(stream: &Stream, anchor: Fd) {
 
 /// recv with MSG_OOB. `Pass`: the kernel knows of it.
 pub(super) fn receive(socket: &Socket, stream: &Stream, mut to: Buffers, flags: i32) -> Outcome {
-    if socket.is_pending() || detach::is_kernels(stream) {
+    if socket.is_pending() {
         return Outcome::Pass;
     }
     if stream.endpoint.has(flag::URGENT_INLINE) {
@@ -157,6 +159,11 @@ pub(super) fn receive(socket: &Socket, stream: &Stream, mut to: Buffers, flags: 
     }
     let keep = flags & libc::MSG_PEEK != 0;
     let Some(byte) = stream.read_urgent(keep).or_else(|| await_mark(socket, stream, keep)) else {
+        if detach::is_kernels(stream) {
+            // What was a doorbell was read before.
+            bell::take_off(socket, stream, socket.anchor());
+            return Outcome::Pass;
+        }
         return Outcome::Done(Err(Errno(libc::EINVAL)));
     };
     if to.remaining() == 0 {

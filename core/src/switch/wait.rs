@@ -191,9 +191,6 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
         // What came before the end counts before it.
         link.catch_up();
     }
-    if detach::is_contradictory(stream) {
-        return fail(socket, stream, Broken::Doorbells);
-    }
     if detach::is_kernels(stream) {
         // What the kernel says comes after what is still to be read here, and is the kernel's to say.
         return;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +266,8 @@ pub struct Receiving {
     /// Where the receiver stopped reading messages when it recalled the direction: sequence number
     /// in the high half, bytes of that message already read in the low half.
     pub stopped_at: AtomicU64,
+    /// What of the bytes behind that is no part of the stream for it: see [`crate::session::Omitted`].
+    pub omitted: AtomicU64,
     /// The thread that is about to send, or sends, in the peer's stead what was recalled; zero: none.
     pub stands_in: AtomicU32,
 }

@@ -29,6 +29,7 @@ pub(super) use due::Due;
 pub use holding::before_jump;
 pub(super) use holding::Hold;
 pub(super) use posted::Posted;
+pub(super) use urgent::Places;
 
 use super::control::Control;
 use super::endpoint::Endpoint;

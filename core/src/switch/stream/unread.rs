@@ -14,7 +14,9 @@ impl Stream<'_> {
     pub fn stop_reading(&self) {
         let receive = &self.endpoint.receive;
         let position = receive.position.load(Relaxed);
-        self.own().receiving.0.stopped_at.store(position, Relaxed);
+        let receiving = &self.own().receiving.0;
+        receiving.stopped_at.store(position, Relaxed);
+        receiving.omitted.store(self.places_left().omitted.0, Relaxed);
         // What was announced and not read is sent again as well.
         receive.transfers.close();
     }

@@ -2,7 +2,7 @@
 //! it can be read before its turn, and that who does not read it inline passes it over.
 
 use super::{Broken, Stream};
-use crate::session::{Gone, Mark};
+use crate::session::{Gone, Mark, Omitted};
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
@@ -55,7 +55,51 @@ impl Reach {
     }
 }
 
+/// What is urgent of the bytes that a receiver left unread, and what is no part of the stream any more. Places
+/// count from the first of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Places {
+    /// What is not to be sent again.
+    pub omitted: Omitted,
+    /// How many come before the newest urgent byte, if it is among them.
+    pub urgent: Option<u64>,
+}
+
+/// How many bytes come before the mark, for a reader that has read `total`, if it did not pass it.
+fn place(mark: Mark, total: u64) -> Option<u64> {
+    match mark.ahead(total) {
+        _ if mark == Mark(0) => None,
+        0 => mark.is_at(total).then_some(0),
+        ahead => Some(ahead),
+    }
+}
+
 impl Stream<'_> {
+    /// Of the bytes that this end leaves unread. Receive lock.
+    pub fn places_left(&self) -> Places {
+        let receive = &self.endpoint.receive;
+        let total = receive.total();
+        let (mark, inline) = (self.mark(), self.endpoint.has(flag::URGENT_INLINE));
+        let urgent = place(mark, total);
+        let is_read = !inline && mark.0 == receive.urgent_read.load(Relaxed);
+        let gone = if inline { 0 } else { Gone(self.gone()).ahead(total) };
+        Places { omitted: Omitted::new(gone, urgent.filter(|_| is_read)), urgent }
+    }
+
+    /// As [`places_left`](Self::places_left) once reading has stopped, when what is omitted is fixed.
+    pub fn places_recalled(&self) -> Places {
+        let omitted = Omitted(self.own().receiving.0.omitted.load(Relaxed));
+        Places { omitted, urgent: place(self.mark(), self.endpoint.receive.total()) }
+    }
+
+    /// The same at the sender, of the bytes that the peer left unread. Send lock.
+    pub fn places_unread(&self) -> Places {
+        let receiving = &self.peer().receiving.0;
+        let mark = Mark(self.own().sending.0.urgent.load(Relaxed));
+        let urgent = place(mark, receiving.total.load(Acquire));
+        Places { omitted: Omitted(receiving.omitted.load(Relaxed)), urgent }
+    }
+
     /// Publishes that the next byte to be sent is urgent, and which. Send lock.
     pub fn mark_urgent(&self, byte: u8) {
         let sending = &self.own().sending.0;
@@ -230,6 +274,12 @@ impl Stream<'_> {
 
     /// The urgent byte out of its place, once: with `keep` it can be read again.
     pub fn read_urgent(&self, keep: bool) -> Option<u8> {
+        // Reading may stop meanwhile, and what was read is sent no second time. (A signal handler that interrupted
+        // who has the lock finds that it has not stopped.)
+        let held = self.lock_receive();
+        if held.is_ok() && self.endpoint.has(flag::READ_OUT) {
+            return None;
+        }
         let mark = self.mark_ahead()?;
         let read = &self.endpoint.receive.urgent_read;
         let before = read.load(Relaxed);
