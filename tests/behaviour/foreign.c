@@ -144,29 +144,35 @@ MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false);
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
 
 /* Urgent data that is unread then has its place and its meaning: the last byte before a mark is where a read stops. */
-enum { INLINE = 1, READ = 2, CLOSES = 4, REPLACED = 8 };
+enum { IN_LINE = 1, WAS_READ = 2, PEER_CLOSES = 4, REPLACED = 8 };
 static void cat_of_urgent_data(int how) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   char byte;
-  if (how & INLINE) set_option(p.client, SOL_SOCKET, SO_OOBINLINE, 1);
+  if (how & IN_LINE) set_option(p.client, SOL_SOCKET, SO_OOBINLINE, 1);
   put(p.server, "early"), get(p.client, "early");
   put(p.server, "before");
-  if (how & REPLACED) EQ(SYS(send(p.server, "?", 1, MSG_OOB)), 1), put(p.server, "between");
+  if (how & REPLACED) {
+    EQ(SYS(send(p.server, "?", 1, MSG_OOB)), 1);
+    put(p.server, "between");
+  }
   EQ(SYS(send(p.server, "!", 1, MSG_OOB)), 1);
   put(p.server, "behind");
   UNTIL(poll(&(struct pollfd){p.client, POLLPRI, 0}, 1, 0) == 1);
-  if (how & READ) EQ(SYS(recv(p.client, &byte, 1, MSG_OOB)), 1), EQ(byte, '!');
-  if (how & CLOSES) SYS(close(p.server));
+  if (how & WAS_READ) {
+    EQ(SYS(recv(p.client, &byte, 1, MSG_OOB)), 1);
+    EQ(byte, '!');
+  }
+  if (how & PEER_CLOSES) SYS(close(p.server));
   else SYS(shutdown(p.server, SHUT_WR));
-  pthread_t peer = how & CLOSES ? 0 : start_thread(await_end, &p.server);
+  pthread_t peer = how & PEER_CLOSES ? 0 : start_thread(await_end, &p.server);
   int output[2];
   SYS(pipe2(output, O_CLOEXEC));
   pid_t pid = start_child();
   if (pid == 0) {
     unsetenv("LD_PRELOAD");
     dup2(p.client, 0), dup2(output[1], 1);
-    if (!(how & CLOSES)) SYS(close(p.server));
+    if (!(how & PEER_CLOSES)) SYS(close(p.server));
     SYS(close(p.client));
     step_wait(2);
     execlp("cat", "cat", (char *)NULL);
@@ -176,19 +182,19 @@ static void cat_of_urgent_data(int how) {
   char got[64] = "", wanted[64];
   size_t at = 0;
   for (ssize_t n; (n = SYS(read(output[0], got + at, sizeof got - 1 - at))) > 0;) at += (size_t)n;
-  snprintf(wanted, sizeof wanted, "before%s%sbehind", how & REPLACED ? "?between" : "", how & INLINE ? "!" : "");
+  snprintf(wanted, sizeof wanted, "before%s%sbehind", how & REPLACED ? "?between" : "", how & IN_LINE ? "!" : "");
   CHECK(strcmp(got, wanted) == 0);
   end_child(pid);
   if (peer) end_thread(peer), SYS(close(p.server));
   SYS(close(output[0]));
 }
 MIXED_CASE(cat_of_urgent_data_out_of_line) { cat_of_urgent_data(0); }
-MIXED_CASE(cat_of_urgent_data_inline) { cat_of_urgent_data(INLINE); }
-MIXED_CASE(cat_of_urgent_data_that_was_read) { cat_of_urgent_data(READ); }
+MIXED_CASE(cat_of_urgent_data_inline) { cat_of_urgent_data(IN_LINE); }
+MIXED_CASE(cat_of_urgent_data_that_was_read) { cat_of_urgent_data(WAS_READ); }
 MIXED_CASE(cat_of_urgent_data_that_was_replaced) { cat_of_urgent_data(REPLACED); }
-MIXED_CASE(cat_of_urgent_data_after_a_close) { cat_of_urgent_data(CLOSES); }
-MIXED_CASE(cat_of_urgent_data_inline_after_a_close) { cat_of_urgent_data(INLINE | CLOSES); }
-MIXED_CASE(cat_of_urgent_data_that_was_read_after_a_close) { cat_of_urgent_data(READ | CLOSES); }
+MIXED_CASE(cat_of_urgent_data_after_a_close) { cat_of_urgent_data(PEER_CLOSES); }
+MIXED_CASE(cat_of_urgent_data_inline_after_a_close) { cat_of_urgent_data(IN_LINE | PEER_CLOSES); }
+MIXED_CASE(cat_of_urgent_data_that_was_read_after_a_close) { cat_of_urgent_data(WAS_READ | PEER_CLOSES); }
 
 /* Two processes with a connection for which the kernel has little room. */
 static void over_little_room(end_fn *connector, end_fn *acceptor) {
@@ -293,8 +299,9 @@ MIXED_CASE(cat_of_a_peer_that_comes_back) {
   for (int round = 0; round < 12; round++) cat_of_a_computing_peer(10000u << round % 4, false, 15000 + round * 1000);
 }
 
-/* What was sent before a peer is killed arrives, also if that happens in the moment of the exec. (It may die before that
- * comes to it: then what it sent is lost. Not always.) */
+/* What was sent before a peer is killed arrives, also if it is killed so soon after the exec that a process that computes
+ * would not have come to it. (In the first instants it is lost; and only rounds count that were quick.) */
+enum { SOON = 12, SOON_AT_MOST = 18 }; /* ms */
 static size_t got_of_killed;
 static void killed_peer(int fd) {
   pid_t pid = start_child();
@@ -306,9 +313,10 @@ static void killed_peer(int fd) {
   }
   SYS(close(fd));
   UNTIL(bt_shared->value[HANDED_ON]);
-  usleep(5000);
+  sleep_ms(SOON);
   SYS(kill(pid, SIGKILL));
   SYS(waitpid(pid, NULL, 0));
+  bt_shared->value[DIED] = now_ms();
 }
 static void cat_of_a_killed_peer(int fd) {
   get(fd, "ping"), put(fd, "pong");
@@ -322,28 +330,30 @@ static void cat_of_a_killed_peer(int fd) {
     dup2(fd, 0), dup2(output[1], 1);
     SYS(dup2(SYS(open("/dev/null", O_WRONLY)), 2));
     SYS(close(fd));
-    bt_shared->value[HANDED_ON] = 1;
+    bt_shared->value[HANDED_ON] = now_ms();
     execlp("cat", "cat", (char *)NULL);
     _exit(99);
   }
   SYS(close(output[1])), SYS(close(fd));
   static uint8_t bytes[65536];
-  for (ssize_t n; got_of_killed < sent_before && (n = SYS(read(output[0], bytes, sizeof bytes))) > 0;) {
-    size_t most = sent_before - got_of_killed;
-    check_pattern(bytes, got_of_killed, (size_t)n < most ? (size_t)n : most);
-    got_of_killed += (size_t)n;
-  }
+  got_of_killed = READ_BEFORE;
+  for (ssize_t n; (n = SYS(read(output[0], bytes, sizeof bytes))) > 0; got_of_killed += (size_t)n)
+    check_pattern(bytes, got_of_killed, (size_t)n);
   SYS(waitpid(pid, NULL, 0));
   SYS(close(output[0]));
 }
 MIXED_CASE(cat_of_a_peer_that_is_killed) {
   sent_before = 20000;
-  for (int round = 0; round < 200 && got_of_killed < sent_before; round++) {
-    got_of_killed = READ_BEFORE;
+  int quick = 0;
+  for (int round = 0; quick < 40 && round < 400; round++) {
     bt_shared->value[HANDED_ON] = 0;
     run_processes(V4, killed_peer, cat_of_a_killed_peer);
+    bool counts = bt_shared->value[DIED] - bt_shared->value[HANDED_ON] < SOON_AT_MOST;
+    if (counts && got_of_killed == sent_before) return;
+    quick += counts;
   }
-  CHECK(got_of_killed >= sent_before);
+  CHECK(quick < 40);
+  bt_skip("too slow to kill anything soon");
 }
 
 /* ---- a program that does not read ----------------------------------------------------------- */

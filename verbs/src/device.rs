@@ -5,22 +5,20 @@
 use crate::error::{self, check, check_last, last};
 use crate::events::Channel;
 use crate::fork;
+use crate::shared_context::{self, Shared};
 use rdma_sys::*;
 use sanshim_core::provider::interface::abi;
 use sanshim_core::provider::interface::{Error, Limits, Result};
-use sanshim_core::sys::{file, Fd};
+use sanshim_core::sys::Fd;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// RDMA is worth a registration from so many bytes on (A2); see docs/providers.md.
 const RDMA_THRESHOLD: u32 = 4096;
 /// What InfiniBand leaves of a connection request (REQ) of the TCP port space.
 const PRIVATE_DATA: u32 = 56;
-/// Descriptors below are where programs look for their own.
-const LOW: Fd = 100;
 /// The largest inline size that is tried.
 const LARGEST_INLINE: u32 = 1024;
 
@@ -33,12 +31,8 @@ pub(crate) struct Device {
     pub(crate) local: SocketAddr,
     pub(crate) limits: Limits,
     /// After `anchor`.
-    removed: Removed,
+    shared: Shared,
 }
-
-/// Whether the device was removed.
-#[derive(Default)]
-struct Removed(AtomicBool);
 
 // SAFETY: rdma-core's objects may be used by any thread.
 unsafe impl Send for Device {}
@@ -68,8 +62,7 @@ fn anchor(local: SocketAddr) -> Result<Anchor> {
     check_last(unsafe { rdma_bind_addr(anchor.0.as_ptr(), (&raw mut address).cast()) })?;
     // SAFETY: a live identifier.
     if let Some(context) = NonNull::new(unsafe { anchor.0.as_ref() }.verbs) {
-        // rdma_cm's own, which it opened now or before.
-        move_high(context);
+        shared_context::know(context);
     }
     Ok(anchor)
 }
@@ -94,10 +87,12 @@ impl Device {
         // SAFETY: a live identifier.
         let context = NonNull::new(unsafe { anchor.0.as_ref() }.verbs);
         let context = context.ok_or(Error::AddressNotAvailable)?;
+        let shared = Shared::of(context);
         // SAFETY: a live context, also in a fork child, where it is only looked at.
         let opened = unsafe { ibv_open_device(context.as_ref().device) };
         let context = NonNull::new(opened).ok_or_else(last)?;
-        move_high(context);
+        // SAFETY: a live context, which nobody else knows.
+        unsafe { shared_context::move_high(context) };
         // SAFETY: a live context.
         let Some(domain) = NonNull::new(unsafe { ibv_alloc_pd(context.as_ptr()) }) else {
             let error = last();
@@ -114,7 +109,7 @@ impl Device {
             domain,
             local: SocketAddr::new(local.ip(), 0),
             limits: Limits::default(),
-            removed: Removed::default(),
+            shared,
         };
         device.limits = device.ask()?;
         Ok(Arc::new(device))
@@ -232,9 +227,9 @@ impl Device {
         unsafe { self.context.as_ref() }.device
     }
 
-    /// It was removed: to be forgotten when nothing is made of it any more.
+    /// It was removed.
     pub(crate) fn is_removed(&self) {
-        self.removed.0.store(true, Ordering::Relaxed);
+        self.shared.is_removed();
     }
 
     /// The identifier that is bound to the device's address.
@@ -250,22 +245,6 @@ fn descriptors(context: NonNull<ibv_context>) -> [Fd; 2] {
     [context.cmd_fd, context.async_fd]
 }
 
-/// Moves a context's descriptors out of the program's way, as `events::Channel` does, once.
-fn move_high(context: NonNull<ibv_context>) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _held = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = context.as_ptr();
-    // SAFETY: a live context, which is all that knows its descriptors. One that is low is new, and not in use by
-    // another thread before it came through here.
-    unsafe {
-        for fd in [&raw mut (*place).cmd_fd, &raw mut (*place).async_fd] {
-            if (0..LOW).contains(&*fd) {
-                *fd = file::move_high(*fd);
-            }
-        }
-    }
-}
-
 impl Drop for Device {
     fn drop(&mut self) {
         for fd in descriptors(self.context) {
@@ -276,29 +255,5 @@ impl Drop for Device {
             ibv_dealloc_pd(self.domain.as_ptr());
             ibv_close_device(self.context.as_ptr());
         }
-    }
-}
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        if !*self.0.get_mut() {
-            return;
-        }
-        // rdma_cm has a context of its own, for which the kernel may wait before the device can go. It closes those
-        // of devices that are gone when it is asked which there are.
-        let mut count = 0;
-        // SAFETY: a place for the count.
-        let list = unsafe { rdma_get_devices(&mut count) };
-        if list.is_null() {
-            return;
-        }
-        for i in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: so many entries.
-            if let Some(context) = NonNull::new(unsafe { *list.add(i) }) {
-                move_high(context);
-            }
-        }
-        // SAFETY: the list just made.
-        unsafe { rdma_free_devices(list) };
     }
 }

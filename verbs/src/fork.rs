@@ -7,11 +7,18 @@
 use rdma_sys::*;
 use sanshim_core::sys::{file, Fd};
 use std::cell::UnsafeCell;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Once;
 
-/// A descriptor of rdma-core's, and device and inode of the file it is for.
-type Open = (Fd, (u64, u64));
+/// A descriptor of rdma-core's.
+struct Open {
+    fd: Fd,
+    /// Device and inode of the file it is for.
+    identity: (u64, u64),
+    /// Where rdma-core keeps it, if a child may come there.
+    place: Option<NonNull<Fd>>,
+}
 
 struct Descriptors {
     busy: AtomicBool,
@@ -54,14 +61,27 @@ pub(crate) fn prepare() {
 
 /// A descriptor that a child is to close.
 pub(crate) fn note(fd: Fd) {
+    note_open(fd, None);
+}
+
+/// As [`note`], of an object that rdma-core uses in a child as well: it finds no descriptor there.
+///
+/// # Safety
+/// `place` is valid until [`forget`].
+pub(crate) unsafe fn note_at(place: NonNull<Fd>) {
+    // SAFETY: the caller's promise.
+    note_open(unsafe { place.read() }, Some(place));
+}
+
+fn note_open(fd: Fd, place: Option<NonNull<Fd>>) {
     if let Ok(identity) = file::identity(fd) {
-        DESCRIPTORS.with(|open| open.push((fd, identity)));
+        DESCRIPTORS.with(|open| open.push(Open { fd, identity, place }));
     }
 }
 
 /// It is closed here.
 pub(crate) fn forget(fd: Fd) {
-    DESCRIPTORS.with(|open| open.retain(|(other, _)| *other != fd));
+    DESCRIPTORS.with(|open| open.retain(|other| other.fd != fd));
 }
 
 extern "C" fn in_child() {
@@ -71,10 +91,14 @@ extern "C" fn in_child() {
         // A thread of the parent was changing it. (The library's own never are during a fork.)
         return std::mem::forget(open);
     }
-    for (fd, identity) in open {
+    for Open { fd, identity, place } in open {
         // Not what the program has put at that number meanwhile.
         if file::identity(fd) == Ok(identity) {
             file::close(fd);
+        }
+        if let Some(place) = place {
+            // SAFETY: the promise of `note_at`.
+            unsafe { place.write(-1) };
         }
     }
 }

@@ -16,6 +16,7 @@ mod listener;
 mod provider;
 mod queue_pair;
 mod region;
+mod shared_context;
 mod shared_receive_queue;
 mod waiting;
 mod windows;

@@ -26,11 +26,11 @@ struct State {
     listening: Vec<Listening>,
     expected: Vec<Expected>,
     /// Came before control was given.
-    early: Vec<(Arc<Port>, Cookie, Connector)>,
+    early: Vec<(&'static Port, Cookie, Connector)>,
 }
 
 struct Listening {
-    port: Arc<Port>,
+    port: &'static Port,
     listener: Listener,
     /// Takes the next request.
     connector: Connector,
@@ -98,10 +98,13 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
     // What it needs, it is to have before anything is asked for.
     port.prepare().inspect_err(|why| log::warn!("no RDMA: {why}; see 'ulimit -l'")).ok()?;
     let mut state = state();
-    let number = match state.listening.iter().find(|one| Arc::ptr_eq(&one.port, &port)) {
+    let number = match state.listening.iter().find(|one| std::ptr::eq(one.port, port)) {
         Some(one) => one.number,
         None => {
-            let one = listen(&port).inspect_err(|why| log::info!("no berth: {why}")).ok()?;
+            let one = listen(port).inspect_err(|why| log::info!("no berth: {why}")).ok()?;
+            if port.is_retired() {
+                return None;
+            }
             helper::watch(one.listener.descriptor());
             let number = one.number;
             state.listening.push(one);
@@ -116,14 +119,14 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
     Some(Berth { number, cookie, mailbox, pid: process::pid() })
 }
 
-fn listen(port: &Arc<Port>) -> Result<Listening, Error> {
-    let listener = port.device.adapter.create_listener()?;
+fn listen(port: &'static Port) -> Result<Listening, Error> {
+    let listener = port.device()?.adapter.create_listener()?;
     listener.bind((port.local, 0).into())?;
     listener.listen(BACKLOG)?;
     let number = listener.local_address()?.port();
-    let connector = port.device.adapter.create_connector()?;
+    let connector = port.device()?.adapter.create_connector()?;
     let _ = listener.get_connection_request(&connector, REQUEST)?;
-    Ok(Listening { port: port.clone(), listener, connector, number })
+    Ok(Listening { port, listener, connector, number })
 }
 
 /// Whether what was expected with a cookie has come. `Ok`: it is here. `Err(true)`: not yet; `Err(false)`: it
@@ -173,16 +176,16 @@ impl Expected {
     }
 }
 
-/// A port lost its device: nobody comes there any more. By the helper.
-pub(super) fn retire(port: &Arc<Port>) {
+/// A port is retired: nobody comes there any more. By the helper.
+pub(super) fn retire(port: &'static Port) {
     let mut state = state();
-    let (gone, kept) = state.listening.drain(..).partition(|one| Arc::ptr_eq(&one.port, port));
-    state.listening = kept;
-    state.early.retain(|(one, ..)| !Arc::ptr_eq(one, port));
-    drop(state);
-    let gone: Vec<Listening> = gone;
-    for one in &gone {
-        helper::forget(one.listener.descriptor());
+    state.listening.retain(|one| !std::ptr::eq(one.port, port));
+    state.early.retain(|(one, ..)| !std::ptr::eq(*one, port));
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        helper::forget(self.listener.descriptor());
     }
 }
 
@@ -193,7 +196,8 @@ pub(super) fn progress(mailbox: Address) -> bool {
     let mut came = std::mem::take(&mut state.early);
     for one in &mut state.listening {
         while let Some(reported) = one.listener.next_result() {
-            let Ok(next) = one.port.device.adapter.create_connector() else { break };
+            let next = one.port.device().and_then(|device| device.adapter.create_connector());
+            let Ok(next) = next else { break };
             let connector = std::mem::replace(&mut one.connector, next);
             let _ = one.listener.get_connection_request(&one.connector, REQUEST);
             if reported.result.is_err() {
@@ -208,9 +212,9 @@ pub(super) fn progress(mailbox: Address) -> bool {
                     let expected = state.expected.iter_mut().find(|one| one.cookie == cookie);
                     match expected.map(|one| &mut one.what) {
                         Some(What::Offer(offer)) => {
-                            *offer = offer_comes(&one.port, connector, geometry);
+                            *offer = offer_comes(one.port, connector, geometry);
                         }
-                        _ => came.push((one.port.clone(), cookie, connector)),
+                        _ => came.push((one.port, cookie, connector)),
                     }
                 }
                 None => drop(connector.reject(&MAGIC)),
@@ -224,7 +228,7 @@ pub(super) fn progress(mailbox: Address) -> bool {
             continue;
         };
         let What::Control(link) = &state.expected[at].what else { continue };
-        match link.take_control(&port, mailbox, connector) {
+        match link.take_control(port, mailbox, connector) {
             Err((_, Some(connector))) => state.early.push((port, cookie, connector)),
             Err((why, None)) => {
                 log::warn!("control of a connection cannot be taken: {why}");
@@ -252,7 +256,7 @@ pub(super) fn progress(mailbox: Address) -> bool {
         || state.expected.iter().any(|one| !matches!(one.what, What::Offer(Offer::Nobody)))
 }
 
-fn offer_comes(port: &Arc<Port>, connector: Connector, geometry: Geometry) -> Offer {
+fn offer_comes(port: &'static Port, connector: Connector, geometry: Geometry) -> Offer {
     let made = Link::new(port, connector).and_then(|link| {
         link.is_bound();
         let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);

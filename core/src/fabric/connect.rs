@@ -51,7 +51,8 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
         return Err(reason);
     }
     let patience = if has_answered(target.ip()) { ANSWER } else { FIRST_ANSWER };
-    let asked = ask(gate, &port, target, geometry, patience);
+    let asked = ask(gate, port, target, geometry, patience);
+    let _gate = no_fork();
     if matches!(asked, Ok(_) | Err(Error::ConnectionRefused)) {
         note_answer(target.ip());
     }
@@ -104,14 +105,14 @@ fn remember(target: SocketAddr, how_long: u64, reason: Reason) {
 /// `gate` is not held while the peer's answer is waited for.
 fn ask(
     gate: RwLockReadGuard<'static, ()>,
-    port: &Arc<Port>,
+    port: &'static Port,
     target: SocketAddr,
     geometry: &Geometry,
     patience: u64,
 ) -> Result<Arc<Link>, Error> {
     let mut gate = Some(gate);
     let deadline = time::now() + patience;
-    let link = Link::new(port, port.device.adapter.create_connector()?)?;
+    let link = Link::new(port, port.device()?.adapter.create_connector()?)?;
     let connected = (|| {
         let connector = link.connector();
         let data = request::encode(geometry, request::NEW);

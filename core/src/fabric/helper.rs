@@ -23,6 +23,10 @@ const REPLACED: u64 = 1_000_000_000;
 const LINGER: u64 = 900_000_000_000;
 /// How long (ns) the exit of the process waits until relatives have taken control of what they use.
 const LEAVING: u64 = 1_000_000_000;
+/// What a descriptor in the set is about: other processes or threads, the removal of a device, anything else.
+const KICK: u64 = 0;
+const ANY: u64 = 1;
+const REMOVAL: u64 = 2;
 
 struct Helper {
     set: Fd,
@@ -30,12 +34,14 @@ struct Helper {
     mailbox: Mailbox,
     /// It sleeps for as long as nothing is told.
     dormant: AtomicBool,
-    ports: Mutex<Vec<Arc<Port>>>,
+    ports: Mutex<Vec<&'static Port>>,
     closed: Mutex<Vec<Closed>>,
     /// Queue pairs in whose place there is another one, and since when. Each ends before its link's memory.
     replaced: Mutex<Vec<(Wire, Arc<Link>, u64)>>,
     /// Links of which relatives have control now.
     given: Mutex<Vec<Weak<Link>>>,
+    /// Ports whose devices were removed, and which links still use.
+    retired: Mutex<Vec<&'static Port>>,
 }
 
 /// A link that its program closed.
@@ -72,7 +78,7 @@ fn helper() -> Option<&'static Helper> {
     let (set, kick) = (hidden::keep(set), hidden::keep(kick));
     let mailbox = Mailbox::open().ok()?;
     for fd in [kick, mailbox.fd] {
-        poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, 0).ok()?;
+        poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, KICK).ok()?;
     }
     let helper: &'static Helper = Box::leak(Box::new(Helper {
         set,
@@ -83,6 +89,7 @@ fn helper() -> Option<&'static Helper> {
         closed: Mutex::default(),
         replaced: Mutex::default(),
         given: Mutex::default(),
+        retired: Mutex::default(),
     }));
     // The thread inherits the mask: no signal of the program is ever delivered to it.
     let held = SignalsHeld::new();
@@ -130,19 +137,21 @@ pub(super) fn wake_if_dormant() {
 }
 
 /// Looks after a port from now on.
-pub(super) fn watch_port(port: &Arc<Port>) {
+pub(super) fn watch_port(port: &'static Port) {
     let Some(helper) = helper() else { return };
-    helper.lock_ports().push(port.clone());
-    watch(port.descriptor());
-    watch(port.watch());
+    helper.lock_ports().push(port);
+    for (descriptor, tag) in [(port.descriptor(), ANY), (port.watch(), REMOVAL)] {
+        if let Some(descriptor) = descriptor {
+            helper.watch(descriptor, tag);
+        }
+    }
     kick(helper.kick);
 }
 
 /// Has the helper look when a descriptor is readable.
 pub(super) fn watch(descriptor: Fd) {
     if let Some(helper) = helper() {
-        let events = libc::EPOLLIN as u32;
-        let _ = poll::epoll_ctl(helper.set, libc::EPOLL_CTL_ADD, descriptor, events, 1);
+        helper.watch(descriptor, ANY);
     }
 }
 
@@ -197,7 +206,7 @@ pub(super) fn finish(patience: u64) {
 }
 
 impl Helper {
-    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Port>>> {
+    fn lock_ports(&self) -> std::sync::MutexGuard<'_, Vec<&'static Port>> {
         self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,25 +218,41 @@ impl Helper {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_retired(&self) -> std::sync::MutexGuard<'_, Vec<&'static Port>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_closed(&self) -> std::sync::MutexGuard<'_, Vec<Closed>> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self, descriptor: Fd, tag: u64) {
+        let events = libc::EPOLLIN as u32;
+        let _ = poll::epoll_ctl(self.set, libc::EPOLL_CTL_ADD, descriptor, events, tag);
     }
 
     fn run(&self) {
         process::let_library_signals_in();
         let mut idle = false;
         let mut looks = 0;
+        // How long (ns) to sleep at most while there is nothing to do.
+        let mut longest = None;
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
             if idle {
                 self.dormant.store(true, Ordering::SeqCst);
             }
-            let nap = if idle { rendezvous::next_search() } else { Some(TICK) };
+            let nap = if idle { longest } else { Some(TICK) };
             let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
             let _gate = no_fork();
             self.dormant.store(false, Ordering::SeqCst);
             let mut kicked = false;
-            if events[..count].iter().any(|event| event.u64 == 0) {
+            let tells = |tag| events[..count].iter().any(|event| event.u64 == tag);
+            if tells(REMOVAL) {
+                let lost = self.lock_ports().iter().copied().find(|port| port.loses_device());
+                lost.into_iter().for_each(|port| self.retire(port));
+            }
+            if tells(KICK) {
                 let mut value = [0u8; 8];
                 let _ = file::read(self.kick, value.as_mut_ptr(), value.len());
                 kicked = true;
@@ -239,9 +264,6 @@ impl Helper {
             for port in &ports {
                 port.take_notice();
                 port.catch_up();
-                if port.loses_device() {
-                    self.retire(port);
-                }
             }
             rendezvous::search();
             let mut busy = rendezvous::progress() | berth::progress(self.mailbox.address);
@@ -259,21 +281,32 @@ impl Helper {
                 }
             }
             busy |= self.end_closed() | self.end_replaced();
+            self.close_retired();
+            longest = rendezvous::next_search();
             idle = !busy && ports.iter().all(|port| port.is_armed());
         }
     }
 
-    /// The device of a port was removed: its connections end, and all that was made of it is given back.
-    fn retire(&self, port: &Arc<Port>) {
+    /// The device of a port was removed: its connections end.
+    fn retire(&self, port: &'static Port) {
         log::warn!("the RDMA device of {} was removed: its connections end", port.local);
-        super::forget(port.local);
+        let watched = [port.descriptor(), port.watch()];
+        port.retire();
+        watched.into_iter().flatten().for_each(forget);
+        super::forget(port);
         rendezvous::retire(port);
         berth::retire(port);
-        port.each_link(|link| link.lose_device());
-        self.lock_replaced().retain(|(_, link, _)| !std::ptr::eq(link.port(), &**port));
-        forget(port.descriptor());
-        forget(port.watch());
-        self.lock_ports().retain(|one| !Arc::ptr_eq(one, port));
+        self.lock_ports().retain(|one| !std::ptr::eq(*one, port));
+        self.lock_retired().push(port);
+    }
+
+    /// Gives back what was made of devices that were removed, once nothing uses it.
+    fn close_retired(&self) {
+        self.lock_retired().retain(|port| {
+            port.each_link(|link| link.lose_device());
+            self.lock_replaced().retain(|(_, link, _)| !std::ptr::eq(link.port(), *port));
+            !port.close()
+        });
     }
 
     /// Does what another process's helper asks for. (Look: whatever it is, the loop comes to it.)

@@ -88,6 +88,7 @@ struct Inner {
     blocks: Vec<Block>,
     /// Has room for all buffers: giving one back never allocates.
     free: Vec<Buffer>,
+    closed: bool,
 }
 
 // SAFETY: `inner` is only reached while `busy` is held.
@@ -113,17 +114,33 @@ impl Pool {
         None
     }
 
-    /// A buffer; `None`: later.
-    pub(super) fn take(&self, adapter: &Adapter) -> Option<Buffer> {
+    /// A buffer; `None`: later, or never.
+    pub(super) fn take(&self, adapter: impl FnOnce() -> Result<Adapter>) -> Option<Buffer> {
         self.with(|inner| {
+            if inner.closed {
+                return None;
+            }
             if inner.free.is_empty() && inner.blocks.len() * STEP < MOST {
-                let block = Block::new(adapter, STEP).ok()?;
+                let block = Block::new(&adapter().ok()?, STEP).ok()?;
                 inner.free.reserve((inner.blocks.len() + 1) * STEP);
                 inner.free.extend((0..STEP).map(|i| block.buffer(i)));
                 inner.blocks.push(block);
             }
             inner.free.pop()
         })?
+    }
+
+    /// No buffer is taken any more; the memory of all of them, which nothing uses.
+    pub(super) fn close(&self) -> Vec<Block> {
+        loop {
+            let blocks = self.with(|inner| {
+                inner.closed = true;
+                std::mem::take(&mut inner.blocks)
+            });
+            if let Some(blocks) = blocks {
+                return blocks;
+            }
+        }
     }
 
     /// Gives buffers back; false: later.

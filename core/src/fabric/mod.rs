@@ -63,7 +63,7 @@ const DEVICES: &str = "/sys/class/infiniband";
 const LIBRARY: &str = "libsanshim_verbs.so";
 
 /// An adapter's address, and the adapter in use or since when there is none.
-type Place = (IpAddr, Result<Arc<Port>, u64>);
+type Place = (IpAddr, Result<&'static Port, u64>);
 
 /// The fabric of this process: what its provider serves.
 struct Fabric {
@@ -83,7 +83,7 @@ static FABRIC: AtomicPtr<OnceLock<Option<Fabric>>> = AtomicPtr::new(std::ptr::nu
 /// finds no lock of ours, nor of a provider's, taken by a thread that it does not have. Before all other
 /// locks of this module.
 static FORK: RwLock<()> = RwLock::new(());
-/// The configuration allows it.
+/// The configuration allows it, and there may be something to use.
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Changes in every fork child.
@@ -95,9 +95,12 @@ fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Allows the use of providers other than shared memory.
+/// Allows the use of providers other than shared memory, if there may be any: not on a host without RDMA devices, or without
+/// the library. At the start, before the program has threads, or forbids itself anything.
 pub fn enable() {
-    ENABLED.store(true, Ordering::Relaxed);
+    let is_there = std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+        && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists());
+    ENABLED.store(is_there, Ordering::Relaxed);
 }
 
 /// No fork until the result is dropped.
@@ -132,14 +135,10 @@ pub fn exiting() {
     helper::finish(PATIENCE);
 }
 
-/// True if a provider may be there: cheap, and false on a host without RDMA devices or without the library.
+/// True if a provider may be there: cheap.
+#[inline]
 pub fn may_exist() -> bool {
-    static THERE: OnceLock<bool> = OnceLock::new();
     ENABLED.load(Ordering::Relaxed)
-        && *THERE.get_or_init(|| {
-            std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
-                && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists())
-        })
 }
 
 fn fabric() -> Option<&'static Fabric> {
@@ -159,10 +158,12 @@ fn fabric() -> Option<&'static Fabric> {
         .as_ref()
 }
 
-/// The adapter of a local address is no more.
-fn forget(local: IpAddr) {
+/// A port is retired.
+fn forget(port: &Port) {
     if let Some(fabric) = fabric() {
-        fabric.forget(local);
+        let is_it =
+            |one: &Result<&'static Port, u64>| matches!(one, Ok(one) if std::ptr::eq(*one, port));
+        fabric.ports().retain(|(_, one)| !is_it(one));
     }
 }
 
@@ -214,29 +215,29 @@ fn own_folder() -> Option<PathBuf> {
 
 impl Fabric {
     /// The adapter of a local address, opened when it is first asked for.
-    fn port(&self, local: IpAddr) -> Option<Arc<Port>> {
+    fn port(&self, local: IpAddr) -> Option<&'static Port> {
         let mut ports = self.ports();
         let now = time::now();
         ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
         if let Some((_, port)) = ports.iter().find(|(ip, _)| *ip == local) {
-            return port.clone().ok();
+            return port.ok();
         }
         let adapter = self.provider.open_adapter((local, 0).into());
         let opened = adapter.and_then(|adapter| Port::open(adapter, local));
-        if let Ok(port) = &opened {
+        if let Ok(port) = opened {
             helper::watch_port(port);
         }
         let entry = opened.map_err(|why| {
             log::info!("no RDMA from {local}: {why}");
             now
         });
-        ports.push((local, entry.clone()));
+        ports.push((local, entry));
         entry.ok()
     }
 
-    /// The adapter of a local address is no more, or may be there again: the next who asks finds out.
-    fn forget(&self, local: IpAddr) {
-        self.ports().retain(|(ip, _)| *ip != local);
+    /// The next who asks for the adapter of this local address looks for it anew, where there was none.
+    fn look_again(&self, local: IpAddr) {
+        self.ports().retain(|(ip, port)| *ip != local || port.is_ok());
     }
 
     fn ports(&self) -> MutexGuard<'_, Vec<Place>> {

@@ -4,17 +4,15 @@
 //! threads while they look, the helper otherwise. One at a time, and nobody waits for another.
 
 use super::frame;
-use super::generation;
 use super::link::Link;
 use super::memory::{Block, Pool};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, Limits, Result, Started};
 use crate::sys::{process, Fd};
 use std::cell::UnsafeCell;
-use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Buffers for what comes in, for all links together.
 const RECEIVES: u32 = 128;
@@ -31,32 +29,43 @@ const INLINE: u32 = 256;
 /// The watch's one pending operation.
 const REMOVED: u64 = 1;
 
-/// What a port has of its adapter. Fields end in this order.
+/// What links are made of.
+#[derive(Clone)]
 pub(super) struct Device {
-    /// A connector that never connects: bound to the adapter's address, it is told when the device is removed.
-    watch: Connector,
-    /// Buffers for what is sent.
-    pub(super) pool: Pool,
-    /// Made with the first link.
-    receives: OnceLock<Block>,
-    /// Where everything arrives.
-    pub(super) shared: SharedReceiveQueue,
+    /// Makes their objects.
+    pub(super) adapter: Adapter,
     /// Where everything ends.
     pub(super) queue: CompletionQueue,
-    /// Makes the links' objects.
-    pub(super) adapter: Adapter,
+    /// Where everything arrives.
+    pub(super) shared: SharedReceiveQueue,
+    /// A connector that never connects: bound to the adapter's address, it is told when the device is removed.
+    watch: Connector,
 }
 
-/// See the module. Closed with the last that holds it, once the device was removed; else never.
+/// What completions are taken with.
+struct Intake {
+    queue: CompletionQueue,
+    shared: SharedReceiveQueue,
+    /// Made before the first link.
+    receives: Option<Block>,
+}
+
+/// See the module. Never freed; empty once its device was removed.
 pub(super) struct Port {
     /// The adapter's address.
     pub(super) local: IpAddr,
     /// What it can do.
     pub(super) limits: Limits,
-    /// What it has of it.
-    pub(super) device: ManuallyDrop<Device>,
-    /// The process whose objects these are.
-    made_in: u32,
+    /// Until it was removed, and nobody is using it.
+    device: UnsafeCell<Option<Device>>,
+    /// Calls that use it at the moment.
+    users: AtomicU32,
+    /// Buffers for what is sent.
+    pub(super) pool: Pool,
+    /// There are receives.
+    prepared: AtomicBool,
+    /// The device is no more, or about to go.
+    retired: AtomicBool,
     /// Sends that may still complete, of all links.
     unfinished: AtomicU32,
     most_unfinished: u32,
@@ -68,38 +77,45 @@ pub(super) struct Port {
     /// Held to take completions, and to change the list of links.
     polling: AtomicBool,
     links: UnsafeCell<Vec<Option<Arc<Link>>>>,
+    intake: UnsafeCell<Option<Intake>>,
 }
 
-// SAFETY: `links` is only reached while `polling` is held; all else may be used by any thread.
+// SAFETY: `links` and `intake` are only reached while `polling` is held; all else may be used by any thread.
 unsafe impl Sync for Port {}
 // SAFETY: as above.
 unsafe impl Send for Port {}
 
+impl Intake {
+    fn post(&self, index: usize) -> Result<()> {
+        let block = self.receives.as_ref().ok_or(Error::InvalidParameter)?;
+        let segment = block.buffer(index).segment(frame::LARGEST);
+        self.shared.receive(index as u64 | RECEIVE, &[segment])
+    }
+}
+
 impl Port {
-    pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<Arc<Self>> {
+    pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<&'static Self> {
         let limits = adapter.query();
         let receives = RECEIVES.min(limits.max_shared_receive_depth);
         let completions = COMPLETIONS.min(limits.max_completion_depth);
         if receives < 16 || completions < 2 * receives || limits.max_segments < 1 {
             return Err(Error::NotSupported);
         }
+        let queue = adapter.create_completion_queue(completions)?;
+        let shared = adapter.create_shared_receive_queue(receives)?;
         let watch = adapter.create_connector()?;
         watch.bind((local, 0).into())?;
         if watch.notify_disconnect(REMOVED)? != Started::Pending {
             return Err(Error::DeviceRemoved);
         }
-        let device = Device {
-            watch,
-            pool: Pool::new(),
-            receives: OnceLock::new(),
-            shared: adapter.create_shared_receive_queue(receives)?,
-            queue: adapter.create_completion_queue(completions)?,
-            adapter,
-        };
-        Ok(Arc::new(Port {
+        let intake = Intake { queue: queue.clone(), shared: shared.clone(), receives: None };
+        let port = Port {
             local,
-            device: ManuallyDrop::new(device),
-            made_in: generation(),
+            device: UnsafeCell::new(Some(Device { adapter, queue, shared, watch })),
+            users: AtomicU32::new(0),
+            pool: Pool::new(),
+            prepared: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             depth: receives,
             limits,
             unfinished: AtomicU32::new(0),
@@ -108,42 +124,94 @@ impl Port {
             armed: AtomicBool::new(false),
             polling: AtomicBool::new(false),
             links: UnsafeCell::default(),
-        }))
+            intake: UnsafeCell::new(Some(intake)),
+        };
+        Ok(Box::leak(Box::new(port)))
+    }
+
+    /// Runs `f` with the device. Waits for nobody, so that a signal handler may.
+    fn using<T>(&self, f: impl FnOnce(&Device) -> Result<T>) -> Result<T> {
+        // Before the look, as `close` looks after `retire`.
+        self.users.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: taken away only once nobody uses it and everybody who comes finds it retired.
+        let device =
+            (!self.is_retired()).then(|| unsafe { &*self.device.get() }).and_then(Option::as_ref);
+        let result = device.ok_or(Error::DeviceRemoved).and_then(f);
+        self.users.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    /// What links are made of.
+    ///
+    /// # Errors
+    /// The device was removed.
+    pub(super) fn device(&self) -> Result<Device> {
+        self.using(|device| Ok(device.clone()))
+    }
+
+    /// True once the device is no more.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
+    }
+
+    /// No link is made over it any more. By the helper.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
     }
 
     /// Readable when the device is removed.
-    pub(super) fn watch(&self) -> Fd {
-        self.device.watch.descriptor()
+    pub(super) fn watch(&self) -> Option<Fd> {
+        self.using(|device| Ok(device.watch.descriptor())).ok()
     }
 
-    /// True, once, if the device was removed. By the helper, which then retires the port.
+    /// True, once, if the device was removed.
     pub(super) fn loses_device(&self) -> bool {
-        self.device.watch.next_result().is_some()
+        self.using(|device| Ok(device.watch.next_result().is_some())) == Ok(true)
+    }
+
+    /// Gives everything back that was made of the device; false: links use it still. By the helper, after
+    /// [`retire`](Self::retire).
+    pub(super) fn close(&self) -> bool {
+        let intake = self.with_links(|links| {
+            let is_used = self.users.load(Ordering::SeqCst) != 0;
+            // SAFETY: `polling` is held.
+            let intake = unsafe { &mut *self.intake.get() };
+            (!is_used && links.iter().all(Option::is_none)).then(|| intake.take())
+        });
+        let Some(intake) = intake else { return false };
+        // Outside of any lock: closing takes its time.
+        drop(intake);
+        drop(self.pool.close());
+        // SAFETY: nobody uses it, and nobody will.
+        drop(unsafe { (*self.device.get()).take() });
+        true
     }
 
     /// Before the first link: posts the receives.
     pub(super) fn prepare(&self) -> Result<()> {
-        if self.device.receives.get().is_some() {
+        if self.prepared.load(Ordering::Acquire) {
             return Ok(());
         }
-        let block = Block::new(&self.device.adapter, self.depth as usize)?;
-        if self.device.receives.set(block).is_ok() {
-            for index in 0..self.depth {
-                self.post(index as usize)?;
+        let block = Block::new(&self.device()?.adapter, self.depth as usize)?;
+        self.with_links(|_| {
+            // SAFETY: `polling` is held.
+            let Some(intake) = (unsafe { &mut *self.intake.get() }) else {
+                return Err(Error::DeviceRemoved);
+            };
+            if intake.receives.is_none() {
+                intake.receives = Some(block);
+                for index in 0..self.depth {
+                    intake.post(index as usize)?;
+                }
+                self.prepared.store(true, Ordering::Release);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Largest send whose bytes are taken at once.
     pub(super) fn inline(&self) -> usize {
         self.limits.max_inline.min(INLINE) as usize
-    }
-
-    fn post(&self, index: usize) -> Result<()> {
-        let block = self.device.receives.get().ok_or(Error::InvalidParameter)?;
-        let segment = block.buffer(index).segment(frame::LARGEST);
-        self.device.shared.receive(index as u64 | RECEIVE, &[segment])
     }
 
     /// Announces a send; false: the completion queue has no room for its result, later.
@@ -239,11 +307,12 @@ impl Port {
             return false;
         }
         let mut batch = [Completion::default(); BATCH];
-        loop {
-            let count = self.device.queue.get_results(&mut batch).unwrap_or(0);
+        // SAFETY: `polling` is held.
+        while let Some(intake) = unsafe { &*self.intake.get() } {
+            let count = intake.queue.get_results(&mut batch).unwrap_or(0);
             for completion in &batch[..count] {
                 // SAFETY: `polling` is held.
-                self.dispatch(unsafe { &*self.links.get() }, completion);
+                self.dispatch(intake, unsafe { &*self.links.get() }, completion);
             }
             if count < BATCH {
                 break;
@@ -253,7 +322,7 @@ impl Port {
         true
     }
 
-    fn dispatch(&self, links: &[Option<Arc<Link>>], completion: &Completion) {
+    fn dispatch(&self, intake: &Intake, links: &[Option<Arc<Link>>], completion: &Completion) {
         let link = links.get(completion.queue_pair as usize).and_then(Option::as_ref);
         let result = completion.result();
         if completion.request & RECEIVE == 0 {
@@ -263,7 +332,7 @@ impl Port {
             return;
         }
         let index = (completion.request & !RECEIVE) as usize;
-        let Some(block) = self.device.receives.get() else { return };
+        let Some(block) = &intake.receives else { return };
         match (link, result) {
             (Some(link), Ok(length)) => {
                 let from = block.buffer(index).at;
@@ -275,7 +344,7 @@ impl Port {
             (Some(link), Err(why)) => link.fail_over(completion.queue_pair, why),
             (None, _) => {}
         }
-        if let Err(why) = self.post(index) {
+        if let Err(why) = intake.post(index) {
             log::error!("a receive buffer is lost: {why}");
         }
     }
@@ -286,7 +355,7 @@ impl Port {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        match self.device.queue.notify(0) {
+        match self.using(|device| device.queue.notify(0)) {
             Ok(Started::Pending) => {}
             // Done, or the last request is still being told.
             _ => self.armed.store(false, Ordering::SeqCst),
@@ -295,35 +364,27 @@ impl Port {
     }
 
     /// Readable when the queue tells.
-    pub(super) fn descriptor(&self) -> Fd {
-        self.device.queue.descriptor()
+    pub(super) fn descriptor(&self) -> Option<Fd> {
+        self.using(|device| Ok(device.queue.descriptor())).ok()
     }
 
     /// Takes what the queue told.
     pub(super) fn take_notice(&self) {
-        while self.device.queue.next_result().is_some() {
+        while self.using(|device| Ok(device.queue.next_result().is_some())) == Ok(true) {
             self.armed.store(false, Ordering::SeqCst);
         }
     }
 
     /// True if nothing is to be waited for, or the queue will tell of it.
     pub(super) fn is_armed(&self) -> bool {
-        self.device.receives.get().is_none() || self.armed.load(Ordering::SeqCst)
+        self.is_retired()
+            || !self.prepared.load(Ordering::Acquire)
+            || self.armed.load(Ordering::SeqCst)
     }
 
     /// Every link, once.
     pub(super) fn each_link(&self, mut each: impl FnMut(&Arc<Link>)) {
         let all: Vec<_> = self.with_links(|links| links.iter().flatten().cloned().collect());
         all.iter().for_each(&mut each);
-    }
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        // A fork child's copy is the parent's.
-        if self.made_in == generation() {
-            // SAFETY: nothing uses it any more, and it is not dropped again.
-            unsafe { ManuallyDrop::drop(&mut self.device) }
-        }
     }
 }

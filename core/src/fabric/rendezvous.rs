@@ -69,7 +69,7 @@ struct Served {
 /// A listener of one adapter.
 struct Listening {
     serving: u64,
-    port: Arc<Port>,
+    port: &'static Port,
     listener: Listener,
     /// Takes the next request.
     connector: Connector,
@@ -171,12 +171,13 @@ pub unsafe fn serve(address: SocketAddr, dual: bool, board: &Board) -> Option<Se
     let serving = Serving { number, owner: generation(), board, mailbox };
     board.board().begin(mailbox);
     let served = Served { number, address, dual, board };
+    state().servings.push(served);
     let mut any = false;
     for local in served.addresses(fabric) {
-        any |= fabric.port(local).is_some_and(|port| served.listen_at(&port));
+        any |= fabric.port(local).is_some_and(|port| served.listen_at(port));
     }
-    if any {
-        state().servings.push(served);
+    if !any {
+        state().servings.retain(|one| one.number != number);
     }
     any.then_some(serving)
 }
@@ -212,13 +213,19 @@ impl Served {
         all.into_iter().map(|address| address.ip()).filter(|ip| self.covers(*ip)).collect()
     }
 
-    /// Listens at one adapter; false if that cannot be.
-    fn listen_at(&self, port: &Arc<Port>) -> bool {
+    /// Listens at one adapter; false if that cannot be, or is not wanted any more.
+    fn listen_at(&self, port: &'static Port) -> bool {
         match listen(port, SocketAddr::new(port.local, self.address.port())) {
             Ok((listener, connector)) => {
                 let descriptor = listener.descriptor();
-                let (serving, board, port) = (self.number, self.board, port.clone());
-                state().listening.push(Listening { serving, port, listener, connector, board });
+                let (serving, board) = (self.number, self.board);
+                let one = Listening { serving, port, listener, connector, board };
+                let mut state = state();
+                if port.is_retired() || state.servings.iter().all(|one| one.number != serving) {
+                    return false;
+                }
+                state.listening.push(one);
+                drop(state);
                 helper::watch(descriptor);
                 true
             }
@@ -230,61 +237,53 @@ impl Served {
     }
 }
 
-/// A port lost its device: nobody comes there any more, until the device is there again. By the helper.
-pub(super) fn retire(port: &Arc<Port>) {
+/// A port is retired: nobody comes there any more, until its device is there again. By the helper.
+pub(super) fn retire(port: &'static Port) {
     let mut state = state();
-    let (gone, kept) = state.listening.drain(..).partition(|one| Arc::ptr_eq(&one.port, port));
-    state.listening = kept;
-    let gone: Vec<Listening> = gone;
-    if !gone.is_empty() {
+    let before = state.listening.len();
+    state.listening.retain(|one| !std::ptr::eq(one.port, port));
+    if state.listening.len() < before && !state.lost.contains(&port.local) {
         state.lost.push(port.local);
         state.searched = time::now();
-    }
-    drop(state);
-    for one in &gone {
-        helper::forget(one.listener.descriptor());
     }
 }
 
 /// How long (ns) until [`search`] is due; `None`: nothing is lost.
 pub(super) fn next_search() -> Option<u64> {
-    (!state().lost.is_empty()).then_some(SEARCH)
+    let state = state();
+    let passed = time::now().saturating_sub(state.searched);
+    (!state.lost.is_empty()).then_some(SEARCH.saturating_sub(passed).max(1_000_000))
 }
 
 /// Looks whether devices that were removed are there again, and listens there if so. By the helper.
 pub(super) fn search() {
-    let lost = {
+    let (lost, servings) = {
         let mut state = state();
         if state.lost.is_empty() || time::now() - state.searched < SEARCH {
             return;
         }
         state.searched = time::now();
-        std::mem::take(&mut state.lost)
+        (std::mem::take(&mut state.lost), state.servings.clone())
     };
     let Some(fabric) = fabric() else { return };
     for local in lost {
-        let servings: Vec<_> =
-            state().servings.iter().filter(|one| one.covers(local)).copied().collect();
-        if servings.is_empty() {
+        let mut wanted = servings.iter().filter(|one| one.covers(local)).peekable();
+        if wanted.peek().is_none() {
             continue;
         }
-        fabric.forget(local);
-        match fabric.port(local) {
-            Some(port) => {
-                for one in servings {
-                    one.listen_at(&port);
-                }
-            }
-            None => state().lost.push(local),
+        fabric.look_again(local);
+        let all = fabric.port(local).is_some_and(|port| wanted.all(|one| one.listen_at(port)));
+        if !all {
+            state().lost.push(local);
         }
     }
 }
 
 fn listen(port: &Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
-    let listener = port.device.adapter.create_listener()?;
+    let listener = port.device()?.adapter.create_listener()?;
     listener.bind(at)?;
     listener.listen(BACKLOG)?;
-    let connector = port.device.adapter.create_connector()?;
+    let connector = port.device()?.adapter.create_connector()?;
     // The helper takes what is done at once as well as what comes.
     let _ = listener.get_connection_request(&connector, ACCEPT)?;
     Ok((listener, connector))
@@ -307,12 +306,16 @@ impl Drop for Serving {
         state.arrivals = kept;
         drop(state);
         let (gone, late): (Vec<Listening>, Vec<Arrival>) = (gone, late);
-        for one in gone {
-            helper::forget(one.listener.descriptor());
-        }
+        drop(gone);
         for one in late {
             one.dismiss();
         }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        helper::forget(self.listener.descriptor());
     }
 }
 
@@ -360,12 +363,13 @@ impl Arrival {
 pub(super) fn progress() -> bool {
     let mut state = state();
     let state = &mut *state;
-    if state.listening.is_empty() && state.arrivals.is_empty() {
+    if state.listening.is_empty() && state.arrivals.is_empty() && state.claims.is_empty() {
         return false;
     }
     for one in &mut state.listening {
         while let Some(reported) = one.listener.next_result() {
-            let Ok(next) = one.port.device.adapter.create_connector() else { break };
+            let next = one.port.device().and_then(|device| device.adapter.create_connector());
+            let Ok(next) = next else { break };
             let connector = std::mem::replace(&mut one.connector, next);
             let _ = one.listener.get_connection_request(&one.connector, ACCEPT);
             if reported.result.is_err() {
@@ -412,7 +416,7 @@ fn welcome(one: &Listening, connector: Connector) -> Result<Arrival, Error> {
         return Err(Error::ConnectionRefused);
     };
     let from = connector.peer_address()?.ip().to_canonical();
-    let link = Link::new(&one.port, connector)?;
+    let link = Link::new(one.port, connector)?;
     one.board.board().arrives(from);
     let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
     if let Err(why) = accepted {
@@ -444,13 +448,16 @@ impl State {
             {
                 at += 1;
             } else {
-                let claim = self.claims.swap_remove(at);
-                if let Some((socket, _)) = helper::mailbox() {
-                    let nobody = Message::Nobody { cookie: claim.berth.cookie };
-                    mailbox::send(socket, claim.berth.mailbox, &nobody);
-                }
+                tell_nobody(&self.claims.swap_remove(at).berth);
             }
         }
+    }
+}
+
+/// Tells a process that there is no link for it.
+fn tell_nobody(berth: &Berth) {
+    if let Some((socket, _)) = helper::mailbox() {
+        mailbox::send(socket, berth.mailbox, &Message::Nobody { cookie: berth.cookie });
     }
 }
 
@@ -458,7 +465,7 @@ impl State {
 pub(super) fn claimed(secret: u64, berth: &Berth, from: IpAddr, tuple: &[u8]) {
     let mut state = state();
     let of = state.listening.iter().find(|one| one.board.board().knows(secret));
-    let Some(serving) = of.map(|one| one.serving) else { return };
+    let Some(serving) = of.map(|one| one.serving) else { return tell_nobody(berth) };
     let now = time::now();
     state.met.retain(|(_, since)| now.saturating_sub(*since) < RECENT);
     let again = state.claims.iter().any(|one| one.berth == *berth)

@@ -101,8 +101,8 @@ fn adapter(address: &str) -> (Adapter, IpAddr) {
 }
 
 /// A link that is not connected.
-fn link_over(port: &Arc<Port>) -> Arc<Link> {
-    Link::new(port, port.device.adapter.create_connector().unwrap()).unwrap()
+fn link_over(port: &'static Port) -> Arc<Link> {
+    Link::new(port, port.device().unwrap().adapter.create_connector().unwrap()).unwrap()
 }
 
 /// Two connected links, not yet attached to segments.
@@ -112,8 +112,8 @@ fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
     listener.bind((ip, 0).into()).unwrap();
     listener.listen(1).unwrap();
     let (port_a, port_b) = (Port::open(a, ip_a).unwrap(), Port::open(b, ip).unwrap());
-    let from = link_over(&port_a);
-    let to = link_over(&port_b);
+    let from = link_over(port_a);
+    let to = link_over(port_b);
     let address = listener.local_address().unwrap();
     let _ = from.connector().connect(from.pair(), address, b"", 1).unwrap();
     if listener.get_connection_request(to.connector(), 2).unwrap() == Started::Pending {
@@ -275,6 +275,8 @@ fn a_removed_device_ends_its_connections() {
     let mut left = 0;
     b.link.port().each_link(|_| left += 1);
     assert_eq!(left, 0, "nothing of it is kept");
+    b.link.port().retire();
+    assert!(b.link.port().close() && b.link.port().device().is_err());
     // What is done to it afterwards reaches nothing.
     b.send(b"more");
     b.link.tick(Tell::Certain);
@@ -355,7 +357,7 @@ fn links_go_on_while_silent_ones_keep_most_of_a_port() {
 fn relative(of: &End) -> End {
     let (adapter, ip) = adapter("192.0.2.200");
     let port = Port::open(adapter, ip).unwrap();
-    let link = link_over(&port);
+    let link = link_over(port);
     // SAFETY: never discarded.
     unsafe { link.attach(of.segment, of.stream().endpoint.role(), of.memory.controller()) };
     link.is_relatives();
@@ -367,7 +369,7 @@ fn relative(of: &End) -> End {
 /// A move of `from`'s link to a relative, step by step as the processes' helpers come to it.
 struct Move {
     to: End,
-    port: Arc<Port>,
+    port: &'static Port,
     listener: Listener,
     connector: Option<Connector>,
     came: bool,
@@ -382,7 +384,7 @@ impl Move {
         listener.listen(1).unwrap();
         let number = listener.local_address().unwrap().port();
         let port = Port::open(adapter, ip).unwrap();
-        let connector = port.device.adapter.create_connector().unwrap();
+        let connector = port.device().unwrap().adapter.create_connector().unwrap();
         let _ = listener.get_connection_request(&connector, 1).unwrap();
         let berth = Berth { number, cookie: [mailbox, 1], mailbox, pid: std::process::id() };
         let to = relative(from);
@@ -397,7 +399,7 @@ impl Move {
         if let Some(connector) = self.connector.take_if(|_| self.came) {
             let (_, cookie) = request::decode(&connector.private_data().unwrap()).unwrap();
             assert_eq!(cookie, self.berth.cookie);
-            let taken = self.to.link.take_control(&self.port, self.berth.mailbox, connector);
+            let taken = self.to.link.take_control(self.port, self.berth.mailbox, connector);
             if let Err((_, early)) = taken {
                 self.connector = Some(early.expect("control cannot be taken"));
             }

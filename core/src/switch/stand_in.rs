@@ -13,74 +13,112 @@ use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::sys::thread::own_tid;
 use crate::sys::{file, net, orphan, process, sock_diag, time, Errno, Fd};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-/// How long (ns) the peers are left to come to it themselves, before a process is left behind; and a nap of that.
+/// How long (ns) the peers are left to come to it themselves: those that sleep on the connection need less. After that it
+/// is sent in their stead, and one that is killed has sent it.
+const MOMENT: u64 = 2_000_000;
+/// The same before a process is left behind.
 const PEERS_TURN: u64 = 20_000_000;
+/// How long (ns) it is tried what the sender is in the middle of.
+const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
 /// After connections went back for who cannot read from the segment: sees to it that what was unread comes. With each
 /// socket a descriptor of it.
-pub(super) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)> + Clone) {
-    let due = || {
-        let streams = returned.clone().filter_map(|(socket, fd)| Some((socket.stream()?, fd)));
-        streams.filter(|(stream, _)| is_due(stream))
-    };
-    // At once: a peer that is killed from here on has sent it.
-    for (stream, fd) in due() {
-        send_in_its_name(&stream, fd, false);
-    }
-    let until = time::now() + PEERS_TURN;
-    while due().next().is_some() {
-        if time::now() > until {
-            due().for_each(|(stream, fd)| send_again(&stream, fd));
-            break;
-        }
+pub(super) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
+    let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
+    let mut due: SmallVec<[Due; 4]> = streams
+        .filter(|(stream, _)| is_due(stream))
+        .map(|(stream, anchor)| Due { stream, anchor, is_part_sent: false })
+        .collect();
+    let started = time::now();
+    while !due.is_empty() {
         time::sleep(NAP);
+        let passed = time::now() - started;
+        due.retain(|one| one.goes_on(passed));
     }
 }
 
-/// True while the peer is to send again what lies here, or its end, and has not come to it.
+/// True if the peer is to send again what lies here, or its end, and nobody has come to it.
 fn is_due(stream: &Stream) -> bool {
     let sending = &stream.peer().sending.0;
-    let word = sending.doorbells.state();
     let is_more = || {
         let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
         unread || sending.finished.load(Acquire) & FINISHED != 0
     };
-    word.recalled && !word.left && is_more()
+    is_recalled(stream) && !sending.doorbells.state().replayed && is_more()
 }
 
-/// Sends it, to the end.
-fn send_again(stream: &Stream, anchor: Fd) {
-    let until = time::now() + PEERS_TURN;
-    while is_due(stream) && time::now() < until {
-        match send_in_its_name(stream, anchor, true) {
-            Some(Resent::Unknown) => time::sleep(NAP),
-            _ => break,
+/// True if the peer was asked to send again, and has not come to it.
+fn is_recalled(stream: &Stream) -> bool {
+    let word = stream.peer().sending.0.doorbells.state();
+    word.recalled && !word.left
+}
+
+/// A connection of which something is to come again.
+struct Due<'a> {
+    stream: Stream<'a>,
+    anchor: Fd,
+    /// It was sent in the peer's stead, and the reader's kernel has not got all of it yet.
+    is_part_sent: bool,
+}
+
+impl Due<'_> {
+    /// What is to be done after so long (ns); true if that is not all.
+    fn goes_on(&mut self, passed: u64) -> bool {
+        let stays = passed > PEERS_TURN;
+        if passed < MOMENT || (self.is_part_sent && !stays) {
+            return is_recalled(&self.stream);
+        }
+        if !is_recalled(&self.stream) {
+            return false;
+        }
+        match self.send(stays) {
+            Some(Sent::Nothing) => passed < ATTEMPTS_END,
+            Some(Sent::Part) => {
+                self.is_part_sent = true;
+                !stays
+            }
+            Some(Sent::All) | None => false,
         }
     }
-    if stream.peer().sending.0.doorbells.state().replayed {
-        log::info!("fd {anchor}: sent in the peer's stead");
+
+    /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it. `stays`: a process is
+    /// left behind with what the reader's kernel has not got then.
+    fn send(&self, stays: bool) -> Option<Sent> {
+        if self.stream.peer().sending.0.doorbells.state().ringing {
+            return Some(Sent::Nothing);
+        }
+        // A fork child must not get the peer's socket.
+        let _structure = (!process::is_borrowed()).then(Structure::lock);
+        let (theirs, lender) = socket_of_peer(self.anchor)?;
+        let sent = match send_over(&self.stream, theirs) {
+            Resent::Unknown => Sent::Nothing,
+            Resent::All if net::is_all_taken(theirs) => Sent::All,
+            Resent::All | Resent::Part => Sent::Part,
+        };
+        if sent == Sent::Part && stays {
+            orphan::leave_behind(theirs, || send_rest(&self.stream, theirs, lender));
+        }
+        file::close(theirs);
+        if sent != Sent::Nothing {
+            log::info!("fd {}: sent in the peer's stead", self.anchor);
+        }
+        Some(sent)
     }
 }
 
-/// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it. `stays`: a process is left
-/// behind with what the reader's kernel has not got then.
-fn send_in_its_name(stream: &Stream, anchor: Fd, stays: bool) -> Option<Resent> {
-    if stream.peer().sending.0.doorbells.state().ringing {
-        return Some(Resent::Unknown);
-    }
-    // A fork child must not get the peer's socket.
-    let _structure = (!process::is_borrowed()).then(Structure::lock);
-    let (theirs, lender) = socket_of_peer(anchor)?;
-    let sent = send_over(stream, theirs);
-    let is_there = || sent == Resent::All && net::is_all_taken(theirs);
-    if stays && sent != Resent::Unknown && !is_there() {
-        orphan::leave_behind(theirs, || send_rest(stream, theirs, lender));
-    }
-    file::close(theirs);
-    Some(sent)
+/// What came of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// The sender is at it, or somebody else in its stead.
+    Nothing,
+    /// Not all of it has arrived.
+    Part,
+    /// The reader's kernel has all of it.
+    All,
 }
 
 /// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.

@@ -93,11 +93,11 @@ impl Link {
         }
     }
 
-    /// The device is gone: the connection ends, and what was made of the device is given back. By the helper.
+    /// The device is gone: the connection ends, and what was made of the device is given back. By the helper, again
+    /// while the link is there: who makes one, or dismisses it, finds it failed.
     pub(in super::super) fn lose_device(&self) {
         self.give_up(Error::DeviceRemoved);
-        if self.stage() != stage::OPEN || self.body.get().is_none() {
-            // Who makes it, or dismisses it, finds it failed.
+        if self.body.get().is_none() {
             return;
         }
         self.while_nobody_sends(|out| {

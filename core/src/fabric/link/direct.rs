@@ -162,7 +162,7 @@ impl Link {
             // A fork child, which shares the segment, would be without what is registered.
             return Err(Error::NotSupported);
         }
-        let region = self.port().device.adapter.create_memory_region()?;
+        let region = self.port().device()?.adapter.create_memory_region()?;
         // SAFETY: mapped until the link has ended, which drops the region before.
         unsafe { region.register(at, size)? };
         Ok(region)

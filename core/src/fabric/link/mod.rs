@@ -33,7 +33,7 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Requests outstanding on a queue pair.
 const DEPTH: u32 = 32;
@@ -101,7 +101,6 @@ pub struct Link {
     own: Weak<Link>,
     /// What all its processes know it by.
     id: u64,
-    /// The last of `ports`.
     port: AtomicPtr<Port>,
     /// The process that controls it, if that is this one ([`generation`]).
     owner: AtomicU32,
@@ -142,8 +141,6 @@ pub struct Link {
     /// Changed by the helper, with `pushing` and the port's completions held. Before the memory.
     wire: UnsafeCell<Option<Wire>>,
     body: OnceLock<Body>,
-    /// What it runs over, and ran over before. After all that was made of it.
-    ports: Mutex<Vec<Arc<Port>>>,
 }
 
 // SAFETY: `out` is only reached while `pushing` is held, `into` while the port's completions are; for `wire` see
@@ -157,7 +154,7 @@ struct Full;
 
 impl Link {
     /// A link whose queue pair is not connected yet, for `connector` to connect.
-    pub(super) fn new(port: &Arc<Port>, connector: Connector) -> Result<Arc<Self>, Error> {
+    pub(super) fn new(port: &'static Port, connector: Connector) -> Result<Arc<Self>, Error> {
         let (mail, _) = helper::mailbox().ok_or(Error::InsufficientResources)?;
         let wire = Wire::new(port, connector)?;
         let number = wire.number;
@@ -165,7 +162,7 @@ impl Link {
         let link = Arc::new_cyclic(|own| Link {
             own: own.clone(),
             id: process::random()[0],
-            port: AtomicPtr::new(Arc::as_ptr(port).cast_mut()),
+            port: AtomicPtr::new(std::ptr::from_ref(port).cast_mut()),
             owner: AtomicU32::new(generation()),
             made_in: AtomicU32::new(generation()),
             mail,
@@ -192,7 +189,6 @@ impl Link {
             out: UnsafeCell::default(),
             wire: UnsafeCell::new(Some(wire)),
             body: OnceLock::new(),
-            ports: Mutex::new(vec![port.clone()]),
         });
         // SAFETY: nobody else knows it.
         unsafe { (*link.out.get()).prepare() };
@@ -224,18 +220,9 @@ impl Link {
 
     /// What it runs over.
     #[inline]
-    pub(super) fn port(&self) -> &Port {
-        // SAFETY: in `ports` as long as the link.
+    pub(super) fn port(&self) -> &'static Port {
+        // SAFETY: ports live for ever.
         unsafe { &*self.port.load(Relaxed) }
-    }
-
-    /// Goes on over this port.
-    fn change_port(&self, port: &Arc<Port>) {
-        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-        if !ports.iter().any(|one| Arc::ptr_eq(one, port)) {
-            ports.push(port.clone());
-        }
-        self.port.store(Arc::as_ptr(port).cast_mut(), SeqCst);
     }
 
     /// Readable when a sleeper's event came: what a doorbell is on an anchor.
@@ -302,6 +289,9 @@ impl Link {
             self.due.fetch_or(1 << Kind::Taken as u32, SeqCst);
         }
         let _ = self.body.set(Body { segment, role, controller });
+        if self.has_failed() {
+            self.tell_failed();
+        }
     }
 
     /// Acceptor: its connector was sent here, by the addresses of a connection that this process accepted.
@@ -470,6 +460,11 @@ impl Link {
         if !matches!(why, Error::Cancelled) {
             log::info!("link {:x}: {why}", self.id);
         }
+        self.tell_failed();
+    }
+
+    /// To the end, or who attaches it later.
+    fn tell_failed(&self) {
         if let Some(body) = self.body.get() {
             let _ = body.segment.decide(shm::State::Refused);
             let peer = body.segment.side(body.role.peer());

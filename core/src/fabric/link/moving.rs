@@ -28,7 +28,6 @@ use std::cell::UnsafeCell;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::Arc;
 
 /// How often a relative uses a link through who controls it, before it takes control itself: a queue pair and
 /// its adapter cost more than a few kicks.
@@ -344,7 +343,7 @@ impl Link {
         let geometry = self.geometry().ok_or(Error::NotConnected)?;
         let (number, cookie) = self.moving.theirs.get();
         let host = self.wire().ok_or(Error::NotConnected)?.connector.peer_address()?.ip();
-        let wire = Wire::new(self.port(), self.port().device.adapter.create_connector()?)?;
+        let wire = Wire::new(self.port(), self.port().device()?.adapter.create_connector()?)?;
         let data = request::encode(&geometry, cookie);
         let target = SocketAddr::new(host, number);
         helper::watch(wire.connector.descriptor());
@@ -439,7 +438,7 @@ impl Link {
     /// was not (yet). By the helper.
     pub(in super::super) fn take_control(
         &self,
-        port: &Arc<Port>,
+        port: &'static Port,
         mailbox: Address,
         connector: Connector,
     ) -> Result<(), (Error, Option<Connector>)> {
@@ -468,7 +467,7 @@ impl Link {
     }
 
     /// Makes the link this process's.
-    fn adopt(&self, port: &Arc<Port>, wire: Wire, progress: Progress) {
+    fn adopt(&self, port: &'static Port, wire: Wire, progress: Progress) {
         // What is here was copied by a fork, from the midst of whatever its threads did; or it is what was left
         // when control was given away.
         let inherited = self.is_inherited();
@@ -504,7 +503,7 @@ impl Link {
         self.moving.broken.store(false, Relaxed);
         self.moving.sealed.store(true, SeqCst);
         self.moving.course.store(course::ARRIVES, SeqCst);
-        self.change_port(port);
+        self.port.store(std::ptr::from_ref(port).cast_mut(), SeqCst);
         self.made_in.store(generation(), SeqCst);
         self.pushing.store(false, SeqCst);
         self.owner.store(generation(), SeqCst);

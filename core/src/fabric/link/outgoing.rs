@@ -201,8 +201,8 @@ impl Link {
         let length = HEADER + payload;
         let mut small = [0u8; 256];
         let inline = length <= self.port().inline().min(small.len());
-        let device = &self.port().device;
-        let held = if inline { None } else { device.pool.take(&device.adapter) };
+        let adapter = || self.port().device().map(|device| device.adapter);
+        let held = if inline { None } else { self.port().pool.take(adapter) };
         if !inline && held.is_none() {
             self.port().sent(1);
             return Err(Full);
@@ -226,7 +226,7 @@ impl Link {
         if let Err(why) = posted {
             self.port().sent(1);
             if let Some(buffer) = held {
-                device.pool.give_back(buffer);
+                self.port().pool.give_back(buffer);
             }
             self.fail(why);
             return Err(Full);
@@ -263,7 +263,7 @@ impl Link {
     fn reclaim(&self, out: &mut Out) {
         let completed = self.completed.load(Acquire);
         while let Some((number, buffer)) = out.held.front().copied() {
-            if number >= completed || !self.port().device.pool.give_back(buffer) {
+            if number >= completed || !self.port().pool.give_back(buffer) {
                 break;
             }
             out.held.pop_front();
@@ -292,7 +292,7 @@ impl Link {
     /// Gives everything back that unfinished sends held; nothing completes any more.
     pub(super) fn release(&self, out: &mut Out) {
         for (_, buffer) in out.held.drain(..) {
-            self.port().device.pool.give_back(buffer);
+            self.port().pool.give_back(buffer);
         }
         self.port().sent(self.posted.load(Relaxed) - out.reclaimed);
         out.reclaimed = self.posted.load(Relaxed);

@@ -1,6 +1,6 @@
 //! A link's queue pair and what belongs to it: what is made anew when the connection moves.
 
-use super::super::port::Port;
+use super::super::port::{Device, Port};
 use super::direct::{Direct, Rings};
 use super::{Out, DEPTH};
 use crate::provider::interface::client::*;
@@ -31,8 +31,8 @@ impl Wire {
             segments: 1,
             inline_size: port.inline() as u32,
         };
-        let (queue, shared) = (&port.device.queue, Some(&port.device.shared));
-        let pair = port.device.adapter.create_queue_pair(&attributes, queue, queue, shared)?;
+        let Device { adapter, queue, shared, .. } = &port.device()?;
+        let pair = adapter.create_queue_pair(&attributes, queue, queue, Some(shared))?;
         let (direct, rings) = (Direct::default(), UnsafeCell::default());
         Ok(Wire { number, pair, connector, direct, rings })
     }
