@@ -289,6 +289,22 @@ CASE(full_backlog_until_a_signal) {
     ERR(connect_to(&where, HANG_MS), EINTR);
   }
 }
+static void *connect_and_wait(void *where) {
+  bt_shared->value[0] = gettid();
+  connect_to(where, 0);
+  return NULL;
+}
+CASE(full_backlog_until_a_cancellation) {
+  union address where;
+  full_listener(&where);
+  pthread_t thread = start_thread(connect_and_wait, &where);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  EQ(pthread_cancel(thread), 0);
+  void *value;
+  EQ(pthread_join(thread, &value), 0);
+  CHECK(value == PTHREAD_CANCELED);
+}
 static void *accept_later(void *listener) {
   sleep_ms(50);
   for (int i = 0; i < 2; i++) SYS(accept(*(int *)listener, NULL, NULL));

@@ -44,6 +44,19 @@ SAN_CASE(underscored) {
   expect_eof(server);
 }
 
+/* stdio, as programs of the last century were linked. */
+SAN_CASE(streams_by_old_names) {
+  struct pair p = open_pair(V4);
+  FILE *stream = ENTRY("_IO_fdopen", fdopen)(p.server, "w");
+  CHECK(stream && fputs("by stream", stream) >= 0 && ENTRY("_IO_fclose", fclose)(stream) == 0);
+  get(p.client, "by stream");
+  expect_eof(p.client);
+  char line[16] = "";
+  FILE *command = ENTRY("_IO_popen", popen)("echo said", "r");
+  CHECK(command && fgets(line, sizeof line, command) && pclose(command) == 0);
+  CHECK(strcmp(line, "said\n") == 0);
+}
+
 SAN_CASE(with_a_size) {
   struct pair p = open_pair(V4);
   char buffer[8] = "abcd", got[8];

@@ -10,8 +10,8 @@ static void count_hit(int number) {
 }
 
 /* Every blocking call on a connected socket or a listener, as one function each. */
-enum call { RECV, READ, READV, RECVMSG, RECVMMSG, RECVFROM, PEEK, SPLICE, ACCEPT, ACCEPT4, READERS,
-            SEND = READERS, WRITE, WRITEV, SENDMSG, SENDMMSG, SENDFILE, TRANSFERS,
+enum call { RECV, READ, READV, PREADV2, RECVMSG, RECVMMSG, RECVFROM, PEEK, SPLICE, ACCEPT, ACCEPT4, READERS,
+            SEND = READERS, SENDTO, WRITE, WRITEV, PWRITEV2, SENDMSG, SENDMMSG, SENDFILE, TRANSFERS,
             POLLS = TRANSFERS, PPOLLS, SELECTS, PSELECTS, EPOLLS, EPOLL_PWAITS, EPOLL_PWAIT2S, ALL };
 
 static int use_fd, use_set, listen_fd, pipe_ends[2], big_file;
@@ -34,6 +34,7 @@ static ssize_t perform(enum call call) {
     case RECV: return recv(use_fd, &byte, 1, 0);
     case READ: return read(use_fd, &byte, 1);
     case READV: return readv(use_fd, &in, 1);
+    case PREADV2: return preadv2(use_fd, &in, 1, -1, 0);
     case RECVMSG: return recvmsg(use_fd, &in_msg, 0);
     case RECVMMSG: return recvmmsg(use_fd, &in_messages, 1, 0, NULL);
     case SPLICE: return splice(use_fd, NULL, pipe_ends[1], NULL, 1, 0);
@@ -42,8 +43,10 @@ static ssize_t perform(enum call call) {
     case ACCEPT: return accept(listen_fd, NULL, NULL);
     case ACCEPT4: return accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
     case SEND: return send(use_fd, big, BIG, 0);
+    case SENDTO: return sendto(use_fd, big, BIG, 0, NULL, 0);
     case WRITE: return write(use_fd, big, BIG);
     case WRITEV: return writev(use_fd, &out, 1);
+    case PWRITEV2: return pwritev2(use_fd, &out, 1, -1, 0);
     case SENDMSG: return sendmsg(use_fd, &out_msg, 0);
     case SENDMMSG: return sendmmsg(use_fd, &out_messages, 1, 0) == 1 ? (ssize_t)out_messages.msg_len : -1;
     case SENDFILE: return sendfile(use_fd, big_file, &start, BIG);

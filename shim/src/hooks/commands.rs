@@ -288,6 +288,17 @@ hooks! {
         uncancelled(|| status_of(pid))
     }
 
+    // As old programs were linked.
+    fn _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE = |_real| {
+        // SAFETY: the same contract.
+        unsafe { popen(command, mode) }
+    }
+
+    fn _IO_fclose(stream: *mut FILE) -> c_int = |_real| {
+        // SAFETY: the same contract.
+        unsafe { fclose(stream) }
+    }
+
     // A stream of popen's may be closed like any other.
     fn fclose(stream: *mut FILE) -> c_int = |real| {
         let pid = STREAMS.take(stream);

@@ -108,6 +108,12 @@ hooks! {
         unsafe { open(fd, mode) }
     }
 
+    // As old programs were linked.
+    fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = |_real| {
+        // SAFETY: the same contract.
+        unsafe { fdopen(fd, mode) }
+    }
+
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void)
         -> c_int
     = |real| {
