@@ -2,12 +2,11 @@
 
 use crate::device::Device;
 use crate::error::{check, last, of_completion};
-use crate::fork;
-use crate::waiting::Waiting;
 use rdma_sys::*;
 use sanshim_core::provider::interface::{
     implement, Completion, Error, Reported, RequestKind, Result, Started,
 };
+use sanshim_core::provider::software::{inherited, Waiting};
 use sanshim_core::sys::file;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -65,9 +64,9 @@ impl CompletionQueue {
             contexts: RwLock::default(),
         };
         // SAFETY: a live channel.
-        fork::note(unsafe { channel.as_ref() }.fd);
+        inherited::note(unsafe { channel.as_ref() }.fd);
         // SAFETY: as above.
-        inner.waiting = Some(Waiting::new(unsafe { channel.as_ref() }.fd)?);
+        inner.waiting = Some(Waiting::over(unsafe { channel.as_ref() }.fd)?);
         Ok(CompletionQueue(Arc::new(inner)))
     }
 
@@ -179,7 +178,7 @@ impl Drop for Inner {
         debug_assert!(Arc::strong_count(&self.device) > 0);
         self.waiting = None;
         // SAFETY: live until it is destroyed below.
-        fork::forget(unsafe { self.channel.as_ref() }.fd);
+        inherited::forget(unsafe { self.channel.as_ref() }.fd);
         // SAFETY: its queue pairs hold it, so they are gone; every event taken was acknowledged.
         unsafe {
             ibv_destroy_cq(self.queue.as_ptr());

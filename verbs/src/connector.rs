@@ -5,9 +5,9 @@ use crate::device::Device;
 use crate::error::{check_last, of_connecting};
 use crate::events::{Channel, Event};
 use crate::queue_pair::QueuePair;
-use crate::waiting::Waiting;
 use rdma_sys::*;
 use sanshim_core::provider::interface::{abi, implement, Error, Reported, Result, Started};
+use sanshim_core::provider::software::Waiting;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr;
@@ -75,7 +75,7 @@ impl Connector {
         Ok(Connector(Arc::new(Inner {
             device: device.clone(),
             state: Mutex::new(state),
-            waiting: Waiting::new(channel.fd())?,
+            waiting: Waiting::over(channel.fd())?,
             channel,
         })))
     }

@@ -4,11 +4,11 @@
 
 use crate::error::{self, check, check_last, last};
 use crate::events::Channel;
-use crate::fork;
 use crate::shared_context::{self, Shared};
 use rdma_sys::*;
 use sanshim_core::provider::interface::abi;
 use sanshim_core::provider::interface::{Error, Limits, Result};
+use sanshim_core::provider::software::inherited;
 use sanshim_core::sys::Fd;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -101,7 +101,7 @@ impl Device {
             return Err(error);
         };
         for fd in descriptors(context) {
-            fork::note(fd);
+            inherited::note(fd);
         }
         let mut device = Device {
             anchor,
@@ -248,7 +248,7 @@ fn descriptors(context: NonNull<ibv_context>) -> [Fd; 2] {
 impl Drop for Device {
     fn drop(&mut self) {
         for fd in descriptors(self.context) {
-            fork::forget(fd);
+            inherited::forget(fd);
         }
         // SAFETY: whatever is made of the device holds it, so all of it is gone.
         unsafe {

@@ -1,9 +1,9 @@
 //! rdma_cm's events, taken without blocking and acknowledged at once.
 
 use crate::error::last;
-use crate::fork;
 use rdma_sys::*;
 use sanshim_core::provider::interface::Result;
+use sanshim_core::provider::software::inherited;
 use sanshim_core::sys::file;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
@@ -37,7 +37,7 @@ impl Channel {
         // SAFETY: a live channel, whose descriptor nothing but the channel knows yet.
         unsafe { (*channel.as_ptr()).fd = file::move_high((*channel.as_ptr()).fd) };
         let channel = Channel(channel);
-        fork::note(channel.fd());
+        inherited::note(channel.fd());
         Ok(channel)
     }
 
@@ -90,7 +90,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        fork::forget(self.fd());
+        inherited::forget(self.fd());
         // SAFETY: its identifiers are gone.
         unsafe { rdma_destroy_event_channel(self.as_ptr()) };
     }

@@ -18,7 +18,6 @@ mod queue_pair;
 mod region;
 mod shared_context;
 mod shared_receive_queue;
-mod waiting;
 mod windows;
 
 use sanshim_core::provider::interface::{abi::Table, export, VERSION};

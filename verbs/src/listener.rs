@@ -4,9 +4,9 @@ use crate::connector::{self, Connector};
 use crate::device::Device;
 use crate::error::check_last;
 use crate::events::Channel;
-use crate::waiting::Waiting;
 use rdma_sys::*;
 use sanshim_core::provider::interface::{abi, implement, Error, Reported, Result, Started};
+use sanshim_core::provider::software::Waiting;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
@@ -29,7 +29,7 @@ unsafe impl Sync for Listener {}
 impl Listener {
     pub(crate) fn new(device: &Arc<Device>) -> Result<Self> {
         let channel = Channel::new()?;
-        let waiting = Waiting::new(channel.fd())?;
+        let waiting = Waiting::over(channel.fd())?;
         let mut id = ptr::null_mut();
         let space = rdma_port_space::RDMA_PS_TCP;
         // SAFETY: a live channel and a place for the identifier.

@@ -3,10 +3,8 @@
 use crate::adapter::Adapter;
 use crate::device::{self, Device};
 use crate::fork;
-use sanshim_core::provider::interface::abi;
-use sanshim_core::provider::interface::{implement, Error, Info, Result};
+use sanshim_core::provider::interface::{implement, routing, Info, Result};
 use std::net::SocketAddr;
-use std::ptr;
 
 pub(crate) struct Verbs;
 
@@ -40,7 +38,7 @@ impl implement::Provider for Verbs {
     }
 
     fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        let mut found: Vec<SocketAddr> = local_addresses()?;
+        let mut found: Vec<SocketAddr> = routing::local_addresses()?;
         found.retain(|&address| device::serves(address));
         Ok(found)
     }
@@ -53,42 +51,4 @@ impl implement::Provider for Verbs {
         // librdmacm keeps a device table that it never frees: once in, it stays.
         false
     }
-}
-
-/// The addresses of this host's interfaces, ports zero, each once.
-fn local_addresses() -> Result<Vec<SocketAddr>> {
-    let mut list = ptr::null_mut();
-    // SAFETY: a place for the list.
-    if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Err(Error::InsufficientResources);
-    }
-    let mut found = Vec::new();
-    let mut at = list;
-    while !at.is_null() {
-        // SAFETY: an entry of the list.
-        let entry = unsafe { &*at };
-        at = entry.ifa_next;
-        if entry.ifa_addr.is_null() {
-            continue;
-        }
-        // SAFETY: every socket address begins with its family.
-        let family = i32::from(unsafe { (*entry.ifa_addr).sa_family });
-        let size = match family {
-            libc::AF_INET => size_of::<libc::sockaddr_in>(),
-            libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-            _ => continue,
-        };
-        let mut address = abi::to_c(([0, 0, 0, 0], 0).into());
-        // SAFETY: the address has `size` bytes, which a sockaddr_storage holds.
-        unsafe {
-            ptr::copy_nonoverlapping(entry.ifa_addr.cast::<u8>(), (&raw mut address).cast(), size)
-        };
-        let address = abi::from_c(&address)?;
-        if !found.contains(&address) {
-            found.push(address);
-        }
-    }
-    // SAFETY: the list that getifaddrs made.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(found)
 }

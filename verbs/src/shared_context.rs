@@ -2,8 +2,8 @@
 //! descriptors are moved out of the program's way, closed in fork children, and closed here when the device was removed, because
 //! the kernel may wait for that. Drivers for which it does not wait map memory by them; those keep it.
 
-use crate::fork;
 use rdma_sys::ibv_context;
+use sanshim_core::provider::software::inherited;
 use sanshim_core::sys::{file, Fd};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,7 +65,7 @@ pub(crate) fn know(context: NonNull<ibv_context>) {
     unsafe {
         move_high(context);
         for place in descriptors(context) {
-            fork::note_at(place);
+            inherited::note_at(place);
         }
     }
     known.push(Known { context, users: 0, removed: false });
@@ -107,7 +107,7 @@ impl Drop for Shared {
             // SAFETY: rdma_cm has no identifier on the device any more. If it closes the context some day, it
             // closes no descriptor.
             let fd = unsafe { place.replace(-1) };
-            fork::forget(fd);
+            inherited::forget(fd);
             file::close(fd);
         }
     }

@@ -383,15 +383,28 @@ pub fn packet_socket(nonblocking: bool) -> Result<Fd> {
 
 /// Listens under `name`.
 pub fn packet_listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
+    let fd = packet_bind(name)?;
+    listen(fd, backlog).map(|()| fd).inspect_err(|_| super::file::close(fd))
+}
+
+/// A socket of that name, which does not block and does not listen yet; EADDRINUSE if there is one.
+pub fn packet_bind(name: &AbstractName) -> Result<Fd> {
     let fd = packet_socket(true)?;
-    let bound = call!(bind, fd, name.at(), name.length).and_then(|_| call!(listen, fd, backlog));
-    match bound {
-        Ok(_) => Ok(fd),
-        Err(e) => {
-            super::file::close(fd);
-            Err(e)
-        }
-    }
+    let bound = call!(bind, fd, name.at(), name.length);
+    bound.map(|_| fd).inspect_err(|_| super::file::close(fd))
+}
+
+/// listen.
+pub fn listen(fd: Fd, backlog: i32) -> Result<()> {
+    call!(listen, fd, backlog).map(drop)
+}
+
+/// Two Unix stream sockets that are connected to each other, close-on-exec, which do not block.
+pub fn stream_pair() -> Result<[Fd; 2]> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let mut fds = [0; 2];
+    call!(socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr() as usize)?;
+    Ok(fds)
 }
 
 /// Puts up a sign of that name, for [`has_sign`] to find.
@@ -452,23 +465,35 @@ pub fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
+/// Most descriptors of one packet.
+pub const PASSED: usize = 4;
+
 /// Sends one packet with at most one descriptor.
 pub fn send_packet(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
+    send_packet_passing(fd, bytes, pass.as_slice())
+}
+
+/// Sends one packet with at most [`PASSED`] descriptors (EINVAL), without waiting.
+pub fn send_packet_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
+    if pass.len() > PASSED {
+        return Err(Errno(libc::EINVAL));
+    }
+    let size = size_of_val(pass) as u32;
     let mut control = Control([0; 64]);
     let mut iov = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };
-    // SAFETY: msghdr is plain data; the control buffer is aligned and large enough for one fd.
+    // SAFETY: msghdr is plain data; the control buffer is aligned and large enough for so many.
     let message = unsafe {
         let mut m: libc::msghdr = std::mem::zeroed();
         m.msg_iov = &mut iov;
         m.msg_iovlen = 1;
-        if let Some(pass) = pass {
+        if !pass.is_empty() {
             m.msg_control = control.0.as_mut_ptr().cast();
-            m.msg_controllen = libc::CMSG_SPACE(4) as usize;
+            m.msg_controllen = libc::CMSG_SPACE(size) as usize;
             let c = libc::CMSG_FIRSTHDR(&m);
             (*c).cmsg_level = libc::SOL_SOCKET;
             (*c).cmsg_type = libc::SCM_RIGHTS;
-            (*c).cmsg_len = libc::CMSG_LEN(4) as usize;
-            libc::CMSG_DATA(c).cast::<i32>().write_unaligned(pass);
+            (*c).cmsg_len = libc::CMSG_LEN(size) as usize;
+            libc::CMSG_DATA(c).copy_from_nonoverlapping(pass.as_ptr().cast(), size as usize);
         }
         m
     };
@@ -512,6 +537,15 @@ pub fn receive_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> 
 }
 
 fn receive_one_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+    receive_packet_passing::<1>(fd, buffer).map(|(n, [passed])| (n, passed))
+}
+
+/// Receives one packet and at most `N` descriptors (close-on-exec), without waiting; more are closed.
+/// No bytes: the end, or so the kernel says ([`receive_packet`]).
+pub fn receive_packet_passing<const N: usize>(
+    fd: Fd,
+    buffer: &mut [u8],
+) -> Result<(usize, [Option<Fd>; N])> {
     let mut control = Control([0; 64]);
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: msghdr is plain data; all pointers outlive the call.
@@ -522,7 +556,8 @@ fn receive_one_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> 
     message.msg_controllen = control.0.len();
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     let n = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
-    let mut passed = None;
+    let mut passed = [None; N];
+    let mut places = passed.iter_mut();
     // SAFETY: the kernel wrote well-formed control messages within msg_controllen.
     unsafe {
         let mut c = libc::CMSG_FIRSTHDR(&message);
@@ -531,9 +566,9 @@ fn receive_one_packet(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> 
                 let count = ((*c).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
                 for i in 0..count {
                     let fd = libc::CMSG_DATA(c).cast::<i32>().add(i).read_unaligned();
-                    match passed {
-                        None => passed = Some(fd),
-                        Some(_) => super::file::close(fd),
+                    match places.next() {
+                        Some(place) => *place = Some(fd),
+                        None => super::file::close(fd),
                     }
                 }
             }

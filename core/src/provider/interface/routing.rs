@@ -1,9 +1,10 @@
-//! The local address for a destination, as the kernel's routing has it (N3).
+//! This host's addresses, and the one for a destination as the kernel's routing has it (N3).
 
 use super::abi;
 use super::error::{Error, Result};
 use crate::sys::{self, net};
 use std::net::SocketAddr;
+use std::ptr;
 
 /// The address from which the kernel would send to `destination`, its port zero. Nothing is sent.
 ///
@@ -24,6 +25,46 @@ pub fn local_address_for(destination: SocketAddr) -> Result<SocketAddr> {
         local.set_port(0);
         local
     })
+}
+
+/// The addresses of this host's interfaces, ports zero, each once.
+///
+/// # Errors
+/// [`Error::InsufficientResources`].
+pub fn local_addresses() -> Result<Vec<SocketAddr>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: a place for the list.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(Error::InsufficientResources);
+    }
+    let mut found = Vec::new();
+    let mut at = list;
+    while !at.is_null() {
+        // SAFETY: an entry of the list.
+        let entry = unsafe { &*at };
+        at = entry.ifa_next;
+        if entry.ifa_addr.is_null() {
+            continue;
+        }
+        // SAFETY: every socket address begins with its family.
+        let length = match i32::from(unsafe { (*entry.ifa_addr).sa_family }) {
+            libc::AF_INET => size_of::<libc::sockaddr_in>(),
+            libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+            _ => continue,
+        };
+        let mut address = abi::to_c(([0, 0, 0, 0], 0).into());
+        let to = (&raw mut address).cast::<u8>();
+        // SAFETY: an address of this family has so many bytes, which a sockaddr_storage holds.
+        unsafe { ptr::copy_nonoverlapping(entry.ifa_addr.cast::<u8>(), to, length) };
+        if let Ok(address) = abi::from_c(&address) {
+            if !found.contains(&address) {
+                found.push(address);
+            }
+        }
+    }
+    // SAFETY: the list that getifaddrs made.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
 }
 
 #[cfg(test)]

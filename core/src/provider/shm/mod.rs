@@ -4,7 +4,12 @@
 //! cyclically by sequence number, and the send buffer. Everything in a segment can be written by
 //! the peer at any time, so every value is read once and checked, and no index or length is ever
 //! taken from it unchecked.
+//!
+//! Connections of this host use segments directly: a queue pair in between would cost a copy and a
+//! completion for each message. [`objects`] has the same memory behind the provider interface.
 
+pub mod objects;
+mod proof;
 mod registration;
 mod segment;
 mod send_buffer;

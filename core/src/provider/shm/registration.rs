@@ -5,8 +5,8 @@
 //! per end and right, and the peer's access goes through the methods here, which check right,
 //! number and range. One word decides between an access and the owner's taking back.
 
+use super::proof::Proof;
 use crate::sys::{process, Errno};
-use libc::iovec;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Not lent.
@@ -76,29 +76,17 @@ pub struct Registration {
     process: AtomicU32,
     /// The peer's thread that writes, or wrote last.
     writer: AtomicU32,
-    /// Random bytes, and where the owner's process has them too: an access to another process, which
-    /// has the same number in another namespace or by now, does not find them.
-    proof: [AtomicU64; 2],
-    proof_address: AtomicU64,
+    /// That an access reaches the owner's process.
+    proof: Proof,
     /// Number of what was lent before this, and the bytes that went of it.
     before: AtomicU64,
-}
-
-fn part(address: u64, length: usize) -> iovec {
-    iovec { iov_base: address as *mut _, iov_len: length }
 }
 
 impl Registration {
     /// Lends `length` bytes of this process's memory to the peer as number `key`, for `right` alone
     /// (M3). Owner; nothing may be lent here at the moment.
     pub fn register(&self, key: u32, address: u64, length: u32, right: Right) {
-        if self.proof_address.load(Ordering::Relaxed) == 0 {
-            for (to, from) in self.proof.iter().zip(process::random()) {
-                to.store(from, Ordering::Relaxed);
-            }
-        }
-        // The segment lies elsewhere in each process that shares this end.
-        self.proof_address.store((&raw const self.proof) as u64, Ordering::Relaxed);
+        self.proof.offer();
         self.process.store(process::pid(), Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
         self.length.store(length, Ordering::Relaxed);
@@ -171,10 +159,6 @@ impl Registration {
         }
     }
 
-    fn proof(&self) -> [u64; 2] {
-        [0, 1].map(|i| self.proof[i].load(Ordering::Relaxed))
-    }
-
     /// RDMA read (S4): the next bytes of what the peer lent as number `key`, of `length` bytes, of
     /// which `taken` were read before, to `to`. `commit`: they count as read. Peer.
     ///
@@ -194,19 +178,9 @@ impl Registration {
     ) -> Result<usize, Refusal> {
         let state = self.check(key, taken.into(), length, Right::Read)?;
         let wanted = to.len().min((length - taken) as usize);
-        let to = to.cast::<u8>();
-        let mut proof = [0u64; 2];
-        let size = size_of_val(&proof);
-        let local = [part(proof.as_mut_ptr() as u64, size), part(to as u64, wanted)];
         let address = self.address.load(Ordering::Relaxed).wrapping_add(taken.into());
-        let remote =
-            [part(self.proof_address.load(Ordering::Relaxed), size), part(address, wanted)];
-        // SAFETY: `proof` is ours, and `to` may be written by the caller's promise.
-        let n = unsafe { process::read_memory(process, &local, &remote) }?;
-        if n < size || proof != self.proof() {
-            return Err(Refusal::Stranger);
-        }
-        let n = n - size;
+        // SAFETY: `to` may be written by the caller's promise.
+        let n = unsafe { self.proof.read(process, address, to.cast(), wanted) }?;
         if n == 0 {
             return Err(Refusal::Fault);
         }
@@ -243,31 +217,20 @@ impl Registration {
             return Err(Refusal::NotRegistered);
         }
         let address = self.address.load(Ordering::Relaxed);
-        let mut proof = [0u64; 2];
-        let size = size_of_val(&proof);
-        let remote = [part(self.proof_address.load(Ordering::Relaxed), size)];
-        // SAFETY: `proof` is ours.
-        let n = unsafe {
-            process::read_memory(process, &[part(proof.as_mut_ptr() as u64, size)], &remote)
-        }?;
-        if n < size || proof != self.proof() {
-            return Err(Refusal::Stranger);
-        }
+        self.proof.check(process)?;
         self.writer.store(process::tid(), Ordering::Relaxed);
         // From here to the end the owner does not take it back.
         self.state
             .compare_exchange(state, pack(key, WRITING, 0), Ordering::AcqRel, Ordering::Relaxed)
             .map_err(|_| Refusal::NotRegistered)?;
         // SAFETY: the owner lent these bytes to be written now, and waits while we are writing.
-        let written = unsafe {
-            process::write_memory(process, &[part(from as u64, length)], &[part(address, length)])
-        };
+        let written = unsafe { Proof::write(process, address, from, length) };
         let bytes = *written.as_ref().unwrap_or(&0);
         self.state.store(pack(key, CLOSED, bytes as u64), Ordering::Release);
         match written {
             Ok(0) => Err(Refusal::Fault),
             Ok(n) => Ok(n),
-            Err(e) => Err(e.into()),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -388,12 +351,12 @@ mod tests {
         let r = nothing_lent();
         lend(&r, &mut memory, 1, Right::Read);
         let elsewhere = [0u64; 2];
-        r.proof_address.store(elsewhere.as_ptr() as u64, Ordering::Relaxed);
+        r.proof.misdirect(&elsewhere);
         let mut to = [0; 10];
         assert_eq!(read(&r, 1, 10, 0, &mut to), Err(Refusal::Stranger));
         assert_eq!(r.done(), 0);
         lend(&r, &mut memory, 2, Right::Write);
-        r.proof_address.store(elsewhere.as_ptr() as u64, Ordering::Relaxed);
+        r.proof.misdirect(&elsewhere);
         assert_eq!(write(&r, 2, 10, &[1; 3]), Err(Refusal::Stranger));
         assert_eq!(memory, [5; 10]);
     }

@@ -4,12 +4,24 @@ use super::Outcomes;
 use crate::provider::interface::{Completion, Error, Reported, Result, Started};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Entries, and at most one request for notification.
+/// Nobody asked to be notified.
+const SILENT: u8 = 0;
+/// Somebody is just asking, or just told.
+const ASKING: u8 = 1;
+/// The next entry is told.
+const AWAITED: u8 = 2;
+
+/// Entries, and at most one request for notification, which takes no lock: it may be asked for by a
+/// signal handler that interrupted whoever is adding or taking entries.
 pub struct Completions {
     state: Mutex<State>,
     outcomes: Outcomes,
+    notify: AtomicU8,
+    /// The number of that request.
+    request: AtomicU64,
 }
 
 struct State {
@@ -17,7 +29,6 @@ struct State {
     depth: usize,
     /// Entries were lost for want of room: the queue is broken, as a device's would be.
     overrun: bool,
-    notify: Option<u64>,
 }
 
 impl Completions {
@@ -28,19 +39,26 @@ impl Completions {
         }
         let depth = depth as usize;
         let entries = VecDeque::with_capacity(depth);
-        let state = Mutex::new(State { entries, depth, overrun: false, notify: None });
-        Ok(Completions { state, outcomes: Outcomes::new()? })
+        Ok(Completions {
+            state: Mutex::new(State { entries, depth, overrun: false }),
+            outcomes: Outcomes::new()?,
+            notify: AtomicU8::new(SILENT),
+            request: AtomicU64::new(0),
+        })
     }
 
     /// Adds an entry and notifies if asked to.
     pub fn add(&self, completion: Completion) {
-        let mut state = self.lock();
-        if state.entries.len() == state.depth {
-            state.overrun = true;
-        } else {
-            state.entries.push_back(completion);
+        {
+            let mut state = self.lock();
+            if state.entries.len() == state.depth {
+                state.overrun = true;
+            } else {
+                state.entries.push_back(completion);
+            }
         }
-        self.outcomes.settle(&mut state.notify, Ok(()));
+        // Ordered by the lock before: who asked and then finds the queue empty is told.
+        self.settle(Ok(()));
     }
 
     /// Takes entries, oldest first.
@@ -56,19 +74,39 @@ impl Completions {
         Ok(count)
     }
 
-    /// Asks for notification of the next entry.
+    /// Asks for notification of the next entry. SeqCst.
     pub fn notify(&self, request: u64) -> Result<Started> {
-        let mut state = self.lock();
-        if state.notify.is_some() {
-            return Err(Error::InvalidParameter);
-        }
-        state.notify = Some(request);
+        let asked =
+            self.notify.compare_exchange(SILENT, ASKING, Ordering::SeqCst, Ordering::Relaxed);
+        asked.map_err(|_| Error::InvalidParameter)?;
+        self.request.store(request, Ordering::Relaxed);
+        self.notify.store(AWAITED, Ordering::SeqCst);
         Ok(Started::Pending)
+    }
+
+    /// Whether the next entry is to be told. SeqCst.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.notify.load(Ordering::SeqCst) == AWAITED
     }
 
     /// Withdraws the request for notification.
     pub fn cancel(&self) {
-        self.outcomes.settle(&mut self.lock().notify, Err(Error::Cancelled));
+        self.settle(Err(Error::Cancelled));
+    }
+
+    fn settle(&self, result: Result<()>) {
+        if !self.is_awaited() {
+            return;
+        }
+        // Nobody asks anew before its number is read.
+        let taken =
+            self.notify.compare_exchange(AWAITED, ASKING, Ordering::SeqCst, Ordering::Relaxed);
+        if taken.is_ok() {
+            let request = self.request.load(Ordering::Relaxed);
+            self.notify.store(SILENT, Ordering::SeqCst);
+            self.outcomes.report(request, result);
+        }
     }
 
     /// The result of a notification.

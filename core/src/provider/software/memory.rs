@@ -1,55 +1,150 @@
 //! Registered memory: which addresses requests may name, and copies to and from them.
 //!
-//! A copy holds the table's lock for reading and a deregistration takes it for writing, so that
-//! nothing touches memory after its deregistration returned (M1, M6).
+//! A copy counts itself in at its registration, and a deregistration waits until nobody is counted
+//! there, so that nothing touches memory after its deregistration returned (M1, M6). To look a
+//! registration up takes no lock: a signal handler may, whatever it interrupted.
 
-use crate::provider::interface::{Error, Result, Segment};
-use std::collections::HashMap;
+use crate::provider::interface::{implement, Error, Result, Segment};
+use crate::sys::process;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Registrations for which memory is made at a time.
+const CHUNK: usize = 256;
+/// So often: most registrations of an adapter are 65536.
+const CHUNKS: usize = 256;
+
+/// A registration, or the place for one.
+#[derive(Default)]
+struct Entry {
+    /// What it is named by; zero: there is none.
+    token: AtomicU32,
+    /// Copies under way.
+    users: AtomicU32,
+    /// Parts of it that a peer can reach.
+    bound: AtomicU32,
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+type Chunk = Box<[Entry; CHUNK]>;
 
 /// The registrations of one adapter.
-#[derive(Default)]
 pub struct Memory {
-    regions: RwLock<HashMap<u32, Range<u64>>>,
-    next: AtomicU32,
+    chunks: [OnceLock<Chunk>; CHUNKS],
+    places: Mutex<Places>,
+}
+
+#[derive(Default)]
+struct Places {
+    free: Vec<usize>,
+    /// Places that were ever used.
+    used: usize,
+    /// The upper half of the next token; not zero while it is used.
+    serial: u16,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { chunks: [const { OnceLock::new() }; CHUNKS], places: Mutex::default() }
+    }
+}
+
+/// A registration that cannot end meanwhile.
+struct Held<'a>(&'a Entry);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Held<'_> {
+    fn range(&self) -> Range<u64> {
+        self.0.start.load(Ordering::Relaxed)..self.0.end.load(Ordering::Relaxed)
+    }
 }
 
 impl Memory {
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<u32, Range<u64>>> {
-        self.regions.read().unwrap_or_else(PoisonError::into_inner)
+    fn entry(&self, place: usize) -> Option<&Entry> {
+        self.chunks.get(place / CHUNK)?.get()?.get(place % CHUNK)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u32, Range<u64>>> {
-        self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    /// The registration of that token. SeqCst against [`deregister`](Self::deregister): either it
+    /// waits for us or we find it gone.
+    #[inline]
+    fn hold(&self, token: u32) -> Option<Held<'_>> {
+        let entry = self.entry((token & 0xffff) as usize)?;
+        if token == 0 {
+            return None;
+        }
+        entry.users.fetch_add(1, Ordering::SeqCst);
+        let held = Held(entry);
+        (entry.token.load(Ordering::SeqCst) == token).then_some(held)
+    }
+
+    /// The registration that a segment lies in.
+    #[inline]
+    fn hold_segment(&self, segment: &Segment) -> Result<Held<'_>> {
+        let held = self.hold(segment.token).ok_or(Error::LocalAccess)?;
+        let end = segment.address.checked_add(segment.length.into()).ok_or(Error::LocalAccess)?;
+        let range = held.range();
+        if segment.address < range.start || end > range.end {
+            return Err(Error::LocalAccess);
+        }
+        Ok(held)
     }
 
     /// Whether every segment lies within a registration; the sum of their lengths.
+    #[inline]
     pub fn check(&self, segments: &[Segment]) -> Result<usize> {
-        let regions = self.read();
         segments.iter().try_fold(0usize, |sum, segment| {
-            pointer(&regions, segment)?;
+            self.hold_segment(segment)?;
             Ok(sum + segment.length as usize)
         })
     }
 
-    /// Hands the memory of each segment, in order, to `use_one`, while none can be deregistered.
+    /// Hands the memory of each segment, in order, to `use_one`; it is not deregistered meanwhile.
+    #[inline]
     pub fn each(
         &self,
         segments: &[Segment],
         mut use_one: impl FnMut(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
-        let regions = self.read();
         for segment in segments {
-            use_one(pointer(&regions, segment)?, segment.length as usize)?;
+            let _held = self.hold_segment(segment)?;
+            use_one(segment.address as *mut u8, segment.length as usize)?;
         }
         Ok(())
     }
 
     /// Whether a region registers all of `range`.
     pub fn covers(&self, token: u32, range: &Range<u64>) -> bool {
-        self.read().get(&token).is_some_and(|r| r.start <= range.start && range.end <= r.end)
+        let covers = |r: Range<u64>| r.start <= range.start && range.end <= r.end;
+        self.hold(token).is_some_and(|held| covers(held.range()))
+    }
+
+    /// Makes a part of a region reachable for a peer: it is not deregistered until
+    /// [`unbind`](Self::unbind).
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] if the region does not have all of `range`.
+    pub fn bind(&self, token: u32, range: &Range<u64>) -> Result<()> {
+        let held = self.hold(token).ok_or(Error::InvalidParameter)?;
+        let all = held.range();
+        if range.is_empty() || range.start < all.start || range.end > all.end {
+            return Err(Error::InvalidParameter);
+        }
+        held.0.bound.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Ends one [`bind`](Self::bind).
+    pub fn unbind(&self, token: u32) {
+        if let Some(entry) = self.entry((token & 0xffff) as usize) {
+            entry.bound.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// The bytes of the segments, one after the other.
@@ -77,15 +172,47 @@ impl Memory {
             Ok(())
         })
     }
-}
 
-fn pointer(regions: &HashMap<u32, Range<u64>>, segment: &Segment) -> Result<*mut u8> {
-    let region = regions.get(&segment.token).ok_or(Error::LocalAccess)?;
-    let end = segment.address.checked_add(segment.length.into()).ok_or(Error::LocalAccess)?;
-    if segment.address < region.start || end > region.end {
-        return Err(Error::LocalAccess);
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    Ok(segment.address as *mut u8)
+
+    fn register(&self, range: Range<u64>) -> Result<u32> {
+        let mut places = self.places();
+        let place = match places.free.pop() {
+            Some(place) => place,
+            None if places.used < CHUNK * CHUNKS => {
+                places.used += 1;
+                places.used - 1
+            }
+            None => return Err(Error::InsufficientResources),
+        };
+        let chunk = self.chunks[place / CHUNK]
+            .get_or_init(|| Box::new(std::array::from_fn(|_| Entry::default())));
+        // It comes round to the same token after so many registrations that nobody has the old one.
+        places.serial = places.serial.wrapping_add(1).max(1);
+        let token = u32::from(places.serial) << 16 | place as u32;
+        let entry = &chunk[place % CHUNK];
+        entry.start.store(range.start, Ordering::Relaxed);
+        entry.end.store(range.end, Ordering::Relaxed);
+        entry.token.store(token, Ordering::SeqCst);
+        Ok(token)
+    }
+
+    fn deregister(&self, token: u32) -> Result<()> {
+        let place = (token & 0xffff) as usize;
+        let entry = self.entry(place).ok_or(Error::InvalidParameter)?;
+        entry.token.store(0, Ordering::SeqCst);
+        while entry.users.load(Ordering::SeqCst) != 0 {
+            process::yield_now();
+        }
+        if entry.bound.load(Ordering::SeqCst) != 0 {
+            entry.token.store(token, Ordering::SeqCst);
+            return Err(Error::InvalidParameter);
+        }
+        self.places().free.push(place);
+        Ok(())
+    }
 }
 
 /// A memory region over a [`Memory`].
@@ -102,35 +229,31 @@ impl Region {
 
     /// The token, if there is a registration.
     pub fn token(&self) -> Result<u32> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).ok_or(Error::InvalidParameter)
+        self.lock().ok_or(Error::InvalidParameter)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u32>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl crate::provider::interface::implement::MemoryRegion for Region {
+impl implement::MemoryRegion for Region {
     unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()> {
-        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut token = self.lock();
         let start = address as u64;
         let end = start.checked_add(length as u64).ok_or(Error::InvalidParameter)?;
         if token.is_some() || length == 0 || address.is_null() {
             return Err(Error::InvalidParameter);
         }
-        let mut regions = self.memory.write();
-        // Tokens wrap after four billion registrations; one still in use is passed over.
-        let new = loop {
-            let candidate = self.memory.next.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            if !regions.contains_key(&candidate) {
-                break candidate;
-            }
-        };
-        regions.insert(new, start..end);
-        *token = Some(new);
+        *token = Some(self.memory.register(start..end)?);
         Ok(())
     }
 
+    /// [`Error::InvalidParameter`] also while a part of it is bound for a peer.
     fn deregister(&self) -> Result<()> {
-        let mut token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = token.take().ok_or(Error::InvalidParameter)?;
-        self.memory.write().remove(&old);
+        let mut token = self.lock();
+        self.memory.deregister(token.ok_or(Error::InvalidParameter)?)?;
+        *token = None;
         Ok(())
     }
 
@@ -141,8 +264,50 @@ impl crate::provider::interface::implement::MemoryRegion for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.token().is_ok() {
-            let _ = crate::provider::interface::implement::MemoryRegion::deregister(self);
+        if self.token().is_ok() && implement::MemoryRegion::deregister(self).is_err() {
+            log::error!("a memory region is closed while memory of it is bound for a peer");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use implement::MemoryRegion;
+
+    #[test]
+    fn m1_an_old_token_names_nothing() {
+        let memory = Arc::<Memory>::default();
+        let mut bytes = [1u8; 64];
+        let region = Region::new(&memory);
+        // SAFETY: there until the end of the test.
+        unsafe { region.register(bytes.as_mut_ptr(), 64) }.unwrap();
+        let token = region.token().unwrap();
+        let segment = Segment { address: bytes.as_ptr() as u64, length: 64, token };
+        assert_eq!(memory.check(&[segment, segment]), Ok(128));
+        let beyond = Segment { length: 65, ..segment };
+        assert_eq!(memory.check(&[beyond]), Err(Error::LocalAccess));
+        region.deregister().unwrap();
+        assert_eq!(memory.check(&[segment]), Err(Error::LocalAccess));
+        // SAFETY: as above.
+        unsafe { region.register(bytes.as_mut_ptr(), 64) }.unwrap();
+        assert_ne!(region.token().unwrap(), token);
+        assert_eq!(memory.check(&[segment]), Err(Error::LocalAccess));
+    }
+
+    #[test]
+    fn m2_what_is_bound_is_not_deregistered() {
+        let memory = Arc::<Memory>::default();
+        let mut bytes = [1u8; 64];
+        let region = Region::new(&memory);
+        // SAFETY: there until the end of the test.
+        unsafe { region.register(bytes.as_mut_ptr(), 64) }.unwrap();
+        let (token, start) = (region.token().unwrap(), bytes.as_ptr() as u64);
+        assert_eq!(memory.bind(token, &(start..start + 65)), Err(Error::InvalidParameter));
+        memory.bind(token, &(start..start + 64)).unwrap();
+        assert_eq!(region.deregister(), Err(Error::InvalidParameter));
+        assert!(memory.covers(token, &(start..start + 8)));
+        memory.unbind(token);
+        assert_eq!(region.deregister(), Ok(()));
     }
 }

@@ -1,11 +1,15 @@
-//! What providers without a device of their own share: completion queues, the base of asynchronous
-//! operations, and registered memory with its checks. Knows nothing of how bytes travel.
+//! What providers share: completion queues, the base of asynchronous operations, registered memory with
+//! its checks, and what becomes of descriptors at a fork. Knows nothing of how bytes travel.
 
 mod completions;
+pub mod inherited;
 mod memory;
 mod notifier;
 mod outcomes;
+mod waiting;
 
 pub use completions::Completions;
 pub use memory::{Memory, Region};
+pub use notifier::Notifier;
 pub use outcomes::Outcomes;
+pub use waiting::Waiting;

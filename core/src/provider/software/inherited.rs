@@ -1,0 +1,131 @@
+//! Fork: the descriptors that a child inherits are its parent's.
+//!
+//! A child makes objects of its own and never touches one from before the fork. What it inherited it
+//! closes: the kernel keeps connections and listeners for as long as anybody has their descriptors, and
+//! they are to end with the process that they belong to. A client starts no fork while a call of its own
+//! is inside a provider.
+
+use crate::sys::{file, Fd};
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Once;
+
+struct Open {
+    fd: Fd,
+    /// Device and inode of the file it is for.
+    identity: (u64, u64),
+    /// Where the object has it, if a child may come there.
+    place: Option<NonNull<Fd>>,
+}
+
+struct Descriptors {
+    busy: AtomicBool,
+    open: UnsafeCell<Vec<Open>>,
+}
+
+// SAFETY: `open` is only reached while `busy` is held.
+unsafe impl Sync for Descriptors {}
+
+static DESCRIPTORS: Descriptors =
+    Descriptors { busy: AtomicBool::new(false), open: UnsafeCell::new(Vec::new()) };
+/// Changes in every fork child.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+impl Descriptors {
+    fn with<T>(&self, f: impl FnOnce(&mut Vec<Open>) -> T) -> T {
+        while self.busy.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // SAFETY: `busy` is held.
+        let result = f(unsafe { &mut *self.open.get() });
+        self.busy.store(false, Ordering::Release);
+        result
+    }
+}
+
+/// Which process of a family this is: an object whose maker's number was another is the parent's.
+#[inline]
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Notes a descriptor that a child is to close.
+pub fn note(fd: Fd) {
+    note_open(fd, None);
+}
+
+/// As [`note`], where a child uses the object as well: it finds no descriptor there (-1).
+///
+/// # Safety
+/// `place` is valid until [`forget`].
+pub unsafe fn note_at(place: NonNull<Fd>) {
+    // SAFETY: the caller's promise.
+    note_open(unsafe { place.read() }, Some(place));
+}
+
+fn note_open(fd: Fd, place: Option<NonNull<Fd>>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler lives as long as the library it is in, with which it is removed.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    if let Ok(identity) = file::identity(fd) {
+        DESCRIPTORS.with(|open| open.push(Open { fd, identity, place }));
+    }
+}
+
+/// Whoever has it is about to close it; false if it is not this process's to close: it was the parent's.
+pub fn forget(fd: Fd) -> bool {
+    DESCRIPTORS.with(|open| {
+        let before = open.len();
+        open.retain(|other| other.fd != fd);
+        open.len() < before
+    })
+}
+
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the only thread of this process.
+    let open = std::mem::take(unsafe { &mut *DESCRIPTORS.open.get() });
+    if DESCRIPTORS.busy.swap(false, Ordering::Relaxed) {
+        // A thread of the parent was changing it. (The library's own never are during a fork.)
+        return std::mem::forget(open);
+    }
+    for Open { fd, identity, place } in open {
+        // Not what the program has put at that number meanwhile.
+        if file::identity(fd) == Ok(identity) {
+            file::close(fd);
+        }
+        if let Some(place) = place {
+            // SAFETY: the promise of `note_at`.
+            unsafe { place.write(-1) };
+        }
+    }
+}
+
+/// A descriptor of an object's own: high, close-on-exec, closed with the object, and in fork children.
+pub struct Descriptor(Fd);
+
+impl Descriptor {
+    /// Takes `fd` over, under another number.
+    pub fn new(fd: Fd) -> Self {
+        let fd = file::move_high(fd);
+        note(fd);
+        Descriptor(fd)
+    }
+
+    /// Its number.
+    #[inline]
+    pub fn get(&self) -> Fd {
+        self.0
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        if forget(self.0) {
+            file::close(self.0);
+        }
+    }
+}
