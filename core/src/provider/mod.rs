@@ -1,10 +1,13 @@
 //! Providers: what carries the messages of a session.
 //!
-//! [`interface`] is what every provider implements. `shm` serves connections within the host;
-//! [`simulation`] is a fabric inside one process, for tests. A provider moves bytes and headers; it
-//! knows nothing of sockets, readiness or flow control.
+//! [`interface`] is what every provider implements. [`shm`] serves connections within the host, by
+//! segments, and has the interface's objects as well; [`simulation`] is a fabric inside one process, for
+//! tests. A provider moves bytes and headers; it knows nothing of sockets, readiness or flow control.
 
 pub mod interface;
 pub mod shm;
 pub mod simulation;
 pub mod software;
+
+/// The providers that are part of this library (N2), in the order of preference.
+pub const BUILT_IN: &[interface::catalogue::BuiltIn] = &[shm::objects::BUILT_IN];

@@ -1,0 +1,158 @@
+//! The provider and its adapters: an address of this host each.
+
+use super::completion_queue::CompletionQueue;
+use super::connector::Connector;
+use super::engine::MAX_MESSAGE;
+use super::layout::RECEIVES;
+use super::listener::Listener;
+use super::meeting::PRIVATE_DATA;
+use super::queue_pair::QueuePair;
+use super::shared_receive_queue::SharedReceiveQueue;
+use super::work_queue::SEGMENTS;
+use crate::provider::interface::*;
+use crate::provider::shm::THRESHOLD;
+use crate::provider::software::{Memory, Region};
+use crate::sys::{file, net, process};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+/// What an adapter can do where the kernel lets processes of one user access each other's memory.
+pub(super) const LIMITS: Limits = Limits {
+    max_registration: 1 << 46,
+    max_message: MAX_MESSAGE,
+    max_transfer: 1 << 30,
+    max_inline: 256,
+    max_segments: SEGMENTS as u32,
+    max_receive_depth: RECEIVES as u32,
+    max_initiator_depth: 1024,
+    max_shared_receive_depth: 4096,
+    max_completion_depth: 16384,
+    max_inbound_reads: 16,
+    max_outbound_reads: 16,
+    max_private_data: PRIVATE_DATA as u32,
+    rdma_threshold: THRESHOLD,
+    // The kernel copies to and from a process as that would itself: a fork makes no difference.
+    flags: Limits::BIND | Limits::APPLICATION_MEMORY,
+    reserved: 0,
+};
+
+/// False where a process may access the memory of its descendants only (Yama): there is no RDMA then.
+fn reaches_other_processes() -> bool {
+    let Ok(fd) = file::open_to_read(c"/proc/sys/kernel/yama/ptrace_scope") else { return true };
+    let mut scope = [b'0'];
+    let _ = file::read(fd, scope.as_mut_ptr(), scope.len());
+    file::close(fd);
+    scope == *b"0" || (scope == *b"1" && process::euid() == 0)
+}
+
+/// The provider.
+pub struct SharedMemory;
+
+impl implement::Provider for SharedMemory {
+    type Adapter = Adapter;
+
+    fn open() -> Result<Self> {
+        Ok(SharedMemory)
+    }
+
+    fn query() -> Info {
+        Info::new("shm", env!("CARGO_PKG_VERSION"), Info::IPV4 | Info::IPV6)
+    }
+
+    fn unusable() -> Option<String> {
+        None
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        let mut found: Vec<SocketAddr> =
+            vec![(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
+        for address in routing::local_addresses()? {
+            if !found.contains(&address) {
+                found.push(address);
+            }
+        }
+        Ok(found)
+    }
+
+    fn open_adapter(&self, local: SocketAddr) -> Result<Adapter> {
+        let ip = local.ip();
+        let is_listed = || {
+            routing::local_addresses().is_ok_and(|all| all.iter().any(|one| one.ip() == ip))
+        };
+        let is_single = match ip {
+            IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+            IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast(),
+        };
+        if !is_single || !(net::is_local(ip) || is_listed()) {
+            return Err(Error::AddressNotAvailable);
+        }
+        let mut limits = LIMITS;
+        if !reaches_other_processes() {
+            limits.max_transfer = 0;
+            limits.flags &= !Limits::BIND;
+        }
+        Ok(Adapter { ip, limits, memory: Arc::default() })
+    }
+
+    fn can_unload() -> bool {
+        true
+    }
+}
+
+/// An adapter: an address and its registrations.
+pub struct Adapter {
+    ip: IpAddr,
+    limits: Limits,
+    memory: Arc<Memory>,
+}
+
+impl implement::Adapter for Adapter {
+    type CompletionQueue = CompletionQueue;
+    type MemoryRegion = Region;
+    type SharedReceiveQueue = SharedReceiveQueue;
+    type QueuePair = QueuePair;
+    type Connector = Connector;
+    type Listener = Listener;
+
+    fn query(&self) -> Limits {
+        self.limits
+    }
+
+    fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
+        if depth > self.limits.max_completion_depth {
+            return Err(Error::InvalidParameter);
+        }
+        CompletionQueue::new(depth)
+    }
+
+    fn create_memory_region(&self) -> Result<Region> {
+        Ok(Region::new(&self.memory))
+    }
+
+    fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
+        if depth == 0 || depth > self.limits.max_shared_receive_depth {
+            return Err(Error::InvalidParameter);
+        }
+        Ok(SharedReceiveQueue::new(&self.memory, depth))
+    }
+
+    fn create_queue_pair(
+        &self,
+        attributes: &QueuePairAttributes,
+        receive: &CompletionQueue,
+        initiator: &CompletionQueue,
+        shared: Option<&SharedReceiveQueue>,
+    ) -> Result<QueuePair> {
+        let shared = shared.map(|shared| &shared.0);
+        let (receive, initiator) = (&receive.0, &initiator.0);
+        QueuePair::new(attributes, &self.limits, receive, initiator, shared, &self.memory)
+    }
+
+    fn create_connector(&self) -> Result<Connector> {
+        Connector::new(self.ip)
+    }
+
+    fn create_listener(&self) -> Result<Listener> {
+        Listener::new(self.ip)
+    }
+}

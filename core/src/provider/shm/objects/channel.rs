@@ -1,0 +1,134 @@
+//! One connection's memory as one end has it, its doorbell, and what is known of the peer's process.
+//!
+//! The doorbell is a pair of stream sockets, one of which each end has: a byte wakes the peer, and the end
+//! of the stream tells that its process is gone, or its queue pair. To ring never blocks, whatever the
+//! peer does with its socket.
+
+use super::layout::{End, Mapping};
+use super::ring::Ring;
+use crate::provider::software::inherited::Descriptor;
+use crate::sys::{net, process, Errno, Fd};
+use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// What one end of a connection consists of.
+pub(super) struct Parts {
+    /// The memory that both ends map.
+    pub(super) memory: Mapping,
+    /// This end's socket of the doorbell.
+    pub(super) bell: Descriptor,
+    /// Where the connection was made; its end is the connection's.
+    pub(super) control: Arc<Descriptor>,
+    /// The peer's process, as the kernel says; zero: of another namespace.
+    pub(super) peer: u32,
+    /// Which end this is: 0 for the connector's.
+    pub(super) number: usize,
+}
+
+/// See the module.
+pub(super) struct Channel {
+    parts: Parts,
+    /// The peer is gone.
+    over: AtomicBool,
+}
+
+impl Channel {
+    pub(super) fn new(parts: Parts) -> Self {
+        Channel { parts, over: AtomicBool::new(false) }
+    }
+
+    /// What this end publishes.
+    #[inline]
+    pub(super) fn own(&self) -> &End {
+        self.parts.memory.end(self.parts.number)
+    }
+
+    /// What the peer does.
+    #[inline]
+    pub(super) fn peer(&self) -> &End {
+        self.parts.memory.end(1 - self.parts.number)
+    }
+
+    /// Where this end's messages go.
+    #[inline]
+    pub(super) fn outgoing(&self) -> Ring {
+        self.parts.memory.ring(self.parts.number)
+    }
+
+    /// Where the peer's come from.
+    #[inline]
+    pub(super) fn incoming(&self) -> Ring {
+        self.parts.memory.ring(1 - self.parts.number)
+    }
+
+    /// The peer's process.
+    pub(super) fn process(&self) -> u32 {
+        self.parts.peer
+    }
+
+    /// Readable when the peer rang, or is gone.
+    pub(super) fn bell(&self) -> Fd {
+        self.parts.bell.get()
+    }
+
+    /// Rings if the peer sleeps and wants to be rung for `what`: after publishing it. The fence orders
+    /// what was published before the peer's word is tested (see [`super`]).
+    #[inline]
+    pub(super) fn wake(&self, what: u32) {
+        fence(Ordering::SeqCst);
+        let armed = &self.peer().sleeping.0.armed;
+        if armed.load(Ordering::Relaxed) & what != 0 && armed.swap(0, Ordering::SeqCst) != 0 {
+            self.ring();
+        }
+    }
+
+    /// Rings without being asked to.
+    #[cold]
+    pub(super) fn ring(&self) {
+        // Full: it is readable. Gone: this end is told by its own socket.
+        let _ = net::send(self.parts.bell.get(), &[1], libc::MSG_DONTWAIT);
+    }
+
+    /// Has this end be rung for `what` from now on. To be followed by a look: the fence orders the word
+    /// before what the look reads (see [`super`]).
+    pub(super) fn arm(&self, what: u32) {
+        self.own().sleeping.0.armed.store(what, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// As [`arm`](Self::arm), beside what it is to be rung for already.
+    pub(super) fn arm_also(&self, what: u32) {
+        self.own().sleeping.0.armed.fetch_or(what, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes what was rung so far.
+    pub(super) fn hear(&self) {
+        let mut bytes = [0u8; 256];
+        loop {
+            match net::recv(self.parts.bell.get(), &mut bytes, libc::MSG_DONTWAIT) {
+                Ok(n) if n == bytes.len() => {}
+                Ok(1..) | Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
+                Ok(_) | Err(_) => return self.over.store(true, Ordering::Release),
+            }
+        }
+    }
+
+    /// The peer's process, or its queue pair, is gone: it accesses nothing any more.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// As [`is_over`](Self::is_over), by asking the kernel.
+    pub(super) fn is_peer_dead(&self) -> bool {
+        self.hear();
+        self.is_over() || (self.parts.peer != 0 && !process::lives(self.parts.peer))
+    }
+
+    /// Ends the connection for both connectors: the peer does what it must not.
+    pub(super) fn hang_up(&self) {
+        let _ = net::shutdown(self.parts.control.get(), libc::SHUT_RDWR);
+        let _ = net::shutdown(self.parts.bell.get(), libc::SHUT_RDWR);
+    }
+}

@@ -1,0 +1,160 @@
+//! What lies in the memory of a connection, and its mapping.
+//!
+//! Zeroed memory is a valid start. Every word is written by one end, except where it says otherwise, and
+//! can be written by the peer as well if that is hostile.
+
+use super::super::proof::Proof;
+use super::super::segment::Line;
+use super::ring::{Ring, RING};
+use super::window::{Window, WINDOWS};
+use crate::provider::interface::{Error, Result};
+use crate::sys::{file, Fd, PAGE};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Receives that one queue pair can post: for so many the peer sees how large they are.
+pub(super) const RECEIVES: usize = 256;
+
+/// To be rung for messages.
+pub(super) const MESSAGES: u32 = 1;
+/// To be rung when sends are over, or there is room for more.
+pub(super) const SENDS: u32 = 2;
+
+/// The queue pair ended.
+pub(super) const ENDED: u32 = 1;
+/// It ended because the next message was too large for its buffer.
+pub(super) const OVERFLOW: u32 = 2;
+
+/// Two ends, each writing its own lines.
+#[repr(C)]
+struct Head {
+    ends: [End; 2],
+}
+
+/// What one end publishes to the other.
+#[repr(C, align(64))]
+pub(super) struct End {
+    pub(super) sending: Line<Sending>,
+    pub(super) receiving: Line<Receiving>,
+    pub(super) sleeping: Line<Sleeping>,
+    /// Where its process is, for RDMA.
+    pub(super) proof: Line<Proof>,
+    /// Bytes of the receives posted on its own receive queue: of number `n` at `n` modulo their count.
+    pub(super) capacities: [AtomicU32; RECEIVES],
+    /// Memory that the peer can reach (M2). The peer writes here too.
+    pub(super) windows: [Window; WINDOWS],
+}
+
+/// By the sender of a direction.
+#[repr(C)]
+pub(super) struct Sending {
+    /// Bytes ever put into the ring. Release; read with acquire.
+    pub(super) published: AtomicU64,
+}
+
+/// By its receiver.
+#[repr(C)]
+pub(super) struct Receiving {
+    /// Bytes ever taken out of the ring. Release; read with acquire.
+    pub(super) consumed: AtomicU64,
+    /// Receives ever posted on the queue pair's own receive queue.
+    pub(super) posted: AtomicU64,
+}
+
+/// Written seldom, read by the peer with each message.
+#[repr(C)]
+pub(super) struct Sleeping {
+    /// [`MESSAGES`] and [`SENDS`]: what this end is to be rung for. Who rings sets it to zero.
+    pub(super) armed: AtomicU32,
+    /// Not zero once its queue pair has ended.
+    pub(super) ended: AtomicU32,
+}
+
+const RINGS: usize = size_of::<Head>().next_multiple_of(PAGE);
+/// Bytes of a connection's memory. What is never touched costs nothing.
+const TOTAL: usize = RINGS + 2 * RING;
+
+/// A connection's memory, mapped.
+pub(super) struct Mapping(*mut u8);
+
+// SAFETY: shared memory that only atomics and copies through raw pointers touch.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// New memory, and the descriptor of it, which is the caller's to close.
+    pub(super) fn create() -> Result<(Self, Fd)> {
+        let refused = |_| Error::InsufficientResources;
+        let fd = file::sealed_memory(c"sanshim-queue-pair", TOTAL).map_err(refused)?;
+        match file::map_shared(Some(fd), TOTAL) {
+            Ok(at) => Ok((Mapping(at), fd)),
+            Err(_) => {
+                file::close(fd);
+                Err(Error::InsufficientResources)
+            }
+        }
+    }
+
+    /// The peer's. The descriptor stays the caller's.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] if it is not memory of this very size, sealed.
+    pub(super) fn of(fd: Fd) -> Result<Self> {
+        // Sealed: nobody can shrink it under the mapping.
+        if !matches!(file::sealed_size(fd), Ok(Some(size)) if size == TOTAL as u64) {
+            return Err(Error::InvalidParameter);
+        }
+        file::map_shared(Some(fd), TOTAL).map(Mapping).map_err(|_| Error::InsufficientResources)
+    }
+
+    /// What an end publishes; the connector's is number 0.
+    #[inline]
+    pub(super) fn end(&self, number: usize) -> &End {
+        // SAFETY: mapped, aligned to a page; for all that lies there any bytes are valid, and it is
+        // atomic. The index is checked.
+        unsafe { &(*self.0.cast::<Head>()).ends[number] }
+    }
+
+    /// The ring of what an end sends.
+    #[inline]
+    pub(super) fn ring(&self, number: usize) -> Ring {
+        debug_assert!(number < 2);
+        // SAFETY: within the mapping, which outlives its users, and a page's start.
+        unsafe { Ring::new(self.0.add(RINGS + (number & 1) * RING)) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: whoever used it held this object.
+        unsafe { file::unmap(self.0, TOTAL) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn both_mappings_are_one_memory() {
+        let (a, fd) = Mapping::create().unwrap();
+        let b = Mapping::of(fd).unwrap();
+        file::close(fd);
+        a.end(1).sending.0.published.store(7, Relaxed);
+        assert_eq!(b.end(1).sending.0.published.load(Relaxed), 7);
+        assert_eq!(b.end(0).sending.0.published.load(Relaxed), 0);
+        a.ring(1).put_length(RING as u64 - 8, 5);
+        assert_eq!(b.ring(1).length(RING as u64 - 8), 5);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let small = file::sealed_memory(c"test", PAGE).unwrap();
+        assert_eq!(Mapping::of(small).err(), Some(Error::InvalidParameter));
+        file::close(small);
+        let bell = file::eventfd(0).unwrap();
+        assert_eq!(Mapping::of(bell).err(), Some(Error::InvalidParameter));
+        file::close(bell);
+    }
+}

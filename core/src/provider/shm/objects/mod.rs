@@ -1,0 +1,55 @@
+//! The objects of the provider interface (N1–N4) over shared memory: connections between processes of
+//! one host, with the meaning that a device's have.
+//!
+//! Each connection has a memory file of its own, which both ends map and nobody else ([`layout`]): per
+//! direction a ring of bytes for messages, and the list of windows that an end has bound for its peer.
+//! A message waits in the ring until its receiver has posted a buffer (A1); RDMA is the kernel's copy
+//! between processes, into what the windows say (M2, M3). Nothing here has a thread: the steps are taken
+//! in the calls, those of receives and completions in `get_results` and `next_result` alone, so that
+//! posting adds no completion and waits for nobody.
+//!
+//! - [`meeting`]: how two processes find each other, and what they say before there is a connection
+//! - [`connector`], [`listener`]: making and ending connections
+//! - [`layout`], [`ring`], [`window`]: what lies in the shared memory
+//! - [`channel`]: one connection's memory, and the doorbell
+//! - [`work_queue`]: requests that were posted and are not over
+//! - [`queue_pair`]: posting; [`engine`]: working off what was posted; [`remote`]: RDMA
+//! - [`completion_queue`], [`shared_receive_queue`]
+//!
+//! # Sleeping
+//!
+//! Two ends that look by themselves make no system call for a message. One that sleeps is woken: a
+//! completion queue that was asked to notify *arms* its queue pairs, that is, stores in shared memory
+//! what the peer is to ring for; its client then looks once more. The peer publishes, then tests that
+//! word. Between the store and the load of either side lies a fence (SeqCst), so at least one of the two
+//! sees what the other stored: either the look finds the message or the peer finds the word and rings.
+//! Who rings takes the word back first, so that each arming costs at most one ring.
+//!
+//! # A peer's word
+//!
+//! Whatever lies in shared memory can be written by the peer at any time. It is read once, checked and
+//! copied; a value that cannot be ends this connection alone. Buffers are named by this end, and only
+//! lengths come from the peer.
+
+mod adapter;
+mod channel;
+mod completion_queue;
+mod connector;
+mod engine;
+mod layout;
+mod listener;
+mod meeting;
+mod queue_pair;
+mod remote;
+mod ring;
+mod shared_receive_queue;
+mod window;
+mod work_queue;
+
+pub use adapter::SharedMemory;
+
+use crate::provider::interface::catalogue::BuiltIn;
+use crate::provider::interface::library::Library;
+
+/// The entry of the catalogue of providers (N2).
+pub const BUILT_IN: BuiltIn = ("shm", Library::built_in::<SharedMemory>);

@@ -1,0 +1,201 @@
+//! RDMA of a queue pair: what this end binds for its peer, and access to what the peer bound (M2, M3).
+//!
+//! A request runs when it is begun, in whoever's turn that is: the kernel copies between the processes
+//! while the peer does nothing. So it has ended before the next request begins, and a message that is sent
+//! after a write finds it written.
+
+use super::channel::Channel;
+use super::queue_pair::Pair;
+use super::window::{self, Window};
+use super::work_queue::{List, Stage, Work};
+use crate::provider::interface::{Error, RemoteAccess, RemoteMemory, Result};
+use crate::provider::shm::registration::Refusal;
+use crate::sys::{process, time};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// How often a window is tried to be closed, with a pause in between: for some two seconds at most.
+const ATTEMPTS: u32 = 200_000;
+/// The pause in nanoseconds, and after how many attempts it begins.
+const PAUSE: u64 = 10_000;
+const AT_ONCE: u32 = 100;
+/// Every so often it is looked whether the peer lives.
+const LOOK: u32 = 1000;
+
+/// A refusal in the interface's words.
+fn in_words(refusal: Refusal) -> Error {
+    match refusal {
+        Refusal::Gone => Error::ConnectionReset,
+        Refusal::Forbidden => {
+            log::warn!("shm: the kernel forbids access to the peer's memory (ptrace_scope, seccomp)");
+            Error::RemoteAccess
+        }
+        Refusal::NotRegistered | Refusal::Stranger | Refusal::Fault => Error::RemoteAccess,
+    }
+}
+
+impl Pair {
+    /// A free window for part of a region; its token. The region is not deregistered until it is released.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] if the region does not have it, [`Error::InsufficientResources`] if all
+    /// windows are bound.
+    pub(super) fn reserve_window(&self, region: u32, range: &Range<u64>) -> Result<u32> {
+        self.memory.bind(region, range)?;
+        for (place, bound) in self.bound.iter().enumerate() {
+            if bound.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            let token = self.new_token(place);
+            let word = u64::from(token) << 32 | u64::from(region);
+            if bound.compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return Ok(token);
+            }
+        }
+        self.memory.unbind(region);
+        Err(Error::InsufficientResources)
+    }
+
+    /// A token that this window did not have for long, and not zero.
+    fn new_token(&self, place: usize) -> u32 {
+        loop {
+            let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+            let token = serial.wrapping_mul(window::WINDOWS as u32) + place as u32;
+            if token >= window::WINDOWS as u32 {
+                return token;
+            }
+        }
+    }
+
+    /// Nothing was bound after all.
+    pub(super) fn release_window(&self, token: u32) {
+        let bound = &self.bound[window::place(token)];
+        let word = bound.load(Ordering::Relaxed);
+        let is_its = (word >> 32) as u32 == token;
+        if is_its && bound.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            self.memory.unbind(word as u32);
+        }
+    }
+
+    /// It is about to be invalidated; false if it is not bound, or that is so already.
+    pub(super) fn abandon_window(&self, token: u32) -> bool {
+        let bound = &self.bound[window::place(token)];
+        let word = bound.load(Ordering::Relaxed);
+        let region = word & u64::from(u32::MAX);
+        (word >> 32) as u32 == token
+            && token != 0
+            && bound.compare_exchange(word, region, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// The window is closed: its region may be deregistered, and the next one may have its place.
+    fn free_window(&self, place: usize) {
+        let word = self.bound[place].swap(0, Ordering::SeqCst);
+        if word != 0 {
+            self.memory.unbind(word as u32);
+        }
+    }
+
+    /// Takes everything back that the peer can reach (M2). A write that is under way is waited for, a
+    /// moment: its process may be stopped in it, but then the kernel has copied what it was to copy.
+    pub(super) fn close_windows(&self) {
+        for (place, bound) in self.bound.iter().enumerate() {
+            if bound.load(Ordering::SeqCst) == 0 {
+                continue;
+            }
+            if let Some(channel) = self.channel.get() {
+                close_for_good(channel, &channel.own().windows[place]);
+            }
+            self.free_window(place);
+        }
+    }
+
+    /// Runs a request other than a send; `None`: later.
+    pub(super) fn begin_remote(&self, channel: &Channel, work: &Work) -> Option<Stage> {
+        let result = match work {
+            Work::Read(into, from) => self.read(channel, into, *from),
+            Work::Write(from, to) => self.write(channel, from, *to),
+            Work::Bind(token, start, end, access) => {
+                let own = channel.own();
+                own.proof.0.offer();
+                own.windows[window::place(*token)].open(*token, &(*start..*end), *access);
+                Ok(())
+            }
+            Work::Invalidate(token) => {
+                let place = window::place(*token);
+                let closed = channel.own().windows[place].close(channel.is_over());
+                // The peer rings when its write has ended, or ends with its process.
+                self.seen.stuck.store(!closed, Ordering::SeqCst);
+                if !closed {
+                    return None;
+                }
+                self.free_window(place);
+                Ok(())
+            }
+            Work::Send(_) | Work::Inline(_) => Err(Error::Internal),
+        };
+        Some(Stage::Over(result))
+    }
+
+    /// The peer's window, if `length` bytes may be accessed there.
+    fn window<'a>(
+        &self,
+        channel: &'a Channel,
+        memory: RemoteMemory,
+        list: &List,
+        access: RemoteAccess,
+    ) -> Result<&'a Window> {
+        let length = self.memory.check(list.segments())?;
+        let window = &channel.peer().windows[window::place(memory.token)];
+        if channel.process() == 0 || channel.is_over() {
+            return Err(Error::RemoteAccess);
+        }
+        // All of it before any byte is moved.
+        window.allows(memory, length, access).map_err(in_words)?;
+        Ok(window)
+    }
+
+    fn read(&self, channel: &Channel, into: &List, from: RemoteMemory) -> Result<()> {
+        let window = self.window(channel, from, into, RemoteAccess::Read)?;
+        let (process, proof) = (channel.process(), &channel.peer().proof.0);
+        let mut from = from;
+        self.memory.each(into.segments(), |to, length| {
+            // SAFETY: registered, so mapped and ours to write.
+            let read = unsafe { window.read(process, proof, from, to, length) };
+            from.address = from.address.wrapping_add(length as u64);
+            read.map_err(in_words)
+        })
+    }
+
+    fn write(&self, channel: &Channel, from: &List, to: RemoteMemory) -> Result<()> {
+        let window = self.window(channel, to, from, RemoteAccess::Write)?;
+        let (process, proof) = (channel.process(), &channel.peer().proof.0);
+        let mut to = to;
+        self.memory.each(from.segments(), |at, length| {
+            // SAFETY: registered, so mapped.
+            let (written, is_awaited) = unsafe { window.write(process, proof, to, at, length) };
+            if is_awaited {
+                channel.ring();
+            }
+            to.address = to.address.wrapping_add(length as u64);
+            written.map_err(in_words)
+        })
+    }
+}
+
+fn close_for_good(channel: &Channel, window: &Window) {
+    for attempt in 0..ATTEMPTS {
+        if window.close(channel.is_over()) {
+            return;
+        }
+        if attempt % LOOK == LOOK - 1 && channel.is_peer_dead() {
+            window.close(true);
+            return;
+        }
+        match attempt {
+            0..AT_ONCE => process::yield_now(),
+            _ => time::sleep(PAUSE),
+        }
+    }
+    log::warn!("shm: a connection ends while its peer is stopped in a write");
+    window.close(true);
+}
