@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use sanshim_core::provider::interface::catalogue::{Catalogue, Entry};
 use sanshim_core::provider::interface::client::Provider;
 use sanshim_core::provider::interface::Info;
+use sanshim_core::provider::BUILT_IN;
 use serde::Serialize;
 
 use crate::cli::ProvidersArguments;
@@ -28,7 +29,7 @@ struct Row {
     state: &'static str,
     /// Why it is not usable, and what to do.
     reason: Option<String>,
-    /// The local addresses it serves; empty for `shm`, which serves all of this host's.
+    /// The local addresses it serves.
     addresses: Vec<IpAddr>,
 }
 
@@ -39,29 +40,14 @@ pub(crate) fn providers(arguments: &ProvidersArguments) -> i32 {
         complain(line);
     }
     let folder = library.as_ref().ok().and_then(|library| library.parent());
-    let catalogue = Catalogue::of(&[], folder);
-    let mut rows = vec![shared_memory()];
-    rows.extend(catalogue.entries().iter().map(row));
+    let catalogue = Catalogue::of(BUILT_IN, folder);
+    let rows: Vec<Row> = catalogue.entries().iter().map(row).collect();
     let text = if arguments.json {
         json(Listing { providers: rows })
     } else {
         rows.iter().map(table).collect()
     };
     print(&text).max(i32::from(library.is_err()))
-}
-
-/// Shared memory is part of libsanshim.so and serves every address of this host.
-fn shared_memory() -> Row {
-    Row {
-        name: "shm".into(),
-        kind: Some("shm".into()),
-        version: Some(env!("CARGO_PKG_VERSION").into()),
-        families: families(Info::IPV4 | Info::IPV6),
-        file: None,
-        state: "usable",
-        reason: None,
-        addresses: Vec::new(),
-    }
 }
 
 fn row(entry: &Entry) -> Row {
@@ -134,9 +120,6 @@ fn table(row: &Row) -> String {
     match &row.reason {
         Some(reason) => {
             let _ = writeln!(text, "  why not {}", printable(reason));
-        }
-        None if row.addresses.is_empty() => {
-            let _ = writeln!(text, "  serves  all addresses of this host, for peers on it");
         }
         None => {
             let list: Vec<String> = row.addresses.iter().map(ToString::to_string).collect();

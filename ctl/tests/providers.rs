@@ -43,6 +43,8 @@ fn without_libraries_there_is_shared_memory() {
     assert_eq!(list[0]["state"], "usable");
     assert_eq!(list[0]["families"], serde_json::json!(["IPv4", "IPv6"]));
     assert!(list[0]["file"].is_null());
+    let addresses = list[0]["addresses"].as_array().unwrap();
+    assert!(addresses.contains(&"127.0.0.1".into()), "{addresses:?}");
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn found() -> &'static OnceLock<Option<Fabric>> {
 /// The provider for peers on other hosts, from a library beside this one.
 fn load() -> Result<Arc<Library>, String> {
     let folder = own_folder().ok_or("the folder of libsanshim.so is not known")?;
-    let catalogue = Catalogue::of(&[], Some(&folder));
+    let catalogue = Catalogue::of(crate::provider::BUILT_IN, Some(&folder));
     let entry = catalogue
         .find("verbs")
         .ok_or_else(|| format!("{}/{LIBRARY} is not there any more", folder.display()))?;

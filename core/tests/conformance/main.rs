@@ -1,7 +1,8 @@
 //! The conformance suite of the provider interface: every case runs against every provider, through
 //! the C table.
 //!
-//! The cases of `verbs` need an RDMA device: they are ignored unless asked for, as
+//! Over `shm` both ends are in this process, as over the others; what only two processes can show is in
+//! core/tests/shm. The cases of `verbs` need an RDMA device: they are ignored unless asked for, as
 //! `scripts/test --rdma` does inside the RDMA guest.
 
 mod buffer;
@@ -23,6 +24,13 @@ pub(crate) struct Setting {
     pub(crate) library: Arc<Library>,
     pub(crate) here: SocketAddr,
     pub(crate) there: SocketAddr,
+}
+
+/// Two addresses of this host, of one process; between processes: core/tests/shm.
+fn shm() -> Setting {
+    let library = Library::built_in::<sanshim_core::provider::shm::objects::SharedMemory>();
+    let (here, there) = ("127.0.0.1:0".parse().unwrap(), "127.0.0.2:0".parse().unwrap());
+    Setting { library, here, there }
 }
 
 /// Fresh addresses for every test.
@@ -51,6 +59,9 @@ macro_rules! suite {
     ($($case:ident)*) => {
         mod simulation {
             $(#[test] fn $case() { super::$case(&crate::simulation()); })*
+        }
+        mod shm {
+            $(#[test] fn $case() { super::$case(&crate::shm()); })*
         }
         mod verbs {
             $(#[test] #[ignore = "needs an RDMA device: scripts/test --rdma"]

@@ -7,33 +7,36 @@
 
 use crate::sys::{file, Fd};
 use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Once;
 
-struct Open {
-    fd: Fd,
+/// What is known of a descriptor.
+struct Noted {
     /// Device and inode of the file it is for.
     identity: (u64, u64),
     /// Where the object has it, if a child may come there.
     place: Option<NonNull<Fd>>,
 }
 
+type Open = BTreeMap<Fd, Noted>;
+
 struct Descriptors {
     busy: AtomicBool,
-    open: UnsafeCell<Vec<Open>>,
+    open: UnsafeCell<Open>,
 }
 
 // SAFETY: `open` is only reached while `busy` is held.
 unsafe impl Sync for Descriptors {}
 
 static DESCRIPTORS: Descriptors =
-    Descriptors { busy: AtomicBool::new(false), open: UnsafeCell::new(Vec::new()) };
+    Descriptors { busy: AtomicBool::new(false), open: UnsafeCell::new(BTreeMap::new()) };
 /// Changes in every fork child.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 impl Descriptors {
-    fn with<T>(&self, f: impl FnOnce(&mut Vec<Open>) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut Open) -> T) -> T {
         while self.busy.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
@@ -71,17 +74,13 @@ fn note_open(fd: Fd, place: Option<NonNull<Fd>>) {
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     if let Ok(identity) = file::identity(fd) {
-        DESCRIPTORS.with(|open| open.push(Open { fd, identity, place }));
+        DESCRIPTORS.with(|open| open.insert(fd, Noted { identity, place }));
     }
 }
 
 /// Whoever has it is about to close it; false if it is not this process's to close: it was the parent's.
 pub fn forget(fd: Fd) -> bool {
-    DESCRIPTORS.with(|open| {
-        let before = open.len();
-        open.retain(|other| other.fd != fd);
-        open.len() < before
-    })
+    DESCRIPTORS.with(|open| open.remove(&fd)).is_some()
 }
 
 extern "C" fn in_child() {
@@ -92,7 +91,7 @@ extern "C" fn in_child() {
         // A thread of the parent was changing it. (The library's own never are during a fork.)
         return std::mem::forget(open);
     }
-    for Open { fd, identity, place } in open {
+    for (fd, Noted { identity, place }) in open {
         // Not what the program has put at that number meanwhile.
         if file::identity(fd) == Ok(identity) {
             file::close(fd);

@@ -76,9 +76,8 @@ impl implement::Provider for SharedMemory {
 
     fn open_adapter(&self, local: SocketAddr) -> Result<Adapter> {
         let ip = local.ip();
-        let is_listed = || {
-            routing::local_addresses().is_ok_and(|all| all.iter().any(|one| one.ip() == ip))
-        };
+        let is_listed =
+            || routing::local_addresses().is_ok_and(|all| all.iter().any(|one| one.ip() == ip));
         let is_single = match ip {
             IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
             IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast(),

@@ -40,10 +40,11 @@ impl Queue {
     pub(super) const FIRST_KEY: u64 = 2;
 
     fn new(depth: u32) -> Result<Self> {
+        let (completions, kick) = (Completions::new(depth)?, Notifier::new()?);
         let made = poll::epoll_create().map_err(|_| Error::InsufficientResources)?;
         let queue = Queue {
-            completions: Completions::new(depth)?,
-            kick: Notifier::new()?,
+            completions,
+            kick,
             set: Descriptor::new(made),
             members: RwLock::default(),
             missed: AtomicBool::new(false),

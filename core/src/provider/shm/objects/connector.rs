@@ -134,9 +134,8 @@ impl Inner {
         };
         let control = Arc::new(meeting::approach(to)?);
         let peer = meeting::peer_of(&control)?;
-        let [bell, theirs] = net::stream_pair()
-            .map_err(|_| Error::InsufficientResources)?
-            .map(Descriptor::new);
+        let [bell, theirs] =
+            net::stream_pair().map_err(|_| Error::InsufficientResources)?.map(Descriptor::new);
         let (memory, fd) = Mapping::create()?;
         let pass = [fd, theirs.get()];
         let said = meeting::say(&control, Kind::Request, local, data, &pass);
@@ -160,10 +159,15 @@ impl Inner {
         meeting::say(control, kind, local, data, &[])
     }
 
-    /// The queue pair is connected from now on.
-    fn open(&self, state: &mut State, pair: &Arc<Pair>) -> Result<()> {
+    /// Connects the queue pair and tells the peer, or ends it all.
+    fn open(&self, state: &mut State, pair: &Arc<Pair>, kind: Kind, data: &[u8]) -> Result<()> {
         let parts = state.parts.take().ok_or(Error::InvalidParameter)?;
-        pair.open(parts)
+        state.pair = Some(pair.clone());
+        let opened = pair.open(parts).and_then(|()| self.say(state, kind, data));
+        if opened.is_err() {
+            self.end(state, None);
+        }
+        opened
     }
 
     /// Takes what the peer said.
@@ -273,11 +277,7 @@ impl implement::Connector for Connector {
         let (Phase::Agreed, Some(pair)) = (state.phase, state.pair.clone()) else {
             return Err(Error::InvalidParameter);
         };
-        self.0.open(&mut state, &pair)?;
-        if let Err(error) = self.0.say(&state, Kind::Established, &[]) {
-            self.0.end(&mut state, None);
-            return Err(error);
-        }
+        self.0.open(&mut state, &pair, Kind::Established, &[])?;
         state.phase = Phase::Connected;
         Ok(Started::Done)
     }
@@ -287,12 +287,7 @@ impl implement::Connector for Connector {
         if state.phase != Phase::Asked || data.len() > PRIVATE_DATA || pair.0.phase() != IDLE {
             return Err(Error::InvalidParameter);
         }
-        self.0.open(&mut state, &pair.0)?;
-        state.pair = Some(pair.0.clone());
-        if let Err(error) = self.0.say(&state, Kind::Accept, data) {
-            self.0.end(&mut state, None);
-            return Err(error);
-        }
+        self.0.open(&mut state, &pair.0, Kind::Accept, data)?;
         state.phase = Phase::Accepted;
         state.connecting = Some(request);
         Ok(Started::Pending)

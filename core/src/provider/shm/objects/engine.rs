@@ -45,7 +45,10 @@ impl Pair {
                 return false;
             }
         }
-        self.again.store(false, Ordering::SeqCst);
+        // What was noted before, we are about to see.
+        if self.again.load(Ordering::SeqCst) {
+            self.again.store(false, Ordering::SeqCst);
+        }
         true
     }
 
@@ -153,13 +156,13 @@ impl Pair {
             request.stage = stage;
             engine.issued += 1;
         }
-        self.seen.issued.store(engine.issued, Ordering::SeqCst);
+        self.seen.issued.store(engine.issued, Ordering::Relaxed);
         if engine.sent != before {
             // After the fence in there it is seen what the peer posted and did before it could see these.
             channel.wake(MESSAGES);
         }
         let ripe = self.first(engine).and_then(|first| self.outcome(engine, channel, &first));
-        self.seen.ripe.store(ripe.is_some(), Ordering::SeqCst);
+        self.seen.ripe.store(ripe.is_some(), Ordering::Relaxed);
     }
 
     /// `None`: later.
@@ -216,9 +219,8 @@ impl Pair {
     /// Where the bytes of the next message go; `None`: there is no room for it yet.
     fn room(&self, engine: &mut Engine, channel: &Channel, length: usize) -> Result<Option<u64>> {
         let position = engine.written + HEADER as u64;
-        let fits = |engine: &Engine| {
-            engine.written - engine.acknowledged + record(length) <= RING as u64
-        };
+        let fits =
+            |engine: &Engine| engine.written - engine.acknowledged + record(length) <= RING as u64;
         if fits(&*engine) || (self.acknowledge(engine, channel).is_some() && fits(&*engine)) {
             return Ok(Some(position));
         }
@@ -318,7 +320,7 @@ impl Pair {
                 return self.fail(engine, channel, layout::ENDED, true);
             }
         }
-        self.seen.ripe.store(false, Ordering::SeqCst);
+        self.seen.ripe.store(false, Ordering::Relaxed);
     }
 
     fn next_receive(&self) -> Option<Receive> {
@@ -445,7 +447,7 @@ impl Pair {
             self.tell(&request, Err(Error::Cancelled));
         }
         engine.issued = self.requests.outstanding().start;
-        self.seen.issued.store(engine.issued, Ordering::SeqCst);
+        self.seen.issued.store(engine.issued, Ordering::Relaxed);
         if self.shared.is_none() {
             while let Some(receive) = self.next_receive() {
                 self.tell_received(&receive, Err(Error::Cancelled));

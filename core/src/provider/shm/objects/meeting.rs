@@ -116,8 +116,7 @@ pub(super) fn approach(to: SocketAddr) -> Result<Descriptor> {
 /// # Errors
 /// [`Error::ConnectionRefused`] if it is another user's.
 pub(super) fn peer_of(socket: &Descriptor) -> Result<u32> {
-    let (pid, uid) =
-        net::peer_credentials(socket.get()).map_err(|_| Error::ConnectionRefused)?;
+    let (pid, uid) = net::peer_credentials(socket.get()).map_err(|_| Error::ConnectionRefused)?;
     if uid != 0 && uid != process::euid() {
         log::info!("shm: a process of user {uid} may not share memory with us");
         return Err(Error::ConnectionRefused);

@@ -46,6 +46,9 @@ mod shared_receive_queue;
 mod window;
 mod work_queue;
 
+#[cfg(test)]
+mod tests;
+
 pub use adapter::SharedMemory;
 
 use crate::provider::interface::catalogue::BuiltIn;

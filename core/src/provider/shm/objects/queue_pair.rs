@@ -25,7 +25,8 @@ pub(super) const CONNECTED: u8 = 1;
 /// What is posted is cancelled.
 pub(super) const ENDED: u8 = 2;
 
-/// What the engine saw last, for others to tell whether it would find something.
+/// What the engine saw last, for others to tell whether it would find something. Relaxed: whoever asks after
+/// a turn of the engine, which ends with a store in SeqCst, sees what it left.
 pub(super) struct Seen {
     /// Bytes taken from the peer.
     pub(super) taken: AtomicU64,
@@ -136,19 +137,14 @@ impl Pair {
         let channel = self.channel.get().ok_or(Error::Internal)?;
         self.announce_all(channel);
         self.phase.store(CONNECTED, Ordering::SeqCst);
-        let queues = [Some(&self.receive), Some(&self.initiator).filter(|_| !self.is_of_one())];
-        for queue in queues.into_iter().flatten() {
-            queue.attach(self, channel)?;
-        }
         if let Some(shared) = &self.shared {
             shared.attach(self);
         }
+        self.receive.attach(self, channel)?;
+        if !Arc::ptr_eq(&self.receive, &self.initiator) {
+            self.initiator.attach(self, channel)?;
+        }
         Ok(())
-    }
-
-    /// Both completion queues are one.
-    fn is_of_one(&self) -> bool {
-        Arc::ptr_eq(&self.receive, &self.initiator)
     }
 
     /// Ends it; nobody posts any more.
@@ -199,7 +195,7 @@ impl Pair {
     fn wants_sends(&self) -> bool {
         let outstanding = self.requests.outstanding();
         outstanding.start < self.telling.load(Ordering::SeqCst)
-            || self.seen.issued.load(Ordering::SeqCst) < outstanding.end
+            || self.seen.issued.load(Ordering::Relaxed) < outstanding.end
     }
 
     /// True if a run of the engine would find something.
@@ -384,8 +380,7 @@ impl implement::QueuePair for QueuePair {
     ) -> Result<u32> {
         let end = address.checked_add(length).ok_or(Error::InvalidParameter)?;
         let token = self.0.reserve_window(region.token()?, &(address..end))?;
-        let posted =
-            self.0.post(request, flags, |_| Ok(Work::Bind(token, address, end, access)));
+        let posted = self.0.post(request, flags, |_| Ok(Work::Bind(token, address, end, access)));
         if posted.is_err() {
             self.0.release_window(token);
         }

@@ -27,7 +27,9 @@ fn in_words(refusal: Refusal) -> Error {
     match refusal {
         Refusal::Gone => Error::ConnectionReset,
         Refusal::Forbidden => {
-            log::warn!("shm: the kernel forbids access to the peer's memory (ptrace_scope, seccomp)");
+            log::warn!(
+                "shm: the kernel forbids access to the peer's memory (ptrace_scope, seccomp)"
+            );
             Error::RemoteAccess
         }
         Refusal::NotRegistered | Refusal::Stranger | Refusal::Fault => Error::RemoteAccess,

@@ -70,12 +70,8 @@ impl Window {
                 _ => CLOSED,
             };
             let next = pack((state >> 32) as u32, next);
-            let swapped = self.state.compare_exchange(
-                state,
-                next,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let swapped =
+                self.state.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire);
             match swapped {
                 Ok(_) if next as u32 == CLOSED => return true,
                 Ok(_) => state = next,
@@ -83,6 +79,13 @@ impl Window {
             }
         }
         false
+    }
+
+    /// As a peer in the middle of something.
+    #[cfg(test)]
+    pub(super) fn set_phase(&self, phase: u32) {
+        let token = (self.state.load(Ordering::SeqCst) >> 32) as u32;
+        self.state.store(pack(token, phase), Ordering::SeqCst);
     }
 
     /// Checks an access to `length` bytes of `memory`. Peer.
@@ -178,7 +181,12 @@ impl Window {
             // SAFETY: the owner bound these bytes to be written, and waits while we are writing; the
             // rest is the caller's promise.
             let written = unsafe {
-                Proof::write(process, memory.address + done as u64, from.add(done), piece)
+                Proof::write(
+                    process,
+                    memory.address.wrapping_add(done as u64),
+                    from.add(done),
+                    piece,
+                )
             };
             let is_awaited = swap(writing, open).is_err();
             if is_awaited {

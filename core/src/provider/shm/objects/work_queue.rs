@@ -3,8 +3,8 @@
 //! Whoever posts takes a lock that nobody else takes; whoever works them off is one at a time, which is
 //! the engine's business, and waits for nobody. Neither allocates.
 
-use crate::provider::interface::{Error, Flags, RemoteAccess, RemoteMemory, RequestKind, Result};
 use crate::provider::interface::Segment;
+use crate::provider::interface::{Error, Flags, RemoteAccess, RemoteMemory, RequestKind, Result};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,7 +177,7 @@ impl<T: Copy> WorkQueue<T> {
     #[inline]
     pub(super) fn end_first(&self) {
         let over = self.over.load(Ordering::Relaxed);
-        self.over.store(over + 1, Ordering::SeqCst);
+        self.over.store(over + 1, Ordering::Release);
     }
 }
 
@@ -193,10 +193,7 @@ unsafe impl Sync for InlineBytes {}
 impl InlineBytes {
     pub(super) fn new(depth: u32, size: u32) -> Self {
         let count = depth as usize * size as usize;
-        InlineBytes {
-            bytes: (0..count).map(|_| UnsafeCell::new(0)).collect(),
-            size: size as usize,
-        }
+        InlineBytes { bytes: (0..count).map(|_| UnsafeCell::new(0)).collect(), size: size as usize }
     }
 
     /// Most bytes of one send.

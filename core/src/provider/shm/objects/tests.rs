@@ -1,0 +1,278 @@
+//! Two queue pairs of one process, joined without a listener: a peer that does what it must not, full
+//! rings, and sleepers.
+
+use super::adapter::LIMITS;
+use super::channel::Parts;
+use super::completion_queue::CompletionQueue;
+use super::layout::{Mapping, MESSAGES};
+use super::queue_pair::{QueuePair, ENDED};
+use super::ring::RING;
+use super::shared_receive_queue::SharedReceiveQueue;
+use crate::provider::interface::implement::{
+    CompletionQueue as _, MemoryRegion as _, Overlapped as _, QueuePair as _,
+    SharedReceiveQueue as _,
+};
+use crate::provider::interface::*;
+use crate::provider::software::inherited::Descriptor;
+use crate::provider::software::{Memory, Region};
+use crate::sys::{file, net, poll, process};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::Arc;
+
+const SIZE: usize = 1 << 20;
+
+struct End {
+    pair: QueuePair,
+    queue: CompletionQueue,
+    memory: Arc<Memory>,
+    region: Region,
+    bytes: *mut u8,
+}
+
+// SAFETY: memory that only copies touch.
+unsafe impl Sync for End {}
+
+impl End {
+    fn new(depth: u32, shared: bool) -> (Self, Option<SharedReceiveQueue>) {
+        let memory = Arc::<Memory>::default();
+        let queue = CompletionQueue::new(1024).unwrap();
+        let shared = shared.then(|| SharedReceiveQueue::new(&memory, depth));
+        let attributes = QueuePairAttributes {
+            context: 1,
+            receive_depth: depth,
+            initiator_depth: depth,
+            segments: 2,
+            inline_size: 64,
+        };
+        let receives = shared.as_ref().map(|shared| &shared.0);
+        let (cq, limits) = (&queue.0, &LIMITS);
+        let pair = QueuePair::new(&attributes, limits, cq, cq, receives, &memory).unwrap();
+        let bytes = file::map_private(SIZE).unwrap();
+        let region = Region::new(&memory);
+        // SAFETY: mapped until the end of the test's process.
+        unsafe { region.register(bytes, SIZE) }.unwrap();
+        (End { pair, queue, memory, region, bytes }, shared)
+    }
+
+    fn segment(&self, offset: usize, length: usize) -> Segment {
+        let token = self.region.token().unwrap();
+        Segment { address: self.bytes as u64 + offset as u64, length: length as u32, token }
+    }
+
+    fn results(&self) -> Vec<Completion> {
+        let mut some = [Completion::default(); 64];
+        let count = self.queue.get_results(&mut some).unwrap();
+        some[..count].to_vec()
+    }
+
+    fn end(&self) -> &super::layout::End {
+        self.pair.0.channel.get().unwrap().own()
+    }
+}
+
+/// Connects them; `a`'s number is 0.
+fn join(a: &End, b: &End) {
+    let (memory, fd) = Mapping::create().unwrap();
+    let theirs = Mapping::of(fd).unwrap();
+    file::close(fd);
+    let [bell, other_bell] = net::stream_pair().unwrap().map(Descriptor::new);
+    let [control, other_control] =
+        net::stream_pair().unwrap().map(|fd| Arc::new(Descriptor::new(fd)));
+    let peer = process::pid();
+    let open = |end: &End, parts| end.pair.0.open(parts).unwrap();
+    open(a, Parts { memory, bell, control, peer, number: 0 });
+    let (bell, control) = (other_bell, other_control);
+    open(b, Parts { memory: theirs, bell, control, peer, number: 1 });
+}
+
+fn joined() -> (End, End) {
+    let ((a, _), (b, _)) = (End::new(64, false), End::new(64, false));
+    join(&a, &b);
+    (a, b)
+}
+
+/// The queue pair has ended, and its requests with it; nothing was touched.
+fn is_refused(end: &End) {
+    let results = end.results();
+    assert!(results.iter().all(|one| one.result() == Err(Error::Cancelled)), "{results:?}");
+    assert_eq!(end.pair.0.phase(), ENDED);
+    let sent = end.pair.send_inline(1, b"x", Flags::NONE);
+    assert_eq!(sent, Err(Error::Cancelled));
+}
+
+#[test]
+fn nonsense_from_the_peer_ends_one_queue_pair() {
+    let hostile: [fn(&End); 5] = [
+        // More than a ring holds.
+        |peer| peer.end().sending.0.published.store(u64::MAX, SeqCst),
+        |peer| peer.end().sending.0.published.store(RING as u64 + 8, SeqCst),
+        // Less than a header.
+        |peer| peer.end().sending.0.published.store(1, SeqCst),
+        // A message longer than messages are.
+        |peer| {
+            peer.pair.0.channel.get().unwrap().outgoing().put_length(0, u64::MAX as usize);
+            peer.end().sending.0.published.store(64, SeqCst);
+        },
+        // A message longer than what was published.
+        |peer| {
+            peer.pair.0.channel.get().unwrap().outgoing().put_length(0, 100);
+            peer.end().sending.0.published.store(64, SeqCst);
+        },
+    ];
+    for act in hostile {
+        let (a, b) = joined();
+        b.pair.receive(1, &[b.segment(0, 64)]).unwrap();
+        act(&a);
+        is_refused(&b);
+    }
+}
+
+#[test]
+fn a_peer_that_took_what_was_not_sent_is_refused() {
+    for taken in [u64::MAX, 24] {
+        let (a, b) = joined();
+        a.pair.send(1, &[a.segment(0, 8)], Flags::NONE).unwrap();
+        b.end().receiving.0.consumed.store(taken, SeqCst);
+        is_refused(&a);
+    }
+}
+
+#[test]
+fn what_has_no_room_stays_outstanding_and_in_order() {
+    /// Four of them fit.
+    const LENGTH: usize = 60_000;
+    let (a, b) = joined();
+    for number in 0..20u64 {
+        // SAFETY: within the memory, which nothing else uses.
+        unsafe { a.bytes.write_bytes(number as u8, LENGTH) };
+        if number < 8 {
+            a.pair.send(number, &[a.segment(0, LENGTH)], Flags::NONE).unwrap();
+        } else {
+            // SAFETY: as above.
+            unsafe { a.bytes.add(number as usize * 8).cast::<u64>().write(number) };
+            a.pair.send(number, &[a.segment(number as usize * 8, 8)], Flags::NONE).unwrap();
+        }
+    }
+    a.pair.send_inline(20, b"the last", Flags::NONE).unwrap();
+    assert!(a.results().is_empty());
+    let mut sent = 0;
+    for number in 0..21u64 {
+        b.pair.receive(number, &[b.segment(0, LENGTH)]).unwrap();
+        let got = b.results();
+        assert_eq!(got.len(), 1, "{number}");
+        assert_eq!(got[0].request, number);
+        let length = if number < 8 { LENGTH } else { 8 };
+        assert_eq!(got[0].result(), Ok(length as u32));
+        if (8..20).contains(&number) {
+            // SAFETY: written by the queue pair.
+            assert_eq!(unsafe { b.bytes.cast::<u64>().read() }, number);
+        }
+        for done in a.results() {
+            assert_eq!((done.request, done.result()), (sent, Ok(0)));
+            sent += 1;
+        }
+    }
+    assert_eq!(sent, 21);
+    // SAFETY: written above by the queue pair.
+    let last = unsafe { b.bytes.cast::<[u8; 8]>().read() };
+    assert_eq!(&last, b"the last");
+}
+
+#[test]
+fn nobody_is_rung_who_does_not_sleep() {
+    let (a, b) = joined();
+    b.pair.receive(1, &[b.segment(0, 64)]).unwrap();
+    a.pair.send_inline(1, b"x", Flags::NONE).unwrap();
+    let bell = b.pair.0.channel.get().unwrap().bell();
+    assert_eq!(poll::poll_one(bell, libc::POLLIN), Ok(0));
+    assert_eq!(b.results().len(), 1);
+    let _ = b.queue.notify(1).unwrap();
+    assert_eq!(b.end().sleeping.0.armed.load(Relaxed), MESSAGES);
+    a.pair.send_inline(2, b"x", Flags::NONE).unwrap();
+    assert_eq!(poll::poll_one(bell, libc::POLLIN), Ok(libc::POLLIN));
+    // One ring for each time that it is armed.
+    assert_eq!(b.end().sleeping.0.armed.load(Relaxed), 0);
+    assert_eq!(b.queue.next_result(), None, "there is no buffer for it");
+    assert_eq!(b.end().sleeping.0.armed.load(Relaxed), MESSAGES);
+    b.pair.receive(2, &[b.segment(0, 64)]).unwrap();
+    assert_eq!(poll::poll_one(b.queue.descriptor(), libc::POLLIN), Ok(libc::POLLIN));
+    assert_eq!(b.queue.next_result(), Some(Reported { request: 1, result: Ok(()) }));
+    assert_eq!(b.results().len(), 1);
+}
+
+#[test]
+fn m5_an_invalidation_waits_for_a_write_that_is_under_way() {
+    let (a, b) = joined();
+    let address = b.bytes as u64;
+    let token =
+        b.pair.bind(1, &b.region, address, 4096, RemoteAccess::Write, Flags::SILENT).unwrap();
+    assert_eq!(b.region.deregister(), Err(Error::InvalidParameter));
+    // As a peer that is at it.
+    let (window, writing) = (super::window::place(token), 2);
+    b.end().windows[window].set_phase(writing);
+    b.pair.invalidate(2, token, Flags::NONE).unwrap();
+    assert_eq!(b.pair.invalidate(3, token, Flags::NONE), Err(Error::InvalidParameter));
+    assert!(b.results().is_empty());
+    b.end().windows[window].set_phase(0);
+    let results = b.results();
+    assert_eq!((results.len(), results[0].request, results[0].result()), (1, 2, Ok(0)));
+    let memory = RemoteMemory { address, token };
+    a.pair.write(4, &[a.segment(0, 8)], memory, Flags::NONE).unwrap();
+    assert_eq!(a.results()[0].result(), Err(Error::RemoteAccess));
+    assert_eq!(b.region.deregister(), Ok(()));
+    assert_eq!(b.memory.check(&[]), Ok(0));
+}
+
+#[test]
+fn no_message_is_slept_over() {
+    const MESSAGES: u64 = 20_000;
+    const BUFFERS: u32 = 8;
+    let (a, _) = End::new(16, false);
+    let (b, shared) = End::new(BUFFERS, true);
+    let shared = shared.unwrap();
+    join(&a, &b);
+    let post = |slot: u64| shared.receive(slot, &[b.segment(slot as usize * 8, 8)]).unwrap();
+    (0..BUFFERS.into()).for_each(post);
+    // The next results, asleep until there are some.
+    let sleep = |end: &End| loop {
+        let results = end.results();
+        if !results.is_empty() {
+            return results;
+        }
+        let _ = end.queue.notify(1);
+        let results = end.results();
+        if !results.is_empty() {
+            return results;
+        }
+        let mut fds =
+            [libc::pollfd { fd: end.queue.descriptor(), events: libc::POLLIN, revents: 0 }];
+        let woken = poll::poll(&mut fds, Some(20_000_000_000), None);
+        assert_eq!(woken, Ok(1), "slept over");
+        while end.queue.next_result().is_some() {}
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut done = 0;
+            for number in 0..MESSAGES {
+                let bytes = number.to_le_bytes();
+                while a.pair.send_inline(number, &bytes, Flags::NONE).is_err() {
+                    done += sleep(&a).len();
+                }
+            }
+            while done < MESSAGES as usize {
+                done += sleep(&a).len();
+            }
+        });
+        let mut expected = 0u64;
+        while expected < MESSAGES {
+            for got in sleep(&b) {
+                assert_eq!(got.result(), Ok(8));
+                // SAFETY: within the memory; the buffer is ours until it is posted again.
+                let number = unsafe { b.bytes.add(got.request as usize * 8).cast::<u64>().read() };
+                assert_eq!(number, expected);
+                expected += 1;
+                post(got.request);
+            }
+        }
+    });
+}
