@@ -1,7 +1,7 @@
 //! A completion queue, and the queue pairs that make progress when it is asked for results.
 
 use super::channel::Channel;
-use super::queue_pair::Pair;
+use super::pair::Pair;
 use crate::provider::interface::{implement, Completion, Error, Reported, Result, Started};
 use crate::provider::software::inherited::Descriptor;
 use crate::provider::software::{Completions, Notifier};

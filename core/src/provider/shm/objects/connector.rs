@@ -3,7 +3,8 @@
 use super::channel::Parts;
 use super::layout::Mapping;
 use super::meeting::{self, Kind, Message, Received, PRIVATE_DATA};
-use super::queue_pair::{Pair, QueuePair, IDLE};
+use super::pair::{Pair, IDLE};
+use super::queue_pair::QueuePair;
 use crate::provider::interface::{implement, Error, Reported, Result, Started};
 use crate::provider::software::inherited::{self, Descriptor};
 use crate::provider::software::Waiting;

@@ -13,7 +13,8 @@
 //! - [`layout`], [`ring`], [`window`]: what lies in the shared memory
 //! - [`channel`]: one connection's memory, and the doorbell
 //! - [`work_queue`]: requests that were posted and are not over
-//! - [`queue_pair`]: posting; [`engine`]: working off what was posted; [`remote`]: RDMA
+//! - [`queue_pair`], [`pair`]: posting; [`engine`]: working off what was posted: [`sending`], [`receiving`],
+//!   [`remote`] (RDMA)
 //! - [`completion_queue`], [`shared_receive_queue`]
 //!
 //! # Sleeping
@@ -39,9 +40,12 @@ mod engine;
 mod layout;
 mod listener;
 mod meeting;
+mod pair;
 mod queue_pair;
+mod receiving;
 mod remote;
 mod ring;
+mod sending;
 mod shared_receive_queue;
 mod window;
 mod work_queue;

@@ -5,7 +5,7 @@
 //! after a write finds it written.
 
 use super::channel::Channel;
-use super::queue_pair::Pair;
+use super::pair::Pair;
 use super::window::{self, Window};
 use super::work_queue::{List, Stage, Work};
 use crate::provider::interface::{Error, RemoteAccess, RemoteMemory, Result};

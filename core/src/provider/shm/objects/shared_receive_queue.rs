@@ -1,6 +1,6 @@
 //! A shared receive queue: buffers for the messages of several queue pairs.
 
-use super::queue_pair::Pair;
+use super::pair::Pair;
 use super::work_queue::{List, Receive, SEGMENTS};
 use crate::provider::interface::{implement, Error, Result, Segment};
 use crate::provider::software::Memory;

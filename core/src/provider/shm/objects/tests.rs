@@ -5,7 +5,8 @@ use super::adapter::LIMITS;
 use super::channel::Parts;
 use super::completion_queue::CompletionQueue;
 use super::layout::{Mapping, MESSAGES};
-use super::queue_pair::{QueuePair, ENDED};
+use super::pair::ENDED;
+use super::queue_pair::QueuePair;
 use super::ring::RING;
 use super::shared_receive_queue::SharedReceiveQueue;
 use crate::provider::interface::implement::{

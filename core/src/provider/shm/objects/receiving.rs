@@ -1,0 +1,108 @@
+//! What a queue pair receives: messages that wait in the ring are copied into the buffers that are posted
+//! for them. In a turn of the [`engine`](super::engine).
+
+use super::channel::Channel;
+use super::engine::{Engine, MAX_MESSAGE};
+use super::layout::{self, SENDS};
+use super::pair::Pair;
+use super::ring::{record, HEADER, RING};
+use super::work_queue::Receive;
+use crate::provider::interface::{Completion, Error, RequestKind, Result};
+use std::sync::atomic::Ordering;
+
+impl Pair {
+    pub(super) fn tell_received(&self, receive: &Receive, result: Result<u32>) {
+        let context = self.attributes.context;
+        let kind = RequestKind::Receive;
+        self.receive.add(Completion::new(kind, receive.request, context, result));
+    }
+
+    pub(super) fn next_receive(&self) -> Option<Receive> {
+        if let Some(shared) = &self.shared {
+            return shared.take();
+        }
+        let outstanding = self.receives.outstanding();
+        if outstanding.is_empty() {
+            return None;
+        }
+        // SAFETY: outstanding; it is our turn, and the copy outlives the reference.
+        let receive = *unsafe { self.receives.at(outstanding.start) }.0;
+        self.receives.end_first();
+        Some(receive)
+    }
+
+    /// A buffer for a message that is there; without one, who posts the next one has it taken.
+    fn receive_or_starve(&self) -> Option<Receive> {
+        if let Some(receive) = self.next_receive() {
+            return Some(receive);
+        }
+        self.seen.starved.store(true, Ordering::SeqCst);
+        if let Some(shared) = &self.shared {
+            shared.starve();
+        }
+        // Posted before that could be seen.
+        let receive = self.next_receive()?;
+        self.seen.starved.store(false, Ordering::SeqCst);
+        Some(receive)
+    }
+
+    /// Takes what the peer sent, as far as there are buffers.
+    pub(super) fn take_messages(&self, engine: &mut Engine, channel: &Channel) {
+        let before = engine.taken;
+        loop {
+            let published = channel.peer().sending.0.published.load(Ordering::Acquire);
+            let available = published.wrapping_sub(engine.taken);
+            if available == 0 {
+                break;
+            }
+            // Read once, and not taken for granted.
+            let length = channel.incoming().length(engine.taken);
+            let is_whole = available <= RING as u64
+                && length <= MAX_MESSAGE.into()
+                && record(length as usize) <= available;
+            if !is_whole {
+                self.reject_peer(channel, "its messages are nonsense");
+                break;
+            }
+            let Some(receive) = self.receive_or_starve() else { break };
+            if let Err(error) = self.take_message(engine, channel, &receive, length as usize) {
+                self.tell_received(&receive, Err(error));
+                let overflow = error == Error::BufferOverflow;
+                let code = if overflow { layout::OVERFLOW } else { layout::ENDED };
+                self.fail(engine, channel, code, false);
+                break;
+            }
+            self.tell_received(&receive, Ok(length as u32));
+        }
+        if engine.taken != before {
+            channel.wake(SENDS);
+        }
+    }
+
+    fn take_message(
+        &self,
+        engine: &mut Engine,
+        channel: &Channel,
+        receive: &Receive,
+        length: usize,
+    ) -> Result<()> {
+        let into = receive.into.segments();
+        if self.memory.check(into)? < length {
+            return Err(Error::BufferOverflow);
+        }
+        let ring = channel.incoming();
+        let (mut position, mut left) = (engine.taken + HEADER as u64, length);
+        self.memory.each(into, |at, bytes| {
+            let bytes = bytes.min(left);
+            // SAFETY: registered, so mapped and ours to write; a message is shorter than the ring.
+            unsafe { ring.get(position, at, bytes) };
+            position += bytes as u64;
+            left -= bytes;
+            Ok(())
+        })?;
+        engine.taken += record(length);
+        self.seen.taken.store(engine.taken, Ordering::Relaxed);
+        channel.own().receiving.0.consumed.store(engine.taken, Ordering::Release);
+        Ok(())
+    }
+}

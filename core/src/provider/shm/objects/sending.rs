@@ -1,0 +1,186 @@
+//! What a queue pair sends: requests are begun in order, messages are put into the ring, and what is over
+//! is told in order. In a turn of the [`engine`](super::engine).
+
+use super::channel::Channel;
+use super::engine::{Engine, MAX_MESSAGE};
+use super::layout::{self, MESSAGES, RECEIVES};
+use super::pair::Pair;
+use super::ring::{record, HEADER, RING};
+use super::work_queue::{Request, Stage, Work};
+use crate::provider::interface::{Completion, Error, Flags, Result, Segment};
+use std::sync::atomic::Ordering;
+
+impl Pair {
+    /// Begins requests in order, until one has to wait.
+    pub(super) fn issue(&self, engine: &mut Engine, channel: &Channel) {
+        let end = self.requests.outstanding().end;
+        let before = engine.sent;
+        while engine.issued < end && !engine.broken {
+            // SAFETY: begun in order, so it is outstanding; it is our turn.
+            let (request, place) = unsafe { self.requests.at(engine.issued) };
+            let Some(stage) = self.begin(engine, channel, &request.work, place) else { break };
+            engine.broken = matches!(stage, Stage::Over(Err(_)));
+            request.stage = stage;
+            engine.issued += 1;
+        }
+        self.seen.issued.store(engine.issued, Ordering::Relaxed);
+        if engine.sent != before {
+            // After the fence in there it is seen what the peer posted and did before it could see these.
+            channel.wake(MESSAGES);
+        }
+        let ripe = self.first(engine).and_then(|first| self.outcome(engine, channel, &first));
+        self.seen.ripe.store(ripe.is_some(), Ordering::Relaxed);
+    }
+
+    /// `None`: later.
+    fn begin(
+        &self,
+        engine: &mut Engine,
+        channel: &Channel,
+        work: &Work,
+        place: usize,
+    ) -> Option<Stage> {
+        match work {
+            Work::Send(list) => self.send(engine, channel, list.segments()),
+            Work::Inline(length) => {
+                let position = match self.room(engine, channel, *length) {
+                    Ok(position) => position?,
+                    Err(error) => return Some(Stage::Over(Err(error))),
+                };
+                let from = self.inline.of(place);
+                // SAFETY: so many bytes were put there when it was posted; there is room for them.
+                unsafe { channel.outgoing().put(position, from, *length) };
+                Some(self.publish(engine, channel, *length))
+            }
+            _ => self.begin_remote(channel, work),
+        }
+    }
+
+    fn send(&self, engine: &mut Engine, channel: &Channel, from: &[Segment]) -> Option<Stage> {
+        let failed = |error| Some(Stage::Over(Err(error)));
+        let length = match self.memory.check(from) {
+            Ok(length) => length.min(MAX_MESSAGE as usize),
+            Err(error) => return failed(error),
+        };
+        let mut position = match self.room(engine, channel, length) {
+            Ok(position) => position?,
+            Err(error) => return failed(error),
+        };
+        let ring = channel.outgoing();
+        let mut left = length;
+        let copied = self.memory.each(from, |at, bytes| {
+            let bytes = bytes.min(left);
+            // SAFETY: registered, so mapped; the client changes it at its own risk meanwhile. There is
+            // room for them all.
+            unsafe { ring.put(position, at, bytes) };
+            position += bytes as u64;
+            left -= bytes;
+            Ok(())
+        });
+        match copied {
+            Ok(()) => Some(self.publish(engine, channel, length)),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// Where the bytes of the next message go; `None`: there is no room for it yet.
+    fn room(&self, engine: &mut Engine, channel: &Channel, length: usize) -> Result<Option<u64>> {
+        let position = engine.written + HEADER as u64;
+        let fits =
+            |engine: &Engine| engine.written - engine.acknowledged + record(length) <= RING as u64;
+        if fits(&*engine) || (self.acknowledge(engine, channel).is_some() && fits(&*engine)) {
+            return Ok(Some(position));
+        }
+        match channel.peer().sleeping.0.ended.load(Ordering::Acquire) {
+            0 => Ok(None),
+            _ => Err(Error::ConnectionReset),
+        }
+    }
+
+    /// The next message is in the ring.
+    fn publish(&self, engine: &mut Engine, channel: &Channel, length: usize) -> Stage {
+        channel.outgoing().put_length(engine.written, length);
+        engine.written += record(length);
+        let number = engine.sent;
+        engine.sent += 1;
+        channel.own().sending.0.published.store(engine.written, Ordering::Release);
+        Stage::Sent { number, length, end: engine.written }
+    }
+
+    /// How many bytes the peer took; `None` if it says what cannot be.
+    pub(super) fn acknowledge(&self, engine: &mut Engine, channel: &Channel) -> Option<u64> {
+        let consumed = channel.peer().receiving.0.consumed.load(Ordering::Acquire);
+        if consumed < engine.acknowledged || consumed > engine.written {
+            self.reject_peer(channel, "it says to have taken what was not sent");
+            return None;
+        }
+        engine.acknowledged = consumed;
+        self.seen.acknowledged.store(consumed, Ordering::Relaxed);
+        Some(consumed)
+    }
+
+    /// The first request that is not over, if it was begun.
+    pub(super) fn first(&self, engine: &Engine) -> Option<Request> {
+        let outstanding = self.requests.outstanding();
+        if outstanding.is_empty() || outstanding.start >= engine.issued {
+            return None;
+        }
+        // SAFETY: outstanding; it is our turn, and the copy outlives the reference.
+        Some(*unsafe { self.requests.at(outstanding.start) }.0)
+    }
+
+    /// How a request ended, if it has. A message has arrived when the peer took it, or when a buffer for it
+    /// is posted there: it will be put into that one even if the connection ends.
+    pub(super) fn outcome(
+        &self,
+        engine: &mut Engine,
+        channel: &Channel,
+        request: &Request,
+    ) -> Option<Result<()>> {
+        let (number, length, end) = match request.stage {
+            Stage::Waiting => return None,
+            Stage::Over(result) => return Some(result),
+            Stage::Sent { number, length, end } => (number, length, end),
+        };
+        if self.acknowledge(engine, channel)? >= end {
+            return Some(Ok(()));
+        }
+        let peer = channel.peer();
+        let ended = peer.sleeping.0.ended.load(Ordering::Acquire);
+        if ended != 0 {
+            // It took what it still took, or is about to.
+            return Some(match self.acknowledge(engine, channel)? >= end {
+                true => Ok(()),
+                false if ended == layout::OVERFLOW => Err(Error::BufferOverflow),
+                false => Err(Error::ConnectionReset),
+            });
+        }
+        let posted = peer.receiving.0.posted.load(Ordering::Acquire);
+        self.seen.posted.store(posted, Ordering::Relaxed);
+        let capacity = &peer.capacities[(number % RECEIVES as u64) as usize];
+        let fits = number < posted && length <= capacity.load(Ordering::Relaxed) as usize;
+        fits.then_some(Ok(()))
+    }
+
+    pub(super) fn tell(&self, request: &Request, result: Result<()>) {
+        if result.is_err() || !request.flags.has(Flags::SILENT) {
+            let (kind, context) = (request.kind(), self.attributes.context);
+            let result = result.map(|()| 0);
+            self.initiator.add(Completion::new(kind, request.request, context, result));
+        }
+    }
+
+    /// Tells of the requests that are over, in order.
+    pub(super) fn complete(&self, engine: &mut Engine, channel: &Channel) {
+        while let Some(first) = self.first(engine) {
+            let Some(result) = self.outcome(engine, channel, &first) else { break };
+            // Before it is told: there is room for another then.
+            self.requests.end_first();
+            self.tell(&first, result);
+            if result.is_err() {
+                return self.fail(engine, channel, layout::ENDED, true);
+            }
+        }
+        self.seen.ripe.store(false, Ordering::Relaxed);
+    }
+}
