@@ -266,12 +266,10 @@ fn memory_of_another_process_is_read_and_written() {
     other.succeeded();
 }
 
-/// Says that it is here, and nothing more.
+/// Says that it is here, and nothing more until the test ends its standard input.
 fn wait(side: &Side) {
     side.pair.send_inline(3, b"x", Flags::NONE).unwrap();
-    loop {
-        std::thread::park();
-    }
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
 /// With a child of its own, which lives until the test ends its standard input.

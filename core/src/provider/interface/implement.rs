@@ -90,7 +90,8 @@ pub trait MemoryRegion: Send + Sync + 'static {
     /// # Safety
     /// The memory stays mapped, readable and writable, until `deregister` returned.
     unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()>;
-    /// Ends it. No request touches the memory afterwards: those that name it fail.
+    /// Ends it. No request touches the memory afterwards: those that name it fail. Memory that a peer can
+    /// still reach may be refused.
     fn deregister(&self) -> Result<()>;
     /// The token for [`Segment::token`]; fails while nothing is registered.
     fn local_token(&self) -> Result<u32>;

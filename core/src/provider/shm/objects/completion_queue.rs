@@ -210,7 +210,7 @@ impl implement::CompletionQueue for CompletionQueue {
         // Only ever counted: one that is lost does no harm.
         let idle = queue.idle.load(Ordering::Relaxed).wrapping_add(1);
         queue.idle.store(idle, Ordering::Relaxed);
-        if idle % IDLE_LOOKS != 0 {
+        if !idle.is_multiple_of(IDLE_LOOKS) {
             return Ok(0);
         }
         queue.listen();

@@ -166,7 +166,7 @@ impl Pair {
         let own = channel.own();
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX);
         own.capacities[(number % RECEIVES as u64) as usize].store(capacity, Ordering::Relaxed);
-        // Several may be at it: the number never goes back.
+        // Whoever opens the connection may be at it too: the number never goes back.
         own.receiving.0.posted.fetch_max(number + 1, Ordering::SeqCst);
     }
 
@@ -264,12 +264,13 @@ impl Pair {
             ENDED => return Err(Error::Cancelled),
             _ => return Err(Error::NotConnected),
         }
-        let number = self.requests.post(|place| {
-            Ok(Request { request, flags, work: make(place)?, stage: Stage::Waiting })
+        let make =
+            |place| Ok(Request { request, flags, work: make(place)?, stage: Stage::Waiting });
+        self.requests.post(make, |number| {
+            if !flags.has(Flags::SILENT) {
+                self.telling.store(number + 1, Ordering::SeqCst);
+            }
         })?;
-        if !flags.has(Flags::SILENT) {
-            self.telling.fetch_max(number + 1, Ordering::SeqCst);
-        }
         self.pump();
         if self.phase() == ENDED {
             self.kick_awaited();

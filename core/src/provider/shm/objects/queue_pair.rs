@@ -64,11 +64,16 @@ impl implement::QueuePair for QueuePair {
         }
         let list = List::of(into, pair.attributes.segments)?;
         let capacity = pair.memory.check(into)?;
-        let number = pair.receives.post(|_| Ok(Receive { request, into: list }))?;
-        if let Some(channel) = pair.channel.get() {
-            pair.announce(channel, number, capacity);
-            pair.feed();
-        }
+        // Numbered and told in the same order: the peer counts on what it is told.
+        pair.receives.post(
+            |_| Ok(Receive { request, into: list }),
+            |number| {
+                if let Some(channel) = pair.channel.get() {
+                    pair.announce(channel, number, capacity);
+                }
+            },
+        )?;
+        pair.feed();
         if pair.phase() == ENDED {
             pair.kick_awaited();
         }

@@ -149,11 +149,12 @@ impl Pair {
         let ended = peer.sleeping.0.ended.load(Ordering::Acquire);
         if ended != 0 {
             // It took what it still took, or is about to.
-            return Some(match self.acknowledge(engine, channel)? >= end {
-                true => Ok(()),
-                false if ended == layout::OVERFLOW => Err(Error::BufferOverflow),
-                false => Err(Error::ConnectionReset),
-            });
+            let has_arrived = self.acknowledge(engine, channel)? >= end;
+            let why = match ended {
+                layout::OVERFLOW => Error::BufferOverflow,
+                _ => Error::ConnectionReset,
+            };
+            return Some(if has_arrived { Ok(()) } else { Err(why) });
         }
         let posted = peer.receiving.0.posted.load(Ordering::Acquire);
         self.seen.posted.store(posted, Ordering::Relaxed);

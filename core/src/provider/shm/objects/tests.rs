@@ -224,6 +224,44 @@ fn m5_an_invalidation_waits_for_a_write_that_is_under_way() {
     assert_eq!(b.memory.check(&[]), Ok(0));
 }
 
+/// Its owner has the memory back once the invalidation has ended, whatever was on its way.
+#[test]
+fn m5_nothing_lands_after_an_invalidation_that_met_a_write() {
+    const LENGTH: usize = 512 << 10;
+    for round in 0..40u32 {
+        let (a, b) = joined();
+        // SAFETY: within the memory, which nothing else uses yet.
+        unsafe { a.bytes.write_bytes(9, LENGTH) };
+        let address = b.bytes as u64;
+        let write = RemoteAccess::Write;
+        let token = b.pair.bind(1, &b.region, address, 1 << 19, write, Flags::SILENT).unwrap();
+        let memory = RemoteMemory { address, token };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..16 {
+                    let from = [a.segment(0, LENGTH)];
+                    a.pair.write(number, &from, memory, Flags::NONE).unwrap();
+                }
+            });
+            for _ in 0..round * 50 {
+                process::yield_now();
+            }
+            b.pair.invalidate(2, token, Flags::NONE).unwrap();
+            let ended = loop {
+                if let Some(&ended) = b.results().first() {
+                    break ended;
+                }
+            };
+            assert_eq!((ended.request, ended.result()), (2, Ok(0)));
+            // SAFETY: ours again.
+            unsafe { b.bytes.write_bytes(1, LENGTH) };
+        });
+        // SAFETY: nobody writes any more.
+        let bytes = unsafe { std::slice::from_raw_parts(b.bytes, LENGTH) };
+        assert!(bytes.iter().all(|&byte| byte == 1), "round {round}");
+    }
+}
+
 #[test]
 fn no_message_is_slept_over() {
     const MESSAGES: u64 = 20_000;

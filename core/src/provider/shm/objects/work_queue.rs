@@ -133,12 +133,17 @@ impl<T: Copy> WorkQueue<T> {
         (number % self.places.len() as u64) as usize
     }
 
-    /// Posts what `make` gives, which is told the place's index; its number, counted from zero. SeqCst.
+    /// Posts what `make` gives, which is told the place's index, and tells `then` its number, counted from
+    /// zero, before another is posted. SeqCst.
     ///
     /// # Errors
     /// [`Error::InsufficientResources`] if it is full, and those of `make`.
     #[inline]
-    pub(super) fn post(&self, make: impl FnOnce(usize) -> Result<T>) -> Result<u64> {
+    pub(super) fn post(
+        &self,
+        make: impl FnOnce(usize) -> Result<T>,
+        then: impl FnOnce(u64),
+    ) -> Result<()> {
         let _one_at_a_time = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
         let number = self.posted.load(Ordering::Relaxed);
         if number - self.over.load(Ordering::Acquire) >= self.places.len() as u64 {
@@ -149,7 +154,8 @@ impl<T: Copy> WorkQueue<T> {
         // SAFETY: not outstanding, so the engine leaves it alone; we hold `posting`.
         unsafe { *self.places[place].get() = made };
         self.posted.store(number + 1, Ordering::SeqCst);
-        Ok(number)
+        then(number);
+        Ok(())
     }
 
     /// Numbers of those that are not over. SeqCst.
@@ -220,9 +226,9 @@ mod tests {
         let queue = WorkQueue::new(3, 0u32);
         for round in 0..5u32 {
             for i in 0..3 {
-                queue.post(|_| Ok(round * 3 + i)).unwrap();
+                queue.post(|_| Ok(round * 3 + i), |_| ()).unwrap();
             }
-            assert_eq!(queue.post(|_| Ok(99)), Err(Error::InsufficientResources));
+            assert_eq!(queue.post(|_| Ok(99), |_| ()), Err(Error::InsufficientResources));
             for number in queue.outstanding() {
                 // SAFETY: the only thread; outstanding.
                 assert_eq!(*unsafe { queue.at(number) }.0, number as u32);
@@ -230,7 +236,7 @@ mod tests {
             }
             assert!(queue.outstanding().is_empty());
         }
-        assert_eq!(queue.post(|_| Err(Error::Cancelled)), Err(Error::Cancelled));
+        assert_eq!(queue.post(|_| Err(Error::Cancelled), |_| ()), Err(Error::Cancelled));
         assert!(queue.outstanding().is_empty());
     }
 }
