@@ -1,4 +1,4 @@
-//! Two ends in one process, over the simulation provider.
+//! Two ends in one process, over the simulation provider, and some of it over shared memory.
 
 use super::frame::{self, Kind, State};
 use super::link::{Link, Tell};
@@ -8,6 +8,7 @@ use super::request::{self, geometry_of};
 use crate::provider::interface::client::*;
 use crate::provider::interface::library::Library;
 use crate::provider::interface::Started;
+use crate::provider::shm::objects::SharedMemory;
 use crate::provider::shm::{Geometry, Role, Segment, CLOSED, FAILED, FINISHED};
 use crate::provider::simulation::{lose_link, remove_device, Simulation};
 use crate::registry;
@@ -95,8 +96,12 @@ fn piece(at: *mut u8, length: usize) -> libc::iovec {
 }
 
 fn adapter(address: &str) -> (Adapter, IpAddr) {
-    let provider = Provider::open(&Library::built_in::<Simulation>()).unwrap();
     let ip: IpAddr = address.parse().unwrap();
+    let library = match ip.is_loopback() {
+        true => Library::built_in::<SharedMemory>(),
+        false => Library::built_in::<Simulation>(),
+    };
+    let provider = Provider::open(&library).unwrap();
     (provider.open_adapter((ip, 0).into()).unwrap(), ip)
 }
 
@@ -148,6 +153,17 @@ fn pattern(from: usize, length: usize) -> Vec<u8> {
 #[test]
 fn all_bytes_arrive_once_and_in_order_whatever_the_sizes() {
     let (a, b) = ends("192.0.2.101", "192.0.2.102");
+    stream_all(&a, &b);
+    assert!(may_write(&a) && !may_write(&b), "only one of them streamed");
+}
+
+#[test]
+fn all_bytes_arrive_once_and_in_order_over_shared_memory() {
+    let (a, b) = ends("127.0.0.101", "127.0.0.102");
+    stream_all(&a, &b);
+}
+
+fn stream_all(a: &End, b: &End) {
     let mut sizes = [1, 64, 1500, 1520, 1521, 4000, 16384, 40000, 65536, 3].iter().cycle();
     let (mut sent, mut received) = (0, 0);
     const TOTAL: usize = 3 << 20;
@@ -168,7 +184,6 @@ fn all_bytes_arrive_once_and_in_order_whatever_the_sizes() {
         }
         assert!(stuck < 50, "{sent} bytes sent, {received} received, and nothing moves");
     }
-    assert!(may_write(&a) && !may_write(&b), "only one of them streamed");
 }
 
 /// True if the peer let this end write into its memory: it may say so once.
@@ -181,7 +196,13 @@ fn may_write(end: &End) -> bool {
 
 #[test]
 fn both_directions_flow_at_once() {
-    let (a, b) = ends("192.0.2.103", "192.0.2.104");
+    for [a, b] in [["192.0.2.103", "192.0.2.104"], ["127.0.0.103", "127.0.0.104"]] {
+        let (a, b) = ends(a, b);
+        flow_both_ways(&a, &b);
+    }
+}
+
+fn flow_both_ways(a: &End, b: &End) {
     let (mut to_b, mut to_a, mut at_b, mut at_a) = (0, 0, 0, 0);
     for round in 0..2000 {
         let size = 1 + round * 37 % 5000;

@@ -49,15 +49,14 @@ impl Completions {
 
     /// Adds an entry and notifies if asked to.
     pub fn add(&self, completion: Completion) {
-        {
-            let mut state = self.lock();
-            if state.entries.len() == state.depth {
-                state.overrun = true;
-            } else {
-                state.entries.push_back(completion);
-            }
+        let mut state = self.lock();
+        if state.entries.len() == state.depth {
+            state.overrun = true;
+        } else {
+            state.entries.push_back(completion);
         }
-        // Ordered by the lock before: who asked and then finds the queue empty is told.
+        // Under the lock: who asked and then finds the queue empty is told, and who takes this entry and
+        // then asks is not told of it.
         self.settle(Ok(()));
     }
 
