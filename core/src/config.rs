@@ -58,6 +58,8 @@ pub struct Providers {
     pub shm: bool,
     /// RDMA, with peers that it reaches.
     pub verbs: bool,
+    /// Shared memory as if the peer were on another host, with peers on this one; instead of `verbs`. For tests.
+    pub objects: bool,
 }
 
 /// Sizes of the shared-memory provider.
@@ -144,7 +146,7 @@ impl Default for Config {
             log_file: None,
             directory: None,
             rules_file: None,
-            providers: Providers { shm: true, verbs: true },
+            providers: Providers { shm: true, verbs: true, objects: false },
             shm: ShmConfig::default(),
             allow_users: Vec::new(),
             rules: Vec::new(),
@@ -195,11 +197,12 @@ impl Config {
 
 /// The providers of these names; `None` if one is no name.
 fn providers<'a>(names: impl Iterator<Item = &'a str>) -> Option<Providers> {
-    let mut providers = Providers { shm: false, verbs: false };
+    let mut providers = Providers { shm: false, verbs: false, objects: false };
     for name in names {
         match name.trim() {
             "shm" => providers.shm = true,
             "verbs" => providers.verbs = true,
+            "shm-objects" => providers.objects = true,
             _ => return None,
         }
     }

@@ -324,15 +324,26 @@ fn this_program_has_a_name() {
 #[test]
 fn providers_are_named_by_the_file_and_the_variable_wins() {
     let of = |text: &str| load_text(text).map(|config| config.providers);
-    assert_eq!(of("").unwrap(), Providers { shm: true, verbs: true });
-    assert_eq!(of("providers = []").unwrap(), Providers { shm: false, verbs: false });
-    assert_eq!(of("providers = [\"verbs\"]").unwrap(), Providers { shm: false, verbs: true });
+    assert_eq!(of("").unwrap(), Providers { shm: true, verbs: true, objects: false });
+    assert_eq!(
+        of("providers = []").unwrap(),
+        Providers { shm: false, verbs: false, objects: false }
+    );
+    assert_eq!(
+        of("providers = [\"verbs\"]").unwrap(),
+        Providers { shm: false, verbs: true, objects: false }
+    );
+    let objects = Providers { shm: false, verbs: false, objects: true };
+    assert_eq!(of("providers = [\"shm-objects\"]").unwrap(), objects);
     let line = of("providers = [\"shm\", \"rdma\"]").unwrap_err().to_string();
     assert!(line.contains("must be a list of \"shm\" and \"verbs\""), "{line}");
     let folder = Folder::new();
     let path = folder.write("rules.toml", "providers = [\"shm\"]");
     let load = |value| folder.load(&[("SANSHIM_CONFIG", &path), ("SANSHIM_PROVIDERS", value)]);
-    assert_eq!(load("verbs, shm").unwrap().providers, Providers { shm: true, verbs: true });
+    assert_eq!(
+        load("verbs, shm").unwrap().providers,
+        Providers { shm: true, verbs: true, objects: false }
+    );
     let line = load("shm,").unwrap_err().to_string();
     assert!(line.contains("SANSHIM_PROVIDERS") && line.contains("must be of shm"), "{line}");
 }

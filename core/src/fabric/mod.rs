@@ -48,7 +48,7 @@ use crate::sys::time;
 use port::Port;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
@@ -83,8 +83,8 @@ static FABRIC: AtomicPtr<OnceLock<Option<Fabric>>> = AtomicPtr::new(std::ptr::nu
 /// finds no lock of ours, nor of a provider's, taken by a thread that it does not have. Before all other
 /// locks of this module.
 static FORK: RwLock<()> = RwLock::new(());
-/// The configuration allows it, and there may be something to use.
-static ENABLED: AtomicBool = AtomicBool::new(false);
+/// What the configuration allows, if there may be something to use ([`Source`]).
+static SOURCE: AtomicU32 = AtomicU32::new(0);
 
 /// Changes in every fork child.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -95,12 +95,30 @@ fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Allows the use of providers other than shared memory, if there may be any: not on a host without RDMA devices, or without
+/// Where the fabric's provider comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The library for RDMA, beside this one.
+    Library = 1,
+    /// The objects of shared memory, which lead to this host: so that all of this runs without a device.
+    SharedMemory = 2,
+}
+
+/// Allows the use of a provider for connections, if there may be any: not on a host without RDMA devices, or without
 /// the library. At the start, before the program has threads, or forbids itself anything.
-pub fn enable() {
-    let is_there = std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
-        && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists());
-    ENABLED.store(is_there, Ordering::Relaxed);
+pub fn enable(source: Source) {
+    let is_there = || {
+        std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
+            && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists())
+    };
+    if source == Source::SharedMemory || is_there() {
+        SOURCE.store(source as u32, Ordering::Relaxed);
+    }
+}
+
+/// True if the provider is that of shared memory.
+pub fn is_of_this_host() -> bool {
+    SOURCE.load(Ordering::Relaxed) == Source::SharedMemory as u32
 }
 
 /// No fork until the result is dropped.
@@ -138,7 +156,7 @@ pub fn exiting() {
 /// True if a provider may be there: cheap.
 #[inline]
 pub fn may_exist() -> bool {
-    ENABLED.load(Ordering::Relaxed)
+    SOURCE.load(Ordering::Relaxed) != 0
 }
 
 fn fabric() -> Option<&'static Fabric> {
@@ -184,13 +202,14 @@ fn found() -> &'static OnceLock<Option<Fabric>> {
     unsafe { &*at }
 }
 
-/// The provider for peers on other hosts, from a library beside this one.
+/// The provider of the source.
 fn load() -> Result<Arc<Library>, String> {
-    let folder = own_folder().ok_or("the folder of libsanshim.so is not known")?;
-    let catalogue = Catalogue::of(crate::provider::BUILT_IN, Some(&folder));
-    let entry = catalogue
-        .find("verbs")
-        .ok_or_else(|| format!("{}/{LIBRARY} is not there any more", folder.display()))?;
+    let (name, folder) = match is_of_this_host() {
+        true => ("shm", None),
+        false => ("verbs", Some(own_folder().ok_or("the folder of libsanshim.so is not known")?)),
+    };
+    let catalogue = Catalogue::of(crate::provider::BUILT_IN, folder.as_deref());
+    let entry = catalogue.find(name).ok_or_else(|| format!("{LIBRARY} is not there any more"))?;
     entry.library().map_err(|why| why.to_string())
 }
 

@@ -2,6 +2,7 @@
 
 use super::connect::show;
 use super::endpoint::flag;
+use super::far;
 use super::listener::{Listener, Offer};
 use super::memory::Memory;
 use super::options;
@@ -135,7 +136,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
             hidden::close_any(offer.segment);
             (Provider::Shm, attached)
         }
-        From::Far(claim) => (Provider::Verbs, attach_far(&socket, claim)),
+        From::Far(claim) => (far::provider(), attach_far(&socket, claim)),
     };
     let (provider, reason) = match attached {
         Ok(()) => (provider, Reason::OnSan),

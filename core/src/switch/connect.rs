@@ -2,6 +2,7 @@
 
 use super::endpoint::flag;
 use super::epoll;
+use super::far;
 use super::lifecycle;
 use super::listener::{self, ANY, GROUP_LIMIT};
 use super::memory::Memory;
@@ -176,7 +177,7 @@ impl Way {
     fn provider(&self) -> Provider {
         match self {
             Way::Shm(_) => Provider::Shm,
-            Way::Fabric(_) => Provider::Verbs,
+            Way::Fabric(_) => far::provider(),
         }
     }
 }
@@ -444,7 +445,7 @@ fn established(socket: &'static Socket) {
             stream.publish_transfers();
         }
         let far = socket.stream().is_some_and(|stream| stream.fabric.is_some());
-        let provider = if far { Provider::Verbs } else { Provider::Shm };
+        let provider = if far { far::provider() } else { Provider::Shm };
         log::info!("fd {}: provider={} role=connector", socket.anchor(), provider.name());
     }
 }

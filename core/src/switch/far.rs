@@ -11,7 +11,7 @@ use super::socket::{phase, Socket};
 use super::stream::{Hold, Stream};
 use super::urgent;
 use super::wait::{self, Event, Woken};
-use crate::fabric::Link;
+use crate::fabric::{self, Link};
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
 use crate::sys::{blocking, file, hidden, net, process, time, Errno, Result};
@@ -31,6 +31,15 @@ const PAUSE: u64 = 50_000;
 /// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
 /// control.
 const LEAVING: u64 = 1_000_000_000;
+
+/// What such a connection is shown to be on.
+pub(super) fn provider() -> registry::Provider {
+    if fabric::is_of_this_host() {
+        registry::Provider::Shm
+    } else {
+        registry::Provider::Verbs
+    }
+}
 
 /// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
 pub(super) fn knock(socket: &Socket, stream: &Stream) {

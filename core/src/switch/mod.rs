@@ -108,8 +108,10 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     }
     process::note_owner();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
-    if config.providers.verbs {
-        fabric::enable();
+    if config.providers.objects {
+        fabric::enable(fabric::Source::SharedMemory);
+    } else if config.providers.verbs {
+        fabric::enable(fabric::Source::Library);
     }
     policy::initialize(config);
     match Registry::open(&program_name()) {
