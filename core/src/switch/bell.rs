@@ -8,6 +8,7 @@ use super::detach;
 use super::endpoint::flag;
 use super::epoll;
 use super::far;
+use super::options;
 use super::socket::Socket;
 use super::stream::{Broken, Hold, Stream};
 use super::urgent;
@@ -47,24 +48,21 @@ pub(super) fn ring(socket: &Socket) {
     }
 }
 
-/// Rings with an urgent byte, for which the kernel raises SIGURG at the peer, unless that does not listen here any more:
-/// then it gets the byte with what is sent again. The kernel's error.
-pub(super) fn ring_urgent(socket: &Socket, stream: &Stream, byte: u8) -> Option<Errno> {
+/// Rings with an urgent byte, for which the kernel raises SIGURG at the peer, unless that does not listen here any more
+/// (false): then it gets the byte with what is sent again. The kernel's error. Send lock.
+pub(super) fn ring_urgent(socket: &Socket, stream: &Stream, byte: u8) -> (bool, Option<Errno>) {
     let e = stream.endpoint;
     let _hold = Hold::of(stream);
     let held = e.bell.lock();
     if held == Ok(Acquired::FromTheDead) {
         recount_sent(stream, socket.anchor());
     }
-    let (listens, failed) = send_doorbell(socket, stream, byte, libc::MSG_OOB);
+    let sent = send_doorbell(socket, stream, byte, libc::MSG_OOB);
     if held.is_ok() {
         stream.own().sending.0.doorbells.rung();
         e.bell.unlock();
     }
-    if !listens {
-        detach::look_after(socket, stream);
-    }
-    failed
+    sent
 }
 
 /// Sends one byte, unless the peer does not listen here any more (false); the kernel's error. Bell lock.
@@ -185,6 +183,11 @@ fn take_off_within(
     };
     let _hold = Hold::of(stream);
     let Ok(how) = e.anchor.lock() else { return };
+    if e.has(flag::UNBELLED) {
+        // Meanwhile: what is there is the stream's.
+        e.anchor.unlock();
+        return;
+    }
     urgent::take_off(stream, anchor);
     if !forced && e.sleepers.any() {
         // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
@@ -223,11 +226,15 @@ pub(super) fn take_all(stream: &Stream, anchor: Fd) -> bool {
     let e = stream.endpoint;
     let Ok(_) = e.anchor.lock() else { return false };
     count_urgent(stream, anchor);
-    let mut bytes = [0u8; 64];
+    let (mut bytes, mut looks) = ([0u8; 64], 0);
     let ended = loop {
         match net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT) {
             Ok(0) => break true,
-            Ok(n) => e.bells_heard.fetch_add(n as u64, Relaxed),
+            Ok(n) => {
+                e.bells_heard.fetch_add(n as u64, Relaxed);
+            }
+            // At an urgent byte a signal that waits ends a look before its time.
+            Err(Errno(libc::EAGAIN)) if looks < 2 => looks += 1,
             Err(Errno(error)) => break error != libc::EAGAIN,
         };
     };
@@ -255,7 +262,7 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
         let promised = word.bells.saturating_sub(heard.load(Relaxed));
         if promised == 0 {
             if word.is_final() {
-                stream.endpoint.set(flag::UNBELLED);
+                all_are_off(stream, anchor);
                 return (drained, End::None);
             }
             if drained > 0 {
@@ -294,11 +301,17 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
         };
         if word.is_final() {
             // Promised by somebody who died before it was sent.
-            stream.endpoint.set(flag::UNBELLED);
+            all_are_off(stream, anchor);
             return (drained, End::None);
         }
         return (drained, end);
     }
+}
+
+/// From now on the anchor shows what is TCP's, urgent bytes as the program wants them. Anchor lock.
+fn all_are_off(stream: &Stream, anchor: Fd) {
+    options::give_back_urgent(stream, anchor);
+    stream.endpoint.set(flag::UNBELLED);
 }
 
 /// After the anchor lock came from a dead holder: the kernel knows what it took off. Anchor lock.

@@ -55,6 +55,11 @@ pub(super) fn is_leaving(stream: &Stream) -> bool {
     stream.own().sending.0.doorbells.state().is_final() && !stream.endpoint.has(flag::LEFT)
 }
 
+/// True if this end leaves before it sends anything else, and can. Send lock.
+pub(super) fn leaves_first(stream: &Stream) -> bool {
+    is_leaving(stream) && (stream.endpoint.has(flag::LEAVING) || !stream.endpoint.has(OVER))
+}
+
 /// How long (ns) to sleep at most while that is so: the kernel's room is looked for by the clock.
 const NAP: u64 = 10_000_000;
 
@@ -111,8 +116,17 @@ pub(super) fn is_kernels(stream: &Stream) -> bool {
     stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
 }
 
-/// True if urgent data may be the kernel's to tell: no doorbell is left that is urgent there.
+/// True if urgent data may be the kernel's to tell: no doorbell is left that is urgent there. Takes them off for that
+/// where the peer has left. No lock is held.
 pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
+    if let Some(stream) = socket.stream().filter(is_kernels) {
+        bell::take_off(socket, &stream, socket.anchor());
+    }
+    may_tell_urgent_data(socket)
+}
+
+/// As [`tells_urgent_data`], where locks are held.
+pub(super) fn may_tell_urgent_data(socket: &Socket) -> bool {
     let is_unbelled = |stream: Stream| stream.endpoint.has(flag::UNBELLED);
     socket.is_pending() || socket.stream().is_none_or(is_unbelled)
 }

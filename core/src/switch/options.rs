@@ -110,8 +110,13 @@ pub fn give_back_sending(stream: &Stream, anchor: Fd) {
 /// This end receives over TCP again: the anchor gets what the program set.
 pub fn give_back_receiving(stream: &Stream, anchor: Fd) {
     let low_water = stream.endpoint.receive.low_water.load(Relaxed) as i32;
-    let inline = i32::from(stream.endpoint.has(flag::URGENT_INLINE));
     let _ = net::set_option(anchor, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &low_water);
+    give_back_urgent(stream, anchor);
+}
+
+/// Urgent bytes on the anchor are TCP's again.
+pub fn give_back_urgent(stream: &Stream, anchor: Fd) {
+    let inline = i32::from(stream.endpoint.has(flag::URGENT_INLINE));
     let _ = net::set_option(anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &inline);
 }
 

@@ -172,11 +172,18 @@ fn end_of_the_dead(stream: &Stream, theirs: Fd, lender: u32) {
     if !is_gone {
         return;
     }
+    // Urgent ones in their places.
+    let _ = net::set_option(theirs, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
     let Some(taken) = net::bytes_taken(theirs) else { return };
-    let unheard = stream.own().sending.0.doorbells.state().bells.saturating_sub(taken);
+    let mut unheard = stream.own().sending.0.doorbells.state().bells.saturating_sub(taken);
     let mut bytes = [0u8; 64];
-    let most = (unheard as usize).min(bytes.len());
-    let _ = net::recv(theirs, &mut bytes[..most], libc::MSG_DONTWAIT);
+    while unheard > 0 {
+        let most = (unheard as usize).min(bytes.len());
+        match net::recv(theirs, &mut bytes[..most], libc::MSG_DONTWAIT) {
+            Ok(n) if n > 0 => unheard -= n as u64,
+            _ => break,
+        }
+    }
 }
 
 /// As far as the kernel has room. Receive lock.

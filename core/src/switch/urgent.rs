@@ -95,7 +95,7 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             }
             continue;
         }
-        if !detach::is_leaving(stream) {
+        if !detach::leaves_first(stream) {
             break held;
         }
         // What was sent before goes before it there.
@@ -116,9 +116,21 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
     stream.mark_urgent(byte);
     let one = [libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 }];
     let sent = Buffers::new(&one).map(|mut from| stream.send(&mut from));
-    // Before the lock is given up: if this process dies now, who comes next rings.
+    // Before the lock is given up: if this process dies now, who comes next rings. And nobody leaves before.
     let ring = stream.signal_read();
+    let (listens, failed) = match (&sent, stream.fabric) {
+        (Ok(Ok(_)), None) => bell::ring_urgent(socket, stream, byte),
+        (Ok(Ok(_)), Some(_)) => {
+            // Doorbells go another way there. What lies before it wakes who waits.
+            let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
+            (true, sent.err().filter(|e| *e != Errno(libc::EAGAIN)))
+        }
+        _ => (true, None),
+    };
     drop(held);
+    if !listens {
+        detach::look_after(socket, stream);
+    }
     let ring = match sent {
         Ok(Ok(moved)) => ring | moved.ring,
         Ok(Err(why)) => {
@@ -126,13 +138,6 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             return Outcome::Done(Err(Errno(libc::ECONNRESET)));
         }
         Err(e) => return Outcome::Done(Err(e)),
-    };
-    let failed = if stream.fabric.is_some() {
-        // Doorbells go another way there. What lies before it wakes who waits.
-        let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
-        sent.err().filter(|e| *e != Errno(libc::EAGAIN))
-    } else {
-        bell::ring_urgent(socket, stream, byte)
     };
     if ring {
         bell::ring(socket);
@@ -159,9 +164,8 @@ pub(super) fn receive(socket: &Socket, stream: &Stream, mut to: Buffers, flags: 
     }
     let keep = flags & libc::MSG_PEEK != 0;
     let Some(byte) = stream.read_urgent(keep).or_else(|| await_mark(socket, stream, keep)) else {
-        if detach::is_kernels(stream) {
-            // What was a doorbell was read before.
-            bell::take_off(socket, stream, socket.anchor());
+        // What is a doorbell there was read before.
+        if detach::tells_urgent_data(socket) {
             return Outcome::Pass;
         }
         return Outcome::Done(Err(Errno(libc::EINVAL)));

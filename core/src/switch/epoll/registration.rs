@@ -124,7 +124,7 @@ impl Registration {
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
         self.belled |= events & (bit::IN | bit::PRI) != 0;
-        self.urgent.set(events & bit::PRI != 0 && detach::tells_urgent_data(self.socket));
+        self.urgent.set(events & bit::PRI != 0 && detach::may_tell_urgent_data(self.socket));
     }
 
     /// The events to report now, if any; remembers that they were.

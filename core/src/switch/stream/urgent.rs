@@ -4,7 +4,11 @@
 use super::{Broken, Stream};
 use crate::session::{Gone, Mark, Omitted};
 use crate::switch::endpoint::flag;
+use crate::sys::process;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+/// How often, in yields, the receive lock is tried by who reads the urgent byte.
+const ATTEMPTS: u32 = 100;
 
 /// How far a read reaches: what it passes over before it takes anything, and how much it takes before the next mark.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +83,9 @@ impl Stream<'_> {
     pub fn places_left(&self) -> Places {
         let receive = &self.endpoint.receive;
         let total = receive.total();
-        let (mark, inline) = (self.mark(), self.endpoint.has(flag::URGENT_INLINE));
-        let urgent = place(mark, total);
-        let is_read = !inline && mark.0 == receive.urgent_read.load(Relaxed);
+        let (mark, inline) = (self.mark_ahead(), self.endpoint.has(flag::URGENT_INLINE));
+        let urgent = mark.and_then(|mark| place(mark, total));
+        let is_read = !inline && self.mark().0 == receive.urgent_read.load(Relaxed);
         let gone = if inline { 0 } else { Gone(self.gone()).ahead(total) };
         Places { omitted: Omitted::new(gone, urgent.filter(|_| is_read)), urgent }
     }
@@ -89,7 +93,8 @@ impl Stream<'_> {
     /// As [`places_left`](Self::places_left) once reading has stopped, when what is omitted is fixed.
     pub fn places_recalled(&self) -> Places {
         let omitted = Omitted(self.own().receiving.0.omitted.load(Relaxed));
-        Places { omitted, urgent: place(self.mark(), self.endpoint.receive.total()) }
+        let total = self.endpoint.receive.total();
+        Places { omitted, urgent: self.mark_ahead().and_then(|mark| place(mark, total)) }
     }
 
     /// The same at the sender, of the bytes that the peer left unread. Send lock.
@@ -268,16 +273,29 @@ impl Stream<'_> {
     /// True if there is an urgent byte that was neither read nor passed (EPOLLPRI).
     #[inline]
     pub fn is_urgent(&self) -> bool {
-        self.mark_ahead()
-            .is_some_and(|mark| mark.0 != self.endpoint.receive.urgent_read.load(Relaxed))
+        let read = &self.endpoint.receive.urgent_read;
+        self.mark_ahead().is_some_and(|mark| mark.0 != read.load(Relaxed))
+            && !self.endpoint.has(flag::READ_OUT)
+    }
+
+    /// True if this end reads nothing more from the segment, and the peer sends again what it did not.
+    fn has_stopped_reading(&self) -> bool {
+        self.endpoint.has(flag::READ_OUT) || self.peer().sending.0.doorbells.state().recalled
     }
 
     /// The urgent byte out of its place, once: with `keep` it can be read again.
     pub fn read_urgent(&self, keep: bool) -> Option<u8> {
-        // Reading may stop meanwhile, and what was read is sent no second time. (A signal handler that interrupted
-        // who has the lock finds that it has not stopped.)
-        let held = self.lock_receive();
-        if held.is_ok() && self.endpoint.has(flag::READ_OUT) {
+        // Reading may stop meanwhile, and what was read is sent no second time. A signal handler may have interrupted
+        // who has the lock: it goes without.
+        let lock = &self.endpoint.receive.lock;
+        let _held = (0..if self.fabric.is_some() { 0 } else { ATTEMPTS }).find_map(|_| {
+            let held = self.borrow(lock);
+            if held.is_none() {
+                process::yield_now();
+            }
+            held
+        });
+        if self.has_stopped_reading() {
             return None;
         }
         let mark = self.mark_ahead()?;
