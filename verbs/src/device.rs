@@ -24,14 +24,14 @@ const LARGEST_INLINE: u32 = 1024;
 
 /// A device's context and protection domain. Everything made of it holds it.
 pub(crate) struct Device {
+    /// Before `anchor`, with which the context may go.
+    shared: Shared,
     /// Bound to `local`.
     anchor: Anchor,
     pub(crate) context: NonNull<ibv_context>,
     pub(crate) domain: NonNull<ibv_pd>,
     pub(crate) local: SocketAddr,
     pub(crate) limits: Limits,
-    /// After `anchor`.
-    shared: Shared,
 }
 
 // SAFETY: rdma-core's objects may be used by any thread.

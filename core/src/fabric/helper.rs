@@ -281,7 +281,7 @@ impl Helper {
                 }
             }
             busy |= self.end_closed() | self.end_replaced();
-            self.close_retired();
+            busy |= self.close_retired();
             longest = rendezvous::next_search();
             idle = !busy && ports.iter().all(|port| port.is_armed());
         }
@@ -300,13 +300,15 @@ impl Helper {
         self.lock_retired().push(port);
     }
 
-    /// Gives back what was made of devices that were removed, once nothing uses it.
-    fn close_retired(&self) {
-        self.lock_retired().retain(|port| {
+    /// Gives back what was made of devices that were removed, once nothing uses it; true if something does still.
+    fn close_retired(&self) -> bool {
+        let mut retired = self.lock_retired();
+        retired.retain(|port| {
             port.each_link(|link| link.lose_device());
             self.lock_replaced().retain(|(_, link, _)| !std::ptr::eq(link.port(), *port));
             !port.close()
         });
+        !retired.is_empty()
     }
 
     /// Does what another process's helper asks for. (Look: whatever it is, the loop comes to it.)

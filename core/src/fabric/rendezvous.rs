@@ -213,16 +213,24 @@ impl Served {
         all.into_iter().map(|address| address.ip()).filter(|ip| self.covers(*ip)).collect()
     }
 
-    /// Listens at one adapter; false if that cannot be, or is not wanted any more.
+    /// Listens at one adapter; false if that cannot be.
     fn listen_at(&self, port: &'static Port) -> bool {
+        let is_there = |one: &Listening| one.serving == self.number && std::ptr::eq(one.port, port);
+        if state().listening.iter().any(is_there) {
+            return true;
+        }
         match listen(port, SocketAddr::new(port.local, self.address.port())) {
             Ok((listener, connector)) => {
                 let descriptor = listener.descriptor();
                 let (serving, board) = (self.number, self.board);
                 let one = Listening { serving, port, listener, connector, board };
                 let mut state = state();
-                if port.is_retired() || state.servings.iter().all(|one| one.number != serving) {
+                if port.is_retired() {
                     return false;
+                }
+                if state.servings.iter().all(|one| one.number != serving) {
+                    // It was dropped meanwhile.
+                    return true;
                 }
                 state.listening.push(one);
                 drop(state);
@@ -272,8 +280,11 @@ pub(super) fn search() {
             continue;
         }
         fabric.look_again(local);
-        let all = fabric.port(local).is_some_and(|port| wanted.all(|one| one.listen_at(port)));
-        if !all {
+        let Some(port) = fabric.port(local) else {
+            state().lost.push(local);
+            continue;
+        };
+        if wanted.filter(|one| !one.listen_at(port)).count() > 0 {
             state().lost.push(local);
         }
     }
