@@ -60,18 +60,24 @@ fn anchor(local: SocketAddr) -> Result<Anchor> {
     let mut address = abi::to_c(SocketAddr::new(local.ip(), 0));
     // SAFETY: a live identifier and a valid address.
     check_last(unsafe { rdma_bind_addr(anchor.0.as_ptr(), (&raw mut address).cast()) })?;
-    // SAFETY: a live identifier.
-    if let Some(context) = NonNull::new(unsafe { anchor.0.as_ref() }.verbs) {
-        shared_context::know(context);
-    }
     Ok(anchor)
 }
 
 /// Whether some device serves this local address. Only the kernel knows: it is asked by binding.
 pub(crate) fn serves(local: SocketAddr) -> bool {
-    // SAFETY: a live identifier; `verbs` is null as long as no device is bound.
     !local.ip().is_loopback()
-        && anchor(local).is_ok_and(|anchor| !unsafe { anchor.0.as_ref() }.verbs.is_null())
+        && anchor(local).is_ok_and(|anchor| {
+            let shared = anchor.shared();
+            shared.is_some()
+        })
+}
+
+impl Anchor {
+    /// rdma_cm's context of the device that it is bound to, if it is bound to one.
+    fn shared(&self) -> Option<Shared> {
+        // SAFETY: a live identifier; `verbs` is null as long as no device is bound.
+        NonNull::new(unsafe { self.0.as_ref() }.verbs).map(Shared::of)
+    }
 }
 
 impl Device {
@@ -84,12 +90,9 @@ impl Device {
             Error::DeviceRemoved => Error::AddressNotAvailable,
             error => error,
         })?;
-        // SAFETY: a live identifier.
-        let context = NonNull::new(unsafe { anchor.0.as_ref() }.verbs);
-        let context = context.ok_or(Error::AddressNotAvailable)?;
-        let shared = Shared::of(context);
+        let shared = anchor.shared().ok_or(Error::AddressNotAvailable)?;
         // SAFETY: a live context, also in a fork child, where it is only looked at.
-        let opened = unsafe { ibv_open_device(context.as_ref().device) };
+        let opened = unsafe { ibv_open_device(shared.context().as_ref().device) };
         let context = NonNull::new(opened).ok_or_else(last)?;
         // SAFETY: a live context, which nobody else knows.
         unsafe { shared_context::move_high(context) };

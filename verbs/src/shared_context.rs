@@ -13,7 +13,7 @@ const LOW: Fd = 100;
 
 struct Known {
     context: NonNull<ibv_context>,
-    /// Devices that were opened by it.
+    /// How many there are of it.
     users: usize,
     removed: bool,
 }
@@ -54,42 +54,38 @@ pub(crate) unsafe fn move_high(context: NonNull<ibv_context>) {
     }
 }
 
-/// An identifier was bound to a device whose context is this one.
-pub(crate) fn know(context: NonNull<ibv_context>) {
-    let mut known = known();
-    if known.iter().any(|one| one.context == context) {
-        return;
-    }
-    // SAFETY: live as long as the process. Whoever else is bound to the device comes through here before anything
-    // else is done with it.
-    unsafe {
-        move_high(context);
-        for place in descriptors(context) {
-            inherited::note_at(place);
-        }
-    }
-    known.push(Known { context, users: 0, removed: false });
-}
-
-/// A device that was opened by one of them.
+/// One of them, in use: while an identifier is bound to its device. rdma_cm may close it when none is.
 pub(crate) struct Shared(NonNull<ibv_context>);
 
 impl Shared {
-    /// By one that is [`know`]n.
+    /// Of an identifier that is bound.
     pub(crate) fn of(context: NonNull<ibv_context>) -> Self {
-        let shared = Shared(context);
-        shared.with(|known| known.users += 1);
-        shared
+        let mut known = known();
+        if let Some(one) = known.iter_mut().find(|one| one.context == context) {
+            one.users += 1;
+            return Shared(context);
+        }
+        // SAFETY: live until this is dropped. Whoever else is bound to the device comes through here before anything
+        // else is done with it.
+        unsafe {
+            move_high(context);
+            for place in descriptors(context) {
+                inherited::note_at(place);
+            }
+        }
+        known.push(Known { context, users: 1, removed: false });
+        Shared(context)
+    }
+
+    /// The context, live as long as this.
+    pub(crate) fn context(&self) -> NonNull<ibv_context> {
+        self.0
     }
 
     /// The device was removed.
     pub(crate) fn is_removed(&self) {
-        self.with(|known| known.removed = true);
-    }
-
-    fn with(&self, f: impl FnOnce(&mut Known)) {
         if let Some(one) = known().iter_mut().find(|one| one.context == self.0) {
-            f(one);
+            one.removed = true;
         }
     }
 }
@@ -99,16 +95,20 @@ impl Drop for Shared {
         let mut known = known();
         let Some(at) = known.iter().position(|one| one.context == self.0) else { return };
         known[at].users -= 1;
-        if !known[at].removed || known[at].users > 0 {
+        if known[at].users > 0 {
             return;
         }
-        known.swap_remove(at);
+        let was_removed = known.swap_remove(at).removed;
         for place in descriptors(self.0) {
-            // SAFETY: rdma_cm has no identifier on the device any more. If it closes the context some day, it
-            // closes no descriptor.
-            let fd = unsafe { place.replace(-1) };
+            // SAFETY: the identifier of this is still bound.
+            let fd = unsafe { place.read() };
             inherited::forget(fd);
-            file::close(fd);
+            if was_removed {
+                // If rdma_cm closes the context some day, it closes no descriptor.
+                // SAFETY: as above.
+                unsafe { place.write(-1) };
+                file::close(fd);
+            }
         }
     }
 }
