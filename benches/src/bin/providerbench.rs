@@ -1,4 +1,5 @@
-//! providerbench: a provider's ping-pong and RDMA write stream, to set beside perftest's.
+//! providerbench: a provider's ping-pong and RDMA write stream, to set beside perftest's; and what registering memory
+//! costs beside copying it, from which follows whether RDMA of a program's own memory is worth it (A2).
 //!
 //!     providerbench LIBRARY LOCAL:PORT               serves one client
 //!     providerbench LIBRARY LOCAL PEER:PORT          measures and prints JSON
@@ -24,6 +25,9 @@ const DEPTH: u32 = 64;
 /// Writes under way at a time.
 const WINDOW: u64 = 32;
 const RECEIVES: u64 = 16;
+/// Sizes of memory that is registered for one transfer, or copied; and how often.
+const REGISTERED: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const REGISTRATIONS: u32 = 20;
 
 struct End {
     connector: Connector,
@@ -151,6 +155,32 @@ fn serve(library: &Path, local: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
+/// Microseconds to register memory and to end that, and to copy as much: for each size.
+fn registration(adapter: &Adapter) -> Outcome<String> {
+    let mut figures = Vec::new();
+    for size in REGISTERED {
+        let mut memory = vec![1u8; size];
+        let mut copy = vec![2u8; size];
+        let begun = Instant::now();
+        for _ in 0..REGISTRATIONS {
+            let region = adapter.create_memory_region()?;
+            // SAFETY: the vector outlives the region.
+            unsafe { region.register(memory.as_mut_ptr(), size)? };
+            region.deregister()?;
+        }
+        let registered = begun.elapsed() / REGISTRATIONS;
+        let begun = Instant::now();
+        for _ in 0..REGISTRATIONS {
+            copy.copy_from_slice(std::hint::black_box(&memory));
+            std::hint::black_box(&mut copy);
+        }
+        let copied = begun.elapsed() / REGISTRATIONS;
+        let (registered, copied) = (registered.as_secs_f64() * 1e6, copied.as_secs_f64() * 1e6);
+        figures.push(format!("\"{}\": [{registered:.1}, {copied:.1}]", size >> 10));
+    }
+    Ok(figures.join(", "))
+}
+
 fn measure(library: &Path, local: SocketAddr, peer: SocketAddr) -> Outcome<()> {
     let end = End::open(library, local)?;
     finish(end.connector.connect(&end.pair, peer, b"", 1), &end.connector)?;
@@ -187,7 +217,11 @@ fn measure(library: &Path, local: SocketAddr, peer: SocketAddr) -> Outcome<()> {
     end.pair.send_inline(0, &bytes, Flags::NONE)?;
     end.completion(&end.sent)?;
     let megabytes = WRITES as f64 * WRITE as f64 / seconds / (1024.0 * 1024.0);
-    println!("{{\"one_way_us\": {one_way:.2}, \"write_mib_s\": {megabytes:.2}}}");
+    let registered = registration(&end.adapter)?;
+    println!(
+        "{{\"one_way_us\": {one_way:.2}, \"write_mib_s\": {megabytes:.2}, \
+         \"kib_register_us_copy_us\": {{{registered}}}}}"
+    );
     Ok(())
 }
 
