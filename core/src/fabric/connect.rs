@@ -11,6 +11,7 @@ use crate::provider::interface::client::*;
 use crate::provider::interface::{routing, Error, Started};
 use crate::provider::shm::Geometry;
 use crate::reason::Reason;
+use crate::registry::SilentHosts;
 use crate::sys::process::SignalsHeld;
 use crate::sys::{poll, time};
 use std::net::{IpAddr, SocketAddr};
@@ -50,6 +51,11 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
     if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
         return Err(reason);
     }
+    let others = SilentHosts::of_this_user().filter(|_| !super::is_of_this_host());
+    let is_silent = |others: &SilentHosts| others.contains(target.ip(), SILENT_FOR);
+    if !has_answered(target.ip()) && others.as_ref().is_some_and(is_silent) {
+        return Err(Reason::Unreachable);
+    }
     let patience = if has_answered(target.ip()) { ANSWER } else { FIRST_ANSWER };
     let asked = ask(gate, port, target, geometry, patience);
     let _gate = no_fork();
@@ -70,6 +76,9 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
         Err(why) => {
             log::info!("no RDMA to {target}: {why}");
             remember(whole_host, SILENT_FOR, Reason::Unreachable);
+            if let Some(others) = others {
+                others.note(target.ip(), SILENT_FOR);
+            }
             Err(Reason::Unreachable)
         }
     }
