@@ -34,7 +34,7 @@ impl Block {
         let mut block = Block { base, count, token: 0, region: None };
         // A fork child has no use for it, and must not have its pages copied or moved.
         // SAFETY: our own mapping.
-        unsafe { libc::madvise(base.cast(), size, libc::MADV_DONTFORK) };
+        unsafe { file::keep_from_children(base, size) };
         let region = adapter.create_memory_region()?;
         // SAFETY: mapped until the block is dropped, which closes the region before.
         unsafe { region.register(base, size)? };

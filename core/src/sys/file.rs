@@ -283,6 +283,15 @@ pub unsafe fn free(at: *mut u8, length: usize) {
     }
 }
 
+/// A fork child does not have these pages.
+///
+/// # Safety
+/// They are a mapping that no child touches.
+pub unsafe fn keep_from_children(at: *mut u8, length: usize) {
+    // A kernel that refuses leaves them to the child, who does not touch them.
+    let _ = call!(madvise, at as usize, length, libc::MADV_DONTFORK);
+}
+
 /// Ends a mapping.
 ///
 /// # Safety

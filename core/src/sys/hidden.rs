@@ -37,6 +37,12 @@ pub fn is_hidden(fd: Fd) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
+/// False once the program took over the number of one of ours, as far as that is known.
+#[inline]
+pub fn is_kept(fd: Fd) -> bool {
+    is_hidden(fd) || bit(fd).is_none()
+}
+
 /// The program took the number over (dup2): it is not ours any more.
 pub fn forget(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
@@ -46,7 +52,7 @@ pub fn forget(fd: Fd) {
 
 /// Closes one of ours, unless the program took its number over.
 pub fn close(fd: Fd) {
-    if is_hidden(fd) || bit(fd).is_none() {
+    if is_kept(fd) {
         forget(fd);
         file::close(fd);
     }

@@ -4,8 +4,11 @@
 //! closes: the kernel keeps connections and listeners for as long as anybody has their descriptors, and
 //! they are to end with the process that they belong to. A client starts no fork while a call of its own
 //! is inside a provider.
+//!
+//! The other danger is a program that puts a file of its own at the number of one (dup2), or closes all that
+//! it does not know: see [`crate::sys::hidden`].
 
-use crate::sys::{file, Fd};
+use crate::sys::{file, hidden, Fd};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -14,8 +17,9 @@ use std::sync::Once;
 
 /// What is known of a descriptor.
 struct Noted {
-    /// Device and inode of the file it is for.
-    identity: (u64, u64),
+    /// Device and inode of the file it is for; `None`: it is hidden, which says more (all eventfds and epoll
+    /// sets have one inode).
+    identity: Option<(u64, u64)>,
     /// Where the object has it, if a child may come there.
     place: Option<NonNull<Fd>>,
 }
@@ -55,7 +59,9 @@ pub fn generation() -> u32 {
 
 /// Notes a descriptor that a child is to close.
 pub fn note(fd: Fd) {
-    note_open(fd, None);
+    if let Ok(identity) = file::identity(fd) {
+        note_open(fd, Some(identity), None);
+    }
 }
 
 /// As [`note`], where a child uses the object as well: it finds no descriptor there (-1).
@@ -64,18 +70,19 @@ pub fn note(fd: Fd) {
 /// `place` is valid until [`forget`].
 pub unsafe fn note_at(place: NonNull<Fd>) {
     // SAFETY: the caller's promise.
-    note_open(unsafe { place.read() }, Some(place));
+    let fd = unsafe { place.read() };
+    if let Ok(identity) = file::identity(fd) {
+        note_open(fd, Some(identity), Some(place));
+    }
 }
 
-fn note_open(fd: Fd, place: Option<NonNull<Fd>>) {
+fn note_open(fd: Fd, identity: Option<(u64, u64)>, place: Option<NonNull<Fd>>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler lives as long as the library it is in, with which it is removed.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
-    if let Ok(identity) = file::identity(fd) {
-        DESCRIPTORS.with(|open| open.insert(fd, Noted { identity, place }));
-    }
+    DESCRIPTORS.with(|open| open.insert(fd, Noted { identity, place }));
 }
 
 /// Whoever has it is about to close it; false if it is not this process's to close: it was the parent's.
@@ -93,8 +100,10 @@ extern "C" fn in_child() {
     }
     for (fd, Noted { identity, place }) in open {
         // Not what the program has put at that number meanwhile.
-        if file::identity(fd) == Ok(identity) {
-            file::close(fd);
+        match identity {
+            None => hidden::close(fd),
+            Some(identity) if file::identity(fd) == Ok(identity) => file::close(fd),
+            Some(_) => {}
         }
         if let Some(place) = place {
             // SAFETY: the promise of `note_at`.
@@ -103,28 +112,32 @@ extern "C" fn in_child() {
     }
 }
 
-/// A descriptor of an object's own: high, close-on-exec, closed with the object, and in fork children.
+/// A descriptor of an object's own: high, close-on-exec, hidden, closed with the object, and in fork children.
 pub struct Descriptor(Fd);
 
 impl Descriptor {
     /// Takes `fd` over, under another number.
     pub fn new(fd: Fd) -> Self {
-        let fd = file::move_high(fd);
-        note(fd);
+        let fd = hidden::keep(fd);
+        note_open(fd, None, None);
         Descriptor(fd)
     }
 
-    /// Its number.
+    /// Its number; -1, with which every system call fails, once the program has taken that over.
     #[inline]
     pub fn get(&self) -> Fd {
-        self.0
+        if hidden::is_kept(self.0) {
+            self.0
+        } else {
+            -1
+        }
     }
 }
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if forget(self.0) {
-            file::close(self.0);
+            hidden::close(self.0);
         }
     }
 }

@@ -4,11 +4,12 @@
 //! there, so that nothing touches memory after its deregistration returned (M1, M6). To look a
 //! registration up takes no lock: a signal handler may, whatever it interrupted.
 
+use super::inherited;
 use crate::provider::interface::{implement, Error, Result, Segment};
-use crate::sys::process;
+use crate::sys::process::{self, SignalsHeld};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Registrations for which memory is made at a time.
 const CHUNK: usize = 256;
@@ -173,12 +174,17 @@ impl Memory {
         })
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Changes the places; no signal handler that does so too interrupts it.
+    fn with_places<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
+        let _held = SignalsHeld::new();
+        change(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn register(&self, range: Range<u64>) -> Result<u32> {
-        let mut places = self.places();
+        self.with_places(|places| self.register_at(places, range))
+    }
+
+    fn register_at(&self, places: &mut Places, range: Range<u64>) -> Result<u32> {
         let place = match places.free.pop() {
             Some(place) => place,
             None if places.used < CHUNK * CHUNKS => {
@@ -210,7 +216,7 @@ impl Memory {
             entry.token.store(token, Ordering::SeqCst);
             return Err(Error::InvalidParameter);
         }
-        self.places().free.push(place);
+        self.with_places(|places| places.free.push(place));
         Ok(())
     }
 }
@@ -218,43 +224,52 @@ impl Memory {
 /// A memory region over a [`Memory`].
 pub struct Region {
     memory: Arc<Memory>,
-    token: Mutex<Option<u32>>,
+    /// The process it is of.
+    generation: u32,
+    /// Zero: nothing is registered.
+    token: AtomicU32,
 }
 
 impl Region {
     /// Without memory.
     pub fn new(memory: &Arc<Memory>) -> Self {
-        Region { memory: memory.clone(), token: Mutex::new(None) }
+        let generation = inherited::generation();
+        Region { memory: memory.clone(), generation, token: AtomicU32::new(0) }
     }
 
     /// The token, if there is a registration.
     pub fn token(&self) -> Result<u32> {
-        self.lock().ok_or(Error::InvalidParameter)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<u32>> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.token.load(Ordering::SeqCst) {
+            0 => Err(Error::InvalidParameter),
+            token => Ok(token),
+        }
     }
 }
 
 impl implement::MemoryRegion for Region {
     unsafe fn register(&self, address: *mut u8, length: usize) -> Result<()> {
-        let mut token = self.lock();
         let start = address as u64;
         let end = start.checked_add(length as u64).ok_or(Error::InvalidParameter)?;
-        if token.is_some() || length == 0 || address.is_null() {
+        if length == 0 || address.is_null() {
             return Err(Error::InvalidParameter);
         }
-        *token = Some(self.memory.register(start..end)?);
+        let token = self.memory.register(start..end)?;
+        let is_first =
+            self.token.compare_exchange(0, token, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if !is_first {
+            self.memory.deregister(token)?;
+            return Err(Error::InvalidParameter);
+        }
         Ok(())
     }
 
     /// [`Error::InvalidParameter`] also while a part of it is bound for a peer.
     fn deregister(&self) -> Result<()> {
-        let mut token = self.lock();
-        self.memory.deregister(token.ok_or(Error::InvalidParameter)?)?;
-        *token = None;
-        Ok(())
+        let token = match self.token.swap(0, Ordering::SeqCst) {
+            0 => return Err(Error::InvalidParameter),
+            token => token,
+        };
+        self.memory.deregister(token).inspect_err(|_| self.token.store(token, Ordering::SeqCst))
     }
 
     fn local_token(&self) -> Result<u32> {
@@ -264,7 +279,9 @@ impl implement::MemoryRegion for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.token().is_ok() && implement::MemoryRegion::deregister(self).is_err() {
+        // In a fork child it is the parent's, and copies under way there have no end here.
+        let is_ours = self.generation == inherited::generation() && self.token().is_ok();
+        if is_ours && implement::MemoryRegion::deregister(self).is_err() {
             log::error!("a memory region is closed while memory of it is bound for a peer");
         }
     }
