@@ -3,24 +3,26 @@
 use super::completion_queue::CompletionQueue;
 use super::connector::Connector;
 use super::engine::MAX_MESSAGE;
+use super::handshake::PRIVATE_DATA;
 use super::layout::RECEIVES;
 use super::listener::Listener;
-use super::meeting::PRIVATE_DATA;
 use super::queue_pair::QueuePair;
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::work_queue::SEGMENTS;
 use crate::provider::interface::*;
 use crate::provider::shm::THRESHOLD;
 use crate::provider::software::{Memory, Region};
-use crate::sys::{file, net, process};
+use crate::sys::net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// What an adapter can do where the kernel lets processes of one user access each other's memory.
+/// What an adapter can do. Whether the kernel lets two processes access each other's memory is found out for
+/// each connection.
 pub(super) const LIMITS: Limits = Limits {
     max_registration: 1 << 46,
     max_message: MAX_MESSAGE,
-    max_transfer: 1 << 30,
+    // Copied when it is posted: who looks meanwhile waits for nobody, but what is behind it does.
+    max_transfer: 4 << 20,
     max_inline: 256,
     max_segments: SEGMENTS as u32,
     max_receive_depth: RECEIVES as u32,
@@ -35,15 +37,6 @@ pub(super) const LIMITS: Limits = Limits {
     flags: Limits::BIND | Limits::APPLICATION_MEMORY,
     reserved: 0,
 };
-
-/// False where a process may access the memory of its descendants only (Yama): there is no RDMA then.
-fn reaches_other_processes() -> bool {
-    let Ok(fd) = file::open_to_read(c"/proc/sys/kernel/yama/ptrace_scope") else { return true };
-    let mut scope = [b'0'];
-    let _ = file::read(fd, scope.as_mut_ptr(), scope.len());
-    file::close(fd);
-    scope == *b"0" || (scope == *b"1" && process::euid() == 0)
-}
 
 /// The provider.
 pub struct SharedMemory;
@@ -85,12 +78,7 @@ impl implement::Provider for SharedMemory {
         if !is_single || !(net::is_local(ip) || is_listed()) {
             return Err(Error::AddressNotAvailable);
         }
-        let mut limits = LIMITS;
-        if !reaches_other_processes() {
-            limits.max_transfer = 0;
-            limits.flags &= !Limits::BIND;
-        }
-        Ok(Adapter { ip, limits, memory: Arc::default() })
+        Ok(Adapter { ip, memory: Arc::default() })
     }
 
     fn can_unload() -> bool {
@@ -101,7 +89,6 @@ impl implement::Provider for SharedMemory {
 /// An adapter: an address and its registrations.
 pub struct Adapter {
     ip: IpAddr,
-    limits: Limits,
     memory: Arc<Memory>,
 }
 
@@ -114,11 +101,11 @@ impl implement::Adapter for Adapter {
     type Listener = Listener;
 
     fn query(&self) -> Limits {
-        self.limits
+        LIMITS
     }
 
     fn create_completion_queue(&self, depth: u32) -> Result<CompletionQueue> {
-        if depth > self.limits.max_completion_depth {
+        if depth > LIMITS.max_completion_depth {
             return Err(Error::InvalidParameter);
         }
         CompletionQueue::new(depth)
@@ -129,7 +116,7 @@ impl implement::Adapter for Adapter {
     }
 
     fn create_shared_receive_queue(&self, depth: u32) -> Result<SharedReceiveQueue> {
-        if depth == 0 || depth > self.limits.max_shared_receive_depth {
+        if depth == 0 || depth > LIMITS.max_shared_receive_depth {
             return Err(Error::InvalidParameter);
         }
         Ok(SharedReceiveQueue::new(&self.memory, depth))
@@ -144,7 +131,7 @@ impl implement::Adapter for Adapter {
     ) -> Result<QueuePair> {
         let shared = shared.map(|shared| &shared.0);
         let (receive, initiator) = (&receive.0, &initiator.0);
-        QueuePair::new(attributes, &self.limits, receive, initiator, shared, &self.memory)
+        QueuePair::new(attributes, receive, initiator, shared, &self.memory)
     }
 
     fn create_connector(&self) -> Result<Connector> {

@@ -7,9 +7,12 @@
 use super::layout::{End, Mapping};
 use super::ring::Ring;
 use crate::provider::software::inherited::Descriptor;
-use crate::sys::{net, process, Errno, Fd};
+use crate::sys::{net, Errno, Fd};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
+
+/// Reads of what was rung, at a time.
+const BATCH: usize = 16;
 
 /// What one end of a connection consists of.
 pub(super) struct Parts {
@@ -89,23 +92,17 @@ impl Channel {
         let _ = net::send(self.parts.bell.get(), &[1], libc::MSG_DONTWAIT);
     }
 
-    /// Has this end be rung for `what` from now on. To be followed by a look: the fence orders the word
+    /// Has this end be rung for `what` too from now on. To be followed by a look: the fence orders the word
     /// before what the look reads (see [`super`]).
     pub(super) fn arm(&self, what: u32) {
-        self.own().sleeping.0.armed.store(what, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-    }
-
-    /// As [`arm`](Self::arm), beside what it is to be rung for already.
-    pub(super) fn arm_also(&self, what: u32) {
         self.own().sleeping.0.armed.fetch_or(what, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes what was rung so far.
+    /// Takes what was rung so far; of a peer that rings and rings, some of it.
     pub(super) fn hear(&self) {
         let mut bytes = [0u8; 256];
-        loop {
+        for _ in 0..BATCH {
             match net::recv(self.parts.bell.get(), &mut bytes, libc::MSG_DONTWAIT) {
                 Ok(n) if n == bytes.len() => {}
                 Ok(1..) | Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
@@ -120,15 +117,24 @@ impl Channel {
         self.over.load(Ordering::Acquire)
     }
 
-    /// As [`is_over`](Self::is_over), by asking the kernel.
-    pub(super) fn is_peer_dead(&self) -> bool {
-        self.hear();
-        self.is_over() || (self.parts.peer != 0 && !process::lives(self.parts.peer))
-    }
-
-    /// Ends the connection for both connectors: the peer does what it must not.
+    /// Ends the connection for both connectors: the peer does what it must not. Nothing of its memory is
+    /// accessed any more, which it learns from the doorbell; this end goes on to listen for the same.
     pub(super) fn hang_up(&self) {
         let _ = net::shutdown(self.parts.control.get(), libc::SHUT_RDWR);
-        let _ = net::shutdown(self.parts.bell.get(), libc::SHUT_RDWR);
+        let _ = net::shutdown(self.parts.bell.get(), libc::SHUT_WR);
+    }
+
+    /// Shows the peer where this process's memory is, and tells it whether this process can access the peer's,
+    /// which was shown before. Followed by a packet.
+    pub(super) fn introduce(&self) {
+        let own = self.own();
+        own.proof.0.offer();
+        let reaches = self.parts.peer != 0 && self.peer().proof.0.check(self.parts.peer).is_ok();
+        own.sleeping.0.reaches.store(reaches.into(), Ordering::Release);
+    }
+
+    /// Whether the peer can access this process's memory, as it found.
+    pub(super) fn is_reached(&self) -> bool {
+        self.peer().sleeping.0.reaches.load(Ordering::Acquire) != 0
     }
 }

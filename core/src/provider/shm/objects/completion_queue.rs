@@ -72,10 +72,14 @@ impl Queue {
         self.kick.raise();
     }
 
-    /// The queue pair is connected: it makes progress when this queue is asked.
-    pub(super) fn attach(&self, pair: &Arc<Pair>, channel: &Channel) -> Result<()> {
-        watch(&self.set, channel.bell(), pair.key)?;
+    /// The queue pair makes progress when this queue is asked.
+    pub(super) fn attach(&self, pair: &Arc<Pair>) {
         self.change(|members| members.push(pair.clone()));
+    }
+
+    /// It is connected: its doorbell wakes who waits.
+    pub(super) fn watch(&self, pair: &Pair, channel: &Channel) -> Result<()> {
+        watch(&self.set, channel.bell(), pair.key)?;
         if self.is_awaited() {
             // It was armed without this one.
             self.kick();
@@ -83,12 +87,12 @@ impl Queue {
         Ok(())
     }
 
-    /// It ended.
+    /// It is closed.
     pub(super) fn detach(&self, pair: &Pair) {
         if let Some(channel) = pair.channel.get() {
             self.unwatch(channel);
         }
-        self.change(|members| members.retain(|other| other.key != pair.key));
+        self.change(|members| members.retain(|one| !one.is_gone()));
     }
 
     fn unwatch(&self, channel: &Channel) {
@@ -130,12 +134,15 @@ impl Queue {
     /// Has peers ring for what comes from now on; a look is to follow.
     fn arm(&self) {
         match self.members() {
-            Some(members) => members.iter().for_each(|pair| pair.arm()),
+            Some(members) => {
+                members.iter().filter(|pair| pair.is_awaited()).for_each(|pair| pair.arm());
+            }
             None => self.kick(),
         }
     }
 
-    /// Takes what was rung, and looks; arms again if nothing came of it.
+    /// Takes what was rung, and looks; arms again for whom nothing came of it: who waits here, or for another
+    /// queue of the same queue pair, whose one doorbell this is.
     fn listen(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let count = poll::epoll_wait(self.set.get(), &mut events, Some(0), None).unwrap_or(0);
@@ -154,10 +161,8 @@ impl Queue {
             return;
         }
         self.look();
-        if self.is_awaited() {
-            self.arm();
-            self.look();
-        }
+        self.arm();
+        self.look();
     }
 
     fn hear(&self, pair: &Pair) -> bool {

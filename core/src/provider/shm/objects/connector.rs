@@ -1,8 +1,8 @@
 //! A connector. The steps of a connection are taken in `next_result`, as packets come.
 
 use super::channel::Parts;
+use super::handshake::{self, Kind, Message, Received, PRIVATE_DATA};
 use super::layout::Mapping;
-use super::meeting::{self, Kind, Message, Received, PRIVATE_DATA};
 use super::pair::{Pair, IDLE};
 use super::queue_pair::QueuePair;
 use crate::provider::interface::{implement, Error, Reported, Result, Started};
@@ -31,7 +31,7 @@ enum Phase {
 }
 
 /// A request that came to a listener.
-pub(super) struct Visitor {
+pub(super) struct ConnectionRequest {
     pub(super) control: Descriptor,
     pub(super) memory: Descriptor,
     pub(super) bell: Descriptor,
@@ -104,25 +104,25 @@ impl Inner {
     }
 
     /// Takes a connection request over from the listener at `local`.
-    pub(super) fn adopt(&self, visitor: Visitor, local: SocketAddr) -> Result<()> {
+    pub(super) fn adopt(&self, request: ConnectionRequest, local: SocketAddr) -> Result<()> {
         let mut state = self.lock();
         if state.phase != Phase::Idle {
             return Err(Error::InvalidParameter);
         }
-        let memory = Mapping::of(visitor.memory.get())?;
-        let control = Arc::new(visitor.control);
+        let memory = Mapping::of(request.memory.get())?;
+        let control = Arc::new(request.control);
         self.waiting.watch(control.get())?;
         state.parts = Some(Parts {
             memory,
-            bell: visitor.bell,
+            bell: request.bell,
             control: control.clone(),
-            peer: visitor.process,
+            peer: request.process,
             number: 1,
         });
         state.control = Some(control);
         state.local = Some(local);
-        state.remote = Some(visitor.message.from);
-        state.private_data = visitor.message.private_data;
+        state.remote = Some(request.message.from);
+        state.private_data = request.message.private_data;
         state.phase = Phase::Asked;
         Ok(())
     }
@@ -133,13 +133,15 @@ impl Inner {
             Some(local) if local.port() != 0 => local,
             _ => SocketAddr::new(self.ip, port()),
         };
-        let control = Arc::new(meeting::approach(to)?);
-        let peer = meeting::peer_of(&control)?;
+        let (control, peer) = handshake::approach(to)?;
+        let control = Arc::new(control);
         let [bell, theirs] =
             net::stream_pair().map_err(|_| Error::InsufficientResources)?.map(Descriptor::new);
         let (memory, fd) = Mapping::create()?;
+        // Before the peer looks whether it can reach this process.
+        memory.end(0).proof.0.offer();
         let pass = [fd, theirs.get()];
-        let said = meeting::say(&control, Kind::Request, local, data, &pass);
+        let said = handshake::say(&control, Kind::Request, local, data, &pass);
         file::close(fd);
         said.map_err(|error| match error {
             Error::ConnectionReset => Error::ConnectionRefused,
@@ -157,7 +159,7 @@ impl Inner {
         let (Some(control), Some(local)) = (&state.control, state.local) else {
             return Err(Error::InvalidParameter);
         };
-        meeting::say(control, kind, local, data, &[])
+        handshake::say(control, kind, local, data, &[])
     }
 
     /// Connects the queue pair and tells the peer, or ends it all.
@@ -175,7 +177,7 @@ impl Inner {
     fn advance(&self, state: &mut State) {
         for _ in 0..BATCH {
             let Some(control) = state.control.clone() else { return };
-            let message = match meeting::hear(&control) {
+            let message = match handshake::hear(&control) {
                 Received::Nothing => return,
                 Received::Message(message, _) => message,
                 Received::End => {
@@ -275,8 +277,10 @@ impl implement::Connector for Connector {
 
     fn complete_connect(&self, _request: u64) -> Result<Started> {
         let mut state = self.0.lock();
-        let (Phase::Agreed, Some(pair)) = (state.phase, state.pair.clone()) else {
-            return Err(Error::InvalidParameter);
+        let pair = match (state.phase, state.pair.clone()) {
+            (Phase::Agreed, Some(pair)) => pair,
+            (Phase::Ended(_), _) => return Err(Error::ConnectionReset),
+            _ => return Err(Error::InvalidParameter),
         };
         self.0.open(&mut state, &pair, Kind::Established, &[])?;
         state.phase = Phase::Connected;

@@ -2,19 +2,20 @@
 //!
 //! Who finds another at it leaves a note, and that one looks once more. Who posts only begins requests
 //! ([`Pair::pump`]); completions and messages are the business of who asks a completion queue
-//! ([`Pair::run`]).
+//! ([`Pair::run`]). Who ends a queue pair ([`Pair::end`]) takes back what the peer can reach and has the rest
+//! stop: what is outstanding is told of by who asks next.
 
 use super::channel::Channel;
-use super::layout::{self, MESSAGES, SENDS};
-use super::pair::{Pair, CONNECTED, ENDED, IDLE};
+use super::layout::{self, ACKNOWLEDGEMENTS, MESSAGES};
+use super::pair::{Pair, CONNECTED, ENDED};
 use crate::provider::interface::Error;
-use crate::sys::process;
 use std::sync::atomic::{fence, Ordering};
 
 /// Largest message in bytes: at least three fit into a ring.
 pub(super) const MAX_MESSAGE: u32 = 64 << 10;
-/// How long, in yields, who ends a queue pair waits for its turn.
-const ATTEMPTS: u32 = 100_000;
+/// How long (ns) who ends a queue pair waits for writes of the peer's that are under way: a piece is copied
+/// in much less.
+const MOMENT: u64 = 4_000_000;
 
 /// How far a queue pair has come. Positions count bytes, numbers messages and requests, from zero.
 #[derive(Default)]
@@ -31,6 +32,8 @@ pub(super) struct Engine {
     pub(super) issued: u64,
     /// One of them failed: those after it are not begun.
     pub(super) broken: bool,
+    /// No message is taken any more.
+    pub(super) is_deaf: bool,
 }
 
 impl Pair {
@@ -56,20 +59,35 @@ impl Pair {
         self.again.load(Ordering::SeqCst)
     }
 
-    /// Begins requests.
-    pub(super) fn pump(&self) {
+    /// Takes turns until nobody has left a note meanwhile; whether somebody had.
+    fn take_turns(&self, turn: impl Fn(&mut Engine)) -> bool {
         let mut came = false;
         while self.enter() {
             // SAFETY: it is our turn.
-            let engine = unsafe { &mut *self.engine.get() };
-            if let Some(channel) = self.channel.get().filter(|_| self.phase() == CONNECTED) {
-                self.issue(engine, channel);
-            }
+            turn(unsafe { &mut *self.engine.get() });
             if !self.leave() {
                 break;
             }
             came = true;
         }
+        came
+    }
+
+    /// The channel, as long as requests may begin.
+    #[inline]
+    pub(super) fn running(&self) -> Option<&Channel> {
+        let is_running = self.phase() == CONNECTED && !self.ending.load(Ordering::SeqCst);
+        self.channel.get().filter(|_| is_running)
+    }
+
+    /// Begins requests.
+    pub(super) fn pump(&self) {
+        let came = self.take_turns(|engine| {
+            if let Some(channel) = self.running() {
+                self.issue(engine, channel);
+            }
+            self.heed_end();
+        });
         if came {
             // It may have been somebody who looked before going to sleep.
             self.kick_awaited();
@@ -78,58 +96,46 @@ impl Pair {
 
     /// Takes messages, begins requests, and tells of those that are over.
     pub(super) fn run(&self) {
-        while self.enter() {
-            // SAFETY: it is our turn.
-            self.work(unsafe { &mut *self.engine.get() });
-            if !self.leave() {
-                break;
-            }
-        }
+        self.take_turns(|engine| self.work(engine));
     }
 
     fn work(&self, engine: &mut Engine) {
-        match (self.phase(), self.channel.get()) {
-            (CONNECTED, Some(channel)) => {
-                self.take_messages(engine, channel);
-                self.issue(engine, channel);
-                self.complete(engine, channel);
-                if channel.is_over() || self.ending.load(Ordering::SeqCst) {
-                    self.fail(engine, channel, layout::ENDED, true);
-                }
+        if let Some(channel) = self.running() {
+            self.take_messages(engine, channel);
+        }
+        // What was found there may have ended it: the peer then relies on it that nothing begins (M2).
+        if let Some(channel) = self.running() {
+            self.issue(engine, channel);
+        }
+        if let Some(channel) = self.running() {
+            self.complete(engine, channel);
+            if channel.is_over() {
+                self.stop(layout::ENDED);
             }
-            (ENDED, _) => self.cancel_all(engine),
-            _ => {}
+        }
+        self.heed_end();
+        if self.phase() == ENDED {
+            self.settle(engine);
+        }
+    }
+
+    fn heed_end(&self) {
+        if self.ending.load(Ordering::SeqCst) {
+            self.stop(layout::ENDED);
         }
     }
 
     /// Ends the queue pair: every request, and what the peer can reach (M2). What the peer sent before
-    /// still arrives where a buffer is posted.
+    /// still arrives where a buffer is posted. Takes no lock, and waits for a moment at most.
     pub(super) fn end(&self) {
         if self.is_inherited() {
             return;
         }
-        for _ in 0..ATTEMPTS {
-            if !self.enter() {
-                process::yield_now();
-                continue;
-            }
-            // SAFETY: it is our turn.
-            let engine = unsafe { &mut *self.engine.get() };
-            match (self.phase(), self.channel.get()) {
-                (CONNECTED, Some(channel)) => self.fail(engine, channel, layout::ENDED, true),
-                _ => {
-                    self.phase.store(ENDED, Ordering::SeqCst);
-                    self.cancel_all(engine);
-                }
-            }
-            if self.leave() {
-                self.run();
-            }
-            return;
-        }
-        // Interrupted, and we are the signal handler.
         self.ending.store(true, Ordering::SeqCst);
-        self.kick_awaited();
+        // Against who is opening a window, and then looks whether it ends.
+        fence(Ordering::SeqCst);
+        self.close_windows(MOMENT);
+        self.pump();
     }
 
     /// The peer did what it must not.
@@ -142,30 +148,31 @@ impl Pair {
         }
     }
 
-    /// Ends the queue pair; `code` is what the peer is told. `takes`: what it sent before still arrives.
-    pub(super) fn fail(&self, engine: &mut Engine, channel: &Channel, code: u32, takes: bool) {
+    /// The queue pair has ended; `code` is what the peer is told. In our turn. To be settled by who asks for
+    /// completions.
+    pub(super) fn stop(&self, code: u32) {
         if self.phase.swap(ENDED, Ordering::SeqCst) == ENDED {
             return;
         }
-        channel.own().sleeping.0.ended.store(code, Ordering::SeqCst);
-        // A peer that has not seen this counts on the buffers that are posted: its messages are seen below.
-        fence(Ordering::SeqCst);
-        self.close_windows();
-        if takes {
-            self.take_messages(engine, channel);
+        if let Some(channel) = self.channel.get() {
+            channel.own().sleeping.0.ended.store(code, Ordering::SeqCst);
+            // A peer that has not seen this counts on the buffers that are posted: after the fence in
+            // there its messages are seen.
+            channel.wake(MESSAGES | ACKNOWLEDGEMENTS);
         }
-        while let Some(first) = self.first(engine) {
-            let Some(Ok(())) = self.outcome(engine, channel, &first) else { break };
-            self.requests.end_first();
-            self.tell(&first, Ok(()));
-        }
-        self.cancel_all(engine);
-        channel.wake(MESSAGES | SENDS);
+        self.seen.stuck.store(!self.close_windows(0), Ordering::SeqCst);
+        self.kick_awaited();
     }
 
-    /// Cancels what is left, and what was posted since.
-    fn cancel_all(&self, engine: &mut Engine) {
-        debug_assert_ne!(self.phase(), IDLE);
+    /// Tells of everything that is left after the end, and of what was posted since.
+    fn settle(&self, engine: &mut Engine) {
+        if let Some(channel) = self.channel.get() {
+            if !engine.is_deaf {
+                self.take_messages(engine, channel);
+                engine.is_deaf = true;
+            }
+            self.complete(engine, channel);
+        }
         loop {
             let outstanding = self.requests.outstanding();
             if outstanding.is_empty() {
@@ -183,6 +190,7 @@ impl Pair {
                 self.tell_received(&receive, Err(Error::Cancelled));
             }
         }
-        self.close_windows();
+        self.seen.stuck.store(!self.close_windows(0), Ordering::SeqCst);
+        self.seen.settled.store(true, Ordering::Relaxed);
     }
 }

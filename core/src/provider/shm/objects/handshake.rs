@@ -3,7 +3,7 @@
 //! A listener is a packet socket in the abstract Unix namespace, which is the network namespace's own: as
 //! far as its address. Who connects sends the connection's memory and one end of its doorbell with its
 //! request; the answers are packets of the same socket, whose end is the connection's. Only processes of
-//! one user meet, and root's with everybody's.
+//! one user meet, also where the listener was root's when it began to listen.
 
 use crate::provider::interface::{Error, Result};
 use crate::provider::software::inherited::Descriptor;
@@ -97,21 +97,21 @@ pub(super) fn name(at: SocketAddr) -> AbstractName {
     AbstractName::new(text.as_bytes())
 }
 
-/// Connects to the listener at an address.
+/// Connects to the listener at an address; its process, as [`peer_of`] tells.
 ///
 /// # Errors
 /// [`Error::ConnectionRefused`] if there is none, it is another user's, or too many wait there.
-pub(super) fn approach(to: SocketAddr) -> Result<Descriptor> {
+pub(super) fn approach(to: SocketAddr) -> Result<(Descriptor, u32)> {
     let made = net::packet_socket(true).map_err(|_| Error::InsufficientResources)?;
     let socket = Descriptor::new(made);
     net::packet_connect(socket.get(), &name(to)).map_err(|error| match error {
         Errno(libc::ENOMEM | libc::ENOBUFS) => Error::InsufficientResources,
         _ => Error::ConnectionRefused,
     })?;
-    peer_of(&socket).map(|_| socket)
+    peer_of(&socket).map(|process| (socket, process))
 }
 
-/// The process at the other end, as the kernel says.
+/// The process at the other end, as the kernel says: who connected, or who began to listen.
 ///
 /// # Errors
 /// [`Error::ConnectionRefused`] if it is another user's.

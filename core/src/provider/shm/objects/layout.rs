@@ -8,6 +8,7 @@ use super::super::segment::Line;
 use super::ring::{Ring, RING};
 use super::window::{Window, WINDOWS};
 use crate::provider::interface::{Error, Result};
+use crate::provider::software::inherited;
 use crate::sys::{file, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -16,8 +17,9 @@ pub(super) const RECEIVES: usize = 256;
 
 /// To be rung for messages.
 pub(super) const MESSAGES: u32 = 1;
-/// To be rung when sends are over, or there is room for more.
-pub(super) const SENDS: u32 = 2;
+/// To be rung when messages were taken, so that sends are over and there is room for more, or buffers for them
+/// were posted.
+pub(super) const ACKNOWLEDGEMENTS: u32 = 2;
 
 /// The queue pair ended.
 pub(super) const ENDED: u32 = 1;
@@ -63,18 +65,24 @@ pub(super) struct Receiving {
 /// Written seldom, read by the peer with each message.
 #[repr(C)]
 pub(super) struct Sleeping {
-    /// [`MESSAGES`] and [`SENDS`]: what this end is to be rung for. Who rings sets it to zero.
+    /// [`MESSAGES`] and [`ACKNOWLEDGEMENTS`]: what this end is to be rung for. Who rings sets it to zero.
     pub(super) armed: AtomicU32,
     /// Not zero once its queue pair has ended.
     pub(super) ended: AtomicU32,
+    /// Not zero if this end can access the peer's memory.
+    pub(super) reaches: AtomicU32,
 }
 
 const RINGS: usize = size_of::<Head>().next_multiple_of(PAGE);
 /// Bytes of a connection's memory. What is never touched costs nothing.
 const TOTAL: usize = RINGS + 2 * RING;
 
-/// A connection's memory, mapped.
-pub(super) struct Mapping(*mut u8);
+/// A connection's memory, mapped. Fork children do not have it.
+pub(super) struct Mapping {
+    at: *mut u8,
+    /// The process that mapped it.
+    generation: u32,
+}
 
 // SAFETY: shared memory that only atomics and copies through raw pointers touch.
 unsafe impl Send for Mapping {}
@@ -86,13 +94,16 @@ impl Mapping {
     pub(super) fn create() -> Result<(Self, Fd)> {
         let refused = |_| Error::InsufficientResources;
         let fd = file::sealed_memory(c"sanshim-queue-pair", TOTAL).map_err(refused)?;
-        match file::map_shared(Some(fd), TOTAL) {
-            Ok(at) => Ok((Mapping(at), fd)),
-            Err(_) => {
-                file::close(fd);
-                Err(Error::InsufficientResources)
-            }
-        }
+        Self::map(fd).map(|mapping| (mapping, fd)).inspect_err(|_| file::close(fd))
+    }
+
+    fn map(fd: Fd) -> Result<Self> {
+        let generation = inherited::generation();
+        let mapped = file::map_shared(Some(fd), TOTAL);
+        let at = mapped.map_err(|_| Error::InsufficientResources)?;
+        // SAFETY: mapped just now; a child leaves its parent's objects alone.
+        unsafe { file::keep_from_children(at, TOTAL) };
+        Ok(Mapping { at, generation })
     }
 
     /// The peer's. The descriptor stays the caller's.
@@ -104,7 +115,7 @@ impl Mapping {
         if !matches!(file::sealed_size(fd), Ok(Some(size)) if size == TOTAL as u64) {
             return Err(Error::InvalidParameter);
         }
-        file::map_shared(Some(fd), TOTAL).map(Mapping).map_err(|_| Error::InsufficientResources)
+        Self::map(fd)
     }
 
     /// What an end publishes; the connector's is number 0.
@@ -112,7 +123,7 @@ impl Mapping {
     pub(super) fn end(&self, number: usize) -> &End {
         // SAFETY: mapped, aligned to a page; for all that lies there any bytes are valid, and it is
         // atomic. The index is checked.
-        unsafe { &(*self.0.cast::<Head>()).ends[number] }
+        unsafe { &(*self.at.cast::<Head>()).ends[number] }
     }
 
     /// The ring of what an end sends.
@@ -120,14 +131,17 @@ impl Mapping {
     pub(super) fn ring(&self, number: usize) -> Ring {
         debug_assert!(number < 2);
         // SAFETY: within the mapping, which outlives its users, and a page's start.
-        unsafe { Ring::new(self.0.add(RINGS + (number & 1) * RING)) }
+        unsafe { Ring::new(self.at.add(RINGS + (number & 1) * RING)) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: whoever used it held this object.
-        unsafe { file::unmap(self.0, TOTAL) };
+        // In a child there is nothing, or something of its own.
+        if self.generation == inherited::generation() {
+            // SAFETY: whoever used it held this object.
+            unsafe { file::unmap(self.at, TOTAL) };
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A listener for connection requests.
 
-use super::connector::{self, Connector, Visitor};
-use super::meeting::{self, Kind, Received};
+use super::connector::{self, ConnectionRequest, Connector};
+use super::handshake::{self, Kind, Received};
 use crate::provider::interface::{implement, Error, Reported, Result, Started};
 use crate::provider::software::inherited::Descriptor;
 use crate::provider::software::Waiting;
@@ -16,6 +16,9 @@ const PORTS: std::ops::Range<u32> = 32768..65536;
 /// Most of those who connected and have not said what they want.
 const ARRIVING: usize = 64;
 
+/// Connections accepted at a time; the others stay with the kernel.
+const BATCH: usize = 16;
+
 /// See the module.
 pub struct Listener {
     ip: IpAddr,
@@ -27,6 +30,8 @@ pub struct Listener {
 struct State {
     bound: Option<(SocketAddr, Descriptor)>,
     listens: bool,
+    /// Who waits for this object is woken when somebody comes.
+    is_watched: bool,
     /// Who connected and has not said what it wants, and its process.
     arriving: VecDeque<(Descriptor, u32)>,
     /// The request under way, and the connector it fills.
@@ -42,49 +47,78 @@ impl Listener {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who has said what it wants.
-    fn next_visitor(&self, state: &mut State) -> Option<Visitor> {
-        for _ in 0..state.arriving.len() {
-            let (control, process) = state.arriving.pop_front()?;
-            self.waiting.unwatch(control.get());
-            if let Some(visitor) = self.listen_to(state, control, process) {
-                return Some(visitor);
+    /// Wakes who waits for this object when somebody comes, or not: nothing is taken without a connector for it.
+    fn watch(&self, state: &mut State, on: bool) -> Result<()> {
+        if state.is_watched == on {
+            return Ok(());
+        }
+        let socket = state.bound.iter().map(|(_, socket)| socket);
+        let all = socket.chain(state.arriving.iter().map(|(control, _)| control));
+        let watched =
+            if on { all.clone().try_for_each(|one| self.waiting.watch(one.get())) } else { Ok(()) };
+        state.is_watched = on && watched.is_ok();
+        if !state.is_watched {
+            all.for_each(|one| self.waiting.unwatch(one.get()));
+        }
+        watched
+    }
+
+    /// The next who has said what it wants, of a few that came.
+    ///
+    /// # Errors
+    /// [`Error::InsufficientResources`]: there is no descriptor for who comes.
+    fn next_request(&self, state: &mut State) -> Result<Option<ConnectionRequest>> {
+        for at in 0..state.arriving.len() {
+            let received = handshake::hear(&state.arriving[at].0);
+            if matches!(received, Received::Nothing) {
+                continue;
+            }
+            if let Some((control, process)) = state.arriving.remove(at) {
+                self.waiting.unwatch(control.get());
+                return Ok(request_of(control, process, received));
             }
         }
-        loop {
-            let (_, socket) = state.bound.as_ref()?;
+        for _ in 0..BATCH {
+            let Some((_, socket)) = &state.bound else { return Ok(None) };
             let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
             let control = match net::accept(socket.get(), flags) {
                 Ok(fd) => Descriptor::new(fd),
                 Err(Errno(libc::ECONNABORTED | libc::EINTR)) => continue,
-                Err(_) => return None,
+                Err(Errno(libc::EAGAIN)) => break,
+                Err(_) => return Err(Error::InsufficientResources),
             };
-            let Ok(process) = meeting::peer_of(&control) else { continue };
-            if let Some(visitor) = self.listen_to(state, control, process) {
-                return Some(visitor);
+            let Ok(process) = handshake::peer_of(&control) else { continue };
+            match handshake::hear(&control) {
+                Received::Nothing => self.keep(state, control, process),
+                received => match request_of(control, process, received) {
+                    None => {}
+                    request => return Ok(request),
+                },
             }
         }
+        Ok(None)
     }
 
-    fn listen_to(&self, state: &mut State, control: Descriptor, process: u32) -> Option<Visitor> {
-        match meeting::hear(&control) {
-            Received::Message(message, [Some(memory), Some(bell)])
-                if message.kind == Kind::Request =>
-            {
-                Some(Visitor { control, memory, bell, process, message })
+    /// Who connected is heard later.
+    fn keep(&self, state: &mut State, control: Descriptor, process: u32) {
+        if state.arriving.len() == ARRIVING {
+            if let Some((oldest, _)) = state.arriving.pop_front() {
+                self.waiting.unwatch(oldest.get());
             }
-            Received::Nothing => {
-                if self.waiting.watch(control.get()).is_ok() {
-                    state.arriving.push_back((control, process));
-                }
-                if state.arriving.len() > ARRIVING {
-                    state.arriving.pop_front();
-                }
-                None
-            }
-            // It is refused by the end of its socket.
-            Received::Message(..) | Received::End => None,
         }
+        if self.waiting.watch(control.get()).is_ok() {
+            state.arriving.push_back((control, process));
+        }
+    }
+}
+
+/// `None`: it is refused by the end of its socket.
+fn request_of(control: Descriptor, process: u32, received: Received) -> Option<ConnectionRequest> {
+    match received {
+        Received::Message(message, [Some(memory), Some(bell)]) if message.kind == Kind::Request => {
+            Some(ConnectionRequest { control, memory, bell, process, message })
+        }
+        _ => None,
     }
 }
 
@@ -97,16 +131,24 @@ impl implement::Overlapped for Listener {
         let mut state = self.lock();
         // Without a connector for it a request stays with the kernel, in the backlog.
         if state.pending.is_some() {
-            if let Some(visitor) = self.next_visitor(&mut state) {
+            let found = self.next_request(&mut state);
+            if found.is_err() {
+                // Until it is asked for again: what cannot be taken would wake without end.
+                let _ = self.watch(&mut state, false);
+            }
+            if let Some(found) = found.transpose() {
                 let local = state.bound.as_ref().map(|(local, _)| *local);
                 if let (Some((request, connector)), Some(local)) = (state.pending.take(), local) {
-                    let adopted = connector.adopt(visitor, local);
+                    let adopted = found.and_then(|found| connector.adopt(found, local));
                     self.waiting.settle(&mut Some(request), adopted);
                 }
             }
         }
-        drop(state);
-        self.waiting.fetch()
+        let next = self.waiting.fetch();
+        if next.is_none() && state.pending.is_none() {
+            let _ = self.watch(&mut state, false);
+        }
+        next
     }
 
     fn cancel(&self) {
@@ -129,7 +171,7 @@ impl implement::Listener for Listener {
         }
         let attempt = |port: u16| {
             let at = SocketAddr::new(local.ip(), port);
-            match net::packet_bind(&meeting::name(at)) {
+            match net::packet_bind(&handshake::name(at)) {
                 Ok(fd) => Ok((at, Descriptor::new(fd))),
                 Err(Errno(libc::EADDRINUSE)) => Err(Error::AddressInUse),
                 Err(_) => Err(Error::InsufficientResources),
@@ -153,10 +195,7 @@ impl implement::Listener for Listener {
         let (_, socket) = state.bound.as_ref().ok_or(Error::InvalidParameter)?;
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX).max(1);
         net::listen(socket.get(), backlog).map_err(|_| Error::InsufficientResources)?;
-        if !state.listens {
-            self.waiting.watch(socket.get())?;
-            state.listens = true;
-        }
+        state.listens = true;
         Ok(())
     }
 
@@ -169,6 +208,7 @@ impl implement::Listener for Listener {
         if state.pending.is_some() || !state.listens || !connector.inner().is_unused() {
             return Err(Error::InvalidParameter);
         }
+        self.watch(&mut state, true)?;
         state.pending = Some((request, connector.inner().clone()));
         Ok(Started::Pending)
     }

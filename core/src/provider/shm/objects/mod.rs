@@ -5,10 +5,18 @@
 //! direction a ring of bytes for messages, and the list of windows that an end has bound for its peer.
 //! A message waits in the ring until its receiver has posted a buffer (A1); RDMA is the kernel's copy
 //! between processes, into what the windows say (M2, M3). Nothing here has a thread: the steps are taken
-//! in the calls, those of receives and completions in `get_results` and `next_result` alone, so that
-//! posting adds no completion and waits for nobody.
+//! in the calls, those of receives and completions in `get_results` and `next_result` alone.
 //!
-//! - [`meeting`]: how two processes find each other, and what they say before there is a connection
+//! # Signal handlers
+//!
+//! A handler may post requests and flush a queue pair whatever it interrupted, but for posting to the same queue:
+//! neither adds completions or waits for another's turn. To ask completion queues and to post to shared receive
+//! queues takes locks, and so do connectors, listeners, and making and closing objects: a client holds signals back
+//! there, or keeps handlers out.
+//!
+//! # Parts
+//!
+//! - [`handshake`]: how two processes find each other, and what they say before there is a connection
 //! - [`connector`], [`listener`]: making and ending connections
 //! - [`layout`], [`ring`], [`window`]: what lies in the shared memory
 //! - [`channel`]: one connection's memory, and the doorbell
@@ -37,9 +45,9 @@ mod channel;
 mod completion_queue;
 mod connector;
 mod engine;
+mod handshake;
 mod layout;
 mod listener;
-mod meeting;
 mod pair;
 mod queue_pair;
 mod receiving;

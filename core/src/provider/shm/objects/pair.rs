@@ -2,12 +2,13 @@
 //! [`engine`](super::engine).
 //!
 //! Posting takes no lock but that of its own queue, begins what can begin at once, and adds no completion: a
-//! signal handler may post while what it interrupted takes completions, or the other way round.
+//! signal handler may post while what it interrupted takes completions, or the other way round. To end a queue
+//! pair takes no lock at all.
 
 use super::channel::{Channel, Parts};
 use super::completion_queue::Queue;
 use super::engine::Engine;
-use super::layout::{MESSAGES, RECEIVES, SENDS};
+use super::layout::{ACKNOWLEDGEMENTS, MESSAGES, RECEIVES};
 use super::shared_receive_queue::Shared;
 use super::window::WINDOWS;
 use super::work_queue::{InlineBytes, List, Receive, Request, Stage, Work, WorkQueue};
@@ -38,11 +39,13 @@ pub(super) struct Seen {
     /// Requests that were begun.
     pub(super) issued: AtomicU64,
     /// A message waits for a buffer.
-    pub(super) starved: AtomicBool,
+    pub(super) not_ready: AtomicBool,
     /// The first request has ended.
     pub(super) ripe: AtomicBool,
-    /// An invalidation waits for a write of the peer's.
+    /// A window that is to be closed waits for a write of the peer's.
     pub(super) stuck: AtomicBool,
+    /// What was left when it ended was told of.
+    pub(super) settled: AtomicBool,
 }
 
 /// See the module.
@@ -57,8 +60,10 @@ pub(super) struct Pair {
     pub(super) memory: Arc<Memory>,
     pub(super) channel: OnceLock<Channel>,
     pub(super) phase: AtomicU8,
-    /// Whoever works is to end it.
+    /// Nothing begins any more, and whoever works is to end it.
     pub(super) ending: AtomicBool,
+    /// The client has it no more.
+    closed: AtomicBool,
     pub(super) requests: WorkQueue<Request>,
     pub(super) inline: InlineBytes,
     pub(super) receives: WorkQueue<Receive>,
@@ -88,7 +93,7 @@ impl Pair {
         static KEY: AtomicU64 = AtomicU64::new(Queue::FIRST_KEY);
         let own_receives = if shared.is_some() { 0 } else { attributes.receive_depth };
         let depth = attributes.initiator_depth;
-        Arc::new(Pair {
+        let pair = Arc::new(Pair {
             key: KEY.fetch_add(1, Ordering::Relaxed),
             generation: inherited::generation(),
             attributes: *attributes,
@@ -99,6 +104,7 @@ impl Pair {
             channel: OnceLock::new(),
             phase: AtomicU8::new(IDLE),
             ending: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             requests: WorkQueue::new(depth, Request::NONE),
             inline: InlineBytes::new(depth, attributes.inline_size),
             receives: WorkQueue::new(own_receives, Receive::NONE),
@@ -108,16 +114,28 @@ impl Pair {
                 acknowledged: AtomicU64::new(0),
                 posted: AtomicU64::new(0),
                 issued: AtomicU64::new(0),
-                starved: AtomicBool::new(false),
+                not_ready: AtomicBool::new(false),
                 ripe: AtomicBool::new(false),
                 stuck: AtomicBool::new(false),
+                settled: AtomicBool::new(false),
             },
             bound: [const { AtomicU64::new(0) }; WINDOWS],
             serial: AtomicU32::new(process::random()[0] as u32),
             busy: AtomicBool::new(false),
             again: AtomicBool::new(false),
             engine: UnsafeCell::new(Engine::default()),
-        })
+        });
+        pair.queues().for_each(|queue| queue.attach(&pair));
+        if let Some(shared) = shared {
+            shared.attach(&pair);
+        }
+        pair
+    }
+
+    /// The queues of its completions: one or two.
+    fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        let other = (!Arc::ptr_eq(&self.receive, &self.initiator)).then_some(&self.initiator);
+        std::iter::once(&self.receive).chain(other)
     }
 
     /// True in a fork child: it is the parent's, and left alone.
@@ -136,29 +154,38 @@ impl Pair {
             return Err(Error::InvalidParameter);
         }
         let channel = self.channel.get().ok_or(Error::Internal)?;
+        channel.introduce();
+        while !self.enter() {
+            process::yield_now();
+        }
         self.announce_all(channel);
-        self.phase.store(CONNECTED, Ordering::SeqCst);
-        if let Some(shared) = &self.shared {
-            shared.attach(self);
+        let connected =
+            self.phase.compare_exchange(IDLE, CONNECTED, Ordering::SeqCst, Ordering::SeqCst);
+        if self.leave() {
+            self.pump();
         }
-        self.receive.attach(self, channel)?;
-        if !Arc::ptr_eq(&self.receive, &self.initiator) {
-            self.initiator.attach(self, channel)?;
-        }
-        Ok(())
+        // It was ended meanwhile.
+        connected.map_err(|_| Error::Cancelled)?;
+        self.queues().try_for_each(|queue| queue.watch(self, channel))
     }
 
-    /// Ends it; nobody posts any more.
+    /// Ends it; nobody posts any more, and nothing more is told, unless a queue keeps it for a while: until the
+    /// peer's last write has ended.
     pub(super) fn close(&self) {
         if self.is_inherited() {
             return;
         }
         self.end();
-        self.receive.detach(self);
-        self.initiator.detach(self);
+        self.closed.store(true, Ordering::SeqCst);
+        self.queues().for_each(|queue| queue.detach(self));
         if let Some(shared) = &self.shared {
             shared.detach(self.key);
         }
+    }
+
+    /// No queue needs it any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.closed.load(Ordering::SeqCst) && !self.seen.stuck.load(Ordering::SeqCst)
     }
 
     /// Tells the peer how large a posted receive is.
@@ -170,30 +197,32 @@ impl Pair {
         own.receiving.0.posted.fetch_max(number + 1, Ordering::SeqCst);
     }
 
-    /// Those that were posted before there was a connection.
+    /// Those that were posted before there was a connection. In our turn.
     fn announce_all(&self, channel: &Channel) {
-        while !self.enter() {
-            process::yield_now();
-        }
         for number in self.receives.outstanding() {
             // SAFETY: outstanding, and we are in the engine.
             let (receive, _) = unsafe { self.receives.at(number) };
             let capacity = self.memory.check(receive.into.segments()).unwrap_or(0);
             self.announce(channel, number, capacity);
         }
-        self.leave();
     }
 
-    /// Has the peer ring for what the completion queues are awaited for. A look is to follow.
+    /// Has the peer ring for what its completion queues, one of which is awaited, are awaited for. A look is to
+    /// follow.
     pub(super) fn arm(&self) {
         if let Some(channel) = self.channel.get().filter(|_| self.phase() == CONNECTED) {
-            let sends = if self.wants_sends() { SENDS } else { 0 };
-            channel.arm(MESSAGES | sends);
+            let more = if self.wants_acknowledgements() { ACKNOWLEDGEMENTS } else { 0 };
+            channel.arm(MESSAGES | more);
         }
     }
 
+    /// Somebody waits for one of its completion queues.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.queues().any(|queue| queue.is_awaited())
+    }
+
     /// Some request's end is to be told, or there is one that has not begun.
-    fn wants_sends(&self) -> bool {
+    fn wants_acknowledgements(&self) -> bool {
         let outstanding = self.requests.outstanding();
         outstanding.start < self.telling.load(Ordering::SeqCst)
             || self.seen.issued.load(Ordering::Relaxed) < outstanding.end
@@ -204,15 +233,17 @@ impl Pair {
     pub(super) fn has_news(&self) -> bool {
         let seen = &self.seen;
         let phase = self.phase();
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         if phase == ENDED {
-            return !self.requests.outstanding().is_empty()
+            return !is(&seen.settled)
+                || is(&seen.stuck)
+                || !self.requests.outstanding().is_empty()
                 || !self.receives.outstanding().is_empty();
         }
         let Some(channel) = self.channel.get().filter(|_| phase == CONNECTED) else { return false };
         let peer = channel.peer();
         let published = peer.sending.0.published.load(Ordering::Relaxed);
-        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-        (published != seen.taken.load(Ordering::Relaxed) && !is(&seen.starved))
+        (published != seen.taken.load(Ordering::Relaxed) && !is(&seen.not_ready))
             || is(&seen.ripe)
             || is(&self.ending)
             || channel.is_over()
@@ -227,21 +258,17 @@ impl Pair {
 
     /// Has those look who sleep until something completes.
     pub(super) fn kick_awaited(&self) {
-        for queue in [&self.receive, &self.initiator] {
-            if queue.is_awaited() {
-                queue.kick();
-            }
-        }
+        self.queues().filter(|queue| queue.is_awaited()).for_each(|queue| queue.kick());
     }
 
     /// A message waits for a buffer.
-    pub(super) fn is_starved(&self) -> bool {
-        self.seen.starved.load(Ordering::SeqCst)
+    pub(super) fn is_not_ready(&self) -> bool {
+        self.seen.not_ready.load(Ordering::SeqCst)
     }
 
     /// A buffer was posted: a message that waits for it is to be taken.
-    pub(super) fn feed(&self) {
-        self.seen.starved.store(false, Ordering::SeqCst);
+    pub(super) fn receive_posted(&self) {
+        self.seen.not_ready.store(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let Some(channel) = self.channel.get() else { return };
         let published = channel.peer().sending.0.published.load(Ordering::Relaxed);
@@ -249,7 +276,10 @@ impl Pair {
             if self.receive.is_awaited() {
                 self.receive.kick();
             }
-            channel.wake(SENDS);
+            if self.shared.is_none() {
+                // Its send is over: the buffer is there.
+                channel.wake(ACKNOWLEDGEMENTS);
+            }
         }
     }
 
@@ -275,8 +305,8 @@ impl Pair {
         if self.phase() == ENDED {
             self.kick_awaited();
         } else if self.initiator.is_awaited() {
-            if let Some(channel) = self.channel.get().filter(|_| self.wants_sends()) {
-                channel.arm_also(SENDS);
+            if let Some(channel) = self.channel.get().filter(|_| self.wants_acknowledgements()) {
+                channel.arm(ACKNOWLEDGEMENTS);
             }
             if self.has_news() {
                 self.initiator.kick();

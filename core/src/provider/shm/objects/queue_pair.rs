@@ -15,18 +15,17 @@ pub struct QueuePair(pub(super) Arc<Pair>);
 impl QueuePair {
     pub(super) fn new(
         wanted: &QueuePairAttributes,
-        limits: &Limits,
         receive: &Arc<Queue>,
         initiator: &Arc<Queue>,
         shared: Option<&Arc<Shared>>,
         memory: &Arc<Memory>,
     ) -> Result<Self> {
-        if wanted.receive_depth > limits.max_receive_depth
+        if wanted.receive_depth > LIMITS.max_receive_depth
             || wanted.initiator_depth == 0
-            || wanted.initiator_depth > limits.max_initiator_depth
+            || wanted.initiator_depth > LIMITS.max_initiator_depth
             || wanted.segments == 0
-            || wanted.segments > limits.max_segments
-            || wanted.inline_size > limits.max_inline
+            || wanted.segments > LIMITS.max_segments
+            || wanted.inline_size > LIMITS.max_inline
         {
             return Err(Error::InvalidParameter);
         }
@@ -73,7 +72,7 @@ impl implement::QueuePair for QueuePair {
                 }
             },
         )?;
-        pair.feed();
+        pair.receive_posted();
         if pair.phase() == ENDED {
             pair.kick_awaited();
         }
@@ -100,6 +99,10 @@ impl implement::QueuePair for QueuePair {
         flags: Flags,
     ) -> Result<u32> {
         let end = address.checked_add(length).ok_or(Error::InvalidParameter)?;
+        if self.0.channel.get().is_some_and(|channel| !channel.is_reached()) {
+            // The kernel does not let the peer in: what it is given to access would end the connection.
+            return Err(Error::NotSupported);
+        }
         let token = self.0.reserve_window(region.token()?, &(address..end))?;
         let posted = self.0.post(request, flags, |_| Ok(Work::Bind(token, address, end, access)));
         if posted.is_err() {

@@ -3,7 +3,7 @@
 
 use super::channel::Channel;
 use super::engine::{Engine, MAX_MESSAGE};
-use super::layout::{self, SENDS};
+use super::layout::{self, ACKNOWLEDGEMENTS};
 use super::pair::Pair;
 use super::ring::{record, HEADER, RING};
 use super::work_queue::Receive;
@@ -32,17 +32,17 @@ impl Pair {
     }
 
     /// A buffer for a message that is there; without one, who posts the next one has it taken.
-    fn receive_or_starve(&self) -> Option<Receive> {
+    fn receive_or_be_awaited(&self) -> Option<Receive> {
         if let Some(receive) = self.next_receive() {
             return Some(receive);
         }
-        self.seen.starved.store(true, Ordering::SeqCst);
+        self.seen.not_ready.store(true, Ordering::SeqCst);
         if let Some(shared) = &self.shared {
-            shared.starve();
+            shared.await_receive();
         }
         // Posted before that could be seen.
         let receive = self.next_receive()?;
-        self.seen.starved.store(false, Ordering::SeqCst);
+        self.seen.not_ready.store(false, Ordering::SeqCst);
         Some(receive)
     }
 
@@ -64,18 +64,18 @@ impl Pair {
                 self.reject_peer(channel, "its messages are nonsense");
                 break;
             }
-            let Some(receive) = self.receive_or_starve() else { break };
+            let Some(receive) = self.receive_or_be_awaited() else { break };
             if let Err(error) = self.take_message(engine, channel, &receive, length as usize) {
                 self.tell_received(&receive, Err(error));
                 let overflow = error == Error::BufferOverflow;
-                let code = if overflow { layout::OVERFLOW } else { layout::ENDED };
-                self.fail(engine, channel, code, false);
+                engine.is_deaf = true;
+                self.stop(if overflow { layout::OVERFLOW } else { layout::ENDED });
                 break;
             }
             self.tell_received(&receive, Ok(length as u32));
         }
         if engine.taken != before {
-            channel.wake(SENDS);
+            channel.wake(ACKNOWLEDGEMENTS);
         }
     }
 

@@ -12,15 +12,7 @@ use crate::provider::interface::{Error, RemoteAccess, RemoteMemory, Result};
 use crate::provider::shm::registration::Refusal;
 use crate::sys::{process, time};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-
-/// How often a window is tried to be closed, with a pause in between: for some two seconds at most.
-const ATTEMPTS: u32 = 200_000;
-/// The pause in nanoseconds, and after how many attempts it begins.
-const PAUSE: u64 = 10_000;
-const AT_ONCE: u32 = 100;
-/// Every so often it is looked whether the peer lives.
-const LOOK: u32 = 1000;
+use std::sync::atomic::{fence, Ordering};
 
 /// A refusal in the interface's words.
 fn in_words(refusal: Refusal) -> Error {
@@ -97,17 +89,30 @@ impl Pair {
         }
     }
 
-    /// Takes everything back that the peer can reach (M2). A write that is under way is waited for, a
-    /// moment: its process may be stopped in it, but then the kernel has copied what it was to copy.
-    pub(super) fn close_windows(&self) {
-        for (place, bound) in self.bound.iter().enumerate() {
-            if bound.load(Ordering::SeqCst) == 0 {
-                continue;
+    /// Takes everything back that the peer can reach (M2); true if nothing is left. By who ends the queue pair,
+    /// in a turn or not. A write that is under way is waited for, `patience` ns in all: then its region stays
+    /// bound, so that it is not deregistered, and who looks later finds the write's end, or the writer's.
+    pub(super) fn close_windows(&self, patience: u64) -> bool {
+        let mut deadline = None;
+        loop {
+            let mut all_closed = true;
+            for (place, bound) in self.bound.iter().enumerate() {
+                if bound.load(Ordering::SeqCst) == 0 {
+                    continue;
+                }
+                match self.channel.get() {
+                    Some(channel) if !channel.own().windows[place].close(channel.is_over()) => {
+                        all_closed = false;
+                    }
+                    _ => self.free_window(place),
+                }
             }
-            if let Some(channel) = self.channel.get() {
-                close_for_good(channel, &channel.own().windows[place]);
+            let now = if all_closed { 0 } else { time::now() };
+            if all_closed || now >= *deadline.get_or_insert(now + patience) {
+                return all_closed;
             }
-            self.free_window(place);
+            self.channel.get().into_iter().for_each(Channel::hear);
+            process::yield_now();
         }
     }
 
@@ -117,10 +122,14 @@ impl Pair {
             Work::Read(into, from) => self.read(channel, into, *from),
             Work::Write(from, to) => self.write(channel, from, *to),
             Work::Bind(token, start, end, access) => {
-                let own = channel.own();
-                own.proof.0.offer();
-                own.windows[window::place(*token)].open(*token, &(*start..*end), *access);
-                Ok(())
+                let window = &channel.own().windows[window::place(*token)];
+                window.open(*token, &(*start..*end), *access);
+                // Against who ends the queue pair, and then closes the windows that it finds.
+                fence(Ordering::SeqCst);
+                match self.ending.load(Ordering::SeqCst) {
+                    false => Ok(()),
+                    true => Err(Error::Cancelled),
+                }
             }
             Work::Invalidate(token) => {
                 let place = window::place(*token);
@@ -152,7 +161,7 @@ impl Pair {
             return Err(Error::RemoteAccess);
         }
         // All of it before any byte is moved.
-        window.allows(memory, length, access).map_err(in_words)?;
+        window.check(memory, length, access).map_err(in_words)?;
         Ok(window)
     }
 
@@ -182,22 +191,4 @@ impl Pair {
             written.map_err(in_words)
         })
     }
-}
-
-fn close_for_good(channel: &Channel, window: &Window) {
-    for attempt in 0..ATTEMPTS {
-        if window.close(channel.is_over()) {
-            return;
-        }
-        if attempt % LOOK == LOOK - 1 && channel.is_peer_dead() {
-            window.close(true);
-            return;
-        }
-        match attempt {
-            0..AT_ONCE => process::yield_now(),
-            _ => time::sleep(PAUSE),
-        }
-    }
-    log::warn!("shm: a connection ends while its peer is stopped in a write");
-    window.close(true);
 }

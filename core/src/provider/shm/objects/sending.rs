@@ -2,20 +2,20 @@
 //! is told in order. In a turn of the [`engine`](super::engine).
 
 use super::channel::Channel;
-use super::engine::{Engine, MAX_MESSAGE};
+use super::engine::Engine;
 use super::layout::{self, MESSAGES, RECEIVES};
 use super::pair::Pair;
 use super::ring::{record, HEADER, RING};
 use super::work_queue::{Request, Stage, Work};
 use crate::provider::interface::{Completion, Error, Flags, Result, Segment};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{fence, Ordering};
 
 impl Pair {
     /// Begins requests in order, until one has to wait.
     pub(super) fn issue(&self, engine: &mut Engine, channel: &Channel) {
         let end = self.requests.outstanding().end;
         let before = engine.sent;
-        while engine.issued < end && !engine.broken {
+        while engine.issued < end && !engine.broken && !self.ending.load(Ordering::SeqCst) {
             // SAFETY: begun in order, so it is outstanding; it is our turn.
             let (request, place) = unsafe { self.requests.at(engine.issued) };
             let Some(stage) = self.begin(engine, channel, &request.work, place) else { break };
@@ -59,7 +59,7 @@ impl Pair {
     fn send(&self, engine: &mut Engine, channel: &Channel, from: &[Segment]) -> Option<Stage> {
         let failed = |error| Some(Stage::Over(Err(error)));
         let length = match self.memory.check(from) {
-            Ok(length) => length.min(MAX_MESSAGE as usize),
+            Ok(length) => length,
             Err(error) => return failed(error),
         };
         let mut position = match self.room(engine, channel, length) {
@@ -67,20 +67,20 @@ impl Pair {
             Err(error) => return failed(error),
         };
         let ring = channel.outgoing();
-        let mut left = length;
         let copied = self.memory.each(from, |at, bytes| {
-            let bytes = bytes.min(left);
             // SAFETY: registered, so mapped; the client changes it at its own risk meanwhile. There is
-            // room for them all.
+            // room for them all: the segments' lengths, a message's at most, do not change.
             unsafe { ring.put(position, at, bytes) };
             position += bytes as u64;
-            left -= bytes;
             Ok(())
         });
-        match copied {
-            Ok(()) => Some(self.publish(engine, channel, length)),
-            Err(error) => failed(error),
+        if let Err(error) = copied {
+            return failed(error);
         }
+        // Once it is asked to end the client uses its buffers for something else. The fence orders the bytes
+        // before the word.
+        fence(Ordering::Acquire);
+        (!self.ending.load(Ordering::SeqCst)).then(|| self.publish(engine, channel, length))
     }
 
     /// Where the bytes of the next message go; `None`: there is no room for it yet.
@@ -179,7 +179,8 @@ impl Pair {
             self.requests.end_first();
             self.tell(&first, result);
             if result.is_err() {
-                return self.fail(engine, channel, layout::ENDED, true);
+                self.stop(layout::ENDED);
+                break;
             }
         }
         self.seen.ripe.store(false, Ordering::Relaxed);

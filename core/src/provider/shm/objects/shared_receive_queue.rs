@@ -1,4 +1,7 @@
 //! A shared receive queue: buffers for the messages of several queue pairs.
+//!
+//! Who posts and who takes share a lock: a signal handler does neither while what it interrupted may be at it,
+//! which is the client's to see to.
 
 use super::pair::Pair;
 use super::work_queue::{List, Receive, SEGMENTS};
@@ -14,7 +17,7 @@ pub(super) struct Shared {
     depth: usize,
     posted: Mutex<VecDeque<Receive>>,
     /// Some queue pair has a message and found no buffer.
-    starved: AtomicBool,
+    not_ready: AtomicBool,
     members: RwLock<Vec<Arc<Pair>>>,
 }
 
@@ -29,8 +32,8 @@ impl Shared {
     }
 
     /// A queue pair, which has noted so, found none: it looks once more.
-    pub(super) fn starve(&self) {
-        self.starved.store(true, Ordering::SeqCst);
+    pub(super) fn await_receive(&self) {
+        self.not_ready.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn attach(&self, pair: &Arc<Pair>) {
@@ -54,7 +57,7 @@ impl SharedReceiveQueue {
             memory: memory.clone(),
             depth: depth as usize,
             posted: Mutex::new(VecDeque::with_capacity(depth as usize)),
-            starved: AtomicBool::new(false),
+            not_ready: AtomicBool::new(false),
             members: RwLock::default(),
         }))
     }
@@ -72,10 +75,10 @@ impl implement::SharedReceiveQueue for SharedReceiveQueue {
             }
             posted.push_back(Receive { request, into });
         }
-        if shared.starved.swap(false, Ordering::SeqCst) {
+        if shared.not_ready.swap(false, Ordering::SeqCst) {
             let members = shared.members.read().unwrap_or_else(PoisonError::into_inner);
-            for pair in members.iter().filter(|pair| pair.is_starved()) {
-                pair.feed();
+            for pair in members.iter().filter(|pair| pair.is_not_ready()) {
+                pair.receive_posted();
             }
         }
         Ok(())

@@ -1,11 +1,10 @@
 //! Two queue pairs of one process, joined without a listener: a peer that does what it must not, full
 //! rings, and sleepers.
 
-use super::adapter::LIMITS;
 use super::channel::Parts;
 use super::completion_queue::CompletionQueue;
-use super::layout::{Mapping, MESSAGES};
-use super::pair::ENDED;
+use super::layout::{Mapping, ACKNOWLEDGEMENTS, MESSAGES};
+use super::pair::{CONNECTED, ENDED};
 use super::queue_pair::QueuePair;
 use super::ring::RING;
 use super::shared_receive_queue::SharedReceiveQueue;
@@ -35,6 +34,15 @@ unsafe impl Sync for End {}
 
 impl End {
     fn new(depth: u32, shared: bool) -> (Self, Option<SharedReceiveQueue>) {
+        Self::over(depth, shared, None)
+    }
+
+    /// With another completion queue for its sends.
+    fn over(
+        depth: u32,
+        shared: bool,
+        sends: Option<&CompletionQueue>,
+    ) -> (Self, Option<SharedReceiveQueue>) {
         let memory = Arc::<Memory>::default();
         let queue = CompletionQueue::new(1024).unwrap();
         let shared = shared.then(|| SharedReceiveQueue::new(&memory, depth));
@@ -46,8 +54,8 @@ impl End {
             inline_size: 64,
         };
         let receives = shared.as_ref().map(|shared| &shared.0);
-        let (cq, limits) = (&queue.0, &LIMITS);
-        let pair = QueuePair::new(&attributes, limits, cq, cq, receives, &memory).unwrap();
+        let sends = sends.unwrap_or(&queue);
+        let pair = QueuePair::new(&attributes, &queue.0, &sends.0, receives, &memory).unwrap();
         let bytes = file::map_private(SIZE).unwrap();
         let region = Region::new(&memory);
         // SAFETY: mapped until the end of the test's process.
@@ -73,17 +81,24 @@ impl End {
 
 /// Connects them; `a`'s number is 0.
 fn join(a: &End, b: &End) {
+    let [ours, theirs] = parts();
+    a.pair.0.open(ours).unwrap();
+    b.pair.0.open(theirs).unwrap();
+}
+
+/// What the two ends of a connection consist of.
+fn parts() -> [Parts; 2] {
     let (memory, fd) = Mapping::create().unwrap();
     let theirs = Mapping::of(fd).unwrap();
     file::close(fd);
+    theirs.end(1).proof.0.offer();
     let [bell, other_bell] = net::stream_pair().unwrap().map(Descriptor::new);
     let [control, other_control] =
         net::stream_pair().unwrap().map(|fd| Arc::new(Descriptor::new(fd)));
     let peer = process::pid();
-    let open = |end: &End, parts| end.pair.0.open(parts).unwrap();
-    open(a, Parts { memory, bell, control, peer, number: 0 });
+    let ours = Parts { memory, bell, control, peer, number: 0 };
     let (bell, control) = (other_bell, other_control);
-    open(b, Parts { memory: theirs, bell, control, peer, number: 1 });
+    [ours, Parts { memory: theirs, bell, control, peer, number: 1 }]
 }
 
 fn joined() -> (End, End) {
@@ -199,6 +214,118 @@ fn nobody_is_rung_who_does_not_sleep() {
     assert_eq!(poll::poll_one(b.queue.descriptor(), libc::POLLIN), Ok(libc::POLLIN));
     assert_eq!(b.queue.next_result(), Some(Reported { request: 1, result: Ok(()) }));
     assert_eq!(b.results().len(), 1);
+}
+
+/// The doorbell is one for both queues: who hears it has it rung again for who waits for the other.
+#[test]
+fn who_waits_for_another_queue_is_woken_too() {
+    let sends = CompletionQueue::new(64).unwrap();
+    let ((a, _), (b, _)) = (End::new(8, false), End::over(8, false, Some(&sends)));
+    join(&a, &b);
+    let is_readable =
+        |queue: &CompletionQueue| poll::poll_one(queue.descriptor(), libc::POLLIN).unwrap() != 0;
+    b.pair.receive(1, &[b.segment(0, 64)]).unwrap();
+    b.pair.send_inline(2, b"waits for a buffer", Flags::NONE).unwrap();
+    for queue in [&b.queue, &sends] {
+        let _ = queue.notify(7).unwrap();
+        assert_eq!(queue.get_results(&mut [Completion::default()]), Ok(0));
+    }
+    assert_eq!(b.end().sleeping.0.armed.load(Relaxed), MESSAGES | ACKNOWLEDGEMENTS);
+    a.pair.send_inline(3, b"x", Flags::NONE).unwrap();
+    assert!(is_readable(&b.queue));
+    assert_eq!(b.queue.next_result(), Some(Reported { request: 7, result: Ok(()) }));
+    assert_eq!(b.results().len(), 1);
+    while sends.next_result().is_some() {}
+    assert!(!is_readable(&sends));
+    a.pair.receive(4, &[a.segment(0, 64)]).unwrap();
+    assert!(is_readable(&sends), "slept over");
+    assert_eq!(sends.next_result(), Some(Reported { request: 7, result: Ok(()) }));
+}
+
+#[test]
+fn what_is_to_be_rung_for_is_added_to_what_was() {
+    let (a, b) = joined();
+    let _ = b.queue.notify(1).unwrap();
+    b.pair.send_inline(1, b"x", Flags::NONE).unwrap();
+    // As a thread that looked whether anything was sent before it was.
+    b.pair.0.channel.get().unwrap().arm(MESSAGES);
+    assert_eq!(b.end().sleeping.0.armed.load(Relaxed), MESSAGES | ACKNOWLEDGEMENTS);
+    drop(a);
+}
+
+#[test]
+fn a_queue_pair_that_is_flushed_while_it_is_opened_stays_ended() {
+    let (mut opened, mut refused) = (0, 0);
+    for round in 0..200 {
+        let (end, _) = End::new(2, false);
+        let [ours, _theirs] = parts();
+        end.pair.receive(1, &[end.segment(0, 8)]).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| end.pair.flush().unwrap());
+            for _ in 0..round % 8 {
+                process::yield_now();
+            }
+            match end.pair.0.open(ours) {
+                Ok(()) => opened += 1,
+                Err(_) => refused += 1,
+            }
+        });
+        assert_eq!(end.pair.0.phase(), ENDED);
+        let results = end.results();
+        assert_eq!((results.len(), results[0].result()), (1, Err(Error::Cancelled)));
+    }
+    assert_eq!(opened + refused, 200);
+}
+
+/// As when another thread is at its turn while the queue pair is flushed.
+#[test]
+fn m2_nothing_is_bound_once_the_queue_pair_is_to_end() {
+    let (a, b) = joined();
+    b.pair.0.ending.store(true, SeqCst);
+    assert_eq!(b.pair.0.phase(), CONNECTED);
+    let address = b.bytes as u64;
+    let token = b.pair.bind(1, &b.region, address, 64, RemoteAccess::Write, Flags::NONE).unwrap();
+    assert_eq!(b.pair.0.phase(), ENDED);
+    let memory = RemoteMemory { address, token };
+    a.pair.write(2, &[a.segment(0, 8)], memory, Flags::NONE).unwrap();
+    assert_eq!(a.results()[0].result(), Err(Error::RemoteAccess));
+    let results = b.results();
+    assert_eq!((results.len(), results[0].result()), (1, Err(Error::Cancelled)));
+    let late = b.pair.bind(3, &b.region, address, 64, RemoteAccess::Write, Flags::NONE);
+    assert_eq!(late, Err(Error::Cancelled));
+    assert_eq!(b.region.deregister(), Ok(()));
+}
+
+/// A writer that has stopped in the middle holds up nobody, and what it writes to is not given back.
+#[test]
+fn m2_a_region_stays_registered_until_the_peers_last_write_has_ended() {
+    let (a, b) = joined();
+    let address = b.bytes as u64;
+    let access = RemoteAccess::Write;
+    let token = b.pair.bind(1, &b.region, address, 4096, access, Flags::SILENT).unwrap();
+    let window = &b.end().windows[super::window::place(token)];
+    window.set_phase(2);
+    b.pair.flush().unwrap();
+    assert_eq!(b.pair.0.phase(), ENDED);
+    assert!(b.results().is_empty());
+    assert_eq!(b.region.deregister(), Err(Error::InvalidParameter));
+    window.set_phase(0);
+    assert!(b.results().is_empty());
+    assert_eq!(b.region.deregister(), Ok(()));
+    drop(a);
+}
+
+/// The kernel may forbid the peer what it is offered: it would end the connection.
+#[test]
+fn nothing_is_bound_for_a_peer_that_cannot_reach_it() {
+    let (a, b) = joined();
+    a.end().sleeping.0.reaches.store(0, SeqCst);
+    let bound = b.pair.bind(1, &b.region, b.bytes as u64, 64, RemoteAccess::Write, Flags::NONE);
+    assert_eq!(bound, Err(Error::NotSupported));
+    assert_eq!(b.region.deregister(), Ok(()));
+    a.pair.receive(1, &[a.segment(0, 8)]).unwrap();
+    b.pair.send_inline(2, b"x", Flags::NONE).unwrap();
+    assert_eq!((a.results().len(), b.results().len()), (1, 1));
 }
 
 #[test]

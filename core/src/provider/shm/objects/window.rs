@@ -15,7 +15,7 @@ use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 /// Windows of one end: a power of two.
 pub(super) const WINDOWS: usize = 64;
 /// Bytes that are written at a time: for so many the owner may have to wait.
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 256 << 10;
 /// Attempts against a peer that changes the word at the same time.
 const ATTEMPTS: usize = 100;
 
@@ -88,8 +88,11 @@ impl Window {
         self.state.store(pack(token, phase), Ordering::SeqCst);
     }
 
-    /// Checks an access to `length` bytes of `memory`. Peer.
-    fn check(
+    /// Whether `length` bytes of `memory` can be read, or written. Peer.
+    ///
+    /// # Errors
+    /// [`Refusal::NotRegistered`].
+    pub(super) fn check(
         &self,
         memory: RemoteMemory,
         length: usize,
@@ -106,16 +109,6 @@ impl Window {
         } else {
             Err(Refusal::NotRegistered)
         }
-    }
-
-    /// Whether `length` bytes can be read, or written. Peer.
-    pub(super) fn allows(
-        &self,
-        memory: RemoteMemory,
-        length: usize,
-        access: RemoteAccess,
-    ) -> Result<(), Refusal> {
-        self.check(memory, length, access)
     }
 
     /// RDMA read (S4) of `length` bytes of `process`, whose proof that is. Peer.
@@ -163,9 +156,8 @@ impl Window {
         from: *const u8,
         length: usize,
     ) -> (Result<(), Refusal>, bool) {
-        let ready = self.check(memory, length, RemoteAccess::Write).and(proof.check(process));
-        if ready.is_err() {
-            return (ready, false);
+        if let Err(refusal) = self.check(memory, length, RemoteAccess::Write) {
+            return (Err(refusal), false);
         }
         let (open, writing) = (pack(memory.token, OPEN), pack(memory.token, WRITING));
         let mut done = 0;
@@ -178,16 +170,13 @@ impl Window {
                 return (Err(Refusal::NotRegistered), false);
             }
             let piece = (length - done).min(PIECE);
-            // SAFETY: the owner bound these bytes to be written, and waits while we are writing; the
-            // rest is the caller's promise.
-            let written = unsafe {
-                Proof::write(
-                    process,
-                    memory.address.wrapping_add(done as u64),
-                    from.add(done),
-                    piece,
-                )
-            };
+            let to = memory.address.wrapping_add(done as u64);
+            // Before each piece: the owner may have died since the last one, and its number be another's.
+            let written = proof.check(process).and_then(|()| {
+                // SAFETY: the owner bound these bytes to be written, and waits while we are writing; the
+                // rest is the caller's promise.
+                unsafe { Proof::write(process, to, from.add(done), piece) }
+            });
             let is_awaited = swap(writing, open).is_err();
             if is_awaited {
                 self.state.store(pack(memory.token, CLOSED), Ordering::SeqCst);

@@ -1,7 +1,8 @@
 //! Requests of a queue pair that were posted and are not over, in the order of posting.
 //!
-//! Whoever posts takes a lock that nobody else takes; whoever works them off is one at a time, which is
-//! the engine's business, and waits for nobody. Neither allocates.
+//! Whoever posts takes a lock that only posting to the same queue takes: that no signal handler does so while
+//! what it interrupted is at it is the client's to see to. Whoever works them off is one at a time, which is the
+//! engine's business, and waits for nobody. Neither allocates.
 
 use crate::provider::interface::Segment;
 use crate::provider::interface::{Error, Flags, RemoteAccess, RemoteMemory, RequestKind, Result};
