@@ -4,10 +4,11 @@
 use super::link::Link;
 use super::mailbox::{Address, Berth};
 use super::port::Port;
+use super::reception::Reception;
 use super::request::{self, Cookie, MAGIC};
 use super::{fabric, helper, no_fork};
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Error, Started};
+use crate::provider::interface::Started;
 use crate::provider::shm::Geometry;
 use crate::sys::process::{self, SignalsHeld};
 use std::net::IpAddr;
@@ -15,26 +16,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connection requests that wait for the helper.
 const BACKLOG: u32 = 256;
-/// Numbers of the pending operations.
-const REQUEST: u64 = 1;
-const ACCEPT: u64 = 2;
+/// The pending operation of connectors.
+const ACCEPT: u64 = 1;
 
 static STATE: Mutex<State> =
     Mutex::new(State { listening: Vec::new(), expected: Vec::new(), early: Vec::new() });
 
 struct State {
-    listening: Vec<Listening>,
+    listening: Vec<Reception>,
     expected: Vec<Expected>,
     /// Came before control was given.
     early: Vec<(&'static Port, Cookie, Connector)>,
-}
-
-struct Listening {
-    port: &'static Port,
-    listener: Listener,
-    /// Takes the next request.
-    connector: Connector,
-    number: u16,
 }
 
 struct Expected {
@@ -99,14 +91,15 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
     port.prepare().inspect_err(|why| log::warn!("no RDMA: {why}; see 'ulimit -l'")).ok()?;
     let mut state = state();
     let number = match state.listening.iter().find(|one| std::ptr::eq(one.port, port)) {
-        Some(one) => one.number,
+        Some(one) => one.number().ok()?,
         None => {
-            let one = listen(port).inspect_err(|why| log::info!("no berth: {why}")).ok()?;
+            let opened = Reception::open(port, (port.local, 0).into(), BACKLOG)
+                .and_then(|one| one.number().map(|number| (one, number)));
+            let (one, number) = opened.inspect_err(|why| log::info!("no berth: {why}")).ok()?;
             if port.is_retired() {
                 return None;
             }
-            helper::watch(one.listener.descriptor());
-            let number = one.number;
+            helper::watch(one.descriptor());
             state.listening.push(one);
             number
         }
@@ -117,16 +110,6 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
         cookie
     });
     Some(Berth { number, cookie, mailbox, pid: process::pid() })
-}
-
-fn listen(port: &'static Port) -> Result<Listening, Error> {
-    let listener = port.device()?.adapter.create_listener()?;
-    listener.bind((port.local, 0).into())?;
-    listener.listen(BACKLOG)?;
-    let number = listener.local_address()?.port();
-    let connector = port.device()?.adapter.create_connector()?;
-    let _ = listener.get_connection_request(&connector, REQUEST)?;
-    Ok(Listening { port, listener, connector, number })
 }
 
 /// Whether what was expected with a cookie has come. `Ok`: it is here. `Err(true)`: not yet; `Err(false)`: it
@@ -183,26 +166,13 @@ pub(super) fn retire(port: &'static Port) {
     state.early.retain(|(one, ..)| !std::ptr::eq(*one, port));
 }
 
-impl Drop for Listening {
-    fn drop(&mut self) {
-        helper::forget(self.listener.descriptor());
-    }
-}
-
 /// What the helper, whose mailbox that is, does; true if something is under way.
 pub(super) fn progress(mailbox: Address) -> bool {
     let mut state = state();
     let state = &mut *state;
     let mut came = std::mem::take(&mut state.early);
     for one in &mut state.listening {
-        while let Some(reported) = one.listener.next_result() {
-            let next = one.port.device().and_then(|device| device.adapter.create_connector());
-            let Ok(next) = next else { break };
-            let connector = std::mem::replace(&mut one.connector, next);
-            let _ = one.listener.get_connection_request(&one.connector, REQUEST);
-            if reported.result.is_err() {
-                continue;
-            }
+        while let Some(connector) = one.next() {
             let data = connector.private_data().ok().and_then(|data| request::decode(&data));
             let is_expected = |(_, cookie): &(Geometry, Cookie)| {
                 state.expected.iter().any(|e| e.cookie == *cookie)
@@ -253,6 +223,7 @@ pub(super) fn progress(mailbox: Address) -> bool {
         What::Offer(_) => true,
     });
     !state.early.is_empty()
+        || state.listening.iter().any(Reception::is_short)
         || state.expected.iter().any(|one| !matches!(one.what, What::Offer(Offer::Nobody)))
 }
 

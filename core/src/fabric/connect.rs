@@ -75,7 +75,12 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
         Err(Error::DeviceRemoved) => Err(Reason::NoDevice),
         Err(why) => {
             log::info!("no RDMA to {target}: {why}");
-            remember(whole_host, SILENT_FOR, Reason::Unreachable);
+            // Of this host only that one process is silent, stopped as it may be.
+            let (whom, how_long) = match super::is_of_this_host() {
+                true => (target, REFUSED_FOR),
+                false => (whole_host, SILENT_FOR),
+            };
+            remember(whom, how_long, Reason::Unreachable);
             if let Some(others) = others {
                 others.note(target.ip(), SILENT_FOR);
             }

@@ -10,7 +10,7 @@
 //! - [`memory`]: registered buffers
 //! - [`port`]: one adapter: its completion queue, the shared receive queue, the links
 //! - [`link`]: one connection
-//! - [`connect`]: asks for a link before TCP connects; [`rendezvous`]: which link belongs to which accepted
+//! - [`connect`]: asks for a link before TCP connects; [`reception`]: who asks for one; [`rendezvous`]: which link belongs to which accepted
 //!   connection (design 2)
 //! - [`board`]: which of several processes that accept from one listener gets a link
 //! - [`request`]: what a connection request says
@@ -29,6 +29,7 @@ mod link;
 mod mailbox;
 mod memory;
 mod port;
+mod reception;
 mod rendezvous;
 mod request;
 

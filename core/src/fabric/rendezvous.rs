@@ -8,6 +8,7 @@ use super::board::Board;
 use super::link::{stage, Link};
 use super::mailbox::{self, Address, Berth, Message};
 use super::port::Port;
+use super::reception::Reception;
 use super::request::{self, Cookie, MAGIC};
 use super::{fabric, generation, helper, no_fork, Fabric};
 use crate::provider::interface::client::*;
@@ -69,10 +70,7 @@ struct Served {
 /// A listener of one adapter.
 struct Listening {
     serving: u64,
-    port: &'static Port,
-    listener: Listener,
-    /// Takes the next request.
-    connector: Connector,
+    reception: Reception,
     board: Place,
 }
 
@@ -215,15 +213,17 @@ impl Served {
 
     /// Listens at one adapter; false if that cannot be.
     fn listen_at(&self, port: &'static Port) -> bool {
-        let is_there = |one: &Listening| one.serving == self.number && std::ptr::eq(one.port, port);
+        let is_there =
+            |one: &Listening| one.serving == self.number && std::ptr::eq(one.reception.port, port);
         if state().listening.iter().any(is_there) {
             return true;
         }
-        match listen(port, SocketAddr::new(port.local, self.address.port())) {
-            Ok((listener, connector)) => {
-                let descriptor = listener.descriptor();
+        let at = SocketAddr::new(port.local, self.address.port());
+        match Reception::open(port, at, BACKLOG) {
+            Ok(reception) => {
+                let descriptor = reception.descriptor();
                 let (serving, board) = (self.number, self.board);
-                let one = Listening { serving, port, listener, connector, board };
+                let one = Listening { serving, reception, board };
                 let mut state = state();
                 if port.is_retired() {
                     return false;
@@ -249,7 +249,7 @@ impl Served {
 pub(super) fn retire(port: &'static Port) {
     let mut state = state();
     let before = state.listening.len();
-    state.listening.retain(|one| !std::ptr::eq(one.port, port));
+    state.listening.retain(|one| !std::ptr::eq(one.reception.port, port));
     if state.listening.len() < before && !state.lost.contains(&port.local) {
         state.lost.push(port.local);
         state.searched = time::now();
@@ -290,16 +290,6 @@ pub(super) fn search() {
     }
 }
 
-fn listen(port: &Port, at: SocketAddr) -> Result<(Listener, Connector), Error> {
-    let listener = port.device()?.adapter.create_listener()?;
-    listener.bind(at)?;
-    listener.listen(BACKLOG)?;
-    let connector = port.device()?.adapter.create_connector()?;
-    // The helper takes what is done at once as well as what comes.
-    let _ = listener.get_connection_request(&connector, ACCEPT)?;
-    Ok((listener, connector))
-}
-
 impl Drop for Serving {
     fn drop(&mut self) {
         if self.owner != generation() {
@@ -321,12 +311,6 @@ impl Drop for Serving {
         for one in late {
             one.dismiss();
         }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        helper::forget(self.listener.descriptor());
     }
 }
 
@@ -378,14 +362,7 @@ pub(super) fn progress() -> bool {
         return false;
     }
     for one in &mut state.listening {
-        while let Some(reported) = one.listener.next_result() {
-            let next = one.port.device().and_then(|device| device.adapter.create_connector());
-            let Ok(next) = next else { break };
-            let connector = std::mem::replace(&mut one.connector, next);
-            let _ = one.listener.get_connection_request(&one.connector, ACCEPT);
-            if reported.result.is_err() {
-                continue;
-            }
+        while let Some(connector) = one.reception.next() {
             match welcome(one, connector) {
                 Ok(arrival) => state.arrivals.push(arrival),
                 Err(why) => log::info!("a connector over RDMA was not served: {why}"),
@@ -416,7 +393,7 @@ pub(super) fn progress() -> bool {
             at += 1;
         }
     }
-    !state.arrivals.is_empty()
+    !state.arrivals.is_empty() || state.listening.iter().any(|one| one.reception.is_short())
 }
 
 /// Takes a connection request.
@@ -427,7 +404,7 @@ fn welcome(one: &Listening, connector: Connector) -> Result<Arrival, Error> {
         return Err(Error::ConnectionRefused);
     };
     let from = connector.peer_address()?.ip().to_canonical();
-    let link = Link::new(one.port, connector)?;
+    let link = Link::new(one.reception.port, connector)?;
     one.board.board().arrives(from);
     let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
     if let Err(why) = accepted {
