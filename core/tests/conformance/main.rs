@@ -1,8 +1,7 @@
 //! The conformance suite of the provider interface: every case runs against every provider, through
 //! the C table.
 //!
-//! Over `shm` both ends are in this process, as over the others; what only two processes can show is in
-//! core/tests/shm. The cases of `verbs` need an RDMA device: they are ignored unless asked for, as
+//! Both ends are in this process; what only two processes can show is in [`processes`]. The cases of `verbs` need an RDMA device: they are ignored unless asked for, as
 //! `scripts/test --rdma` does inside the RDMA guest.
 
 mod buffer;
@@ -10,6 +9,7 @@ mod connections;
 mod errors;
 mod faults;
 mod messages;
+mod processes;
 mod remote_memory;
 mod side;
 
@@ -21,16 +21,17 @@ use std::sync::Arc;
 
 /// A provider under test, and two of its addresses that reach each other.
 pub(crate) struct Setting {
+    pub(crate) name: &'static str,
     pub(crate) library: Arc<Library>,
     pub(crate) here: SocketAddr,
     pub(crate) there: SocketAddr,
 }
 
-/// Two addresses of this host, of one process; between processes: core/tests/shm.
+/// Two addresses of this host.
 fn shm() -> Setting {
     let library = Library::built_in::<sanshim_core::provider::shm::objects::SharedMemory>();
     let (here, there) = ("127.0.0.1:0".parse().unwrap(), "127.0.0.2:0".parse().unwrap());
-    Setting { library, here, there }
+    Setting { name: "shm", library, here, there }
 }
 
 /// Fresh addresses for every test.
@@ -39,7 +40,7 @@ fn simulation() -> Setting {
     let next = NEXT.fetch_add(2, Ordering::Relaxed);
     let ip = |last| SocketAddr::from((Ipv4Addr::new(198, 51, 100, last), 0));
     let library = Library::built_in::<sanshim_core::provider::simulation::Simulation>();
-    Setting { library, here: ip(next), there: ip(next + 1) }
+    Setting { name: "simulation", library, here: ip(next), there: ip(next + 1) }
 }
 
 fn verbs_library() -> Arc<Library> {
@@ -51,7 +52,7 @@ fn verbs_library() -> Arc<Library> {
 /// The two hosts of scripts/rdma-guest.
 fn verbs() -> Setting {
     let (here, there) = ("10.77.0.1:0".parse().unwrap(), "10.77.0.2:0".parse().unwrap());
-    Setting { library: verbs_library(), here, there }
+    Setting { name: "verbs", library: verbs_library(), here, there }
 }
 
 /// Makes one test of each case for each provider.

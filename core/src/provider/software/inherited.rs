@@ -141,3 +141,21 @@ impl Drop for Descriptor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_the_program_took_over_is_left_alone() {
+        let ours = Descriptor::new(file::eventfd(0).unwrap());
+        let number = ours.get();
+        assert!(hidden::is_hidden(number));
+        // As dup2 does: what is there now is the program's.
+        hidden::forget(number);
+        assert_eq!(ours.get(), -1);
+        drop(ours);
+        assert!(file::check_open(number).is_ok());
+        file::close(number);
+    }
+}

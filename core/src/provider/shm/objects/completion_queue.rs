@@ -131,14 +131,18 @@ impl Queue {
         }
     }
 
-    /// Has peers ring for what comes from now on; a look is to follow.
-    fn arm(&self) {
-        match self.members() {
-            Some(members) => {
-                members.iter().filter(|pair| pair.is_awaited()).for_each(|pair| pair.arm());
-            }
-            None => self.kick(),
+    /// Has peers ring for what comes from now on where somebody waits for it; true if so: a look is to follow.
+    fn arm(&self) -> bool {
+        let Some(members) = self.members() else {
+            self.kick();
+            return true;
+        };
+        let mut any = false;
+        for pair in members.iter().filter(|pair| pair.is_awaited()) {
+            pair.arm();
+            any = true;
         }
+        any
     }
 
     /// Takes what was rung, and looks; arms again for whom nothing came of it: who waits here, or for another
@@ -161,8 +165,9 @@ impl Queue {
             return;
         }
         self.look();
-        self.arm();
-        self.look();
+        if self.arm() {
+            self.look();
+        }
     }
 
     fn hear(&self, pair: &Pair) -> bool {

@@ -134,7 +134,9 @@ impl Pair {
         self.ending.store(true, Ordering::SeqCst);
         // Against who is opening a window, and then looks whether it ends.
         fence(Ordering::SeqCst);
-        self.close_windows(MOMENT);
+        if !self.close_windows(MOMENT) {
+            self.seen.stuck.store(true, Ordering::SeqCst);
+        }
         self.pump();
     }
 

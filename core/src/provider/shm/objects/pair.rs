@@ -149,7 +149,7 @@ impl Pair {
     }
 
     /// The connection is there.
-    pub(super) fn open(self: &Arc<Self>, parts: Parts) -> Result<()> {
+    pub(super) fn open(&self, parts: Parts) -> Result<()> {
         if self.phase() != IDLE || self.channel.set(Channel::new(parts)).is_err() {
             return Err(Error::InvalidParameter);
         }

@@ -1,43 +1,19 @@
-//! The objects of the `shm` provider between two processes: messages, RDMA, and what becomes of a
-//! connection whose peer dies. The conformance suite has both ends in one process.
+//! What only two processes can show: memory that is another's, a peer that is killed, a process without
+//! descriptors.
 //!
-//! A test starts this program once more, as the other process: `other_process` in the part that the
-//! environment names.
+//! A test starts this program once more, as the other process: `other_process` in the part and with the
+//! provider that the environment names.
 
-#[allow(dead_code, reason = "the conformance suite's")]
-#[path = "../conformance/buffer.rs"]
-mod buffer;
-#[allow(dead_code, reason = "the conformance suite's")]
-#[path = "../conformance/side.rs"]
-mod side;
-
-use buffer::pattern;
-use sanshim_core::provider::interface::client::{Listener, SharedReceiveQueue};
-use sanshim_core::provider::interface::library::Library;
+use crate::buffer::pattern;
+use crate::side::*;
+use crate::Setting;
+use sanshim_core::provider::interface::client::{self, Listener, Overlapped, SharedReceiveQueue};
 use sanshim_core::provider::interface::*;
-use sanshim_core::provider::shm::objects::SharedMemory;
-use side::*;
-use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
-/// What the suite's ends need to know: the provider, and two of its addresses.
-pub(crate) struct Setting {
-    pub(crate) library: Arc<Library>,
-    pub(crate) here: SocketAddr,
-    pub(crate) there: SocketAddr,
-}
-
-fn setting() -> Setting {
-    Setting {
-        library: Library::built_in::<SharedMemory>(),
-        here: "127.0.0.1:0".parse().unwrap(),
-        there: "127.0.0.2:0".parse().unwrap(),
-    }
-}
-
-const PART: &str = "SANSHIM_SHM_PART";
-const ADDRESS: &str = "SANSHIM_SHM_ADDRESS";
+const PROVIDER: &str = "SANSHIM_CONFORMANCE_PROVIDER";
+const PART: &str = "SANSHIM_CONFORMANCE_PART";
+const ADDRESS: &str = "SANSHIM_CONFORMANCE_ADDRESS";
 /// Messages there and back.
 const ROUNDS: u64 = 400;
 /// Messages in one direction.
@@ -51,9 +27,10 @@ const HALF: usize = BUFFER / 2;
 struct Other(Child);
 
 impl Other {
-    fn start(part: &str, listener: &Listener) -> Self {
+    fn start(setting: &Setting, part: &str, listener: &Listener) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "other_process"])
+            .args(["--ignored", "--exact", "processes::other_process"])
+            .env(PROVIDER, setting.name)
             .env(PART, part)
             .env(ADDRESS, listener.local_address().unwrap().to_string())
             .stdin(Stdio::piped())
@@ -82,31 +59,31 @@ impl Drop for Other {
 
 /// This process's end of a connection to another one in that part. What `prepare` posts is there before.
 fn meet(
+    setting: &Setting,
     part: &str,
     shared: impl FnOnce(&client::Adapter) -> Option<SharedReceiveQueue>,
     prepare: impl FnOnce(&Side),
 ) -> (Side, Other) {
-    let setting = setting();
     let (_, adapter) = setting.adapters();
     let listener = setting.listener(&adapter);
     let shared = shared(&adapter);
     let side = Side::new(&adapter, 2, shared.as_ref());
     prepare(&side);
-    let other = Other::start(part, &listener);
+    let other = Other::start(setting, part, &listener);
     finish(listener.get_connection_request(&side.connector, 4), &listener, 4).unwrap();
-    assert_eq!(side.connector.private_data().unwrap(), part.as_bytes());
+    assert!(side.connector.private_data().unwrap().starts_with(part.as_bytes()));
     finish(side.connector.accept(&side.pair, b"welcome", 5), &side.connector, 5).unwrap();
     (side, other)
 }
 
 /// The end of the other process.
-fn visit(part: &str) -> Side {
-    let (adapter, _) = setting().adapters();
+fn visit(setting: &Setting, part: &str) -> Side {
+    let (adapter, _) = setting.adapters();
     let side = Side::new(&adapter, 1, None);
     let to = std::env::var(ADDRESS).unwrap().parse().unwrap();
     let started = side.connector.connect(&side.pair, to, part.as_bytes(), 1);
     finish(started, &side.connector, 1).unwrap();
-    assert_eq!(side.connector.private_data().unwrap(), b"welcome");
+    assert!(side.connector.private_data().unwrap().starts_with(b"welcome"));
     finish(side.connector.complete_connect(2), &side.connector, 2).unwrap();
     side
 }
@@ -115,7 +92,14 @@ fn visit(part: &str) -> Side {
 #[ignore = "the other process of the tests"]
 fn other_process() {
     let Ok(part) = std::env::var(PART) else { return };
-    let side = visit(&part);
+    let setting = match std::env::var(PROVIDER).as_deref() {
+        Ok("verbs") => crate::verbs(),
+        _ => crate::shm(),
+    };
+    if part == "crowd" {
+        return crowd(&setting);
+    }
+    let side = visit(&setting, &part);
     match &part[..] {
         "echo" => echo(&side),
         "pour" => pour(&side),
@@ -126,10 +110,22 @@ fn other_process() {
     }
 }
 
-/// Sends without a result.
-fn send(side: &Side, request: u64, offset: usize, length: usize) {
+/// Whether a send is to tell of its end: at most half of them may be silent in a row.
+fn flags(number: u64) -> Flags {
+    if number % 8 == 7 {
+        Flags::NONE
+    } else {
+        Flags::SILENT
+    }
+}
+
+/// Sends while no receive is posted, mostly without a result.
+fn send(side: &Side, number: u64, offset: usize, length: usize) {
     let segment = side.buffer.segment(offset, length);
-    side.pair.send(request, &[segment], Flags::SILENT).unwrap();
+    side.pair.send(number, &[segment], flags(number)).unwrap();
+    if flags(number) == Flags::NONE {
+        assert_eq!(side.expect(RequestKind::Send, number), Ok(0));
+    }
 }
 
 fn until_the_end(side: &Side) {
@@ -141,20 +137,20 @@ fn echo(side: &Side) {
     for round in 0..ROUNDS {
         side.post(round, 0, HALF);
         let length = side.expect(RequestKind::Receive, round).unwrap();
-        send(side, 1000 + round, 0, length as usize);
+        send(side, round, 0, length as usize);
     }
     until_the_end(side);
 }
 
 #[test]
 fn messages_of_all_sizes_go_there_and_back() {
-    let (side, other) = meet("echo", |_| None, |_| ());
+    let (side, other) = meet(&crate::shm(), "echo", |_| None, |_| ());
     for round in 0..ROUNDS {
         let size = [1, 32, 1500, 4096, 65536][round as usize % 5];
         let data = pattern(round, size);
-        side.post(round, HALF, size);
         side.buffer.fill(0, &data);
-        send(&side, 1000 + round, 0, size);
+        send(&side, round, 0, size);
+        side.post(round, HALF, size);
         assert_eq!(side.expect(RequestKind::Receive, round), Ok(size as u32));
         assert!(side.buffer.bytes(HALF, size) == data, "round {round}");
     }
@@ -166,10 +162,8 @@ fn pour(side: &Side) {
     for number in 0..POURED {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
-        let tells = number % 8 == 7;
-        let flags = if tells { Flags::NONE } else { Flags::SILENT };
-        side.pair.send_inline(number, &bytes, flags).unwrap();
-        if tells {
+        side.pair.send_inline(number, &bytes, flags(number)).unwrap();
+        if flags(number) == Flags::NONE {
             assert_eq!(side.expect(RequestKind::Send, number), Ok(0));
         }
     }
@@ -185,7 +179,7 @@ fn a_shared_receive_queue_is_fed_by_another_process() {
         kept = Some(adapter.create_shared_receive_queue(BUFFERS as u32).unwrap());
         kept.clone()
     };
-    let (side, other) = meet("pour", make, |_| ());
+    let (side, other) = meet(&crate::shm(), "pour", make, |_| ());
     let shared = kept.unwrap();
     let post = |slot: u64| {
         shared.receive(slot, &[side.buffer.segment(slot as usize * 64, 64)]).unwrap();
@@ -241,7 +235,7 @@ fn lend(side: &Side) {
 /// This process reaches into the other, its child: what even a strict kernel allows (Yama).
 #[test]
 fn memory_of_another_process_is_read_and_written() {
-    let (side, other) = meet("lend", |_| None, |_| ());
+    let (side, other) = meet(&crate::shm(), "lend", |_| None, |_| ());
     let offered = || {
         word(&side);
         let bytes = side.buffer.bytes(BUFFER - 64, 12);
@@ -286,54 +280,91 @@ fn fork_and_wait(side: &Side) {
     wait(side);
 }
 
-fn killed_in(part: &str) {
-    let (side, mut other) = meet(
-        part,
-        |_| None,
-        |side| {
-            side.post(1, 0, 8);
-            side.post(2, 8, 8);
-        },
-    );
+/// Two receives are posted, for what the other process says first and for what never comes.
+fn two_receives(side: &Side) {
+    side.post(1, 0, 8);
+    side.post(2, 8, 8);
+}
+
+/// D12 needs it: the kernel tells the end of a process that cannot tell it itself.
+fn killed_in(setting: &Setting, part: &str) {
+    let (side, mut other) = meet(setting, part, |_| None, two_receives);
     // Kept open: a child of the other process lives as long.
     let _input = other.0.stdin.take();
     assert_eq!(side.expect(RequestKind::Receive, 1), Ok(1));
     assert_eq!(side.connector.notify_disconnect(6), Ok(Started::Pending));
-    // There is no buffer for it.
-    side.send(7, 0, 8);
     other.kill();
-    assert_eq!(reported(&side.connector), Reported { request: 6, result: Ok(()) });
-    assert!(side.expect(RequestKind::Send, 7).is_err());
+    assert_eq!(reported(&side.connector).request, 6);
     assert_eq!(side.expect(RequestKind::Receive, 2), Err(Error::Cancelled));
 }
 
-/// D12 needs it.
 #[test]
 fn a_killed_peer_ends_the_connection() {
-    killed_in("wait");
+    killed_in(&crate::shm(), "wait");
 }
 
 #[test]
 fn a_killed_peers_child_does_not_keep_the_connection() {
-    killed_in("fork");
+    killed_in(&crate::shm(), "fork");
+}
+
+mod verbs {
+    #[test]
+    #[ignore = "needs an RDMA device: scripts/test --rdma"]
+    fn a_killed_peer_ends_the_connection() {
+        super::killed_in(&crate::verbs(), "wait");
+    }
 }
 
 /// Who only waits for the completion queue learns it too.
 #[test]
 fn a_killed_peer_ends_the_requests() {
-    let (side, mut other) = meet(
-        "wait",
-        |_| None,
-        |side| {
-            side.post(1, 0, 8);
-            side.post(2, 8, 8);
-        },
-    );
+    let (side, mut other) = meet(&crate::shm(), "wait", |_| None, two_receives);
     assert_eq!(side.expect(RequestKind::Receive, 1), Ok(1));
+    // There is no buffer for it.
+    side.send(7, 0, 8);
     other.kill();
+    assert!(side.expect(RequestKind::Send, 7).is_err());
     assert_eq!(side.expect(RequestKind::Receive, 2), Err(Error::Cancelled));
-    // What is bound for nobody is let go.
     let segment = side.buffer.segment(0, 8);
     let late = side.pair.send(3, &[segment], Flags::NONE);
     assert!(late.and_then(|()| side.expect(RequestKind::Send, 3)).is_err());
+}
+
+/// Sets how many descriptors this process may have; how many it could before.
+fn limit_descriptors(most: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
+    let before = std::mem::replace(&mut limit.rlim_cur, most);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    before
+}
+
+/// Listens, and has no descriptor for who comes: a process of its own, since the limit is its tests' as well.
+fn crowd(setting: &Setting) {
+    let (a, b) = setting.adapters();
+    let listener = setting.listener(&b);
+    let (a, b) = (Side::new(&a, 1, None), Side::new(&b, 2, None));
+    let to = listener.local_address().unwrap();
+    assert_eq!(a.connector.connect(&a.pair, to, b"hello", 1), Ok(Started::Pending));
+    assert_eq!(listener.get_connection_request(&b.connector, 2), Ok(Started::Pending));
+    // The standard ones are open.
+    let before = limit_descriptors(3);
+    let refused = Reported { request: 2, result: Err(Error::InsufficientResources) };
+    assert_eq!(reported(&listener), refused);
+    // Who waits there is not woken for what cannot be taken.
+    assert_eq!(listener.next_result(), None);
+    assert!(!is_readable(listener.descriptor()));
+    limit_descriptors(before);
+    assert_eq!(hand_over(&a, &b, &listener), None);
+    assert!(b.connector.private_data().unwrap().starts_with(b"hello"));
+}
+
+#[test]
+fn a_listener_without_descriptors_tells_so_and_is_quiet() {
+    let setting = crate::shm();
+    let (_, adapter) = setting.adapters();
+    Other::start(&setting, "crowd", &setting.listener(&adapter)).succeeded();
 }
