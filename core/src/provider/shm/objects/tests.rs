@@ -242,6 +242,23 @@ fn who_waits_for_another_queue_is_woken_too() {
     assert_eq!(sends.next_result(), Some(Reported { request: 7, result: Ok(()) }));
 }
 
+/// Nothing is over for a sender whose message may go to another queue pair's buffer.
+#[test]
+fn a_shared_buffer_rings_nobody_before_a_message_is_taken() {
+    let ((a, _), (b, shared)) = (End::new(8, false), End::new(8, true));
+    join(&a, &b);
+    let armed = || a.end().sleeping.0.armed.load(Relaxed);
+    a.pair.send_inline(1, b"x", Flags::NONE).unwrap();
+    let _ = a.queue.notify(1).unwrap();
+    assert!(b.results().is_empty());
+    shared.unwrap().receive(2, &[b.segment(0, 64)]).unwrap();
+    assert_eq!(armed(), MESSAGES | ACKNOWLEDGEMENTS);
+    assert_eq!(b.results().len(), 1);
+    assert_eq!(armed(), 0);
+    assert_eq!(a.queue.next_result(), Some(Reported { request: 1, result: Ok(()) }));
+    assert_eq!(a.results().len(), 1);
+}
+
 #[test]
 fn what_is_to_be_rung_for_is_added_to_what_was() {
     let (a, b) = joined();

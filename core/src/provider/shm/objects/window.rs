@@ -243,6 +243,19 @@ mod tests {
         assert_eq!(read(&w, &p, m, &mut to), refused);
     }
 
+    /// Its number may be another's by now.
+    #[test]
+    fn m2_nothing_is_written_to_another_process() {
+        let mut bytes = [0u8; 16];
+        let (w, p, m) = opened(&mut bytes, Write);
+        let others = [0u64; 2];
+        p.misdirect(&others);
+        assert_eq!(write(&w, &p, m, &[9; 4]), Err(Refusal::Stranger));
+        assert_eq!((bytes, others), ([0; 16], [0; 2]));
+        // The write is over: it keeps nobody waiting.
+        assert!(w.close(false));
+    }
+
     #[test]
     fn m5_a_write_that_is_under_way_is_awaited_unless_its_writer_is_dead() {
         let mut bytes = [0u8; 16];
