@@ -119,7 +119,8 @@ pub trait QueuePair: Send + Sync + 'static {
     /// RDMA write.
     fn write(&self, request: u64, from: &[Segment], to: RemoteMemory, flags: Flags) -> Result<()>;
     /// Makes part of a region reachable for this queue pair's peer alone (M2, M3). A message sent
-    /// afterwards may carry the token.
+    /// afterwards may carry the token. [`Error::NotSupported`](super::Error::NotSupported) where this peer
+    /// cannot be let in.
     fn bind(
         &self,
         request: u64,

@@ -6,7 +6,8 @@
 //! is inside a provider.
 //!
 //! The other danger is a program that puts a file of its own at the number of one (dup2), or closes all that
-//! it does not know: see [`crate::sys::hidden`].
+//! it does not know: see [`crate::sys::hidden`]. A provider in a library of its own has a table of its own there,
+//! of which the hooks know nothing.
 
 use crate::sys::{file, hidden, Fd};
 use std::cell::UnsafeCell;

@@ -208,10 +208,14 @@ impl Memory {
     fn deregister(&self, token: u32) -> Result<()> {
         let place = (token & 0xffff) as usize;
         let entry = self.entry(place).ok_or(Error::InvalidParameter)?;
+        if entry.bound.load(Ordering::SeqCst) != 0 {
+            return Err(Error::InvalidParameter);
+        }
         entry.token.store(0, Ordering::SeqCst);
         while entry.users.load(Ordering::SeqCst) != 0 {
             process::yield_now();
         }
+        // Meanwhile.
         if entry.bound.load(Ordering::SeqCst) != 0 {
             entry.token.store(token, Ordering::SeqCst);
             return Err(Error::InvalidParameter);

@@ -124,12 +124,14 @@ impl Pair {
             Work::Bind(token, start, end, access) => {
                 let window = &channel.own().windows[window::place(*token)];
                 window.open(*token, &(*start..*end), *access);
-                // Against who ends the queue pair, and then closes the windows that it finds.
+                // Against who ends the queue pair, and then closes the windows that it finds: it may have
+                // found this one closed. The peer was not told of it yet.
                 fence(Ordering::SeqCst);
-                match self.ending.load(Ordering::SeqCst) {
-                    false => Ok(()),
-                    true => Err(Error::Cancelled),
+                if self.ending.load(Ordering::SeqCst) {
+                    window.close(true);
+                    return Some(Stage::Over(Err(Error::Cancelled)));
                 }
+                Ok(())
             }
             Work::Invalidate(token) => {
                 let place = window::place(*token);
