@@ -264,10 +264,12 @@ CASE(other_user_sends_and_exits) { last_words_of_another_user(false); }
 
 /* ---- offers of connections that are gone --------------------------------------------------- */
 
-/* Arguments: the address and port to connect from, the port to connect to. */
+/* Where nobody else is: not at the address, and not at ports that the kernel chooses. */
+static const char apart[] = "127.77.0.1";
+/* Arguments: the port to connect from, the port to connect to. */
 PART(from_port) {
-  union address from = address_v4(bt_arguments[0], atoi(bt_arguments[1]));
-  union address to = address_v4("127.0.0.1", atoi(bt_arguments[2]));
+  union address from = address_v4(apart, atoi(bt_arguments[0]));
+  union address to = address_v4("127.0.0.1", atoi(bt_arguments[1]));
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   SYS(bind(fd, &from.any, sizeof from.v4));
@@ -276,17 +278,14 @@ PART(from_port) {
   SYS(close(fd));
 }
 static void port_used_again(bool preload) {
-  /* Nobody gets that in between: an address of our own, and no port that the kernel chooses. */
-  char own[16];
-  snprintf(own, sizeof own, "127.77.%d.%d", getpid() >> 8 & 255, getpid() & 255);
-  union address target, from = address_v4(own, 20000 + getpid() % 10000);
+  union address target, from = address_v4(apart, 10000 + getpid() % 20000);
   int listener = listen_on(V4, &target), fd = SYS(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   SYS(bind(fd, &from.any, sizeof from.v4));
   SYS(connect(fd, &target.any, sizeof target.v4));
   close_reset(fd);
-  const char *to = number(address_port(&target)), *port = number(address_port(&from));
-  pid_t pid = start_program("@from_port", preload, own, port, to);
+  const char *to = number(address_port(&target));
+  pid_t pid = start_program("@from_port", preload, number(address_port(&from)), to);
   char byte;
   int gone = SYS(accept(listener, NULL, NULL));
   ERR(recv(gone, &byte, 1, 0), ECONNRESET);
