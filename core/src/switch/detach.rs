@@ -116,6 +116,15 @@ pub(super) fn is_kernels(stream: &Stream) -> bool {
     stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
 }
 
+/// The peer has left: this end does the same at the next opportunity, although there was no hint, as a peer that is not
+/// honest may have it.
+#[cold]
+pub(super) fn follow(stream: &Stream) {
+    if !is_due(stream) {
+        stream.peer().sending.0.finished.fetch_or(RETURNED, SeqCst);
+    }
+}
+
 /// True if urgent data may be the kernel's to tell: no doorbell is left that is urgent there. Takes them off for that
 /// where the peer has left. No lock is held.
 pub(super) fn tells_urgent_data(socket: &Socket) -> bool {

@@ -193,6 +193,7 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     }
     if detach::is_kernels(stream) {
         // What the kernel says comes after what is still to be read here, and is the kernel's to say.
+        detach::follow(stream);
         return;
     }
     if socket.is_pending() {
