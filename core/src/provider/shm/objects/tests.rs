@@ -159,14 +159,14 @@ fn what_has_no_room_stays_outstanding_and_in_order() {
     const LENGTH: usize = 60_000;
     let (a, b) = joined();
     for number in 0..20u64 {
-        // SAFETY: within the memory, which nothing else uses.
-        unsafe { a.bytes.write_bytes(number as u8, LENGTH) };
         if number < 8 {
             a.pair.send(number, &[a.segment(0, LENGTH)], Flags::NONE).unwrap();
         } else {
-            // SAFETY: as above.
-            unsafe { a.bytes.add(number as usize * 8).cast::<u64>().write(number) };
-            a.pair.send(number, &[a.segment(number as usize * 8, 8)], Flags::NONE).unwrap();
+            // What waits is not copied yet.
+            let own = number as usize * 8;
+            // SAFETY: within the memory, which nothing else uses.
+            unsafe { a.bytes.add(own).cast::<u64>().write(number) };
+            a.pair.send(number, &[a.segment(own, 8)], Flags::NONE).unwrap();
         }
     }
     a.pair.send_inline(20, b"the last", Flags::NONE).unwrap();
