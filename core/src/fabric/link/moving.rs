@@ -287,12 +287,19 @@ impl Link {
         let following = unsafe { &mut *self.moving.following.get() };
         let Some(wire) = following else {
             // Moved is to arrive before its queue pair ends; an offer's need not.
+            let is_broken = self.moving.broken.load(Relaxed);
             let told = self.moving.sealed.load(Acquire)
                 && (self.stage() != stage::OPEN
-                    || self.moving.broken.load(Relaxed)
+                    || is_broken
                     || self.completed.load(Acquire) == self.posted.load(Relaxed));
-            if !told {
-                return self.push(Tell::Certain);
+            match (told, is_broken, self.stage()) {
+                (true, ..) => {}
+                (false, true, stage::OPEN) => return self.give_up(Error::ConnectionReset),
+                (false, true, _) => {
+                    self.moving.sealed.store(true, SeqCst);
+                    self.due.fetch_and(!(1 << Kind::Moved as u32), SeqCst);
+                }
+                (false, false, _) => return self.push(Tell::Certain),
             }
             match self.begin_to_follow() {
                 Ok(wire) => *following = Some(wire),

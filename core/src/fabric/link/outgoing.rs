@@ -228,7 +228,10 @@ impl Link {
             if let Some(buffer) = held {
                 self.port().pool.give_back(buffer);
             }
-            self.fail(why);
+            // Some providers say at once what others say of the request.
+            if !self.ends_on_its_way() {
+                self.fail(why);
+            }
             return Err(Full);
         }
         if let Some(buffer) = held {
