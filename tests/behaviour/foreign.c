@@ -93,6 +93,14 @@ FOREIGN(a_go_program, GO)
 /* ---- a peer that has ended its direction, or closed ----------------------------------------- */
 
 enum { MUCH = 200000 };
+/* In a child: what comes over `fd` goes to `output`. */
+static _Noreturn void become_cat(int fd, int output) {
+  unsetenv("LD_PRELOAD");
+  dup2(fd, 0), dup2(output, 1);
+  SYS(close(fd));
+  execlp("cat", "cat", (char *)NULL);
+  _exit(99);
+}
 static void *await_end(void *fd) {
   expect_eof(*(int *)fd);
   return NULL;
@@ -113,13 +121,9 @@ static void cat_after_the_end(size_t unread, bool closed, bool shared) {
   }
   pid_t pid = start_child();
   if (pid == 0) {
-    unsetenv("LD_PRELOAD");
-    dup2(p.client, 0), dup2(output[1], 1);
     if (!closed) SYS(close(p.server));
-    SYS(close(p.client));
     if (!shared) step_wait(2);
-    execlp("cat", "cat", (char *)NULL);
-    _exit(99);
+    become_cat(p.client, output[1]);
   }
   SYS(close(output[1]));
   if (!shared) SYS(close(p.client)), step_done(2);
@@ -170,13 +174,9 @@ static void cat_of_urgent_data(int how) {
   SYS(pipe2(output, O_CLOEXEC));
   pid_t pid = start_child();
   if (pid == 0) {
-    unsetenv("LD_PRELOAD");
-    dup2(p.client, 0), dup2(output[1], 1);
     if (!(how & PEER_CLOSES)) SYS(close(p.server));
-    SYS(close(p.client));
     step_wait(2);
-    execlp("cat", "cat", (char *)NULL);
-    _exit(99);
+    become_cat(p.client, output[1]);
   }
   SYS(close(output[1])), SYS(close(p.client)), step_done(2);
   char got[64] = "", wanted[64];
@@ -261,11 +261,7 @@ static void cats_end(int fd) {
   SYS(pipe2(output, O_CLOEXEC));
   pid_t pid = start_child();
   if (pid == 0) {
-    unsetenv("LD_PRELOAD");
-    dup2(fd, 0), dup2(output[1], 1);
-    SYS(close(fd));
-    execlp("cat", "cat", (char *)NULL);
-    _exit(99);
+    become_cat(fd, output[1]);
   }
   SYS(close(output[1])), SYS(close(fd));
   static uint8_t bytes[65536];
@@ -326,13 +322,9 @@ static void cat_of_a_killed_peer(int fd) {
   SYS(pipe2(output, O_CLOEXEC));
   pid_t pid = start_child();
   if (pid == 0) {
-    unsetenv("LD_PRELOAD");
-    dup2(fd, 0), dup2(output[1], 1);
     SYS(dup2(SYS(open("/dev/null", O_WRONLY)), 2));
-    SYS(close(fd));
     bt_shared->value[HANDED_ON] = now_ms();
-    execlp("cat", "cat", (char *)NULL);
-    _exit(99);
+    become_cat(fd, output[1]);
   }
   SYS(close(output[1])), SYS(close(fd));
   static uint8_t bytes[65536];
