@@ -1,4 +1,4 @@
-//! rdma_cm's own context of each device, which it opens when a first identifier is bound to it, and never closes: its
+//! rdma_cm's own context of each device, which it opens when a first identifier is bound to it, and keeps as a rule: its
 //! descriptors are moved out of the program's way, closed in fork children, and closed here when the device was removed, because
 //! the kernel may wait for that. Drivers for which it does not wait map memory by them; those keep it.
 

@@ -154,7 +154,6 @@ pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The next directory entries, as the kernel's `linux_dirent64` records; 0 bytes at the end.
 /// `pread`; fewer bytes at the end of the file.
 pub(super) fn read_at(fd: &Fd, buffer: &mut [u8], offset: usize) -> io::Result<usize> {
     let (at, length) = (buffer.as_mut_ptr(), buffer.len());
@@ -168,6 +167,7 @@ pub(super) fn write_at(fd: &Fd, bytes: &[u8], offset: usize) -> io::Result<usize
     unsafe { syscall!(Sysno::pwrite64, fd.raw(), bytes.as_ptr(), bytes.len(), offset) }.map_err(os)
 }
 
+/// The next directory entries, as the kernel's `linux_dirent64` records; 0 bytes at the end.
 pub(super) fn read_entries(folder: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `len` bytes into the slice.
     unsafe { syscall!(Sysno::getdents64, folder.raw(), buffer.as_mut_ptr(), buffer.len()) }
