@@ -1,7 +1,7 @@
 """Starts programs on plain TCP or under `sanctl run`, and ends every one of them."""
-import contextlib
 import os
 import pathlib
+import select
 import shlex
 import shutil
 import signal
@@ -26,7 +26,7 @@ class Stage:
         self.sanctl = sanctl
         self.folder = None
         self.running = []
-        self.held, self.asked = False, None
+        self.handlers = {}
         self.environment = {
             name: value
             for name, value in os.environ.items()
@@ -34,41 +34,35 @@ class Stage:
         }
 
     def __enter__(self):
-        # An end from outside must take the same way out as an error.
+        # An end from outside takes the same way out as an error, but from `pause` alone: an exception in the
+        # middle of subprocess leaves its lock taken, and a process whose start is not known yet is left behind.
+        self.asked, self.ask = socket.socketpair()
+        self.ask.setblocking(False)
+        signal.set_wakeup_fd(self.ask.fileno())
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self.interrupted)
-        with self.uninterrupted():
-            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sanshim-compare-"))
+                self.handlers[number] = signal.signal(number, lambda *_: None)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sanshim-compare-"))
         return self
 
     def __exit__(self, *_):
-        with self.uninterrupted():
-            for process in list(self.running):
-                self.end(process)
-            shutil.rmtree(self.folder, ignore_errors=True)
+        for process in list(self.running):
+            self.end(process)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        self.pause(0)
+        self.asked.close()
+        self.ask.close()
 
-    def interrupted(self, number, _):
-        self.asked = number
-        if not self.held:
-            sys.exit(128 + number)
-
-    @contextlib.contextmanager
-    def uninterrupted(self):
-        """An end from outside waits: what has begun must be known before, or it is left behind."""
-        before, self.held = self.held, True
-        try:
-            yield
-        finally:
-            self.held = before
-            if self.asked and not self.held:
-                sys.exit(128 + self.asked)
+    def pause(self, seconds, ended=()):
+        """Waits, but not longer than until one of the descriptors is ready; leaves when asked to end."""
+        ready, _, _ = select.select([self.asked, *ended], [], [], seconds)
+        if self.asked in ready:
+            sys.exit(128 + self.asked.recv(1)[0])
 
     def start(self, transport, command):
-        with self.uninterrupted():
-            return self.launch(transport, command)
-
-    def launch(self, transport, command):
         if transport == "san":
             command = [self.sanctl, "run", "--", *command]
         log = tempfile.TemporaryFile(dir=self.folder)
@@ -92,11 +86,15 @@ class Stage:
 
     def finish(self, process):
         """Waits for a client's end and gives its output."""
+        ended = os.pidfd_open(process.pid)
         try:
-            status = process.wait(HANG)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"{process.line} hangs:\n{self.output(process)}") from None
+            self.pause(HANG, [ended])
+        finally:
+            os.close(ended)
+        status = process.poll()
         text = self.output(process)
+        if status is None:
+            raise Failure(f"{process.line} hangs:\n{text}")
         self.end(process)
         if status != 0:
             raise Failure(f"{process.line} ended with {status}:\n{text}")
@@ -123,7 +121,7 @@ class Stage:
             lines = [line for table in TABLES for line in table.read_text().splitlines()]
             if any(local in line and line.split()[3] == "0A" for line in lines):
                 return
-            time.sleep(0.005)
+            self.pause(0.005)
         raise Failure(f"{process.line} does not listen on {port}:\n{self.output(process)}")
 
 

@@ -3,7 +3,6 @@ import collections
 import json
 import pathlib
 import subprocess
-import time
 
 from processes import Failure
 
@@ -58,7 +57,7 @@ def require_shm(stage, server, client, count):
         seen = connections(processes(stage.sanctl, server.pid)) or seen
         if len(seen) >= count and all(one["provider"] == "shm" for one in seen):
             return
-        time.sleep(0.02)
+        stage.pause(0.02)
     raise Failure(
         f"the SAN was not used: '{client.line}' never had all of its {count} connections to "
         f"'{server.line}' on shared memory; sanctl status last showed {describe(seen)}.\n"
