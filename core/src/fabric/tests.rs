@@ -7,7 +7,7 @@ use super::port::Port;
 use super::request::{self, geometry_of};
 use crate::provider::interface::client::*;
 use crate::provider::interface::library::Library;
-use crate::provider::interface::Started;
+use crate::provider::interface::{Error, Started};
 use crate::provider::shm::objects::SharedMemory;
 use crate::provider::shm::{Geometry, Role, Segment, CLOSED, FAILED, FINISHED};
 use crate::provider::simulation::{lose_link, remove_device, Simulation};
@@ -259,11 +259,25 @@ fn a_broken_fabric_fails_the_link_and_nothing_else() {
     lose_link("192.0.2.110".parse().unwrap());
     a.send(b"after");
     a.link.poll();
-    assert!(a.link.has_failed());
+    assert!(a.link.has_failed() && a.link.is_broken());
     assert_eq!(a.finished() & FAILED, FAILED);
     assert!(!c.link.has_failed() && !d.link.has_failed());
     c.send(b"still");
     assert_eq!(d.receive(10), b"still");
+}
+
+#[test]
+fn a_link_that_ends_once_its_peer_closed_is_not_broken() {
+    let (a, b) = ends("192.0.2.133", "192.0.2.134");
+    assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
+    a.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.is_flushed(next) {}
+    lose_link("192.0.2.133".parse().unwrap());
+    b.send(b"after");
+    b.link.fail(Error::ConnectionReset);
+    assert!(b.link.has_failed() && !b.link.is_broken());
+    assert_eq!(b.receive(30_000), pattern(0, 30_000));
 }
 
 #[test]

@@ -155,6 +155,10 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     if socket.is_pending() || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
         return;
     }
+    if !link.is_broken() {
+        // TCP's end tells of it.
+        return;
+    }
     let error = link.error();
     log::info!("fd {}: connection ended, its link is broken: {error}", socket.anchor());
     stream.endpoint.error.store(error.0 as u32, Relaxed);

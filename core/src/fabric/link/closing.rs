@@ -112,6 +112,16 @@ impl Link {
         self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()
     }
 
+    /// True if it failed before the peer closed: one that ends after that has nothing to bring any more.
+    pub fn is_broken(&self) -> bool {
+        let failed = self.is_failed_by_peer();
+        if failed {
+            // What came before counts before it.
+            self.catch_up();
+        }
+        failed && !self.is_closed_by_peer()
+    }
+
     fn is_closed_by_peer(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let peer = body.segment.side(body.role.peer());

@@ -431,8 +431,12 @@ impl Link {
     pub fn is_failed_by_peer(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let finished = &body.segment.side(body.role.peer()).sending.0.finished;
-        if !self.is_ours() && !process::lives(self.controlling_process()) {
-            finished.fetch_or(FAILED, SeqCst);
+        if !self.is_ours() {
+            let controlling = self.controlling_process();
+            // It may have given control away, and exited, in between.
+            if !process::lives(controlling) && self.controlling_process() == controlling {
+                finished.fetch_or(FAILED, SeqCst);
+            }
         }
         finished.load(Acquire) & FAILED != 0
     }
