@@ -279,6 +279,7 @@ static const struct {
     {"orphan", orphan_server, orphan_client, NULL, NULL},
     {"lent", lent_server, lent_client, NULL, NULL},
     {"turns", turns_server, turns_client, NULL, NULL},
+    {"quits", NULL, NULL, quits_listener, quits_dialler},
     {"heir", NULL, NULL, heir_listener, heir_dialler},
     {"prefork", NULL, NULL, prefork_listener, prefork_dialler},
     {"latency", echo_server, latency_client, NULL, NULL},

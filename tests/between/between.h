@@ -58,6 +58,8 @@ void lent_server(int fd);
 void lent_client(int fd);
 void turns_server(int fd);
 void turns_client(int fd);
+void quits_listener(int listener);
+void quits_dialler(const char *address, int port);
 void heir_listener(int listener);
 void heir_dialler(const char *address, int port);
 void prefork_listener(int listener);

@@ -99,6 +99,49 @@ static void take_turns(int fd, int server) {
 void turns_server(int fd) { take_turns(fd, 1); }
 void turns_client(int fd) { take_turns(fd, 0); }
 
+/* A process closes what it has just begun to use often; its child goes on. */
+enum { CONNECTIONS = 20, OFTEN = 40 };
+static void bounce(int fd) {
+    for (int i = 0; i < OFTEN; i++) {
+        CHECK(receive_pattern(fd, i, 10) == 10);
+        send_pattern(fd, i, 10);
+    }
+}
+void quits_listener(int listener) {
+    for (int i = 0; i < CONNECTIONS; i++) {
+        int turns[2][2], status;
+        char byte = 't';
+        for (int j = 0; j < 2; j++) CHECK(pipe2(turns[j], O_CLOEXEC) == 0);
+        int fd = accept(listener, NULL, NULL);
+        CHECK(fd >= 0);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            bounce(fd);
+            CHECK(write(turns[0][1], &byte, 1) == 1 && read(turns[1][0], &byte, 1) == 1);
+            echo_server(fd);
+            exit(0);
+        }
+        CHECK(read(turns[0][0], &byte, 1) == 1);
+        bounce(fd);
+        close(fd);
+        CHECK(write(turns[1][1], &byte, 1) == 1);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        for (int j = 0; j < 4; j++) close(turns[j / 2][j % 2]);
+    }
+}
+void quits_dialler(const char *address, int port) {
+    for (int i = 0; i < CONNECTIONS; i++) {
+        int fd = dial(address, port);
+        for (int use = 0; use < 2 * OFTEN; use++) {
+            send_pattern(fd, use % OFTEN, 10);
+            CHECK(receive_pattern(fd, use % OFTEN, 10) == 10);
+        }
+        echo_client(fd);
+        close(fd);
+    }
+}
+
 /* A child of a process with a connection makes one of its own. */
 void heir_listener(int listener) {
     int first = accept(listener, NULL, NULL);

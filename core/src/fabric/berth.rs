@@ -11,6 +11,7 @@ use crate::provider::interface::client::*;
 use crate::provider::interface::Started;
 use crate::provider::shm::Geometry;
 use crate::sys::process::{self, SignalsHeld};
+use crate::sys::time;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const BACKLOG: u32 = 256;
 /// The pending operation of connectors.
 const ACCEPT: u64 = 1;
+/// How long (ns) the helper looks by itself for control that was asked for; then it is told, when the peer comes.
+const SOON: u64 = 5_000_000_000;
 
 static STATE: Mutex<State> =
     Mutex::new(State { listening: Vec::new(), expected: Vec::new(), early: Vec::new() });
@@ -31,6 +34,8 @@ struct State {
 
 struct Expected {
     cookie: Cookie,
+    /// Clock (ns).
+    since: u64,
     what: What,
 }
 
@@ -73,10 +78,13 @@ pub(super) fn open(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
 
 /// [`open`] by who keeps the process from forking.
 pub(super) fn open_within(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
-    let wanted =
-        |one: &Expected| matches!(&one.what, What::Control(other) if Arc::ptr_eq(other, link));
-    let known = state().expected.iter().find(|one| wanted(one)).map(|one| one.cookie);
+    let known = state().expected.iter().find(|one| one.is_control_of(link)).map(|one| one.cookie);
     make(local, known, || What::Control(link.clone()))
+}
+
+/// This process wants it no more.
+pub(super) fn give_up(link: &Link) {
+    state().expected.retain(|one| !one.is_control_of(link));
 }
 
 /// Where the offer of a connection that this process accepted is to come to. The process may not fork.
@@ -106,7 +114,7 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
     };
     let cookie = known.unwrap_or_else(|| {
         let cookie = request::cookie();
-        state.expected.push(Expected { cookie, what: what() });
+        state.expected.push(Expected { cookie, since: time::now(), what: what() });
         cookie
     });
     Some(Berth { number, cookie, mailbox, pid: process::pid() })
@@ -150,6 +158,18 @@ pub(super) fn nobody(cookie: Cookie) {
 }
 
 impl Expected {
+    fn is_control_of(&self, link: &Link) -> bool {
+        matches!(&self.what, What::Control(one) if std::ptr::eq(&**one, link))
+    }
+
+    fn is_soon(&self) -> bool {
+        match self.what {
+            What::Control(_) => time::now() - self.since < SOON,
+            What::Offer(Offer::Nobody) => false,
+            What::Offer(_) => true,
+        }
+    }
+
     fn dismiss(self) {
         if let What::Offer(Offer::Comes(link, _) | Offer::Here(link, _)) = self.what {
             helper::forget(link.connector().descriptor());
@@ -224,7 +244,7 @@ pub(super) fn progress(mailbox: Address) -> bool {
     });
     !state.early.is_empty()
         || state.listening.iter().any(Reception::is_short)
-        || state.expected.iter().any(|one| !matches!(one.what, What::Offer(Offer::Nobody)))
+        || state.expected.iter().any(Expected::is_soon)
 }
 
 fn offer_comes(port: &'static Port, connector: Connector, geometry: Geometry) -> Offer {

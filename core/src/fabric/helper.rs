@@ -56,6 +56,20 @@ impl Closed {
     fn is_used(&self) -> bool {
         self.users.as_ref().is_some_and(|users| users.are_there())
     }
+
+    /// Nothing of this process uses it any more. By the helper.
+    fn dismiss(self) {
+        berth::give_up(&self.link);
+        self.link.forget_end();
+        if !self.link.is_foreign() {
+            self.link.end();
+        }
+        drop(self.users);
+        if self.link.is_inherited() {
+            // The objects in it are the parent's.
+            std::mem::forget(self.link);
+        }
+    }
 }
 
 static HELPER: AtomicPtr<Helper> = AtomicPtr::new(std::ptr::null_mut());
@@ -113,6 +127,11 @@ pub(super) fn after_fork_in_child() {
 /// to send to.
 pub(super) fn mailbox() -> Option<(Fd, Address)> {
     helper().map(|helper| (helper.mailbox.fd, helper.mailbox.address))
+}
+
+/// Where to send to this process's helper, if it has one.
+pub(super) fn own_mailbox() -> Option<Address> {
+    present().map(|helper| helper.mailbox.address)
 }
 
 /// Has this process's helper look.
@@ -195,10 +214,10 @@ pub(super) fn finish(patience: u64) {
         let _gate = no_fork();
         let leaving = time::now() - since < LEAVING;
         // Relatives that use one are to take control of it.
-        helper
-            .lock_closed()
-            .iter()
-            .all(|one| one.is_used() && !(leaving && one.link.offer_control()))
+        helper.lock_closed().iter().all(|one| match one.link.is_foreign() {
+            true => !one.link.is_coming(),
+            false => one.is_used() && !(leaving && one.link.offer_control()),
+        })
     };
     while !is_done() && time::now() - since < patience {
         time::sleep(100_000);
@@ -239,10 +258,14 @@ impl Helper {
         let mut longest = None;
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
+            let mut nap = Some(TICK);
             if idle {
                 self.dormant.store(true, Ordering::SeqCst);
+                // What was read before that woke nobody.
+                if !self.has_rest() {
+                    nap = longest;
+                }
             }
-            let nap = if idle { longest } else { Some(TICK) };
             let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
             let _gate = no_fork();
             self.dormant.store(false, Ordering::SeqCst);
@@ -285,6 +308,16 @@ impl Helper {
             longest = rendezvous::next_search();
             idle = !busy && ports.iter().all(|port| port.is_armed());
         }
+    }
+
+    /// True if a peer is to be told something in a moment.
+    fn has_rest(&self) -> bool {
+        let mut any = false;
+        let _gate = no_fork();
+        for port in self.lock_ports().iter() {
+            port.each_link(|link| any |= link.has_rest());
+        }
+        any
     }
 
     /// The device of a port was removed: its connections end.
@@ -359,8 +392,12 @@ impl Helper {
         while at < closed.len() {
             let one = &mut closed[at];
             if one.link.is_foreign() {
-                // A relative has control.
-                over.push(closed.swap_remove(at));
+                // The peer is to find somebody here.
+                if one.link.is_coming() && !one.link.is_failed_by_peer() {
+                    at += 1;
+                } else {
+                    over.push(closed.swap_remove(at));
+                }
                 continue;
             }
             let used = one.is_used();
@@ -380,13 +417,10 @@ impl Helper {
                 at += 1;
             }
         }
-        let left = !closed.is_empty();
+        // Control that comes is told of, or looked for by the berth.
+        let left = closed.iter().any(|one| !one.link.is_foreign());
         drop(closed);
-        for one in over {
-            if !one.link.is_foreign() {
-                one.link.end();
-            }
-        }
+        over.into_iter().for_each(Closed::dismiss);
         left
     }
 }

@@ -259,8 +259,9 @@ fn a_broken_fabric_fails_the_link_and_nothing_else() {
     lose_link("192.0.2.110".parse().unwrap());
     a.send(b"after");
     a.link.poll();
-    assert!(a.link.has_failed() && a.link.is_broken());
+    assert!(a.link.has_failed() && !a.link.is_broken(), "its peer may have died");
     assert_eq!(a.finished() & FAILED, FAILED);
+    while !a.link.is_broken() {}
     assert!(!c.link.has_failed() && !d.link.has_failed());
     c.send(b"still");
     assert_eq!(d.receive(10), b"still");
@@ -429,7 +430,9 @@ impl Move {
     /// True once it is over.
     fn step(&mut self, from: &End) -> bool {
         // Again where both move: the acceptor gives way.
-        from.link.move_to(&self.berth);
+        if self.to.link.wish(self.berth.mailbox) {
+            from.link.move_to(&self.berth);
+        }
         self.came |= self.listener.next_result().is_some();
         if let Some(connector) = self.connector.take_if(|_| self.came) {
             let (_, cookie) = request::decode(&connector.private_data().unwrap()).unwrap();
@@ -449,7 +452,7 @@ fn move_under_traffic(addresses: [&str; 2], moves: [bool; 2], seed: usize) {
     let (a, b) = ends(addresses[0], addresses[1]);
     let ends = [&a, &b];
     let mut under_way: Vec<_> =
-        (0..2).map(|i| moves[i].then(|| Move::new(ends[i], addresses[i], 70 + i as u64))).collect();
+        (0..2).map(|i| moves[i].then(|| Move::new(ends[i], addresses[i], 71 + 2 * i as u64))).collect();
     let (mut sent, mut received, mut over) = ([0; 2], [0; 2], [false; 2]);
     const TOTAL: usize = 2 << 20;
     for round in 0.. {
@@ -498,6 +501,36 @@ fn control_of_a_link_moves_to_another_process_and_no_byte_is_lost() {
         move_under_traffic(["192.0.2.121", "192.0.2.122"], [false, true], seed);
         move_under_traffic(["192.0.2.121", "192.0.2.122"], [true, false], seed);
     }
+}
+
+#[test]
+fn control_goes_to_who_wants_it_still() {
+    let (a, _b) = ends("192.0.2.135", "192.0.2.136");
+    let heir = relative(&a);
+    let berth = |mailbox| Berth { number: 9, cookie: [mailbox, 1], mailbox, pid: 1 };
+    assert!(!a.link.move_to(&berth(71)), "it does not want it");
+    assert!(heir.link.wish(73) && heir.link.wish(71));
+    assert!(!a.link.move_to(&berth(73)), "another one wants it meanwhile");
+    assert!(a.link.move_to(&berth(71)) && a.link.is_moving());
+    assert!(!heir.link.wish(73), "it is promised");
+}
+
+#[test]
+fn a_move_may_come_before_the_link_is_known_to_be_there() {
+    let (a, b) = ends("192.0.2.137", "192.0.2.138");
+    let mut one = Move::new(&a, "192.0.2.137", 71);
+    while one.to.link.is_foreign() {
+        one.step(&a);
+        for link in [&a.link, &b.link] {
+            link.tick(Tell::All);
+            link.poll();
+        }
+    }
+    assert!(one.to.link.is_moving(), "it is not there yet");
+    let mut again = frame::encode(Kind::Move, 18, &State::default()).to_vec();
+    again.extend([0; 18]);
+    one.to.link.arrived(&again);
+    assert!(!one.to.link.has_failed());
 }
 
 #[test]

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 const OFFERED: u64 = 3_000_000_000;
 /// How long (ns) the answer to that is waited for where it cannot be put off.
 const ANSWER: u64 = 1_000_000_000;
-/// How long (ns) a sleeper whose link is another process's sleeps at a time: that may have died.
-const FOREIGN_SLICE: u64 = 500_000_000;
+/// How long (ns) a sleeper whose link is another process's, which may have died, or has failed, sleeps at a time.
+const SLICE: u64 = 500_000_000;
 /// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
 /// what it sent.
 const LINGER: u64 = 5_000_000_000;
@@ -146,7 +146,7 @@ pub(super) fn sleep(
 
 /// How long to sleep at most.
 pub(super) fn slice(link: &Link) -> Option<u64> {
-    link.is_foreign().then_some(FOREIGN_SLICE)
+    link.is_to_be_watched().then_some(SLICE)
 }
 
 /// Notes that the link is broken, if it is.
@@ -230,6 +230,11 @@ fn hold_anchor(socket: &Socket, link: &Link) {
 
 /// The process exits with the connection open.
 pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: bool) {
+    link.withdraw_wish();
+    let start = time::now();
+    while link.is_coming() && !link.is_failed_by_peer() && time::now() - start < LEAVING {
+        time::sleep(PAUSE);
+    }
     if shared && !link.is_foreign() {
         return leave_control_to_relatives(link);
     }

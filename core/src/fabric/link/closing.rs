@@ -6,9 +6,12 @@ use super::{stage, Link, State};
 use crate::provider::interface::Error;
 use crate::provider::shm;
 use crate::sys::process::SignalsHeld;
-use crate::sys::{hidden, Fd};
+use crate::sys::{hidden, time, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::Arc;
+
+/// How long (ns) after a failure TCP's end of a peer that died is waited for.
+const PEERS_END: u64 = 500_000_000;
 
 impl Link {
     /// True if the peer has everything that this end published.
@@ -112,17 +115,25 @@ impl Link {
         self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()
     }
 
-    /// True if it failed before the peer closed: one that ends after that has nothing to bring any more.
+    /// True if it failed, and neither a peer that closed nor one that died is why: TCP's end tells of those, and comes in
+    /// a moment.
     pub fn is_broken(&self) -> bool {
-        let failed = self.is_failed_by_peer();
-        if failed {
-            // What came before counts before it.
-            self.catch_up();
+        if !self.is_failed_by_peer() {
+            return false;
         }
-        failed && !self.is_closed_by_peer()
+        let (now, first) = (time::now(), &self.failure_seen);
+        let since = first.compare_exchange(0, now, Relaxed, Relaxed).err().unwrap_or(now);
+        // What came before counts before it.
+        self.catch_up();
+        !self.is_closed_by_peer() && now - since > PEERS_END
     }
 
-    fn is_closed_by_peer(&self) -> bool {
+    /// True while it is looked at again without being told.
+    pub fn is_to_be_watched(&self) -> bool {
+        self.is_foreign() || self.has_failed()
+    }
+
+    pub(super) fn is_closed_by_peer(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let peer = body.segment.side(body.role.peer());
             peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0

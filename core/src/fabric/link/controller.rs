@@ -13,6 +13,8 @@ pub struct Controller {
     mailbox: AtomicU64,
     /// Of who had control before; zero: nobody.
     before: AtomicU64,
+    /// Of who wants control; without [`WISHED`], of who will be given it. Zero: nobody.
+    heir: AtomicU64,
     pid: AtomicU32,
     /// Not zero while it is about to exit.
     leaving: AtomicU32,
@@ -21,6 +23,9 @@ pub struct Controller {
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
 }
+
+/// A bit that every mailbox's address has.
+const WISHED: u64 = 1;
 
 /// How far both directions had come when control was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,35 @@ impl Controller {
         self.pid.store(pid, Relaxed);
         self.before.store(self.mailbox.load(Relaxed), Relaxed);
         self.mailbox.store(to, SeqCst);
+        self.heir.store(0, SeqCst);
+    }
+
+    /// Who has that mailbox wants control. False: it was promised to somebody.
+    pub(super) fn wish(&self, own: Address) -> bool {
+        let wish = |heir| (heir & WISHED != 0 || heir == 0).then_some(own);
+        self.heir.fetch_update(SeqCst, SeqCst, wish).is_ok()
+    }
+
+    /// It does not any more; without effect on a promise.
+    pub(super) fn withdraw(&self, own: Address) {
+        let _ = self.heir.compare_exchange(own, 0, SeqCst, SeqCst);
+    }
+
+    /// By the controlling process, which begins to move: false if that process wants control no more.
+    pub(super) fn promise(&self, to: Address) -> bool {
+        self.heir.compare_exchange(to, to & !WISHED, SeqCst, SeqCst).is_ok()
+    }
+
+    /// By the controlling process, which does not move after all.
+    pub(super) fn renege(&self) {
+        let wish = |heir| (heir != 0).then_some(heir | WISHED);
+        let _ = self.heir.fetch_update(SeqCst, SeqCst, wish);
+    }
+
+    /// True once it was promised to who has that mailbox, or given.
+    pub(super) fn is_bound_for(&self, own: Address) -> bool {
+        // In the order in which they are changed.
+        self.heir.load(SeqCst) == own & !WISHED || self.mailbox.load(SeqCst) == own
     }
 
     /// Who had control before; zero: nobody.

@@ -20,6 +20,8 @@ pub(super) use wire::Wire;
 
 use super::frame::{Kind, State, HEADER, LARGEST};
 use super::mailbox;
+#[cfg(test)]
+use super::mailbox::Address;
 use super::memory::Buffer;
 use super::port::Port;
 use super::{generation, helper};
@@ -62,8 +64,8 @@ pub(super) mod stage {
 struct Body {
     segment: Segment,
     role: Role,
-    /// Valid as long as the segment.
-    controller: *const Controller,
+    /// Null once the end's memory is gone.
+    controller: AtomicPtr<Controller>,
 }
 
 /// Private to who sends.
@@ -125,6 +127,8 @@ pub struct Link {
     failed: AtomicBool,
     /// Why, as an errno; zero: not known here.
     error: AtomicI32,
+    /// Clock (ns) when a program first looked after that; zero: it has not.
+    failure_seen: AtomicU64,
     /// This end was closed: every send tells, and the helper ends it when all is done.
     closing: AtomicBool,
     /// Next of our messages that was not sent.
@@ -177,6 +181,7 @@ impl Link {
             starved: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             error: AtomicI32::new(0),
+            failure_seen: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             next_out: AtomicU32::new(1),
             bytes_out: AtomicU64::new(0),
@@ -247,6 +252,12 @@ impl Link {
         self.made_in.load(Acquire) != generation()
     }
 
+    /// As a relative with that mailbox that asks for control.
+    #[cfg(test)]
+    pub(super) fn wish(&self, own: Address) -> bool {
+        self.controller().is_some_and(|controller| controller.wish(own))
+    }
+
     /// In a relative: has the process that controls it look what this end published.
     fn kick_owner(&self) {
         mailbox::kick(self.mail, self.controlling_mailbox());
@@ -275,7 +286,8 @@ impl Link {
     /// controls it. Once.
     ///
     /// # Safety
-    /// `controller` is in memory that fork relatives share, and valid as long as the link is used.
+    /// `controller` is in memory that fork relatives share, and valid until the link lets go of the [`Users`](super::Users)
+    /// it was closed with.
     pub unsafe fn attach(&self, segment: Segment, role: Role, controller: &Controller) {
         if let Some((_, mailbox)) = helper::mailbox() {
             controller.begin(mailbox, process::pid());
@@ -288,6 +300,7 @@ impl Link {
             // Before anything that is published from now on.
             self.due.fetch_or(1 << Kind::Taken as u32, SeqCst);
         }
+        let controller = AtomicPtr::new(std::ptr::from_ref(controller).cast_mut());
         let _ = self.body.set(Body { segment, role, controller });
         if self.has_failed() {
             self.tell_failed();
@@ -391,6 +404,28 @@ impl Link {
         if let Some(body) = self.body.get() {
             self.tell_if_due(body);
         }
+        self.have_rest_told();
+    }
+
+    /// What the peer need not know at once the helper tells it in a moment, unless a frame does before: should this process
+    /// be killed, the peer is to know what it had read.
+    #[inline]
+    fn have_rest_told(&self) {
+        if self.has_rest() {
+            helper::wake_if_dormant();
+        }
+    }
+
+    /// True if the peer does not know of all that was read here, and can be told.
+    #[inline]
+    pub(super) fn has_rest(&self) -> bool {
+        self.body.get().is_some_and(|body| {
+            let total = &body.segment.side(body.role).receiving.0.total;
+            total.load(Relaxed) != self.told_total.load(Relaxed)
+                && self.is_ours()
+                && !self.has_failed()
+                && !self.is_closed_by_peer()
+        })
     }
 
     fn tell_if_due(&self, body: &Body) {
@@ -409,11 +444,7 @@ impl Link {
         }
         let Some(body) = self.body.get() else { return };
         self.tell_if_due(body);
-        let receiving = &body.segment.side(body.role).receiving.0;
-        // The helper tells the rest in a moment, unless a frame does before.
-        if receiving.total.load(Relaxed) != self.told_total.load(Relaxed) {
-            helper::wake_if_dormant();
-        }
+        self.have_rest_told();
         if self.port().arm() {
             // Not only a look: who is at it may have looked before the queue was armed.
             self.port().catch_up();
@@ -431,10 +462,10 @@ impl Link {
     pub fn is_failed_by_peer(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let finished = &body.segment.side(body.role.peer()).sending.0.finished;
-        if !self.is_ours() {
-            let controlling = self.controlling_process();
+        if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
+            let pid = controller.pid();
             // It may have given control away, and exited, in between.
-            if !process::lives(controlling) && self.controlling_process() == controlling {
+            if !process::lives(pid) && controller.pid() == pid {
                 finished.fetch_or(FAILED, SeqCst);
             }
         }

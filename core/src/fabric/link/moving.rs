@@ -15,14 +15,14 @@
 use super::super::mailbox::{self, Address, Berth, Message};
 use super::super::port::Port;
 use super::super::request::{self, Cookie};
-use super::super::{berth, generation, helper};
+use super::super::{berth, generation, helper, no_fork};
 use super::controller::{Controller, Progress};
 use super::wire::Wire;
 use super::{stage, Kind, Link, Out, Tell};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
 use crate::provider::shm::{Geometry, Role};
-use crate::sys::process;
+use crate::sys::process::{self, SignalsHeld};
 use crate::sys::time;
 use std::cell::UnsafeCell;
 use std::net::SocketAddr;
@@ -91,6 +91,8 @@ pub(super) struct Moving {
     broken: AtomicBool,
     /// Clock (ns) when that was told.
     since: AtomicU64,
+    /// It was, before the new queue pair is known to be connected.
+    is_early: AtomicBool,
     /// The queue pair that is being connected to it. The helper's.
     following: UnsafeCell<Option<Wire>>,
     /// A relative's uses, and clock (ns) of its last request.
@@ -116,14 +118,42 @@ impl Link {
         follows
     }
 
-    /// True while it is not certain that what was published reaches the peer.
+    /// True while either end moves: what was published may not have reached the peer, or somebody is to get control.
     pub(in super::super) fn is_moving(&self) -> bool {
-        matches!(self.course(), course::FOLLOWS | course::ARRIVES)
+        self.course() != course::REST
     }
 
-    fn controller(&self) -> Option<&Controller> {
-        // SAFETY: the promise of `attach`.
-        self.body.get().map(|body| unsafe { &*body.controller })
+    pub(super) fn controller(&self) -> Option<&Controller> {
+        // SAFETY: the promise of `attach`; null afterwards.
+        unsafe { self.body.get()?.controller.load(Acquire).as_ref() }
+    }
+
+    /// The end's memory goes: nothing of this process asks any more who has control. By the helper.
+    pub(in super::super) fn forget_end(&self) {
+        if let Some(body) = self.body.get() {
+            body.controller.store(std::ptr::null_mut(), SeqCst);
+        }
+    }
+
+    /// True if control is on its way here: it was promised, or given, and the peer has not come yet.
+    pub fn is_coming(&self) -> bool {
+        let is_bound = |own| self.controller().is_some_and(|one| one.is_bound_for(own));
+        !self.is_ours() && helper::own_mailbox().is_some_and(is_bound)
+    }
+
+    /// This process wants no control that was not promised to it yet.
+    pub fn withdraw_wish(&self) {
+        if self.moving.asked_at.load(Relaxed) == 0 {
+            return;
+        }
+        if let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) {
+            controller.withdraw(own);
+        }
+        if !self.is_coming() {
+            let _held = SignalsHeld::new();
+            let _gate = no_fork();
+            berth::give_up(self);
+        }
     }
 
     /// Begins to move the link to a berth; false if that cannot be now. By the helper.
@@ -136,7 +166,11 @@ impl Link {
         if !settled || !self.is_ours() || self.has_failed() {
             return false;
         }
+        if self.controller().is_some_and(|controller| !controller.promise(berth.mailbox)) {
+            return false;
+        }
         if !self.change_course(course::REST, course::ASKED) {
+            self.renege();
             return false;
         }
         self.moving.heir.store(berth.mailbox, Relaxed);
@@ -144,6 +178,12 @@ impl Link {
         self.moving.ours.set(berth.number, berth.cookie);
         self.note(Kind::Move);
         true
+    }
+
+    fn renege(&self) {
+        if let Some(controller) = self.controller() {
+            controller.renege();
+        }
     }
 
     /// What a Move says.
@@ -171,26 +211,52 @@ impl Link {
         let Some((number, cookie)) = payload.split_first_chunk() else { return false };
         let Some((a, b)) = cookie.split_first_chunk() else { return false };
         let Ok(b) = b.try_into() else { return false };
-        let Some(body) = self.body.get() else { return false };
-        let connector = body.role == Role::Connector;
-        let target = (u16::from_le_bytes(*number), [u64::from_le_bytes(*a), u64::from_le_bytes(b)]);
-        let from = match self.course() {
-            // Both move: the connector's goes first.
-            course::ASKED if connector => return true,
-            from @ (course::REST | course::ASKED) => from,
-            _ => return false,
-        };
-        self.moving.theirs.set(target.0, target.1);
-        self.moving.since.store(time::now(), Relaxed);
-        if !self.change_course(from, course::FOLLOWS) {
+        if self.body.get().is_none() || matches!(self.course(), course::ANSWERED | course::FOLLOWS)
+        {
             return false;
         }
-        // Nothing but Moved goes out from now on.
+        self.moving
+            .theirs
+            .set(u16::from_le_bytes(*number), [u64::from_le_bytes(*a), u64::from_le_bytes(b)]);
+        self.moving.since.store(time::now(), Relaxed);
+        if self.course() == course::ARRIVES {
+            // The queue pair brought it before it is known here to be connected.
+            self.moving.is_early.store(true, SeqCst);
+            return self.course() == course::ARRIVES || self.heed_early();
+        }
+        self.turn_to_follow()
+    }
+
+    /// The link is there: goes on with a Move that came before that was known. False if that makes no sense.
+    fn heed_early(&self) -> bool {
+        !self.moving.is_early.swap(false, SeqCst) || self.turn_to_follow()
+    }
+
+    /// The peer moves: nothing but Moved goes out from now on. False if it may not.
+    fn turn_to_follow(&self) -> bool {
+        loop {
+            let from = match self.course() {
+                // Both move: the connector's goes first.
+                course::ASKED if self.is_connectors() => return true,
+                from @ (course::REST | course::ASKED) => from,
+                _ => return false,
+            };
+            if self.change_course(from, course::FOLLOWS) {
+                if from == course::ASKED {
+                    self.renege();
+                }
+                break;
+            }
+        }
         self.due.fetch_and(!(1 << Kind::Move as u32), SeqCst);
         self.moving.sealed.store(false, SeqCst);
         self.note(Kind::Moved);
         helper::wake();
         true
+    }
+
+    fn is_connectors(&self) -> bool {
+        self.body.get().is_some_and(|body| body.role == Role::Connector)
     }
 
     /// Moved came; false if it was not asked for. By who takes the port's completions.
@@ -383,6 +449,7 @@ impl Link {
         self.moving.sealed.store(false, SeqCst);
         self.moving.course.store(course::REST, SeqCst);
         log::info!("link {:x}: goes on over another queue pair", self.id);
+        self.heed_early();
         self.push(Tell::Certain);
     }
 
@@ -402,10 +469,13 @@ impl Link {
             return;
         }
         let Some(own) = self.own.upgrade() else { return };
-        let asked = berth::open(&own, self.port().local).map(|berth| {
-            mailbox::send(self.mail, controller.mailbox(), &Message::Want { link: self.id, berth })
-        });
-        if asked.is_none() {
+        let berth = berth::open(&own, self.port().local);
+        let is_open = berth.is_some();
+        if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
+            let want = Message::Want { link: self.id, berth };
+            mailbox::send(self.mail, controller.mailbox(), &want);
+        }
+        if !is_open {
             log::info!("link {:x}: process {} keeps control", self.id, controller.pid());
             moving.asked_at.store(u64::MAX, Relaxed);
         }
@@ -434,11 +504,6 @@ impl Link {
     /// Looks for the controlling process's messages by its number.
     pub(super) fn controlling_mailbox(&self) -> Address {
         self.controller().map_or(0, Controller::mailbox)
-    }
-
-    /// Who controls it.
-    pub(super) fn controlling_process(&self) -> u32 {
-        self.controller().map_or(0, Controller::pid)
     }
 
     /// The peer came to this process's berth: takes control if that was given; gives the connector back if it
@@ -508,6 +573,7 @@ impl Link {
         self.stage.store(stage::OPEN, SeqCst);
         self.moving.uses.store(0, Relaxed);
         self.moving.broken.store(false, Relaxed);
+        self.moving.is_early.store(false, SeqCst);
         self.moving.sealed.store(true, SeqCst);
         self.moving.course.store(course::ARRIVES, SeqCst);
         self.port.store(std::ptr::from_ref(port).cast_mut(), SeqCst);
@@ -554,7 +620,9 @@ impl Link {
         if self.is_ours() || !controller.is_leaving() {
             return;
         }
-        if let Some(berth) = berth::open_within(&own, self.port().local) {
+        self.moving.asked_at.store(time::now(), Relaxed);
+        let berth = berth::open_within(&own, self.port().local);
+        if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
             let want = Message::Want { link: self.id, berth };
             mailbox::send(self.mail, controller.mailbox(), &want);
         }
