@@ -34,7 +34,7 @@ struct State {
 
 struct Expected {
     cookie: Cookie,
-    /// Clock (ns).
+    /// Clock (ns) when it was last asked for.
     since: u64,
     what: What,
 }
@@ -78,7 +78,10 @@ pub(super) fn open(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
 
 /// [`open`] by who keeps the process from forking.
 pub(super) fn open_within(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
-    let known = state().expected.iter().find(|one| one.is_control_of(link)).map(|one| one.cookie);
+    let known = state().expected.iter_mut().find(|one| one.is_control_of(link)).map(|one| {
+        one.since = time::now();
+        one.cookie
+    });
     make(local, known, || What::Control(link.clone()))
 }
 

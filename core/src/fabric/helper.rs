@@ -21,6 +21,8 @@ const TICK: u64 = 10_000_000;
 const REPLACED: u64 = 1_000_000_000;
 /// How long (ns) a closed link whose peer takes nothing is kept; as TCP's retransmissions.
 const LINGER: u64 = 900_000_000_000;
+/// How long (ns) a closed link waits for control that was promised to this process.
+const ON_ITS_WAY: u64 = 60_000_000_000;
 /// How long (ns) the exit of the process waits until relatives have taken control of what they use.
 const LEAVING: u64 = 1_000_000_000;
 /// What a descriptor in the set is about: other processes or threads, the removal of a device, anything else.
@@ -57,17 +59,26 @@ impl Closed {
         self.users.as_ref().is_some_and(|users| users.are_there())
     }
 
+    /// True while a relative has control, which is on its way here: the peer is to find somebody.
+    fn gets_control(&self) -> bool {
+        self.link.withdraw_within()
+            && !self.link.is_failed_by_peer()
+            && !self.link.is_closed_by_peer()
+            && time::now() - self.since < ON_ITS_WAY
+    }
+
     /// Nothing of this process uses it any more. By the helper.
     fn dismiss(self) {
-        berth::give_up(&self.link);
-        self.link.forget_end();
-        if !self.link.is_foreign() {
+        if self.link.is_foreign() {
+            berth::give_up(&self.link);
+        } else {
+            self.link.renege();
             self.link.end();
         }
+        self.link.forget_end();
         drop(self.users);
         if self.link.is_inherited() {
-            // The objects in it are the parent's.
-            std::mem::forget(self.link);
+            self.link.leave_to_parent();
         }
     }
 }
@@ -215,7 +226,7 @@ pub(super) fn finish(patience: u64) {
         let leaving = time::now() - since < LEAVING;
         // Relatives that use one are to take control of it.
         helper.lock_closed().iter().all(|one| match one.link.is_foreign() {
-            true => !one.link.is_coming(),
+            true => !one.gets_control(),
             false => one.is_used() && !(leaving && one.link.offer_control()),
         })
     };
@@ -392,8 +403,7 @@ impl Helper {
         while at < closed.len() {
             let one = &mut closed[at];
             if one.link.is_foreign() {
-                // The peer is to find somebody here.
-                if one.link.is_coming() && !one.link.is_failed_by_peer() {
+                if one.gets_control() {
                     at += 1;
                 } else {
                     over.push(closed.swap_remove(at));
@@ -417,8 +427,7 @@ impl Helper {
                 at += 1;
             }
         }
-        // Control that comes is told of, or looked for by the berth.
-        let left = closed.iter().any(|one| !one.link.is_foreign());
+        let left = !closed.is_empty();
         drop(closed);
         over.into_iter().for_each(Closed::dismiss);
         left

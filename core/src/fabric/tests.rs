@@ -451,8 +451,9 @@ impl Move {
 fn move_under_traffic(addresses: [&str; 2], moves: [bool; 2], seed: usize) {
     let (a, b) = ends(addresses[0], addresses[1]);
     let ends = [&a, &b];
-    let mut under_way: Vec<_> =
-        (0..2).map(|i| moves[i].then(|| Move::new(ends[i], addresses[i], 71 + 2 * i as u64))).collect();
+    let mut under_way: Vec<_> = (0..2)
+        .map(|i| moves[i].then(|| Move::new(ends[i], addresses[i], 71 + 2 * i as u64)))
+        .collect();
     let (mut sent, mut received, mut over) = ([0; 2], [0; 2], [false; 2]);
     const TOTAL: usize = 2 << 20;
     for round in 0.. {

@@ -105,7 +105,7 @@ pub(super) fn sleep(
     if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
-    let slice = [slice, self::slice(link)].into_iter().flatten().min();
+    let slice = [slice, self::slice(stream)].into_iter().flatten().min();
     let start = time::now();
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
@@ -144,9 +144,11 @@ pub(super) fn sleep(
     }
 }
 
-/// How long to sleep at most.
-pub(super) fn slice(link: &Link) -> Option<u64> {
-    link.is_to_be_watched().then_some(SLICE)
+/// How long to sleep at most on a connection over a link.
+pub(super) fn slice(stream: &Stream) -> Option<u64> {
+    let link = stream.fabric?;
+    let may_be_broken = link.has_failed() && !stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET);
+    (may_be_broken || link.is_foreign()).then_some(SLICE)
 }
 
 /// Notes that the link is broken, if it is.
@@ -230,9 +232,7 @@ fn hold_anchor(socket: &Socket, link: &Link) {
 
 /// The process exits with the connection open.
 pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: bool) {
-    link.withdraw_wish();
-    let start = time::now();
-    while link.is_coming() && !link.is_failed_by_peer() && time::now() - start < LEAVING {
+    while link.withdraw_wish() && !link.is_failed_by_peer() && time::now() < leaves_at() {
         time::sleep(PAUSE);
     }
     if shared && !link.is_foreign() {
@@ -244,14 +244,20 @@ pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: boo
     wait_for(stream, link);
 }
 
-/// Others go on with the connection: one of them takes control of its link. (D12: else it ends.)
-fn leave_control_to_relatives(link: &Link) {
+/// Until when (clock, ns) this process, which exits, waits for control to go or to come.
+fn leaves_at() -> u64 {
     static UNTIL: AtomicU64 = AtomicU64::new(0);
     let until = match UNTIL.load(Relaxed) {
         0 => time::now() + LEAVING,
         earlier => earlier,
     };
     UNTIL.store(until, Relaxed);
+    until
+}
+
+/// Others go on with the connection: one of them takes control of its link. (D12: else it ends.)
+fn leave_control_to_relatives(link: &Link) {
+    let until = leaves_at();
     while link.offer_control() && time::now() < until {
         time::sleep(PAUSE);
     }

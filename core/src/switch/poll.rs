@@ -273,7 +273,7 @@ impl Entry {
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
         let unbelled = ((silent || stream.sending_waits()) && self.interest & bit::ANY_OUT != 0)
             .then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| detach::slice(&stream)).or_else(|| stream.fabric.and_then(far::slice))
+        unbelled.or_else(|| detach::slice(&stream)).or_else(|| far::slice(&stream))
     }
 
     /// Looks after a connection that may have to go back to TCP.

@@ -332,11 +332,8 @@ impl Socket {
             let memory = Memory { at: endpoint, fd, segment: kept };
             let segment = (*self.segment.get()).take();
             let link = self.link.swap(std::ptr::null_mut(), Ordering::Relaxed);
-            let is_own = |link: &&Link| {
-                link.withdraw_wish();
-                // One that is no longer coming may have come.
-                link.is_coming() || !link.is_inherited()
-            };
+            // One that comes no more may have come.
+            let is_own = |link: &&Link| link.withdraw_wish() || !link.is_inherited();
             if let Some(link) = link.as_ref().filter(is_own) {
                 // It unmaps the segment, when it ends.
                 let link = Arc::from_raw(link);

@@ -118,22 +118,29 @@ impl Link {
     /// True if it failed, and neither a peer that closed nor one that died is why: TCP's end tells of those, and comes in
     /// a moment.
     pub fn is_broken(&self) -> bool {
-        if !self.is_failed_by_peer() {
+        if !self.is_failed_by_peer() || self.is_closed_by_peer() {
             return false;
         }
         let (now, first) = (time::now(), &self.failure_seen);
         let since = first.compare_exchange(0, now, Relaxed, Relaxed).err().unwrap_or(now);
+        if now - since <= PEERS_END {
+            return false;
+        }
         // What came before counts before it.
         self.catch_up();
-        !self.is_closed_by_peer() && now - since > PEERS_END
+        !self.is_closed_by_peer()
     }
 
-    /// True while it is looked at again without being told.
-    pub fn is_to_be_watched(&self) -> bool {
-        self.is_foreign() || self.has_failed()
+    /// In a process whose copy is from a fork: lets go of it. The objects in it are the parent's, its memory is not.
+    pub(in super::super) fn leave_to_parent(self: Arc<Self>) {
+        if let Some(body) = self.body.get() {
+            // SAFETY: nothing here uses it any more, and what would unmap it again is forgotten.
+            unsafe { body.segment.unmap() };
+        }
+        std::mem::forget(self);
     }
 
-    pub(super) fn is_closed_by_peer(&self) -> bool {
+    pub(in super::super) fn is_closed_by_peer(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let peer = body.segment.side(body.role.peer());
             peer.sending.0.finished.load(Acquire) & shm::CLOSED != 0

@@ -98,11 +98,14 @@ pub(super) struct Moving {
     /// A relative's uses, and clock (ns) of its last request.
     uses: AtomicU32,
     asked_at: AtomicU64,
+    /// This process closed it, or exits.
+    asks_no_more: AtomicBool,
 }
 
 impl Link {
     fn course(&self) -> u32 {
-        self.moving.course.load(Acquire)
+        // With what another thread is told before it, as that looks here before it tells.
+        self.moving.course.load(SeqCst)
     }
 
     fn change_course(&self, from: u32, to: u32) -> bool {
@@ -135,25 +138,29 @@ impl Link {
         }
     }
 
-    /// True if control is on its way here: it was promised, or given, and the peer has not come yet.
-    pub fn is_coming(&self) -> bool {
-        let is_bound = |own| self.controller().is_some_and(|one| one.is_bound_for(own));
-        !self.is_ours() && helper::own_mailbox().is_some_and(is_bound)
+    /// This process asks for control no more. True if it was promised, or given, and so comes: the peer is to find
+    /// somebody here.
+    pub fn withdraw_wish(&self) -> bool {
+        self.moving.asks_no_more.store(true, SeqCst);
+        let _held = SignalsHeld::new();
+        let _gate = no_fork();
+        self.withdraw_within()
     }
 
-    /// This process wants no control that was not promised to it yet.
-    pub fn withdraw_wish(&self) {
+    /// [`withdraw_wish`](Self::withdraw_wish) by who keeps the process from forking.
+    pub(in super::super) fn withdraw_within(&self) -> bool {
         if self.moving.asked_at.load(Relaxed) == 0 {
-            return;
+            return false;
         }
-        if let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) {
-            controller.withdraw(own);
-        }
-        if !self.is_coming() {
-            let _held = SignalsHeld::new();
-            let _gate = no_fork();
+        let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) else {
+            return false;
+        };
+        controller.withdraw(own);
+        let comes = !self.is_ours() && controller.is_bound_for(own);
+        if !comes {
             berth::give_up(self);
         }
+        comes
     }
 
     /// Begins to move the link to a berth; false if that cannot be now. By the helper.
@@ -180,7 +187,8 @@ impl Link {
         true
     }
 
-    fn renege(&self) {
+    /// This process does not give control to whom it was promised.
+    pub(in super::super) fn renege(&self) {
         if let Some(controller) = self.controller() {
             controller.renege();
         }
@@ -306,7 +314,11 @@ impl Link {
 
     /// Gives control to who asked for it.
     fn hand_over(&self) {
-        let (Some(controller), port) = (self.controller(), self.port()) else { return };
+        let port = self.port();
+        let Some(controller) = self.controller() else {
+            // An offer, which goes on elsewhere.
+            return self.moving.course.store(course::REST, SeqCst);
+        };
         self.while_nobody_sends(|out| {
             // Everything that came is published; taking it waits for nobody.
             port.catch_up();
@@ -438,6 +450,8 @@ impl Link {
                 self.discard(out, old);
             }
             self.moving.broken.store(false, Relaxed);
+            // It may have been noted just when this end gave way.
+            self.due.fetch_and(!(1 << Kind::Move as u32), SeqCst);
             self.moving.course.store(course::ARRIVES, SeqCst);
         });
         self.enter(number);
@@ -449,7 +463,9 @@ impl Link {
         self.moving.sealed.store(false, SeqCst);
         self.moving.course.store(course::REST, SeqCst);
         log::info!("link {:x}: goes on over another queue pair", self.id);
-        self.heed_early();
+        if !self.heed_early() {
+            self.fail(Error::ConnectionReset);
+        }
         self.push(Tell::Certain);
     }
 
@@ -464,6 +480,7 @@ impl Link {
         let (now, before) = (time::now(), moving.asked_at.load(Relaxed));
         if now.saturating_sub(before) < AGAIN
             || moving.asked_at.compare_exchange(before, now, Relaxed, Relaxed).is_err()
+            || moving.asks_no_more.load(SeqCst)
             || self.stage_of_relative() != stage::OPEN
         {
             return;
@@ -471,10 +488,7 @@ impl Link {
         let Some(own) = self.own.upgrade() else { return };
         let berth = berth::open(&own, self.port().local);
         let is_open = berth.is_some();
-        if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
-            let want = Message::Want { link: self.id, berth };
-            mailbox::send(self.mail, controller.mailbox(), &want);
-        }
+        self.ask(controller, berth);
         if !is_open {
             log::info!("link {:x}: process {} keeps control", self.id, controller.pid());
             moving.asked_at.store(u64::MAX, Relaxed);
@@ -617,11 +631,16 @@ impl Link {
     /// The process that has control is about to exit: this one, which had it before, takes it. By the helper.
     pub(in super::super) fn take_back(&self) {
         let (Some(controller), Some(own)) = (self.controller(), self.own.upgrade()) else { return };
-        if self.is_ours() || !controller.is_leaving() {
+        let asks_no_more = self.moving.asks_no_more.load(SeqCst);
+        if self.is_ours() || !controller.is_leaving() || asks_no_more {
             return;
         }
         self.moving.asked_at.store(time::now(), Relaxed);
-        let berth = berth::open_within(&own, self.port().local);
+        self.ask(controller, berth::open_within(&own, self.port().local));
+    }
+
+    /// Asks who has control for it.
+    fn ask(&self, controller: &Controller, berth: Option<Berth>) {
         if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
             let want = Message::Want { link: self.id, berth };
             mailbox::send(self.mail, controller.mailbox(), &want);

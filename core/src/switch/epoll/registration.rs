@@ -187,7 +187,7 @@ impl Registration {
             return Some(stream.endpoint.unanswered.nap());
         }
         let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| detach::slice(&stream)).or_else(|| stream.fabric.and_then(far::slice))
+        unbelled.or_else(|| detach::slice(&stream)).or_else(|| far::slice(&stream))
     }
 
     /// It waits for space, and the peer can not tell.
