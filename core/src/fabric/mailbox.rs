@@ -4,7 +4,7 @@
 //! Every message may be lost, or come twice: whoever waits for the effect sends it again.
 
 use super::request::Cookie;
-use crate::sys::net::{self, AbstractName};
+use crate::sys::packet::{self, AbstractName};
 use crate::sys::{file, hidden, process, Fd, Result};
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
@@ -113,7 +113,7 @@ pub(super) struct Mailbox {
 impl Mailbox {
     pub(super) fn open() -> Result<Self> {
         let address = process::random()[0] | 1;
-        let fd = hidden::keep(net::put_up_sign(&name(address))?);
+        let fd = hidden::keep(packet::put_up_sign(&name(address))?);
         Ok(Self { fd, address })
     }
 
@@ -121,7 +121,7 @@ impl Mailbox {
     pub(super) fn next(&self) -> Option<Message> {
         loop {
             let mut buffer = [0u8; LONGEST];
-            let (n, passed) = net::receive_packet(self.fd, &mut buffer).ok()?;
+            let (n, passed) = packet::receive(self.fd, &mut buffer).ok()?;
             if let Some(fd) = passed {
                 file::close(fd);
             }
@@ -135,14 +135,14 @@ impl Mailbox {
 /// Sends to another process's helper, from any of these sockets; false: it is gone.
 pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
     !matches!(
-        net::send_packet_to(from, &name(to), &message.encode()),
+        packet::send_to(from, &name(to), &message.encode()),
         Err(crate::sys::Errno(libc::ECONNREFUSED | libc::ENOENT))
     )
 }
 
 /// [`Message::Look`], without allocating: a signal handler may be at it.
 pub(super) fn kick(from: Fd, to: Address) {
-    let _ = net::send_packet_to(from, &name(to), &0u64.to_ne_bytes());
+    let _ = packet::send_to(from, &name(to), &0u64.to_ne_bytes());
 }
 
 fn name(address: Address) -> AbstractName {
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(b.next(), None);
         for message in &all {
             assert!(send(a.fd, b.address, message));
-            assert!(net::send_packet_to(a.fd, &name(b.address), &[1; 50]).is_ok());
+            assert!(packet::send_to(a.fd, &name(b.address), &[1; 50]).is_ok());
         }
         for message in all {
             assert_eq!(b.next(), Some(message));

@@ -19,7 +19,7 @@ use crate::config::Role;
 use crate::provider::shm::{Role as End, Segment};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
-use crate::sys::net::AbstractName;
+use crate::sys::packet::AbstractName;
 use crate::sys::{beyond, file, hidden, net, Fd, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -24,7 +24,7 @@ use crate::reason::Reason;
 use crate::sys::control::{self, Room, Writer};
 use crate::sys::lock::FamilyLock;
 use crate::sys::user::{self, Access};
-use crate::sys::{file, hidden, net, poll, time, Fd};
+use crate::sys::{file, hidden, net, packet, poll, time, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -277,7 +277,7 @@ pub(super) fn bring_back_queued(over: Fd) {
         return;
     }
     let (mut bytes, mut room) = ([0u8; 4096], Room([0; 4096]));
-    while let Ok(peeked) = net::peek_message(over, &mut bytes, &mut room.0) {
+    while let Ok(peeked) = packet::peek(over, &mut bytes, &mut room.0) {
         if peeked.bytes == 0 && peeked.control == 0 {
             break;
         }

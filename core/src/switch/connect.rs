@@ -22,9 +22,10 @@ use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::hidden::Spare;
-use crate::sys::net::{AbstractName, Target};
+use crate::sys::net::Target;
+use crate::sys::packet::AbstractName;
 use crate::sys::process::{self, NapSignals};
-use crate::sys::{blocking, file, net, poll, Errno, Fd, Result};
+use crate::sys::{blocking, file, net, packet, poll, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
@@ -182,7 +183,7 @@ impl Way {
     }
 }
 
-static PROBE: Spare = Spare::new(net::probe_socket);
+static PROBE: Spare = Spare::new(packet::probe_socket);
 
 /// In a fork child.
 pub fn after_fork_in_child() {
@@ -202,9 +203,9 @@ fn announce(anchor: Fd, target: &SocketAddr) -> std::result::Result<Intent, Reas
     let mut intent = Intent { rendezvous: SmallVec::new(), acceptor: policy::Relation::NOBODY };
     let mut reason = Reason::NoListener;
     for name in &names {
-        let fd = net::packet_socket(true).map_err(|_| Reason::OutOfMemory)?;
+        let fd = packet::socket(true).map_err(|_| Reason::OutOfMemory)?;
         intent.rendezvous.push(fd);
-        let connected = net::packet_connect(fd, name).and_then(|()| net::peer_credentials(fd));
+        let connected = packet::connect(fd, name).and_then(|()| packet::peer_credentials(fd));
         let wanted = match connected {
             Ok((pid, uid)) if policy::may_share_with(uid) => {
                 intent.acceptor = intent.acceptor.or(policy::Relation::to(pid, uid));
@@ -235,7 +236,7 @@ fn find_listeners(probe: Fd, target: &SocketAddr) -> Option<(SmallVec<[AbstractN
     let addresses = [exact.as_str(), wildcard, ANY];
     for address in addresses {
         let name = listener::name(address, target.port(), None);
-        if net::has_sign(probe, &name) {
+        if packet::has_sign(probe, &name) {
             return Some((SmallVec::from_elem(name, 1), address == exact));
         }
     }
@@ -244,7 +245,7 @@ fn find_listeners(probe: Fd, target: &SocketAddr) -> Option<(SmallVec<[AbstractN
         let mut missing = 0;
         for member in 0..GROUP_LIMIT {
             let name = listener::name(address, target.port(), Some(member));
-            if net::has_sign(probe, &name) {
+            if packet::has_sign(probe, &name) {
                 found.push(name);
                 missing = 0;
                 continue;
@@ -322,7 +323,7 @@ fn connect_then_bind(
                 let packet = Introduction { tuple, inode }.encode();
                 let mut sent = Err(Errno(libc::ECONNREFUSED));
                 for rendezvous in &intent.rendezvous {
-                    let one = net::send_packet(*rendezvous, &packet, segment_fd);
+                    let one = packet::send(*rendezvous, &packet, segment_fd);
                     sent = sent.or(one.map(drop));
                 }
                 sent

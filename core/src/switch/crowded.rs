@@ -7,7 +7,7 @@
 
 use super::arrival;
 use crate::sys::control::{Room, MOST_DESCRIPTORS};
-use crate::sys::{beside, beyond, file, net, poll, Fd};
+use crate::sys::{beside, beyond, file, net, packet, poll, Fd};
 
 /// What a look at the next message found.
 pub(super) enum Look {
@@ -84,7 +84,7 @@ fn has_room() -> bool {
 /// True if all descriptors of the next message can be made.
 fn fits(over: Fd) -> bool {
     let mut room = Room([0; 4096]);
-    let Ok(peeked) = net::peek_message(over, &mut [], &mut room.0) else { return true };
+    let Ok(peeked) = packet::peek(over, &mut [], &mut room.0) else { return true };
     arrival::rights(&room, peeked.control).into_iter().for_each(file::close);
     !peeked.truncated
 }
@@ -93,7 +93,7 @@ fn fits(over: Fd) -> bool {
 fn bring_back(over: Fd) -> Option<Cut> {
     beside::make_room(MOST_DESCRIPTORS, over);
     let mut room = Room([0; 4096]);
-    let peeked = net::peek_message(over, &mut [], &mut room.0).ok()?;
+    let peeked = packet::peek(over, &mut [], &mut room.0).ok()?;
     let fds = arrival::rights(&room, peeked.control);
     let first = file::identity(*fds.first()?).ok()?;
     let own = arrival::bring_back(&fds)?;

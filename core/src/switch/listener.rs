@@ -11,9 +11,9 @@ use super::tuple::Tuple;
 use crate::fabric;
 use crate::provider::shm::Segment;
 use crate::sys::lock::FamilyLock;
-use crate::sys::net::AbstractName;
+use crate::sys::packet::AbstractName;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, hidden, net, poll, process, time, Errno, Fd, Result, PAGE};
+use crate::sys::{file, hidden, net, packet, poll, process, time, Errno, Fd, Result, PAGE};
 use smallvec::SmallVec;
 use std::cell::UnsafeCell;
 use std::net::{IpAddr, SocketAddr};
@@ -343,9 +343,9 @@ impl Listener {
     }
 
     fn queue_again(&self, bound: &Bound) {
-        let Ok(fd) = net::packet_socket(true) else { return };
-        if net::packet_connect(fd, &self.name).is_ok() {
-            let _ = net::send_packet(fd, &bound.from.encode(), Some(bound.segment));
+        let Ok(fd) = packet::socket(true) else { return };
+        if packet::connect(fd, &self.name).is_ok() {
+            let _ = packet::send(fd, &bound.from.encode(), Some(bound.segment));
         }
         file::close(fd);
     }
@@ -418,8 +418,8 @@ impl Drop for Listener {
 /// rendezvous free, or held by somebody who is about to let go of it.
 fn open_under(name: &AbstractName) -> Result<[Fd; 2]> {
     const BACKLOG: i32 = 65535;
-    let sign = net::put_up_sign(name)?;
-    match net::packet_listen(name, BACKLOG) {
+    let sign = packet::put_up_sign(name)?;
+    match packet::listen(name, BACKLOG) {
         Ok(rendezvous) => Ok([sign, rendezvous]),
         Err(e) => {
             file::close(sign);
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn who_joins_a_group_passes_over_a_member_that_is_half_gone() {
         let name = |member| name("127.9.9.9", 1, Some(member));
-        let left = [net::put_up_sign(&name(0)).unwrap(), net::packet_listen(&name(1), 1).unwrap()];
+        let left = [packet::put_up_sign(&name(0)).unwrap(), packet::listen(&name(1), 1).unwrap()];
         let listener = Listener::open(address(1), false, true).unwrap();
         assert_eq!(listener.name, name(2));
         left.into_iter().for_each(file::close);
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_just_given_up_is_waited_for() {
-        let left = net::packet_listen(&name("127.9.9.9", 2, None), 1).unwrap();
+        let left = packet::listen(&name("127.9.9.9", 2, None), 1).unwrap();
         let leaves = std::thread::spawn(move || {
             time::sleep(LEAVING / 4);
             file::close(left);
@@ -513,14 +513,14 @@ mod tests {
     fn a_session_is_there_although_another_connectors_comes_late() {
         let listener = Listener::open(address(6), false, false).unwrap();
         let announce = || {
-            let fd = net::packet_socket(true).unwrap();
-            net::packet_connect(fd, &listener.name).map(|()| fd).unwrap()
+            let fd = packet::socket(true).unwrap();
+            packet::connect(fd, &listener.name).map(|()| fd).unwrap()
         };
         let tuple = |port| Tuple { connector: address(port), acceptor: address(6) };
         let bind = |fd, port| {
             let segment = file::sealed_memory(c"test", PAGE).unwrap();
             let from = Introduction { tuple: tuple(port), inode: 1 };
-            net::send_packet(fd, &from.encode(), Some(segment)).unwrap();
+            packet::send(fd, &from.encode(), Some(segment)).unwrap();
             [fd, segment].into_iter().for_each(file::close);
         };
         let (late, prompt) = (announce(), announce());

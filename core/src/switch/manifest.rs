@@ -6,7 +6,7 @@
 //! last descriptor, after those that the entries name, which are after the program's own. Entries come from this
 //! library itself; they are checked nevertheless.
 
-use crate::sys::net::AbstractName;
+use crate::sys::packet::AbstractName;
 use crate::sys::{file, Fd, Result};
 
 /// Where a manifest is found: below the numbers of hidden descriptors, above a program's own.

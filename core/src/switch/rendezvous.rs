@@ -3,7 +3,7 @@
 
 use super::policy::{self, Relation};
 use super::tuple::{Introduction, Tuple};
-use crate::sys::{file, net, poll, process, sock_diag, time, Errno, Fd};
+use crate::sys::{file, packet, poll, process, sock_diag, time, Errno, Fd};
 use smallvec::SmallVec;
 
 /// How long (ns) to look for that segment before sleeping: the connector is about to send it, and to be
@@ -48,7 +48,7 @@ pub(super) type Intents = SmallVec<[Intent; 4]>;
 impl Intent {
     /// Of a connection that was accepted at the rendezvous, and is the result's to close.
     pub(super) fn of(connection: Fd) -> Option<Intent> {
-        let Ok((pid, uid)) = net::peer_credentials(connection) else {
+        let Ok((pid, uid)) = packet::peer_credentials(connection) else {
             file::close(connection);
             return None;
         };
@@ -63,7 +63,7 @@ impl Intent {
     /// nonsense.
     fn is_late(&self, waiting: &mut Vec<Bound>) -> bool {
         let mut buffer = [0u8; Introduction::ENCODED + 1];
-        match net::receive_packet(self.connection, &mut buffer) {
+        match packet::receive(self.connection, &mut buffer) {
             Ok((n, Some(segment))) => {
                 let &Intent { admitted, connector, .. } = self;
                 match Introduction::decode(&buffer[..n]) {

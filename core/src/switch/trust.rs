@@ -18,8 +18,8 @@ use super::exec;
 use super::is_borrowed;
 use super::structure::Structure;
 use crate::registry;
-use crate::sys::net::AbstractName;
-use crate::sys::{file, hidden, net, process, time, unix_diag, Errno, Fd};
+use crate::sys::packet::AbstractName;
+use crate::sys::{file, hidden, net, packet, process, time, unix_diag, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -162,7 +162,7 @@ pub(super) fn destination(fd: Fd) -> Option<Trusted> {
 
 /// True if the connection is to be accepted by another process that has the library.
 fn is_listened_to(fd: Fd) -> bool {
-    net::peer_credentials(fd)
+    packet::peer_credentials(fd)
         .is_ok_and(|(pid, _)| pid != process::pid() && registry::is_published(pid))
 }
 
@@ -191,7 +191,7 @@ impl Gate {
         let name = AbstractName::new(format!("sanshim/1/passing/{inode}").as_bytes());
         let begun = time::now();
         loop {
-            match net::put_up_sign(&name) {
+            match packet::put_up_sign(&name) {
                 Ok(fd) => return Some(Gate(fd)),
                 Err(Errno(libc::EADDRINUSE)) if time::now() - begun < patience => {
                     time::sleep(PAUSE);

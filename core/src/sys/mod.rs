@@ -15,6 +15,7 @@ pub mod jump;
 pub mod lock;
 pub mod net;
 pub mod orphan;
+pub mod packet;
 pub mod poll;
 pub mod process;
 pub mod sock_diag;

@@ -97,7 +97,7 @@ pub fn inode(fd: Fd) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{file, process};
+    use crate::sys::{file, packet, process};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::os::unix::net::UnixStream;
 
@@ -118,13 +118,13 @@ mod tests {
 
     #[test]
     fn one_nobody_accepted_has_no_inode_yet() {
-        let name = net::AbstractName::new(format!("sanshim/test/{}", process::pid()).as_bytes());
-        let listener = net::packet_listen(&name, 1).unwrap();
-        let connector = net::packet_socket(true).unwrap();
+        let name = packet::AbstractName::new(format!("sanshim/test/{}", process::pid()).as_bytes());
+        let listener = packet::listen(&name, 1).unwrap();
+        let connector = packet::socket(true).unwrap();
         // SAFETY: made just now.
         let (listener, connector) =
             unsafe { (OwnedFd::from_raw_fd(listener), OwnedFd::from_raw_fd(connector)) };
-        net::packet_connect(connector.as_raw_fd(), &name).unwrap();
+        packet::connect(connector.as_raw_fd(), &name).unwrap();
         let own = inode(connector.as_raw_fd()).unwrap();
         let peer = || lookup(connector.as_raw_fd(), own).unwrap().unwrap().peer;
         assert_eq!(peer(), Some(0));

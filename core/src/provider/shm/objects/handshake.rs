@@ -7,7 +7,7 @@
 
 use crate::provider::interface::{Error, Result};
 use crate::provider::software::inherited::Descriptor;
-use crate::sys::net::{self, AbstractName};
+use crate::sys::packet::{self, AbstractName};
 use crate::sys::{process, Errno, Fd};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -102,9 +102,9 @@ pub(super) fn name(at: SocketAddr) -> AbstractName {
 /// # Errors
 /// [`Error::ConnectionRefused`] if there is none, it is another user's, or too many wait there.
 pub(super) fn approach(to: SocketAddr) -> Result<(Descriptor, u32)> {
-    let made = net::packet_socket(true).map_err(|_| Error::InsufficientResources)?;
+    let made = packet::socket(true).map_err(|_| Error::InsufficientResources)?;
     let socket = Descriptor::new(made);
-    net::packet_connect(socket.get(), &name(to)).map_err(|error| match error {
+    packet::connect(socket.get(), &name(to)).map_err(|error| match error {
         Errno(libc::ENOMEM | libc::ENOBUFS) => Error::InsufficientResources,
         _ => Error::ConnectionRefused,
     })?;
@@ -116,7 +116,8 @@ pub(super) fn approach(to: SocketAddr) -> Result<(Descriptor, u32)> {
 /// # Errors
 /// [`Error::ConnectionRefused`] if it is another user's.
 pub(super) fn peer_of(socket: &Descriptor) -> Result<u32> {
-    let (pid, uid) = net::peer_credentials(socket.get()).map_err(|_| Error::ConnectionRefused)?;
+    let (pid, uid) =
+        packet::peer_credentials(socket.get()).map_err(|_| Error::ConnectionRefused)?;
     if uid != 0 && uid != process::euid() {
         log::info!("shm: a process of user {uid} may not share memory with us");
         return Err(Error::ConnectionRefused);
@@ -136,7 +137,7 @@ pub(super) fn say(
     pass: &[Fd],
 ) -> Result<()> {
     let (bytes, length) = Message::encode(kind, from, private_data);
-    match net::send_packet_passing(socket.get(), &bytes[..length], pass) {
+    match packet::send_passing(socket.get(), &bytes[..length], pass) {
         Ok(_) => Ok(()),
         Err(Errno(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)) => Err(Error::ConnectionReset),
         Err(_) => Err(Error::InsufficientResources),
@@ -147,7 +148,7 @@ pub(super) fn say(
 pub(super) fn hear(socket: &Descriptor) -> Received {
     let mut bytes = [0u8; LARGEST + 1];
     let receive = |bytes: &mut [u8]| {
-        let received = net::receive_packet_passing::<2>(socket.get(), bytes);
+        let received = packet::receive_passing::<2>(socket.get(), bytes);
         received.map(|(length, passed)| (length, passed.map(|fd| fd.map(Descriptor::new))))
     };
     let received = match receive(&mut bytes) {

@@ -5,7 +5,7 @@ use super::handshake::{self, Kind, Received};
 use crate::provider::interface::{implement, Error, Reported, Result, Started};
 use crate::provider::software::inherited::Descriptor;
 use crate::provider::software::Waiting;
-use crate::sys::{net, process, Errno};
+use crate::sys::{net, packet, process, Errno};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -171,7 +171,7 @@ impl implement::Listener for Listener {
         }
         let attempt = |port: u16| {
             let at = SocketAddr::new(local.ip(), port);
-            match net::packet_bind(&handshake::name(at)) {
+            match packet::bind(&handshake::name(at)) {
                 Ok(fd) => Ok((at, Descriptor::new(fd))),
                 Err(Errno(libc::EADDRINUSE)) => Err(Error::AddressInUse),
                 Err(_) => Err(Error::InsufficientResources),

@@ -1,0 +1,265 @@
+//! Unix sockets of packets, with names and descriptors: what the rendezvous is made of.
+
+use super::{call, file, net, Errno, Fd, Result};
+use std::mem::size_of;
+
+/// A name in the abstract Unix namespace, which is the network namespace's own.
+#[derive(Clone, Copy)]
+pub struct AbstractName {
+    address: libc::sockaddr_un,
+    length: u32,
+}
+
+impl AbstractName {
+    /// The name without its leading zero byte; longer than 107 bytes is cut off.
+    pub fn new(name: &[u8]) -> Self {
+        // SAFETY: sockaddr_un is plain data.
+        let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as u16;
+        let n = name.len().min(address.sun_path.len() - 1);
+        for (to, from) in address.sun_path[1..].iter_mut().zip(&name[..n]) {
+            *to = *from as libc::c_char;
+        }
+        Self { address, length: (size_of::<libc::sa_family_t>() + 1 + n) as u32 }
+    }
+
+    /// The name, as it was given.
+    pub fn bytes(&self) -> Vec<u8> {
+        let n = self.length as usize - size_of::<libc::sa_family_t>() - 1;
+        self.address.sun_path[1..=n].iter().map(|byte| *byte as u8).collect()
+    }
+
+    fn at(&self) -> usize {
+        &self.address as *const _ as usize
+    }
+}
+
+impl PartialEq for AbstractName {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for AbstractName {}
+
+impl std::fmt::Debug for AbstractName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "@{}", String::from_utf8_lossy(&self.bytes()))
+    }
+}
+
+/// A sequenced-packet Unix socket, close-on-exec.
+pub fn socket(nonblocking: bool) -> Result<Fd> {
+    let flags = if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    net::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
+}
+
+/// Listens under `name`.
+pub fn listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
+    let fd = bind(name)?;
+    net::listen(fd, backlog).map(|()| fd).inspect_err(|_| file::close(fd))
+}
+
+/// A socket of that name, which does not block and does not listen yet; EADDRINUSE if there is one.
+pub fn bind(name: &AbstractName) -> Result<Fd> {
+    let fd = socket(true)?;
+    let bound = call!(bind, fd, name.at(), name.length);
+    bound.map(|_| fd).inspect_err(|_| file::close(fd))
+}
+
+/// Puts up a sign of that name, for [`has_sign`] to find.
+pub fn put_up_sign(name: &AbstractName) -> Result<Fd> {
+    let fd = probe_socket()?;
+    match call!(bind, fd, name.at(), name.length) {
+        Ok(_) => Ok(fd),
+        Err(e) => {
+            file::close(fd);
+            Err(e)
+        }
+    }
+}
+
+/// True if there is a sign of that name. `probe` is a [`probe_socket`]. A datagram socket, because
+/// the kernel finds one far cheaper than it prepares a connection to nobody.
+pub fn has_sign(probe: Fd, name: &AbstractName) -> bool {
+    call!(connect, probe, name.at(), name.length).is_ok()
+}
+
+/// Sends one datagram to the socket of that name, without waiting.
+pub fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
+}
+
+/// A socket to look for signs with.
+pub fn probe_socket() -> Result<Fd> {
+    net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
+}
+
+/// Connects to the listener of that name; ECONNREFUSED if there is none.
+pub fn connect(fd: Fd, name: &AbstractName) -> Result<()> {
+    call!(connect, fd, name.at(), name.length).map(drop)
+}
+
+/// Who is at the other end: (pid, uid), as the kernel noted it at connect or listen.
+pub fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
+    let mut c = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as u32;
+    call!(
+        getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_PEERCRED,
+        &mut c as *mut _ as usize,
+        &mut length as *mut _ as usize
+    )?;
+    Ok((c.pid as u32, c.uid))
+}
+
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Most descriptors of one packet.
+pub const PASSED: usize = 4;
+
+/// Sends one packet with at most one descriptor.
+pub fn send(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
+    send_passing(fd, bytes, pass.as_slice())
+}
+
+/// Sends one packet with at most [`PASSED`] descriptors (EINVAL), without waiting.
+pub fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
+    if pass.len() > PASSED {
+        return Err(Errno(libc::EINVAL));
+    }
+    let size = size_of_val(pass) as u32;
+    let mut control = Control([0; 64]);
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() };
+    // SAFETY: msghdr is plain data; the control buffer is aligned and large enough for so many.
+    let message = unsafe {
+        let mut m: libc::msghdr = std::mem::zeroed();
+        m.msg_iov = &mut iov;
+        m.msg_iovlen = 1;
+        if !pass.is_empty() {
+            m.msg_control = control.0.as_mut_ptr().cast();
+            m.msg_controllen = libc::CMSG_SPACE(size) as usize;
+            let c = libc::CMSG_FIRSTHDR(&m);
+            (*c).cmsg_level = libc::SOL_SOCKET;
+            (*c).cmsg_type = libc::SCM_RIGHTS;
+            (*c).cmsg_len = libc::CMSG_LEN(size) as usize;
+            libc::CMSG_DATA(c).copy_from_nonoverlapping(pass.as_ptr().cast(), size as usize);
+        }
+        m
+    };
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    call!(sendmsg, fd, &message as *const _ as usize, flags)
+}
+
+/// What a look at a message found.
+pub struct Peeked {
+    /// Bytes of it.
+    pub bytes: usize,
+    /// Bytes of its control messages.
+    pub control: usize,
+    /// Not all of its descriptors could be made.
+    pub truncated: bool,
+}
+
+/// Looks at a message without taking it, or waiting. Its descriptors are made (close-on-exec).
+pub fn peek(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<Peeked> {
+    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: msghdr is plain data; all pointers outlive the call.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = control.len();
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let bytes = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
+    let truncated = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok(Peeked { bytes, control: message.msg_controllen, truncated })
+}
+
+/// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes: the end.
+pub fn receive(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+    match receive_one(fd, buffer) {
+        // The kernel looks for packets first and then whether the other end was closed: where one came in
+        // between, and then the end, it says that it is the end.
+        Ok((0, None)) => receive_one(fd, buffer),
+        received => received,
+    }
+}
+
+fn receive_one(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+    receive_passing::<1>(fd, buffer).map(|(n, [passed])| (n, passed))
+}
+
+/// Receives one packet and at most `N` descriptors (close-on-exec), without waiting; more are closed.
+/// No bytes: the end, or so the kernel says ([`receive`]).
+pub fn receive_passing<const N: usize>(
+    fd: Fd,
+    buffer: &mut [u8],
+) -> Result<(usize, [Option<Fd>; N])> {
+    let mut control = Control([0; 64]);
+    let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: msghdr is plain data; all pointers outlive the call.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control.0.len();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let n = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
+    let mut passed = [None; N];
+    let mut places = passed.iter_mut();
+    // SAFETY: the kernel wrote well-formed control messages within msg_controllen.
+    unsafe {
+        let mut c = libc::CMSG_FIRSTHDR(&message);
+        while !c.is_null() {
+            if (*c).cmsg_level == libc::SOL_SOCKET && (*c).cmsg_type == libc::SCM_RIGHTS {
+                let count = ((*c).cmsg_len - libc::CMSG_LEN(0) as usize) / 4;
+                for i in 0..count {
+                    let fd = libc::CMSG_DATA(c).cast::<i32>().add(i).read_unaligned();
+                    match places.next() {
+                        Some(place) => *place = Some(fd),
+                        None => file::close(fd),
+                    }
+                }
+            }
+            c = libc::CMSG_NXTHDR(&message, c);
+        }
+    }
+    Ok((n, passed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_packet_comes_before_the_end() {
+        let name = AbstractName::new(format!("sanshim-test-{}", std::process::id()).as_bytes());
+        let listener = listen(&name, 1).unwrap();
+        for _ in 0..4000 {
+            let sender = socket(true).unwrap();
+            connect(sender, &name).unwrap();
+            let receiver = net::accept(listener, libc::SOCK_CLOEXEC).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    send(sender, b"last", None).unwrap();
+                    file::close(sender);
+                });
+                let mut buffer = [0; 8];
+                let received = loop {
+                    match receive(receiver, &mut buffer) {
+                        Err(Errno(libc::EAGAIN)) => {}
+                        received => break received,
+                    }
+                };
+                assert_eq!(received, Ok((4, None)));
+            });
+            file::close(receiver);
+        }
+        file::close(listener);
+    }
+}
