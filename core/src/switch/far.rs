@@ -209,7 +209,8 @@ pub(super) fn close(socket: &Socket, stream: &Stream, link: &Link) {
     if is_flushed(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
-    if link.is_foreign() {
+    // Who sends the rest, or will, may have no descriptor to keep TCP's end back with.
+    if link.is_foreign() || link.is_moving() {
         return wait_for(stream, link);
     }
     hold_anchor(socket, link);
@@ -232,7 +233,11 @@ fn hold_anchor(socket: &Socket, link: &Link) {
 
 /// The process exits with the connection open.
 pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: bool) {
-    while link.withdraw_wish() && !link.is_failed_by_peer() && time::now() < leaves_at() {
+    static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
+    while link.withdraw_wish()
+        && !link.is_failed_by_peer()
+        && time::now() < first_and(&COMES_UNTIL, LEAVING)
+    {
         time::sleep(PAUSE);
     }
     if shared && !link.is_foreign() {
@@ -244,20 +249,16 @@ pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: boo
     wait_for(stream, link);
 }
 
-/// Until when (clock, ns) this process, which exits, waits for control to go or to come.
-fn leaves_at() -> u64 {
-    static UNTIL: AtomicU64 = AtomicU64::new(0);
-    let until = match UNTIL.load(Relaxed) {
-        0 => time::now() + LEAVING,
-        earlier => earlier,
-    };
-    UNTIL.store(until, Relaxed);
-    until
+/// The time (clock, ns) that far after the first who asked.
+fn first_and(first: &AtomicU64, then: u64) -> u64 {
+    let until = time::now() + then;
+    first.compare_exchange(0, until, Relaxed, Relaxed).err().unwrap_or(until)
 }
 
 /// Others go on with the connection: one of them takes control of its link. (D12: else it ends.)
 fn leave_control_to_relatives(link: &Link) {
-    let until = leaves_at();
+    static GOES_UNTIL: AtomicU64 = AtomicU64::new(0);
+    let until = first_and(&GOES_UNTIL, LEAVING);
     while link.offer_control() && time::now() < until {
         time::sleep(PAUSE);
     }

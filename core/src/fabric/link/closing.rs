@@ -82,7 +82,9 @@ impl Link {
             let Some(body) = self.body.get() else { return true };
             let sending = &body.segment.side(body.role).sending.0;
             let stamp = shm::Sending::stamp(sending.tail.load(Acquire), next);
-            return sending.delivered.load(Acquire) == stamp || self.is_failed_by_peer();
+            return sending.delivered.load(Acquire) == stamp
+                || self.is_failed_by_peer()
+                || self.is_closed_by_peer();
         }
         self.push(Tell::Certain);
         self.poll();
@@ -123,7 +125,7 @@ impl Link {
         }
         let (now, first) = (time::now(), &self.failure_seen);
         let since = first.compare_exchange(0, now, Relaxed, Relaxed).err().unwrap_or(now);
-        if now - since <= PEERS_END {
+        if now.saturating_sub(since) <= PEERS_END {
             return false;
         }
         // What came before counts before it.

@@ -122,7 +122,7 @@ impl Link {
     }
 
     /// True while either end moves: what was published may not have reached the peer, or somebody is to get control.
-    pub(in super::super) fn is_moving(&self) -> bool {
+    pub fn is_moving(&self) -> bool {
         self.course() != course::REST
     }
 
@@ -149,18 +149,25 @@ impl Link {
 
     /// [`withdraw_wish`](Self::withdraw_wish) by who keeps the process from forking.
     pub(in super::super) fn withdraw_within(&self) -> bool {
-        if self.moving.asked_at.load(Relaxed) == 0 {
+        if self.moving.asked_at.load(SeqCst) == 0 {
             return false;
         }
-        let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) else {
-            return false;
+        let own = helper::own_mailbox();
+        let is_bound = || {
+            self.controller().zip(own).is_some_and(|(controller, own)| controller.is_bound_for(own))
         };
-        controller.withdraw(own);
-        let comes = !self.is_ours() && controller.is_bound_for(own);
+        self.take_wish_back();
+        let comes = !self.is_ours() && is_bound();
         if !comes {
             berth::give_up(self);
         }
         comes
+    }
+
+    fn take_wish_back(&self) {
+        if let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) {
+            controller.withdraw(own);
+        }
     }
 
     /// Begins to move the link to a berth; false if that cannot be now. By the helper.
@@ -171,6 +178,11 @@ impl Link {
             _ => false,
         };
         if !settled || !self.is_ours() || self.has_failed() {
+            return false;
+        }
+        if helper::own_mailbox() == Some(berth.mailbox) {
+            // Asked for before it came: nobody waits at that berth any more.
+            self.take_wish_back();
             return false;
         }
         if self.controller().is_some_and(|controller| !controller.promise(berth.mailbox)) {
@@ -479,7 +491,7 @@ impl Link {
         }
         let (now, before) = (time::now(), moving.asked_at.load(Relaxed));
         if now.saturating_sub(before) < AGAIN
-            || moving.asked_at.compare_exchange(before, now, Relaxed, Relaxed).is_err()
+            || moving.asked_at.compare_exchange(before, now, SeqCst, Relaxed).is_err()
             || moving.asks_no_more.load(SeqCst)
             || self.stage_of_relative() != stage::OPEN
         {
@@ -635,13 +647,16 @@ impl Link {
         if self.is_ours() || !controller.is_leaving() || asks_no_more {
             return;
         }
-        self.moving.asked_at.store(time::now(), Relaxed);
+        self.moving.asked_at.store(time::now(), SeqCst);
         self.ask(controller, berth::open_within(&own, self.port().local));
     }
 
     /// Asks who has control for it.
     fn ask(&self, controller: &Controller, berth: Option<Berth>) {
         if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
+            if self.moving.asks_no_more.load(SeqCst) {
+                return self.take_wish_back();
+            }
             let want = Message::Want { link: self.id, berth };
             mailbox::send(self.mail, controller.mailbox(), &want);
         }
