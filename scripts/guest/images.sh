@@ -15,11 +15,11 @@ guest_skips='perl perl-base perl-modules-5.36 libperl5.36 usrmerge libnumber-com
 modules_to_boot='virtio_pci virtio_blk virtio_console 9p 9pnet_virtio ext4 crc32c_generic'
 # Soft-RoCE asks for crc32 by algorithm, so depmod does not know that it needs crc32_generic.
 modules_later='crc32_generic veth rdma_rxe ib_uverbs rdma_ucm rdma_cm sch_netem sch_prio cls_u32 tcp_diag inet_diag
-    unix_diag virtio_rng'
+    unix_diag virtio_rng smc smc_diag'
 
 prepare_images() {
     local stamp
-    stamp=$(sha256sum "${BASH_SOURCE[0]}" | cut -c1-16)
+    stamp=$(cat "${BASH_SOURCE[0]}" ${SANSHIM_GUEST_KERNEL:+"$SANSHIM_GUEST_KERNEL"} | sha256sum | cut -c1-16)
     mkdir -p "$cache"
     # Runs at the same time share the cache: one prepares, the others wait.
     exec {cache_lock}>"$cache/lock"
@@ -69,8 +69,12 @@ unpack() {
         return 1
     }
     for archive in "$cache/$packages"/*.deb; do
-        dpkg-deb --fsys-tarfile "$archive" | tar -x --keep-directory-symlink -C "$into" || return 1
+        unpack_archive "$into" "$archive" || return 1
     done
+}
+
+unpack_archive() { # FOLDER ARCHIVE
+    dpkg-deb --fsys-tarfile "$2" | tar -x --keep-directory-symlink -C "$1"
 }
 
 merged_root() {
@@ -109,10 +113,14 @@ make_root() {
 
 make_kernel() {
     local package tree=$cache/kernel/tree
-    package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
-    [[ -n $package ]] || { echo 'no linux-image-amd64 in the package lists' >&2; return 1; }
     merged_root "$tree"
-    unpack "$tree" "$package" || return 1
+    if [[ -n ${SANSHIM_GUEST_KERNEL-} ]]; then
+        unpack_archive "$tree" "$SANSHIM_GUEST_KERNEL" || return 1
+    else
+        package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2; exit }')
+        [[ -n $package ]] || { echo 'no linux-image-amd64 in the package lists' >&2; return 1; }
+        unpack "$tree" "$package" || return 1
+    fi
     version=$(ls "$tree/usr/lib/modules")
     find "$tree/usr/lib/modules" -name '*.ko.xz' -exec xz -d {} +
     # An unpacked kernel starts at once; unpacking itself under emulation takes seconds.
