@@ -296,8 +296,14 @@ impl Helper {
             }
             let ports = self.lock_ports().clone();
             for port in &ports {
+                let woken = port.woken();
                 port.take_notice();
                 port.catch_up();
+                // Who sleeps on had the queue tell of the next completion, and this was not the one. Who was woken looks by
+                // itself.
+                if !port.is_armed() && port.woken() == woken && port.has_sleeper() && port.arm() {
+                    port.catch_up();
+                }
             }
             rendezvous::search();
             let mut busy = rendezvous::progress() | berth::progress(self.mailbox.address);

@@ -72,6 +72,8 @@ pub(super) struct Port {
     depth: u32,
     /// Looks by the program's threads.
     looks: AtomicU32,
+    /// Sleepers that were woken, of all links.
+    woken: AtomicU32,
     /// The queue tells of the next completion.
     armed: AtomicBool,
     /// Held to take completions, and to change the list of links.
@@ -121,6 +123,7 @@ impl Port {
             unfinished: AtomicU32::new(0),
             most_unfinished: completions - receives,
             looks: AtomicU32::new(0),
+            woken: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             polling: AtomicBool::new(false),
             links: UnsafeCell::default(),
@@ -298,6 +301,21 @@ impl Port {
     /// Changes while the program looks by itself.
     pub(super) fn looks(&self) -> u32 {
         self.looks.load(Ordering::Relaxed)
+    }
+
+    /// A sleeper is being woken.
+    pub(super) fn wakes(&self) {
+        self.woken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes whenever a sleeper is woken.
+    pub(super) fn woken(&self) -> u32 {
+        self.woken.load(Ordering::Relaxed)
+    }
+
+    /// True if somebody sleeps on one of the links.
+    pub(super) fn has_sleeper(&self) -> bool {
+        self.with_links(|links| links.iter().rev().flatten().any(|link| link.has_sleeper()))
     }
 
     /// Takes what has completed, unless another thread is at it (false).

@@ -508,12 +508,21 @@ impl Link {
         }
     }
 
+    /// True if somebody sleeps on this end.
+    pub(super) fn has_sleeper(&self) -> bool {
+        self.body.get().is_some_and(|body| {
+            let counters = &body.segment.side(body.role).counters.0;
+            counters.read.is_raised() || counters.write.is_raised()
+        })
+    }
+
     /// Wakes sleepers of this end.
     fn wake(&self, body: &Body, read: bool, write: bool) {
         let counters = &body.segment.side(body.role).counters.0;
         let mut ring = read && counters.read.signal();
         ring |= write && counters.write.signal();
         if ring {
+            self.port().wakes();
             let one = 1u64.to_ne_bytes();
             let _ = file::write(self.bell, one.as_ptr(), one.len());
         }
