@@ -76,11 +76,13 @@ impl Link {
     fn push_all(&self, out: &mut Out, tell: Tell) -> Result<(), Full> {
         out.certain = tell == Tell::Certain;
         self.reclaim(out);
+        // Once: Taken goes out when what the peer then sends finds its place, and before anything else of the end.
+        let body = self.body.get();
         const WORDS: [Kind; 6] =
             [Kind::Bound, Kind::Withdraw, Kind::Taken, Kind::Refused, Kind::Move, Kind::Moved];
         for kind in WORDS {
             let bit = 1 << kind as u32;
-            if self.due.load(Acquire) & bit != 0 {
+            if self.due.load(Acquire) & bit != 0 && (kind != Kind::Taken || body.is_some()) {
                 let (destination, bound) = (self.destination(), self.binding.get());
                 let payload = match kind {
                     Kind::Bound => bound.map_or(&[][..], Vec::as_slice),
@@ -94,7 +96,7 @@ impl Link {
                 }
             }
         }
-        let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
+        let (Some(body), stage::OPEN) = (body, self.stage()) else { return Ok(()) };
         if self.due.load(Acquire) & 1 << Kind::Ring as u32 != 0 {
             self.offer(out, body)?;
             self.due.fetch_and(!(1 << Kind::Ring as u32), SeqCst);
