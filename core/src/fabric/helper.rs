@@ -301,7 +301,11 @@ impl Helper {
                 port.catch_up();
                 // Who sleeps on had the queue tell of the next completion, and this was not the one. Who was woken looks by
                 // itself.
-                if !port.is_armed() && port.woken() == woken && port.has_sleeper() && port.arm() {
+                if !port.is_armed()
+                    && port.woken() == woken
+                    && port.has_any(Link::has_sleeper)
+                    && port.arm()
+                {
                     port.catch_up();
                 }
             }
@@ -329,12 +333,8 @@ impl Helper {
 
     /// True if a peer is to be told something in a moment.
     fn has_rest(&self) -> bool {
-        let mut any = false;
         let _gate = no_fork();
-        for port in self.lock_ports().iter() {
-            port.each_link(|link| any |= link.has_rest());
-        }
-        any
+        self.lock_ports().iter().any(|port| port.has_any(Link::has_rest))
     }
 
     /// The device of a port was removed: its connections end.

@@ -313,9 +313,9 @@ impl Port {
         self.woken.load(Ordering::Relaxed)
     }
 
-    /// True if somebody sleeps on one of the links.
-    pub(super) fn has_sleeper(&self) -> bool {
-        self.with_links(|links| links.iter().rev().flatten().any(|link| link.has_sleeper()))
+    /// True if that is so of any link; the newest first.
+    pub(super) fn has_any(&self, is_one: impl Fn(&Link) -> bool) -> bool {
+        self.with_links(|links| links.iter().rev().flatten().any(|link| is_one(link)))
     }
 
     /// Takes what has completed, unless another thread is at it (false).

@@ -4,7 +4,7 @@
 //! Coming in ([`incoming`]) it is whoever takes the port's completions. Nobody waits for anybody.
 //!
 //! The queue pair is that of one process, which controls the link; fork relatives use it through that one's
-//! helper, or take control ([`moving`]).
+//! helper, or ask for control ([`wishes`]) and take it ([`moving`]).
 
 mod closing;
 mod controller;
@@ -13,6 +13,7 @@ mod incoming;
 mod moving;
 mod outgoing;
 mod wire;
+mod wishes;
 
 pub use controller::Controller;
 pub(super) use outgoing::Tell;
@@ -36,6 +37,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
+use wishes::Wishes;
 
 /// Requests outstanding on a queue pair.
 const DEPTH: u32 = 32;
@@ -112,6 +114,7 @@ pub struct Link {
     mail: Fd,
     bell: Fd,
     moving: Moving,
+    wishes: Wishes,
     /// See [`Link::keep_open`].
     anchor: AtomicI32,
     stage: AtomicU32,
@@ -172,6 +175,7 @@ impl Link {
             mail,
             bell: hidden::keep(bell),
             moving: Moving::default(),
+            wishes: Wishes::default(),
             anchor: AtomicI32::new(-1),
             stage: AtomicU32::new(stage::OFFERED),
             binding: OnceLock::new(),

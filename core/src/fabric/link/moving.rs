@@ -10,30 +10,26 @@
 //! Where both ends move at once the acceptor gives way, as the suspended session does, and asks again. An offer
 //! that nobody accepted yet moves alike, from the process that has the listener to the one that accepts.
 //!
-//! All of it is done by the helpers, except that frames come to whoever looks.
+//! All of it is done by the helpers, except that frames come to whoever looks. Who asks for control, and why, is the business
+//! of [`wishes`](super::wishes).
 
-use super::super::mailbox::{self, Address, Berth, Message};
+use super::super::mailbox::{self, Address, Berth};
 use super::super::port::Port;
 use super::super::request::{self, Cookie};
-use super::super::{berth, generation, helper, no_fork};
+use super::super::{generation, helper};
 use super::controller::{Controller, Progress};
 use super::wire::Wire;
 use super::{stage, Kind, Link, Out, Tell};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, Started};
 use crate::provider::shm::{Geometry, Role};
-use crate::sys::process::{self, SignalsHeld};
+use crate::sys::process;
 use crate::sys::time;
 use std::cell::UnsafeCell;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// How often a relative uses a link through who controls it, before it takes control itself: a queue pair and
-/// its adapter cost more than a few kicks.
-const OFTEN: u32 = 32;
-/// How soon (ns) control is asked for again.
-const AGAIN: u64 = 50_000_000;
 /// How long (ns) a peer that follows tries.
 const PATIENCE: u64 = 60_000_000_000;
 /// Numbers of the pending operations.
@@ -95,11 +91,6 @@ pub(super) struct Moving {
     is_early: AtomicBool,
     /// The queue pair that is being connected to it. The helper's.
     following: UnsafeCell<Option<Wire>>,
-    /// A relative's uses, and clock (ns) of its last request.
-    uses: AtomicU32,
-    asked_at: AtomicU64,
-    /// This process closed it, or exits.
-    asks_no_more: AtomicBool,
 }
 
 impl Link {
@@ -135,38 +126,6 @@ impl Link {
     pub(in super::super) fn forget_end(&self) {
         if let Some(body) = self.body.get() {
             body.controller.store(std::ptr::null_mut(), SeqCst);
-        }
-    }
-
-    /// This process asks for control no more. True if it was promised, or given, and so comes: the peer is to find
-    /// somebody here.
-    pub fn withdraw_wish(&self) -> bool {
-        self.moving.asks_no_more.store(true, SeqCst);
-        let _held = SignalsHeld::new();
-        let _gate = no_fork();
-        self.withdraw_within()
-    }
-
-    /// [`withdraw_wish`](Self::withdraw_wish) by who keeps the process from forking.
-    pub(in super::super) fn withdraw_within(&self) -> bool {
-        if self.moving.asked_at.load(SeqCst) == 0 {
-            return false;
-        }
-        let own = helper::own_mailbox();
-        let is_bound = || {
-            self.controller().zip(own).is_some_and(|(controller, own)| controller.is_bound_for(own))
-        };
-        self.take_wish_back();
-        let comes = !self.is_ours() && is_bound();
-        if !comes {
-            berth::give_up(self);
-        }
-        comes
-    }
-
-    fn take_wish_back(&self) {
-        if let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) {
-            controller.withdraw(own);
         }
     }
 
@@ -345,7 +304,7 @@ impl Link {
             };
             self.owner.store(super::NOBODY, SeqCst);
             self.moving.course.store(course::REST, SeqCst);
-            self.moving.uses.store(0, Relaxed);
+            self.wishes.begin_anew();
             let heir = self.moving.heir.load(Relaxed);
             controller.give(heir, self.moving.heir_pid.load(Relaxed), progress);
             log::info!("link {:x}: control goes to process {}", self.id, controller.pid());
@@ -481,52 +440,6 @@ impl Link {
         self.push(Tell::Certain);
     }
 
-    /// In a relative that uses the link: takes control if it does so often, or nobody else will have it.
-    #[cold]
-    pub(super) fn want(&self) {
-        let Some(controller) = self.controller() else { return };
-        let moving = &self.moving;
-        if moving.uses.fetch_add(1, Relaxed) < OFTEN && !controller.is_leaving() {
-            return;
-        }
-        let (now, before) = (time::now(), moving.asked_at.load(Relaxed));
-        if now.saturating_sub(before) < AGAIN
-            || moving.asked_at.compare_exchange(before, now, SeqCst, Relaxed).is_err()
-            || moving.asks_no_more.load(SeqCst)
-            || self.stage_of_relative() != stage::OPEN
-        {
-            return;
-        }
-        let Some(own) = self.own.upgrade() else { return };
-        let berth = berth::open(&own, self.port().local);
-        let is_open = berth.is_some();
-        self.ask(controller, berth);
-        if !is_open {
-            log::info!("link {:x}: process {} keeps control", self.id, controller.pid());
-            moving.asked_at.store(u64::MAX, Relaxed);
-        }
-    }
-
-    /// What the relatives' memory says of the stage, which this process's copy may not.
-    fn stage_of_relative(&self) -> u32 {
-        let taken = self
-            .body
-            .get()
-            .is_some_and(|body| body.segment.state() == crate::provider::shm::State::Taken);
-        if taken {
-            stage::OPEN
-        } else {
-            stage::OFFERED
-        }
-    }
-
-    /// A relative that is about to wait: takes control if the one that has it is about to exit.
-    pub(super) fn want_if_orphaned(&self) {
-        if self.controller().is_some_and(Controller::is_leaving) {
-            self.want();
-        }
-    }
-
     /// Looks for the controlling process's messages by its number.
     pub(super) fn controlling_mailbox(&self) -> Address {
         self.controller().map_or(0, Controller::mailbox)
@@ -597,7 +510,7 @@ impl Link {
             self.anchor.store(-1, SeqCst);
         }
         self.stage.store(stage::OPEN, SeqCst);
-        self.moving.uses.store(0, Relaxed);
+        self.wishes.begin_anew();
         self.moving.broken.store(false, Relaxed);
         self.moving.is_early.store(false, SeqCst);
         self.moving.sealed.store(true, SeqCst);
@@ -615,50 +528,6 @@ impl Link {
             None => {}
             Some(Ok(())) => self.is_there(&connector),
             Some(Err(why)) => self.fail(why),
-        }
-    }
-
-    /// The process is about to exit: has relatives take control. True while one may still.
-    pub fn offer_control(&self) -> bool {
-        let (Some(controller), Some(body)) = (self.controller(), self.body.get()) else {
-            return false;
-        };
-        if !self.is_ours() || self.has_failed() || self.stage() != stage::OPEN {
-            return false;
-        }
-        if !controller.is_leaving() {
-            controller.leave();
-            // Whoever sleeps, of all processes.
-            self.wake(body, true, true);
-        }
-        let (now, asked) = (time::now(), self.moving.asked_at.load(Relaxed));
-        if controller.before() != 0 && now.saturating_sub(asked) > AGAIN {
-            // Its helper does it where its program is elsewhere.
-            self.moving.asked_at.store(now, Relaxed);
-            mailbox::send(self.mail, controller.before(), &Message::Take { link: self.id });
-        }
-        true
-    }
-
-    /// The process that has control is about to exit: this one, which had it before, takes it. By the helper.
-    pub(in super::super) fn take_back(&self) {
-        let (Some(controller), Some(own)) = (self.controller(), self.own.upgrade()) else { return };
-        let asks_no_more = self.moving.asks_no_more.load(SeqCst);
-        if self.is_ours() || !controller.is_leaving() || asks_no_more {
-            return;
-        }
-        self.moving.asked_at.store(time::now(), SeqCst);
-        self.ask(controller, berth::open_within(&own, self.port().local));
-    }
-
-    /// Asks who has control for it.
-    fn ask(&self, controller: &Controller, berth: Option<Berth>) {
-        if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
-            if self.moving.asks_no_more.load(SeqCst) {
-                return self.take_wish_back();
-            }
-            let want = Message::Want { link: self.id, berth };
-            mailbox::send(self.mail, controller.mailbox(), &want);
         }
     }
 }

@@ -1,0 +1,147 @@
+//! Who asks for control of a link, and who does not any more: relatives that use it often, or go on where the
+//! process that has it exits. What comes of it is the business of [`moving`](super::moving).
+
+use super::super::mailbox::{self, Berth, Message};
+use super::super::{berth, helper, no_fork};
+use super::controller::Controller;
+use super::{stage, Link};
+use crate::provider::shm::State;
+use crate::sys::process::SignalsHeld;
+use crate::sys::time;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// How often a relative uses a link through who controls it, before it takes control itself: a queue pair and
+/// its adapter cost more than a few kicks.
+const OFTEN: u32 = 32;
+/// How soon (ns) control is asked for again.
+const AGAIN: u64 = 50_000_000;
+
+/// Part of a link.
+#[derive(Default)]
+pub(super) struct Wishes {
+    /// A relative's uses, and clock (ns) of its last request.
+    uses: AtomicU32,
+    asked_at: AtomicU64,
+    /// This process closed it, or exits.
+    asks_no_more: AtomicBool,
+}
+
+impl Wishes {
+    /// Control went to another process, or came.
+    pub(super) fn begin_anew(&self) {
+        self.uses.store(0, Relaxed);
+    }
+}
+
+impl Link {
+    /// In a relative that uses the link: takes control if it does so often, or nobody else will have it.
+    #[cold]
+    pub(super) fn want(&self) {
+        let Some(controller) = self.controller() else { return };
+        let wishes = &self.wishes;
+        if wishes.uses.fetch_add(1, Relaxed) < OFTEN && !controller.is_leaving() {
+            return;
+        }
+        let (now, before) = (time::now(), wishes.asked_at.load(Relaxed));
+        if now.saturating_sub(before) < AGAIN
+            || wishes.asked_at.compare_exchange(before, now, SeqCst, Relaxed).is_err()
+            || wishes.asks_no_more.load(SeqCst)
+            || !self.is_taken()
+        {
+            return;
+        }
+        let Some(own) = self.own.upgrade() else { return };
+        let berth = berth::open(&own, self.port().local);
+        let is_open = berth.is_some();
+        self.ask(controller, berth);
+        if !is_open {
+            log::info!("link {:x}: process {} keeps control", self.id, controller.pid());
+            wishes.asked_at.store(u64::MAX, Relaxed);
+        }
+    }
+
+    /// True if both ends use it, as the relatives' memory says, which this process's copy may not.
+    fn is_taken(&self) -> bool {
+        self.body.get().is_some_and(|body| body.segment.state() == State::Taken)
+    }
+
+    /// A relative that is about to wait: takes control if the one that has it is about to exit.
+    pub(super) fn want_if_orphaned(&self) {
+        if self.controller().is_some_and(Controller::is_leaving) {
+            self.want();
+        }
+    }
+
+    /// The process is about to exit: has relatives take control. True while one may still.
+    pub fn offer_control(&self) -> bool {
+        let (Some(controller), Some(body)) = (self.controller(), self.body.get()) else {
+            return false;
+        };
+        if !self.is_ours() || self.has_failed() || self.stage() != stage::OPEN {
+            return false;
+        }
+        if !controller.is_leaving() {
+            controller.leave();
+            // Whoever sleeps, of all processes.
+            self.wake(body, true, true);
+        }
+        let (now, asked) = (time::now(), self.wishes.asked_at.load(Relaxed));
+        if controller.before() != 0 && now.saturating_sub(asked) > AGAIN {
+            // Its helper does it where its program is elsewhere.
+            self.wishes.asked_at.store(now, Relaxed);
+            mailbox::send(self.mail, controller.before(), &Message::Take { link: self.id });
+        }
+        true
+    }
+
+    /// The process that has control is about to exit: this one, which had it before, takes it. By the helper.
+    pub(in super::super) fn take_back(&self) {
+        let (Some(controller), Some(own)) = (self.controller(), self.own.upgrade()) else { return };
+        let asks_no_more = self.wishes.asks_no_more.load(SeqCst);
+        if self.is_ours() || !controller.is_leaving() || asks_no_more {
+            return;
+        }
+        self.wishes.asked_at.store(time::now(), SeqCst);
+        self.ask(controller, berth::open_within(&own, self.port().local));
+    }
+
+    /// Asks who has control for it.
+    fn ask(&self, controller: &Controller, berth: Option<Berth>) {
+        if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
+            if self.wishes.asks_no_more.load(SeqCst) {
+                return self.take_wish_back();
+            }
+            let want = Message::Want { link: self.id, berth };
+            mailbox::send(self.mail, controller.mailbox(), &want);
+        }
+    }
+    /// This process asks for control no more. True if it was promised, or given, and so comes: the peer is to find
+    /// somebody here.
+    pub fn withdraw_wish(&self) -> bool {
+        self.wishes.asks_no_more.store(true, SeqCst);
+        let _held = SignalsHeld::new();
+        let _gate = no_fork();
+        self.withdraw_within()
+    }
+
+    /// [`withdraw_wish`](Self::withdraw_wish) by who keeps the process from forking.
+    pub(in super::super) fn withdraw_within(&self) -> bool {
+        if self.wishes.asked_at.load(SeqCst) == 0 {
+            return false;
+        }
+        self.take_wish_back();
+        let is_bound = |own| self.controller().is_some_and(|one| one.is_bound_for(own));
+        let comes = !self.is_ours() && helper::own_mailbox().is_some_and(is_bound);
+        if !comes {
+            berth::give_up(self);
+        }
+        comes
+    }
+
+    pub(super) fn take_wish_back(&self) {
+        if let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) {
+            controller.withdraw(own);
+        }
+    }
+}
