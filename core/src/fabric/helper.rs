@@ -265,6 +265,8 @@ impl Helper {
         process::let_library_signals_in();
         let mut idle = false;
         let mut looks = 0;
+        // A link has something left to do, as of the last look at all of them.
+        let mut links_are_busy = false;
         // How long (ns) to sleep at most while there is nothing to do.
         let mut longest = None;
         loop {
@@ -272,8 +274,8 @@ impl Helper {
             let mut nap = Some(TICK);
             if idle {
                 self.dormant.store(true, Ordering::SeqCst);
-                // What was read before that woke nobody.
-                if !self.has_rest() {
+                // What there was to do before that woke nobody.
+                if !self.has_work() {
                     nap = longest;
                 }
             }
@@ -317,24 +319,31 @@ impl Helper {
             looks = now;
             let tell = if kicked { Tell::Certain } else { Tell::All };
             if count == 0 || kicked || away {
+                links_are_busy = false;
                 for port in &ports {
-                    port.each_link(|link| busy |= link.tick(tell));
+                    port.each_link(|link| links_are_busy |= link.tick(tell));
                     if !port.is_armed() && port.arm() {
                         port.catch_up();
                     }
                 }
+            } else if links_are_busy {
+                // A move waits for nobody.
+                for port in &ports {
+                    port.each_link(|link| link.progress());
+                }
             }
-            busy |= self.end_closed() | self.end_replaced();
+            busy |= links_are_busy | self.end_closed() | self.end_replaced();
             busy |= self.close_retired();
             longest = rendezvous::next_search();
             idle = !busy && ports.iter().all(|port| port.is_armed());
         }
     }
 
-    /// True if a peer is to be told something in a moment.
-    fn has_rest(&self) -> bool {
+    /// True if a link has something left to do, or a peer is to be told something in a moment.
+    fn has_work(&self) -> bool {
         let _gate = no_fork();
-        self.lock_ports().iter().any(|port| port.has_any(Link::has_rest))
+        let has_work = |link: &Link| link.has_rest() || link.is_busy();
+        self.lock_ports().iter().any(|port| port.has_any(has_work))
     }
 
     /// The device of a port was removed: its connections end.

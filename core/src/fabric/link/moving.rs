@@ -245,16 +245,14 @@ impl Link {
         asked
     }
 
-    /// What the helper does for a move; true while there is one.
-    pub(super) fn progress(&self) -> bool {
+    /// What the helper does for a move.
+    pub(in super::super) fn progress(&self) {
         match self.course() {
             course::ANSWERED => self.hand_over(),
             course::FOLLOWS => self.follow(),
             course::ARRIVES => self.arrive(),
-            course::ASKED => {}
-            _ => return false,
+            _ => {}
         }
-        !self.has_failed()
     }
 
     /// Runs `f` while nobody sends. By the helper, which afterwards has sent what was missed.

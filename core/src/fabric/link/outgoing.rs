@@ -317,8 +317,13 @@ impl Link {
             // For relatives that wait for what had arrived: the port was looked at before.
             body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
         }
-        let moves = self.progress();
-        let waits = moves || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
+        self.progress();
+        self.is_busy()
+    }
+
+    /// True if there is something to do for it from time to time.
+    pub(in super::super) fn is_busy(&self) -> bool {
+        let waits = self.is_moving() || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
         waits && !self.failed.load(Relaxed)
     }
 }
