@@ -171,7 +171,7 @@ void heir_dialler(const char *address, int port) {
 }
 
 /* Several processes accept from one listener; while each has a connection the next goes to another. */
-enum { WORKERS = 3, TURNS = 3 };
+enum { WORKERS = 3, TURNS = 10 };
 void prefork_listener(int listener) {
     for (int i = 0; i < WORKERS; i++) {
         pid_t child = fork();
