@@ -8,7 +8,8 @@ use super::link::Link;
 use super::memory::{Block, Pool};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, Limits, Result, Started};
-use crate::sys::{process, Fd};
+use crate::sys::thread::own_tid;
+use crate::sys::{process, time, Fd};
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,8 +21,11 @@ const RECEIVES: u32 = 128;
 const COMPLETIONS: u32 = 4096;
 /// Results taken at a time.
 const BATCH: usize = 16;
-/// How long, in yields, another thread that takes completions is waited for.
-const ATTEMPTS: u32 = 100_000;
+/// How long another thread that takes completions is waited for: so many yields, then so many naps (ns). One that
+/// has no processor for as long was stopped.
+const YIELDS: u32 = 1000;
+const NAPS: u32 = 100_000;
+const NAP: u64 = 100_000;
 /// Marks the request of a receive.
 const RECEIVE: u64 = 1 << 63;
 /// Largest inline send that is used.
@@ -76,8 +80,8 @@ pub(super) struct Port {
     woken: AtomicU32,
     /// The queue tells of the next completion.
     armed: AtomicBool,
-    /// Held to take completions, and to change the list of links.
-    polling: AtomicBool,
+    /// Held to take completions, and to change the list of links: the id of the thread that does, or zero.
+    polling: AtomicU32,
     links: UnsafeCell<Vec<Option<Arc<Link>>>>,
     intake: UnsafeCell<Option<Intake>>,
 }
@@ -125,7 +129,7 @@ impl Port {
             looks: AtomicU32::new(0),
             woken: AtomicU32::new(0),
             armed: AtomicBool::new(false),
-            polling: AtomicBool::new(false),
+            polling: AtomicU32::new(0),
             links: UnsafeCell::default(),
             intake: UnsafeCell::new(Some(intake)),
         };
@@ -238,15 +242,29 @@ impl Port {
         self.unfinished.fetch_sub(count as u32, Ordering::Relaxed);
     }
 
+    /// Takes `polling`, unless it is held.
+    #[inline]
+    fn begin(&self) -> bool {
+        self.polling.load(Ordering::Relaxed) == 0
+            && self
+                .polling
+                .compare_exchange(0, own_tid(), Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    fn end(&self) {
+        self.polling.store(0, Ordering::Release);
+    }
+
     /// Runs `f` with the links, waiting for whoever has them. Not in a signal handler.
     fn with_links<T>(&self, f: impl FnOnce(&mut Vec<Option<Arc<Link>>>) -> T) -> T {
         // A signal handler of this thread that looks for completions meanwhile finds them taken.
-        while self.polling.swap(true, Ordering::Acquire) {
+        while !self.begin() {
             process::yield_now();
         }
         // SAFETY: `polling` is held.
         let result = f(unsafe { &mut *self.links.get() });
-        self.polling.store(false, Ordering::Release);
+        self.end();
         result
     }
 
@@ -282,11 +300,14 @@ impl Port {
     /// Takes what has completed by now, waiting for a thread that is at it, unless that is the one
     /// that a signal handler interrupted.
     pub(super) fn catch_up(&self) {
-        for _ in 0..ATTEMPTS {
-            if self.poll() {
+        for attempt in 0..YIELDS + NAPS {
+            if self.poll() || self.polling.load(Ordering::Relaxed) == own_tid() {
                 break;
             }
-            process::yield_now();
+            match attempt < YIELDS {
+                true => process::yield_now(),
+                false => time::sleep(NAP),
+            }
         }
     }
 
@@ -321,7 +342,7 @@ impl Port {
     /// Takes what has completed, unless another thread is at it (false).
     #[inline]
     pub(super) fn poll(&self) -> bool {
-        if self.polling.load(Ordering::Relaxed) || self.polling.swap(true, Ordering::Acquire) {
+        if !self.begin() {
             return false;
         }
         let mut batch = [Completion::default(); BATCH];
@@ -336,7 +357,7 @@ impl Port {
                 break;
             }
         }
-        self.polling.store(false, Ordering::Release);
+        self.end();
         true
     }
 
