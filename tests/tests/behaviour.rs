@@ -14,8 +14,8 @@ use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mod
 const RDMA_AREAS: [&str; 8] =
     ["endings", "flags", "forking", "interrupted", "lent_memory", "signals", "transfer", "urgent"];
 /// Areas whose cases take turns on sockets.
-const CONTROL_AREAS: [&str; 4] = ["control", "detach", "forking", "handover"];
-/// Areas whose cases share sockets between processes, those above included.
+const CONTROL_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "standstill"];
+/// Areas whose cases share sockets between processes, most of those above included.
 const SHARING_AREAS: [&str; 11] = [
     "control",
     "detach",

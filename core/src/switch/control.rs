@@ -5,7 +5,7 @@
 
 use super::owner;
 use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
-use crate::sys::lock::{Busy, CHECK_INTERVAL};
+use crate::sys::lock::{Busy, Watch, CHECK_INTERVAL};
 use crate::sys::thread::own_tid;
 use crate::sys::{futex, process, Errno};
 
@@ -66,7 +66,7 @@ impl Control {
             }
             std::hint::spin_loop();
         }
-        let (mut ticket, mut signalled) = (None, false);
+        let (mut ticket, mut signalled, mut watch) = (None, false, Watch::default());
         loop {
             let mut step = self.0.look(claim, &mut ticket);
             if let Step::Sleep(seen) = step {
@@ -86,7 +86,9 @@ impl Control {
                 if slept != Err(Errno(libc::ETIMEDOUT)) {
                     continue;
                 }
-                step = self.0.waited_in_vain(claim, ticket, seen, process::lives);
+                let lives = |holder| watch.lives(holder, || self.0.holder() != Some(holder));
+                step = self.0.waited_in_vain(claim, ticket, seen, lives);
+                signalled = watch.was_signalled();
             }
             match step {
                 Step::Taken(taken) => return Ok(taken),

@@ -3,6 +3,8 @@
 //! The word holds the owner's thread id, so a waiter can see that the owner is gone and take the
 //! lock over. It must lie in memory the peer of a connection can not write.
 
+use super::process::State;
+use super::step_out::step_out;
 use super::thread::own_tid;
 use super::{futex, process, time};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +14,9 @@ const CONTENDED: u32 = 1 << 31;
 pub const NOBODY: u32 = CONTENDED - 1;
 /// How long a waiter sleeps before it looks whether the owner still lives.
 pub const CHECK_INTERVAL: u64 = 20_000_000;
+/// How long (ns) an owner that stands still and could not be led out of it is left alone; twice as long each time.
+const STANDSTILL: u64 = 1_000_000_000;
+const LONGEST_STANDSTILL: u64 = 60_000_000_000;
 
 /// How a lock was obtained.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +34,35 @@ pub enum Busy {
     Other,
     /// The calling thread has it: a signal handler interrupted its own thread's operation.
     Reentered,
+}
+
+/// What a waiter knows of the owner that it waits for, in another process.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// Who stood still, when (ns) it may be tried to lead it on again, and how long it is left alone then.
+    tried: (u32, u64, u64),
+    signalled: bool,
+}
+
+impl Watch {
+    /// False if the owner is dead. One that is stopped is led on until `is_out`: TCP's lets go before it stops.
+    pub fn lives(&mut self, owner: u32, is_out: impl Fn() -> bool) -> bool {
+        let state = process::state(owner);
+        if self.tried.0 != owner {
+            self.tried = (owner, 0, STANDSTILL);
+        }
+        if state == State::Stopped && time::now() > self.tried.1 {
+            self.signalled |= step_out(owner, is_out).signalled;
+            let pause = self.tried.2;
+            self.tried = (owner, time::now() + pause, LONGEST_STANDSTILL.min(2 * pause));
+        }
+        state != State::Dead
+    }
+
+    /// True, once, if a handler of the calling thread ran while it led an owner on.
+    pub fn was_signalled(&mut self) -> bool {
+        std::mem::take(&mut self.signalled)
+    }
 }
 
 /// The lock. All zero is unlocked.
@@ -83,6 +117,7 @@ impl FamilyLock {
             std::hint::spin_loop();
         }
         let (mut keeper, mut since) = (0, 0);
+        let mut watch = Watch::default();
         loop {
             let word = self.0.load(Ordering::Relaxed);
             if word == 0 {
@@ -108,8 +143,9 @@ impl FamilyLock {
             let in_vain = wanted & !CONTENDED == NOBODY
                 || futex::wait(&self.0, wanted, CHECK_INTERVAL)
                     == Err(super::Errno(libc::ETIMEDOUT));
+            let owner = wanted & !CONTENDED;
             if in_vain
-                && !process::lives(wanted & !CONTENDED)
+                && !watch.lives(owner, || self.holder() != owner)
                 && self
                     .0
                     .compare_exchange(wanted, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
@@ -119,8 +155,8 @@ impl FamilyLock {
             }
             let Some(patience) = patience else { continue };
             let now = time::now();
-            if keeper != wanted & !CONTENDED {
-                (keeper, since) = (wanted & !CONTENDED, now);
+            if keeper != owner {
+                (keeper, since) = (owner, now);
             } else if now - since > patience {
                 return Err(keeper);
             }

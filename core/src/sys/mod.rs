@@ -19,6 +19,7 @@ pub mod packet;
 pub mod poll;
 pub mod process;
 pub mod sock_diag;
+pub mod step_out;
 pub mod thread;
 pub mod time;
 pub mod unix_diag;

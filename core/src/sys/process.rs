@@ -48,23 +48,43 @@ pub fn users_and_groups() -> ([u32; 3], [u32; 3]) {
     (ids[0], ids[1])
 }
 
+/// Whether a thread, or process, can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It can.
+    Lives,
+    /// By SIGSTOP or a terminal, until it is continued.
+    Stopped,
+    /// There is none with that id, or it is a zombie.
+    Dead,
+}
+
 /// True while a thread or process with this id exists and is not a zombie.
 pub fn lives(tid: u32) -> bool {
+    state(tid) != State::Dead
+}
+
+/// The state of the thread or process with this id.
+pub fn state(tid: u32) -> State {
     if call!(kill, tid, 0) == Err(super::Errno(libc::ESRCH)) {
-        return false;
+        return State::Dead;
     }
     let path = stat_path(tid);
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
         // Hidden from us is not dead.
-        return true;
+        return State::Lives;
     };
     let mut text = [0u8; 128];
     let n = super::file::read(fd as super::Fd, text.as_mut_ptr(), text.len()).unwrap_or(0);
     super::file::close(fd as super::Fd);
     // "pid (name) S": the name may hold anything, so from its end.
     let state = text[..n].iter().rposition(|b| *b == b')').and_then(|at| text.get(at + 2));
-    !matches!(state, Some(b'Z' | b'X'))
+    match state {
+        Some(b'Z' | b'X') => State::Dead,
+        Some(b'T') => State::Stopped,
+        _ => State::Lives,
+    }
 }
 
 /// "/proc/TID/stat" and zeros, without allocating: a signal handler or a vfork child may ask.
@@ -74,6 +94,11 @@ fn stat_path(tid: u32) -> [u8; 24] {
     // A number has ten digits at most.
     let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/{tid}/stat"));
     path
+}
+
+/// True under a seccomp filter, which may end the process for a system call that it does not know.
+pub fn is_confined() -> bool {
+    call!(prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0) != Ok(0)
 }
 
 /// True if `tid` is a thread of this process, its first included.
@@ -171,6 +196,15 @@ impl SignalsHeld {
             8
         );
         Self(old)
+    }
+}
+
+impl SignalsHeld {
+    /// Lets those in that came meanwhile; true if a handler ran that ends a wait.
+    pub fn let_in(self) -> bool {
+        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let (limit, mask) = ((&raw const none) as usize, (&raw const self.0) as usize);
+        call!(ppoll, 0, 0, limit, mask, 8) == Err(super::Errno(libc::EINTR))
     }
 }
 
