@@ -83,6 +83,8 @@ impl Closed {
     }
 }
 
+/// Something is under way that what completes may bring on.
+static BUSY: AtomicBool = AtomicBool::new(false);
 static HELPER: AtomicPtr<Helper> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 
@@ -145,6 +147,11 @@ pub(super) fn own_mailbox() -> Option<Address> {
     present().map(|helper| helper.mailbox.address)
 }
 
+/// True if it is to hear what completes at once.
+pub(super) fn is_busy() -> bool {
+    BUSY.load(Ordering::SeqCst)
+}
+
 /// Has this process's helper look.
 pub(super) fn wake() {
     if let Some(helper) = present() {
@@ -185,6 +192,14 @@ pub(super) fn watch(descriptor: Fd) {
     }
 }
 
+/// Whether the helper looks when that descriptor, which it watches, is readable.
+pub(super) fn hear(descriptor: Fd, does: bool) {
+    if let Some(helper) = present() {
+        let events = if does { libc::EPOLLIN as u32 } else { 0 };
+        let _ = poll::epoll_ctl(helper.set, libc::EPOLL_CTL_MOD, descriptor, events, ANY);
+    }
+}
+
 /// Not any more.
 pub(super) fn forget(descriptor: Fd) {
     if let Some(helper) = present() {
@@ -213,6 +228,8 @@ pub(super) fn close(link: &Arc<Link>, users: Option<Box<dyn Users>>) {
     let Some(helper) = present() else { return };
     let closed = Closed { link: link.clone(), users, since: time::now() };
     helper.lock_closed().push(closed);
+    BUSY.store(true, Ordering::SeqCst);
+    link.let_helper_hear();
     kick(helper.kick);
 }
 
@@ -275,7 +292,7 @@ impl Helper {
             if idle {
                 self.dormant.store(true, Ordering::SeqCst);
                 // What there was to do before that woke nobody.
-                if !self.has_work() {
+                if !self.has_work() && self.is_attended() {
                     nap = longest;
                 }
             }
@@ -335,7 +352,15 @@ impl Helper {
             busy |= links_are_busy | self.end_closed() | self.end_replaced();
             busy |= self.close_retired();
             longest = rendezvous::next_search();
-            idle = !busy && ports.iter().all(|port| port.is_armed());
+            BUSY.store(busy, Ordering::SeqCst);
+            for port in &ports {
+                if busy {
+                    port.hearing.give_to_helper(port);
+                } else if count == 0 {
+                    port.hearing.tick(port);
+                }
+            }
+            idle = !busy && ports.iter().all(|port| port.is_attended());
         }
     }
 
@@ -344,6 +369,12 @@ impl Helper {
         let _gate = no_fork();
         let has_work = |link: &Link| link.has_rest() || link.is_busy();
         self.lock_ports().iter().any(|port| port.has_any(has_work))
+    }
+
+    /// True if somebody is told of whatever completes.
+    fn is_attended(&self) -> bool {
+        let _gate = no_fork();
+        self.lock_ports().iter().all(|port| port.is_attended())
     }
 
     /// The device of a port was removed: its connections end.

@@ -15,6 +15,7 @@
 //! - [`board`]: which of several processes that accept from one listener gets a link
 //! - [`request`]: what a connection request says
 //! - [`berth`]: where connections come to that this process asked for
+//! - [`hearing`]: who is woken when something completes
 //! - [`helper`]: the thread that goes on where the program is away; [`mailbox`]: what those of several
 //!   processes say to each other
 //!
@@ -24,6 +25,7 @@ mod berth;
 mod board;
 mod connect;
 mod frame;
+mod hearing;
 mod helper;
 mod link;
 mod mailbox;
@@ -38,6 +40,7 @@ mod tests;
 
 pub use board::Board;
 pub use connect::connect;
+pub use hearing::{Ear, Sleeper};
 pub use link::{Controller, Link};
 pub use rendezvous::{accept, serve, Claim, Serving};
 pub use request::geometry_of;

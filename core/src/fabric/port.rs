@@ -4,6 +4,7 @@
 //! threads while they look, the helper otherwise. One at a time, and nobody waits for another.
 
 use super::frame;
+use super::hearing::{Hearing, Inside};
 use super::link::Link;
 use super::memory::{Block, Pool};
 use crate::provider::interface::client::*;
@@ -80,6 +81,8 @@ pub(super) struct Port {
     woken: AtomicU32,
     /// The queue tells of the next completion.
     armed: AtomicBool,
+    /// Whom it tells.
+    pub(super) hearing: Hearing,
     /// Held to take completions, and to change the list of links: the id of the thread that does, or zero.
     polling: AtomicU32,
     links: UnsafeCell<Vec<Option<Arc<Link>>>>,
@@ -129,6 +132,7 @@ impl Port {
             looks: AtomicU32::new(0),
             woken: AtomicU32::new(0),
             armed: AtomicBool::new(false),
+            hearing: Hearing::default(),
             polling: AtomicU32::new(0),
             links: UnsafeCell::default(),
             intake: UnsafeCell::new(Some(intake)),
@@ -345,6 +349,7 @@ impl Port {
         if !self.begin() {
             return false;
         }
+        let _inside = Inside::enter();
         let mut batch = [Completion::default(); BATCH];
         // SAFETY: `polling` is held.
         while let Some(intake) = unsafe { &*self.intake.get() } {
@@ -394,6 +399,7 @@ impl Port {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return false;
         }
+        let _inside = Inside::enter();
         match self.using(|device| device.queue.notify(0)) {
             Ok(Started::Pending) => {}
             // Done, or the last request is still being told.
@@ -405,6 +411,14 @@ impl Port {
     /// Readable when the queue tells.
     pub(super) fn descriptor(&self) -> Option<Fd> {
         self.using(|device| Ok(device.queue.descriptor())).ok()
+    }
+
+    /// Runs `f` with that, which stays what it is meanwhile; not if the device was removed.
+    pub(super) fn with_descriptor(&self, f: impl FnOnce(Fd)) {
+        let _ = self.using(|device| {
+            f(device.queue.descriptor());
+            Ok(())
+        });
     }
 
     /// Takes what the queue told.
@@ -419,6 +433,11 @@ impl Port {
         self.is_retired()
             || !self.prepared.load(Ordering::Acquire)
             || self.armed.load(Ordering::SeqCst)
+    }
+
+    /// True if somebody is told of what completes from now on, if anything may.
+    pub(super) fn is_attended(&self) -> bool {
+        self.is_armed() && (self.is_retired() || self.hearing.is_helpers())
     }
 
     /// Every link, once.

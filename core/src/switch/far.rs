@@ -11,7 +11,7 @@ use super::socket::{phase, Socket};
 use super::stream::{Hold, Stream};
 use super::urgent;
 use super::wait::{self, Event, Woken};
-use crate::fabric::{self, Link};
+use crate::fabric::{self, Ear, Link, Sleeper};
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
 use crate::sys::{blocking, file, hidden, net, process, time, Errno, Result};
@@ -92,20 +92,25 @@ pub(super) fn drain(
     }
 }
 
-/// Sleeps until the bell rings or the anchor tells something. The counter is raised.
+/// Sleeps until the bell rings, the anchor tells something, or something arrived that this thread, the `sleeper`, hears. The
+/// counter is raised. No longer than `limit`, and `slice`, at a time.
 pub(super) fn sleep(
     socket: &Socket,
     stream: &Stream,
     link: &Link,
+    sleeper: Option<Sleeper>,
     event: Event,
-    limit: Option<u64>,
-    slice: Option<u64>,
+    [limit, slice]: [Option<u64>; 2],
 ) -> Result<Woken> {
     let anchor = socket.anchor();
     if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
     let slice = [slice, self::slice(stream)].into_iter().flatten().min();
+    let ear = sleeper.and_then(Sleeper::hear);
+    if ear.is_none() {
+        link.let_helper_hear();
+    }
     let start = time::now();
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
@@ -117,6 +122,11 @@ pub(super) fn sleep(
         let mut fds = [
             libc::pollfd { fd: if silent { -1 } else { anchor }, events, revents: 0 },
             libc::pollfd { fd: link.bell(), events: libc::POLLIN, revents: 0 },
+            libc::pollfd {
+                fd: ear.as_ref().and_then(Ear::descriptor).unwrap_or(-1),
+                events: libc::POLLIN,
+                revents: 0,
+            },
         ];
         let nap = [left, slice].into_iter().flatten().min();
         // SAFETY: no signal mask.
@@ -133,6 +143,11 @@ pub(super) fn sleep(
         look(socket, stream);
         if socket.is_pending() {
             super::native::scan(socket);
+        }
+        if let Some(ear) = ear.as_ref().filter(|_| fds[2].revents & libc::POLLIN != 0) {
+            // Who looks is awake: no bell need ring.
+            ear.heard();
+            return Ok(Woken::Perhaps);
         }
         let happened = match event {
             Event::Read => wait::readable(stream),

@@ -251,6 +251,9 @@ impl Entry {
         if self.interest & bit::ANY_OUT != 0 {
             self.write = Some(wait::arm(&stream, Event::Write));
         }
+        if let Some(link) = stream.fabric {
+            link.let_helper_hear();
+        }
         bell::make_up(&self.socket, &stream);
     }
 

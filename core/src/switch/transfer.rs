@@ -107,6 +107,9 @@ fn happened_before(socket: &Socket, stream: &Stream, event: Event) -> bool {
     if !wait::readable(stream) {
         bell::drain(socket, stream, || false);
     }
+    if let Some(link) = stream.fabric {
+        link.is_awaited_elsewhere();
+    }
     let _ = wait::raise(stream, event);
     match event {
         Event::Read => wait::readable(stream),

@@ -21,6 +21,7 @@ use super::sleepers::Place;
 use super::socket::{phase, Socket};
 use super::spin::spin;
 use super::stream::{Broken, Hold, Stream};
+use crate::fabric::{Link, Sleeper};
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
@@ -284,6 +285,7 @@ pub(super) struct Armed {
     event: Event,
     ticket: Ticket,
     place: Place,
+    on_link: Option<Sleeper>,
 }
 
 /// Announces a sleeper. It looks for its event once more before it sleeps.
@@ -294,13 +296,17 @@ pub(super) fn arm(stream: &Stream, event: Event) -> Armed {
     if locked {
         stream.endpoint.anchor.unlock();
     }
-    Armed { event, ticket: raise(stream, event), place }
+    let on_link = stream.fabric.and_then(Link::falls_asleep);
+    Armed { event, ticket: raise(stream, event), place, on_link }
 }
 
 /// The sleeper is awake.
 pub(super) fn disarm(stream: &Stream, armed: Armed) {
     withdraw(stream, armed.event, armed.ticket);
     stream.endpoint.sleepers.leave(armed.place);
+    if let Some(sleeper) = armed.on_link {
+        sleeper.wakes();
+    }
 }
 
 /// A sleeper until it is dropped, also where its thread is cancelled in its sleep.
@@ -431,7 +437,7 @@ pub(super) fn wait(
     if socket.phase() != phase::SAN || (event == Event::Write && stream.endpoint.has(flag::LEFT)) {
         return Ok(Woken::Perhaps);
     }
-    let slept = sleep(socket, stream, how);
+    let slept = sleep(socket, stream, how, asleep.armed.on_link);
     drop(asleep);
     match slept {
         Ok(Woken::Ended) if !in_transfer => look(socket, stream),
@@ -447,7 +453,7 @@ pub(super) fn wait(
 }
 
 /// Sleeps in the kernel. The counter is raised.
-fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
+fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>) -> Result<Woken> {
     let (anchor, event) = (socket.anchor(), how.event);
     let limit = how.limit.left(socket, event);
     let slice = if how.slice.is_some() {
@@ -468,7 +474,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait) -> Result<Woken> {
         limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PARTIAL_SLICE))
     };
     if let Some(link) = stream.fabric {
-        return far::sleep(socket, stream, link, event, limit, slice);
+        return far::sleep(socket, stream, link, sleeper, event, [limit, slice]);
     }
     // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
     let Some(slice) = slice else {

@@ -4,6 +4,7 @@
 //! everything.
 
 use super::super::frame::{self, Kind, State, HEADER};
+use super::super::hearing::Inside;
 use super::super::helper;
 use super::{stage, Full, Link, Out, CHUNK, DEPTH, SILENT};
 use crate::provider::interface::{Completion, Error, Flags};
@@ -53,12 +54,14 @@ impl Link {
                 self.pushing.store(false, SeqCst);
                 return;
             }
+            let inside = Inside::enter();
             // SAFETY: `pushing` is held.
             let out = unsafe { &mut *self.out.get() };
             let full = self.push_all(out, tell).is_err() && !self.failed.load(Relaxed);
             let reclaimed = out.reclaimed;
             self.starved.store(full, SeqCst);
             self.pushing.store(false, SeqCst);
+            drop(inside);
             if full {
                 // What completed while nobody knew that somebody waits for it; and a lack of
                 // buffers that another link's sends end.
