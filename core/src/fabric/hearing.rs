@@ -85,61 +85,65 @@ impl Hearing {
         if self.is_programs.swap(to_program, SeqCst) != to_program {
             port.with_descriptor(|descriptor| helper::hear(descriptor, !to_program));
         }
+        if to_program {
+            // It is to look whether that stays so.
+            helper::wake_if_dormant();
+        }
     }
 }
 
 /// A thread that counts as asleep on a link.
 #[derive(Clone, Copy)]
-pub struct Sleeper(&'static Port);
+pub struct Sleeper {
+    port: &'static Port,
+    /// The process that it is of: in a child that a handler forked it is nobody.
+    generation: u32,
+}
 
 impl Sleeper {
     /// It does not any more.
     pub fn wakes(self) {
-        self.0.hearing.asleep.fetch_sub(1, SeqCst);
+        self.port.hearing.asleep.fetch_sub(1, SeqCst);
     }
 
     /// The calling thread, which it is, hears the queue itself. `None`: the helper does.
     pub fn hear(self) -> Option<Ear> {
-        let (port, hearing) = (self.0, &self.0.hearing);
+        let (port, hearing) = (self.port, &self.port.hearing);
+        if self.generation != generation() {
+            return None;
+        }
         if INSIDE.get() != 0 || !hearing.is_alone() {
             hearing.give_to_helper(port);
             return None;
         }
         if hearing.is_helpers() {
             hearing.give(port, true);
-            // It is to look whether that stays so.
-            helper::wake_if_dormant();
         }
         // Who came meanwhile relies on the helper.
         if !hearing.is_alone() {
             hearing.give_to_helper(port);
         }
-        Some(Ear { port, generation: generation() })
+        Some(Ear(self))
     }
 }
 
 /// The calling thread hears the port's queue.
-pub struct Ear {
-    port: &'static Port,
-    /// The process that it is of.
-    generation: u32,
-}
+pub struct Ear(Sleeper);
 
 impl Ear {
     /// Readable when the queue tells.
     pub fn descriptor(&self) -> Option<Fd> {
-        // A child that a handler forked has nothing of it.
-        (self.generation == generation()).then(|| self.port.descriptor()).flatten()
+        (self.0.generation == generation()).then(|| self.0.port.descriptor()).flatten()
     }
 
     /// It told: takes that. To be followed by a look.
     pub fn heard(&self) {
-        if self.generation != generation() {
+        if self.0.generation != generation() {
             return;
         }
         // A handler that has the queue tell must not meet this.
         let _held = SignalsHeld::new();
-        self.port.take_notice();
+        self.0.port.take_notice();
         // It may sleep on, having heard nothing.
         helper::wake_if_dormant();
     }
@@ -153,7 +157,7 @@ impl Link {
         }
         let port = self.port();
         port.hearing.asleep.fetch_add(1, SeqCst);
-        Some(Sleeper(port))
+        Some(Sleeper { port, generation: generation() })
     }
 
     /// The calling thread sleeps on its bell, among other things: the helper is to hear the queue.
