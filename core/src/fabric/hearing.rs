@@ -106,24 +106,17 @@ impl Sleeper {
         self.port.hearing.asleep.fetch_sub(1, SeqCst);
     }
 
-    /// The calling thread, which it is, hears the queue itself. `None`: the helper does.
+    /// The calling thread, which it is, hears the queue itself. `None`: the helper is to ([`Link::let_helper_hear`]).
     pub fn hear(self) -> Option<Ear> {
-        let (port, hearing) = (self.port, &self.port.hearing);
-        if self.generation != generation() {
-            return None;
-        }
-        if INSIDE.get() != 0 || !hearing.is_alone() {
-            hearing.give_to_helper(port);
+        let hearing = &self.port.hearing;
+        if self.generation != generation() || INSIDE.get() != 0 || !hearing.is_alone() {
             return None;
         }
         if hearing.is_helpers() {
-            hearing.give(port, true);
+            hearing.give(self.port, true);
         }
         // Who came meanwhile relies on the helper.
-        if !hearing.is_alone() {
-            hearing.give_to_helper(port);
-        }
-        Some(Ear(self))
+        hearing.is_alone().then_some(Ear(self))
     }
 }
 

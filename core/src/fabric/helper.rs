@@ -292,7 +292,7 @@ impl Helper {
             if idle {
                 self.dormant.store(true, Ordering::SeqCst);
                 // What there was to do before that woke nobody.
-                if !self.has_work() && self.is_attended() {
+                if !self.has_work() {
                     nap = longest;
                 }
             }
@@ -364,17 +364,11 @@ impl Helper {
         }
     }
 
-    /// True if a link has something left to do, or a peer is to be told something in a moment.
+    /// True if a link has something left to do, a peer is to be told something in a moment, or nobody else hears what completes.
     fn has_work(&self) -> bool {
         let _gate = no_fork();
         let has_work = |link: &Link| link.has_rest() || link.is_busy();
-        self.lock_ports().iter().any(|port| port.has_any(has_work))
-    }
-
-    /// True if somebody is told of whatever completes.
-    fn is_attended(&self) -> bool {
-        let _gate = no_fork();
-        self.lock_ports().iter().all(|port| port.is_attended())
+        self.lock_ports().iter().any(|port| !port.is_attended() || port.has_any(has_work))
     }
 
     /// The device of a port was removed: its connections end.

@@ -309,10 +309,7 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
     apply(flag::NONBLOCK, nonblocking);
     apply(flag::ASYNC, asynchronous);
     if asynchronous == Some(true) {
-        if let Some(link) = stream.fabric {
-            link.is_awaited_elsewhere();
-        }
         // From now on every event has to reach the anchor.
-        let _ = wait::raise(&stream, wait::Event::Read);
+        let _ = wait::raise_elsewhere(&stream, wait::Event::Read);
     }
 }

@@ -107,10 +107,7 @@ fn happened_before(socket: &Socket, stream: &Stream, event: Event) -> bool {
     if !wait::readable(stream) {
         bell::drain(socket, stream, || false);
     }
-    if let Some(link) = stream.fabric {
-        link.is_awaited_elsewhere();
-    }
-    let _ = wait::raise(stream, event);
+    let _ = wait::raise_elsewhere(stream, event);
     match event {
         Event::Read => wait::readable(stream),
         Event::Write => wait::writable(stream),

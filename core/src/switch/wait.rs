@@ -341,6 +341,14 @@ pub(super) fn raise(stream: &Stream, event: Event) -> Ticket {
     ticket
 }
 
+/// [`raise`] for who sleeps in no call on the socket: on an epoll set, or until a signal.
+pub(super) fn raise_elsewhere(stream: &Stream, event: Event) -> Ticket {
+    if let Some(link) = stream.fabric {
+        link.is_awaited_elsewhere();
+    }
+    raise(stream, event)
+}
+
 /// Takes it back.
 pub(super) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
     let counters = &stream.own().counters.0;

@@ -39,8 +39,10 @@ pub enum Busy {
 /// What a waiter knows of the owner that it waits for, in another process.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Who stood still, when (ns) it may be tried to lead it on again, and how long it is left alone then.
-    tried: (u32, u64, u64),
+    owner: u32,
+    /// Clock (ns) from which on it may be tried again to lead it on, and how long (ns) it is left alone then.
+    again: u64,
+    pause: u64,
     signalled: bool,
 }
 
@@ -48,13 +50,13 @@ impl Watch {
     /// False if the owner is dead. One that is stopped is led on until `is_out`: TCP's lets go before it stops.
     pub fn lives(&mut self, owner: u32, is_out: impl Fn() -> bool) -> bool {
         let state = process::state(owner);
-        if self.tried.0 != owner {
-            self.tried = (owner, 0, STANDSTILL);
+        if self.owner != owner {
+            (self.owner, self.again, self.pause) = (owner, 0, STANDSTILL);
         }
-        if state == State::Stopped && time::now() > self.tried.1 {
-            self.signalled |= step_out(owner, is_out).signalled;
-            let pause = self.tried.2;
-            self.tried = (owner, time::now() + pause, LONGEST_STANDSTILL.min(2 * pause));
+        if state == State::Stopped && time::now() > self.again {
+            self.signalled |= step_out(owner, is_out);
+            self.again = time::now() + self.pause;
+            self.pause = LONGEST_STANDSTILL.min(2 * self.pause);
         }
         state != State::Dead
     }

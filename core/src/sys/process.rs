@@ -69,7 +69,7 @@ pub fn state(tid: u32) -> State {
     if call!(kill, tid, 0) == Err(super::Errno(libc::ESRCH)) {
         return State::Dead;
     }
-    let path = stat_path(tid);
+    let path = path_of(tid, "stat");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
         // Hidden from us is not dead.
@@ -87,12 +87,12 @@ pub fn state(tid: u32) -> State {
     }
 }
 
-/// "/proc/TID/stat" and zeros, without allocating: a signal handler or a vfork child may ask.
-fn stat_path(tid: u32) -> [u8; 24] {
+/// "/proc/TID/FILE" and zeros, where FILE has few letters, without allocating: a signal handler or a vfork child may ask.
+pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     let mut path = [0; 24];
     let mut rest = &mut path[..];
     // A number has ten digits at most.
-    let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/{tid}/stat"));
+    let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/{tid}/{file}"));
     path
 }
 
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn the_dead_do_not_live() {
         assert!(lives(pid()) && lives(tid()));
-        assert_eq!(&stat_path(u32::MAX)[..], b"/proc/4294967295/stat\0\0\0");
+        assert_eq!(&path_of(u32::MAX, "stat")[..], b"/proc/4294967295/stat\0\0\0");
         let thread = std::thread::spawn(tid);
         let dead = thread.join().unwrap();
         // Its entry may outlast the join for a moment.

@@ -174,10 +174,7 @@ impl Registration {
         let Some(stream) = self.socket.stream() else { return };
         // An old ticket may have been used up by a signal since.
         self.disarm();
-        if let Some(link) = stream.fabric {
-            link.is_awaited_elsewhere();
-        }
-        self.read = Some(wait::raise(&stream, Event::Read));
+        self.read = Some(wait::raise_elsewhere(&stream, Event::Read));
         if self.events & bit::ANY_OUT != 0 {
             self.write = Some(wait::raise(&stream, Event::Write));
         }
