@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sanshim_core::reason::Reason;
 use sanshim_core::registry::{count_return, Identity, Provider, Registry, State};
@@ -50,12 +50,16 @@ impl Drop for Folder {
     }
 }
 
+/// While it lives nobody else forks: a child would inherit our pipes and keep them open.
+fn no_other_child() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `body` in a fork child, which then has a registry file of its own, and keeps the child
 /// alive during `meanwhile`.
 fn with_publishing_child(body: impl FnOnce(), meanwhile: impl FnOnce(u32)) {
-    // One at a time: a child would inherit another one's pipes and keep them open.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = no_other_child();
     let ((ready, child_ready), (child_done, done)) = (pipe(), pipe());
     // SAFETY: the child runs `body` and system calls, and ends with _exit.
     let child = unsafe { libc::fork() };
@@ -325,8 +329,10 @@ fn corrupt_files_are_one_line_each_on_standard_error() {
 
 /// Runs sanctl with standard output into a pipe whose reader has gone.
 fn into_closed_pipe(mut command: Command) -> Output {
+    let alone = no_other_child();
     let (reader, writer) = pipe();
     drop(reader);
+    drop(alone);
     command.stdout(writer).stderr(Stdio::piped());
     let child = command.spawn().expect("sanctl runs");
     child.wait_with_output().expect("it ends")
