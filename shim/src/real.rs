@@ -107,6 +107,11 @@ impl Failure for isize {
     const FAILED: Self = -1;
 }
 
+/// A signal's handler: `SIG_ERR`.
+impl Failure for usize {
+    const FAILED: Self = libc::SIG_ERR;
+}
+
 impl<T> Failure for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }

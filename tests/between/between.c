@@ -130,6 +130,54 @@ static void waits_client(int fd) {
     CHECK(recv(fd, &byte, 1, 0) == 1 && signals == 2);
 }
 
+/* A handler exchanges a byte over one connection while what it interrupts does so over another. */
+enum { EXCHANGES = 500, HANDLED = 200 };
+static int nested_fd;
+static timer_t nested_timer;
+static void once_more(void) {
+    struct itimerspec in = {.it_value = {0, 200000}};
+    CHECK(timer_settime(nested_timer, 0, &in, NULL) == 0);
+}
+static void exchange_in_handler(int number) {
+    char byte = (char)++signals;
+    char back = byte;
+    CHECK(number == SIGALRM && send(nested_fd, &byte, 1, MSG_NOSIGNAL) == 1);
+    CHECK(recv(nested_fd, &back, 1, 0) == 1 && back == byte);
+    once_more();
+}
+static void nested_listener(int listener) {
+    struct pollfd both[2];
+    for (int i = 0; i < 2; i++) both[i] = (struct pollfd){accept(listener, NULL, NULL), POLLIN, 0};
+    for (int open = 2; open > 0;) {
+        CHECK(poll(both, 2, 10000) > 0);
+        for (int i = 0; i < 2; i++) {
+            char byte;
+            if (both[i].fd < 0 || !both[i].revents) continue;
+            ssize_t n = recv(both[i].fd, &byte, 1, 0);
+            CHECK(n >= 0 && (n == 0 || send(both[i].fd, &byte, 1, MSG_NOSIGNAL) == 1));
+            if (n == 0) both[i].fd = -1, open--;
+        }
+    }
+}
+static void nested_dialler(const char *address, int port) {
+    int fd = dial(address, port);
+    nested_fd = dial(address, port);
+    struct sigaction action = {.sa_handler = exchange_in_handler};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    CHECK(timer_create(CLOCK_MONOTONIC, NULL, &nested_timer) == 0);
+    once_more();
+    for (int i = 0; i < EXCHANGES || signals < HANDLED; i++) {
+        char byte = (char)i, back;
+        CHECK(send(fd, &byte, 1, MSG_NOSIGNAL) == 1);
+        ssize_t n;
+        while ((n = recv(fd, &back, 1, MSG_DONTWAIT)) < 0) CHECK(errno == EAGAIN || errno == EINTR);
+        CHECK(n == 1 && back == byte);
+    }
+    CHECK(timer_delete(nested_timer) == 0);
+    close(fd);
+    close(nested_fd);
+}
+
 /* Many connections in one epoll set, edge- and level-triggered. */
 static int epoll_one(int fd) {
     char buffer[3000];
@@ -274,6 +322,7 @@ static const struct {
     {"gone", gone_server, gone_client, NULL, NULL},
     {"forked", forked_server, forked_client, NULL, NULL},
     {"waits", waits_server, waits_client, NULL, NULL},
+    {"nested", NULL, NULL, nested_listener, nested_dialler},
     {"epoll", NULL, NULL, epoll_listener, epoll_dialler},
     {"nonblocking", NULL, NULL, epoll_listener, nonblocking_dialler},
     {"orphan", orphan_server, orphan_client, NULL, NULL},

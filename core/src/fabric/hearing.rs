@@ -10,7 +10,6 @@ use super::link::Link;
 use super::port::Port;
 use crate::sys::process::SignalsHeld;
 use crate::sys::Fd;
-use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, PoisonError};
@@ -27,29 +26,6 @@ pub(super) struct Hearing {
     elsewhere: AtomicBool,
     /// [`Port::looks`] at the helper's last tick.
     looks: AtomicU32,
-}
-
-thread_local! {
-    /// How many calls of the provider's the calling thread is in that take its locks.
-    static INSIDE: Cell<u32> = const { Cell::new(0) };
-}
-
-/// The calling thread is in such a call: a signal handler in it must not have the queue's notice taken.
-pub(super) struct Inside;
-
-impl Inside {
-    #[inline]
-    pub(super) fn enter() -> Self {
-        INSIDE.set(INSIDE.get() + 1);
-        Inside
-    }
-}
-
-impl Drop for Inside {
-    #[inline]
-    fn drop(&mut self) {
-        INSIDE.set(INSIDE.get() - 1);
-    }
 }
 
 impl Hearing {
@@ -109,7 +85,7 @@ impl Sleeper {
     /// The calling thread, which it is, hears the queue itself. `None`: the helper is to ([`Link::let_helper_hear`]).
     pub fn hear(self) -> Option<Ear> {
         let hearing = &self.port.hearing;
-        if self.generation != generation() || INSIDE.get() != 0 || !hearing.is_alone() {
+        if self.generation != generation() || !hearing.is_alone() {
             return None;
         }
         if hearing.is_helpers() {

@@ -10,7 +10,7 @@ use super::mailbox::{Address, Mailbox, Message};
 use super::port::Port;
 use super::{berth, no_fork, rendezvous, Users};
 use crate::sys::process::{self, SignalsHeld};
-use crate::sys::{file, hidden, poll, time, Fd};
+use crate::sys::{file, handlers, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -280,6 +280,7 @@ impl Helper {
 
     fn run(&self) {
         process::let_library_signals_in();
+        handlers::never_run_here();
         let mut idle = false;
         let mut looks = 0;
         // A link has something left to do, as of the last look at all of them.

@@ -4,12 +4,12 @@
 //! threads while they look, the helper otherwise. One at a time, and nobody waits for another.
 
 use super::frame;
-use super::hearing::{Hearing, Inside};
+use super::hearing::Hearing;
 use super::link::Link;
 use super::memory::{Block, Pool};
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, Limits, Result, Started};
-use crate::sys::thread::own_tid;
+use crate::sys::handlers::Undisturbed;
 use crate::sys::{process, time, Fd};
 use std::cell::UnsafeCell;
 use std::net::IpAddr;
@@ -83,8 +83,8 @@ pub(super) struct Port {
     armed: AtomicBool,
     /// Whom it tells.
     pub(super) hearing: Hearing,
-    /// Held to take completions, and to change the list of links: the id of the thread that does, or zero.
-    polling: AtomicU32,
+    /// Held to take completions, and to change the list of links.
+    polling: AtomicBool,
     links: UnsafeCell<Vec<Option<Arc<Link>>>>,
     intake: UnsafeCell<Option<Intake>>,
 }
@@ -93,6 +93,20 @@ pub(super) struct Port {
 unsafe impl Sync for Port {}
 // SAFETY: as above.
 unsafe impl Send for Port {}
+
+/// The calling thread takes completions, which no handler finds half taken; until dropped.
+struct Polling<'a> {
+    port: &'a Port,
+    /// Behind the end of that.
+    _undisturbed: Undisturbed,
+}
+
+impl Drop for Polling<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.port.polling.store(false, Ordering::Release);
+    }
+}
 
 impl Intake {
     fn post(&self, index: usize) -> Result<()> {
@@ -133,7 +147,7 @@ impl Port {
             woken: AtomicU32::new(0),
             armed: AtomicBool::new(false),
             hearing: Hearing::default(),
-            polling: AtomicU32::new(0),
+            polling: AtomicBool::new(false),
             links: UnsafeCell::default(),
             intake: UnsafeCell::new(Some(intake)),
         };
@@ -248,28 +262,25 @@ impl Port {
 
     /// Takes `polling`, unless it is held.
     #[inline]
-    fn begin(&self) -> bool {
-        self.polling.load(Ordering::Relaxed) == 0
-            && self
-                .polling
-                .compare_exchange(0, own_tid(), Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    fn end(&self) {
-        self.polling.store(0, Ordering::Release);
-    }
-
-    /// Runs `f` with the links, waiting for whoever has them. Not in a signal handler.
-    fn with_links<T>(&self, f: impl FnOnce(&mut Vec<Option<Arc<Link>>>) -> T) -> T {
-        // A signal handler of this thread that looks for completions meanwhile finds them taken.
-        while !self.begin() {
-            process::yield_now();
+    fn begin(&self) -> Option<Polling<'_>> {
+        if self.polling.load(Ordering::Relaxed) {
+            return None;
         }
+        let undisturbed = Undisturbed::begin();
+        let is_taken = self.polling.swap(true, Ordering::Acquire);
+        (!is_taken).then_some(Polling { port: self, _undisturbed: undisturbed })
+    }
+
+    /// Runs `f` with the links, waiting for whoever has them.
+    fn with_links<T>(&self, f: impl FnOnce(&mut Vec<Option<Arc<Link>>>) -> T) -> T {
+        let _polling = loop {
+            match self.begin() {
+                Some(polling) => break polling,
+                None => process::yield_now(),
+            }
+        };
         // SAFETY: `polling` is held.
-        let result = f(unsafe { &mut *self.links.get() });
-        self.end();
-        result
+        f(unsafe { &mut *self.links.get() })
     }
 
     /// Runs `f` while nobody takes completions.
@@ -301,11 +312,10 @@ impl Port {
         self.with_links(|links| links.get_mut(number as usize)?.take())
     }
 
-    /// Takes what has completed by now, waiting for a thread that is at it, unless that is the one
-    /// that a signal handler interrupted.
+    /// Takes what has completed by now, waiting for a thread that is at it.
     pub(super) fn catch_up(&self) {
         for attempt in 0..YIELDS + NAPS {
-            if self.poll() || self.polling.load(Ordering::Relaxed) == own_tid() {
+            if self.poll() {
                 break;
             }
             match attempt < YIELDS {
@@ -346,10 +356,7 @@ impl Port {
     /// Takes what has completed, unless another thread is at it (false).
     #[inline]
     pub(super) fn poll(&self) -> bool {
-        if !self.begin() {
-            return false;
-        }
-        let _inside = Inside::enter();
+        let Some(_polling) = self.begin() else { return false };
         let mut batch = [Completion::default(); BATCH];
         // SAFETY: `polling` is held.
         while let Some(intake) = unsafe { &*self.intake.get() } {
@@ -362,7 +369,6 @@ impl Port {
                 break;
             }
         }
-        self.end();
         true
     }
 
@@ -399,7 +405,8 @@ impl Port {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        let _inside = Inside::enter();
+        // It takes the provider's locks.
+        let _undisturbed = Undisturbed::begin();
         match self.using(|device| device.queue.notify(0)) {
             Ok(Started::Pending) => {}
             // Done, or the last request is still being told.

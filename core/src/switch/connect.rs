@@ -24,8 +24,8 @@ use crate::session::Kind;
 use crate::sys::hidden::Spare;
 use crate::sys::net::Target;
 use crate::sys::packet::AbstractName;
-use crate::sys::process::{self, NapSignals};
-use crate::sys::{blocking, file, net, packet, poll, Errno, Fd, Result};
+use crate::sys::process::NapSignals;
+use crate::sys::{blocking, file, handlers, net, packet, poll, Errno, Fd, Result};
 use smallvec::SmallVec;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
@@ -404,7 +404,7 @@ fn go_on(
     // SAFETY: the mask is there as long as `signals`.
     let came = unsafe { blocking::poll(&mut [], Some(0), mask) } == Err(Errno(libc::EINTR));
     drop(signals);
-    let restarts = || net::time_out(fd, libc::SO_SNDTIMEO).is_none() && process::handlers_restart();
+    let restarts = || net::time_out(fd, libc::SO_SNDTIMEO).is_none() && handlers::restart();
     if came && !restarts() {
         return Err(Errno(libc::EINTR));
     }

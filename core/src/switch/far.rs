@@ -14,7 +14,7 @@ use super::wait::{self, Event, Woken};
 use crate::fabric::{self, Ear, Link, Sleeper};
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
-use crate::sys::{blocking, file, hidden, net, process, time, Errno, Result};
+use crate::sys::{blocking, file, handlers, hidden, net, time, Errno, Result};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -133,7 +133,7 @@ pub(super) fn sleep(
         let slept = unsafe { blocking::poll(&mut fds, nap, std::ptr::null()) };
         match slept {
             // The kernel's recv and send restart themselves where every handler asks for it.
-            Err(Errno(libc::EINTR)) if limit.is_none() && process::handlers_restart() => {}
+            Err(Errno(libc::EINTR)) if limit.is_none() && handlers::restart() => {}
             Err(e) => return Err(e),
             Ok(_) => {}
         }

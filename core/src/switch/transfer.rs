@@ -11,7 +11,7 @@ use super::suspend;
 use super::wait::{self, Event, Limit, Wait};
 use super::Outcome;
 use crate::session::transfer::Call;
-use crate::sys::{blocking, net, process, time, Errno};
+use crate::sys::{blocking, handlers, net, process, time, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long (ns) a receive that may not wait looks again for bytes that the program saw before.
@@ -51,7 +51,7 @@ pub(super) fn lock<'a>(
         }
         let left = limit.left(socket, Event::Write);
         // As the kernel: a call without a time-out is restarted if the program asks for that.
-        let restarts = || !partial && left.is_none() && process::handlers_restart();
+        let restarts = || !partial && left.is_none() && handlers::restart();
         if std::mem::take(&mut signalled) && !restarts() {
             return Err(Errno(libc::EINTR));
         }

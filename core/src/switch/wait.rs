@@ -25,8 +25,8 @@ use crate::fabric::{Link, Sleeper};
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::session::Ticket;
-use crate::sys::process::{self, NapSignals};
-use crate::sys::{blocking, file, net, poll, time, Errno, Result};
+use crate::sys::process::NapSignals;
+use crate::sys::{blocking, file, handlers, net, poll, time, Errno, Result};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -512,7 +512,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
                 if how.slice.is_none()
                     && !how.partial
                     && limit.is_none()
-                    && process::handlers_restart() =>
+                    && handlers::restart() =>
             {
                 0
             }

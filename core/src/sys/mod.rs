@@ -10,6 +10,7 @@ pub mod blocking;
 pub mod control;
 pub mod file;
 pub mod futex;
+pub mod handlers;
 pub mod hidden;
 pub mod jump;
 pub mod lock;

@@ -308,20 +308,6 @@ pub fn random() -> [u64; 2] {
     bytes
 }
 
-/// True if a call that the kernel restarts after a signal goes on after any of the handlers that the
-/// program has.
-pub fn handlers_restart() -> bool {
-    /// The kernel's own form: handler, flags, restorer, mask.
-    type Action = [u64; 4];
-    (1..=64).all(|signal| {
-        let mut action: Action = [0; 4];
-        let asked = call!(rt_sigaction, signal, 0, action.as_mut_ptr() as usize, 8);
-        let handled = asked.is_ok() && action[0] > libc::SIG_IGN as u64;
-        // The C library's own, for cancellation and for setuid.
-        !handled || matches!(signal, 32 | 33) || action[1] & libc::SA_RESTART as u64 != 0
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

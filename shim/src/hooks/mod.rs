@@ -14,6 +14,7 @@ mod process;
 mod readiness;
 mod rings;
 mod setup;
+mod signals;
 pub(crate) mod stdio;
 mod syscall;
 mod transfer;

@@ -19,6 +19,7 @@ use super::users::before as before_user;
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
 use sanshim_core::switch::exec::before_confinement;
+use sanshim_core::sys::handlers::before_set;
 use sanshim_core::sys::user;
 
 /// Operations of seccomp() that forbid system calls.
@@ -101,6 +102,13 @@ hooks! {
                 libc::SYS_unshare => unshare(a as c_int) as isize,
                 libc::SYS_setns => setns(fd, b as c_int) as isize,
                 libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _) as isize,
+                libc::SYS_rt_sigaction => {
+                    // The kernel's own form begins with the handler as well.
+                    if let Ok(handler) = user::read(b as *const usize) {
+                        before_set(a as c_int, handler);
+                    }
+                    return real(number, a, b, c, d, e, f);
+                }
                 libc::SYS_seccomp if matches!(a as u32, SECCOMP_STRICT | SECCOMP_FILTER) => {
                     before_confinement();
                     return real(number, a, b, c, d, e, f);

@@ -4,12 +4,12 @@
 //! everything.
 
 use super::super::frame::{self, Kind, State, HEADER};
-use super::super::hearing::Inside;
 use super::super::helper;
 use super::{stage, Full, Link, Out, CHUNK, DEPTH, SILENT};
 use crate::provider::interface::{Completion, Error, Flags};
 use crate::provider::shm;
 use crate::session::HEADER_SIZE;
+use crate::sys::handlers::Undisturbed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// What a push tells the peer beside data.
@@ -41,6 +41,8 @@ impl Link {
         }
         let mut tell = tell;
         loop {
+            // Nobody sends in the stead of who is interrupted.
+            let _undisturbed = Undisturbed::begin();
             if self.pushing.swap(true, SeqCst) {
                 self.again.fetch_max(tell as u32 + 1, SeqCst);
                 // Once more: it may just have finished.
@@ -54,14 +56,12 @@ impl Link {
                 self.pushing.store(false, SeqCst);
                 return;
             }
-            let inside = Inside::enter();
             // SAFETY: `pushing` is held.
             let out = unsafe { &mut *self.out.get() };
             let full = self.push_all(out, tell).is_err() && !self.failed.load(Relaxed);
             let reclaimed = out.reclaimed;
             self.starved.store(full, SeqCst);
             self.pushing.store(false, SeqCst);
-            drop(inside);
             if full {
                 // What completed while nobody knew that somebody waits for it; and a lack of
                 // buffers that another link's sends end.

@@ -1,0 +1,68 @@
+//! The signal handlers that the program has, and what must not be left half done for one.
+//!
+//! A handler may wait for what only the code that it interrupted can bring about. Without handlers nothing is paid for that.
+
+use super::process::SignalsHeld;
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The program has, or had, one.
+static SET: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The calling thread holds its signals back already.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Before the program gives a signal this handler.
+pub fn before_set(signal: c_int, handler: libc::sighandler_t) {
+    // What a thread's own fault raises comes nowhere else.
+    let is_fault = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP | libc::SIGSYS
+    );
+    if !is_fault && handler > libc::SIG_IGN {
+        SET.store(true, Relaxed);
+    }
+}
+
+/// While it lives no handler of the program interrupts the calling thread, which waits for nothing meanwhile.
+pub struct Undisturbed(Option<SignalsHeld>);
+
+impl Undisturbed {
+    /// From now on. A system call, and one more at the end, where the program has handlers and no outer one is there.
+    #[inline]
+    pub fn begin() -> Self {
+        let holds = SET.load(Relaxed) && !HOLDS.replace(true);
+        Self(holds.then(SignalsHeld::new))
+    }
+}
+
+impl Drop for Undisturbed {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            HOLDS.set(false);
+        }
+    }
+}
+
+/// The calling thread, one of the library's own, holds the program's signals back for good.
+pub fn never_run_here() {
+    HOLDS.set(true);
+}
+
+/// True if a call that the kernel restarts after a signal goes on after any of the handlers that the
+/// program has.
+pub fn restart() -> bool {
+    /// The kernel's own form: handler, flags, restorer, mask.
+    type Action = [u64; 4];
+    (1..=64).all(|signal| {
+        let mut action: Action = [0; 4];
+        let asked = super::call!(rt_sigaction, signal, 0, action.as_mut_ptr() as usize, 8);
+        let handled = asked.is_ok() && action[0] > libc::SIG_IGN as u64;
+        // The C library's own, for cancellation and for setuid.
+        !handled || matches!(signal, 32 | 33) || action[1] & libc::SA_RESTART as u64 != 0
+    })
+}

@@ -1,0 +1,41 @@
+//! Signal handlers: that there are any is noted, and nothing about them is changed.
+
+use crate::real::hooks;
+use libc::{c_int, sigaction as Action, sighandler_t};
+use sanshim_core::sys::handlers::before_set;
+
+/// # Safety
+/// `action` is null or the program's, which libc reads too.
+unsafe fn before(signal: c_int, action: *const Action) {
+    if !action.is_null() {
+        // SAFETY: the caller's promise.
+        before_set(signal, unsafe { (*action).sa_sigaction });
+    }
+}
+
+hooks! {
+    fn sigaction(signal: c_int, action: *const Action, old: *mut Action) -> c_int = |real| {
+        // SAFETY: the program's arguments.
+        unsafe { before(signal, action) };
+        real(signal, action, old)
+    }
+
+    fn __sigaction(signal: c_int, action: *const Action, old: *mut Action) -> c_int = |real| {
+        // SAFETY: the program's arguments.
+        unsafe { before(signal, action) };
+        real(signal, action, old)
+    }
+}
+
+macro_rules! signal {
+    ($($name:ident)*) => {
+        hooks! {$(
+            fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t = |real| {
+                before_set(signal, handler);
+                real(signal, handler)
+            }
+        )*}
+    };
+}
+
+signal! { signal bsd_signal ssignal sysv_signal __sysv_signal sigset }
