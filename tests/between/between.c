@@ -141,9 +141,11 @@ static void once_more(void) {
 static void exchange_in_handler(int number) {
     char byte = (char)++signals;
     char back = byte;
+    int error = errno;
     CHECK(number == SIGALRM && send(nested_fd, &byte, 1, MSG_NOSIGNAL) == 1);
     CHECK(recv(nested_fd, &back, 1, 0) == 1 && back == byte);
     once_more();
+    errno = error;
 }
 static void nested_listener(int listener) {
     struct pollfd both[2];
@@ -170,10 +172,11 @@ static void nested_dialler(const char *address, int port) {
         char byte = (char)i, back;
         CHECK(send(fd, &byte, 1, MSG_NOSIGNAL) == 1);
         ssize_t n;
-        while ((n = recv(fd, &back, 1, MSG_DONTWAIT)) < 0) CHECK(errno == EAGAIN || errno == EINTR);
+        int flags = i % 2 ? MSG_DONTWAIT : 0;
+        while ((n = recv(fd, &back, 1, flags)) < 0) CHECK(errno == EAGAIN || errno == EINTR);
         CHECK(n == 1 && back == byte);
     }
-    CHECK(timer_delete(nested_timer) == 0);
+    CHECK(signal(SIGALRM, SIG_IGN) != SIG_ERR && timer_delete(nested_timer) == 0);
     close(fd);
     close(nested_fd);
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const STEP: usize = 8;
 /// Most buffers of one pool: 64 MiB.
 const MOST: usize = 2048;
-/// Attempts to get at the pool. Its holder may be the thread that a signal handler interrupted.
+/// Attempts to get at the pool. Its holder may stand still.
 const ATTEMPTS: u32 = 1000;
 
 /// Buffers one after the other, registered.

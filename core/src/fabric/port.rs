@@ -267,8 +267,10 @@ impl Port {
             return None;
         }
         let undisturbed = Undisturbed::begin();
-        let is_taken = self.polling.swap(true, Ordering::Acquire);
-        (!is_taken).then_some(Polling { port: self, _undisturbed: undisturbed })
+        if self.polling.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Polling { port: self, _undisturbed: undisturbed })
     }
 
     /// Runs `f` with the links, waiting for whoever has them.
@@ -400,13 +402,11 @@ impl Port {
     }
 
     /// Has the queue tell of what completes from now on; true if it did not before. To be followed
-    /// by a look.
+    /// by a look before the program's handlers may run.
     pub(super) fn arm(&self) -> bool {
         if self.armed.load(Ordering::SeqCst) || self.armed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        // It takes the provider's locks.
-        let _undisturbed = Undisturbed::begin();
         match self.using(|device| device.queue.notify(0)) {
             Ok(Started::Pending) => {}
             // Done, or the last request is still being told.

@@ -5,6 +5,7 @@
 use super::process::SignalsHeld;
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The program has, or had, one.
@@ -15,27 +16,45 @@ thread_local! {
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// What a thread's own fault raises: it comes nowhere else, and held back it would end the process.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// Those as a mask.
+const FAULT_MASK: u64 = {
+    let (mut mask, mut at) = (0, 0);
+    while at < FAULTS.len() {
+        mask |= 1 << (FAULTS[at] - 1);
+        at += 1;
+    }
+    mask
+};
+
+/// sigset's way to hold a signal back.
+const SIG_HOLD: libc::sighandler_t = 2;
+
 /// Before the program gives a signal this handler.
 pub fn before_set(signal: c_int, handler: libc::sighandler_t) {
-    // What a thread's own fault raises comes nowhere else.
-    let is_fault = matches!(
-        signal,
-        libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP | libc::SIGSYS
-    );
-    if !is_fault && handler > libc::SIG_IGN {
+    let is_one = handler > SIG_HOLD && handler != libc::SIG_ERR;
+    if is_one && !FAULTS.contains(&signal) {
         SET.store(true, Relaxed);
     }
 }
 
 /// While it lives no handler of the program interrupts the calling thread, which waits for nothing meanwhile.
-pub struct Undisturbed(Option<SignalsHeld>);
+pub struct Undisturbed(Option<SignalsHeld>, PhantomData<*const ()>);
 
 impl Undisturbed {
     /// From now on. A system call, and one more at the end, where the program has handlers and no outer one is there.
     #[inline]
     pub fn begin() -> Self {
-        let holds = SET.load(Relaxed) && !HOLDS.replace(true);
-        Self(holds.then(SignalsHeld::new))
+        if !SET.load(Relaxed) || HOLDS.get() {
+            return Self(None, PhantomData);
+        }
+        let held = SignalsHeld::hold_back(!FAULT_MASK);
+        // A handler that came before that is over.
+        HOLDS.set(true);
+        Self(Some(held), PhantomData)
     }
 }
 

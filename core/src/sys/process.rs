@@ -186,7 +186,7 @@ impl SignalsHeld {
     }
 
     /// Holds back these signals of this thread.
-    fn hold_back(signals: u64) -> Self {
+    pub(super) fn hold_back(signals: u64) -> Self {
         let mut old = 0u64;
         let _ = call!(
             rt_sigprocmask,

@@ -7,7 +7,8 @@ use sanshim_core::sys::handlers::before_set;
 /// # Safety
 /// `action` is null or the program's, which libc reads too.
 unsafe fn before(signal: c_int, action: *const Action) {
-    if !action.is_null() {
+    // Another number libc refuses without a look.
+    if (1..=64).contains(&signal) && !action.is_null() {
         // SAFETY: the caller's promise.
         before_set(signal, unsafe { (*action).sa_sigaction });
     }
