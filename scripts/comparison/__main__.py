@@ -10,11 +10,24 @@ import redis
 import table
 import web
 from cases import TRANSPORTS
-from processes import Failure, Stage
+from processes import Again, Failure, Stage
 
 PROGRAMS = {"redis": redis, "iperf3": iperf, "nginx": web}
 ROUNDS, SECONDS = 3, 1.5
 QUICK_SECONDS = 0.5
+# How often a figure is measured of which a part was on TCP by chance.
+ATTEMPTS = 3
+
+
+def attempt(stage, case, transport, seconds):
+    for left in range(ATTEMPTS)[::-1]:
+        try:
+            return case.measure(stage, transport, seconds)
+        except Again as why:
+            if not left:
+                raise
+            stage.end_all()
+            print(f"measured once more: {str(why).splitlines()[0]}", file=sys.stderr, flush=True)
 
 
 def measure(stage, cases, rounds, seconds):
@@ -23,7 +36,7 @@ def measure(stage, cases, rounds, seconds):
         for row in rows:
             # Who goes first changes, so that a drift of the machine favours neither.
             for transport in TRANSPORTS[:: -1 if turn % 2 else 1]:
-                row.figures[transport].append(row.case.measure(stage, transport, seconds))
+                row.figures[transport].append(attempt(stage, row.case, transport, seconds))
             rates = {name: table.number(row.figures[name][-1].rate) for name in TRANSPORTS}
             print(
                 f"round {turn + 1} of {rounds}: {row.case.program}, {row.case.label}: "

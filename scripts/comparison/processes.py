@@ -19,6 +19,10 @@ class Failure(Exception):
     """What the user must read: the comparison cannot go on."""
 
 
+class Again(Failure):
+    """That, unless it was by chance, which another measurement tells."""
+
+
 class Stage:
     """A temporary folder and the processes of one comparison; leaving it ends and removes all."""
 
@@ -46,8 +50,7 @@ class Stage:
         return self
 
     def __exit__(self, *_):
-        for process in list(self.running):
-            self.end(process)
+        self.end_all()
         shutil.rmtree(self.folder, ignore_errors=True)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
@@ -112,6 +115,10 @@ class Stage:
             process.wait()
         process.log.close()
         self.running.remove(process)
+
+    def end_all(self):
+        for process in list(self.running):
+            self.end(process)
 
     def wait_listening(self, process, port):
         """Waits without connecting: iperf3 would take the first connection for a client."""

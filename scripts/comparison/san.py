@@ -4,10 +4,12 @@ import json
 import pathlib
 import subprocess
 
-from processes import Failure
+from processes import Again, Failure
 
 # The reasons of entries that are sockets, but not connections.
 UNCONNECTED = ("listener", "not-connected")
+# Why a connection is on TCP of which an end got no processor in time.
+TIMED = {"withdrawn", "handed-over", "peer-returned"}
 
 
 def family(root):
@@ -49,6 +51,11 @@ def describe(found):
     return ", ".join(f"{n} on {provider} ({reason})" for (provider, reason), n in kinds.items()) or "none"
 
 
+def failure(seen, reasons):
+    """What says that the SAN was not used, if anything was seen: for these reasons, or it was seen too early."""
+    return Again if seen and reasons <= TIMED else Failure
+
+
 def require_shm(stage, server, client, count):
     """Returns once the server has `count` connections, all on shared memory; fails if the client
     ends before that was so."""
@@ -58,7 +65,7 @@ def require_shm(stage, server, client, count):
         if len(seen) >= count and all(one["provider"] == "shm" for one in seen):
             return
         stage.pause(0.02)
-    raise Failure(
+    raise failure(seen, {one["reason"] for one in seen if one["provider"] != "shm"})(
         f"the SAN was not used: '{client.line}' never had all of its {count} connections to "
         f"'{server.line}' on shared memory; sanctl status last showed {describe(seen)}.\n"
         f"Its output:\n{stage.output(client)}"
@@ -72,7 +79,7 @@ def require_kept(stage, server, client):
     returned = [process["returned"] for process in found if process["returned"]]
     if found and not left and not returned:
         return
-    raise Failure(
+    raise failure(found, {one["reason"] for one in left}.union(*returned))(
         f"the SAN was not used to the end: of the connections of '{client.line}' to '{server.line}' sanctl status "
         f"showed {describe(left)}, and gone back to TCP {returned or 'none'}, in {len(found)} processes."
     )
