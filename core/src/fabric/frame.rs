@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 48;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {
@@ -51,6 +51,12 @@ kinds! {
     Move = 10;
     /// Nothing more comes from here: whoever moves is followed.
     Moved = 11;
+    /// The end sends over TCP from now on, behind so many doorbells (8).
+    Left = 12;
+    /// The end reads no further than this (8), with that left out (8): is the rest sent again over TCP?
+    Ask = 13;
+    /// The answer (4: not zero if it is), and the count of doorbells (8).
+    Answer = 14;
 }
 
 /// What an end publishes to its peer (`provider::shm::Side`).

@@ -8,7 +8,7 @@
 use super::link::{Link, Tell, Wire};
 use super::mailbox::{Address, Mailbox, Message};
 use super::port::Port;
-use super::{berth, no_fork, rendezvous, Users};
+use super::{berth, no_fork, rendezvous, Users, COME_TO};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, handlers, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -287,7 +287,17 @@ impl Helper {
         let mut links_are_busy = false;
         // How long (ns) to sleep at most while there is nothing to do.
         let mut longest = None;
+        // Links whose connections go back to TCP.
+        let mut returning: Vec<Arc<Link>> = Vec::new();
         loop {
+            // A fork may come meanwhile.
+            returning.retain(|link| {
+                let goes_on = COME_TO.get().is_some_and(|come_to| come_to(link));
+                if !goes_on {
+                    link.is_seen_to();
+                }
+                goes_on
+            });
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
             let mut nap = Some(TICK);
             if idle {
@@ -350,7 +360,19 @@ impl Helper {
                     port.each_link(|link| link.progress());
                 }
             }
+            if links_are_busy {
+                for port in &ports {
+                    port.each_link(|link| {
+                        if link.is_returning()
+                            && !returning.iter().any(|one| Arc::ptr_eq(one, link))
+                        {
+                            returning.push(link.clone());
+                        }
+                    });
+                }
+            }
             busy |= links_are_busy | self.end_closed() | self.end_replaced();
+            busy |= !returning.is_empty();
             busy |= self.close_retired();
             longest = rendezvous::next_search();
             BUSY.store(busy, Ordering::SeqCst);
@@ -456,7 +478,7 @@ impl Helper {
             if one.link.is_drained() {
                 one.link.let_anchor_go();
             }
-            if used && !one.link.is_refused() {
+            if used && !one.link.is_refused() && !one.link.has_returned() {
                 one.since = time::now();
                 at += 1;
                 continue;

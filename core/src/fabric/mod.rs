@@ -110,15 +110,24 @@ pub enum Source {
 
 /// Allows the use of a provider for connections, if there may be any: not on a host without RDMA devices, or without
 /// the library. At the start, before the program has threads, or forbids itself anything.
-pub fn enable(source: Source) {
+///
+/// `come_to` goes on with a connection that its peer brings back to TCP, where the program does not look; true: once more in
+/// a moment. It is called by the helper, which must not have to wait there, and may take any lock of the switch.
+pub fn enable(source: Source, come_to: ComeTo) {
     let is_there = || {
         std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
             && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists())
     };
     if source == Source::SharedMemory || is_there() {
+        let _ = COME_TO.set(come_to);
         SOURCE.store(source as u32, Ordering::Relaxed);
     }
 }
+
+/// See [`enable`].
+pub type ComeTo = fn(&Link) -> bool;
+
+static COME_TO: OnceLock<ComeTo> = OnceLock::new();
 
 /// True if the provider is that of shared memory.
 pub fn is_of_this_host() -> bool {

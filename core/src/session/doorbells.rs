@@ -121,6 +121,17 @@ impl Doorbells {
         })
     }
 
+    /// As [`leave`](Self::leave), where no doorbells are rung: none goes with it.
+    pub fn leave_silently(&self) -> Rung {
+        self.update(|word| (word & LEFT == 0).then_some(word | LEFT))
+    }
+
+    /// This is a picture of the sender's word, which says now that it left, or was recalled, after so many doorbells.
+    pub fn show(&self, bells: u64, left: bool) {
+        let marks = if left { LEFT } else { RECALLED };
+        self.update(|word| Some((word & !(REPLAYED - 1)) | bells & (REPLAYED - 1) | marks));
+    }
+
     /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it
     /// knew whether the sender had closed: if that changed, or the sender had left, nothing changes, and all it sent is
     /// to be read here.

@@ -173,7 +173,9 @@ fn take_off_within(
     ready: impl FnMut() -> bool,
 ) {
     let e = stream.endpoint;
-    if e.has(flag::UNBELLED) {
+    // Over a fabric it is not known before how many there are.
+    let is_known = || stream.peer().sending.0.doorbells.state().is_final();
+    if e.has(flag::UNBELLED) || (stream.fabric.is_some() && !is_known()) {
         return;
     }
     let forced = match let_sleepers_leave(stream, anchor, patience, ready) {

@@ -8,12 +8,14 @@
 //!    peer has left as well: what the peer put there in between, the peer sends again over TCP.
 //! 3. When the doorbells promised until then are off the anchor, the socket is the kernel's.
 //!
-//! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it.
+//! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it. Over a fabric a frame does,
+//! no doorbell goes with it, and recalling takes an answer of the peer's link, before which nothing is read.
 
 use super::arrival;
 use super::bell;
 use super::endpoint::flag;
 use super::epoll;
+use super::far;
 use super::native;
 use super::options;
 use super::resend::{self, Resent};
@@ -218,7 +220,7 @@ pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
     }
     // Who is gone sends nothing again.
     wait::look(socket, stream);
-    !e.has(OVER) && stream.fabric.is_none() && read_out(socket, stream, true)
+    !e.has(OVER) && read_out(socket, stream, true)
 }
 
 /// Like [`return_anchor`], after [`abandon`].
@@ -247,10 +249,13 @@ pub(super) fn give(
 ) -> bool {
     for _ in 0..ATTEMPTS {
         if socket.phase() != phase::SAN {
-            return true;
+            return far::has_all(stream);
         }
-        if abandon(socket, stream) && hand_over(socket, stream, anchor, why, wait) {
-            return true;
+        if abandon(socket, stream)
+            && is_answered(stream)
+            && hand_over(socket, stream, anchor, why, wait)
+        {
+            return far::has_all(stream);
         }
         if leave_ended(stream, anchor, why) {
             return true;
@@ -266,15 +271,10 @@ pub(super) fn give(
 /// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
 /// what the kernel says of the anchor, behind the doorbells, is all there is to learn.
 fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
-    const BEGUN: u32 = flag::LEFT | flag::LEAVING | flag::READ_OUT;
     let e = stream.endpoint;
     let is_told = !e.has(flag::RESET) || e.has(flag::ERROR_REPORTED);
-    if !e.has(flag::ANCHOR_ENDED)
-        || !is_told
-        || e.has(BEGUN)
-        || is_kernels(stream)
-        || stream.fabric.is_some()
-    {
+    let is_under_way = is_half_left(stream) || is_kernels(stream);
+    if !e.has(flag::ANCHOR_ENDED) || !is_told || is_under_way {
         return false;
     }
     let Ok(_held) = stream.lock_receive() else { return false };
@@ -296,9 +296,15 @@ fn is_under_way(stream: &Stream) -> bool {
     stream.endpoint.has(flag::LEFT | flag::READ_OUT) || may_begin_later(stream)
 }
 
+/// True if this end may leave later, as the peer wants.
+pub(super) fn may_go_on(stream: &Stream) -> bool {
+    const ENDED: u32 = flag::LEFT | flag::RESET | flag::BROKEN_PIPE;
+    !stream.endpoint.has(ENDED)
+}
+
 /// True if a return that has not begun may do so at another time.
 pub(super) fn may_begin_later(stream: &Stream) -> bool {
-    !stream.endpoint.has(OVER | flag::LEFT) && stream.fabric.is_none()
+    !stream.endpoint.has(OVER | flag::LEFT)
 }
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
@@ -332,7 +338,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let Rung { left: begun, recalled, .. } = own.doorbells.state();
     let must = begun || recalled;
     let over = if begun { flag::RESET | flag::BROKEN_PIPE } else { OVER };
-    if e.has(over) || stream.fabric.is_some() {
+    if e.has(over) {
         return false;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
@@ -348,7 +354,10 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     }
     let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
     options::give_back_sending(stream, anchor);
-    let before = own.doorbells.leave();
+    let before = match stream.fabric {
+        None => own.doorbells.leave(),
+        Some(_) => own.doorbells.leave_silently(),
+    };
     // Before the last doorbell: whoever it wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
@@ -360,6 +369,9 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         resend::resend(stream, anchor, begun || before.replayed)
     };
     e.bell.unlock();
+    if let Some(link) = stream.fabric {
+        link.tell_return();
+    }
     match resent {
         Resent::All => {
             if e.has(flag::SEND_SHUT) {
@@ -389,6 +401,9 @@ fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
     if !e.has(flag::READ_OUT) && !read_out(socket, stream, false) {
         return false;
     }
+    if !is_answered(stream) {
+        return false;
+    }
     bell::take_off(socket, stream, anchor);
     if !e.has(flag::UNBELLED) {
         return false;
@@ -406,6 +421,10 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
     loop {
         // Before the look: what was sent before the peer left, or closed, is seen by it.
         let Rung { left, closed, .. } = doorbells.state();
+        if far::is_closed_by_peer(stream) {
+            // Its end is TCP's to tell, in a moment.
+            return false;
+        }
         let unread = match stream.available() {
             Ok(unread) => unread,
             Err(why) => {
@@ -420,6 +439,11 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
             stream.stop_reading();
             // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
             let _ = wait::raise(stream, Event::Read);
+            if let Some(link) = stream.fabric {
+                stream.endpoint.set(flag::READ_OUT | flag::ASKS);
+                link.ask_again();
+                return true;
+            }
             let before = doorbells.recall(closed);
             if before.left || before.closed != closed {
                 continue;
@@ -428,6 +452,31 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
         stream.endpoint.set(flag::READ_OUT);
         return true;
     }
+}
+
+/// True if it is certain that this end reads nothing more here, once it does not. Over a fabric the peer's link says so, or
+/// that reading is to go on.
+fn is_answered(stream: &Stream) -> bool {
+    let e = stream.endpoint;
+    let Some(link) = stream.fabric.filter(|_| e.has(flag::ASKS)) else {
+        return e.has(flag::READ_OUT);
+    };
+    stream.poll();
+    let Ok(_held) = stream.lock_receive() else { return false };
+    match link.answer().filter(|_| e.has(flag::ASKS)) {
+        Some(true) => {
+            e.clear(flag::ASKS);
+        }
+        Some(false) => {
+            e.clear(flag::READ_OUT | flag::ASKS);
+        }
+        None if far::is_closed_by_peer(stream) => {
+            e.clear(flag::READ_OUT | flag::ASKS);
+        }
+        None if e.has(flag::ASKS) => link.ask_again(),
+        None => {}
+    }
+    e.flags() & (flag::READ_OUT | flag::ASKS) == flag::READ_OUT
 }
 
 /// The books of this process: the socket is the kernel's.

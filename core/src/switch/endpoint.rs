@@ -60,6 +60,8 @@ pub mod flag {
     pub const BROKEN: u32 = 1 << 19;
     /// This end has left, and not all is out that goes over TCP first: whoever comes next goes on with that.
     pub const LEAVING: u32 = 1 << 20;
+    /// Over a fabric: whether this end [reads](READ_OUT) nothing more is for the peer to say.
+    pub const ASKS: u32 = 1 << 21;
 }
 
 /// Private to the holder of the send lock.

@@ -1,20 +1,22 @@
 //! What is different where the peer is on another host, and a [`Link`] plays its part.
 //!
 //! The doorbell is a descriptor of the link's beside the anchor, because nobody here can put a byte
-//! on the anchor; the anchor tells of the connection's end as ever. Such a connection does not go
-//! back to TCP once both ends use it, and a fork child uses it through its parent's link.
+//! on the anchor; the anchor tells of the connection's end as ever. A fork child uses such a connection through its parent's
+//! link. It [goes back to TCP](super::detach) with the help of both ends' links.
 
 use super::bell::{let_sleepers_leave, Departure};
+use super::detach;
 use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
 use super::stream::{Hold, Stream};
+use super::table;
 use super::urgent;
 use super::wait::{self, Event, Woken};
 use crate::fabric::{self, Ear, Link, Sleeper};
 use crate::provider::shm::{State, CLOSED};
 use crate::registry;
-use crate::sys::{blocking, file, handlers, hidden, net, time, Errno, Result};
+use crate::sys::{blocking, file, handlers, hidden, net, time, Errno, Fd, Result};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -74,7 +76,9 @@ pub(super) fn drain(
         e.anchor.unlock();
         return;
     }
-    urgent::take_off(stream, socket.anchor());
+    if !stream.endpoint.has(flag::READ_OUT) {
+        urgent::take_off(stream, socket.anchor());
+    }
     let mut rings = [0u8; 8];
     let drained = file::read(link.bell(), rings.as_mut_ptr(), rings.len()).is_ok();
     if forced {
@@ -153,7 +157,8 @@ pub(super) fn sleep(
             Event::Read => wait::readable(stream),
             Event::Write => wait::writable(stream),
         };
-        if fds[1].revents != 0 || happened || socket.phase() != phase::SAN {
+        let returns = detach::is_due(stream) || socket.phase() != phase::SAN;
+        if fds[1].revents != 0 || happened || returns {
             return Ok(Woken::Perhaps);
         }
     }
@@ -247,8 +252,19 @@ fn hold_anchor(socket: &Socket, link: &Link) {
 }
 
 /// The process exits with the connection open.
-pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link, shared: bool) {
+pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
     static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
+    let shared = socket.phase() == phase::SAN && socket.leave(stream.endpoint);
+    let is_over = match socket.phase() {
+        phase::SAN if socket.is_pending() => false,
+        phase::SAN if shared => detach::look_after(socket, stream),
+        phase::SAN => detach::finish(socket, stream),
+        _ => true,
+    };
+    if is_over {
+        let _ = has_all(stream);
+        return;
+    }
     while link.withdraw_wish()
         && !link.is_failed_by_peer()
         && time::now() < first_and(&COMES_UNTIL, LEAVING)
@@ -278,6 +294,39 @@ fn leave_control_to_relatives(link: &Link) {
         time::sleep(PAUSE);
     }
     link.abandon();
+}
+
+/// True if the peer says that it closed.
+pub(super) fn is_closed_by_peer(stream: &Stream) -> bool {
+    stream.fabric.is_some() && stream.peer().sending.0.finished.load(SeqCst) & CLOSED != 0
+}
+
+/// True if the peer has all that was sent before the connection went back to TCP, or this process stays with its link: the
+/// program is about to go on where that cannot follow.
+pub(super) fn has_all(stream: &Stream) -> bool {
+    let Some(link) = stream.fabric.filter(|link| !link.is_foreign()) else { return true };
+    wait_for(stream, link);
+    is_flushed(stream, link) && (link.has_returned() || !link.has_failed())
+}
+
+/// The peer brings the connection back to TCP, and this end's program may be elsewhere: does what it would do. True if that is
+/// to be tried again. By the fabric's helper.
+pub(super) fn come_to(link: &Link) -> bool {
+    let mut found = None;
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        let is_it = |stream: Stream| stream.fabric.is_some_and(|one| std::ptr::eq(one, link));
+        if socket.anchor() == fd && socket.stream().is_some_and(is_it) {
+            found = Some(socket);
+        }
+    });
+    let Some(socket) = found else { return false };
+    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+        return false;
+    };
+    // Who has them may be interrupted, by whatever.
+    let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
+    let is_back = is_free && detach::look_after(&socket, &stream);
+    !is_back && detach::may_go_on(&stream)
 }
 
 fn is_flushed(stream: &Stream, link: &Link) -> bool {

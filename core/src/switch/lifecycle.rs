@@ -73,12 +73,12 @@ fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     stream.settle_posted();
     let shared = socket.leave(stream.endpoint);
-    if let Some(link) = stream.fabric.filter(|_| shared) {
-        return far::leave_to_relatives(socket, &stream, link);
-    }
     if shared {
         // What the peer wants again any process can send, and the others may not look, or be dead.
         detach::look_after(socket, &stream);
+    }
+    if let Some(link) = stream.fabric.filter(|_| shared) {
+        return far::leave_to_relatives(socket, &stream, link);
     }
     // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
     if shared {
@@ -92,11 +92,11 @@ fn last_close(socket: &Socket) {
     if native::withdraw_at_end(socket) {
         return;
     }
-    if let Some(link) = stream.fabric {
-        return far::close(socket, &stream, link);
-    }
     if detach::finish(socket, &stream) {
         return;
+    }
+    if let Some(link) = stream.fabric {
+        return far::close(socket, &stream, link);
     }
     // Nobody of ours sleeps here any more.
     let counters = &stream.own().counters.0;
@@ -217,9 +217,8 @@ pub fn exiting() {
     drop(structure);
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return };
-        if let Some(link) = stream.fabric.filter(|_| socket.phase() == phase::SAN) {
-            let shared = socket.leave(stream.endpoint);
-            return far::exiting(socket, &stream, link, shared);
+        if let Some(link) = stream.fabric {
+            return far::exiting(socket, &stream, link);
         }
         if socket.phase() != phase::SAN {
             return;

@@ -109,9 +109,9 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
     if config.providers.objects {
-        fabric::enable(fabric::Source::SharedMemory);
+        fabric::enable(fabric::Source::SharedMemory, far::come_to);
     } else if config.providers.verbs {
-        fabric::enable(fabric::Source::Library);
+        fabric::enable(fabric::Source::Library, far::come_to);
     }
     policy::initialize(config);
     match Registry::open(&program_name()) {

@@ -17,11 +17,7 @@ use std::sync::atomic::Ordering::SeqCst;
 /// again; what the kernel says where there is no room for all of them, or no socket.
 pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
     let e = stream.endpoint;
-    if !e.has(flag::ANCHOR_ENDED)
-        || e.holders.load(SeqCst) != 1
-        || detach::is_begun(stream)
-        || stream.fabric.is_some()
-    {
+    if !e.has(flag::ANCHOR_ENDED) || e.holders.load(SeqCst) != 1 || detach::is_begun(stream) {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let ours = net::local_address(anchor)?.ip();

@@ -30,7 +30,7 @@ const NAP: u64 = 1_000_000;
 pub(super) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
-        .filter(|(stream, _)| is_due(stream))
+        .filter(|(stream, _)| stream.fabric.is_none() && is_due(stream))
         .map(|(stream, anchor)| Due { stream, anchor, is_part_sent: false })
         .collect();
     let started = time::now();

@@ -118,13 +118,8 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
     let sent = Buffers::new(&one).map(|mut from| stream.send(&mut from));
     // Before the lock is given up: if this process dies now, who comes next rings. And nobody leaves before.
     let ring = stream.signal_read();
-    let (listens, failed) = match (&sent, stream.fabric) {
-        (Ok(Ok(_)), None) => bell::ring_urgent(socket, stream, byte),
-        (Ok(Ok(_)), Some(_)) => {
-            // Doorbells go another way there. What lies before it wakes who waits.
-            let sent = net::send(socket.anchor(), &[byte], libc::MSG_OOB | libc::MSG_DONTWAIT);
-            (true, sent.err().filter(|e| *e != Errno(libc::EAGAIN)))
-        }
+    let (listens, failed) = match &sent {
+        Ok(Ok(_)) => bell::ring_urgent(socket, stream, byte),
         _ => (true, None),
     };
     drop(held);

@@ -117,7 +117,12 @@ pub(super) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
 /// To be asked before the stream is looked at: what was sent before the end comes first.
 #[inline]
 pub(super) fn ended(stream: &Stream) -> bool {
-    stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
+    // Over a fabric what lies here unread then comes again.
+    let is_told = |finished| {
+        finished & FINISHED != 0
+            && (stream.fabric.is_none() || !stream.endpoint.has(flag::READ_OUT))
+    };
+    is_told(stream.peer().sending.0.finished.load(Acquire))
         || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
 }
 

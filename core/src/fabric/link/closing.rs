@@ -22,9 +22,12 @@ impl Link {
         let unsent = self.body.get().is_some_and(|body| {
             let sending = &body.segment.side(body.role).sending.0;
             let finished = sending.finished.load(Acquire) & State::FINISHED_BITS;
+            let is_unsent = || {
+                self.has_message(body) || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
+            };
             self.stage() == stage::OPEN
-                && (self.has_message(body)
-                    || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
+                && ((!body.is_recalled() && is_unsent())
+                    || self.owes_return(body)
                     || finished != self.told_finished.load(Acquire))
         });
         !unsent
@@ -114,13 +117,14 @@ impl Link {
 
     /// True if nobody took it, or will.
     pub(in super::super) fn is_refused(&self) -> bool {
-        self.stage() != stage::OPEN || self.failed.load(Acquire) || self.is_closed_by_peer()
+        self.stage() == stage::REFUSED || self.failed.load(Acquire) || self.is_closed_by_peer()
     }
 
-    /// True if it failed, and neither a peer that closed nor one that died is why: TCP's end tells of those, and comes in
-    /// a moment.
+    /// True if it failed, and neither a peer that closed, nor one that died, nor the way back to TCP is why: TCP tells of
+    /// those, and does in a moment.
     pub fn is_broken(&self) -> bool {
-        if !self.is_failed_by_peer() || self.is_closed_by_peer() {
+        let is_over = || self.is_closed_by_peer() || self.has_returned();
+        if !self.is_failed_by_peer() || is_over() {
             return false;
         }
         let (now, first) = (time::now(), &self.failure_seen);
@@ -130,7 +134,7 @@ impl Link {
         }
         // What came before counts before it.
         self.catch_up();
-        !self.is_closed_by_peer()
+        !is_over()
     }
 
     /// In a process whose copy is from a fork: lets go of it. The objects in it are the parent's, its memory is not.

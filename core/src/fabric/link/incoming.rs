@@ -79,9 +79,24 @@ impl Link {
             Kind::Move => return if self.is_to_follow(payload) { Ok(()) } else { Err(()) },
             Kind::Moved => return if self.was_followed() { Ok(()) } else { Err(()) },
             Kind::Ring => return if self.may_write(payload) { Ok(()) } else { Err(()) },
-            Kind::State | Kind::Message | Kind::Bytes | Kind::Written => {}
+            Kind::State
+            | Kind::Message
+            | Kind::Bytes
+            | Kind::Written
+            | Kind::Left
+            | Kind::Ask
+            | Kind::Answer => {}
         }
         let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(())?;
+        let makes_sense = match kind {
+            Kind::Left => self.peer_left(body, payload),
+            Kind::Ask => self.peer_asks(body, state, payload),
+            Kind::Answer => self.peer_answers(body, payload),
+            _ => true,
+        };
+        if !makes_sense {
+            return Err(());
+        }
         let (role, sender) = (body.role, body.role.peer());
         let (own, peer) = (body.segment.side(role), body.segment.side(sender));
         // The mark before its byte.
@@ -131,12 +146,13 @@ impl Link {
             _ => {}
         }
         let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
-        let finished = sending.finished.load(Relaxed);
         news |= kind != Kind::State;
-        if finished & State::FINISHED_BITS != state.finished {
-            sending.finished.store(finished & !State::FINISHED_BITS | state.finished, SeqCst);
-            news = true;
-        }
+        // The other bits are this end's own.
+        let changed = |finished: u32| {
+            let known = finished & State::FINISHED_BITS;
+            (known != state.finished).then_some(finished ^ known | state.finished)
+        };
+        news |= sending.finished.fetch_update(SeqCst, SeqCst, changed).is_ok();
         if sending.stalled.swap(state.stalled, SeqCst) != state.stalled {
             news = true;
         }

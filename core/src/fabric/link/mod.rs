@@ -12,6 +12,7 @@ mod direct;
 mod incoming;
 mod moving;
 mod outgoing;
+mod returning;
 mod wire;
 mod wishes;
 
@@ -29,9 +30,11 @@ use super::{generation, helper};
 use crate::provider::interface::client::*;
 use crate::provider::interface::Error;
 use crate::provider::shm::{self, Role, Segment, FAILED};
+use crate::sys::handlers::Undisturbed;
 use crate::sys::process;
 use crate::sys::{file, hidden, time, Errno, Fd};
 use moving::Moving;
+use returning::Returning;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -115,6 +118,7 @@ pub struct Link {
     bell: Fd,
     moving: Moving,
     wishes: Wishes,
+    returning: Returning,
     /// See [`Link::keep_open`].
     anchor: AtomicI32,
     stage: AtomicU32,
@@ -176,6 +180,7 @@ impl Link {
             bell: hidden::keep(bell),
             moving: Moving::default(),
             wishes: Wishes::default(),
+            returning: Returning::default(),
             anchor: AtomicI32::new(-1),
             stage: AtomicU32::new(stage::OFFERED),
             binding: OnceLock::new(),
@@ -370,7 +375,7 @@ impl Link {
         if self.is_ours() {
             return self.port().catch_up();
         }
-        let Some(body) = self.body.get() else { return };
+        let Some(body) = self.body.get().filter(|_| !self.is_closed_by_peer()) else { return };
         let looks = &body.segment.side(body.role.peer()).sending.0.delivered;
         let before = looks.load(Acquire);
         for _ in 0..CATCH_UP {
@@ -449,6 +454,8 @@ impl Link {
         let Some(body) = self.body.get() else { return };
         self.tell_if_due(body);
         self.have_rest_told();
+        // A handler that finds it armed relies on the look.
+        let _undisturbed = Undisturbed::begin();
         if self.port().arm() {
             // Not only a look: who is at it may have looked before the queue was armed.
             self.port().catch_up();
@@ -493,7 +500,8 @@ impl Link {
     #[cold]
     pub(super) fn fail(&self, why: Error) {
         let _ = self.error.compare_exchange(0, why.errno(), SeqCst, SeqCst);
-        if self.failed.swap(true, SeqCst) {
+        let has_returned = self.has_returned();
+        if self.failed.swap(true, SeqCst) || has_returned {
             return;
         }
         if !matches!(why, Error::Cancelled) {

@@ -509,6 +509,7 @@ impl Link {
         }
         self.stage.store(stage::OPEN, SeqCst);
         self.wishes.begin_anew();
+        self.returning.begin_anew();
         self.moving.broken.store(false, Relaxed);
         self.moving.is_early.store(false, SeqCst);
         self.moving.sealed.store(true, SeqCst);

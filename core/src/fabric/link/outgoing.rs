@@ -81,15 +81,24 @@ impl Link {
         self.reclaim(out);
         // Once: Taken goes out when what the peer then sends finds its place, and before anything else of the end.
         let body = self.body.get();
-        const WORDS: [Kind; 6] =
-            [Kind::Bound, Kind::Withdraw, Kind::Taken, Kind::Refused, Kind::Move, Kind::Moved];
+        const WORDS: [Kind; 7] = [
+            Kind::Bound,
+            Kind::Withdraw,
+            Kind::Taken,
+            Kind::Refused,
+            Kind::Answer,
+            Kind::Move,
+            Kind::Moved,
+        ];
         for kind in WORDS {
             let bit = 1 << kind as u32;
             if self.due.load(Acquire) & bit != 0 && (kind != Kind::Taken || body.is_some()) {
-                let (destination, bound) = (self.destination(), self.binding.get());
+                let (destination, answer) = (self.destination(), self.own_answer());
+                let bound = self.binding.get();
                 let payload = match kind {
                     Kind::Bound => bound.map_or(&[][..], Vec::as_slice),
                     Kind::Move => &destination,
+                    Kind::Answer => &answer,
                     _ => &[],
                 };
                 self.send(out, kind, &[payload])?;
@@ -114,7 +123,9 @@ impl Link {
         let finished = sending.finished.load(SeqCst) & State::FINISHED_BITS;
         // Before the messages: those that are published later come later.
         let tail = sending.tail.load(Acquire);
-        loop {
+        // What the peer did not read it gets over TCP.
+        let is_recalled = body.is_recalled();
+        while !is_recalled {
             let next = self.next_out.load(Relaxed);
             let slot = body.segment.slot(body.role, next, 0);
             if slot.sequence() != next {
@@ -130,7 +141,7 @@ impl Link {
             self.next_out.store(next.wrapping_add(1), Relaxed);
         }
         let ring = body.segment.send_buffer(body.role, false);
-        loop {
+        while !is_recalled {
             let sent = self.bytes_out.load(Relaxed);
             let left = tail.wrapping_sub(sent).min(ring.size());
             if left == 0 {
@@ -166,7 +177,7 @@ impl Link {
             }
             sent?;
         }
-        Ok(())
+        self.send_return(out, body)
     }
 
     /// The number of the next request; there is room for it.
@@ -327,6 +338,6 @@ impl Link {
     /// True if there is something to do for it from time to time.
     pub(in super::super) fn is_busy(&self) -> bool {
         let waits = self.is_moving() || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
-        waits && !self.failed.load(Relaxed)
+        (waits && !self.failed.load(Relaxed)) || self.is_returning()
     }
 }

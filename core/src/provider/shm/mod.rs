@@ -17,8 +17,8 @@ mod slot;
 
 pub use registration::{Busy, Refusal, Registration, Right};
 pub use segment::{
-    Geometry, Part, Role, Segment, SegmentError, Sending, Side, State, ABORTIVE, CLOSED, FAILED,
-    FINISHED, RETURNED,
+    Asked, Geometry, Part, Role, Segment, SegmentError, Sending, Side, State, ABORTIVE, CLOSED,
+    FAILED, FINISHED, RETURNED,
 };
 pub use send_buffer::{Overrun, Ring};
 pub use slot::Slot;

@@ -270,6 +270,36 @@ pub struct Receiving {
     pub omitted: AtomicU64,
     /// The thread that is about to send, or sends, in the peer's stead what was recalled; zero: none.
     pub stands_in: AtomicU32,
+    /// Over a fabric: see [`Asked`].
+    asked: AtomicU32,
+}
+
+/// Over a fabric: whether the receiver wants to have sent again over TCP what it did not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Asked {
+    /// It does not, or it is being sent.
+    Nothing = 0,
+    /// The peer has not answered yet.
+    Pending = 1,
+    /// The sender had left before, or closed.
+    Denied = 2,
+}
+
+impl Receiving {
+    /// Acquire.
+    pub fn asked(&self) -> Asked {
+        match self.asked.load(Ordering::Acquire) {
+            0 => Asked::Nothing,
+            1 => Asked::Pending,
+            _ => Asked::Denied,
+        }
+    }
+
+    /// Sequentially consistent.
+    pub fn ask(&self, asked: Asked) {
+        self.asked.store(asked as u32, Ordering::SeqCst);
+    }
 }
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.

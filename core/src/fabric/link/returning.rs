@@ -1,0 +1,204 @@
+//! The way back to TCP (design 6) of a connection over a queue pair.
+//!
+//! What the ends agree by is one word for each direction in shared memory ([`Doorbells`](crate::session::Doorbells)). Here
+//! each end has a picture of the peer's, and the sender's own is the one that decides: a receiver *asks* for what it did not
+//! read to be sent again, and reads nothing until the sender's end has answered.
+//!
+//! Links answer by themselves. What is to be done, and in which order, is the business of the switch.
+
+use super::super::frame::{Kind, State};
+use super::super::helper;
+use super::outgoing::Tell;
+use super::{Body, Full, Link, Out};
+use crate::provider::shm::{Asked, RETURNED};
+use crate::session::Rung;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// Part of a link: what this process told the peer of it.
+#[derive(Default)]
+pub(super) struct Returning {
+    left: AtomicBool,
+    asked: AtomicBool,
+    /// This process has nothing to do for it any more.
+    is_seen_to: AtomicBool,
+}
+
+impl Returning {
+    /// Over another queue pair all is told once more, which does no harm.
+    pub(super) fn begin_anew(&self) {
+        self.left.store(false, SeqCst);
+        self.asked.store(false, SeqCst);
+        self.is_seen_to.store(false, Relaxed);
+    }
+}
+
+impl Body {
+    /// The words of this end and of the peer.
+    fn words(&self) -> [Rung; 2] {
+        [self.role, self.role.peer()]
+            .map(|role| self.segment.side(role).sending.0.doorbells.state())
+    }
+
+    /// True if the peer is to send again over TCP what this end publishes, or did.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.segment.side(self.role).sending.0.doorbells.state().recalled
+    }
+
+    fn asked(&self) -> Asked {
+        self.segment.side(self.role).receiving.0.asked()
+    }
+}
+
+impl Link {
+    /// Asks the peer to send again over TCP what this end did not read, and is not going to: the segment says how far it came.
+    /// To be repeated until it [answers](Self::answer), as whoever asked may have died.
+    pub fn ask_again(&self) {
+        if let Some(body) = self.body.get() {
+            body.segment.side(body.role).receiving.0.ask(Asked::Pending);
+            self.tell_return();
+        }
+    }
+
+    /// What the peer answered to [`ask_again`](Self::ask_again): `None`, not yet. False: all that it sent is to be read here.
+    pub fn answer(&self) -> Option<bool> {
+        let body = self.body.get()?;
+        let [_, peer] = body.words();
+        match body.asked() {
+            _ if peer.recalled => Some(true),
+            Asked::Denied => Some(false),
+            _ if peer.left => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The end's word changed, or what it asks for: the peer is told.
+    pub fn tell_return(&self) {
+        self.push(Tell::Certain);
+        helper::wake_if_dormant();
+    }
+
+    /// True if the peer does not know all of it.
+    pub(super) fn owes_return(&self, body: &Body) -> bool {
+        let [own, _] = body.words();
+        let told = &self.returning;
+        (own.left && !told.left.load(Acquire))
+            || (body.asked() == Asked::Pending && !told.asked.load(Acquire))
+    }
+
+    /// Tells it, behind all that was published.
+    pub(super) fn send_return(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
+        if !self.owes_return(body) {
+            return Ok(());
+        }
+        let told = &self.returning;
+        if body.asked() == Asked::Pending && !told.asked.load(Relaxed) {
+            let receiving = &body.segment.side(body.role).receiving.0;
+            let stopped_at = receiving.stopped_at.load(Acquire).to_le_bytes();
+            let omitted = receiving.omitted.load(Acquire).to_le_bytes();
+            self.send(out, Kind::Ask, &[&stopped_at, &omitted])?;
+            told.asked.store(true, SeqCst);
+        }
+        let [own, _] = body.words();
+        if own.left && !told.left.load(Relaxed) {
+            self.send(out, Kind::Left, &[&own.bells.to_le_bytes()])?;
+            told.left.store(true, SeqCst);
+        }
+        Ok(())
+    }
+
+    /// The peer's word: it sends over TCP from now on. False if that makes no sense.
+    pub(super) fn peer_left(&self, body: &Body, payload: &[u8]) -> bool {
+        let Ok(bells) = payload.try_into() else { return false };
+        let sending = &body.segment.side(body.role.peer()).sending.0;
+        sending.doorbells.show(u64::from_le_bytes(bells), true);
+        self.returns(body);
+        true
+    }
+
+    /// The peer reads nothing more here. False if that makes no sense.
+    pub(super) fn peer_asks(&self, body: &Body, state: &State, payload: &[u8]) -> bool {
+        let Some((stopped_at, omitted)) = payload.split_first_chunk() else { return false };
+        let Ok(omitted) = omitted.try_into() else { return false };
+        let own = &body.segment.side(body.role).sending.0.doorbells;
+        let receiving = &body.segment.side(body.role.peer()).receiving.0;
+        if !own.state().recalled {
+            receiving.stopped_at.store(u64::from_le_bytes(*stopped_at), Relaxed);
+            receiving.omitted.store(u64::from_le_bytes(omitted), Relaxed);
+            receiving.total.store(state.total, Relaxed);
+            receiving.head.store(state.head, SeqCst);
+            let before = own.recall(false);
+            if !before.left && !before.closed {
+                self.returns(body);
+            }
+        }
+        self.note(Kind::Answer);
+        true
+    }
+
+    /// What [`Kind::Answer`] says: whether what was not read is sent again, and the count of this end's doorbells.
+    pub(super) fn own_answer(&self) -> [u8; 12] {
+        let own = self.body.get().map_or(Rung::default(), |body| body.words()[0]);
+        let mut payload = [0; 12];
+        payload[..4].copy_from_slice(&u32::from(own.recalled).to_le_bytes());
+        payload[4..].copy_from_slice(&own.bells.to_le_bytes());
+        payload
+    }
+
+    /// The peer answers. False if that makes no sense.
+    pub(super) fn peer_answers(&self, body: &Body, payload: &[u8]) -> bool {
+        let Some((granted, bells)) = payload.split_first_chunk() else { return false };
+        let Ok(bells) = bells.try_into() else { return false };
+        let receiving = &body.segment.side(body.role).receiving.0;
+        if receiving.asked() != Asked::Pending {
+            // To a question that was asked again over another queue pair.
+            return true;
+        }
+        if u32::from_le_bytes(*granted) != 0 {
+            let sending = &body.segment.side(body.role.peer()).sending.0;
+            sending.doorbells.show(u64::from_le_bytes(bells), false);
+            receiving.ask(Asked::Nothing);
+        } else {
+            receiving.ask(Asked::Denied);
+        }
+        self.returning.asked.store(false, SeqCst);
+        self.wake(body, true, true);
+        true
+    }
+
+    /// The end is to look: its peer goes back.
+    fn returns(&self, body: &Body) {
+        body.segment.side(body.role.peer()).sending.0.finished.fetch_or(RETURNED, SeqCst);
+        self.wake(body, true, true);
+        helper::wake_if_dormant();
+    }
+
+    /// This process has done what it can about that.
+    pub(in super::super) fn is_seen_to(&self) {
+        self.returning.is_seen_to.store(true, Relaxed);
+    }
+
+    /// True if this end is to send again over TCP, and has not come to it.
+    pub(in super::super) fn is_returning(&self) -> bool {
+        let is_due = |body: &Body| {
+            let [own, _] = body.words();
+            own.recalled && !own.left
+        };
+        self.is_ours()
+            && !self.returning.is_seen_to.load(Relaxed)
+            && self.body.get().is_some_and(is_due)
+    }
+
+    /// True if nothing is left for the link to carry, because both directions are TCP's: its end is no concern.
+    pub fn has_returned(&self) -> bool {
+        self.body.get().is_some_and(|body| {
+            let [own, peer] = body.words();
+            let is_sent = own.recalled
+                || (own.left && !self.is_ours())
+                || (own.left
+                    && self.returning.left.load(Acquire)
+                    && self.completed.load(Acquire) == self.posted.load(Relaxed));
+            is_sent && peer.is_final()
+        })
+    }
+}
