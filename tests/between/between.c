@@ -6,8 +6,8 @@
  *     between ADDRESS [CASE...]           status 0: all passed
  *     between ADDRESS get PORT FILE       status 0: a web server there gives that file
  *
- * Without a case all run but the last ones: two print a figure, and one streams until something
- * breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
+ * Without a case all run but the last ones: in three the connection goes to a program without the
+ * library, two print a figure, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
  */
 #include "between.h"
 
@@ -307,7 +307,7 @@ static void cut_client(int fd) {
     told("sender", n, start);
 }
 
-enum { SPECIAL = 3 };
+enum { SPECIAL = 6 };
 static const struct {
     const char *name;
     void (*server)(int fd), (*client)(int fd);
@@ -334,6 +334,9 @@ static const struct {
     {"quits", NULL, NULL, quits_listener, quits_dialler},
     {"heir", NULL, NULL, heir_listener, heir_dialler},
     {"prefork", NULL, NULL, prefork_listener, prefork_dialler},
+    {"handed", handed_server, handed_client, NULL, NULL},
+    {"passed", passed_server, handed_client, NULL, NULL},
+    {"computes", computes_server, computes_client, NULL, NULL},
     {"latency", echo_server, latency_client, NULL, NULL},
     {"stream", stream_server, stream_client, NULL, NULL},
     {"cut", cut_server, cut_client, NULL, NULL},
@@ -415,6 +418,8 @@ static int get(const char *address, int port, const char *path) {
 int main(int count, char **arguments) {
     int failed = 0;
     if (count < 2) return 2;
+    if (count == 3 && strcmp(arguments[1], "relay") == 0) return relay(arguments[2]);
+    computes_prepare();
     if (count == 5 && strcmp(arguments[2], "get") == 0)
         return get(arguments[1], atoi(arguments[3]), arguments[4]);
     const size_t all = sizeof cases / sizeof *cases;

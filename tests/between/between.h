@@ -1,4 +1,4 @@
-/* What the parts of `between` share: streams of a pattern, addresses, an echo; and the cases of forks.c. */
+/* What the parts of `between` share: streams of a pattern, addresses, an echo; and the cases of forks.c and handing.c. */
 #ifndef BETWEEN_H
 #define BETWEEN_H
 #define _GNU_SOURCE
@@ -64,5 +64,13 @@ void heir_listener(int listener);
 void heir_dialler(const char *address, int port);
 void prefork_listener(int listener);
 void prefork_dialler(const char *address, int port);
+
+int relay(const char *how);
+void handed_server(int fd);
+void handed_client(int fd);
+void passed_server(int fd);
+void computes_prepare(void);
+void computes_server(int fd);
+void computes_client(int fd);
 
 #endif

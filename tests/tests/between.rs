@@ -13,7 +13,8 @@ fn between() -> &'static PathBuf {
     BUILT.get_or_init(|| {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("between");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("between");
-        let sources = ["between.c", "common.c", "forks.c"].map(|name| folder.join(name));
+        let sources =
+            ["between.c", "common.c", "forks.c", "handing.c"].map(|name| folder.join(name));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
         let built = Command::new(compiler)
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
@@ -74,4 +75,20 @@ fn control_goes_to_who_uses_a_connection() {
     let cases = ["heir", "prefork", "orphan", "lent", "turns", "quits"];
     let log = run_on_fabric("127.0.0.1", &cases);
     assert!(log.matches("this process has control").count() >= 6, "{log}");
+}
+
+/// What goes to a program without the library goes on over TCP.
+#[test]
+fn a_program_without_the_library_goes_on_over_tcp() {
+    let cases = ["handed", "passed", "computes"];
+    run(Mode::Native, "127.0.0.1", &cases);
+    for attempt in 1..=3 {
+        let log = run(Mode::Shim, "127.0.0.1", &cases);
+        let returned = log.matches("provider=tcp reason=handed-over").count();
+        if log.matches("provider=shm").count() == 2 * cases.len() && returned == cases.len() {
+            return;
+        }
+        eprintln!("attempt {attempt}: a connection was on TCP before\n{log}");
+    }
+    panic!("every time a connection was on TCP before");
 }

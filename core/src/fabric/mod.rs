@@ -36,6 +36,8 @@ mod rendezvous;
 mod request;
 
 #[cfg(test)]
+mod returning_tests;
+#[cfg(test)]
 mod tests;
 
 pub use board::Board;

@@ -29,8 +29,8 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 /// One end: what a process has of a connection.
-struct End {
-    link: Arc<Link>,
+pub(super) struct End {
+    pub(super) link: Arc<Link>,
     segment: Segment,
     memory: Memory,
 }
@@ -45,7 +45,7 @@ impl End {
         End { link, segment, memory }
     }
 
-    fn stream(&self) -> Stream<'_> {
+    pub(super) fn stream(&self) -> Stream<'_> {
         // SAFETY: mapped for as long as the process lives.
         let endpoint = unsafe { self.memory.endpoint() };
         let (segment, fabric) = (&self.segment, Some(&*self.link));
@@ -53,7 +53,7 @@ impl End {
     }
 
     /// Sends what fits of `bytes`, as the switch does.
-    fn send(&self, bytes: &[u8]) -> usize {
+    pub(super) fn send(&self, bytes: &[u8]) -> usize {
         let stream = self.stream();
         let moved = {
             let _held = stream.lock_send().unwrap();
@@ -67,7 +67,7 @@ impl End {
     }
 
     /// Receives what is there, at most `most` bytes.
-    fn receive(&self, most: usize) -> Vec<u8> {
+    pub(super) fn receive(&self, most: usize) -> Vec<u8> {
         let stream = self.stream();
         self.link.poll();
         let mut bytes = vec![0; most];
@@ -85,7 +85,7 @@ impl End {
         bytes
     }
 
-    fn finished(&self) -> u32 {
+    pub(super) fn finished(&self) -> u32 {
         self.link.poll();
         self.stream().peer().sending.0.finished.load(SeqCst)
     }
@@ -95,7 +95,7 @@ fn piece(at: *mut u8, length: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast(), iov_len: length }
 }
 
-fn adapter(address: &str) -> (Adapter, IpAddr) {
+pub(super) fn adapter(address: &str) -> (Adapter, IpAddr) {
     let ip: IpAddr = address.parse().unwrap();
     let library = match ip.is_loopback() {
         true => Library::built_in::<SharedMemory>(),
@@ -131,7 +131,7 @@ fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
 }
 
 /// Two ends of one connection, taken by both.
-fn ends(a: &str, b: &str) -> (End, End) {
+pub(super) fn ends(a: &str, b: &str) -> (End, End) {
     let (from, to) = links(a, b);
     let from = End::new(from, Role::Connector);
     from.stream().open(session::Kind::SessionRequest);
@@ -146,7 +146,7 @@ fn ends(a: &str, b: &str) -> (End, End) {
     (from, to)
 }
 
-fn pattern(from: usize, length: usize) -> Vec<u8> {
+pub(super) fn pattern(from: usize, length: usize) -> Vec<u8> {
     (from..from + length).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
 }
 

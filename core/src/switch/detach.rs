@@ -213,14 +213,23 @@ pub(super) fn return_anchor(socket: &Socket, stream: &Stream, anchor: Fd, why: R
 /// Stops reading from the segment for a program that cannot: what was not read yet comes again over
 /// TCP, as soon as the peer looks. [`hand_over`] follows; false if it cannot. The peer's direction is
 /// recalled before ours is left, because the peer follows at once and then sends nothing again.
-pub(super) fn abandon(socket: &Socket, stream: &Stream) -> bool {
+pub(super) fn abandon(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let e = stream.endpoint;
     if socket.is_pending() || e.has(flag::READ_OUT) {
         return true;
     }
     // Who is gone sends nothing again.
     wait::look(socket, stream);
-    !e.has(OVER) && read_out(socket, stream, true)
+    let is_read_out = !e.has(OVER) && read_out(socket, stream, true);
+    if is_read_out {
+        // Whoever goes on with it.
+        note_reason(stream, why);
+    }
+    is_read_out
+}
+
+fn note_reason(stream: &Stream, why: Reason) {
+    let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
 }
 
 /// Like [`return_anchor`], after [`abandon`].
@@ -251,7 +260,7 @@ pub(super) fn give(
         if socket.phase() != phase::SAN {
             return far::has_all(stream);
         }
-        if abandon(socket, stream)
+        if abandon(socket, stream, why)
             && is_answered(stream)
             && hand_over(socket, stream, anchor, why, wait)
         {
@@ -281,7 +290,7 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if stream.available() != Ok(0) || !bell::take_all(stream, anchor) {
         return false;
     }
-    let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
+    note_reason(stream, why);
     options::give_back_sending(stream, anchor);
     options::give_back_receiving(stream, anchor);
     if e.has(flag::SEND_SHUT) {
@@ -352,7 +361,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if how == Acquired::FromTheDead {
         bell::recount_sent(stream, anchor);
     }
-    let _ = e.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
+    note_reason(stream, why);
     options::give_back_sending(stream, anchor);
     let before = match stream.fabric {
         None => own.doorbells.leave(),

@@ -110,7 +110,7 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
         return exec;
     }
     let others = exec.left.try_all(program, way, &found);
-    abandon_all(others.iter().map(|one| one.socket));
+    abandon_all(others.iter().map(|one| one.socket), Reason::HandedOver);
     let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
     for one in &others {
         let stays = !exec.is_seen_to(one.here)
@@ -250,10 +250,10 @@ pub fn same_pids_after_all() {
 }
 
 /// All of them before any goes back: both ends of a connection may be among them.
-fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>) {
+fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Reason) {
     for socket in sockets {
         if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
-            detach::abandon(socket, &stream);
+            detach::abandon(socket, &stream, why);
         }
     }
 }
@@ -261,7 +261,7 @@ fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>) {
 fn give_all(why: Reason, wait: WaitForRoom) -> Ours {
     let ours = Ours::collect();
     let connections = || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.listener().is_none());
-    abandon_all(connections());
+    abandon_all(connections(), why);
     for socket in connections() {
         give(socket, socket.anchor(), why, wait);
     }

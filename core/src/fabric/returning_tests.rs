@@ -1,0 +1,147 @@
+//! The way back to TCP of two ends in one process, as far as it is the links'.
+
+use super::port::Port;
+use super::tests::{adapter, ends, pattern, End};
+use crate::provider::interface::Error;
+use crate::provider::shm::{FAILED, RETURNED};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+impl End {
+    /// Reads nothing more.
+    fn stop_reading(&self) {
+        let stream = self.stream();
+        let held = stream.lock_receive().unwrap();
+        stream.stop_reading();
+        drop(held);
+        self.link.ask_again();
+    }
+
+    /// What goes over TCP now.
+    fn sent_again(&self) -> Vec<u8> {
+        let (stream, mut all) = (self.stream(), Vec::new());
+        let _held = stream.lock_send().unwrap();
+        stream
+            .each_unread(|bytes| {
+                all.extend_from_slice(bytes);
+                true
+            })
+            .unwrap();
+        all
+    }
+
+    fn leave(&self) {
+        self.stream().own().sending.0.doorbells.leave_silently();
+        self.link.tell_return();
+    }
+
+    fn is_told(&self) -> bool {
+        self.finished() & RETURNED != 0
+    }
+}
+
+#[test]
+fn what_was_not_read_is_sent_again_over_tcp() {
+    let (a, b) = ends("192.0.2.141", "192.0.2.142");
+    assert_eq!(a.send(&pattern(0, 50_000)), 50_000);
+    let read = b.receive(1000).len() + b.receive(2001).len();
+    b.stop_reading();
+    assert_eq!(b.link.answer(), None, "nobody knows yet");
+    // On its way meanwhile: it comes again as well.
+    assert_eq!(a.send(&pattern(50_000, 100)), 100);
+    assert!(a.is_told());
+    assert_eq!(a.send(&pattern(50_100, 100)), 100);
+    b.link.poll();
+    assert_eq!(b.link.answer(), Some(true));
+    assert_eq!(a.sent_again(), pattern(read, 50_200 - read));
+    // Asked again, as by a relative of one that died: the answer stays.
+    b.link.ask_again();
+    a.link.poll();
+    b.link.poll();
+    assert_eq!(b.link.answer(), Some(true));
+}
+
+#[test]
+fn of_a_sender_that_had_left_all_is_to_be_read() {
+    let (a, b) = ends("192.0.2.143", "192.0.2.144");
+    assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
+    let read = b.receive(5000).len();
+    a.leave();
+    b.stop_reading();
+    b.link.poll();
+    assert_eq!(b.link.answer(), Some(false));
+    assert!(b.is_told());
+    a.link.poll();
+    assert!(!a.is_told(), "nothing is sent again");
+    let mut rest = Vec::new();
+    while rest.len() < 30_000 - read {
+        rest.extend(b.receive(7000));
+    }
+    assert_eq!(rest, pattern(read, 30_000 - read));
+}
+
+#[test]
+fn of_a_sender_that_had_closed_all_is_to_be_read() {
+    let (a, b) = ends("192.0.2.145", "192.0.2.146");
+    assert_eq!(a.send(b"all of it"), 9);
+    assert!(!a.stream().own().sending.0.doorbells.close().recalled);
+    b.stop_reading();
+    a.link.poll();
+    b.link.poll();
+    assert_eq!(b.link.answer(), Some(false));
+    assert_eq!(b.receive(100), b"all of it");
+}
+
+#[test]
+fn the_end_of_a_link_that_carries_nothing_more_is_no_failure() {
+    let (a, b) = ends("192.0.2.147", "192.0.2.148");
+    assert_eq!(a.send(b"read"), 4);
+    assert_eq!(b.receive(10), b"read");
+    b.stop_reading();
+    a.link.poll();
+    b.link.poll();
+    b.leave();
+    assert!(!a.link.has_returned(), "it does not know");
+    a.link.poll();
+    assert!(a.link.has_returned());
+    a.leave();
+    b.link.poll();
+    assert!(b.link.has_returned());
+    for end in [&a, &b] {
+        end.link.fail(Error::ConnectionReset);
+        assert_eq!(end.finished() & FAILED, 0);
+        assert!(!end.link.is_broken() && end.link.is_drained());
+    }
+}
+
+#[test]
+fn frames_of_the_way_back_that_make_no_sense_end_the_connection() {
+    use super::frame::{encode, Kind, State};
+    for (which, kind) in [Kind::Left, Kind::Ask, Kind::Answer].into_iter().enumerate() {
+        let (a, _b) =
+            ends(&format!("192.0.2.{}", 149 + 2 * which), &format!("192.0.2.{}", 150 + 2 * which));
+        let mut frame = encode(kind, 3, &State::default()).to_vec();
+        frame.extend_from_slice(b"abc");
+        a.link.arrived(&frame);
+        assert!(a.link.has_failed(), "{kind:?}");
+    }
+}
+
+#[test]
+fn completions_are_taken_by_one_thread_at_a_time() {
+    let (adapter, ip) = adapter("192.0.2.160");
+    let port = Port::open(adapter, ip).unwrap();
+    let is_in = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    port.poll();
+                    port.while_nobody_polls(|| {
+                        assert!(!is_in.swap(true, SeqCst), "two at once");
+                        is_in.store(false, SeqCst);
+                    });
+                }
+            });
+        }
+    });
+}
