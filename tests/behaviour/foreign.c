@@ -147,6 +147,29 @@ MIXED_CASE(cat_after_a_close) { cat_after_the_end(MUCH, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
 
+/* A connection that nobody accepted yet. */
+MIXED_CASE(cat_of_a_connection_that_is_not_accepted) {
+  union address target;
+  int listener = listen_on(V4, &target), fd = dial(&target), output[2], running[2];
+  SYS(pipe2(output, O_CLOEXEC)), SYS(pipe2(running, O_CLOEXEC));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(close(running[0]));
+    become_cat(fd, output[1]);
+  }
+  char byte;
+  SYS(close(output[1])), SYS(close(fd)), SYS(close(running[1]));
+  EQ(SYS(read(running[0], &byte, 1)), 0);
+  int server = SYS(accept(listener, NULL, NULL));
+  put(server, "late");
+  SYS(close(server)), SYS(close(listener));
+  char bytes[5] = "";
+  for (ssize_t n, at = 0; (n = SYS(read(output[0], bytes + at, sizeof bytes - (size_t)at))) > 0;) at += n;
+  EQ(memcmp(bytes, "late", 5), 0);
+  end_child(pid);
+  SYS(close(output[0])), SYS(close(running[0]));
+}
+
 /* Urgent data that is unread then has its place and its meaning: the last byte before a mark is where a read stops. */
 enum { IN_LINE = 1, WAS_READ = 2, PEER_CLOSES = 4, REPLACED = 8 };
 static void cat_of_urgent_data(int how) {

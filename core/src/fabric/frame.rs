@@ -51,7 +51,7 @@ kinds! {
     Move = 10;
     /// Nothing more comes from here: whoever moves is followed.
     Moved = 11;
-    /// The end sends over TCP from now on, behind so many doorbells (8).
+    /// The end sends over TCP from now on: as Answer.
     Left = 12;
     /// The end reads no further than this (8), with that left out (8): is the rest sent again over TCP?
     Ask = 13;

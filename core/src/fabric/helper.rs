@@ -291,13 +291,10 @@ impl Helper {
         let mut returning: Vec<Arc<Link>> = Vec::new();
         loop {
             // A fork may come meanwhile.
-            returning.retain(|link| {
-                let goes_on = COME_TO.get().is_some_and(|come_to| come_to(link));
-                if !goes_on {
-                    link.is_seen_to();
-                }
-                goes_on
-            });
+            let goes_on = |link: &Arc<Link>| COME_TO.get().is_some_and(|come_to| come_to(link));
+            let (on, over) = returning.drain(..).partition(goes_on);
+            returning = on;
+            let seen_to: Vec<Arc<Link>> = over;
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
             let mut nap = Some(TICK);
             if idle {
@@ -309,6 +306,8 @@ impl Helper {
             }
             let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
             let _gate = no_fork();
+            // Perhaps the last of it.
+            seen_to.into_iter().for_each(|link| link.is_seen_to());
             self.dormant.store(false, Ordering::SeqCst);
             let mut kicked = false;
             let tells = |tag| events[..count].iter().any(|event| event.u64 == tag);
@@ -485,6 +484,7 @@ impl Helper {
             }
             one.link.close_now();
             if one.link.is_drained() || time::now() - one.since > LINGER {
+                one.link.is_over();
                 over.push(closed.swap_remove(at));
             } else {
                 at += 1;

@@ -1,5 +1,6 @@
 //! The way back to TCP of two ends in one process, as far as it is the links'.
 
+use super::frame::{encode, Kind, State};
 use super::port::Port;
 use super::tests::{adapter, ends, pattern, End};
 use crate::provider::interface::Error;
@@ -80,6 +81,21 @@ fn of_a_sender_that_had_left_all_is_to_be_read() {
 }
 
 #[test]
+fn a_sender_that_left_because_it_was_asked_says_so() {
+    let (a, b) = ends("192.0.2.161", "192.0.2.162");
+    assert_eq!(a.send(&pattern(0, 5000)), 5000);
+    b.receive(10);
+    b.stop_reading();
+    // Its answer was lost with the queue pair.
+    let mut left = encode(Kind::Left, 12, &State::default()).to_vec();
+    left.extend_from_slice(&[1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    b.link.arrived(&left);
+    assert_eq!(b.link.answer(), Some(true));
+    let word = b.stream().peer().sending.0.doorbells.state();
+    assert!(word.left && word.recalled && word.bells == 3);
+}
+
+#[test]
 fn of_a_sender_that_had_closed_all_is_to_be_read() {
     let (a, b) = ends("192.0.2.145", "192.0.2.146");
     assert_eq!(a.send(b"all of it"), 9);
@@ -115,7 +131,6 @@ fn the_end_of_a_link_that_carries_nothing_more_is_no_failure() {
 
 #[test]
 fn frames_of_the_way_back_that_make_no_sense_end_the_connection() {
-    use super::frame::{encode, Kind, State};
     for (which, kind) in [Kind::Left, Kind::Ask, Kind::Answer].into_iter().enumerate() {
         let (a, _b) =
             ends(&format!("192.0.2.{}", 149 + 2 * which), &format!("192.0.2.{}", 150 + 2 * which));

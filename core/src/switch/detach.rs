@@ -34,6 +34,9 @@ use crate::sys::thread::own_tid;
 use crate::sys::{file, net, poll, thread, time, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+/// So did its end that sends: nothing can be sent over TCP either.
+const ENDED: u32 = flag::RESET | flag::BROKEN_PIPE;
+
 /// The connection ended: there is nothing to bring back.
 const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::GONE;
 
@@ -206,6 +209,10 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
 /// in the socket. Touches nothing of this process's books, so a vfork child may call it; `anchor` is
 /// the socket under any number.
 pub(super) fn return_anchor(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason) -> bool {
+    if stream.endpoint.has(flag::ASKS) {
+        // It may be that reading is to go on, whatever becomes of sending.
+        is_answered(stream);
+    }
     stream.endpoint.has(flag::NATIVE)
         || (leave(stream, anchor, why) && settle(socket, stream, anchor))
 }
@@ -243,8 +250,10 @@ fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: Wa
     return_anchor(socket, stream, anchor, why)
 }
 
-/// How often, with a pause (ns), it is tried again where something is under way.
-const ATTEMPTS: u32 = 200;
+/// How long (ns), with pauses, it is tried again where something is under way.
+const PATIENCE: u64 = 200_000_000;
+/// The same where the peer has to answer.
+const PATIENCE_BETWEEN_HOSTS: u64 = 2_000_000_000;
 const PAUSE: u64 = 1_000_000;
 
 /// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
@@ -256,12 +265,14 @@ pub(super) fn give(
     why: Reason,
     wait: WaitForRoom,
 ) -> bool {
-    for _ in 0..ATTEMPTS {
+    let patience = if stream.fabric.is_some() { PATIENCE_BETWEEN_HOSTS } else { PATIENCE };
+    let until = time::now() + patience;
+    loop {
         if socket.phase() != phase::SAN {
             return far::has_all(stream);
         }
         if abandon(socket, stream, why)
-            && is_answered(stream)
+            && (socket.is_pending() || is_answered(stream))
             && hand_over(socket, stream, anchor, why, wait)
         {
             return far::has_all(stream);
@@ -269,12 +280,11 @@ pub(super) fn give(
         if leave_ended(stream, anchor, why) {
             return true;
         }
-        if !is_under_way(stream) {
-            break;
+        if !is_under_way(stream) || time::now() > until {
+            return false;
         }
         time::sleep(PAUSE);
     }
-    false
 }
 
 /// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
@@ -307,8 +317,7 @@ fn is_under_way(stream: &Stream) -> bool {
 
 /// True if this end may leave later, as the peer wants.
 pub(super) fn may_go_on(stream: &Stream) -> bool {
-    const ENDED: u32 = flag::LEFT | flag::RESET | flag::BROKEN_PIPE;
-    !stream.endpoint.has(ENDED)
+    !stream.endpoint.has(ENDED | flag::LEFT)
 }
 
 /// True if a return that has not begun may do so at another time.
@@ -346,7 +355,11 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let own = &stream.own().sending.0;
     let Rung { left: begun, recalled, .. } = own.doorbells.state();
     let must = begun || recalled;
-    let over = if begun { flag::RESET | flag::BROKEN_PIPE } else { OVER };
+    let over = match stream.fabric {
+        Some(_) if must => ENDED,
+        _ if begun => ENDED,
+        _ => OVER,
+    };
     if e.has(over) {
         return false;
     }
@@ -430,7 +443,7 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
     loop {
         // Before the look: what was sent before the peer left, or closed, is seen by it.
         let Rung { left, closed, .. } = doorbells.state();
-        if far::is_closed_by_peer(stream) {
+        if !left && far::is_closed_by_peer(stream) {
             // Its end is TCP's to tell, in a moment.
             return false;
         }
@@ -489,7 +502,7 @@ fn is_answered(stream: &Stream) -> bool {
 }
 
 /// The books of this process: the socket is the kernel's.
-fn leave_to_kernel(socket: &Socket, stream: &Stream) {
+pub(super) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     let mut structure = Structure::lock();
     if socket.phase() != phase::SAN {
         return;

@@ -10,11 +10,14 @@ use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
 use super::stream::{Hold, Stream};
+use super::structure::Structure;
 use super::table;
 use super::urgent;
 use super::wait::{self, Event, Woken};
 use crate::fabric::{self, Ear, Link, Sleeper};
-use crate::provider::shm::{State, CLOSED};
+use crate::provider::shm::{State, CLOSED, FINISHED};
+use crate::provider::software::inherited::Descriptor;
+use crate::reason::Reason;
 use crate::registry;
 use crate::sys::{blocking, file, handlers, hidden, net, time, Errno, Fd, Result};
 use std::sync::atomic::AtomicU64;
@@ -157,8 +160,15 @@ pub(super) fn sleep(
             Event::Read => wait::readable(stream),
             Event::Write => wait::writable(stream),
         };
-        let returns = detach::is_due(stream) || socket.phase() != phase::SAN;
-        if fds[1].revents != 0 || happened || returns {
+        let returns = detach::is_due(stream);
+        if fds[1].revents != 0 || happened || socket.phase() != phase::SAN {
+            return Ok(Woken::Perhaps);
+        }
+        if fds[0].revents != 0 {
+            // TCP tells what this end cannot heed before the link told as much.
+            time::sleep(PAUSE);
+        }
+        if returns {
             return Ok(Woken::Perhaps);
         }
     }
@@ -254,15 +264,17 @@ fn hold_anchor(socket: &Socket, link: &Link) {
 /// The process exits with the connection open.
 pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
     static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
+    static GONE_UNTIL: AtomicU64 = AtomicU64::new(0);
     let shared = socket.phase() == phase::SAN && socket.leave(stream.endpoint);
     let is_over = match socket.phase() {
         phase::SAN if socket.is_pending() => false,
         phase::SAN if shared => detach::look_after(socket, stream),
         phase::SAN => detach::finish(socket, stream),
-        _ => true,
+        phase::NATIVE => true,
+        _ => return,
     };
     if is_over {
-        let _ = has_all(stream);
+        wait_until(stream, link, first_and(&GONE_UNTIL, LINGER));
         return;
     }
     while link.withdraw_wish()
@@ -296,15 +308,21 @@ fn leave_control_to_relatives(link: &Link) {
     link.abandon();
 }
 
+/// True if what TCP brings must be the stream, although the peer has neither left nor ended, as far as is known.
+pub(super) fn is_stream(stream: &Stream, anchor: Fd) -> bool {
+    let ends = stream.peer().sending.0.finished.load(SeqCst) & (FINISHED | CLOSED) != 0;
+    !ends && net::unread(anchor).is_some_and(|bytes| bytes > 0)
+}
+
 /// True if the peer says that it closed.
 pub(super) fn is_closed_by_peer(stream: &Stream) -> bool {
     stream.fabric.is_some() && stream.peer().sending.0.finished.load(SeqCst) & CLOSED != 0
 }
 
-/// True if the peer has all that was sent before the connection went back to TCP, or this process stays with its link: the
-/// program is about to go on where that cannot follow.
+/// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program is
+/// about to go on where the link cannot follow, and may end TCP's connection.
 pub(super) fn has_all(stream: &Stream) -> bool {
-    let Some(link) = stream.fabric.filter(|link| !link.is_foreign()) else { return true };
+    let Some(link) = stream.fabric else { return true };
     wait_for(stream, link);
     is_flushed(stream, link) && (link.has_returned() || !link.has_failed())
 }
@@ -312,20 +330,26 @@ pub(super) fn has_all(stream: &Stream) -> bool {
 /// The peer brings the connection back to TCP, and this end's program may be elsewhere: does what it would do. True if that is
 /// to be tried again. By the fabric's helper.
 pub(super) fn come_to(link: &Link) -> bool {
+    let structure = Structure::lock();
     let mut found = None;
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         let is_it = |stream: Stream| stream.fabric.is_some_and(|one| std::ptr::eq(one, link));
         if socket.anchor() == fd && socket.stream().is_some_and(is_it) {
-            found = Some(socket);
+            // The program may close its own meanwhile.
+            found = file::duplicate_high(fd).ok().map(|fd| (socket, Descriptor::new(fd)));
         }
     });
-    let Some(socket) = found else { return false };
-    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
-        return false;
-    };
+    drop(structure);
+    let Some((socket, anchor)) = found else { return false };
+    let is_on_san = socket.phase() == phase::SAN && !socket.is_pending();
+    let Some(stream) = socket.stream().filter(|_| is_on_san) else { return false };
     // Who has them may be interrupted, by whatever.
     let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
-    let is_back = is_free && detach::look_after(&socket, &stream);
+    let is_back =
+        is_free && detach::return_anchor(&socket, &stream, anchor.get(), Reason::PeerReturned);
+    if is_back {
+        detach::leave_to_kernel(&socket, &stream);
+    }
     !is_back && detach::may_go_on(&stream)
 }
 
@@ -334,8 +358,11 @@ fn is_flushed(stream: &Stream, link: &Link) -> bool {
 }
 
 fn wait_for(stream: &Stream, link: &Link) {
-    let start = time::now();
-    while !is_flushed(stream, link) && time::now() - start < LINGER {
+    wait_until(stream, link, time::now() + LINGER);
+}
+
+fn wait_until(stream: &Stream, link: &Link, until: u64) {
+    while !is_flushed(stream, link) && time::now() < until {
         time::sleep(PAUSE);
     }
 }

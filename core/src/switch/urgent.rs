@@ -144,7 +144,10 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
 /// wake who waits for the next. (As a doorbell it still has its place.) Anchor lock.
 pub(super) fn take_off(stream: &Stream, anchor: Fd) {
     let sending = &stream.peer().sending.0;
-    if sending.urgent.load(Acquire) != 0 && !sending.doorbells.state().left {
+    let word = sending.doorbells.state();
+    // Over a fabric the stream may follow before it is known that the peer left.
+    let is_streams = word.left || (stream.fabric.is_some() && word.recalled);
+    if sending.urgent.load(Acquire) != 0 && !is_streams {
         let _ = net::recv(anchor, &mut [0], libc::MSG_OOB);
     }
 }

@@ -54,6 +54,13 @@ pub fn is_all_taken(fd: Fd) -> bool {
         || super::poll::poll_one(fd, 0).is_ok_and(|events| events & over != 0)
 }
 
+/// Bytes that can be read from a TCP socket.
+pub fn unread(fd: Fd) -> Option<u64> {
+    let mut unread = 0i32;
+    call!(ioctl, fd, libc::FIONREAD, &mut unread as *mut i32 as usize).ok()?;
+    Some(unread.max(0) as u64)
+}
+
 /// Bytes ever taken out of a TCP socket; `None` where the kernel does not say.
 pub fn bytes_taken(fd: Fd) -> Option<u64> {
     /// tcpi_state where the peer's FIN is counted as a byte received, and where nobody knows whether it is.
@@ -62,13 +69,12 @@ pub fn bytes_taken(fd: Fd) -> Option<u64> {
     let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));
     let mut seen = received()?;
     loop {
-        let mut unread = 0i32;
-        call!(ioctl, fd, libc::FIONREAD, &mut unread as *mut i32 as usize).ok()?;
+        let unread = unread(fd)?;
         let before = std::mem::replace(&mut seen, received()?);
         if seen == before {
             let (state, bytes) = seen;
             let end = u64::from(ENDED.contains(&state));
-            return (state != CLOSED).then(|| bytes.saturating_sub(end + unread.max(0) as u64));
+            return (state != CLOSED).then(|| bytes.saturating_sub(end + unread));
         }
     }
 }

@@ -84,7 +84,7 @@ impl Link {
             self.kick_owner();
             let Some(body) = self.body.get() else { return true };
             let sending = &body.segment.side(body.role).sending.0;
-            let stamp = shm::Sending::stamp(sending.tail.load(Acquire), next);
+            let stamp = body.stamp(sending.tail.load(Acquire), next);
             return sending.delivered.load(Acquire) == stamp
                 || self.is_failed_by_peer()
                 || self.is_closed_by_peer();

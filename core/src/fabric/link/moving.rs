@@ -419,6 +419,7 @@ impl Link {
                 self.discard(out, old);
             }
             self.moving.broken.store(false, Relaxed);
+            self.returning.begin_anew();
             // It may have been noted just when this end gave way.
             self.due.fetch_and(!(1 << Kind::Move as u32), SeqCst);
             self.moving.course.store(course::ARRIVES, SeqCst);

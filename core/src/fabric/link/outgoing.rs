@@ -5,7 +5,7 @@
 
 use super::super::frame::{self, Kind, State, HEADER};
 use super::super::helper;
-use super::{stage, Full, Link, Out, CHUNK, DEPTH, SILENT};
+use super::{stage, Body, Full, Link, Out, CHUNK, DEPTH, SILENT};
 use crate::provider::interface::{Completion, Error, Flags};
 use crate::provider::shm;
 use crate::session::HEADER_SIZE;
@@ -109,6 +109,7 @@ impl Link {
             }
         }
         let (Some(body), stage::OPEN) = (body, self.stage()) else { return Ok(()) };
+        self.send_question(out, body)?;
         if self.due.load(Acquire) & 1 << Kind::Ring as u32 != 0 {
             self.offer(out, body)?;
             self.due.fetch_and(!(1 << Kind::Ring as u32), SeqCst);
@@ -124,40 +125,11 @@ impl Link {
         // Before the messages: those that are published later come later.
         let tail = sending.tail.load(Acquire);
         // What the peer did not read it gets over TCP.
-        let is_recalled = body.is_recalled();
-        while !is_recalled {
-            let next = self.next_out.load(Relaxed);
-            let slot = body.segment.slot(body.role, next, 0);
-            if slot.sequence() != next {
-                break;
-            }
-            let words = slot.header(next);
-            let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
-            let length = (words[3] as usize).min(most);
-            // SAFETY: within the message buffer, which is ours until the peer posted it again.
-            let payload = unsafe { std::slice::from_raw_parts(slot.payload(), length) };
-            let header = words.map(u32::to_le_bytes);
-            self.send(out, Kind::Message, &[header.as_flattened(), payload])?;
-            self.next_out.store(next.wrapping_add(1), Relaxed);
+        if !body.is_recalled() {
+            self.send_data(out, body, tail)?;
         }
-        let ring = body.segment.send_buffer(body.role, false);
-        while !is_recalled {
-            let sent = self.bytes_out.load(Relaxed);
-            let left = tail.wrapping_sub(sent).min(ring.size());
-            if left == 0 {
-                break;
-            }
-            let (from, n) = ring.stretch(sent, left as usize);
-            if let Some(written) = self.write(out, body, from, n) {
-                self.bytes_out.store(sent + written? as u64, Relaxed);
-                continue;
-            }
-            let n = n.min(CHUNK);
-            // SAFETY: within the ring; nobody writes there until the peer has taken the bytes.
-            let bytes = unsafe { std::slice::from_raw_parts(from, n) };
-            self.send(out, Kind::Bytes, &[bytes])?;
-            self.bytes_out.store(sent + n as u64, Relaxed);
-        }
+        // Before the end, behind which TCP's may come.
+        self.send_left(out, body)?;
         let stalled = sending.stalled.load(Acquire);
         let (told, receiving) = (out.told, &own.receiving.0);
         let (head, total) = (receiving.head.load(Acquire), receiving.total.load(Acquire));
@@ -177,7 +149,45 @@ impl Link {
             }
             sent?;
         }
-        self.send_return(out, body)
+        Ok(())
+    }
+
+    /// Sends what was published: all messages, and the send buffer up to `tail`.
+    fn send_data(&self, out: &mut Out, body: &Body, tail: u64) -> Result<(), Full> {
+        loop {
+            let next = self.next_out.load(Relaxed);
+            let slot = body.segment.slot(body.role, next, 0);
+            if slot.sequence() != next {
+                break;
+            }
+            let words = slot.header(next);
+            let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
+            let length = (words[3] as usize).min(most);
+            // SAFETY: within the message buffer, which is ours until the peer posted it again.
+            let payload = unsafe { std::slice::from_raw_parts(slot.payload(), length) };
+            let header = words.map(u32::to_le_bytes);
+            self.send(out, Kind::Message, &[header.as_flattened(), payload])?;
+            self.next_out.store(next.wrapping_add(1), Relaxed);
+        }
+        let ring = body.segment.send_buffer(body.role, false);
+        loop {
+            let sent = self.bytes_out.load(Relaxed);
+            let left = tail.wrapping_sub(sent).min(ring.size());
+            if left == 0 {
+                break;
+            }
+            let (from, n) = ring.stretch(sent, left as usize);
+            if let Some(written) = self.write(out, body, from, n) {
+                self.bytes_out.store(sent + written? as u64, Relaxed);
+                continue;
+            }
+            let n = n.min(CHUNK);
+            // SAFETY: within the ring; nobody writes there until the peer has taken the bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(from, n) };
+            self.send(out, Kind::Bytes, &[bytes])?;
+            self.bytes_out.store(sent + n as u64, Relaxed);
+        }
+        Ok(())
     }
 
     /// The number of the next request; there is room for it.
@@ -321,18 +331,29 @@ impl Link {
     pub(in super::super) fn tick(&self, tell: Tell) -> bool {
         self.push(tell);
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
-            // Read before it is found that all of it has arrived.
-            let sending = &body.segment.side(body.role).sending.0;
-            let stamp =
-                shm::Sending::stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
-            if self.is_drained() {
-                sending.delivered.store(stamp, SeqCst);
-            }
+            self.note_delivered(body);
             // For relatives that wait for what had arrived: the port was looked at before.
             body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
         }
         self.progress();
         self.is_busy()
+    }
+
+    /// If the peer has all that this end published, relatives learn of it.
+    fn note_delivered(&self, body: &Body) {
+        // Read before it is found that all of it has arrived.
+        let stamp = body.stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
+        if self.is_drained() {
+            let sending = &body.segment.side(body.role).sending.0;
+            sending.delivered.store(stamp, SeqCst);
+        }
+    }
+
+    /// The last that this process does for it.
+    pub(in super::super) fn is_over(&self) {
+        if let Some(body) = self.body.get() {
+            self.note_delivered(body);
+        }
     }
 
     /// True if there is something to do for it from time to time.

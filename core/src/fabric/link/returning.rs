@@ -10,7 +10,7 @@ use super::super::frame::{Kind, State};
 use super::super::helper;
 use super::outgoing::Tell;
 use super::{Body, Full, Link, Out};
-use crate::provider::shm::{Asked, RETURNED};
+use crate::provider::shm::{Asked, Sending, RETURNED};
 use crate::session::Rung;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -33,7 +33,29 @@ impl Returning {
     }
 }
 
+/// Of a sender's word: whether what was not read is sent again, and its doorbells.
+fn encode(word: Rung) -> [u8; 12] {
+    let mut payload = [0; 12];
+    payload[..4].copy_from_slice(&u32::from(word.recalled).to_le_bytes());
+    payload[4..].copy_from_slice(&word.bells.to_le_bytes());
+    payload
+}
+
+fn decode(payload: &[u8]) -> Option<(bool, u64)> {
+    let (recalled, bells) = payload.split_first_chunk()?;
+    Some((u32::from_le_bytes(*recalled) != 0, u64::from_le_bytes(bells.try_into().ok()?)))
+}
+
 impl Body {
+    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. What is recalled is not.
+    pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
+        let [own, _] = self.words();
+        if own.recalled {
+            return u64::MAX;
+        }
+        Sending::stamp(tail, next) ^ u64::from(own.left) << 62
+    }
+
     /// The words of this end and of the peer.
     fn words(&self) -> [Rung; 2] {
         [self.role, self.role.peer()]
@@ -86,11 +108,8 @@ impl Link {
             || (body.asked() == Asked::Pending && !told.asked.load(Acquire))
     }
 
-    /// Tells it, behind all that was published.
-    pub(super) fn send_return(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
-        if !self.owes_return(body) {
-            return Ok(());
-        }
+    /// Asks, before anything else: what this end publishes does not matter for that.
+    pub(super) fn send_question(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
         let told = &self.returning;
         if body.asked() == Asked::Pending && !told.asked.load(Relaxed) {
             let receiving = &body.segment.side(body.role).receiving.0;
@@ -99,9 +118,14 @@ impl Link {
             self.send(out, Kind::Ask, &[&stopped_at, &omitted])?;
             told.asked.store(true, SeqCst);
         }
-        let [own, _] = body.words();
+        Ok(())
+    }
+
+    /// Tells that this end left, behind all that was published before.
+    pub(super) fn send_left(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
+        let (told, [own, _]) = (&self.returning, body.words());
         if own.left && !told.left.load(Relaxed) {
-            self.send(out, Kind::Left, &[&own.bells.to_le_bytes()])?;
+            self.send(out, Kind::Left, &[&encode(own)])?;
             told.left.store(true, SeqCst);
         }
         Ok(())
@@ -109,9 +133,13 @@ impl Link {
 
     /// The peer's word: it sends over TCP from now on. False if that makes no sense.
     pub(super) fn peer_left(&self, body: &Body, payload: &[u8]) -> bool {
-        let Ok(bells) = payload.try_into() else { return false };
-        let sending = &body.segment.side(body.role.peer()).sending.0;
-        sending.doorbells.show(u64::from_le_bytes(bells), true);
+        let Some((recalled, bells)) = decode(payload) else { return false };
+        let doorbells = &body.segment.side(body.role.peer()).sending.0.doorbells;
+        if recalled {
+            // Where the answer was lost on the way to another queue pair.
+            doorbells.show(bells, false);
+        }
+        doorbells.show(bells, true);
         self.returns(body);
         true
     }
@@ -128,6 +156,8 @@ impl Link {
             receiving.total.store(state.total, Relaxed);
             receiving.head.store(state.head, SeqCst);
             let before = own.recall(false);
+            // Before whoever is woken leaves, and says so.
+            self.due.fetch_or(1 << Kind::Answer as u32, SeqCst);
             if !before.left && !before.closed {
                 self.returns(body);
             }
@@ -136,27 +166,22 @@ impl Link {
         true
     }
 
-    /// What [`Kind::Answer`] says: whether what was not read is sent again, and the count of this end's doorbells.
+    /// What [`Kind::Answer`] says.
     pub(super) fn own_answer(&self) -> [u8; 12] {
-        let own = self.body.get().map_or(Rung::default(), |body| body.words()[0]);
-        let mut payload = [0; 12];
-        payload[..4].copy_from_slice(&u32::from(own.recalled).to_le_bytes());
-        payload[4..].copy_from_slice(&own.bells.to_le_bytes());
-        payload
+        encode(self.body.get().map_or(Rung::default(), |body| body.words()[0]))
     }
 
     /// The peer answers. False if that makes no sense.
     pub(super) fn peer_answers(&self, body: &Body, payload: &[u8]) -> bool {
-        let Some((granted, bells)) = payload.split_first_chunk() else { return false };
-        let Ok(bells) = bells.try_into() else { return false };
+        let Some((granted, bells)) = decode(payload) else { return false };
         let receiving = &body.segment.side(body.role).receiving.0;
         if receiving.asked() != Asked::Pending {
             // To a question that was asked again over another queue pair.
             return true;
         }
-        if u32::from_le_bytes(*granted) != 0 {
+        if granted {
             let sending = &body.segment.side(body.role.peer()).sending.0;
-            sending.doorbells.show(u64::from_le_bytes(bells), false);
+            sending.doorbells.show(bells, false);
             receiving.ask(Asked::Nothing);
         } else {
             receiving.ask(Asked::Denied);

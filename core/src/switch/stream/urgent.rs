@@ -288,7 +288,7 @@ impl Stream<'_> {
         // Reading may stop meanwhile, and what was read is sent no second time. A signal handler may have interrupted
         // who has the lock: it goes without.
         let lock = &self.endpoint.receive.lock;
-        let _held = (0..if self.fabric.is_some() { 0 } else { ATTEMPTS }).find_map(|_| {
+        let _held = (0..ATTEMPTS).find_map(|_| {
             let held = self.borrow(lock);
             if held.is_none() {
                 process::yield_now();
