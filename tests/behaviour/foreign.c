@@ -148,7 +148,7 @@ MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false);
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
 
 /* A connection that nobody accepted yet. */
-MIXED_CASE(cat_of_a_connection_that_is_not_accepted) {
+OFFERED_CASE(cat_of_a_connection_that_is_not_accepted) {
   union address target;
   int listener = listen_on(V4, &target), fd = dial(&target), output[2], running[2];
   SYS(pipe2(output, O_CLOEXEC)), SYS(pipe2(running, O_CLOEXEC));
