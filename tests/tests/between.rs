@@ -85,7 +85,7 @@ fn a_program_without_the_library_goes_on_over_tcp() {
     for attempt in 1..=3 {
         let log = run(Mode::Shim, "127.0.0.1", &cases);
         let returned = log.matches("provider=tcp reason=handed-over").count();
-        if log.matches("provider=shm").count() == 2 * cases.len() && returned == cases.len() {
+        if log.matches("provider=shm").count() == 2 * cases.len() && returned >= cases.len() {
             return;
         }
         eprintln!("attempt {attempt}: a connection was on TCP before\n{log}");

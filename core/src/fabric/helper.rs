@@ -484,7 +484,7 @@ impl Helper {
             }
             one.link.close_now();
             if one.link.is_drained() || time::now() - one.since > LINGER {
-                one.link.is_over();
+                one.link.note_delivered();
                 over.push(closed.swap_remove(at));
             } else {
                 at += 1;

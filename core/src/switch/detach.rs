@@ -266,7 +266,7 @@ pub(super) fn give(
     wait: WaitForRoom,
 ) -> bool {
     let patience = if stream.fabric.is_some() { PATIENCE_BETWEEN_HOSTS } else { PATIENCE };
-    let until = time::now() + patience;
+    let mut paused = 0;
     loop {
         if socket.phase() != phase::SAN {
             return far::has_all(stream);
@@ -280,10 +280,12 @@ pub(super) fn give(
         if leave_ended(stream, anchor, why) {
             return true;
         }
-        if !is_under_way(stream) || time::now() > until {
+        let is_offered = socket.is_pending() && stream.fabric.is_some();
+        if !is_under_way(stream) || is_offered || paused >= patience {
             return false;
         }
         time::sleep(PAUSE);
+        paused += PAUSE;
     }
 }
 
@@ -503,6 +505,7 @@ fn is_answered(stream: &Stream) -> bool {
 
 /// The books of this process: the socket is the kernel's.
 pub(super) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
+    far::before_kernel(socket, stream);
     let mut structure = Structure::lock();
     if socket.phase() != phase::SAN {
         return;

@@ -48,6 +48,10 @@ pub(super) fn provider() -> registry::Provider {
 
 /// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
 pub(super) fn knock(socket: &Socket, stream: &Stream) {
+    if detach::is_begun(stream) {
+        // The byte would be one of the stream.
+        return;
+    }
     if let Err(Errno(error)) = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT) {
         if error != libc::EAGAIN && !stream.endpoint.has(flag::SEND_SHUT) {
             wait::note_error(socket, stream, error);
@@ -79,7 +83,7 @@ pub(super) fn drain(
         e.anchor.unlock();
         return;
     }
-    if !stream.endpoint.has(flag::READ_OUT) {
+    if !detach::is_due(stream) {
         urgent::take_off(stream, socket.anchor());
     }
     let mut rings = [0u8; 8];
@@ -308,10 +312,24 @@ fn leave_control_to_relatives(link: &Link) {
     link.abandon();
 }
 
-/// True if what TCP brings must be the stream, although the peer has neither left nor ended, as far as is known.
-pub(super) fn is_stream(stream: &Stream, anchor: Fd) -> bool {
-    let ends = stream.peer().sending.0.finished.load(SeqCst) & (FINISHED | CLOSED) != 0;
-    !ends && net::unread(anchor).is_some_and(|bytes| bytes > 0)
+/// True if TCP tells an end before which the link is to tell something: that the peer left, and what it sent before. The
+/// connection goes back to TCP, or TCP has brought bytes already.
+pub(super) fn is_early(stream: &Stream, link: &Link, anchor: Fd) -> bool {
+    let sending = &stream.peer().sending.0;
+    let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
+        || sending.doorbells.state().left
+        || link.is_failed_by_peer();
+    let returns = || detach::is_due(stream) || stream.own().sending.0.doorbells.state().is_final();
+    !is_told && (returns() || net::unread(anchor).is_some_and(|bytes| bytes > 0))
+}
+
+/// Before the connection is the kernel's: its end comes only when the peer knows how it went back.
+pub(super) fn before_kernel(socket: &Socket, stream: &Stream) {
+    if let Some(link) = stream.fabric.filter(|link| !link.is_foreign()) {
+        if !is_flushed(stream, link) {
+            hold_anchor(socket, link);
+        }
+    }
 }
 
 /// True if the peer says that it closed.
@@ -322,9 +340,11 @@ pub(super) fn is_closed_by_peer(stream: &Stream) -> bool {
 /// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program is
 /// about to go on where the link cannot follow, and may end TCP's connection.
 pub(super) fn has_all(stream: &Stream) -> bool {
-    let Some(link) = stream.fabric else { return true };
+    let Some(link) = stream.fabric.filter(|_| stream.segment.state() == State::Taken) else {
+        return true;
+    };
     wait_for(stream, link);
-    is_flushed(stream, link) && (link.has_returned() || !link.has_failed())
+    is_flushed(stream, link) && (link.has_returned() || !link.is_failed_by_peer())
 }
 
 /// The peer brings the connection back to TCP, and this end's program may be elsewhere: does what it would do. True if that is
@@ -336,13 +356,18 @@ pub(super) fn come_to(link: &Link) -> bool {
         let is_it = |stream: Stream| stream.fabric.is_some_and(|one| std::ptr::eq(one, link));
         if socket.anchor() == fd && socket.stream().is_some_and(is_it) {
             // The program may close its own meanwhile.
-            found = file::duplicate_high(fd).ok().map(|fd| (socket, Descriptor::new(fd)));
+            found = Some((socket, file::duplicate_high(fd).map(Descriptor::new)));
         }
     });
     drop(structure);
-    let Some((socket, anchor)) = found else { return false };
-    let is_on_san = socket.phase() == phase::SAN && !socket.is_pending();
-    let Some(stream) = socket.stream().filter(|_| is_on_san) else { return false };
+    let (socket, anchor) = match found {
+        None => return false,
+        Some((_, Err(_))) => return true,
+        Some((socket, Ok(anchor))) => (socket, anchor),
+    };
+    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+        return socket.phase() == phase::CONNECTING;
+    };
     // Who has them may be interrupted, by whatever.
     let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
     let is_back =
@@ -350,6 +375,10 @@ pub(super) fn come_to(link: &Link) -> bool {
     if is_back {
         detach::leave_to_kernel(&socket, &stream);
     }
+    // No fork while it is closed.
+    let structure = Structure::lock();
+    drop(anchor);
+    drop(structure);
     !is_back && detach::may_go_on(&stream)
 }
 

@@ -202,15 +202,14 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
         detach::follow(stream);
         return;
     }
-    if stream.fabric.is_some() && far::is_stream(stream, socket.anchor()) {
-        // The peer left, which it is about to say.
-        return;
-    }
     if socket.is_pending() {
         // The peer's kernel speaks and nobody took the session: whoever it is has no shim.
         if native::withdraw(socket) {
             return;
         }
+    }
+    if stream.fabric.is_some_and(|link| far::is_early(stream, link, socket.anchor())) {
+        return;
     }
     if events & libc::POLLERR != 0 {
         let e = net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);

@@ -91,6 +91,7 @@ impl Link {
         }
         self.push(Tell::Certain);
         self.poll();
+        self.note_delivered();
         self.is_drained()
     }
 

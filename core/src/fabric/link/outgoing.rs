@@ -120,16 +120,18 @@ impl Link {
             // Nobody reads it any more.
             return Ok(());
         }
+        // Before the data, like the end: that this end left goes behind all that it published before.
+        let word = sending.doorbells.state();
         // Before the data: what finished is sent behind all of it.
         let finished = sending.finished.load(SeqCst) & State::FINISHED_BITS;
         // Before the messages: those that are published later come later.
         let tail = sending.tail.load(Acquire);
         // What the peer did not read it gets over TCP.
-        if !body.is_recalled() {
+        if !word.recalled {
             self.send_data(out, body, tail)?;
         }
         // Before the end, behind which TCP's may come.
-        self.send_left(out, body)?;
+        self.send_left(out, word)?;
         let stalled = sending.stalled.load(Acquire);
         let (told, receiving) = (out.told, &own.receiving.0);
         let (head, total) = (receiving.head.load(Acquire), receiving.total.load(Acquire));
@@ -331,7 +333,7 @@ impl Link {
     pub(in super::super) fn tick(&self, tell: Tell) -> bool {
         self.push(tell);
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
-            self.note_delivered(body);
+            self.note_delivered();
             // For relatives that wait for what had arrived: the port was looked at before.
             body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
         }
@@ -340,19 +342,13 @@ impl Link {
     }
 
     /// If the peer has all that this end published, relatives learn of it.
-    fn note_delivered(&self, body: &Body) {
+    pub(in super::super) fn note_delivered(&self) {
+        let Some(body) = self.body.get() else { return };
         // Read before it is found that all of it has arrived.
         let stamp = body.stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
         if self.is_drained() {
             let sending = &body.segment.side(body.role).sending.0;
             sending.delivered.store(stamp, SeqCst);
-        }
-    }
-
-    /// The last that this process does for it.
-    pub(in super::super) fn is_over(&self) {
-        if let Some(body) = self.body.get() {
-            self.note_delivered(body);
         }
     }
 

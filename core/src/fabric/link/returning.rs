@@ -121,12 +121,12 @@ impl Link {
         Ok(())
     }
 
-    /// Tells that this end left, behind all that was published before.
-    pub(super) fn send_left(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
-        let (told, [own, _]) = (&self.returning, body.words());
-        if own.left && !told.left.load(Relaxed) {
-            self.send(out, Kind::Left, &[&encode(own)])?;
-            told.left.store(true, SeqCst);
+    /// Tells that this end left, if its word said so before the data was looked at that was sent since.
+    pub(super) fn send_left(&self, out: &mut Out, word: Rung) -> Result<(), Full> {
+        let told = &self.returning.left;
+        if word.left && !told.load(Relaxed) {
+            self.send(out, Kind::Left, &[&encode(word)])?;
+            told.store(true, SeqCst);
         }
         Ok(())
     }
