@@ -64,7 +64,7 @@ impl Body {
 
     /// True if the peer is to send again over TCP what this end publishes, or did.
     pub(super) fn is_recalled(&self) -> bool {
-        self.segment.side(self.role).sending.0.doorbells.state().recalled
+        self.words()[0].recalled
     }
 
     fn asked(&self) -> Asked {

@@ -13,14 +13,13 @@ mod proof;
 mod registration;
 mod segment;
 mod send_buffer;
+mod side;
 mod slot;
 
 pub use registration::{Busy, Refusal, Registration, Right};
-pub use segment::{
-    Asked, Geometry, Part, Role, Segment, SegmentError, Sending, Side, State, ABORTIVE, CLOSED,
-    FAILED, FINISHED, RETURNED,
-};
+pub use segment::{Geometry, Part, Role, Segment, SegmentError, State};
 pub use send_buffer::{Overrun, Ring};
+pub use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
 pub use slot::Slot;
 
 /// Smallest transfer (bytes) that RDMA, here a copy by the kernel, may be worth: below it the call

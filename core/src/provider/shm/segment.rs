@@ -5,9 +5,8 @@
 //! buffer (what is sent before there is credit). The other begins with the buffers of the opening
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
-use super::registration::Registration;
+use super::side::{Line, Side};
 use super::slot::Slot;
-use crate::session::{Doorbells, SelectCounter};
 use crate::sys::{self, file, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -186,120 +185,6 @@ struct Head {
     largest_send_buffer: AtomicU32,
     state: Line<AtomicU32>,
     sides: [Side; 2],
-}
-
-/// A value on a cache line of its own.
-#[repr(C, align(64))]
-pub struct Line<T>(pub T);
-
-/// What one end publishes to the other.
-#[repr(C, align(64))]
-pub struct Side {
-    /// Select counters (A18): this end raises them, the peer signals them.
-    pub counters: Line<SelectCounters>,
-    /// The sending half of this end.
-    pub sending: Line<Sending>,
-    /// The receiving half of this end.
-    pub receiving: Line<Receiving>,
-    /// Memory of this end that the peer may RDMA-read: what it sends (M2).
-    pub readable: Line<Registration>,
-    /// Memory of this end that the peer may RDMA-write: a posted receive (M2).
-    pub writable: Line<Registration>,
-}
-
-/// One select counter for each kind of event (A18).
-#[repr(C)]
-pub struct SelectCounters {
-    /// Data to receive, or the end of the stream (FD_READ).
-    pub read: SelectCounter,
-    /// Space to send (FD_WRITE).
-    pub write: SelectCounter,
-}
-
-/// Published by the sender of a direction.
-#[repr(C)]
-pub struct Sending {
-    /// Bytes ever put into the send buffer.
-    pub tail: AtomicU64,
-    /// One above the position from which on bytes lie in the large send buffer; zero: none do.
-    pub grown: AtomicU64,
-    /// The newest urgent byte: see [`crate::session::Mark`]; zero: none yet (S8).
-    pub urgent: AtomicU64,
-    /// Those that are no part of the stream any more: see [`crate::session::Gone`].
-    pub gone: AtomicU64,
-    /// Not zero while a sender finds no space.
-    pub stalled: AtomicU32,
-    /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
-    pub finished: AtomicU32,
-    /// Doorbells, and the way back to TCP. The peer may change it as well.
-    pub doorbells: Doorbells,
-    /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
-    /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
-    pub delivered: AtomicU64,
-}
-
-impl Sending {
-    /// Of a send buffer up to `tail` and of the messages before `next`.
-    pub fn stamp(tail: u64, next: u32) -> u64 {
-        tail.rotate_left(24) ^ u64::from(next) ^ 1 << 63
-    }
-}
-
-/// The sender shut its direction down: end of the stream after what was sent.
-pub const FINISHED: u32 = 1;
-/// The sender closed its last descriptor: a hint that the anchor is worth a look.
-pub const CLOSED: u32 = 2;
-/// The sender's last close will reset the connection (SO_LINGER with a time of zero).
-pub const ABORTIVE: u32 = 4;
-/// A hint that the sender's direction went back to TCP: see [`Doorbells`].
-pub const RETURNED: u32 = 8;
-/// The fabric that led to the sender is broken (`fabric::Link`).
-pub const FAILED: u32 = 16;
-
-/// Published by the receiver of a direction.
-#[repr(C)]
-pub struct Receiving {
-    /// Bytes ever taken out of the peer's send buffer.
-    pub head: AtomicU64,
-    /// Bytes of the stream ever read by the program.
-    pub total: AtomicU64,
-    /// Where the receiver stopped reading messages when it recalled the direction: sequence number
-    /// in the high half, bytes of that message already read in the low half.
-    pub stopped_at: AtomicU64,
-    /// What of the bytes behind that is no part of the stream for it: see [`crate::session::Omitted`].
-    pub omitted: AtomicU64,
-    /// The thread that is about to send, or sends, in the peer's stead what was recalled; zero: none.
-    pub stands_in: AtomicU32,
-    /// Over a fabric: see [`Asked`].
-    asked: AtomicU32,
-}
-
-/// Over a fabric: whether the receiver wants to have sent again over TCP what it did not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Asked {
-    /// It does not, or it is being sent.
-    Nothing = 0,
-    /// The peer has not answered yet.
-    Pending = 1,
-    /// The sender had left before, or closed.
-    Denied = 2,
-}
-
-impl Receiving {
-    /// Acquire.
-    pub fn asked(&self) -> Asked {
-        match self.asked.load(Ordering::Acquire) {
-            0 => Asked::Nothing,
-            1 => Asked::Pending,
-            _ => Asked::Denied,
-        }
-    }
-
-    /// Sequentially consistent.
-    pub fn ask(&self, asked: Asked) {
-        self.asked.store(asked as u32, Ordering::SeqCst);
-    }
 }
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.

@@ -4,7 +4,7 @@
 //! can be written by the peer as well if that is hostile.
 
 use super::super::proof::Proof;
-use super::super::segment::Line;
+use super::super::side::Line;
 use super::ring::{Ring, RING};
 use super::window::{Window, WINDOWS};
 use crate::provider::interface::{Error, Result};
