@@ -80,7 +80,7 @@ CASE(v6only_refuses_v4) {
   int listener = SYS(socket(AF_INET6, SOCK_STREAM, 0));
   set_option(listener, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   SYS(bind(listener, &any.any, sizeof any.v6));
-  SYS(listen(listener, 5));
+  start_listening(listener, 5);
   union address bound = local_address(listener), to = address_v4("127.0.0.1", address_port(&bound));
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
   ERR(connect(fd, &to.any, sizeof to.v4), ECONNREFUSED);
@@ -89,7 +89,7 @@ CASE(v6only_refuses_v4) {
 /* listen() without bind(): the kernel picks a port. */
 SAN_CASE(listen_unbound) {
   int listener = SYS(socket(AF_INET, SOCK_STREAM, 0));
-  SYS(listen(listener, 5));
+  start_listening(listener, 5);
   union address to = local_address(listener);
   CHECK(address_port(&to) != 0);
   to.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -100,7 +100,7 @@ SAN_CASE(listen_unbound) {
 SAN_CASE(listen_again_changes_backlog) {
   union address target;
   int listener = listen_on(V4, &target);
-  SYS(listen(listener, 3));
+  start_listening(listener, 3);
   int fd = dial(&target);
   SYS(listen(listener, 50));
   exercise(fd, SYS(accept(listener, NULL, NULL)));
@@ -138,8 +138,8 @@ SAN_CASE(specific_beside_wildcard) {
     set_option(specific, SOL_SOCKET, SO_REUSEPORT, 1);
     first = address_v4("127.0.0.9", 0);
   }
-  SYS(listen(specific, 5));
-  SYS(listen(wild, 5));
+  start_listening(specific, 5);
+  start_listening(wild, 5);
   union address other = address_v4("127.0.0.8", address_port(&first));
   int to_wild = dial(&other), to_specific = dial(&first);
   exercise(to_specific, SYS(accept(specific, NULL, NULL)));
@@ -338,7 +338,7 @@ static void deferred(bool after) {
   } else {
     int first = SYS(socket(AF_INET, SOCK_STREAM, 0));
     set_option(first, IPPROTO_TCP, TCP_DEFER_ACCEPT, 30);
-    SYS(listen(first, 8));
+    start_listening(first, 8);
     target = local_address(first);
     target.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     SYS(close(listener));

@@ -144,6 +144,8 @@ bool address_equal(const union address *a, const union address *b);
  * that family connects to. */
 int listen_on(enum family family, union address *target);
 int listen_at(const union address *where);
+/* listen(), and a look at the listener where connectors on other hosts only find one that is served. */
+void start_listening(int fd, int backlog);
 /* A blocking connection to the target. */
 int dial(const union address *target);
 

@@ -211,7 +211,7 @@ SAN_CASE(buffers_bound_what_is_in_flight) {
   int listener = SYS(socket(AF_INET, SOCK_STREAM, 0));
   set_option(listener, SOL_SOCKET, SO_RCVBUF, 65536);
   SYS(bind(listener, &target.any, sizeof target.v4));
-  SYS(listen(listener, 1));
+  start_listening(listener, 1);
   target = local_address(listener);
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
   set_option(fd, SOL_SOCKET, SO_SNDBUF, 65536);

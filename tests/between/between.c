@@ -71,6 +71,20 @@ static void unread_client(int fd) {
     CHECK(n == -1 && errno == ECONNRESET);
 }
 
+/* The same behind an end of the stream, while the other end waits for room. */
+static void full_server(int fd) {
+    meet(fd);
+    sleep_ms(300);
+    CHECK(shutdown(fd, SHUT_RDWR) == 0 && close(fd) == 0);
+    sleep_ms(1000);
+}
+static void full_client(int fd) {
+    static char piece[65536];
+    meet(fd);
+    while (send(fd, piece, sizeof piece, MSG_NOSIGNAL) > 0) {}
+    CHECK(errno == EPIPE || errno == ECONNRESET);
+}
+
 /* A killed peer that has read everything ends the stream. */
 static void killed_server(int fd) {
     meet(fd);
@@ -321,6 +335,7 @@ static const struct {
     {"exit", exit_server, unsent_client, NULL, NULL},
     {"away", away_server, away_client, NULL, NULL},
     {"unread", unread_server, unread_client, NULL, NULL},
+    {"full", full_server, full_client, NULL, NULL},
     {"killed", killed_server, killed_client, NULL, NULL},
     {"gone", gone_server, gone_client, NULL, NULL},
     {"forked", forked_server, forked_client, NULL, NULL},

@@ -33,11 +33,15 @@ static SILENT: Mutex<Vec<(SocketAddr, u64, Reason)>> = Mutex::new(Vec::new());
 /// Hosts that have answered, be it that nobody listens.
 static ANSWERED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
 
-/// A link to whoever listens at `target`, connected and not yet bound to a TCP connection.
+/// A link to whoever listens at `target`, connected and not yet bound to a TCP connection, whose `source` may be given.
 ///
 /// # Errors
 /// Why there is none.
-pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Reason> {
+pub fn connect(
+    target: SocketAddr,
+    source: Option<IpAddr>,
+    geometry: &Geometry,
+) -> Result<Arc<Link>, Reason> {
     if target.ip().is_loopback() && !super::is_of_this_host() {
         return Err(Reason::NoDevice);
     }
@@ -45,8 +49,9 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
     let _held = SignalsHeld::new();
     let gate = no_fork();
     let Some(fabric) = fabric() else { return Err(Reason::NoDevice) };
-    let local = routing::local_address_for(target).map_err(|_| Reason::NoDevice)?;
-    let port = fabric.port(local.ip()).ok_or(Reason::NoDevice)?;
+    let routed = routing::local_address_for(target).ok().map(|local| local.ip());
+    let local = source.or(routed).ok_or(Reason::NoDevice)?;
+    let port = fabric.port(local).ok_or(Reason::NoDevice)?;
     let whole_host = SocketAddr::new(target.ip(), 0);
     if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
         return Err(reason);
@@ -75,6 +80,10 @@ pub fn connect(target: SocketAddr, geometry: &Geometry) -> Result<Arc<Link>, Rea
         Err(Error::DeviceRemoved) => Err(Reason::NoDevice),
         Err(why) => {
             log::info!("no RDMA to {target}: {why}");
+            if routed != Some(local) {
+                // From where others come, it may answer.
+                return Err(Reason::Unreachable);
+            }
             // Of this host only that one process is silent, stopped as it may be.
             let (whom, how_long) = match super::is_of_this_host() {
                 true => (target, REFUSED_FOR),

@@ -146,7 +146,9 @@ fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Offer, R
         Ok(way) => (way, policy::geometry()),
         Err(why @ (Reason::NoListener | Reason::NotLocal)) if fabric::may_exist() => {
             let geometry = fabric::geometry_of(policy::geometry());
-            let link = fabric::connect(*target, &geometry);
+            let bound = net::local_address(socket.anchor()).map(|local| net::unmapped(local).ip());
+            let source = bound.ok().filter(|ip| !ip.is_unspecified());
+            let link = fabric::connect(*target, source, &geometry);
             // Without a device there, it is about this host.
             let link = link.map_err(|far| if far == Reason::NoDevice { why } else { far })?;
             (Way::Fabric(link), geometry)
@@ -344,7 +346,17 @@ fn connect_then_bind(
         return started;
     }
     if let Err(e) = bound {
-        log::warn!("fd {fd}: staying on TCP, the rendezvous failed: {e}");
+        let reason = match e.0 {
+            // The acceptor has its connection by now and waited no longer, or is gone.
+            libc::EPIPE | libc::ECONNRESET | libc::ECONNREFUSED => {
+                log::info!("fd {fd}: staying on TCP, the acceptor waited no longer: {e}");
+                Reason::Withdrawn
+            }
+            _ => {
+                log::warn!("fd {fd}: staying on TCP, the rendezvous failed: {e}");
+                Reason::OutOfMemory
+            }
+        };
         segment.decide(State::Withdrawn);
         match memory {
             // SAFETY: connect has not returned: no other thread can be using the stream.
@@ -353,7 +365,7 @@ fn connect_then_bind(
             Err(_) => unsafe { segment.unmap() },
         }
         socket.set_phase(phase::NATIVE);
-        show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
+        show(socket, target, Provider::Tcp, reason, Shown::Established);
         return if blocking { go_on(fd, started, signals, real) } else { started };
     }
     options::inherit(socket);

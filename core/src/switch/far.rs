@@ -15,7 +15,7 @@ use super::table;
 use super::urgent;
 use super::wait::{self, Event, Woken};
 use crate::fabric::{self, Ear, Link, Sleeper};
-use crate::provider::shm::{State, CLOSED, FINISHED};
+use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
 use crate::provider::software::inherited::Descriptor;
 use crate::reason::Reason;
 use crate::registry;
@@ -104,26 +104,29 @@ pub(super) fn drain(
 }
 
 /// Sleeps until the bell rings, the anchor tells something, or something arrived that this thread, the `sleeper`, hears. The
-/// counter is raised. No longer than `limit`, and `slice`, at a time.
+/// counter is raised. No longer than `limit`, and `slice`, at a time. `partial`: the call has moved bytes.
 pub(super) fn sleep(
     socket: &Socket,
     stream: &Stream,
     link: &Link,
     sleeper: Option<Sleeper>,
-    event: Event,
+    (event, partial): (Event, bool),
     [limit, slice]: [Option<u64>; 2],
 ) -> Result<Woken> {
     let anchor = socket.anchor();
     if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
-    let slice = [slice, self::slice(stream)].into_iter().flatten().min();
     let ear = sleeper.and_then(Sleeper::hear);
     if ear.is_none() {
         link.let_helper_hear();
     }
     let start = time::now();
     loop {
+        if is_unread_behind_end(stream) {
+            look(socket, stream);
+            return Ok(Woken::Perhaps);
+        }
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
         if left == Some(0) {
             return Err(Errno(libc::EAGAIN));
@@ -139,12 +142,12 @@ pub(super) fn sleep(
                 revents: 0,
             },
         ];
-        let nap = [left, slice].into_iter().flatten().min();
+        let nap = [left, slice, self::slice(stream)].into_iter().flatten().min();
         // SAFETY: no signal mask.
         let slept = unsafe { blocking::poll(&mut fds, nap, std::ptr::null()) };
         match slept {
             // The kernel's recv and send restart themselves where every handler asks for it.
-            Err(Errno(libc::EINTR)) if limit.is_none() && handlers::restart() => {}
+            Err(Errno(libc::EINTR)) if !partial && limit.is_none() && handlers::restart() => {}
             Err(e) => return Err(e),
             Ok(_) => {}
         }
@@ -182,12 +185,21 @@ pub(super) fn sleep(
 pub(super) fn slice(stream: &Stream) -> Option<u64> {
     let link = stream.fabric?;
     let may_be_broken = link.has_failed() && !stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET);
-    (may_be_broken || link.is_foreign()).then_some(SLICE)
+    // Where the anchor is not looked at, it tells nothing of a relative that died either.
+    let is_silent = stream.endpoint.has(wait::SILENT);
+    (may_be_broken || is_silent || link.is_foreign()).then_some(SLICE)
 }
 
-/// Notes that the link is broken, if it is.
+/// Notes what TCP cannot tell: that the peer [left bytes unread](is_unread_behind_end), and that the link is broken.
 pub(super) fn look(socket: &Socket, stream: &Stream) {
-    let Some(link) = stream.fabric.filter(|link| link.is_failed_by_peer()) else { return };
+    let Some(link) = stream.fabric else { return };
+    let is_failed = link.is_failed_by_peer();
+    if is_unread_behind_end(stream) {
+        wait::break_pipe(stream);
+    }
+    if !is_failed {
+        return;
+    }
     if socket.is_pending() || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
         return;
     }
@@ -330,6 +342,16 @@ pub(super) fn before_kernel(socket: &Socket, stream: &Stream) {
             hold_anchor(socket, link);
         }
     }
+}
+
+/// True if the peer closed, or is gone, with bytes unread after its stream had ended in order, and that is not noted yet. (TCP
+/// resets then.)
+pub(super) fn is_unread_behind_end(stream: &Stream) -> bool {
+    stream.fabric.is_some()
+        && stream.endpoint.has(flag::ANCHOR_ENDED)
+        && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
+        && stream.peer().sending.0.finished.load(SeqCst) & (CLOSED | FAILED) != 0
+        && !stream.peer_consumed_all()
 }
 
 /// True if the peer says that it closed.

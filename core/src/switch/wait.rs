@@ -126,11 +126,11 @@ pub(super) fn ended(stream: &Stream) -> bool {
         || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
 }
 
-/// True if the peer says it closed and the kernel has not been asked about it.
+/// True if the peer says it closed and what that means is not noted yet.
 #[inline]
 pub(super) fn hinted_end(stream: &Stream) -> bool {
     stream.peer().sending.0.finished.load(Relaxed) & (CLOSED | FAILED) != 0
-        && !stream.endpoint.has(flag::ANCHOR_ENDED)
+        && (!stream.endpoint.has(flag::ANCHOR_ENDED) || far::is_unread_behind_end(stream))
 }
 
 /// True if what the kernel last said of the anchor is old `now` (ticks).
@@ -474,7 +474,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
     let limit = how.limit.left(socket, event);
     let slice = if how.slice.is_some() {
         how.slice
-    } else if stream.endpoint.has(SILENT) {
+    } else if stream.endpoint.has(SILENT) && stream.fabric.is_none() {
         Some(UNBELLED_SLICE)
     } else if let Some(slice) = detach::slice(stream) {
         Some(slice)
@@ -490,7 +490,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
         limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PARTIAL_SLICE))
     };
     if let Some(link) = stream.fabric {
-        return far::sleep(socket, stream, link, sleeper, event, [limit, slice]);
+        return far::sleep(socket, stream, link, sleeper, (event, how.partial), [limit, slice]);
     }
     // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
     let Some(slice) = slice else {

@@ -2,6 +2,7 @@
 //! running one case natively or under the shim. What a case expects is written in the C source.
 
 mod build;
+mod fabric;
 mod run;
 
 pub use build::{build, Program};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::fabric::HANDED_ON;
 use super::Program;
 
 /// Longer than any case takes, and than its own waits (`HANG_MS` in `bt.h`).
@@ -18,7 +19,10 @@ const SKIPPED: i32 = 77;
 const ATTEMPTS: u32 = 3;
 /// Why connections may be on TCP only because an end did not get a processor in time: an acceptor that did not
 /// look for the session, a receiver that did not ask for a message, and their peers.
-const TIMED: [&str; 3] = ["reason=withdrawn", "reason=handed-over", "reason=peer-returned"];
+const TIMED: [&str; 3] = ["reason=withdrawn", HANDED_ON[0], HANDED_ON[1]];
+/// What an acceptor says that waited for a connector in vain, and what that connector says, which lost its processor.
+const PEER_NATIVE: &str = "reason=peer-native";
+const CAME_LATE: &str = "the acceptor waited no longer";
 
 /// What the log says where the kernel lets no process access another's memory: RDMA was not tested.
 const RDMA_FORBIDDEN: &str = "the kernel does not allow it";
@@ -59,6 +63,8 @@ pub enum Exercise {
     Rdma,
     /// Every swap of control suspends the session.
     Suspensions,
+    /// Connections use what those between hosts use.
+    Fabric,
 }
 
 /// One case of one program.
@@ -140,6 +146,10 @@ impl Case {
     }
 
     fn attempt(&self, mode: &Mode) -> Result<Verdict, String> {
+        let fabric = matches!(mode, Mode::Shim { exercise: Exercise::Fabric, .. });
+        if let (true, Some(why)) = (fabric, self.is_otherwise_over_fabric()) {
+            return Ok(Verdict::Skipped(why.to_owned()));
+        }
         let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let log = folder.path().join("sanshim.log");
         let words = folder.path().join("stderr");
@@ -156,6 +166,9 @@ impl Case {
         if let Mode::Shim { library, rules, .. } = mode {
             command.env("LD_PRELOAD", library);
             command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", &log);
+            if fabric {
+                command.env("SANSHIM_PROVIDERS", "shm-objects");
+            }
             if let Some(rules) = rules {
                 let path = folder.path().join("sanshim.toml");
                 fs::write(&path, rules).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -213,6 +226,9 @@ impl Case {
         }
         match refused {
             Some(line) if !forbids => Ok(Verdict::Skipped(line.to_owned())),
+            _ if exercise == Exercise::Fabric => {
+                judge(self.carrier_over_fabric(), &self.on_fabric(log))
+            }
             _ => judge(self.carrier, log),
         }
     }
@@ -228,9 +244,13 @@ fn judge(carrier: Carrier, log: &str) -> Result<Verdict, String> {
         Carrier::Offered => ("role=connector", "no connector offered the SAN"),
         _ => ("role=acceptor", "no acceptor used the SAN"),
     };
-    let mut on_tcp = log.lines().filter(|line| line.contains("provider=tcp")).peekable();
-    if matches!(carrier, Carrier::San | Carrier::Swaps) && on_tcp.peek().is_some() {
-        if on_tcp.all(|line| TIMED.iter().any(|reason| line.contains(reason))) {
+    let on_tcp: Vec<&str> = log.lines().filter(|line| line.contains("provider=tcp")).collect();
+    if matches!(carrier, Carrier::San | Carrier::Swaps) && !on_tcp.is_empty() {
+        let count = |reason: &str| on_tcp.iter().filter(|line| line.contains(reason)).count();
+        let starved = TIMED.iter().map(|reason| count(reason)).sum::<usize>();
+        let came_late = log.lines().filter(|line| line.contains(CAME_LATE)).count();
+        let late = count(PEER_NATIVE).min(came_late);
+        if starved + late == on_tcp.len() {
             return Ok(Verdict::Starved(log.to_owned()));
         }
         return Err(format!("a connection was on TCP; the log says:\n{log}"));
@@ -285,6 +305,7 @@ mod tests {
     const OFFERED: &str = "fd 5: provider=shm role=connector\n";
     const TAKEN: &str = "fd 4: A B provider=shm reason=on-san role=acceptor\n";
     const WITHDRAWN: &str = "fd 5: provider=tcp reason=withdrawn\n";
+    const LATE: &str = "fd 5: staying on TCP, the acceptor waited no longer: Broken pipe\n";
     const NATIVE: &str = "fd 6: A B provider=tcp reason=peer-native role=acceptor\n";
 
     fn is_passed(carrier: Carrier, log: &[&str]) -> bool {
@@ -300,6 +321,9 @@ mod tests {
         let starved = judge(Carrier::San, &[OFFERED, TAKEN, OFFERED, WITHDRAWN].concat());
         assert!(matches!(starved, Ok(Verdict::Starved(_))));
         assert!(judge(Carrier::San, &[WITHDRAWN, NATIVE].concat()).is_err());
+        assert!(judge(Carrier::San, &[LATE, WITHDRAWN, NATIVE, NATIVE].concat()).is_err());
+        let starved = judge(Carrier::San, &[LATE, WITHDRAWN, NATIVE].concat());
+        assert!(matches!(starved, Ok(Verdict::Starved(_))));
     }
 
     #[test]

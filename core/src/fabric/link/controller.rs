@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub struct Controller {
     /// Of the controlling process's helper.
     mailbox: AtomicU64,
-    /// Of who had control before; zero: nobody.
-    before: AtomicU64,
+    /// Of those who had control before; zero: nobody. The first lives longest, as a rule: it made the connection.
+    before: [AtomicU64; REMEMBERED],
     /// Of who wants control; without [`WISHED`], of who will be given it. Zero: nobody.
     heir: AtomicU64,
     pid: AtomicU32,
@@ -23,6 +23,9 @@ pub struct Controller {
     bytes_out: AtomicU64,
     bytes_in: AtomicU64,
 }
+
+/// How many who had control before are known.
+const REMEMBERED: usize = 4;
 
 /// A bit that every mailbox's address has.
 const WISHED: u64 = 1;
@@ -55,7 +58,7 @@ impl Controller {
         self.bytes_in.store(progress.bytes_in, Relaxed);
         self.leaving.store(0, Relaxed);
         self.pid.store(pid, Relaxed);
-        self.before.store(self.mailbox.load(Relaxed), Relaxed);
+        self.remember(self.mailbox.load(Relaxed));
         self.mailbox.store(to, SeqCst);
         self.heir.store(0, SeqCst);
     }
@@ -88,9 +91,24 @@ impl Controller {
         self.heir.load(SeqCst) == own & !WISHED || self.mailbox.load(SeqCst) == own
     }
 
-    /// Who had control before; zero: nobody.
-    pub(super) fn before(&self) -> Address {
-        self.before.load(Relaxed)
+    fn remember(&self, mailbox: Address) {
+        let is_known = self.before().any(|one| one == mailbox);
+        if !is_known {
+            let free = self.before.iter().find(|one| one.load(Relaxed) == 0);
+            free.unwrap_or(&self.before[REMEMBERED - 1]).store(mailbox, Relaxed);
+        }
+    }
+
+    /// Those who had control before.
+    pub(super) fn before(&self) -> impl Iterator<Item = Address> + '_ {
+        self.before.iter().map(|one| one.load(Relaxed)).filter(|one| *one != 0)
+    }
+
+    /// That one is gone.
+    pub(super) fn forget(&self, mailbox: Address) {
+        for one in &self.before {
+            let _ = one.compare_exchange(mailbox, 0, Relaxed, Relaxed);
+        }
     }
 
     /// Who has control. Acquire.

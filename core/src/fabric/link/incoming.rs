@@ -147,6 +147,8 @@ impl Link {
         }
         let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
         news |= kind != Kind::State;
+        // Before the end, by which it is judged.
+        receiving.total.store(state.total, SeqCst);
         // The other bits are this end's own.
         let changed = |finished: u32| {
             let known = finished & State::FINISHED_BITS;
@@ -156,7 +158,6 @@ impl Link {
         if sending.stalled.swap(state.stalled, SeqCst) != state.stalled {
             news = true;
         }
-        receiving.total.store(state.total, SeqCst);
         let room = receiving.head.swap(state.head, SeqCst) != state.head && {
             let waiting = own.sending.0.tail.load(Relaxed).wrapping_sub(state.head);
             waiting <= u64::from(body.segment.geometry().send_buffer) / 2

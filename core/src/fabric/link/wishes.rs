@@ -87,10 +87,16 @@ impl Link {
             self.wake(body, true, true);
         }
         let (now, asked) = (time::now(), self.wishes.asked_at.load(Relaxed));
-        if controller.before() != 0 && now.saturating_sub(asked) > AGAIN {
-            // Its helper does it where its program is elsewhere.
+        if now.saturating_sub(asked) > AGAIN {
+            // Their helpers do it where their programs are elsewhere.
             self.wishes.asked_at.store(now, Relaxed);
-            mailbox::send(self.mail, controller.before(), &Message::Take { link: self.id });
+            let take = Message::Take { link: self.id };
+            let own = controller.mailbox();
+            for relative in controller.before().filter(|relative| *relative != own) {
+                if !mailbox::send(self.mail, relative, &take) {
+                    controller.forget(relative);
+                }
+            }
         }
         true
     }

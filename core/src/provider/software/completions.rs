@@ -38,7 +38,8 @@ impl Completions {
             return Err(Error::InvalidParameter);
         }
         let depth = depth as usize;
-        let entries = VecDeque::with_capacity(depth);
+        let mut entries = VecDeque::new();
+        entries.try_reserve_exact(depth).map_err(|_| Error::InsufficientResources)?;
         Ok(Completions {
             state: Mutex::new(State { entries, depth, overrun: false }),
             outcomes: Outcomes::new()?,

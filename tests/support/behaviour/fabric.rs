@@ -1,0 +1,66 @@
+//! What is different where connections use what those between hosts use (docs/limitations.md, "Other hosts").
+
+use super::{Carrier, Case};
+
+/// Why connections go back to TCP on the way to another program, and their peers with them.
+pub(super) const HANDED_ON: [&str; 2] = ["reason=handed-over", "reason=peer-returned"];
+
+/// Area and beginning of the name of cases of which connections are on TCP: nobody serves the listener when the connector
+/// looks for it, or did a moment ago, or several do.
+const NOT_FOUND: [(&str, &str); 14] = [
+    ("accept", "all_local_addresses"),
+    ("accept", "prefork_"),
+    ("accept", "reuseport_group"),
+    ("accept", "specific_beside_wildcard"),
+    ("accept", "wildcard_v4"),
+    ("connect", "refused_then_accepted"),
+    ("forking", "daemon_keeps_the_listener"),
+    ("forking", "fork_per_connection"),
+    ("images", "a_listener_goes_on"),
+    ("images", "a_wildcard_listener_goes_on"),
+    ("offers", "port_used_again"),
+    ("offers", "reuseport_workers"),
+    ("passing", "a_listener"),
+    ("rawcall", "raw_set_up"),
+];
+
+/// The same of cases that are not run, and what is otherwise.
+const OTHERWISE: [(&str, &str, &str); 9] = [
+    ("control", "writers_are_killed", "a killed relative ends the connection"),
+    ("detach", "asleep_", "a process that sleeps does not hear sanctl detach"),
+    ("endings", "killed_", "a killed process loses what was not delivered"),
+    ("epoll_threads", "thousands_of_idle", "a connection takes five descriptors"),
+    ("foreign", "a_cat_that_does_not_read_yet", "a killed process loses what was not delivered"),
+    ("foreign", "cat_of_a_peer_that_is_killed", "a killed process loses what was not delivered"),
+    ("passing", "both_ends", "both ends in one message are refused"),
+    ("steps", "following_killed_alone", "a killed relative ends the connection"),
+    ("steps", "passed_killed_alone", "a killed process loses what was not delivered"),
+];
+
+impl Case {
+    fn is_of(&self, area: &str, beginning: &str) -> bool {
+        self.program.area == area && self.name.starts_with(beginning)
+    }
+
+    /// Why it cannot be the same; `None`: it has to be.
+    pub(super) fn is_otherwise_over_fabric(&self) -> Option<&'static str> {
+        let is_it = |(area, beginning, _): &&(&str, &str, _)| self.is_of(area, beginning);
+        OTHERWISE.iter().find(is_it).map(|(.., why)| *why)
+    }
+
+    /// What must carry its connections.
+    pub(super) fn carrier_over_fabric(&self) -> Carrier {
+        let not_found = NOT_FOUND.iter().any(|(area, beginning)| self.is_of(area, beginning));
+        if not_found {
+            Carrier::Any
+        } else {
+            self.carrier
+        }
+    }
+
+    /// What of the log says where connections are that could be elsewhere.
+    pub(super) fn on_fabric(&self, log: &str) -> String {
+        let may_be = |line: &&str| !HANDED_ON.iter().any(|reason| line.contains(reason));
+        log.lines().filter(may_be).flat_map(|line| [line, "\n"]).collect()
+    }
+}
