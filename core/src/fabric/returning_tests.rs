@@ -130,6 +130,23 @@ fn the_end_of_a_link_that_carries_nothing_more_is_no_failure() {
 }
 
 #[test]
+fn what_is_behind_the_last_word_may_be_lost() {
+    for [a, b] in [["192.0.2.163", "192.0.2.164"], ["127.0.0.163", "127.0.0.164"]] {
+        let (a, b) = ends(a, b);
+        a.stop_reading();
+        b.stop_reading();
+        a.leave();
+        b.link.poll();
+        assert!(b.link.has_returned(), "both directions are TCP's");
+        b.link.end();
+        // Answers the question of before, which nobody waits for.
+        a.link.poll();
+        a.link.poll();
+        assert!(a.link.has_returned(), "the peer knows");
+    }
+}
+
+#[test]
 fn frames_of_the_way_back_that_make_no_sense_end_the_connection() {
     for (which, kind) in [Kind::Left, Kind::Ask, Kind::Answer].into_iter().enumerate() {
         let (a, _b) =

@@ -12,13 +12,14 @@ use super::outgoing::Tell;
 use super::{Body, Full, Link, Out};
 use crate::provider::shm::{Asked, Sending, RETURNED};
 use crate::session::Rung;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Part of a link: what this process told the peer of it.
 #[derive(Default)]
 pub(super) struct Returning {
-    left: AtomicBool,
+    /// How many requests were posted when it was told that this end left; zero: it was not.
+    left: AtomicU64,
     asked: AtomicBool,
     /// This process has nothing to do for it any more.
     is_seen_to: AtomicBool,
@@ -27,7 +28,7 @@ pub(super) struct Returning {
 impl Returning {
     /// Over another queue pair all is told once more, which does no harm.
     pub(super) fn begin_anew(&self) {
-        self.left.store(false, SeqCst);
+        self.left.store(0, SeqCst);
         self.asked.store(false, SeqCst);
         self.is_seen_to.store(false, Relaxed);
     }
@@ -104,7 +105,7 @@ impl Link {
     pub(super) fn owes_return(&self, body: &Body) -> bool {
         let [own, _] = body.words();
         let told = &self.returning;
-        (own.left && !told.left.load(Acquire))
+        (own.left && told.left.load(Acquire) == 0)
             || (body.asked() == Asked::Pending && !told.asked.load(Acquire))
     }
 
@@ -124,9 +125,9 @@ impl Link {
     /// Tells that this end left, if its word said so before the data was looked at that was sent since.
     pub(super) fn send_left(&self, out: &mut Out, word: Rung) -> Result<(), Full> {
         let told = &self.returning.left;
-        if word.left && !told.load(Relaxed) {
+        if word.left && told.load(Relaxed) == 0 {
             self.send(out, Kind::Left, &[&encode(word)])?;
-            told.store(true, SeqCst);
+            told.store(self.posted.load(Relaxed), SeqCst);
         }
         Ok(())
     }
@@ -218,11 +219,11 @@ impl Link {
     pub fn has_returned(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let [own, peer] = body.words();
+            let left = self.returning.left.load(Acquire);
+            // What came behind that may be lost: the peer needs nothing more.
             let is_sent = own.recalled
                 || (own.left && !self.is_ours())
-                || (own.left
-                    && self.returning.left.load(Acquire)
-                    && self.completed.load(Acquire) == self.posted.load(Relaxed));
+                || (own.left && left != 0 && self.completed.load(Acquire) >= left);
             is_sent && peer.is_final()
         })
     }
