@@ -113,6 +113,12 @@ impl Pair {
                 self.stop(layout::ENDED);
             }
         }
+        // The peer may be known to have taken more by now than when there was no room: nobody looks for that again.
+        if engine.issued < self.requests.outstanding().end {
+            if let Some(channel) = self.running() {
+                self.issue(engine, channel);
+            }
+        }
         self.heed_end();
         if self.phase() == ENDED {
             self.settle(engine);

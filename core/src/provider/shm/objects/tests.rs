@@ -406,15 +406,18 @@ fn m5_nothing_lands_after_an_invalidation_that_met_a_write() {
     }
 }
 
-#[test]
-fn no_message_is_slept_over() {
-    const MESSAGES: u64 = 20_000;
+/// Both sleep whenever they have nothing to do, while one sends to the other.
+fn send_to_a_sleeper(messages: u64, length: usize) {
     const BUFFERS: u32 = 8;
-    let (a, _) = End::new(16, false);
+    const DEPTH: u32 = 16;
+    let (a, _) = End::new(DEPTH, false);
     let (b, shared) = End::new(BUFFERS, true);
     let shared = shared.unwrap();
     join(&a, &b);
-    let post = |slot: u64| shared.receive(slot, &[b.segment(slot as usize * 8, 8)]).unwrap();
+    let post = |slot: u64| {
+        let into = b.segment(slot as usize * length, length);
+        shared.receive(slot, &[into]).unwrap();
+    };
     (0..BUFFERS.into()).for_each(post);
     // The next results, asleep until there are some.
     let sleep = |end: &End| loop {
@@ -436,26 +439,43 @@ fn no_message_is_slept_over() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut done = 0;
-            for number in 0..MESSAGES {
-                let bytes = number.to_le_bytes();
-                while a.pair.send_inline(number, &bytes, Flags::NONE).is_err() {
-                    done += sleep(&a).len();
+            for number in 0..messages {
+                while number - done == DEPTH.into() {
+                    done += sleep(&a).len() as u64;
                 }
+                let at = (number % u64::from(DEPTH)) as usize * 8;
+                // SAFETY: within the memory; what is sent from there begins elsewhere, or was sent.
+                unsafe { a.bytes.add(at).cast::<u64>().write(number) };
+                a.pair.send(number, &[a.segment(at, length)], Flags::NONE).unwrap();
             }
-            while done < MESSAGES as usize {
-                done += sleep(&a).len();
+            while done < messages {
+                done += sleep(&a).len() as u64;
             }
         });
         let mut expected = 0u64;
-        while expected < MESSAGES {
+        while expected < messages {
             for got in sleep(&b) {
-                assert_eq!(got.result(), Ok(8));
+                assert_eq!(got.result(), Ok(length as u32));
                 // SAFETY: within the memory; the buffer is ours until it is posted again.
-                let number = unsafe { b.bytes.add(got.request as usize * 8).cast::<u64>().read() };
+                let number =
+                    unsafe { b.bytes.add(got.request as usize * length).cast::<u64>().read() };
                 assert_eq!(number, expected);
                 expected += 1;
                 post(got.request);
             }
         }
+    });
+}
+
+#[test]
+fn no_message_is_slept_over() {
+    send_to_a_sleeper(20_000, 8);
+}
+
+#[test]
+fn no_room_in_the_ring_is_slept_over() {
+    // Four of them fit. Threads that are put aside at every moment find what is slept over.
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| send_to_a_sleeper(10_000, 60_000))));
     });
 }
