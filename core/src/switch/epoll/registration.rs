@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
 
+/// How often it is looked again for what comes meanwhile.
+const LOOKS: u32 = 3;
+
 /// See the module.
 pub(super) struct Registration {
     /// The descriptor it was made with: with the socket, its name (as in the kernel).
@@ -130,10 +133,19 @@ impl Registration {
     /// The events to report now, if any; remembers that they were.
     pub(super) fn take(&mut self) -> Option<u32> {
         let stream = self.socket.stream()?;
-        // Before the look: what comes after it is another edge.
-        let stamp = stamp(&stream);
-        let events = self.due()?;
-        self.reported = stamp;
+        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings that,
+        // is part of this one.
+        let mut before = stamp(&stream);
+        let mut events = self.due()?;
+        for _ in 0..LOOKS {
+            let after = stamp(&stream);
+            if after == before {
+                break;
+            }
+            before = after;
+            events = self.due()?;
+        }
+        self.reported = before;
         if events & bit::ANY_OUT != 0 {
             // Not for an event without it: the space it waits for comes later.
             self.stalls = stream.endpoint.send.stalls.load(Relaxed);
