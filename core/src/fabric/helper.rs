@@ -474,9 +474,6 @@ impl Helper {
             }
             let used = one.is_used();
             one.link.tick(Tell::Certain);
-            if one.link.is_drained() {
-                one.link.let_anchor_go();
-            }
             if used && !one.link.is_refused() && !one.link.has_returned() {
                 one.since = time::now();
                 at += 1;

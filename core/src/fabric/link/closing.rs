@@ -62,8 +62,13 @@ impl Link {
         helper::wake_if_dormant();
     }
 
+    /// True while TCP's end is kept back.
+    pub(super) fn keeps_anchor(&self) -> bool {
+        self.anchor.load(Relaxed) >= 0
+    }
+
     /// The peer has everything: TCP's end may come.
-    pub(in super::super) fn let_anchor_go(&self) {
+    pub(super) fn let_anchor_go(&self) {
         let anchor = self.anchor.swap(-1, SeqCst);
         if anchor >= 0 {
             hidden::close(anchor);

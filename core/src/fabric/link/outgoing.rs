@@ -331,7 +331,11 @@ impl Link {
 
     /// What the helper does for it from time to time; true if there is still something to do.
     pub(in super::super) fn tick(&self, tell: Tell) -> bool {
-        self.push(tell);
+        let keeps_anchor = self.keeps_anchor();
+        self.push(if keeps_anchor { Tell::Certain } else { tell });
+        if keeps_anchor && self.is_drained() {
+            self.let_anchor_go();
+        }
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
             self.note_delivered();
             // For relatives that wait for what had arrived: the port was looked at before.
@@ -355,6 +359,6 @@ impl Link {
     /// True if there is something to do for it from time to time.
     pub(in super::super) fn is_busy(&self) -> bool {
         let waits = self.is_moving() || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
-        (waits && !self.failed.load(Relaxed)) || self.is_returning()
+        (waits && !self.failed.load(Relaxed)) || self.is_returning() || self.keeps_anchor()
     }
 }
