@@ -233,7 +233,8 @@ pub(super) fn close(link: &Arc<Link>, users: Option<Box<dyn Users>>) {
     kick(helper.kick);
 }
 
-/// Waits until every closed link has ended, as long as something goes on; before the process exits.
+/// Waits until every closed link has ended, and no TCP connection's end is kept back any more, as long as something goes on;
+/// before the process exits.
 pub(super) fn finish(patience: u64) {
     let Some(helper) = present() else { return };
     let since = time::now();
@@ -245,7 +246,7 @@ pub(super) fn finish(patience: u64) {
         helper.lock_closed().iter().all(|one| match one.link.is_foreign() {
             true => !one.gets_control(),
             false => one.is_used() && !(leaving && one.link.offer_control()),
-        })
+        }) && !helper.lock_ports().iter().any(|port| port.has_any(Link::keeps_anchor))
     };
     while !is_done() && time::now() - since < patience {
         time::sleep(100_000);

@@ -63,7 +63,7 @@ impl Link {
     }
 
     /// True while TCP's end is kept back.
-    pub(super) fn keeps_anchor(&self) -> bool {
+    pub(in super::super) fn keeps_anchor(&self) -> bool {
         self.anchor.load(Relaxed) >= 0
     }
 
