@@ -33,6 +33,8 @@ const SLICE: u64 = 500_000_000;
 /// what it sent.
 const LINGER: u64 = 5_000_000_000;
 const PAUSE: u64 = 50_000;
+/// Most doorbells of urgent data that are taken off when it is closed.
+const MOST_URGENT: usize = 1 << 16;
 /// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
 /// control.
 const LEAVING: u64 = 1_000_000_000;
@@ -251,7 +253,7 @@ pub(super) fn scan(stream: &Stream, link: &Link) {
 
 /// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
 pub(super) fn close(socket: &Socket, stream: &Stream, link: &Link) {
-    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    say_closed(socket, stream);
     if is_flushed(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
@@ -260,6 +262,22 @@ pub(super) fn close(socket: &Socket, stream: &Stream, link: &Link) {
         return wait_for(stream, link);
     }
     hold_anchor(socket, link);
+}
+
+/// No process of this end uses it any more. What is on the anchor are doorbells of urgent data, which the program has from
+/// the stream: left there, the kernel would reset the connection.
+fn say_closed(socket: &Socket, stream: &Stream) {
+    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    let is_streams = detach::is_due(stream) || stream.peer().sending.0.doorbells.state().left;
+    if is_streams || stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return;
+    }
+    let mut bytes = [0; 256];
+    for _ in 0..MOST_URGENT / bytes.len() {
+        if !matches!(net::recv(socket.anchor(), &mut bytes, libc::MSG_DONTWAIT), Ok(1..)) {
+            break;
+        }
+    }
 }
 
 /// A process of several closes its last descriptor of the connection.
@@ -303,7 +321,7 @@ pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
         return leave_control_to_relatives(link);
     }
     if !shared && !socket.is_pending() {
-        stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+        say_closed(socket, stream);
     }
     wait_for(stream, link);
 }
