@@ -145,6 +145,9 @@ fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Offer, R
     let (way, geometry) = match near {
         Ok(way) => (way, policy::geometry()),
         Err(why @ (Reason::NoListener | Reason::NotLocal)) if fabric::may_exist() => {
+            if file::status_flags(socket.anchor()).is_ok_and(|flags| flags & libc::O_ASYNC != 0) {
+                return Err(Reason::UnsupportedOption);
+            }
             let geometry = fabric::geometry_of(policy::geometry());
             let bound = net::local_address(socket.anchor()).map(|local| net::unmapped(local).ip());
             let source = bound.ok().filter(|ip| !ip.is_unspecified());

@@ -139,7 +139,8 @@ pub fn before_unseen_use(fd: Fd) -> bool {
     pass_because(fd, Reason::UnseenUse)
 }
 
-fn pass_because(fd: Fd, why: Reason) -> bool {
+/// As [`pass`], for another reason.
+pub(super) fn pass_because(fd: Fd, why: Reason) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
     table::socket(fd).filter(on_offer).is_none_or(|socket| {
         let given = give(&socket, fd, why, WaitForRoom::Whole);

@@ -1,12 +1,14 @@
 //! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's.
 
 use super::endpoint::flag;
+use super::exec;
 use super::readiness;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::table;
 use super::wait;
 use crate::provider::shm::ABORTIVE;
+use crate::reason::Reason;
 use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -308,7 +310,10 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
     };
     apply(flag::NONBLOCK, nonblocking);
     apply(flag::ASYNC, asynchronous);
-    if asynchronous == Some(true) {
+    if asynchronous == Some(true) && stream.fabric.is_some() {
+        // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
+        exec::pass_because(fd, Reason::UnsupportedOption);
+    } else if asynchronous == Some(true) {
         // From now on every event has to reach the anchor.
         let _ = wait::raise_elsewhere(&stream, wait::Event::Read);
     }

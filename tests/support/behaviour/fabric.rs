@@ -24,6 +24,9 @@ const NOT_FOUND: [(&str, &str); 14] = [
     ("rawcall", "raw_set_up"),
 ];
 
+/// The same of cases with O_ASYNC, with which no connection stays on a fabric.
+const ASYNCHRONOUS: [(&str, &str); 2] = [("options", "sigio"), ("options", "chosen_signal")];
+
 /// The same of cases that are not run, and what is otherwise.
 const OTHERWISE: [(&str, &str, &str); 9] = [
     ("control", "writers_are_killed", "a killed relative ends the connection"),
@@ -50,8 +53,8 @@ impl Case {
 
     /// What must carry its connections.
     pub(super) fn carrier_over_fabric(&self) -> Carrier {
-        let not_found = NOT_FOUND.iter().any(|(area, beginning)| self.is_of(area, beginning));
-        if not_found {
+        let is_one = |(area, beginning): &(&str, &str)| self.is_of(area, beginning);
+        if NOT_FOUND.iter().chain(&ASYNCHRONOUS).any(is_one) {
             Carrier::Any
         } else {
             self.carrier
