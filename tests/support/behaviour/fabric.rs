@@ -28,7 +28,7 @@ const NOT_FOUND: [(&str, &str); 14] = [
 const ASYNCHRONOUS: [(&str, &str); 2] = [("options", "sigio"), ("options", "chosen_signal")];
 
 /// The same of cases that are not run, and what is otherwise.
-const OTHERWISE: [(&str, &str, &str); 9] = [
+const OTHERWISE: [(&str, &str, &str); 10] = [
     ("control", "writers_are_killed", "a killed relative ends the connection"),
     ("detach", "asleep_", "a process that sleeps does not hear sanctl detach"),
     ("endings", "killed_", "a killed process loses what was not delivered"),
@@ -38,6 +38,7 @@ const OTHERWISE: [(&str, &str, &str); 9] = [
     ("passing", "both_ends", "both ends in one message are refused"),
     ("steps", "following_killed_alone", "a killed relative ends the connection"),
     ("steps", "passed_killed_alone", "a killed process loses what was not delivered"),
+    ("transfer", "copies_forbidden", "to forbid it amid a transfer ends the queue pair"),
 ];
 
 impl Case {

@@ -18,6 +18,8 @@ pub struct Controller {
     pid: AtomicU32,
     /// Not zero while it is about to exit.
     leaving: AtomicU32,
+    /// 1: a relative wants the link back, which nobody took.
+    withdraws: AtomicU32,
     next_out: AtomicU32,
     next_in: AtomicU32,
     bytes_out: AtomicU64,
@@ -128,6 +130,16 @@ impl Controller {
             next_in: self.next_in.load(Relaxed),
             bytes_in: self.bytes_in.load(Relaxed),
         }
+    }
+
+    /// By a relative: the link is to be asked back.
+    pub(super) fn ask_to_withdraw(&self) {
+        self.withdraws.store(1, SeqCst);
+    }
+
+    /// By the controlling process: true, once, if that is so.
+    pub(super) fn take_withdrawal(&self) -> bool {
+        self.withdraws.load(Relaxed) != 0 && self.withdraws.swap(0, SeqCst) != 0
     }
 
     /// The controlling process is about to exit: whoever wants to go on is to take control.

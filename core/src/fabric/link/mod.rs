@@ -354,6 +354,10 @@ impl Link {
 
     /// Connector: asks for the link back, which nobody took. The answer decides the segment's state.
     pub fn withdraw(&self) {
+        if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
+            controller.ask_to_withdraw();
+            return self.kick_owner();
+        }
         self.note(Kind::Withdraw);
     }
 

@@ -5,6 +5,7 @@
 
 use super::super::frame::{self, Kind, State, HEADER};
 use super::super::helper;
+use super::controller::Controller;
 use super::{stage, Body, Full, Link, Out, CHUNK, DEPTH, SILENT};
 use crate::provider::interface::{Completion, Error, Flags};
 use crate::provider::shm;
@@ -331,6 +332,9 @@ impl Link {
 
     /// What the helper does for it from time to time; true if there is still something to do.
     pub(in super::super) fn tick(&self, tell: Tell) -> bool {
+        if self.is_ours() && self.controller().is_some_and(Controller::take_withdrawal) {
+            self.withdraw();
+        }
         let keeps_anchor = self.keeps_anchor();
         self.push(if keeps_anchor { Tell::Certain } else { tell });
         if keeps_anchor && self.is_drained() {
