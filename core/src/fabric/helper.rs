@@ -383,7 +383,8 @@ impl Helper {
                     port.hearing.tick(port);
                 }
             }
-            idle = !busy && ports.iter().all(|port| port.is_attended());
+            // Who uses connections would wake it again at once.
+            idle = away && !busy && ports.iter().all(|port| port.is_attended());
         }
     }
 

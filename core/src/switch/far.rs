@@ -227,6 +227,20 @@ pub(super) fn has_space(stream: &Stream) -> bool {
     })
 }
 
+/// Before a send of `wanted` bytes: if there is no room for all, takes what the peer told of what it read since. (Where TCP has
+/// room for all of a write, none of another process's comes in between.) Send lock.
+#[inline]
+pub(super) fn look_for_room(stream: &Stream, wanted: usize) {
+    let Some(link) = stream.fabric else { return };
+    let is_in_vain = wanted > stream.limit() as usize;
+    if !is_in_vain && stream.room().is_ok_and(|room| room < wanted as u64) {
+        match link.is_foreign() {
+            true => link.catch_up(),
+            false => link.poll(),
+        }
+    }
+}
+
 /// True if an offer that nobody took may be withdrawn: the acceptor's shim alone decides.
 pub(super) fn may_withdraw(stream: &Stream, link: &Link) -> bool {
     link.withdraw();

@@ -38,7 +38,7 @@ impl Stream<'_> {
 
     /// Most bytes that may wait in our send buffer.
     #[inline]
-    pub(super) fn limit(&self) -> u32 {
+    pub fn limit(&self) -> u32 {
         let (send, geometry) = (&self.endpoint.send, self.segment.geometry());
         match send.fixed.load(Relaxed) {
             0 if send.grown.load(Relaxed) != 0 => geometry.largest_send_buffer,
