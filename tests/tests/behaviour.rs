@@ -33,11 +33,18 @@ const SHARING_AREAS: [&str; 11] = [
 
 /// Cases that run over the fabric too each time; the others with `--ignored`, for not all of them pass always
 /// (docs/limitations.md, "Other hosts").
-const OVER_FABRIC: [(&str, &str); 4] = [
+const OVER_FABRIC: [(&str, &str); 11] = [
     ("connect", "bound_source"),
     ("control", "all_write"),
+    ("epoll", "edge_triggered"),
+    ("foreign", "cat_of_a_connection_that_is_not_accepted"),
+    ("interrupted", "receive_thrown_out_of"),
+    ("interrupted", "send_thrown_out_of"),
+    ("options", "sigio_by_fioasync"),
     ("signals", "interrupted_sending_restart"),
     ("signals", "interrupted_waitall"),
+    ("urgent", "urgent_byte_ends_a_waiting_receive-threads"),
+    ("urgent", "urgent_bytes_inline_among_others-threads"),
 ];
 
 /// With a threshold at which nearly everything is large, and these operations alone.

@@ -227,14 +227,15 @@ pub(super) fn has_space(stream: &Stream) -> bool {
     })
 }
 
-/// Before a send of `wanted` bytes: if there is no room for all, takes what the peer told of what it read since. (Where TCP has
+/// Before a send of `wanted` bytes that waits for room: if there is no room for all, takes what the peer told of what it read since. (Where TCP has
 /// room for all of a write, none of another process's comes in between.) Send lock.
 #[inline]
-pub(super) fn look_for_room(stream: &Stream, wanted: usize) {
+pub(super) fn look_for_room(stream: &Stream, wanted: usize, waits: bool) {
     let Some(link) = stream.fabric else { return };
-    let is_in_vain = wanted > stream.limit() as usize;
+    let is_in_vain = !waits || wanted > stream.limit() as usize;
     if !is_in_vain && stream.room().is_ok_and(|room| room < wanted as u64) {
         match link.is_foreign() {
+            true if link.is_failed_by_peer() => {}
             true => link.catch_up(),
             false => link.poll(),
         }
@@ -282,7 +283,10 @@ pub(super) fn close(socket: &Socket, stream: &Stream, link: &Link) {
 /// the stream: left there, the kernel would reset the connection.
 fn say_closed(socket: &Socket, stream: &Stream) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
-    let is_streams = detach::is_due(stream) || stream.peer().sending.0.doorbells.state().left;
+    stream.poll();
+    let is_streams = socket.is_pending()
+        || detach::is_due(stream)
+        || stream.peer().sending.0.doorbells.state().left;
     if is_streams || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }

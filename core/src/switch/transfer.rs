@@ -377,7 +377,7 @@ fn send_in_steps(
         flags,
         &limit,
         |stream| {
-            far::look_for_room(stream, from.remaining());
+            far::look_for_room(stream, from.remaining(), waits(stream, flags));
             // The rest of a large send too: its waits are a part of what that cost.
             let moved = if wanted < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)

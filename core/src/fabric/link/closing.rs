@@ -59,6 +59,10 @@ impl Link {
         if before >= 0 {
             hidden::close(before);
         }
+        if !self.is_ours() {
+            // Who has control by now uses the connection, and so its anchor.
+            self.let_anchor_go();
+        }
         helper::wake_if_dormant();
     }
 
