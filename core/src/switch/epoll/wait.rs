@@ -497,8 +497,33 @@ fn is_held_up(set: &'static Set) -> bool {
     .unwrap_or(false)
 }
 
+/// Waits for who takes what a fabric brought, and then rings: it would ring for what was read meanwhile.
+fn catch_up(set: &'static Set) {
+    let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
+    set.with(|inner| {
+        let over_fabric = inner
+            .hot
+            .iter()
+            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
+            .filter(|r| r.socket.stream().is_some_and(|stream| stream.fabric.is_some()));
+        for (to, r) in batch.iter_mut().zip(over_fabric) {
+            *to = Some(table::Pinned::new(r.socket));
+        }
+    });
+    for socket in batch.iter().flatten() {
+        if let Some(link) = socket.stream().and_then(|stream| stream.fabric) {
+            if !link.is_foreign() {
+                link.catch_up();
+            }
+        }
+    }
+}
+
 /// Raises all counters, and nudges the set if something is due.
 pub(super) fn settle(set: &'static Set) {
+    if set.nested.load(Ordering::Relaxed) {
+        catch_up(set);
+    }
     // What the kernel shows of the set from now on is to be the truth.
     hear_bells(set);
     drain_belled(set, |_| true);
