@@ -119,7 +119,7 @@ impl implement::Adapter for Adapter {
         if depth == 0 || depth > LIMITS.max_shared_receive_depth {
             return Err(Error::InvalidParameter);
         }
-        Ok(SharedReceiveQueue::new(&self.memory, depth))
+        SharedReceiveQueue::new(&self.memory, depth)
     }
 
     fn create_queue_pair(

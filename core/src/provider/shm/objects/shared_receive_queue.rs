@@ -52,14 +52,19 @@ pub struct SharedReceiveQueue(pub(super) Arc<Shared>);
 
 impl SharedReceiveQueue {
     /// For `depth` buffers at a time.
-    pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> Self {
-        SharedReceiveQueue(Arc::new(Shared {
+    ///
+    /// # Errors
+    /// Without memory.
+    pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> Result<Self> {
+        let (depth, mut posted) = (depth as usize, VecDeque::new());
+        posted.try_reserve_exact(depth).map_err(|_| Error::InsufficientResources)?;
+        Ok(SharedReceiveQueue(Arc::new(Shared {
             memory: memory.clone(),
-            depth: depth as usize,
-            posted: Mutex::new(VecDeque::with_capacity(depth as usize)),
+            depth,
+            posted: Mutex::new(posted),
             not_ready: AtomicBool::new(false),
             members: RwLock::default(),
-        }))
+        })))
     }
 }
 

@@ -45,7 +45,7 @@ impl End {
     ) -> (Self, Option<SharedReceiveQueue>) {
         let memory = Arc::<Memory>::default();
         let queue = CompletionQueue::new(1024).unwrap();
-        let shared = shared.then(|| SharedReceiveQueue::new(&memory, depth));
+        let shared = shared.then(|| SharedReceiveQueue::new(&memory, depth).unwrap());
         let attributes = QueuePairAttributes {
             context: 1,
             receive_depth: depth,
