@@ -227,18 +227,19 @@ pub(super) fn has_space(stream: &Stream) -> bool {
     })
 }
 
-/// Before a send of `wanted` bytes that waits for room: if there is no room for all, takes what the peer told of what it read since. (Where TCP has
-/// room for all of a write, none of another process's comes in between.) Send lock.
+/// Before a send of `wanted` bytes, which `waits` for room: if there is no room for all, takes what the peer told of what it
+/// read since. (Where TCP has room for all of a write, none of another process's comes in between.) Send lock.
 #[inline]
 pub(super) fn look_for_room(stream: &Stream, wanted: usize, waits: bool) {
     let Some(link) = stream.fabric else { return };
-    let is_in_vain = !waits || wanted > stream.limit() as usize;
-    if !is_in_vain && stream.room().is_ok_and(|room| room < wanted as u64) {
-        match link.is_foreign() {
-            true if link.is_failed_by_peer() => {}
-            true => link.catch_up(),
-            false => link.poll(),
-        }
+    let may_fit = waits && wanted <= stream.limit() as usize;
+    if !may_fit || !stream.room().is_ok_and(|room| room < wanted as u64) {
+        return;
+    }
+    if !link.is_foreign() {
+        link.poll();
+    } else if !link.is_failed_by_peer() {
+        link.catch_up();
     }
 }
 
@@ -284,9 +285,7 @@ pub(super) fn close(socket: &Socket, stream: &Stream, link: &Link) {
 fn say_closed(socket: &Socket, stream: &Stream) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     stream.poll();
-    let is_streams = socket.is_pending()
-        || detach::is_due(stream)
-        || stream.peer().sending.0.doorbells.state().left;
+    let is_streams = socket.is_pending() || detach::is_due(stream) || detach::is_kernels(stream);
     if is_streams || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
@@ -402,13 +401,15 @@ pub(super) fn has_all(stream: &Stream) -> bool {
         return true;
     };
     wait_for(stream, link);
-    let is_known = || link.has_returned() || !link.is_failed_by_peer();
-    let caught_up = || {
-        link.catch_up();
-        link.has_returned()
-    };
+    if !is_flushed(stream, link) {
+        return false;
+    }
+    if link.has_returned() || !link.is_failed_by_peer() {
+        return true;
+    }
     // That the peer ended the link may be heard before what came before it.
-    is_flushed(stream, link) && (is_known() || caught_up())
+    link.catch_up();
+    link.has_returned()
 }
 
 /// The peer brings the connection back to TCP, and this end's program may be elsewhere: does what it would do. True if that is

@@ -336,7 +336,8 @@ impl Link {
             self.withdraw();
         }
         let keeps_anchor = self.keeps_anchor();
-        self.push(if keeps_anchor { Tell::Certain } else { tell });
+        let tell = if keeps_anchor { Tell::Certain } else { tell };
+        self.push(tell);
         if keeps_anchor && self.is_drained() {
             self.let_anchor_go();
         }

@@ -8,11 +8,13 @@ use super::super::native;
 use super::super::readiness;
 use super::super::request;
 use super::super::spin::spin;
+use super::super::stream::Stream;
 use super::super::table;
 use super::super::wait as anchor;
 use super::super::Outcome;
 use super::registration::Registration;
 use super::{control, magic, nudge_data, Inner, Set};
+use crate::fabric;
 use crate::sys::process::NapSignals;
 use crate::sys::{blocking, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
@@ -437,44 +439,41 @@ fn longest_sleep(set: &'static Set) -> Option<u64> {
     .flatten()
 }
 
-/// Looks after sessions that were not taken yet, or are on their way back to TCP.
-fn scan_pending(set: &'static Set) {
+/// Some of the sockets whose registrations are hot and `wanted`, to be seen to without the set's lock.
+fn pin_hot(
+    set: &'static Set,
+    wanted: impl Fn(&Registration) -> bool,
+) -> impl Iterator<Item = table::Pinned> {
     let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
     set.with(|inner| {
-        let pending = inner
+        let hot = inner
             .hot
             .iter()
             .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter(|r| r.socket.is_pending() || detach::is_due_for(r.socket));
-        for (to, r) in batch.iter_mut().zip(pending) {
+            .filter(|r| wanted(r));
+        for (to, r) in batch.iter_mut().zip(hot) {
             *to = Some(table::Pinned::new(r.socket));
         }
     });
-    for socket in batch.iter().flatten() {
+    batch.into_iter().flatten()
+}
+
+/// Looks after sessions that were not taken yet, or are on their way back to TCP.
+fn scan_pending(set: &'static Set) {
+    for socket in pin_hot(set, |r| r.socket.is_pending() || detach::is_due_for(r.socket)) {
         if socket.is_pending() {
-            native::scan(socket);
+            native::scan(&socket);
         } else if let Some(stream) = socket.stream() {
-            detach::look_after(socket, &stream);
+            detach::look_after(&socket, &stream);
         }
     }
 }
 
 /// Before a sleep: makes up for relatives that were killed inside a call.
 fn make_up(set: &'static Set) {
-    let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
-    set.with(|inner| {
-        let behind = inner
-            .hot
-            .iter()
-            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter(|r| bell::may_have_to_make_up(r.socket));
-        for (to, r) in batch.iter_mut().zip(behind) {
-            *to = Some(table::Pinned::new(r.socket));
-        }
-    });
-    for socket in batch.iter().flatten() {
+    for socket in pin_hot(set, |r| bell::may_have_to_make_up(r.socket)) {
         if let Some(stream) = socket.stream() {
-            bell::make_up(socket, &stream);
+            bell::make_up(&socket, &stream);
         }
     }
 }
@@ -499,29 +498,17 @@ fn is_held_up(set: &'static Set) -> bool {
 
 /// Waits for who takes what a fabric brought, and then rings: it would ring for what was read meanwhile.
 fn catch_up(set: &'static Set) {
-    let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
-    set.with(|inner| {
-        let over_fabric = inner
-            .hot
-            .iter()
-            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter(|r| r.socket.stream().is_some_and(|stream| stream.fabric.is_some()));
-        for (to, r) in batch.iter_mut().zip(over_fabric) {
-            *to = Some(table::Pinned::new(r.socket));
-        }
-    });
-    for socket in batch.iter().flatten() {
+    let is_over_one = |stream: Stream| stream.fabric.is_some_and(|link| !link.is_foreign());
+    for socket in pin_hot(set, |r| r.socket.stream().is_some_and(is_over_one)) {
         if let Some(link) = socket.stream().and_then(|stream| stream.fabric) {
-            if !link.is_foreign() {
-                link.catch_up();
-            }
+            link.catch_up();
         }
     }
 }
 
 /// Raises all counters, and nudges the set if something is due.
 pub(super) fn settle(set: &'static Set) {
-    if set.nested.load(Ordering::Relaxed) {
+    if set.nested.load(Ordering::Relaxed) && fabric::may_exist() {
         catch_up(set);
     }
     // What the kernel shows of the set from now on is to be the truth.
