@@ -33,9 +33,10 @@ const SHARING_AREAS: [&str; 11] = [
 
 /// Cases that run over the fabric too each time; the others with `--ignored`, for not all of them pass always
 /// (docs/limitations.md, "Other hosts").
-const OVER_FABRIC: [(&str, &str); 12] = [
+const OVER_FABRIC: [(&str, &str); 13] = [
     ("connect", "bound_source"),
     ("control", "all_write"),
+    ("detach", "asleep_in_recv_peer_elsewhere"),
     ("epoll", "edge_triggered"),
     ("epoll", "nested_sets"),
     ("foreign", "cat_of_a_connection_that_is_not_accepted"),

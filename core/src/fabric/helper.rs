@@ -8,7 +8,7 @@
 use super::link::{Link, Tell, Wire};
 use super::mailbox::{Address, Mailbox, Message};
 use super::port::Port;
-use super::{berth, no_fork, rendezvous, Users, COME_TO};
+use super::{berth, no_fork, rendezvous, Users, AWAY};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, handlers, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -128,6 +128,9 @@ fn helper() -> Option<&'static Helper> {
         return None;
     }
     HELPER.store(std::ptr::from_ref(helper).cast_mut(), Ordering::Release);
+    if let Some(away) = AWAY.get() {
+        (away.reachable)(helper.mailbox.address);
+    }
     Some(helper)
 }
 
@@ -290,15 +293,18 @@ impl Helper {
         let mut longest = None;
         // Links whose connections go back to TCP.
         let mut returning: Vec<Arc<Link>> = Vec::new();
+        // Somebody outside may want something, or did and has it not yet.
+        let mut asked = false;
         loop {
             // A fork may come meanwhile.
-            let goes_on = |link: &Arc<Link>| COME_TO.get().is_some_and(|come_to| come_to(link));
+            let goes_on = |link: &Arc<Link>| AWAY.get().is_some_and(|away| (away.come_to)(link));
+            asked = asked && AWAY.get().is_some_and(|away| (away.heed)());
             let (on, over) = returning.drain(..).partition(goes_on);
             returning = on;
             let seen_to: Vec<Arc<Link>> = over;
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
             let mut nap = Some(TICK);
-            if idle {
+            if idle && !asked {
                 self.dormant.store(true, Ordering::SeqCst);
                 // What there was to do before that woke nobody.
                 if !self.has_work() {
@@ -319,7 +325,7 @@ impl Helper {
             if tells(KICK) {
                 let mut value = [0u8; 8];
                 let _ = file::read(self.kick, value.as_mut_ptr(), value.len());
-                kicked = true;
+                (kicked, asked) = (true, true);
                 while let Some(message) = self.mailbox.next() {
                     self.heed(&message);
                 }

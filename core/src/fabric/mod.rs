@@ -50,7 +50,7 @@ pub use request::geometry_of;
 use crate::provider::interface::catalogue::Catalogue;
 use crate::provider::interface::client::Provider;
 use crate::provider::interface::library::Library;
-use crate::sys::time;
+use crate::sys::{file, packet, time};
 use port::Port;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -113,23 +113,39 @@ pub enum Source {
 /// Allows the use of a provider for connections, if there may be any: not on a host without RDMA devices, or without
 /// the library. At the start, before the program has threads, or forbids itself anything.
 ///
-/// `come_to` goes on with a connection that its peer brings back to TCP, where the program does not look; true: once more in
-/// a moment. It is called by the helper, which must not have to wait there, and may take any lock of the switch.
-pub fn enable(source: Source, come_to: ComeTo) {
+/// `away` is for connections that go back to TCP.
+pub fn enable(source: Source, away: Away) {
     let is_there = || {
         std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
             && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists())
     };
     if source == Source::SharedMemory || is_there() {
-        let _ = COME_TO.set(come_to);
+        let _ = AWAY.set(away);
         SOURCE.store(source as u32, Ordering::Relaxed);
     }
 }
 
-/// See [`enable`].
-pub type ComeTo = fn(&Link) -> bool;
+/// What the helper has done where the program does not look. It must not have to wait there, and may be kept waiting by no
+/// lock of this module.
+#[derive(Debug)]
+pub struct Away {
+    /// Goes on with a connection that its peer brings back to TCP; true: once more in a moment.
+    pub come_to: fn(&Link) -> bool,
+    /// Does what was asked for from outside; true: once more in a moment.
+    pub heed: fn() -> bool,
+    /// Others may [`call`] the helper there.
+    pub reachable: fn(u64),
+}
 
-static COME_TO: OnceLock<ComeTo> = OnceLock::new();
+static AWAY: OnceLock<Away> = OnceLock::new();
+
+/// Has the helper of another process, which is reachable there, look for what it was asked for.
+pub fn call(helper: u64) {
+    if let Ok(from) = packet::probe_socket() {
+        mailbox::kick(from, helper);
+        file::close(from);
+    }
+}
 
 /// True if the provider is that of shared memory.
 pub fn is_of_this_host() -> bool {

@@ -25,8 +25,8 @@ pub(super) const REASONS: usize = 32;
 /// Bytes of the program's name that are kept.
 pub(super) const PROGRAM_SIZE: usize = 64;
 
-/// Who publishes. Written once, before the file gets its name; only `high_water`, `requests`
-/// and `returned` change.
+/// Who publishes. Written once, before the file gets its name; only `high_water`, `requests`,
+/// `returned` and `helper` change.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -54,7 +54,9 @@ pub(super) struct Header {
     /// Connections that went back to TCP, by the number of the reason. A file of a version of the library
     /// without it has zeros here.
     pub(super) returned: [AtomicU64; REASONS],
-    _reserved: [AtomicU64; 495 - REASONS],
+    /// The mailbox of the process's helper thread. Zero: it has none, or is of a version of the library without it here.
+    pub(super) helper: AtomicU64,
+    _reserved: [AtomicU64; 494 - REASONS],
 }
 
 /// The file as it is mapped.

@@ -37,4 +37,4 @@ pub use request::{OnSan, Requests};
 pub use silent_hosts::SilentHosts;
 pub use slot::{spare, Identity, Provider, Slot, State};
 pub use transfers::{TransferStatus, Transfers};
-pub use writer::{count_return, requests, Registry, CAPACITY};
+pub use writer::{count_return, publish_helper, requests, Registry, CAPACITY};

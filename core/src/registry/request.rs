@@ -64,6 +64,12 @@ impl Requests {
         Ok(headers.remove(0))
     }
 
+    /// How to reach the process's helper thread, if it has one.
+    pub fn helper(&self) -> Option<u64> {
+        let helper = self.header().ok()?.helper.load(Ordering::Relaxed);
+        (helper != 0).then_some(helper)
+    }
+
     /// Its connections that are on the SAN.
     ///
     /// # Errors

@@ -60,6 +60,17 @@ pub fn count_return(reason: Reason) {
     }
 }
 
+/// Where it says how to reach the helper, as [`REQUESTS`].
+static HELPER: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child has none.
+pub fn publish_helper(mailbox: u64) {
+    // SAFETY: null, or in a table that is never unmapped.
+    if let Some(helper) = unsafe { HELPER.load(Ordering::Acquire).as_ref() } {
+        helper.store(mailbox, Ordering::Relaxed);
+    }
+}
+
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table at {:p}", std::ptr::from_ref(self))
@@ -96,6 +107,7 @@ impl Registry {
         let table = new.keep();
         REQUESTS.store(std::ptr::from_ref(&table.header.requests).cast_mut(), Ordering::Release);
         RETURNED.store(std::ptr::from_ref(&table.header.returned).cast_mut(), Ordering::Release);
+        HELPER.store(std::ptr::from_ref(&table.header.helper).cast_mut(), Ordering::Release);
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
         Ok(Registry { table, used, at_fork: None, folder, owner, pid })

@@ -10,14 +10,10 @@ use super::endpoint::flag;
 use super::epoll;
 use super::socket::{phase, Socket};
 use super::stream::{Hold, Stream};
-use super::structure::Structure;
-use super::table;
 use super::urgent;
 use super::wait::{self, Event, Woken};
 use crate::fabric::{self, Ear, Link, Sleeper};
 use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
-use crate::provider::software::inherited::Descriptor;
-use crate::reason::Reason;
 use crate::registry;
 use crate::sys::{blocking, file, handlers, hidden, net, time, Errno, Fd, Result};
 use std::sync::atomic::AtomicU64;
@@ -410,41 +406,6 @@ pub(super) fn has_all(stream: &Stream) -> bool {
     // That the peer ended the link may be heard before what came before it.
     link.catch_up();
     link.has_returned()
-}
-
-/// The peer brings the connection back to TCP, and this end's program may be elsewhere: does what it would do. True if that is
-/// to be tried again. By the fabric's helper.
-pub(super) fn come_to(link: &Link) -> bool {
-    let structure = Structure::lock();
-    let mut found = None;
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-        let is_it = |stream: Stream| stream.fabric.is_some_and(|one| std::ptr::eq(one, link));
-        if socket.anchor() == fd && socket.stream().is_some_and(is_it) {
-            // The program may close its own meanwhile.
-            found = Some((socket, file::duplicate_high(fd).map(Descriptor::new)));
-        }
-    });
-    drop(structure);
-    let (socket, anchor) = match found {
-        None => return false,
-        Some((_, Err(_))) => return true,
-        Some((socket, Ok(anchor))) => (socket, anchor),
-    };
-    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
-        return socket.phase() == phase::CONNECTING;
-    };
-    // Who has them may be interrupted, by whatever.
-    let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
-    let is_back =
-        is_free && detach::return_anchor(&socket, &stream, anchor.get(), Reason::PeerReturned);
-    if is_back {
-        detach::leave_to_kernel(&socket, &stream);
-    }
-    // No fork while it is closed.
-    let structure = Structure::lock();
-    drop(anchor);
-    drop(structure);
-    !is_back && detach::may_go_on(&stream)
 }
 
 fn is_flushed(stream: &Stream, link: &Link) -> bool {

@@ -8,6 +8,7 @@ use super::detach;
 use super::memory::Memory;
 use super::passing::is_made_by_us;
 use super::stream::Stream;
+use crate::fabric;
 use crate::provider::shm::{Segment, State};
 use crate::reason::Reason;
 use crate::registry::{self, OnSan, Requests};
@@ -20,7 +21,11 @@ use crate::sys::{file, process, time, Errno, Fd, Result};
 /// EPERM where the kernel does not lend descriptors (`kernel.yama.ptrace_scope`, another user), ENOSYS where it cannot
 /// (before Linux 5.6), ESRCH or EBADF if process or descriptor is gone.
 pub fn leave(requests: &Requests, connection: &OnSan) -> Result<bool> {
-    let Some([memory, segment]) = connection.within_reach else { return Ok(false) };
+    let Some([memory, segment]) = connection.within_reach else {
+        // Between hosts its own helper does it.
+        requests.helper().into_iter().for_each(fabric::call);
+        return Ok(false);
+    };
     let lent =
         [connection.fd, memory, segment].map(|fd| process::descriptor_of(requests.pid(), fd));
     let left = match lent {

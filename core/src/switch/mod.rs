@@ -9,12 +9,13 @@
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`], [`remains`]
 //! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
-//! - peers on other hosts: [`far`]
+//! - peers on other hosts: [`far`], [`away`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
 pub mod accept;
 mod adopt;
 pub mod arrival;
+mod away;
 mod bell;
 pub mod buffers;
 pub mod connect;
@@ -109,9 +110,9 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
     if config.providers.objects {
-        fabric::enable(fabric::Source::SharedMemory, far::come_to);
+        fabric::enable(fabric::Source::SharedMemory, away::AWAY);
     } else if config.providers.verbs {
-        fabric::enable(fabric::Source::Library, far::come_to);
+        fabric::enable(fabric::Source::Library, away::AWAY);
     }
     policy::initialize(config);
     match Registry::open(&program_name()) {

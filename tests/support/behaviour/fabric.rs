@@ -28,9 +28,8 @@ const NOT_FOUND: [(&str, &str); 14] = [
 const ASYNCHRONOUS: [(&str, &str); 2] = [("options", "sigio"), ("options", "chosen_signal")];
 
 /// The same of cases that are not run, and what is otherwise.
-const OTHERWISE: [(&str, &str, &str); 10] = [
+const OTHERWISE: [(&str, &str, &str); 9] = [
     ("control", "writers_are_killed", "a killed relative ends the connection"),
-    ("detach", "asleep_", "a process that sleeps does not hear sanctl detach"),
     ("endings", "killed_", "a killed process loses what was not delivered"),
     ("epoll_threads", "thousands_of_idle", "a connection takes five descriptors"),
     ("foreign", "a_cat_that_does_not_read_yet", "a killed process loses what was not delivered"),

@@ -1,0 +1,89 @@
+//! The way back to TCP of connections over a fabric, where the program does not look: the fabric's helper does what the
+//! program's next call would do. It must not have to wait, and may take any lock of the switch.
+
+use super::detach;
+use super::request;
+use super::socket::{phase, Socket};
+use super::structure::Structure;
+use super::table::{self, Pinned};
+use crate::fabric::{Away, Link};
+use crate::provider::software::inherited::Descriptor;
+use crate::reason::Reason;
+use crate::registry;
+use crate::sys::{file, Fd, Result};
+use smallvec::SmallVec;
+
+/// What the helper calls.
+pub(super) const AWAY: Away = Away { come_to, heed, reachable: registry::publish_helper };
+
+/// The peer brings the connection of this link back. True: once more in a moment.
+fn come_to(link: &Link) -> bool {
+    let is_it = |socket: &Socket| {
+        let fabric = socket.stream().and_then(|stream| stream.fabric);
+        fabric.is_some_and(|one| std::ptr::eq(one, link))
+    };
+    bring_back(is_it, |one| {
+        let is_offered = one.socket.phase() == phase::CONNECTING;
+        is_offered || one.goes_on(Reason::PeerReturned, detach::may_go_on)
+    })
+}
+
+/// `sanctl` asked for something that the program did not come to yet. True: once more in a moment.
+fn heed() -> bool {
+    if !request::is_any_unheard() {
+        return false;
+    }
+    let is_asked = |socket: &Socket| {
+        let stream = socket.stream().filter(|stream| stream.fabric.is_some());
+        stream.is_some() && !socket.is_pending() && socket.statistics().is_asked_to_detach()
+    };
+    bring_back(is_asked, |one| one.goes_on(Reason::Detached, detach::may_begin_later))
+}
+
+/// Goes on with such connections; true if one of them is to be tried again.
+fn bring_back(is_one: impl Fn(&Socket) -> bool, mut goes_on: impl FnMut(&Found) -> bool) -> bool {
+    let structure = Structure::lock();
+    let mut found: SmallVec<[(Pinned, Result<Descriptor>); 4]> = SmallVec::new();
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        if socket.anchor() == fd && is_one(&socket) {
+            // The program may close its own meanwhile.
+            found.push((socket, file::duplicate_high(fd).map(Descriptor::new)));
+        }
+    });
+    drop(structure);
+    let mut again = false;
+    for (socket, anchor) in found {
+        let Ok(anchor) = anchor else {
+            again = true;
+            continue;
+        };
+        let one = Found { socket, anchor };
+        again |= goes_on(&one);
+        // No fork while the descriptor is closed.
+        let _structure = Structure::lock();
+        drop(one);
+    }
+    again
+}
+
+struct Found {
+    socket: Pinned,
+    anchor: Descriptor,
+}
+
+impl Found {
+    /// True if it is to be tried again, because it is not back, but may be.
+    fn goes_on(&self, why: Reason, may_be: fn(&super::stream::Stream) -> bool) -> bool {
+        let socket = &self.socket;
+        let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+            return false;
+        };
+        // Who has them may be interrupted, by whatever.
+        let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
+        let is_back = is_free && detach::return_anchor(socket, &stream, self.anchor.get(), why);
+        if is_back {
+            detach::leave_to_kernel(socket, &stream);
+        }
+        !is_back && may_be(&stream)
+    }
+}
