@@ -105,6 +105,7 @@ static void *await_end(void *fd) {
   expect_eof(*(int *)fd);
   return NULL;
 }
+static bool is_for_a_moment;
 /* What `cat`, without the library, reads of a connection whose peer sent so much that nobody read yet. */
 static void cat_after_the_end(size_t unread, bool closed, bool shared) {
   struct pair p = open_pair(V4);
@@ -122,10 +123,11 @@ static void cat_after_the_end(size_t unread, bool closed, bool shared) {
   pid_t pid = start_child();
   if (pid == 0) {
     if (!closed) SYS(close(p.server));
-    if (!shared) step_wait(2);
+    if (!shared && !is_for_a_moment) step_wait(2);
     become_cat(p.client, output[1]);
   }
   SYS(close(output[1]));
+  if (is_for_a_moment) sleep_ms(20);
   if (!shared) SYS(close(p.client)), step_done(2);
   static uint8_t bytes[MUCH + 1];
   size_t got = 0;
@@ -146,6 +148,11 @@ MIXED_CASE(cat_after_a_half_close_with_all_read) { cat_after_the_end(0, false, f
 MIXED_CASE(cat_after_a_close) { cat_after_the_end(MUCH, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read) { cat_after_the_end(0, true, false); }
 MIXED_CASE(cat_after_a_close_with_all_read_shares) { cat_after_the_end(0, true, true); }
+/* Its parent closes the connection while the child is on the way to that program. */
+MIXED_CASE(cat_after_a_close_shares_for_a_moment) {
+  is_for_a_moment = true;
+  cat_after_the_end(MUCH, true, false);
+}
 
 /* A connection that nobody accepted yet. */
 OFFERED_CASE(cat_of_a_connection_that_is_not_accepted) {

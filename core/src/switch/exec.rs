@@ -21,7 +21,7 @@ use crate::logging;
 use crate::reason::Reason;
 use crate::registry::Provider;
 use crate::sys::lock::FamilyLock;
-use crate::sys::{file, hidden, net, user, Fd};
+use crate::sys::{file, hidden, net, time, user, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -112,10 +112,11 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
     let others = exec.left.try_all(program, way, &found);
     abandon_all(others.iter().map(|one| one.socket), Reason::HandedOver);
     let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
+    let until = time::now() + remains::PATIENCE;
     for one in &others {
         let stays = !exec.is_seen_to(one.here)
             && !give(one.socket, one.here, Reason::HandedOver, WaitForRoom::Whole);
-        if stays && !one.duplicated && !(becomes_it && exec.replace(one, &others)) {
+        if stays && !one.duplicated && !(becomes_it && exec.replace(one, &others, until)) {
             exec.keep_back(one.here);
         }
     }
@@ -497,9 +498,9 @@ impl Exec {
     }
 
     /// Puts the end of a connection that brings what is unread where the new image has this one.
-    fn replace(&mut self, one: &Found, all: &[Found]) -> bool {
+    fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
         let Some(stream) = one.socket.stream() else { return false };
-        let Ok(end) = remains::in_place_of(one.here, &stream) else { return false };
+        let Ok(end) = remains::in_place_of(one.here, &stream, until) else { return false };
         for number in all.iter().filter(|o| o.identity == one.identity).map(|o| o.here) {
             match file::duplicate_high(number) {
                 Ok(before) => {

@@ -434,13 +434,19 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
+    /// Nobody listens there over TCP; another process at these tests has another one.
+    fn ip() -> std::net::IpAddr {
+        let [_, a, b, c] = std::process::id().to_be_bytes();
+        std::net::Ipv4Addr::new(127, a, b, c).into()
+    }
+
     fn address(port: u16) -> SocketAddr {
-        SocketAddr::new(std::net::Ipv4Addr::new(127, 9, 9, 9).into(), port)
+        SocketAddr::new(ip(), port)
     }
 
     #[test]
     fn who_joins_a_group_passes_over_a_member_that_is_half_gone() {
-        let name = |member| name("127.9.9.9", 1, Some(member));
+        let name = |member| name(&ip().to_string(), 1, Some(member));
         let left = [packet::put_up_sign(&name(0)).unwrap(), packet::listen(&name(1), 1).unwrap()];
         let listener = Listener::open(address(1), false, true).unwrap();
         assert_eq!(listener.name, name(2));
@@ -451,7 +457,7 @@ mod tests {
     fn a_name_that_is_just_given_up_is_waited_for() {
         // Who leaves may not get a processor in time.
         let found = (0..20).any(|_| {
-            let left = packet::listen(&name("127.9.9.9", 2, None), 1).unwrap();
+            let left = packet::listen(&name(&ip().to_string(), 2, None), 1).unwrap();
             let leaves = std::thread::spawn(move || {
                 time::sleep(LEAVING / 4);
                 file::close(left);

@@ -7,17 +7,22 @@ use super::endpoint::flag;
 use super::options;
 use super::resend::Behind;
 use super::stream::Stream;
-use crate::sys::{file, net, Errno, Fd, Result};
+use crate::sys::{file, net, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::SeqCst;
+
+/// How long (ns) others are given to close the connection: the parent of who was forked for it is about to.
+pub(super) const PATIENCE: u64 = 200_000_000;
+const NAP: u64 = 1_000_000;
 
 /// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.
 ///
 /// # Errors
-/// EOPNOTSUPP if the peer is there, or another process has the connection as well, which would read the same bytes
-/// again; what the kernel says where there is no room for all of them, or no socket.
-pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
+/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and longer, which would
+/// read the same bytes again; what the kernel says where there is no room for all of them, or no socket.
+pub(super) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
     let e = stream.endpoint;
-    if !e.has(flag::ANCHOR_ENDED) || e.holders.load(SeqCst) != 1 || detach::is_begun(stream) {
+    let is_over = e.has(flag::ANCHOR_ENDED) && !detach::is_begun(stream);
+    if !is_over || !is_alone(stream, until) {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let ours = net::local_address(anchor)?.ip();
@@ -40,6 +45,16 @@ pub(super) fn in_place_of(anchor: Fd, stream: &Stream) -> Result<Fd> {
         let _ = net::shutdown(end, libc::SHUT_WR);
     }
     Ok(end)
+}
+
+fn is_alone(stream: &Stream, until: u64) -> bool {
+    while stream.endpoint.holders.load(SeqCst) != 1 {
+        if time::now() > until {
+            return false;
+        }
+        time::sleep(NAP);
+    }
+    true
 }
 
 /// Sends what is unread over `to`, if there is room for all of it.
