@@ -168,10 +168,10 @@ SAN_CASE(the_same_process) {
   on_san(p.client);
   close_pair(&p);
 }
-SAN_CASE(both_ends) {
+/* With bytes unread. */
+static void pass_both_ends(int ends[2]) {
   struct pair p = open_pair(V4);
-  int ends[2], fds[2] = {p.client, p.server}, got[MOST], seen;
-  socket_pair(ends);
+  int fds[2] = {p.client, p.server}, got[MOST], seen;
   send_pattern(p.client, 0, 300000);
   pid_t pid = start_child();
   if (pid == 0) {
@@ -182,13 +182,25 @@ SAN_CASE(both_ends) {
     EQ(fcntl(got[0], F_GETFD), 0);
     recv_pattern(got[1], 0, 300000);
     exercise(got[0], got[1]);
-    on_san(got[0]);
+    if (!anywhere) on_san(got[0]);
     _exit(0);
   }
   sender_ready(ends[0]);
   pass_all(ends[0], fds, 2, "both");
   close_pair(&p);
   end_child(pid);
+}
+SAN_CASE(both_ends) {
+  int ends[2];
+  socket_pair(ends);
+  pass_both_ends(ends);
+}
+/* Nobody knows who gets them: they go back to TCP. */
+MIXED_CASE(both_ends_over_datagrams) {
+  int ends[2];
+  SYS(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends));
+  anywhere = true;
+  pass_both_ends(ends);
 }
 /* Nobody ever takes it: it ends when the message does. */
 SAN_CASE(nobody_takes_it) {

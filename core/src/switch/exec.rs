@@ -128,27 +128,31 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
     exec
 }
 
-/// Before a descriptor goes to a process that may not load this library: true if that may use it. False: what
-/// it refers to is on the SAN, and has to stay there.
-pub(super) fn pass(fd: Fd) -> bool {
-    pass_because(fd, Reason::HandedOver, WaitForRoom::Whole)
+/// Before descriptors go to a process that may not load this library: true if that may use them. False: what
+/// one refers to is on the SAN, and has to stay there.
+pub(super) fn pass(fds: &[Fd]) -> bool {
+    pass_because(fds, Reason::HandedOver, WaitForRoom::Whole)
 }
 
 /// Before this process uses a descriptor in a way that goes past the hooks: true if it may. False: what
 /// it refers to is on the SAN, and has to stay there.
 pub fn before_unseen_use(fd: Fd) -> bool {
-    pass_because(fd, Reason::UnseenUse, WaitForRoom::Whole)
+    pass_because(&[fd], Reason::UnseenUse, WaitForRoom::Whole)
 }
 
-/// As [`pass`], for another reason, and perhaps with this process going on with it.
-pub(super) fn pass_because(fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
+/// As [`pass`], for another reason, and perhaps with this process going on with them.
+pub(super) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
-    table::socket(fd).filter(on_offer).is_none_or(|socket| {
-        let given = give(&socket, fd, why, wait);
-        Ours::collect().follow();
-        stand_in::see_to(std::iter::once((socket.get(), fd)));
-        given
-    })
+    let known = |fd: &Fd| Some((table::socket(*fd).filter(on_offer)?, *fd));
+    let found: SmallVec<[(Pinned, Fd); 4]> = fds.iter().filter_map(known).collect();
+    if found.is_empty() {
+        return true;
+    }
+    abandon_all(found.iter().map(|(socket, _)| socket), why);
+    let given = found.iter().all(|(socket, fd)| give(socket, *fd, why, wait));
+    Ours::collect().follow();
+    stand_in::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
+    given
 }
 
 /// Unix sockets that a program without this library gets are trusted no more.

@@ -313,7 +313,7 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
     apply(flag::ASYNC, asynchronous);
     if asynchronous == Some(true) && stream.fabric.is_some() {
         // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
-        exec::pass_because(fd, Reason::UnsupportedOption, WaitForRoom::Moment);
+        exec::pass_because(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
     } else if asynchronous == Some(true) {
         // From now on every event has to reach the anchor.
         let _ = wait::raise_elsewhere(&stream, wait::Event::Read);

@@ -68,7 +68,8 @@ pub unsafe fn send(over: Fd, message: *const libc::msghdr, flags: i32) -> Sent {
         }
     }
     cargo.unix.iter().for_each(|fd| trust::distrust(*fd));
-    if cargo.sockets.iter().all(|(_, fd)| exec::pass(*fd)) {
+    let sockets: SmallVec<[Fd; 4]> = cargo.sockets.iter().map(|(_, fd)| *fd).collect();
+    if exec::pass(&sockets) {
         Sent::Kernel
     } else {
         Sent::Failed(Errno(libc::EOPNOTSUPP))
@@ -141,6 +142,7 @@ impl<'a> Along<'a> {
         let mut along =
             Along { connections: SmallVec::new(), added: SmallVec::new(), manifest: -1 };
         let mut entries: SmallVec<[Entry; 4]> = SmallVec::new();
+        let mut others: SmallVec<[Fd; 4]> = SmallVec::new();
         for (socket, fd) in &cargo.sockets {
             let identity = file::identity(*fd).ok()?;
             if entries.iter().any(|entry| entry.identity() == identity) {
@@ -156,9 +158,11 @@ impl<'a> Along<'a> {
                         along.connections.push(socket);
                     }
                 }
-                None if !exec::pass(*fd) => return None,
-                None => {}
+                None => others.push(*fd),
             }
+        }
+        if !exec::pass(&others) {
+            return None;
         }
         if own + along.added.len() + 1 > MOST_DESCRIPTORS {
             return None;
