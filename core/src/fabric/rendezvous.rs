@@ -19,8 +19,11 @@ use crate::sys::time;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long (ns) an acceptor waits for the addresses of a link that has arrived.
+/// How long (ns) an acceptor waits for the addresses of a link that has arrived, with a nap between two looks; of one that
+/// takes longer, because the host is busy, no more counts: who brings the addresses gets no processor either.
 const BINDING: u64 = 200_000_000;
+const NAP: u64 = 20_000;
+const MOST_COUNTED: u64 = 1_000_000;
 /// How long ago a link has arrived at most whose addresses are still to be expected.
 const RECENT: u64 = 1_000_000_000;
 /// How long an arrived link waits to be accepted after its TCP connection is gone unnoticed.
@@ -424,6 +427,8 @@ impl State {
         let mut at = 0;
         while at < self.claims.len() {
             let claim = &self.claims[at];
+            // In this order: one that is bound in between is found.
+            let is_expected = self.arrivals.iter().any(|one| one.may_become(claim.from, now));
             let found = self.arrivals.iter().position(|one| {
                 one.serving == claim.serving && one.is_of(&claim.tuple, claim.from)
             });
@@ -431,9 +436,7 @@ impl State {
                 let claim = self.claims.swap_remove(at);
                 self.met.push((claim.berth.cookie, now));
                 self.arrivals.swap_remove(found).hand_on(&claim.berth);
-            } else if now.saturating_sub(claim.since) < BINDING
-                && self.arrivals.iter().any(|one| one.may_become(claim.from, now))
-            {
+            } else if is_expected && now.saturating_sub(claim.since) < BINDING {
                 at += 1;
             } else {
                 tell_nobody(&self.claims.swap_remove(at).berth);
@@ -472,6 +475,7 @@ pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Optio
     }
     let _held = SignalsHeld::new();
     let start = time::now();
+    let (mut looked, mut waited) = (start, 0);
     loop {
         let gate = no_fork();
         let mut state = state();
@@ -479,6 +483,9 @@ pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Optio
             drop((state, gate));
             return board.claim(tuple, from, local);
         }
+        // In this order: one that is bound in between is found.
+        let expected = state.arrivals.iter().find(|one| one.may_become(from, start));
+        let expected = expected.map(|one| one.link.clone());
         let found = state.arrivals.iter().position(|one| one.is_of(tuple, from));
         if let Some(found) = found {
             let (link, geometry) = state.arrivals.swap_remove(found).leave();
@@ -489,14 +496,16 @@ pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Optio
             }
             return Some(Claim { link, geometry });
         }
-        let expected = state.arrivals.iter().find(|one| one.may_become(from, start));
-        let link = expected?.link.clone();
         drop(state);
-        if time::now() - start > BINDING {
+        let link = expected?;
+        let now = time::now();
+        waited += (now - looked).min(MOST_COUNTED);
+        looked = now;
+        if waited > BINDING {
             return None;
         }
         link.poll();
         drop(gate);
-        time::sleep(20_000);
+        time::sleep(NAP);
     }
 }
