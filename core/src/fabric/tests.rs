@@ -516,6 +516,21 @@ fn control_goes_to_who_wants_it_still() {
     assert!(!heir.link.wish(73), "it is promised");
 }
 
+/// Else TCP tells an end of which its peer does not know whether it was in order.
+#[test]
+fn for_a_relative_too_the_end_is_part_of_what_the_peer_is_to_have() {
+    let (a, b) = ends("192.0.2.137", "192.0.2.138");
+    let one = relative(&a);
+    assert_eq!(one.send(&pattern(0, 1000)), 1000);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.is_flushed(next) {}
+    assert!(one.link.is_flushed(next));
+    one.stream().own().sending.0.finished.fetch_or(FINISHED, SeqCst);
+    assert!(!one.link.is_flushed(next) && b.finished() & FINISHED == 0);
+    while !a.link.is_flushed(next) {}
+    assert!(one.link.is_flushed(next) && b.finished() & FINISHED != 0);
+}
+
 #[test]
 fn a_move_may_come_before_the_link_is_known_to_be_there() {
     let (a, b) = ends("192.0.2.137", "192.0.2.138");

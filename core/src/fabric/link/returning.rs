@@ -48,13 +48,16 @@ fn decode(payload: &[u8]) -> Option<(bool, u64)> {
 }
 
 impl Body {
-    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. What is recalled is not.
+    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. How this end ends is, what is
+    /// recalled is not.
     pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
         let [own, _] = self.words();
         if own.recalled {
             return u64::MAX;
         }
-        Sending::stamp(tail, next) ^ u64::from(own.left) << 62
+        let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
+        let ends = u64::from(finished & State::FINISHED_BITS) << 58;
+        Sending::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
     }
 
     /// The words of this end and of the peer.
