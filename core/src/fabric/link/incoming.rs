@@ -4,8 +4,8 @@ use super::super::frame::{self, Kind, State};
 use super::outgoing::Tell;
 use super::{stage, In, Link};
 use crate::provider::interface::Error;
-use crate::provider::shm::{self, Role, Side};
-use crate::session::HEADER_SIZE;
+use crate::provider::shm::{self, Role, Sending, Side};
+use crate::session::{Gone, Mark, HEADER_SIZE};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 impl In {
@@ -100,8 +100,7 @@ impl Link {
         let (role, sender) = (body.role, body.role.peer());
         let (own, peer) = (body.segment.side(role), body.segment.side(sender));
         // The mark before its byte.
-        peer.sending.0.gone.store(state.gone, Relaxed);
-        let mut news = peer.sending.0.urgent.swap(state.urgent, SeqCst) != state.urgent;
+        let mut news = note_mark(&peer.sending.0, own.receiving.0.total.load(Acquire), state);
         match kind {
             Kind::Message => {
                 let (header, rest) = payload.split_at_checked(HEADER_SIZE).ok_or(())?;
@@ -170,4 +169,20 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// The peer's mark may be a new one, for a reader that has read `total`; true if it is. What it makes gone the sender may not
+/// know: it hears late how far the reader is.
+fn note_mark(sending: &Sending, total: u64, told: &State) -> bool {
+    let before = Mark(sending.urgent.load(Relaxed));
+    if before.0 == told.urgent {
+        return false;
+    }
+    let known = Gone(sending.gone.load(Relaxed));
+    let known = if before == Mark(0) { known } else { known.with(before, total) };
+    let told_gone = Gone(told.gone);
+    let more = if told_gone.ahead(total) > known.ahead(total) { told_gone } else { known };
+    sending.gone.store(more.0, Relaxed);
+    sending.urgent.store(told.urgent, SeqCst);
+    true
 }
