@@ -33,7 +33,7 @@ const SHARING_AREAS: [&str; 11] = [
 
 /// Cases that run over the fabric too each time; the others with `--ignored`, for not all of them pass always
 /// (docs/limitations.md, "Other hosts").
-const OVER_FABRIC: [(&str, &str); 13] = [
+const OVER_FABRIC: [(&str, &str); 15] = [
     ("connect", "bound_source"),
     ("control", "all_write"),
     ("detach", "asleep_in_recv_peer_elsewhere"),
@@ -43,9 +43,11 @@ const OVER_FABRIC: [(&str, &str); 13] = [
     ("interrupted", "receive_thrown_out_of"),
     ("interrupted", "send_thrown_out_of"),
     ("options", "sigio_by_fioasync"),
+    ("signals", "interrupted_before_it_is_accepted"),
     ("signals", "interrupted_sending_restart"),
     ("signals", "interrupted_waitall"),
     ("urgent", "urgent_byte_ends_a_waiting_receive-threads"),
+    ("urgent", "urgent_byte_replaced_at_its_mark"),
     ("urgent", "urgent_bytes_inline_among_others-threads"),
 ];
 

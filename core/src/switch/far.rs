@@ -15,6 +15,7 @@ use super::wait::{self, Event, Woken};
 use crate::fabric::{self, Ear, Link, Sleeper};
 use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
 use crate::registry;
+use crate::sys::process::NapSignals;
 use crate::sys::{blocking, file, handlers, hidden, net, time, Errno, Fd, Result};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -120,6 +121,7 @@ pub(super) fn sleep(
         link.let_helper_hear();
     }
     let start = time::now();
+    let mut signals = NapSignals::default();
     loop {
         if is_unread_behind_end(stream) {
             look(socket, stream);
@@ -140,9 +142,11 @@ pub(super) fn sleep(
                 revents: 0,
             },
         ];
-        let nap = [left, slice, self::slice(stream)].into_iter().flatten().min();
-        // SAFETY: no signal mask.
-        let slept = unsafe { blocking::poll(&mut fds, nap, std::ptr::null()) };
+        let slice = [slice, self::slice(stream)].into_iter().flatten().min();
+        let nap = [left, slice].into_iter().flatten().min();
+        let mask = signals.mask(slice.is_some(), std::ptr::null());
+        // SAFETY: the mask is there as long as `signals`.
+        let slept = unsafe { blocking::poll(&mut fds, nap, mask) };
         match slept {
             // The kernel's recv and send restart themselves where every handler asks for it.
             Err(Errno(libc::EINTR)) if !partial && limit.is_none() && handlers::restart() => {}
