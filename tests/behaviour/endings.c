@@ -126,6 +126,54 @@ SAN_CASE(shutdown_wakes_a_writer) {
   end_thread(thread);
 }
 
+/* Who sends more than there is room for, and shut its other direction down, hears that its peer is gone. */
+static void *send_in_vain(void *arg) {
+  int fd = (int)(intptr_t)arg;
+  size_t size = 32 << 20;
+  void *data = calloc(1, size);
+  bt_shared->value[0] = gettid();
+  CHECK(send(fd, data, size, MSG_NOSIGNAL) < (ssize_t)size);
+  EQ(send(fd, data, 1, MSG_NOSIGNAL), -1);
+  CHECK(errno == EPIPE || errno == ECONNRESET);
+  return NULL;
+}
+static void sender_that_reads_nothing(int fd) {
+  SYS(shutdown(fd, SHUT_RD));
+  send_in_vain((void *)(intptr_t)fd);
+  SYS(close(fd));
+}
+static void reader_that_closes(int fd) {
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  SYS(close(fd));
+}
+ENDS(the_reader_closes_on_who_reads_nothing, sender_that_reads_nothing, reader_that_closes)
+static void poller_that_reads_nothing(int fd) {
+  static char data[1 << 16];
+  struct pollfd writable = {fd, POLLOUT, 0};
+  SYS(shutdown(fd, SHUT_RD));
+  while (send(fd, data, sizeof data, MSG_DONTWAIT | MSG_NOSIGNAL) > 0 || ready_now(fd, POLLOUT)) {}
+  bt_shared->value[0] = gettid();
+  EQ(SYS(poll(&writable, 1, -1)), 1);
+  CHECK(writable.revents & POLLERR);
+  SYS(close(fd));
+}
+ENDS(the_reader_closes_on_who_polls, poller_that_reads_nothing, reader_that_closes)
+SAN_CASE(the_reader_of_who_reads_nothing_is_killed) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  pid_t reader = start_child();
+  if (reader == 0) {
+    SYS(close(p.client));
+    UNTIL(bt_shared->value[0] != 0);
+    wait_asleep(bt_shared->value[0]);
+    SYS(kill(getpid(), SIGKILL));
+  }
+  SYS(close(p.server));
+  sender_that_reads_nothing(p.client);
+  SYS(waitpid(reader, NULL, 0));
+}
+
 /* ---- close ---------------------------------------------------------------------------------- */
 
 static void sixty_four_megabytes_and_gone(int fd) {

@@ -153,7 +153,7 @@ pub(super) fn sleep(
             Err(e) => return Err(e),
             Ok(_) => {}
         }
-        if fds[0].revents != 0 {
+        if fds[0].revents != 0 || wait::hears_no_end(stream) {
             wait::look(socket, stream);
         }
         look(socket, stream);

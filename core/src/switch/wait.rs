@@ -113,6 +113,11 @@ pub(super) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
     }
 }
 
+/// True if the peer's end does not wake who sleeps on the anchor: it is to be looked for.
+pub(super) fn hears_no_end(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::RECEIVE_SHUT) && !stream.endpoint.has(flag::ANCHOR_ENDED)
+}
+
 /// True if nothing more will come: the peer shut its direction down, or its anchor ended.
 /// To be asked before the stream is looked at: what was sent before the end comes first.
 #[inline]
@@ -258,8 +263,11 @@ pub(super) fn break_pipe(stream: &Stream) {
 /// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have
 /// sent a reset instead.
 pub(super) fn note_end(socket: &Socket, stream: &Stream) {
+    if stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return;
+    }
     // After our own shutdown the kernel shows an end that need not be the peer's.
-    if stream.endpoint.has(flag::ANCHOR_ENDED | flag::RECEIVE_SHUT) {
+    if stream.endpoint.has(flag::RECEIVE_SHUT) && !net::is_ended_by_peer(socket.anchor()) {
         return;
     }
     let half_closed = stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0;
@@ -530,7 +538,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
         if how.slice.is_some() {
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
-        if ended {
+        if ended || hears_no_end(stream) {
             look(socket, stream);
         }
         if socket.is_pending() {

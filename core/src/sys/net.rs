@@ -61,11 +61,18 @@ pub fn unread(fd: Fd) -> Option<u64> {
     Some(unread.max(0) as u64)
 }
 
+/// tcpi_state where the peer's FIN came, which is counted as a byte received, and where nobody knows whether it did.
+const ENDED: [u64; 4] = [6, 8, 9, 11];
+const CLOSED: u64 = 7;
+
+/// True if nothing more comes over a TCP connection, whatever of it this end has shut down itself.
+pub fn is_ended_by_peer(fd: Fd) -> bool {
+    let state = information::<1>(fd).map(|words| words[0] & 0xff);
+    state.is_some_and(|state| state == CLOSED || ENDED.contains(&state))
+}
+
 /// Bytes ever taken out of a TCP socket; `None` where the kernel does not say.
 pub fn bytes_taken(fd: Fd) -> Option<u64> {
-    /// tcpi_state where the peer's FIN is counted as a byte received, and where nobody knows whether it is.
-    const ENDED: [u64; 4] = [6, 8, 9, 11];
-    const CLOSED: u64 = 7;
     let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));
     let mut seen = received()?;
     loop {
