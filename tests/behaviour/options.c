@@ -530,13 +530,14 @@ static void chosen_signal_reader(int fd) {
 }
 PROCESS_ENDS(chosen_signal_for_each_piece, chosen_signal_reader, write_in_pieces)
 
-SAN_CASE(sigio_set_before_connecting) {
+static void sigio_of_a_connection(bool connected_first) {
   union address target;
   int listener = listen_on(V4, &target), fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
   handle_signal(SIGIO, on_io, SA_RESTART);
+  if (connected_first) SYS(connect(fd, &target.any, sizeof target.v4));
   SYS(fcntl(fd, F_SETOWN, getpid()));
   SYS(fcntl(fd, F_SETFL, O_ASYNC));
-  SYS(connect(fd, &target.any, sizeof target.v4));
+  if (!connected_first) SYS(connect(fd, &target.any, sizeof target.v4));
   int server = SYS(accept(listener, NULL, NULL));
   for (int i = 0; i < 3; i++) {
     int before = io_signals;
@@ -545,6 +546,8 @@ SAN_CASE(sigio_set_before_connecting) {
     get(fd, "x");
   }
 }
+SAN_CASE(sigio_set_before_connecting) { sigio_of_a_connection(false); }
+SAN_CASE(sigio_set_before_it_is_accepted) { sigio_of_a_connection(true); }
 
 SAN_CASE(sigio_by_fioasync) {
   struct pair p = open_pair(V4);
