@@ -25,6 +25,8 @@ const LINGER: u64 = 900_000_000_000;
 const ON_ITS_WAY: u64 = 60_000_000_000;
 /// How long (ns) the exit of the process waits until relatives have taken control of what they use.
 const LEAVING: u64 = 1_000_000_000;
+/// How often it is tried, a tick apart, what somebody outside asks for.
+const ATTEMPTS: u32 = 100;
 /// What a descriptor in the set is about: other processes or threads, the removal of a device, anything else.
 const KICK: u64 = 0;
 const ANY: u64 = 1;
@@ -293,18 +295,19 @@ impl Helper {
         let mut longest = None;
         // Links whose connections go back to TCP.
         let mut returning: Vec<Arc<Link>> = Vec::new();
-        // Somebody outside may want something, or did and has it not yet.
-        let mut asked = false;
+        // Somebody outside may want something: so often it is tried.
+        let mut requests = 0;
         loop {
             // A fork may come meanwhile.
             let goes_on = |link: &Arc<Link>| AWAY.get().is_some_and(|away| (away.come_to)(link));
-            asked = asked && AWAY.get().is_some_and(|away| (away.heed)());
+            let is_asked = requests > 0 && AWAY.get().is_some_and(|away| (away.serve_requests)());
+            requests = if is_asked { requests - 1 } else { 0 };
             let (on, over) = returning.drain(..).partition(goes_on);
             returning = on;
             let seen_to: Vec<Arc<Link>> = over;
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
             let mut nap = Some(TICK);
-            if idle && !asked {
+            if idle && !is_asked {
                 self.dormant.store(true, Ordering::SeqCst);
                 // What there was to do before that woke nobody.
                 if !self.has_work() {
@@ -325,7 +328,7 @@ impl Helper {
             if tells(KICK) {
                 let mut value = [0u8; 8];
                 let _ = file::read(self.kick, value.as_mut_ptr(), value.len());
-                (kicked, asked) = (true, true);
+                (kicked, requests) = (true, ATTEMPTS);
                 while let Some(message) = self.mailbox.next() {
                     self.heed(&message);
                 }

@@ -141,8 +141,8 @@ pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
 }
 
 /// [`Message::Look`], without allocating: a signal handler may be at it.
-pub(super) fn kick(from: Fd, to: Address) {
-    let _ = packet::send_to(from, &name(to), &0u64.to_ne_bytes());
+pub(super) fn kick(from: Fd, to: Address) -> Result<()> {
+    packet::send_to(from, &name(to), &0u64.to_ne_bytes()).map(drop)
 }
 
 fn name(address: Address) -> AbstractName {

@@ -50,7 +50,7 @@ pub use request::geometry_of;
 use crate::provider::interface::catalogue::Catalogue;
 use crate::provider::interface::client::Provider;
 use crate::provider::interface::library::Library;
-use crate::sys::{file, packet, time};
+use crate::sys::{file, packet, time, Errno};
 use port::Port;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -125,14 +125,14 @@ pub fn enable(source: Source, away: Away) {
     }
 }
 
-/// What the helper has done where the program does not look. It must not have to wait there, and may be kept waiting by no
-/// lock of this module.
+/// What the helper has done where the program does not look. It holds no lock of this module then, so that the switch may take
+/// its own, which must be free within moments.
 #[derive(Debug)]
 pub struct Away {
     /// Goes on with a connection that its peer brings back to TCP; true: once more in a moment.
     pub come_to: fn(&Link) -> bool,
     /// Does what was asked for from outside; true: once more in a moment.
-    pub heed: fn() -> bool,
+    pub serve_requests: fn() -> bool,
     /// Others may [`call`] the helper there.
     pub reachable: fn(u64),
 }
@@ -140,11 +140,14 @@ pub struct Away {
 static AWAY: OnceLock<Away> = OnceLock::new();
 
 /// Has the helper of another process, which is reachable there, look for what it was asked for.
-pub fn call(helper: u64) {
-    if let Ok(from) = packet::probe_socket() {
-        mailbox::kick(from, helper);
-        file::close(from);
-    }
+///
+/// # Errors
+/// ECONNREFUSED where it is gone, or in another network namespace; EAGAIN where it was called often enough.
+pub fn call(helper: u64) -> Result<(), Errno> {
+    let from = packet::probe_socket()?;
+    let called = mailbox::kick(from, helper);
+    file::close(from);
+    called
 }
 
 /// True if the provider is that of shared memory.

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const BINDING: u64 = 200_000_000;
 const NAP: u64 = 20_000;
 const MOST_COUNTED: u64 = 1_000_000;
+const LONGEST: u64 = 2_000_000_000;
 /// How long ago a link has arrived at most whose addresses are still to be expected.
 const RECENT: u64 = 1_000_000_000;
 /// How long an arrived link waits to be accepted after its TCP connection is gone unnoticed.
@@ -421,22 +422,33 @@ fn welcome(one: &Listening, connector: Connector) -> Result<Arrival, Error> {
 }
 
 impl State {
+    /// Where the link of a TCP connection from there is, among those of whom `is_one`; and one that may turn out to be it. In
+    /// the opposite order: what is bound in between is found.
+    fn look_for(
+        &self,
+        tuple: &[u8],
+        from: IpAddr,
+        now: u64,
+        is_one: impl Fn(&Arrival) -> bool,
+    ) -> (Option<usize>, Option<&Arrival>) {
+        let expected = self.arrivals.iter().find(|one| is_one(one) && one.may_become(from, now));
+        let found = self.arrivals.iter().position(|one| is_one(one) && one.is_of(tuple, from));
+        (found, expected)
+    }
+
     /// Gives the links that other processes claimed to them, once it is known which those are.
     fn settle_claims(&mut self) {
         let now = time::now();
         let mut at = 0;
         while at < self.claims.len() {
             let claim = &self.claims[at];
-            // In this order: one that is bound in between is found.
-            let is_expected = self.arrivals.iter().any(|one| one.may_become(claim.from, now));
-            let found = self.arrivals.iter().position(|one| {
-                one.serving == claim.serving && one.is_of(&claim.tuple, claim.from)
-            });
+            let is_its = |one: &Arrival| one.serving == claim.serving;
+            let (found, expected) = self.look_for(&claim.tuple, claim.from, now, is_its);
             if let Some(found) = found {
                 let claim = self.claims.swap_remove(at);
                 self.met.push((claim.berth.cookie, now));
                 self.arrivals.swap_remove(found).hand_on(&claim.berth);
-            } else if is_expected && now.saturating_sub(claim.since) < BINDING {
+            } else if expected.is_some() && now.saturating_sub(claim.since) < BINDING {
                 at += 1;
             } else {
                 tell_nobody(&self.claims.swap_remove(at).berth);
@@ -483,10 +495,8 @@ pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Optio
             drop((state, gate));
             return board.claim(tuple, from, local);
         }
-        // In this order: one that is bound in between is found.
-        let expected = state.arrivals.iter().find(|one| one.may_become(from, start));
+        let (found, expected) = state.look_for(tuple, from, start, |_| true);
         let expected = expected.map(|one| one.link.clone());
-        let found = state.arrivals.iter().position(|one| one.is_of(tuple, from));
         if let Some(found) = found {
             let (link, geometry) = state.arrivals.swap_remove(found).leave();
             drop(state);
@@ -501,7 +511,7 @@ pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, board: &Board) -> Optio
         let now = time::now();
         waited += (now - looked).min(MOST_COUNTED);
         looked = now;
-        if waited > BINDING {
+        if waited > BINDING || now - start > LONGEST {
             return None;
         }
         link.poll();

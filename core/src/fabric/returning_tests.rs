@@ -2,9 +2,9 @@
 
 use super::frame::{encode, Kind, State};
 use super::port::Port;
-use super::tests::{adapter, ends, pattern, End};
+use super::tests::{adapter, ends, pattern, relative, End};
 use crate::provider::interface::Error;
-use crate::provider::shm::{FAILED, RETURNED};
+use crate::provider::shm::{CLOSED, FAILED, RETURNED};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 impl End {
@@ -127,6 +127,20 @@ fn the_end_of_a_link_that_carries_nothing_more_is_no_failure() {
         assert_eq!(end.finished() & FAILED, 0);
         assert!(!end.link.is_broken() && end.link.is_drained());
     }
+}
+
+/// Its owner may have ended the link by then.
+#[test]
+fn once_both_directions_are_tcps_no_relative_waits_for_what_the_link_tells() {
+    let (a, b) = ends("192.0.2.165", "192.0.2.166");
+    let one = relative(&a);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    a.leave();
+    b.link.poll();
+    b.leave();
+    while !a.link.is_flushed(next) || !a.link.has_returned() {}
+    one.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    assert!(one.link.is_flushed(next));
 }
 
 #[test]

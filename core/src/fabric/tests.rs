@@ -412,7 +412,7 @@ fn links_go_on_while_silent_ones_keep_most_of_a_port() {
 }
 
 /// What a fork relative has of an end.
-fn relative(of: &End) -> End {
+pub(super) fn relative(of: &End) -> End {
     let (adapter, ip) = adapter("192.0.2.200");
     let port = Port::open(adapter, ip).unwrap();
     let link = link_over(port);

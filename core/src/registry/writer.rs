@@ -1,14 +1,14 @@
 //! The writer: this process's own file.
 
 use std::io;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::error::RegistryError;
 use super::folder::{file_name, FolderPath};
 use super::kernel::{self, Fd};
 pub use super::layout::CAPACITY;
 use super::layout::{
-    Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, REASONS, SLOT_SIZE, VERSION,
+    Header, Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION,
 };
 use super::process;
 use super::slot::Slot;
@@ -38,36 +38,33 @@ pub struct Registry {
     pid: u32,
 }
 
-/// Where the count of requests is; the same address in fork children, which have their own file.
-static REQUESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// This process's header; the same address in fork children, which have their own file.
+static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
+
+#[inline]
+fn header() -> Option<&'static Header> {
+    // SAFETY: null, or in a table that is never unmapped.
+    unsafe { HEADER.load(Ordering::Acquire).as_ref() }
+}
 
 /// How many requests `sanctl` made to this process so far; changes with each.
 #[inline]
 pub fn requests() -> u32 {
-    // SAFETY: null, or in a table that is never unmapped.
-    unsafe { REQUESTS.load(Ordering::Acquire).as_ref() }.map_or(0, |n| n.load(Ordering::Relaxed))
+    header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
 }
-
-/// Where the counts of returns are, as [`REQUESTS`].
-static RETURNED: AtomicPtr<[AtomicU64; REASONS]> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Counts a connection of this process that went back to TCP. A fork child begins with none.
 pub fn count_return(reason: Reason) {
-    // SAFETY: null, or in a table that is never unmapped.
-    let counts = unsafe { RETURNED.load(Ordering::Acquire).as_ref() };
-    if let Some(count) = counts.and_then(|counts| counts.get(reason.as_u32() as usize)) {
+    let count = header().and_then(|header| header.returned.get(reason.as_u32() as usize));
+    if let Some(count) = count {
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Where it says how to reach the helper, as [`REQUESTS`].
-static HELPER: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
-
-/// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child has none.
+/// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child begins with none.
 pub fn publish_helper(mailbox: u64) {
-    // SAFETY: null, or in a table that is never unmapped.
-    if let Some(helper) = unsafe { HELPER.load(Ordering::Acquire).as_ref() } {
-        helper.store(mailbox, Ordering::Relaxed);
+    if let Some(header) = header() {
+        header.helper.store(mailbox, Ordering::Relaxed);
     }
 }
 
@@ -105,9 +102,7 @@ impl Registry {
         new.describe(pid, &name);
         name_file(folder, &opened, pid)?;
         let table = new.keep();
-        REQUESTS.store(std::ptr::from_ref(&table.header.requests).cast_mut(), Ordering::Release);
-        RETURNED.store(std::ptr::from_ref(&table.header.returned).cast_mut(), Ordering::Release);
-        HELPER.store(std::ptr::from_ref(&table.header.helper).cast_mut(), Ordering::Release);
+        HEADER.store(std::ptr::from_ref(&table.header).cast_mut(), Ordering::Release);
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
         Ok(Registry { table, used, at_fork: None, folder, owner, pid })

@@ -1,9 +1,9 @@
 //! The way back to TCP of connections over a fabric, where the program does not look: the fabric's helper does what the
-//! program's next call would do. It must not have to wait, and may take any lock of the switch.
+//! program's next call would do.
 
 use super::detach;
-use super::request;
 use super::socket::{phase, Socket};
+use super::stream::Stream;
 use super::structure::Structure;
 use super::table::{self, Pinned};
 use crate::fabric::{Away, Link};
@@ -12,9 +12,10 @@ use crate::reason::Reason;
 use crate::registry;
 use crate::sys::{file, Fd, Result};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What the helper calls.
-pub(super) const AWAY: Away = Away { come_to, heed, reachable: registry::publish_helper };
+pub(super) const AWAY: Away = Away { come_to, serve_requests, reachable: registry::publish_helper };
 
 /// The peer brings the connection of this link back. True: once more in a moment.
 fn come_to(link: &Link) -> bool {
@@ -28,16 +29,26 @@ fn come_to(link: &Link) -> bool {
     })
 }
 
-/// `sanctl` asked for something that the program did not come to yet. True: once more in a moment.
-fn heed() -> bool {
-    if !request::is_any_unheard() {
+/// Requests that were served here. Threads of the program count for themselves ([`request`](super::request)).
+static SERVED: AtomicU32 = AtomicU32::new(0);
+
+/// `sanctl` may ask for something that the program does not come to. True: once more in a moment.
+fn serve_requests() -> bool {
+    let made = registry::requests();
+    if made == SERVED.load(Relaxed) {
         return false;
     }
     let is_asked = |socket: &Socket| {
-        let stream = socket.stream().filter(|stream| stream.fabric.is_some());
-        stream.is_some() && !socket.is_pending() && socket.statistics().is_asked_to_detach()
+        socket.phase() == phase::SAN
+            && socket.statistics().is_asked_to_detach()
+            && !socket.is_pending()
+            && socket.stream().is_some_and(|stream| stream.fabric.is_some())
     };
-    bring_back(is_asked, |one| one.goes_on(Reason::Detached, detach::may_begin_later))
+    let again = bring_back(is_asked, |one| one.goes_on(Reason::Detached, detach::may_begin_later));
+    if !again {
+        SERVED.store(made, Relaxed);
+    }
+    again
 }
 
 /// Goes on with such connections; true if one of them is to be tried again.
@@ -59,9 +70,10 @@ fn bring_back(is_one: impl Fn(&Socket) -> bool, mut goes_on: impl FnMut(&Found) 
         };
         let one = Found { socket, anchor };
         again |= goes_on(&one);
-        // No fork while the descriptor is closed.
-        let _structure = Structure::lock();
-        drop(one);
+        // No fork while it is closed. The pin, perhaps the last, goes without the lock, which it takes.
+        let structure = Structure::lock();
+        drop(one.anchor);
+        drop(structure);
     }
     again
 }
@@ -73,7 +85,7 @@ struct Found {
 
 impl Found {
     /// True if it is to be tried again, because it is not back, but may be.
-    fn goes_on(&self, why: Reason, may_be: fn(&super::stream::Stream) -> bool) -> bool {
+    fn goes_on(&self, why: Reason, may_be: fn(&Stream) -> bool) -> bool {
         let socket = &self.socket;
         let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
             return false;

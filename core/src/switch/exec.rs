@@ -149,7 +149,8 @@ pub(super) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
         return true;
     }
     abandon_all(found.iter().map(|(socket, _)| socket), why);
-    let given = found.iter().all(|(socket, fd)| give(socket, *fd, why, wait));
+    // Each of them: all have stopped reading.
+    let given = found.iter().fold(true, |all, (socket, fd)| give(socket, *fd, why, wait) && all);
     Ours::collect().follow();
     stand_in::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
     given

@@ -122,6 +122,8 @@ pub(super) fn sleep(
     }
     let start = time::now();
     let mut signals = NapSignals::default();
+    // The kernel's recv and send restart themselves where every handler asks for it.
+    let restarts = || !partial && limit.is_none() && handlers::restart();
     loop {
         if is_unread_behind_end(stream) {
             look(socket, stream);
@@ -145,14 +147,14 @@ pub(super) fn sleep(
         let slice = [slice, self::slice(stream)].into_iter().flatten().min();
         let nap = [left, slice].into_iter().flatten().min();
         let mask = signals.mask(slice.is_some(), std::ptr::null());
-        // SAFETY: the mask is there as long as `signals`.
-        let slept = unsafe { blocking::poll(&mut fds, nap, mask) };
-        match slept {
-            // The kernel's recv and send restart themselves where every handler asks for it.
-            Err(Errno(libc::EINTR)) if !partial && limit.is_none() && handlers::restart() => {}
-            Err(e) => return Err(e),
-            Ok(_) => {}
-        }
+        let nap_on = |fds: &mut [libc::pollfd], nap| {
+            // SAFETY: the mask is there as long as `signals`.
+            match unsafe { blocking::poll(fds, nap, mask) } {
+                Err(Errno(libc::EINTR)) if restarts() => Ok(()),
+                slept => slept.map(drop),
+            }
+        };
+        nap_on(&mut fds, nap)?;
         if fds[0].revents != 0 || wait::hears_no_end(stream) {
             wait::look(socket, stream);
         }
@@ -174,8 +176,8 @@ pub(super) fn sleep(
             return Ok(Woken::Perhaps);
         }
         if fds[0].revents != 0 {
-            // TCP tells what this end cannot heed before the link told as much.
-            time::sleep(PAUSE);
+            // TCP tells what this end cannot heed before the link told as much. Signals come meanwhile.
+            nap_on(&mut [], Some(PAUSE))?;
         }
         if returns {
             return Ok(Woken::Perhaps);
@@ -340,7 +342,9 @@ pub(super) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
     if !shared && !socket.is_pending() {
         say_closed(socket, stream);
     }
-    wait_for(stream, link);
+    if !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        wait_for(stream, link);
+    }
 }
 
 /// The time (clock, ns) that far after the first who asked.

@@ -1,6 +1,7 @@
 //! What `sanctl` does for a process that does not hear what it is asked, because it sleeps or is elsewhere: the first
 //! step of the way back to TCP ([`detach`]), as a fork relative of that process would take it, with that
-//! process's own descriptors. The rest is the process's: the doorbell of the peer, which follows, wakes it for that.
+//! process's own descriptors. The rest is the process's: the doorbell of the peer, which follows, wakes it for that. Between hosts
+//! the process's helper does it, which is called here.
 //!
 //! Only for processes of the caller's user: the memory of an end is believed.
 
@@ -14,6 +15,14 @@ use crate::reason::Reason;
 use crate::registry::{self, OnSan, Requests};
 use crate::sys::{file, process, time, Errno, Fd, Result};
 
+/// Has the helper of that process, if there is one, do the same with what the process is asked for between hosts.
+///
+/// # Errors
+/// ECONNREFUSED where it cannot be reached: it is gone, or in another network namespace.
+pub fn call_helper(requests: &Requests) -> Result<()> {
+    requests.helper().map_or(Ok(()), fabric::call)
+}
+
 /// Has one end of a connection leave the SAN in its process's stead; false if that is not to be done, or not now: the
 /// connection has no descriptors to spare, it was not accepted yet, it stays on the SAN, or a transfer is under way.
 ///
@@ -21,11 +30,7 @@ use crate::sys::{file, process, time, Errno, Fd, Result};
 /// EPERM where the kernel does not lend descriptors (`kernel.yama.ptrace_scope`, another user), ENOSYS where it cannot
 /// (before Linux 5.6), ESRCH or EBADF if process or descriptor is gone.
 pub fn leave(requests: &Requests, connection: &OnSan) -> Result<bool> {
-    let Some([memory, segment]) = connection.within_reach else {
-        // Between hosts its own helper does it.
-        requests.helper().into_iter().for_each(fabric::call);
-        return Ok(false);
-    };
+    let Some([memory, segment]) = connection.within_reach else { return Ok(false) };
     let lent =
         [connection.fd, memory, segment].map(|fd| process::descriptor_of(requests.pid(), fd));
     let left = match lent {

@@ -21,8 +21,8 @@ const NAP: u64 = 1_000_000;
 /// read the same bytes again; what the kernel says where there is no room for all of them, or no socket.
 pub(super) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
     let e = stream.endpoint;
-    let is_over = e.has(flag::ANCHOR_ENDED) && !detach::is_begun(stream);
-    if !is_over || !is_alone(stream, until) {
+    let is_over = || e.has(flag::ANCHOR_ENDED) && !detach::is_begun(stream);
+    if !is_over() || !is_alone(stream, until) || !is_over() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let ours = net::local_address(anchor)?.ip();

@@ -10,11 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 static HEARD: AtomicU32 = AtomicU32::new(0);
 
-/// True if there are requests that no thread of the program has looked at.
-pub(super) fn is_any_unheard() -> bool {
-    registry::requests() != HEARD.load(Relaxed)
-}
-
 /// Serves requests made since the last look. No lock is held.
 #[inline]
 pub(super) fn heed() {

@@ -269,7 +269,7 @@ impl Link {
 
     /// In a relative: has the process that controls it look what this end published.
     fn kick_owner(&self) {
-        mailbox::kick(self.mail, self.controlling_mailbox());
+        let _ = mailbox::kick(self.mail, self.controlling_mailbox());
     }
 
     /// How far it has come.

@@ -317,7 +317,7 @@ impl Link {
         });
         // Who goes on keeps TCP's end back as long as it must.
         self.let_anchor_go();
-        mailbox::kick(self.mail, controller.mailbox());
+        let _ = mailbox::kick(self.mail, controller.mailbox());
     }
 
     /// The geometry that both ends have.

@@ -48,15 +48,16 @@ fn decode(payload: &[u8]) -> Option<(bool, u64)> {
 }
 
 impl Body {
-    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. How this end ends is, what is
-    /// recalled is not.
+    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. What is recalled is not; how
+    /// this end ends is, unless TCP tells it.
     pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
-        let [own, _] = self.words();
+        let [own, peer] = self.words();
         if own.recalled {
             return u64::MAX;
         }
         let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
-        let ends = u64::from(finished & State::FINISHED_BITS) << 58;
+        let is_tcps = own.left && peer.is_final();
+        let ends = if is_tcps { 0 } else { u64::from(finished & State::FINISHED_BITS) << 58 };
         Sending::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
     }
 
