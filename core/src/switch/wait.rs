@@ -195,7 +195,9 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
         return;
     };
-    if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLIN) == 0 {
+    if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLIN) == 0
+        || is_our_own_end(socket, stream, events)
+    {
         return;
     }
     if let Some(link) = stream.fabric {
@@ -223,6 +225,14 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     if events & (libc::POLLRDHUP | libc::POLLHUP) != 0 {
         note_end(socket, stream);
     }
+}
+
+/// True if the kernel shows these events of the anchor only because this end shut its receiving direction down.
+fn is_our_own_end(socket: &Socket, stream: &Stream, events: i16) -> bool {
+    stream.endpoint.has(flag::RECEIVE_SHUT)
+        && events & (libc::POLLERR | libc::POLLHUP) == 0
+        && !net::is_ended_by_peer(socket.anchor())
+        && net::unread(socket.anchor()) == Some(0)
 }
 
 pub(super) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
