@@ -7,11 +7,16 @@ use sanshim_core::session::token::Token;
 use sanshim_core::session::{Control, Header, Kind, NoCredit, Session, Suspension};
 use std::collections::VecDeque;
 
+/// The tokens of an end.
+pub(crate) const SEND: usize = 0;
+pub(crate) const RECEIVE: usize = 1;
+
 pub(crate) struct End {
     pub(crate) number: usize,
     pub(crate) session: Session,
     pub(crate) suspension: Suspension,
-    pub(crate) token: Token,
+    /// Of the direction that sends, and of the one that receives.
+    pub(crate) tokens: [Token; 2],
     payload: usize,
     /// Bytes that fit into the send buffer.
     capacity: usize,
@@ -22,10 +27,10 @@ pub(crate) struct End {
     pub(crate) total: u64,
     pub(crate) written: u64,
     pub(crate) read: u64,
-    /// The peer did not let the connection move: the process whose token it is does without.
-    pub(crate) gave_up: bool,
-    /// For the checks: whose turn it is by the token.
-    pub(crate) holder: Option<usize>,
+    /// The connection could not be moved: the process that has that token does without.
+    pub(crate) gave_up: [bool; 2],
+    /// For the checks: whose turn it is by the tokens.
+    pub(crate) holders: [Option<usize>; 2],
 }
 
 impl End {
@@ -40,7 +45,7 @@ impl End {
             number,
             session: Session::new(slots),
             suspension: Suspension::default(),
-            token: Token::new(),
+            tokens: [const { Token::new() }; 2],
             payload,
             capacity,
             send_buffer: VecDeque::new(),
@@ -48,8 +53,8 @@ impl End {
             total,
             written: 0,
             read: 0,
-            gave_up: false,
-            holder: None,
+            gave_up: [false; 2],
+            holders: [None; 2],
         }
     }
 
@@ -116,7 +121,7 @@ impl End {
         }
     }
 
-    /// Tells the peer that nothing is under way here. No send is: the caller has the token.
+    /// Tells the peer that nothing is under way here, if nothing is.
     pub(crate) fn answer(&self, provider: &mut Provider) {
         let Some(answer) = self.suspension.answer() else { return };
         let owner = provider.owner(self.number);
@@ -209,14 +214,19 @@ impl End {
         !self.unread.is_empty()
     }
 
+    /// True if nothing waits in the send buffer.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.send_buffer.is_empty()
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.send_buffer.len() < self.capacity
     }
 
     pub(crate) fn describe(&self) -> String {
         format!(
-            "holder {:?}, wrote {} of {}, read {}, {} in the send buffer, {} unread, credit {}, {:?}, {:?}",
-            self.holder,
+            "holders {:?}, wrote {} of {}, read {}, {} in the send buffer, {} unread, credit {}, {:?}, {:?}",
+            self.holders,
             self.written,
             self.total,
             self.read,
@@ -224,7 +234,7 @@ impl End {
             self.unread.len(),
             self.session.credit(),
             self.suspension,
-            self.token,
+            self.tokens,
         )
     }
 }

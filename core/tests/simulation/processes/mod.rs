@@ -1,7 +1,7 @@
 //! Several processes of each end take turns under random schedules: they queue for control, move the
 //! connection over a suspended session, are stopped, are killed at any step.
 //!
-//! Always: one controller at most; processes are served first in, first out; the stream whole and in
+//! Always: one controller of a direction at most; processes are served first in, first out; the stream whole and in
 //! order; nothing registered by a process that does not control the socket, and nothing for RDMA at
 //! either end while it moves; no deadlock.
 
@@ -24,7 +24,8 @@ const MOST_STEPS: usize = 5_000_000;
 struct World {
     ends: [End; 2],
     processes: [Vec<Process>; 2],
-    passed: [Vec<u32>; 2],
+    /// Of each end, by token.
+    passed: [[Vec<u32>; 2]; 2],
     provider: Provider,
     chances: Chances,
     rng: Rng,
@@ -69,7 +70,9 @@ impl World {
         let e = self.rng.below(2);
         let chosen = self.rng.below(self.processes[e].len());
         let alive: Vec<bool> = self.processes[e].iter().map(|p| !p.is_dead()).collect();
-        let waiting: Vec<Option<u32>> = self.processes[e].iter().map(Process::ticket).collect();
+        let token = self.processes[e][chosen].token();
+        let waiting: Vec<Option<u32>> =
+            self.processes[e].iter().map(|process| process.ticket(token)).collect();
         let (end, rng) = (&mut self.ends[e], &mut self.rng);
         let process = &mut self.processes[e][chosen];
         if process.stopped || rng.percent(self.chances.stop) {
@@ -87,10 +90,9 @@ impl World {
             self.timed_out += u64::from(too_long);
         }
         if rng.percent(50) {
-            let next = end.holder.filter(|&holder| alive[holder]);
-            process.serve(end, provider, next, &self.chances, rng);
+            process.serve(end, provider, &alive, &self.chances, rng);
         } else {
-            let passed = &mut self.passed[e];
+            let passed = &mut self.passed[e][token];
             let mut family = Family { alive: &alive, waiting: &waiting, passed };
             process.step(end, provider, &mut family, &self.chances, rng);
         }
@@ -170,7 +172,8 @@ fn take_turns(kind: Kind, happened: &[AtomicU64; 4], rng: &mut Rng) {
     suspensions.fetch_add(world.sum(|p| p.suspensions), Relaxed);
     given_up.fetch_add(world.sum(|p| p.given_up), Relaxed);
     rebuilt.fetch_add(world.provider.rebuilt, Relaxed);
-    let swapped = world.ends.iter().map(|end| u64::from(end.token.swaps())).sum();
+    let tokens = world.ends.iter().flat_map(|end| &end.tokens);
+    let swapped = tokens.map(|token| u64::from(token.swaps())).sum();
     swaps.fetch_add(swapped, Relaxed);
 }
 

@@ -1,11 +1,12 @@
-//! One process of an end, one operation per step: it takes control for a write or a read, has the
-//! connection moved if another had it, and gives control back. Where the connection cannot be moved now, it
+//! One process of an end, one operation per step: it takes control of a direction for a write or a read, has the
+//! connection moved if another had it, which takes both tokens, and gives control back. Where the connection cannot be moved now, it
 //! works on what the processes share. Its library also serves the connection meanwhile, as far as it may.
 
-use super::end::End;
+use super::end::{End, RECEIVE, SEND};
 use super::provider::{Kind, Memory, Provider};
 use crate::rng::Rng;
 use sanshim_core::session::token::{Claim, Step, Wake};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The bit of a token's word that says for whom it is kept, and the tickets below it.
 const KEPT: u32 = 1 << 30;
@@ -56,6 +57,8 @@ pub(crate) struct Process {
     call: Call,
     blocking: bool,
     ticket: Option<u32>,
+    /// The token that it has beside that of its call, or while it has no call, while the connection moves.
+    borrowed: Option<usize>,
     pub(crate) stopped: bool,
     pub(crate) suspensions: u64,
     pub(crate) given_up: u64,
@@ -79,6 +82,7 @@ impl Process {
             call: Call::Read { room: 0 },
             blocking: false,
             ticket: None,
+            borrowed: None,
             stopped: false,
             suspensions: 0,
             given_up: 0,
@@ -92,12 +96,34 @@ impl Process {
     pub(crate) fn die(&mut self) {
         self.state = State::Dead;
         self.ticket = None;
+        self.borrowed = None;
         self.stopped = false;
     }
 
-    /// Its ticket, while it waits.
-    pub(crate) fn ticket(&self) -> Option<u32> {
-        self.ticket
+    /// Its ticket for a token, while it waits for that.
+    pub(crate) fn ticket(&self, token: usize) -> Option<u32> {
+        self.ticket.filter(|_| self.token() == token)
+    }
+
+    /// The token that its call takes.
+    pub(crate) fn token(&self) -> usize {
+        match self.call {
+            Call::Write { .. } => SEND,
+            Call::Read { .. } => RECEIVE,
+        }
+    }
+
+    fn borrow(&mut self, token: usize, end: &End) -> bool {
+        if self.borrowed.is_none() && end.tokens[token].try_borrow(self.claim.thread) {
+            self.borrowed = Some(token);
+        }
+        self.borrowed == Some(token)
+    }
+
+    fn release(&mut self, end: &End) {
+        if let Some(token) = self.borrowed.take() {
+            let _: Wake = end.tokens[token].give_back();
+        }
     }
 
     pub(crate) fn step(
@@ -119,12 +145,15 @@ impl Process {
     }
 
     fn begin(&mut self, end: &mut End, chances: &Chances, rng: &mut Rng) -> State {
-        if !end.is_open() || rng.percent(chances.pause) {
+        // Its library is at it.
+        let is_busy = self.borrowed.is_some();
+        if !end.is_open() || is_busy || rng.percent(chances.pause) {
             return State::Idle;
         }
         self.blocking = rng.percent(chances.blocking);
         let left = (end.total - end.written) as usize;
-        self.call = if left > 0 && rng.percent(50) {
+        self.call = if (left > 0 || !end.is_flushed()) && rng.percent(50) {
+            // Of nothing: what is kept goes on.
             Call::Write { left: rng.range(1, 120).min(left) }
         } else {
             Call::Read { room: rng.range(1, 120) }
@@ -133,10 +162,11 @@ impl Process {
     }
 
     fn want(&mut self, end: &mut End, family: &mut Family) -> State {
-        if self.ticket.is_none() && end.token.try_take(self.claim).is_ok() {
+        let token = &end.tokens[self.token()];
+        if self.ticket.is_none() && token.try_take(self.claim).is_ok() {
             return self.got(end);
         }
-        let step = end.token.look(self.claim, &mut self.ticket);
+        let step = token.look(self.claim, &mut self.ticket);
         self.after(step, end, family)
     }
 
@@ -166,14 +196,15 @@ impl Process {
         chances: &Chances,
         rng: &mut Rng,
     ) -> State {
-        if end.token.word().load(std::sync::atomic::Ordering::Relaxed) != word {
+        let token = &end.tokens[self.token()];
+        if token.word().load(Relaxed) != word {
             return State::Wants;
         }
         if !rng.percent(chances.in_vain) {
             return State::Asleep(word);
         }
         let lives = |thread: u32| family.alive[thread as usize % 100];
-        let step = end.token.waited_in_vain(self.claim, self.ticket, word, lives);
+        let step = token.waited_in_vain(self.claim, self.ticket, word, lives);
         if word & KEPT != 0 && step == Step::WakeAll {
             family.passed.push(word & TICKET);
         }
@@ -182,15 +213,17 @@ impl Process {
 
     fn got(&mut self, end: &mut End) -> State {
         self.ticket = None;
-        end.gave_up = false;
-        end.holder = Some(self.number);
+        end.gave_up[self.token()] = false;
+        end.holders[self.token()] = Some(self.number);
         State::Holds { moved: false, lends: 0 }
     }
 
     fn give_back(&mut self, end: &mut End, next: State) -> State {
-        assert_eq!(end.token.holder(), Some(self.claim.thread), "it has control no more");
-        let _: Wake = end.token.give_back();
-        end.holder = None;
+        let token = self.token();
+        assert_eq!(end.tokens[token].holder(), Some(self.claim.thread), "it has control no more");
+        assert_eq!(self.borrowed, None, "the connection moves");
+        let _: Wake = end.tokens[token].give_back();
+        end.holders[token] = None;
         next
     }
 
@@ -203,21 +236,22 @@ impl Process {
         chances: &Chances,
         rng: &mut Rng,
     ) -> State {
-        assert_eq!(end.holder, Some(self.number), "two in control");
+        let token = self.token();
+        assert_eq!(end.holders[token], Some(self.number), "two in control");
         let here = provider.owner(end.number) == self.number;
-        if !here && end.gave_up {
+        if !here && end.gave_up[token] {
+            self.release(end);
             return self.do_without(end);
         }
         if !here {
             // Where the connection is another's, that process does the steps: see `serve`.
             if provider.kind == Kind::Shared {
-                self.suspensions +=
-                    u64::from(swap(end, provider, self.number, &mut self.given_up, chances, rng));
+                self.move_to(self.number, token, end, provider, chances, rng);
             }
             return State::Holds { moved: true, lends };
         }
-        if moved || end.suspension.is_asking() {
-            // Also what a process left that died in the middle.
+        if moved || (token == SEND && end.suspension.is_asking()) {
+            // Also what a process left that died in the middle: else who asks has both tokens.
             if !end.resume(provider) {
                 end.absorb(provider);
                 end.answer(provider);
@@ -225,7 +259,10 @@ impl Process {
             let moved = end.suspension.is_asking();
             return State::Holds { moved, lends };
         }
-        end.flush(provider);
+        self.release(end);
+        if token == SEND {
+            end.flush(provider);
+        }
         match self.call {
             Call::Write { left } => self.write(left, lends, end, provider, chances, rng),
             Call::Read { room } => self.read(room, end, provider, chances, rng),
@@ -328,38 +365,114 @@ impl Process {
         }
     }
 
+    /// One step of moving the connection to process `next`, which has that token, if what is under way in the other direction
+    /// allows it.
+    fn move_to(
+        &mut self,
+        next: usize,
+        token: usize,
+        end: &mut End,
+        provider: &mut Provider,
+        chances: &Chances,
+        rng: &mut Rng,
+    ) {
+        if self.borrow(1 - token, end) {
+            let given_up = &mut self.given_up;
+            self.suspensions +=
+                u64::from(swap(end, provider, [next, token], given_up, chances, rng));
+        } else if rng.percent(chances.give_up.max(2)) {
+            self.given_up += 1;
+            end.gave_up[token] = true;
+        }
+    }
+
+    /// Takes the tokens over that dead processes have, and ends what these asked for.
+    fn succeed_the_dead(&mut self, end: &mut End, provider: &mut Provider, alive: &[bool]) {
+        let lives = |thread: u32| alive[thread as usize % 100];
+        for token in [SEND, RECEIVE] {
+            if end.tokens[token].holder().is_none_or(lives) {
+                continue;
+            }
+            let word = end.tokens[token].word().load(Relaxed);
+            let taken = end.tokens[token].waited_in_vain(self.claim, None, word, lives);
+            if matches!(taken, Step::Taken(_)) {
+                end.holders[token] = None;
+                if token == SEND {
+                    end.resume(provider);
+                }
+                let _: Wake = end.tokens[token].give_back();
+            }
+        }
+    }
+
     /// What the library does for the connection beside the program's calls, without taking control from
-    /// anybody (D3). `next`: the living process that has the token and waits for the connection.
+    /// anybody (D3). `alive`: which processes are.
     pub(crate) fn serve(
         &mut self,
         end: &mut End,
         provider: &mut Provider,
-        next: Option<usize>,
+        alive: &[bool],
         chances: &Chances,
         rng: &mut Rng,
     ) {
         let here = provider.owner(end.number) == self.number;
-        if !here && provider.kind == Kind::OfOneProcess {
-            return;
+        if here || provider.kind == Kind::Shared {
+            self.succeed_the_dead(end, provider, alive);
         }
-        if let Some(next) = next.filter(|&next| here && next != self.number) {
-            if provider.kind == Kind::OfOneProcess {
-                self.suspensions +=
-                    u64::from(swap(end, provider, next, &mut self.given_up, chances, rng));
+        if provider.kind == Kind::OfOneProcess && !here {
+            // It went to the next one.
+            if !matches!(self.state, State::Holds { .. }) {
+                self.release(end);
             }
             return;
         }
-        if !end.token.try_borrow(self.claim.thread) {
+        if matches!(self.state, State::Holds { .. }) {
             return;
         }
-        end.open(provider);
-        end.absorb(provider);
-        // Of a process that died: only who has the token asks.
-        end.resume(provider);
-        end.answer(provider);
-        end.flush(provider);
-        end.update_credit(provider);
-        let _: Wake = end.token.give_back();
+        let waits = |token: usize| {
+            let holder = end.holders[token].filter(|&holder| alive[holder])?;
+            (!end.gave_up[token] && holder != self.number).then_some([holder, token])
+        };
+        if provider.kind == Kind::OfOneProcess {
+            if let Some([next, token]) = waits(SEND).or_else(|| waits(RECEIVE)) {
+                if self.borrowed != Some(token) {
+                    self.move_to(next, token, end, provider, chances, rng);
+                    if end.gave_up[token] {
+                        self.release(end);
+                    }
+                    return;
+                }
+            }
+        }
+        let thread = self.claim.thread;
+        let borrow = |token: usize| end.tokens[token].try_borrow(thread);
+        let borrowed = [SEND, RECEIVE].map(|token| self.borrowed != Some(token) && borrow(token));
+        let has = [SEND, RECEIVE].map(|token| self.borrowed == Some(token) || borrowed[token]);
+        if has == [true; 2] {
+            end.open(provider);
+        }
+        if has[RECEIVE] {
+            end.absorb(provider);
+        }
+        if has[SEND] {
+            // Of a process that died, or for one.
+            end.resume(provider);
+        }
+        if has[RECEIVE] {
+            end.answer(provider);
+            end.update_credit(provider);
+        }
+        if has[SEND] {
+            end.flush(provider);
+        }
+        for token in [SEND, RECEIVE] {
+            if borrowed[token] {
+                let _: Wake = end.tokens[token].give_back();
+            }
+        }
+        if !end.suspension.is_asking() {
+            self.release(end);
+        }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -367,12 +480,12 @@ impl Process {
     }
 }
 
-/// One step of moving the connection to process `next`, whose token it is; true: it moved while the
-/// session was suspended.
+/// One step of moving the connection to process `next`, which has `token`; the other one is held for that. True: it moved while
+/// the session was suspended.
 fn swap(
     end: &mut End,
     provider: &mut Provider,
-    next: usize,
+    [next, token]: [usize; 2],
     given_up: &mut u64,
     chances: &Chances,
     rng: &mut Rng,
@@ -393,7 +506,7 @@ fn swap(
     end.update_credit(provider);
     if rng.percent(chances.give_up.max(2)) && end.resume(provider) {
         *given_up += 1;
-        end.gave_up = true;
+        end.gave_up[token] = true;
         if provider.kind == Kind::Shared {
             // The connection belongs to no process: it may move all the same.
             provider.deregister(end.number, Memory::Posted);
