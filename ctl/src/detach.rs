@@ -83,7 +83,9 @@ fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
             match helped {
                 0 => {
                     left.iter().for_each(|one| leave(requests, one));
-                    hindered = hindered.or(from_outside::call_helper(requests).err());
+                    if left.iter().any(|one| one.within_reach.is_none()) {
+                        hindered = hindered.or(from_outside::call_helper(requests).err());
+                    }
                 }
                 _ => each_peer(&left, leave),
             }

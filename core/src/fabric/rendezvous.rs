@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const BINDING: u64 = 200_000_000;
 const NAP: u64 = 20_000;
 const MOST_COUNTED: u64 = 1_000_000;
+/// And by the clock: signals are held meanwhile.
 const LONGEST: u64 = 2_000_000_000;
 /// How long ago a link has arrived at most whose addresses are still to be expected.
 const RECENT: u64 = 1_000_000_000;
