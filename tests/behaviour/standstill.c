@@ -3,7 +3,7 @@
 #include "bt.h"
 #include <sys/ptrace.h>
 
-enum { ROUNDS = 16, LONGEST = 16000 };
+enum { ROUNDS = 16, LONGEST = 16000, MUCH = 200000 };
 
 static int size = 3000; /* of what is sent and received at a time */
 static int flags;       /* of the calls of the one that goes on */
@@ -77,6 +77,32 @@ static void one_send(long instructions, long *most) {
   close_pair(&p);
 }
 
+/* What is sent at once is lent to the peer, which does not read: TCP's buffers have room for it, and for who sends next. */
+static char much[MUCH];
+static void send_much(int fd) { EQ(send(fd, much, MUCH, MSG_NOSIGNAL), MUCH); }
+static void one_loan(long instructions, long *most) {
+  struct pair p = open_pair(instructions % 3 ? V4 : V6);
+  exercise(p.client, p.server);
+  pid_t pid = stopped_child(&p, send_much, instructions, most);
+  send_record(p.client, 'r', 0);
+  char first[LONGEST];
+  receive(p.server, first);
+  static char all[MUCH];
+  bool other_was_first = first[0] == 'v';
+  if (other_was_first) {
+    EQ(recv(p.server, all, (size_t)(MUCH - size), MSG_WAITALL), MUCH - size);
+    CHECK(memcmp(all, much, (size_t)(MUCH - size)) == 0);
+    receive(p.server, first);
+    EQ(first[0], 'r');
+  }
+  end_stopped_child(pid);
+  if (!other_was_first) {
+    EQ(recv(p.server, all, MUCH, MSG_WAITALL), MUCH);
+    CHECK(memcmp(all, much, MUCH) == 0);
+  }
+  close_pair(&p);
+}
+
 static void receive_one(int fd) {
   char bytes[LONGEST];
   receive(fd, bytes);
@@ -122,5 +148,9 @@ SAN_CASE(a_sender) { rounds(one_send); }
 SAN_CASE(a_sender_of_much) { size = LONGEST, rounds(one_send); }
 SAN_CASE(a_sender_and_one_that_does_not_wait) { flags = MSG_DONTWAIT, rounds(one_send); }
 SAN_CASE(a_sender_with_a_signal_pending) { pending = true, rounds(one_send); }
+SAN_CASE(a_sender_that_lends) {
+  memset(much, 'v', MUCH);
+  rounds(one_loan);
+}
 SAN_CASE(a_receiver) { rounds(one_receive); }
 SAN_CASE(a_receiver_and_one_that_does_not_wait) { flags = MSG_DONTWAIT, rounds(one_receive); }

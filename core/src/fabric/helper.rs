@@ -14,6 +14,8 @@ use crate::sys::{file, handlers, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+/// A program that did not look so many times in a row is away.
+const AWAY_FOR: u32 = 2;
 /// Between two looks while something goes on, in nanoseconds.
 const TICK: u64 = 10_000_000;
 /// How long (ns) a queue pair is kept in whose place there is another one: its peer's last message is
@@ -289,6 +291,8 @@ impl Helper {
         handlers::never_run_here();
         let mut idle = false;
         let mut looks = 0;
+        // Times that it looked since the program did.
+        let mut unseen = 0u32;
         // A link has something left to do, as of the last look at all of them.
         let mut links_are_busy = false;
         // How long (ns) to sleep at most while there is nothing to do.
@@ -352,14 +356,16 @@ impl Helper {
             let mut busy = rendezvous::progress() | berth::progress(self.mailbox.address);
             // The program looks by itself and arms the queue when it sleeps: not to be disturbed.
             let now = ports.iter().fold(0u32, |sum, port| sum.wrapping_add(port.looks()));
-            let away = now == looks;
+            unseen = if now == looks { unseen.saturating_add(1) } else { 0 };
             looks = now;
+            // A busy machine may keep it from its processor for one.
+            let away = unseen >= AWAY_FOR;
             let tell = if kicked { Tell::Certain } else { Tell::All };
             if count == 0 || kicked || away {
                 links_are_busy = false;
                 for port in &ports {
                     port.each_link(|link| links_are_busy |= link.tick(tell));
-                    if !port.is_armed() && port.arm() {
+                    if (kicked || away) && !port.is_armed() && port.arm() {
                         port.catch_up();
                     }
                 }
