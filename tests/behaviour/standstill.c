@@ -3,8 +3,9 @@
 #include "bt.h"
 #include <sys/ptrace.h>
 
-enum { ROUNDS = 16, LONGEST = 16000, MUCH = 200000 };
+enum { LONGEST = 16000, MUCH = 200000 };
 
+static int most_rounds = 6;
 static int size = 3000; /* of what is sent and received at a time */
 static int flags;       /* of the calls of the one that goes on */
 static bool pending;    /* the stopped one has a signal coming, too */
@@ -84,7 +85,8 @@ static void one_loan(long instructions, long *most) {
   struct pair p = open_pair(instructions % 3 ? V4 : V6);
   exercise(p.client, p.server);
   pid_t pid = stopped_child(&p, send_much, instructions, most);
-  send_record(p.client, 'r', 0);
+  wait_for(p.client, POLLOUT);
+  send_record(p.client, 'r', flags);
   char first[LONGEST];
   receive(p.server, first);
   static char all[MUCH];
@@ -135,10 +137,11 @@ static bool may_trace_anybody(void) {
 
 static void rounds(void (*one)(long, long *)) {
   if (!may_trace_anybody()) bt_skip("processes may not trace their relatives");
+  memset(much, 'v', MUCH);
   for (const char *letter = "vrab"; *letter; letter++) memset(records[(int)*letter], *letter, LONGEST);
   unsigned seed = (unsigned)now_ms();
   long most = 6000;
-  for (int round = 0; round < ROUNDS; round++) {
+  for (int round = 0; round < most_rounds; round++) {
     seed = seed * 1103515245u + 12345u;
     one((long)((seed >> 8) % (unsigned)most), &most);
   }
@@ -149,7 +152,11 @@ SAN_CASE(a_sender_of_much) { size = LONGEST, rounds(one_send); }
 SAN_CASE(a_sender_and_one_that_does_not_wait) { flags = MSG_DONTWAIT, rounds(one_send); }
 SAN_CASE(a_sender_with_a_signal_pending) { pending = true, rounds(one_send); }
 SAN_CASE(a_sender_that_lends) {
-  memset(much, 'v', MUCH);
+  most_rounds = 3;
+  rounds(one_loan);
+}
+SAN_CASE(a_sender_that_lends_and_one_that_does_not_wait) {
+  flags = MSG_DONTWAIT, most_rounds = 3;
   rounds(one_loan);
 }
 SAN_CASE(a_receiver) { rounds(one_receive); }

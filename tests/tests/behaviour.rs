@@ -17,7 +17,7 @@ const RDMA_AREAS: [&str; 8] =
 /// Areas whose cases take turns on sockets.
 const CONTROL_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "standstill"];
 /// Areas whose cases share sockets between processes, most of those above included.
-const SHARING_AREAS: [&str; 11] = [
+const SHARING_AREAS: [&str; 12] = [
     "control",
     "detach",
     "foreign",
@@ -28,6 +28,7 @@ const SHARING_AREAS: [&str; 11] = [
     "passing",
     "passing_later",
     "passing_limits",
+    "standstill",
     "steps",
 ];
 

@@ -7,7 +7,8 @@ use super::owner;
 use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
 use crate::sys::lock::{Busy, Watch, CHECK_INTERVAL};
 use crate::sys::thread::own_tid;
-use crate::sys::{futex, process, Errno};
+use crate::sys::process::{self, State};
+use crate::sys::{futex, step_out, Errno};
 
 /// How often a waiter looks before it queues or sleeps: most holders copy a few bytes.
 const LOOKS: u32 = 100;
@@ -145,9 +146,14 @@ impl Control {
         self.0.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
     }
 
-    /// False if nobody holds it, or whoever does died. Costs system calls.
-    pub fn is_held_by_the_living(&self) -> bool {
-        self.0.holder().is_some_and(process::lives)
+    /// False if nobody holds it, or who died, or stands still (SIGSTOP) and may be led on by who waits for it. Costs
+    /// system calls.
+    pub fn is_held_for_long(&self) -> bool {
+        self.0.holder().is_some_and(|thread| match process::state(thread) {
+            State::Lives => true,
+            State::Stopped => step_out::resists(thread),
+            State::Dead => false,
+        })
     }
 
     /// Times control changed from one process to another.

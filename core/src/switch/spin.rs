@@ -15,7 +15,7 @@ static MOST_LOOKS: AtomicU32 = AtomicU32::new(0);
 const PATIENT: u32 = 1024;
 /// So many looks take less than so many clock ticks (some 100 µs), unless another has the processor, or the thread is led on an
 /// instruction at a time ([`step_out`](crate::sys::step_out)).
-const GLANCE: u32 = 32;
+const GLANCE: u32 = 8;
 const SLOW_TICKS: u64 = 300_000;
 /// As few when they share one.
 const IMPATIENT: u32 = 8;

@@ -9,6 +9,7 @@ use super::process::{self, SignalsHeld, State};
 use super::{beside, call, file, time};
 use std::ffi::CStr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How long (ns) it may take to let go.
 const PATIENCE: u64 = 500_000_000;
@@ -33,12 +34,32 @@ const OURS: [&[u8]; 6] = [b"libsanshim", b"libc.so", b"libc-2", b"libpthread", b
 /// Mappings that are remembered: a call goes from one to another.
 const REMEMBERED: usize = 4;
 
+/// The last thread that could not be led out, in the lower half, and the clock in the upper, in `UNIT` of ns, until which that counts.
+static RESISTS: AtomicU64 = AtomicU64::new(0);
+const UNIT: u64 = 1 << 24;
+/// How long (ns) it counts.
+const RESISTANCE: u64 = 1_000_000_000;
+
+/// True if it was tried to lead that thread out of what it is in the middle of, lately, and in vain.
+pub fn resists(thread: u32) -> bool {
+    let word = RESISTS.load(Relaxed);
+    word as u32 == thread && (time::now() / UNIT) < word >> 32
+}
+
 /// Leads a thread on until `is_out`, if it is a stopped one of another process, and may be traced. `is_out` looks at memory
 /// that the thread's process shares, and does nothing else. True if a handler of the calling thread ran meanwhile.
 #[cold]
 pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> bool {
     let is_stopped = process::state(thread) == State::Stopped && !process::is_own_thread(thread);
-    if !cfg!(target_arch = "x86_64") || !is_stopped || process::is_confined() {
+    if !is_stopped {
+        return false;
+    }
+    let resists = || {
+        let until = (time::now() + RESISTANCE) / UNIT;
+        RESISTS.store(until << 32 | u64::from(thread), Relaxed);
+    };
+    if !cfg!(target_arch = "x86_64") || process::is_confined() {
+        resists();
         return false;
     }
     let held = SignalsHeld::new();
@@ -52,7 +73,9 @@ pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> bool {
             tracee.let_go();
         }
     });
-    if out {
+    if !out {
+        resists();
+    } else {
         log::info!("thread {thread}, which is stopped, was led out of a call that others wait for");
     }
     held.let_in()

@@ -193,7 +193,7 @@ impl<'a> Stream<'a> {
     pub fn sending_waits(&self) -> bool {
         let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
         send.awaits_peer.load(SeqCst) != 0
-            && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
+            && (holders.load(Relaxed) == 1 || send.lock.is_held_for_long())
     }
 
     /// The receive lock; as [`Stream::lock_send`].
