@@ -5,7 +5,7 @@
 
 enum { LONGEST = 16000, MUCH = 200000 };
 
-static int most_rounds = 6;
+static int most_rounds = 4;
 static int size = 3000; /* of what is sent and received at a time */
 static int flags;       /* of the calls of the one that goes on */
 static bool pending;    /* the stopped one has a signal coming, too */
@@ -70,10 +70,10 @@ static void one_send(long instructions, long *most) {
   send_record(p.client, 'r', flags);
   char first[LONGEST], second[LONGEST];
   receive(p.server, first);
-  bool other_was_first = first[0] == 'v';
-  if (other_was_first) receive(p.server, second);
+  bool stopped_was_first = first[0] == 'v';
+  if (stopped_was_first) receive(p.server, second);
   end_stopped_child(pid);
-  if (!other_was_first) receive(p.server, second);
+  if (!stopped_was_first) receive(p.server, second);
   CHECK(is_record(first) && is_record(second) && first[0] != second[0]);
   close_pair(&p);
 }
@@ -90,15 +90,15 @@ static void one_loan(long instructions, long *most) {
   char first[LONGEST];
   receive(p.server, first);
   static char all[MUCH];
-  bool other_was_first = first[0] == 'v';
-  if (other_was_first) {
+  bool stopped_was_first = first[0] == 'v';
+  if (stopped_was_first) {
     EQ(recv(p.server, all, (size_t)(MUCH - size), MSG_WAITALL), MUCH - size);
     CHECK(memcmp(all, much, (size_t)(MUCH - size)) == 0);
     receive(p.server, first);
     EQ(first[0], 'r');
   }
   end_stopped_child(pid);
-  if (!other_was_first) {
+  if (!stopped_was_first) {
     EQ(recv(p.server, all, MUCH, MSG_WAITALL), MUCH);
     CHECK(memcmp(all, much, MUCH) == 0);
   }
@@ -152,11 +152,11 @@ SAN_CASE(a_sender_of_much) { size = LONGEST, rounds(one_send); }
 SAN_CASE(a_sender_and_one_that_does_not_wait) { flags = MSG_DONTWAIT, rounds(one_send); }
 SAN_CASE(a_sender_with_a_signal_pending) { pending = true, rounds(one_send); }
 SAN_CASE(a_sender_that_lends) {
-  most_rounds = 3;
+  most_rounds = 2;
   rounds(one_loan);
 }
 SAN_CASE(a_sender_that_lends_and_one_that_does_not_wait) {
-  flags = MSG_DONTWAIT, most_rounds = 3;
+  flags = MSG_DONTWAIT, most_rounds = 2;
   rounds(one_loan);
 }
 SAN_CASE(a_receiver) { rounds(one_receive); }

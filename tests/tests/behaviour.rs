@@ -16,7 +16,7 @@ const RDMA_AREAS: [&str; 8] =
     ["endings", "flags", "forking", "interrupted", "lent_memory", "signals", "transfer", "urgent"];
 /// Areas whose cases take turns on sockets.
 const CONTROL_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "standstill"];
-/// Areas whose cases share sockets between processes, most of those above included.
+/// Areas whose cases share sockets between processes, those above included.
 const SHARING_AREAS: [&str; 12] = [
     "control",
     "detach",

@@ -14,7 +14,7 @@ use crate::sys::{file, handlers, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A program that did not look so many times in a row is away.
+/// A program that did not look for so many ticks in a row is away: a busy machine may keep it from its processor for one.
 const AWAY_FOR: u32 = 2;
 /// Between two looks while something goes on, in nanoseconds.
 const TICK: u64 = 10_000_000;
@@ -291,8 +291,7 @@ impl Helper {
         handlers::never_run_here();
         let mut idle = false;
         let mut looks = 0;
-        // Times that it looked since the program did.
-        let mut unseen = 0u32;
+        let mut ticks_unseen = 0;
         // A link has something left to do, as of the last look at all of them.
         let mut links_are_busy = false;
         // How long (ns) to sleep at most while there is nothing to do.
@@ -356,16 +355,21 @@ impl Helper {
             let mut busy = rendezvous::progress() | berth::progress(self.mailbox.address);
             // The program looks by itself and arms the queue when it sleeps: not to be disturbed.
             let now = ports.iter().fold(0u32, |sum, port| sum.wrapping_add(port.looks()));
-            unseen = if now == looks { unseen.saturating_add(1) } else { 0 };
+            let looked = now != looks;
             looks = now;
-            // A busy machine may keep it from its processor for one.
-            let away = unseen >= AWAY_FOR;
+            ticks_unseen = match (looked, count) {
+                (true, _) => 0,
+                (false, 0) => AWAY_FOR.min(ticks_unseen + 1),
+                (false, _) => ticks_unseen,
+            };
+            let away = ticks_unseen == AWAY_FOR;
             let tell = if kicked { Tell::Certain } else { Tell::All };
-            if count == 0 || kicked || away {
+            if count == 0 || kicked || !looked {
                 links_are_busy = false;
                 for port in &ports {
                     port.each_link(|link| links_are_busy |= link.tick(tell));
-                    if (kicked || away) && !port.is_armed() && port.arm() {
+                    let awaits = kicked || away || links_are_busy || is_busy();
+                    if awaits && !port.is_armed() && port.arm() {
                         port.catch_up();
                     }
                 }

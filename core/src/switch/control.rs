@@ -6,17 +6,31 @@
 use super::owner;
 use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
 use crate::sys::lock::{Busy, Watch, CHECK_INTERVAL};
-use crate::sys::thread::own_tid;
 use crate::sys::process::{self, State};
-use crate::sys::{futex, step_out, Errno};
+use crate::sys::thread::own_tid;
+use crate::sys::{futex, Errno};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How often a waiter looks before it queues or sleeps: most holders copy a few bytes.
 const LOOKS: u32 = 100;
 
+/// What a waiter learnt by its last sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Slept {
+    /// A signal ended it.
+    pub signalled: bool,
+    /// The holder stands still (SIGSTOP), and could not be led on.
+    pub resisting: Option<u32>,
+}
+
 /// See the module. All zero is free.
-#[repr(transparent)]
+#[repr(C)]
 #[derive(Debug, Default)]
-pub struct Control(Token);
+pub struct Control {
+    token: Token,
+    /// 1: the holder stands still (SIGSTOP), and is led on by who waits.
+    hurried: AtomicU32,
+}
 
 #[inline]
 fn claim() -> Claim {
@@ -27,7 +41,7 @@ impl Control {
     /// Takes control if nobody has it. Acquire.
     #[inline]
     pub fn try_lock(&self) -> Result<Taken, Busy> {
-        self.0.try_take(claim()).map_err(|refused| match refused {
+        self.token.try_take(claim()).map_err(|refused| match refused {
             Refused::Other => Busy::Other,
             Refused::Reentered => Busy::Reentered,
         })
@@ -37,11 +51,11 @@ impl Control {
     #[inline(always)]
     pub fn try_lock_again(&self) -> bool {
         let claim = claim();
-        if !self.0.was_of(claim) || !self.0.try_borrow(claim.thread) {
+        if !self.token.was_of(claim) || !self.token.try_borrow(claim.thread) {
             return false;
         }
         // Another process may have had it in between.
-        let again = self.0.was_of(claim);
+        let again = self.token.was_of(claim);
         if !again {
             self.unlock();
         }
@@ -52,28 +66,28 @@ impl Control {
     /// is (D3). A dead holder is found by whoever waits.
     #[inline]
     pub fn try_borrow(&self) -> bool {
-        self.0.try_borrow(own_tid())
+        self.token.try_borrow(own_tid())
     }
 
     /// Takes control, waiting for it; only after a refusal that was not for reentering. `goes_on` is asked
-    /// at first and before each sleep, and told whether a signal ended the last one; its error ends the wait.
+    /// at first and before each sleep, and told of the last one; its error ends the wait.
     #[cold]
-    pub fn wait<E>(&self, mut goes_on: impl FnMut(bool) -> Result<(), E>) -> Result<Taken, E> {
-        goes_on(false)?;
+    pub fn wait<E>(&self, mut goes_on: impl FnMut(Slept) -> Result<(), E>) -> Result<Taken, E> {
+        goes_on(Slept::default())?;
         let claim = claim();
         for _ in 0..LOOKS {
-            if let Ok(taken) = self.0.try_take(claim) {
+            if let Ok(taken) = self.token.try_take(claim) {
                 return Ok(taken);
             }
             std::hint::spin_loop();
         }
         let (mut ticket, mut signalled, mut watch) = (None, false, Watch::default());
         loop {
-            let mut step = self.0.look(claim, &mut ticket);
+            let mut step = self.token.look(claim, &mut ticket);
             if let Step::Sleep(seen) = step {
-                if let Err(why) = goes_on(signalled) {
+                if let Err(why) = goes_on(Slept { signalled, resisting: watch.resisting() }) {
                     if let Some(ticket) = ticket {
-                        self.0.give_up(ticket);
+                        self.token.give_up(ticket);
                         self.wake_all();
                     }
                     return Err(why);
@@ -81,18 +95,24 @@ impl Control {
                 let slept = if Token::says_abandoned(seen) {
                     Err(Errno(libc::ETIMEDOUT))
                 } else {
-                    futex::wait(self.0.word(), seen, CHECK_INTERVAL)
+                    futex::wait(self.token.word(), seen, CHECK_INTERVAL)
                 };
                 signalled = slept == Err(Errno(libc::EINTR));
                 if slept != Err(Errno(libc::ETIMEDOUT)) {
                     continue;
                 }
-                let lives = |holder| watch.lives(holder, || self.0.holder() != Some(holder));
-                step = self.0.waited_in_vain(claim, ticket, seen, lives);
+                let hurry = |does| self.hurried.store(u32::from(does), Relaxed);
+                let is_out = |holder| self.token.holder() != Some(holder);
+                let lives = |holder| watch.lives(holder, hurry, || is_out(holder));
+                step = self.token.waited_in_vain(claim, ticket, seen, lives);
                 signalled = watch.was_signalled();
             }
             match step {
-                Step::Taken(taken) => return Ok(taken),
+                Step::Taken(taken) => {
+                    // Who led the one before on may have been killed then.
+                    self.hurried.store(0, Relaxed);
+                    return Ok(taken);
+                }
                 Step::WakeAll => self.wake_all(),
                 Step::Again | Step::Sleep(_) => {}
             }
@@ -102,15 +122,15 @@ impl Control {
     /// Gives control back. Release.
     #[inline(always)]
     pub fn unlock(&self) {
-        match self.0.give_back() {
+        match self.token.give_back() {
             Wake::Nobody => {}
-            Wake::One => futex::wake(self.0.word(), 1),
+            Wake::One => futex::wake(self.token.word(), 1),
             Wake::All => self.wake_all(),
         }
     }
 
     fn wake_all(&self) {
-        futex::wake(self.0.word(), i32::MAX as u32);
+        futex::wake(self.token.word(), i32::MAX as u32);
     }
 
     /// Has whoever waits for it look whether to go on. By the holder.
@@ -122,43 +142,49 @@ impl Control {
 
     /// True if anybody may sleep until it is given back.
     pub fn is_waited_for(&self) -> bool {
-        self.0.is_waited_for()
+        self.token.is_waited_for()
+    }
+
+    /// True if the holder is to let go as soon as it can: it stood still, and is led on, instruction by instruction.
+    #[inline]
+    pub fn is_hurried(&self) -> bool {
+        self.hurried.load(Relaxed) != 0
     }
 
     /// The calling thread will not give it back, or a thread of the image before this one that had its id: if it
     /// holds it, it counts as dead.
     pub fn abandon_own(&self) {
-        self.0.abandon(own_tid());
+        self.token.abandon(own_tid());
     }
 
     /// True if the calling thread holds it.
     pub fn is_held_by_caller(&self) -> bool {
-        self.0.holder() == Some(own_tid())
+        self.token.holder() == Some(own_tid())
     }
 
     /// True if a thread holds it.
     pub fn is_held(&self) -> bool {
-        self.0.holder().is_some()
+        self.token.holder().is_some()
     }
 
     /// True if a thread holds it that died. Costs system calls if another does.
     pub fn is_held_by_the_dead(&self) -> bool {
-        self.0.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
+        self.token.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
     }
 
-    /// False if nobody holds it, or who died, or stands still (SIGSTOP) and may be led on by who waits for it. Costs
-    /// system calls.
-    pub fn is_held_for_long(&self) -> bool {
-        self.0.holder().is_some_and(|thread| match process::state(thread) {
-            State::Lives => true,
-            State::Stopped => step_out::resists(thread),
-            State::Dead => false,
-        })
+    /// False if nobody holds it, or whoever does died. Costs system calls.
+    pub fn is_held_by_the_living(&self) -> bool {
+        self.token.holder().is_some_and(process::lives)
+    }
+
+    /// The thread that holds it, if that stands still (SIGSTOP). Costs system calls.
+    pub fn standing_holder(&self) -> Option<u32> {
+        self.token.holder().filter(|thread| process::state(*thread) == State::Stopped)
     }
 
     /// Times control changed from one process to another.
     #[inline]
     pub fn swaps(&self) -> u32 {
-        self.0.swaps()
+        self.token.swaps()
     }
 }

@@ -274,7 +274,8 @@ impl Entry {
             return Some(stream.endpoint.unanswered.nap());
         }
         let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
-        let unbelled = ((silent || stream.sending_waits()) && self.interest & bit::ANY_OUT != 0)
+        let unbelled = ((silent || stream.is_kept_from_sending())
+            && self.interest & bit::ANY_OUT != 0)
             .then_some(wait::UNBELLED_SLICE);
         unbelled.or_else(|| detach::slice(&stream)).or_else(|| far::slice(&stream))
     }

@@ -70,7 +70,7 @@ pub(super) fn of(stream: &Stream, interest: u32) -> u32 {
     if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream) {
         mask |= bit::IN | bit::RDNORM;
     }
-    if interest & bit::ANY_OUT != 0 && wait::writable(stream) && !stream.sending_waits() {
+    if interest & bit::ANY_OUT != 0 && wait::writable(stream) && !stream.is_kept_from_sending() {
         mask |= bit::OUT | bit::WRNORM;
     }
     if interest & bit::PRI != 0 && stream.is_urgent() {

@@ -118,8 +118,9 @@ pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool
     let patience = memory.patience.load(Ordering::Relaxed);
     let most = MOST_LOOKS.load(Ordering::Relaxed);
     let looks = if score > PAYS { patience.min(most) } else { (patience / 4).min(most) };
-    let mut since = 0;
-    for look in 1..=looks {
+    let (mut look, mut last, mut since) = (0, looks, 0);
+    while look < last {
+        look += 1;
         if ready() {
             if patience < PATIENT {
                 memory.patience.store(patience + 1, Ordering::Relaxed);
@@ -133,7 +134,7 @@ pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool
         if look % GLANCE == 0 {
             let now = time::ticks();
             if since != 0 && now.wrapping_sub(since) > SLOW_TICKS {
-                break;
+                last = last.min(look + 1);
             }
             since = now;
         }

@@ -2,6 +2,7 @@
 
 use super::bell;
 use super::buffers::Buffers;
+use super::control::Slept;
 use super::detach;
 use super::endpoint::flag;
 use super::far;
@@ -31,7 +32,8 @@ fn reentered(stream: &Stream, flags: i32) -> Errno {
 
 /// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
 /// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
-/// (EAGAIN), until a signal (EINTR), until the time-out (EAGAIN). `partial`: it has moved bytes.
+/// (EAGAIN), unless that stands still and can be led on, until a signal (EINTR), until the time-out (EAGAIN). `partial`: it
+/// has moved bytes.
 #[inline(always)]
 pub(super) fn lock<'a>(
     socket: &Socket,
@@ -41,13 +43,17 @@ pub(super) fn lock<'a>(
     limit: &Limit,
 ) -> Result<Held<'a>, Errno> {
     let mut signalled = false;
-    let goes_on = |signal: bool| {
-        signalled |= signal;
+    let goes_on = |slept: Slept| {
+        signalled |= slept.signalled;
+        if let Some(thread) = slept.resisting {
+            stream.endpoint.send.resistance.note(thread);
+        }
         if !stream.sending_waits() {
             return Ok(());
         }
         if !waits(stream, flags) {
-            return Err(Errno(libc::EAGAIN));
+            let is_led_on = stream.may_lead_sender_on();
+            return if is_led_on { Ok(()) } else { Err(Errno(libc::EAGAIN)) };
         }
         let left = limit.left(socket, Event::Write);
         // As the kernel: a call without a time-out is restarted if the program asks for that.

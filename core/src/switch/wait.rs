@@ -238,10 +238,10 @@ fn is_our_own_end(socket: &Socket, stream: &Stream, events: i16) -> bool {
 pub(super) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
-        // A peer's kernel resets also for a doorbell byte nobody drained (between hosts only urgent ones
-        // are sent). TCP resets only when the program left data unread, or asked for it (SO_LINGER).
+        // A peer's kernel resets also for a doorbell byte nobody drained; between hosts that is an urgent one, which may come
+        // after the close. TCP resets only when the program left data unread, or asked for it (SO_LINGER).
         libc::ECONNRESET
-            if (stream.fabric.is_none() || stream.has_sent_urgent())
+            if (stream.fabric.is_none() || far::is_closed_by_peer(stream))
                 && stream.endpoint.has(flag::ESTABLISHED)
                 && !stream.endpoint.has(flag::LEFT)
                 && stream.peer_consumed_all()

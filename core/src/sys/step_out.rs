@@ -12,9 +12,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How long (ns) it may take to let go.
-const PATIENCE: u64 = 500_000_000;
+const PATIENCE: u64 = 2_000_000_000;
+/// How long (ms) one that could not be led out is left alone by who cannot wait.
+const LATELY: u32 = 10_000;
 /// How long (ns) one instruction may take: a system call in which it waits for somebody is not waited for.
-const INSTRUCTION: u64 = 20_000_000;
+const INSTRUCTION: u64 = 100_000_000;
 /// Registers as ptrace shows them on x86-64.
 const REGISTERS: usize = 27;
 const RAX: usize = 10;
@@ -34,33 +36,43 @@ const OURS: [&[u8]; 6] = [b"libsanshim", b"libc.so", b"libc-2", b"libpthread", b
 /// Mappings that are remembered: a call goes from one to another.
 const REMEMBERED: usize = 4;
 
-/// The last thread that could not be led out, in the lower half, and the clock in the upper, in `UNIT` of ns, until which that counts.
-static RESISTS: AtomicU64 = AtomicU64::new(0);
-const UNIT: u64 = 1 << 24;
-/// How long (ns) it counts.
-const RESISTANCE: u64 = 1_000_000_000;
+/// What became of a thread that was to be led on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Led {
+    /// It has let go.
+    pub out: bool,
+    /// A handler of the calling thread ran meanwhile.
+    pub signalled: bool,
+}
 
-/// True if it was tried to lead that thread out of what it is in the middle of, lately, and in vain.
-pub fn resists(thread: u32) -> bool {
-    let word = RESISTS.load(Relaxed);
-    word as u32 == thread && (time::now() / UNIT) < word >> 32
+/// A thread that could not be led out, and when that was. Zeroed memory: none.
+#[derive(Debug, Default)]
+pub struct Resistance(AtomicU64);
+
+impl Resistance {
+    fn now() -> u32 {
+        (time::now() / 1_000_000) as u32
+    }
+
+    /// It was tried just now, in vain.
+    pub fn note(&self, thread: u32) {
+        self.0.store(u64::from(thread) << 32 | u64::from(Self::now()), Relaxed);
+    }
+
+    /// True if it was tried lately with that thread.
+    pub fn is_of(&self, thread: u32) -> bool {
+        let word = self.0.load(Relaxed);
+        (word >> 32) as u32 == thread && Self::now().wrapping_sub(word as u32) < LATELY
+    }
 }
 
 /// Leads a thread on until `is_out`, if it is a stopped one of another process, and may be traced. `is_out` looks at memory
-/// that the thread's process shares, and does nothing else. True if a handler of the calling thread ran meanwhile.
+/// that the thread's process shares, and does nothing else.
 #[cold]
-pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> bool {
+pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> Led {
     let is_stopped = process::state(thread) == State::Stopped && !process::is_own_thread(thread);
-    if !is_stopped {
-        return false;
-    }
-    let resists = || {
-        let until = (time::now() + RESISTANCE) / UNIT;
-        RESISTS.store(until << 32 | u64::from(thread), Relaxed);
-    };
-    if !cfg!(target_arch = "x86_64") || process::is_confined() {
-        resists();
-        return false;
+    if !cfg!(target_arch = "x86_64") || !is_stopped || process::is_confined() {
+        return Led::default();
     }
     let held = SignalsHeld::new();
     let mut out = false;
@@ -73,12 +85,10 @@ pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> bool {
             tracee.let_go();
         }
     });
-    if !out {
-        resists();
-    } else {
+    if out {
         log::info!("thread {thread}, which is stopped, was led out of a call that others wait for");
     }
-    held.let_in()
+    Led { out, signalled: held.let_in() }
 }
 
 /// A thread that the calling one traces, at rest.
@@ -369,8 +379,19 @@ mod tests {
 
     #[test]
     fn threads_that_are_not_stopped_are_left_alone() {
-        assert!(!step_out(process::tid(), || panic!("it is asked")));
-        assert!(!step_out(1, || panic!("it is asked")));
+        assert_eq!(step_out(process::tid(), || panic!("it is asked")), Led::default());
+        assert_eq!(step_out(1, || panic!("it is asked")), Led::default());
+    }
+
+    #[test]
+    fn who_could_not_be_led_out_is_remembered_for_a_while() {
+        let resistance = Resistance::default();
+        assert!(!resistance.is_of(7));
+        resistance.note(7);
+        assert!(resistance.is_of(7) && !resistance.is_of(8));
+        let long_ago = Resistance::now().wrapping_sub(LATELY);
+        resistance.0.store(7 << 32 | u64::from(long_ago), Relaxed);
+        assert!(!resistance.is_of(7));
     }
 
     #[test]

@@ -206,17 +206,16 @@ impl Registration {
     fn waits_unbelled(&self) -> bool {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
-            && self
-                .socket
-                .stream()
-                .is_some_and(|s| s.endpoint.has(wait::SILENT | flag::LEFT) || s.sending_waits())
+            && self.socket.stream().is_some_and(|s| {
+                s.endpoint.has(wait::SILENT | flag::LEFT) || s.is_kept_from_sending()
+            })
     }
 
     /// It waits for space, and another thread's send for the peer.
     pub(super) fn is_held_up(&self) -> bool {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
-            && self.socket.stream().is_some_and(|s| s.sending_waits())
+            && self.socket.stream().is_some_and(|s| s.is_kept_from_sending())
     }
 
     /// True if it must be looked at however idle it is.

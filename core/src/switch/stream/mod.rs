@@ -31,7 +31,7 @@ pub(super) use holding::Hold;
 pub(super) use posted::Posted;
 pub(super) use urgent::Places;
 
-use super::control::Control;
+use super::control::{Control, Slept};
 use super::endpoint::Endpoint;
 use crate::fabric::Link;
 use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
@@ -173,11 +173,11 @@ impl<'a> Stream<'a> {
     }
 
     /// As [`Stream::lock_send`]. While another thread has it `goes_on` is asked before each sleep, and
-    /// told whether a signal ended the last one.
+    /// told of the last one.
     #[inline]
     pub fn lock_send_while<E>(
         &self,
-        goes_on: impl FnMut(bool) -> Result<(), E>,
+        goes_on: impl FnMut(Slept) -> Result<(), E>,
     ) -> Result<Held<'_>, Denied<E>> {
         let (lock, hold) = (&self.endpoint.send.lock, Hold::of(self));
         let taken = self.take(lock, &self.statistics.send_control, goes_on)?;
@@ -193,7 +193,19 @@ impl<'a> Stream<'a> {
     pub fn sending_waits(&self) -> bool {
         let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
         send.awaits_peer.load(SeqCst) != 0
-            && (holders.load(Relaxed) == 1 || send.lock.is_held_for_long())
+            && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
+    }
+
+    /// True if that holder stands still (SIGSTOP), and who waits for the lock may lead it on.
+    pub fn may_lead_sender_on(&self) -> bool {
+        let send = &self.endpoint.send;
+        send.lock.standing_holder().is_some_and(|thread| !send.resistance.is_of(thread))
+    }
+
+    /// True if nobody else can send, whatever they do: the writable condition of poll is not met.
+    #[inline]
+    pub fn is_kept_from_sending(&self) -> bool {
+        self.sending_waits() && !self.may_lead_sender_on()
     }
 
     /// The receive lock; as [`Stream::lock_send`].
@@ -227,7 +239,7 @@ impl<'a> Stream<'a> {
         &self,
         lock: &Control,
         shown: &Shown,
-        goes_on: impl FnMut(bool) -> Result<(), E>,
+        goes_on: impl FnMut(Slept) -> Result<(), E>,
     ) -> Result<Taken, Denied<E>> {
         let taken = match lock.try_lock() {
             Ok(taken) => taken,

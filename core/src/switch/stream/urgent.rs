@@ -131,11 +131,6 @@ impl Stream<'_> {
         }
     }
 
-    /// True if an urgent byte was ever sent.
-    pub fn has_sent_urgent(&self) -> bool {
-        self.own().sending.0.urgent.load(Relaxed) != 0
-    }
-
     /// True if an urgent byte was sent last. What follows goes in messages: a receive that was posted
     /// before ends at the mark. Send lock.
     pub(super) fn is_behind_own_mark(&self) -> bool {
