@@ -13,10 +13,6 @@ static MOST_LOOKS: AtomicU32 = AtomicU32::new(0);
 
 /// Looks without a yield while both ends have a processor of their own: some 10 µs.
 const PATIENT: u32 = 1024;
-/// So many looks take less than so many clock ticks (some 100 µs), unless another has the processor, or the thread is led on an
-/// instruction at a time ([`step_out`](crate::sys::step_out)).
-const GLANCE: u32 = 8;
-const SLOW_TICKS: u64 = 300_000;
 /// As few when they share one.
 const IMPATIENT: u32 = 8;
 /// Score above which the whole limit is used, and below which nobody yields.
@@ -118,9 +114,7 @@ pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool
     let patience = memory.patience.load(Ordering::Relaxed);
     let most = MOST_LOOKS.load(Ordering::Relaxed);
     let looks = if score > PAYS { patience.min(most) } else { (patience / 4).min(most) };
-    let (mut look, mut last, mut since) = (0, looks, 0);
-    while look < last {
-        look += 1;
+    for _ in 0..looks {
         if ready() {
             if patience < PATIENT {
                 memory.patience.store(patience + 1, Ordering::Relaxed);
@@ -131,13 +125,6 @@ pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool
             return true;
         }
         std::hint::spin_loop();
-        if look % GLANCE == 0 {
-            let now = time::ticks();
-            if since != 0 && now.wrapping_sub(since) > SLOW_TICKS {
-                last = last.min(look + 1);
-            }
-            since = now;
-        }
     }
     if score < PAYS {
         // Not this time: to yield would cost more than to sleep.
