@@ -78,6 +78,13 @@ static void one_send(long instructions, long *most) {
   close_pair(&p);
 }
 
+static bool interrupted; /* the one that goes on gets signals all the time */
+static void interrupt_every_us(int us) {
+  handle_signal(SIGALRM, on_signal, SA_RESTART);
+  struct timeval every = {.tv_usec = us};
+  SYS(setitimer(ITIMER_REAL, &(struct itimerval){every, every}, NULL));
+}
+
 /* What is sent at once is lent to the peer, which does not read: TCP's buffers have room for it, and for who sends next. */
 static char much[MUCH];
 static void send_much(int fd) { EQ(send(fd, much, MUCH, MSG_NOSIGNAL), MUCH); }
@@ -86,7 +93,9 @@ static void one_loan(long instructions, long *most) {
   exercise(p.client, p.server);
   pid_t pid = stopped_child(&p, send_much, instructions, most);
   wait_for(p.client, POLLOUT);
+  interrupt_every_us(interrupted ? 5000 : 0);
   send_record(p.client, 'r', flags);
+  interrupt_every_us(0);
   char first[LONGEST];
   receive(p.server, first);
   static char all[MUCH];
@@ -157,6 +166,10 @@ SAN_CASE(a_sender_that_lends) {
 }
 SAN_CASE(a_sender_that_lends_and_one_that_does_not_wait) {
   flags = MSG_DONTWAIT, most_rounds = 2;
+  rounds(one_loan);
+}
+SAN_CASE(a_sender_that_lends_and_one_that_is_interrupted) {
+  flags = MSG_DONTWAIT, interrupted = true, most_rounds = 2;
   rounds(one_loan);
 }
 SAN_CASE(a_receiver) { rounds(one_receive); }

@@ -8,7 +8,7 @@ use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
 use crate::sys::lock::{Busy, Watch, CHECK_INTERVAL};
 use crate::sys::process::{self, State};
 use crate::sys::thread::own_tid;
-use crate::sys::{futex, Errno};
+use crate::sys::{futex, time, Errno};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How often a waiter looks before it queues or sleeps: most holders copy a few bytes.
@@ -28,8 +28,17 @@ pub struct Slept {
 #[derive(Debug, Default)]
 pub struct Control {
     token: Token,
-    /// 1: the holder stands still (SIGSTOP), and is led on by who waits.
-    hurried: AtomicU32,
+    /// The thread that waits and leads the holder on, which stands still (SIGSTOP); zero: none.
+    leader: AtomicU32,
+}
+
+/// The calling thread alone leads the holder on until this is dropped.
+struct Leads<'a>(&'a AtomicU32);
+
+impl Drop for Leads<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.compare_exchange(own_tid(), 0, Relaxed, Relaxed);
+    }
 }
 
 #[inline]
@@ -82,6 +91,7 @@ impl Control {
             std::hint::spin_loop();
         }
         let (mut ticket, mut signalled, mut watch) = (None, false, Watch::default());
+        let mut checked = time::now();
         loop {
             let mut step = self.token.look(claim, &mut ticket);
             if let Step::Sleep(seen) = step {
@@ -98,19 +108,21 @@ impl Control {
                     futex::wait(self.token.word(), seen, CHECK_INTERVAL)
                 };
                 signalled = slept == Err(Errno(libc::EINTR));
-                if slept != Err(Errno(libc::ETIMEDOUT)) {
+                // Signals may come more often than that.
+                let is_due = signalled && time::now() - checked >= CHECK_INTERVAL;
+                if slept != Err(Errno(libc::ETIMEDOUT)) && !is_due {
                     continue;
                 }
-                let hurry = |does| self.hurried.store(u32::from(does), Relaxed);
+                checked = time::now();
                 let is_out = |holder| self.token.holder() != Some(holder);
-                let lives = |holder| watch.lives(holder, hurry, || is_out(holder));
+                let lives = |holder| watch.lives(holder, || self.lead(), || is_out(holder));
                 step = self.token.waited_in_vain(claim, ticket, seen, lives);
-                signalled = watch.was_signalled();
+                signalled |= watch.was_signalled();
             }
             match step {
                 Step::Taken(taken) => {
                     // Who led the one before on may have been killed then.
-                    self.hurried.store(0, Relaxed);
+                    self.leader.store(0, Relaxed);
                     return Ok(taken);
                 }
                 Step::WakeAll => self.wake_all(),
@@ -145,10 +157,20 @@ impl Control {
         self.token.is_waited_for()
     }
 
+    /// `None`: another thread leads the holder on.
+    fn lead(&self) -> Option<Leads<'_>> {
+        let before = self.leader.load(Relaxed);
+        if before != 0 && before != own_tid() && process::lives(before) {
+            return None;
+        }
+        let taken = self.leader.compare_exchange(before, own_tid(), Relaxed, Relaxed);
+        taken.is_ok().then_some(Leads(&self.leader))
+    }
+
     /// True if the holder is to let go as soon as it can: it stood still, and is led on, instruction by instruction.
     #[inline]
     pub fn is_hurried(&self) -> bool {
-        self.hurried.load(Relaxed) != 0
+        self.leader.load(Relaxed) != 0
     }
 
     /// The calling thread will not give it back, or a thread of the image before this one that had its id: if it

@@ -16,7 +16,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"sanshimX");
 /// Of what is in a message; two more words follow: how many descriptors are the program's, and how many the
 /// entries'.
 const MESSAGE_MAGIC: u64 = u64::from_le_bytes(*b"sanshimM");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Most sockets: as many as there can be hidden descriptors for.
 const MOST: usize = 4096;
 

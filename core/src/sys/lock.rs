@@ -44,33 +44,36 @@ pub struct Watch {
     again: u64,
     pause: u64,
     signalled: bool,
-    resists: bool,
+    resists: Option<u32>,
 }
 
 impl Watch {
-    /// False if the owner is dead. One that is stopped is led on until `is_out`: TCP's lets go before it stops. `hurry` is
-    /// told before and after.
-    pub fn lives(&mut self, owner: u32, hurry: impl Fn(bool), is_out: impl Fn() -> bool) -> bool {
+    /// False if the owner is dead. One that is stopped is led on until `is_out`: TCP's lets go before it stops; by one
+    /// at a time: who got something of `claim`, which is dropped afterwards.
+    pub fn lives<T>(
+        &mut self,
+        owner: u32,
+        claim: impl Fn() -> Option<T>,
+        is_out: impl Fn() -> bool,
+    ) -> bool {
         let state = process::state(owner);
-        if self.owner != owner || state != State::Stopped {
+        if self.owner != owner {
             (self.owner, self.again, self.pause) = (owner, 0, STANDSTILL);
-            self.resists = false;
         }
         if state == State::Stopped && time::now() > self.again {
-            hurry(true);
+            let Some(_leads) = claim() else { return true };
             let led = step_out(owner, is_out);
-            hurry(false);
             self.signalled |= led.signalled;
-            self.resists = !led.out;
+            self.resists = led.resists.then_some(owner);
             self.again = time::now() + self.pause;
             self.pause = LONGEST_STANDSTILL.min(2 * self.pause);
         }
         state != State::Dead
     }
 
-    /// The owner, if it stands still and could not be led on.
-    pub fn resisting(&self) -> Option<u32> {
-        self.resists.then_some(self.owner)
+    /// The owner, once, if it stands still and could not be led on.
+    pub fn resisting(&mut self) -> Option<u32> {
+        self.resists.take()
     }
 
     /// True, once, if a handler of the calling thread ran while it led an owner on.
@@ -159,7 +162,7 @@ impl FamilyLock {
                     == Err(super::Errno(libc::ETIMEDOUT));
             let owner = wanted & !CONTENDED;
             if in_vain
-                && !watch.lives(owner, |_| (), || self.holder() != owner)
+                && !watch.lives(owner, || Some(()), || self.holder() != owner)
                 && self
                     .0
                     .compare_exchange(wanted, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How long (ns) it may take to let go.
-const PATIENCE: u64 = 2_000_000_000;
+const PATIENCE: u64 = 1_000_000_000;
 /// How long (ms) one that could not be led out is left alone by who cannot wait.
 const LATELY: u32 = 10_000;
 /// How long (ns) one instruction may take: a system call in which it waits for somebody is not waited for.
@@ -39,8 +39,8 @@ const REMEMBERED: usize = 4;
 /// What became of a thread that was to be led on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Led {
-    /// It has let go.
-    pub out: bool,
+    /// It stands still in the middle of it yet, and will.
+    pub resists: bool,
     /// A handler of the calling thread ran meanwhile.
     pub signalled: bool,
 }
@@ -70,9 +70,12 @@ impl Resistance {
 /// that the thread's process shares, and does nothing else.
 #[cold]
 pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> Led {
-    let is_stopped = process::state(thread) == State::Stopped && !process::is_own_thread(thread);
-    if !cfg!(target_arch = "x86_64") || !is_stopped || process::is_confined() {
+    let is_stopped = || process::state(thread) == State::Stopped;
+    if !is_stopped() || process::is_own_thread(thread) {
         return Led::default();
+    }
+    if !cfg!(target_arch = "x86_64") || process::is_confined() {
+        return Led { resists: true, signalled: false };
     }
     let held = SignalsHeld::new();
     let mut out = false;
@@ -88,7 +91,9 @@ pub fn step_out(thread: u32, is_out: impl Fn() -> bool) -> Led {
     if out {
         log::info!("thread {thread}, which is stopped, was led out of a call that others wait for");
     }
-    Led { out, signalled: held.let_in() }
+    // It may have been continued instead.
+    let resists = !out && !is_out() && is_stopped();
+    Led { resists, signalled: held.let_in() }
 }
 
 /// A thread that the calling one traces, at rest.

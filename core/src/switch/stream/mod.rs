@@ -198,8 +198,9 @@ impl<'a> Stream<'a> {
 
     /// True if that holder stands still (SIGSTOP), and who waits for the lock may lead it on.
     pub fn may_lead_sender_on(&self) -> bool {
-        let send = &self.endpoint.send;
-        send.lock.standing_holder().is_some_and(|thread| !send.resistance.is_of(thread))
+        let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
+        let holder = (holders.load(Relaxed) > 1).then(|| send.lock.standing_holder()).flatten();
+        holder.is_some_and(|thread| !send.resistance.is_of(thread))
     }
 
     /// True if nobody else can send, whatever they do: the writable condition of poll is not met.
