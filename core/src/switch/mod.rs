@@ -60,6 +60,7 @@ pub mod transfer;
 mod transfer_tests;
 pub mod trust;
 mod tuple;
+mod turn;
 mod urgent;
 mod wait;
 

@@ -2,75 +2,21 @@
 
 use super::bell;
 use super::buffers::Buffers;
-use super::control::Slept;
 use super::detach;
 use super::endpoint::flag;
 use super::far;
 use super::socket::{phase, Socket};
-use super::stream::{Broken, Denied, Held, Moved, Posted, Stream, Take};
+use super::stream::{Broken, Moved, Posted, Stream, Take};
 use super::suspend;
+use super::turn::{self, reentered, waits};
 use super::wait::{self, Event, Limit, Wait};
 use super::Outcome;
 use crate::session::transfer::Call;
-use crate::sys::{blocking, handlers, net, process, time, Errno};
+use crate::sys::{blocking, net, process, time, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long (ns) a receive that may not wait looks again for bytes that the program saw before.
 const LOOK_TIME: u64 = 100_000_000;
-
-/// True if a call with these flags may wait.
-#[inline]
-pub(super) fn waits(stream: &Stream, flags: i32) -> bool {
-    flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK)
-}
-
-/// A thread that is interrupted inside a call on a socket and calls again from its signal handler
-/// must not wait for itself.
-fn reentered(stream: &Stream, flags: i32) -> Errno {
-    Errno(if waits(stream, flags) { libc::EINTR } else { libc::EAGAIN })
-}
-
-/// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
-/// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
-/// (EAGAIN), unless that stands still and can be led on, until a signal (EINTR), until the time-out (EAGAIN). `partial`: it
-/// has moved bytes.
-#[inline(always)]
-pub(super) fn lock<'a>(
-    socket: &Socket,
-    stream: &'a Stream,
-    flags: i32,
-    partial: bool,
-    limit: &Limit,
-) -> Result<Held<'a>, Errno> {
-    let mut signalled = false;
-    let goes_on = |slept: Slept| {
-        signalled |= slept.signalled;
-        if let Some(thread) = slept.resisting {
-            stream.endpoint.send.resistance.note(thread);
-        }
-        if !stream.sending_waits() {
-            return Ok(());
-        }
-        if !waits(stream, flags) {
-            let is_led_on = stream.may_lead_sender_on();
-            return if is_led_on { Ok(()) } else { Err(Errno(libc::EAGAIN)) };
-        }
-        let left = limit.left(socket, Event::Write);
-        // As the kernel: a call without a time-out is restarted if the program asks for that.
-        let restarts = || !partial && left.is_none() && handlers::restart();
-        if std::mem::take(&mut signalled) && !restarts() {
-            return Err(Errno(libc::EINTR));
-        }
-        if left == Some(0) {
-            return Err(Errno(libc::EAGAIN));
-        }
-        Ok(())
-    };
-    stream.lock_send_while(goes_on).map_err(|denied| match denied {
-        Denied::Reentered => reentered(stream, flags),
-        Denied::GaveUp(e) => e,
-    })
-}
 
 /// The error of a broken connection, told once; afterwards `then`.
 fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
@@ -490,7 +436,7 @@ fn transmit(
             detach::look_after(socket, stream);
         }
         let waits = waits(stream, flags);
-        let held = match lock(socket, stream, flags, sent > 0, limit) {
+        let held = match turn::lock(socket, stream, flags, sent > 0, limit) {
             Ok(held) => held,
             Err(e) => return finish(sent, e),
         };

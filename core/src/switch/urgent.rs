@@ -9,6 +9,7 @@ use super::native;
 use super::socket::{phase, Socket};
 use super::stream::Stream;
 use super::transfer;
+use super::turn;
 use super::wait::{self, Event, Limit, Wait};
 use super::Outcome;
 use crate::reason::Reason;
@@ -65,7 +66,7 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
     let limit = Limit::default();
     let mut since = 0;
     let held = loop {
-        let held = match transfer::lock(socket, stream, flags, false, &limit) {
+        let held = match turn::lock(socket, stream, flags, false, &limit) {
             Ok(held) => held,
             Err(e) => return Outcome::Done(Err(e)),
         };
@@ -81,7 +82,7 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             if ring {
                 bell::ring(socket);
             }
-            if !transfer::waits(stream, flags) {
+            if !turn::waits(stream, flags) {
                 stream.endpoint.send.stalls.fetch_add(1, Relaxed);
                 return Outcome::Done(Err(Errno(libc::EAGAIN)));
             }
@@ -105,7 +106,7 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
             since = if since == 0 { now } else { since };
             if now - since < MOMENT {
                 process::yield_now();
-            } else if transfer::waits(stream, flags) {
+            } else if turn::waits(stream, flags) {
                 time::sleep(PAUSE);
             } else {
                 return Outcome::Done(Err(Errno(libc::EAGAIN)));
