@@ -194,14 +194,9 @@ impl Control {
         self.token.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
     }
 
-    /// False if nobody holds it, or whoever does died. Costs system calls.
-    pub fn is_held_by_the_living(&self) -> bool {
-        self.token.holder().is_some_and(process::lives)
-    }
-
-    /// The thread that holds it, if that stands still (SIGSTOP). Costs system calls.
-    pub fn standing_holder(&self) -> Option<u32> {
-        self.token.holder().filter(|thread| process::state(*thread) == State::Stopped)
+    /// True if a thread holds it of which that is true. Costs system calls.
+    pub fn is_held_by(&self, is_true: impl FnOnce(State, u32) -> bool) -> bool {
+        self.token.holder().is_some_and(|thread| is_true(process::state(thread), thread))
     }
 
     /// Times control changed from one process to another.

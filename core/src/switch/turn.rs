@@ -37,12 +37,12 @@ pub(super) fn lock<'a>(
         if let Some(thread) = slept.resisting {
             stream.endpoint.send.resistance.note(thread);
         }
+        if !waits(stream, flags) {
+            let is_kept = stream.is_kept_from_sending();
+            return if is_kept { Err(Errno(libc::EAGAIN)) } else { Ok(()) };
+        }
         if !stream.sending_waits() {
             return Ok(());
-        }
-        if !waits(stream, flags) {
-            let is_led_on = stream.may_lead_sender_on();
-            return if is_led_on { Ok(()) } else { Err(Errno(libc::EAGAIN)) };
         }
         let left = limit.left(socket, Event::Write);
         // As the kernel: a call without a time-out is restarted if the program asks for that.

@@ -39,6 +39,7 @@ use crate::registry::{Control as Shown, Slot as Statistics};
 use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::sys::lock::Busy;
+use crate::sys::process::State;
 use crate::sys::Errno;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -191,22 +192,27 @@ impl<'a> Stream<'a> {
     /// can send.
     #[inline]
     pub fn sending_waits(&self) -> bool {
-        let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
-        send.awaits_peer.load(SeqCst) != 0
-            && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
+        self.sending_waits_for(|state, _| state != State::Dead)
     }
 
-    /// True if that holder stands still (SIGSTOP), and who waits for the lock may lead it on.
-    pub fn may_lead_sender_on(&self) -> bool {
-        let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
-        let holder = (holders.load(Relaxed) > 1).then(|| send.lock.standing_holder()).flatten();
-        holder.is_some_and(|thread| !send.resistance.is_of(thread))
-    }
-
-    /// True if nobody else can send, whatever they do: the writable condition of poll is not met.
+    /// True if whoever would send would wait for that: the writable condition of poll is not met. (A holder that stands
+    /// still, SIGSTOP, is led on by who sends.)
     #[inline]
     pub fn is_kept_from_sending(&self) -> bool {
-        self.sending_waits() && !self.may_lead_sender_on()
+        let resistance = &self.endpoint.send.resistance;
+        self.sending_waits_for(|state, holder| match state {
+            State::Lives => true,
+            State::Stopped => resistance.is_of(holder),
+            State::Dead => false,
+        })
+    }
+
+    /// `counts` is asked only of the holders that other processes may be.
+    #[inline]
+    fn sending_waits_for(&self, counts: impl FnOnce(State, u32) -> bool) -> bool {
+        let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
+        send.awaits_peer.load(SeqCst) != 0
+            && (holders.load(Relaxed) == 1 || send.lock.is_held_by(counts))
     }
 
     /// The receive lock; as [`Stream::lock_send`].
