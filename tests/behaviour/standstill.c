@@ -5,7 +5,7 @@
 
 enum { LONGEST = 16000, MUCH = 200000 };
 
-static int most_rounds = 4;
+static int most_rounds = 16;
 static int size = 3000; /* of what is sent and received at a time */
 static int flags;       /* of the calls of the one that goes on */
 static bool pending;    /* the stopped one has a signal coming, too */

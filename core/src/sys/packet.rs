@@ -240,7 +240,7 @@ mod tests {
     fn the_last_packet_comes_before_the_end() {
         let name = AbstractName::new(format!("sanshim-test-{}", std::process::id()).as_bytes());
         let listener = listen(&name, 1).unwrap();
-        for _ in 0..500 {
+        for _ in 0..4000 {
             let sender = socket(true).unwrap();
             connect(sender, &name).unwrap();
             let receiver = net::accept(listener, libc::SOCK_CLOEXEC).unwrap();
