@@ -84,6 +84,8 @@ pub struct ShmConfig {
     /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
     /// µs; `None` leaves it to the shim.
     pub spin_microseconds: Option<u32>,
+    /// After how many transfers in quick succession a connection goes to the SAN: 0 (at once) to 65536.
+    pub move_after: u32,
 }
 
 /// From which size on a transfer may be RDMA (A2).
@@ -133,6 +135,7 @@ impl Default for ShmConfig {
             rdma_operations: RdmaOperations::Read,
             swap: Swap::HandOver,
             spin_microseconds: None,
+            move_after: 32,
         }
     }
 }

@@ -56,7 +56,7 @@ reasons! {
     /// The acceptor answered REFUSED.
     RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined";
     /// The acceptor's socket was accepted without its shim's taking the session.
-    Withdrawn = 8, "withdrawn", "the peer never took the session, so it went back to TCP";
+    Withdrawn = 8, "withdrawn", "the peer did not take the session";
     /// A rule says `san = false`.
     Policy = 9, "policy", "a rule in the configuration keeps it on TCP";
     /// SANSHIM=off or `enabled = false`.
@@ -83,6 +83,10 @@ reasons! {
     NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there";
     /// Connector: the peer did not answer over the fabric.
     Unreachable = 21, "unreachable", "the peer did not answer over RDMA";
+    /// Not busy, or not long enough.
+    Quiet = 23, "quiet", "has so little traffic that TCP serves it better";
+    /// Another process has it too, or may have, since before it was on the SAN.
+    Shared = 24, "shared", "other processes have it as well, so it stays on TCP";
     /// Asynchronous I/O of libc's or the kernel's, which goes past the hooks.
     UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see";
 }

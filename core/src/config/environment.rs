@@ -52,6 +52,12 @@ impl<'a> Environment<'a> {
             config.providers = super::providers(text.split(','))
                 .ok_or_else(|| wrong("must be of shm and verbs, separated by a comma"))?;
         }
+        if let Some(value) = self.get("SANSHIM_MOVE_AFTER") {
+            let number = value.to_str().and_then(|text| text.parse().ok());
+            config.shm.move_after = number
+                .filter(|after| *after <= 65_536)
+                .ok_or_else(|| wrong("SANSHIM_MOVE_AFTER", value, "must be 0 to 65536"))?;
+        }
         if let Some(value) = self.get("SANSHIM_LOG") {
             match value.to_str().map(check_filter) {
                 Some(Ok(())) => config.log = value.into_string().ok(),

@@ -41,6 +41,7 @@ struct ShmTable {
     rdma_operations: Option<RdmaOperations>,
     swap: Option<Swap>,
     spin_microseconds: Option<Spanned<i64>>,
+    move_after: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -169,6 +170,7 @@ pub(super) fn apply(
     }
     shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
     shm.swap = table.swap.unwrap_or(shm.swap);
+    source.number(&mut shm.move_after, table.move_after, 0..=65_536, Step::Multiple(1))?;
     if table.spin_microseconds.is_some() {
         let mut spin = 0;
         source.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;

@@ -1,5 +1,6 @@
-//! The word that both ends agree by on what the bytes of the TCP connection are: doorbells, and
-//! from some byte on the stream itself (the way back to TCP). Must not move bytes.
+//! The word that both ends agree by on what the bytes of the TCP connection are: the stream itself, from
+//! some byte on doorbells (the turn to the SAN), and from another one on the stream again (the way back). Must not
+//! move bytes.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -9,11 +10,19 @@ const CLOSED: u64 = 1 << 61;
 const RINGING: u64 = 1 << 60;
 const CLAIMED: u64 = 1 << 59;
 const REPLAYED: u64 = 1 << 58;
+/// The sender's bytes go over the SAN from some position on, which `BELLS` began with.
+const TURNED: u64 = 1 << 57;
+/// The receiver looks there, and no thread of its end waits in the kernel for bytes alone.
+const ENTERED: u64 = 1 << 56;
+/// One thread of the receiver's takes bytes off the TCP connection at this moment.
+const TAKING: u64 = 1 << 48;
+const MOST_TAKING: u64 = 0xff * TAKING;
+const BELLS: u64 = TAKING - 1;
 
-/// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, and
-/// whether the direction went back to TCP.
+/// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, those of the stream
+/// from before the turn included, and whether the direction went back to TCP.
 ///
-/// A doorbell is promised before it is sent, and nothing else is sent before the direction has
+/// A doorbell is promised before it is sent, and nothing else is sent between the turn and the moment the direction has
 /// left; so a receiver that takes no more bytes off than were promised never takes one of the
 /// stream. Lies in memory both ends can write; a wrong value spoils the peer's own stream.
 #[repr(transparent)]
@@ -23,8 +32,12 @@ pub struct Doorbells(AtomicU64);
 /// What a [`Doorbells`] word says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rung {
-    /// Doorbells promised so far; final once `left` or `recalled`.
+    /// Bytes of the stream before the turn, and doorbells promised since; final once `left` or `recalled`.
     pub bells: u64,
+    /// The sender's bytes go over the SAN.
+    pub turned: bool,
+    /// The receiver looks there.
+    pub entered: bool,
     /// The sender left: what it had sent over the SAN before is to be read from there, then come
     /// the doorbells, then the rest of the stream over TCP.
     pub left: bool,
@@ -43,7 +56,9 @@ pub struct Rung {
 impl Rung {
     fn of(word: u64) -> Self {
         Rung {
-            bells: word & (REPLAYED - 1),
+            bells: word & BELLS,
+            turned: word & TURNED != 0,
+            entered: word & ENTERED != 0,
             left: word & LEFT != 0,
             recalled: word & RECALLED != 0,
             closed: word & CLOSED != 0,
@@ -88,6 +103,44 @@ impl Doorbells {
         Rung::of(word)
     }
 
+    /// The receiver looks at the SAN from now on: the sender may turn.
+    pub fn enter(&self) {
+        self.0.fetch_or(ENTERED, Ordering::SeqCst);
+    }
+
+    /// The receiver is about to take bytes of the stream off the TCP connection, without waiting there; false if the
+    /// sender has turned, and so said how many there are. [`took`](Self::took) follows.
+    pub fn take(&self) -> bool {
+        let mut takes = false;
+        self.update(|word| {
+            takes = word & TURNED == 0 && word & MOST_TAKING != MOST_TAKING;
+            takes.then_some(word + TAKING)
+        });
+        takes
+    }
+
+    /// It has taken them.
+    pub fn took(&self) {
+        self.update(|word| (word & MOST_TAKING != 0).then_some(word - TAKING));
+    }
+
+    /// The sender has put `position` bytes on the TCP connection, and what follows goes over the SAN. False if the
+    /// receiver does not look there, takes bytes at this moment, or wants them over TCP: they go on there.
+    pub fn turn(&self, position: u64) -> bool {
+        let mut turned = false;
+        self.update(|word| {
+            let may = word & (ENTERED | TURNED | LEFT | RECALLED | MOST_TAKING) == ENTERED;
+            turned = may;
+            may.then_some((word & !BELLS) | (position & BELLS) | TURNED)
+        });
+        turned
+    }
+
+    /// Nothing ever went over TCP, as where a connection begins on a fabric.
+    pub fn begin_turned(&self) {
+        self.0.store(ENTERED | TURNED, Ordering::SeqCst);
+    }
+
     /// The sender promises one doorbell, which it then must send; false if it must not any more. [`rung`](Self::rung)
     /// follows.
     pub fn promise(&self) -> bool {
@@ -101,9 +154,10 @@ impl Doorbells {
     }
 
     fn ring(&self, promised: u64) -> bool {
-        let before = self
-            .update(|word| (word & (LEFT | RECALLED) == 0).then_some((word + promised) | RINGING));
-        !before.is_final()
+        let before = self.update(|word| {
+            (word & (LEFT | RECALLED | TURNED) == TURNED).then_some((word + promised) | RINGING)
+        });
+        before.turned && !before.is_final()
     }
 
     /// The sender has sent what it promised, or found no room for it.
@@ -112,11 +166,11 @@ impl Doorbells {
     }
 
     /// The sender leaves the SAN; what it sent there is visible before. The word before: unless
-    /// the direction was recalled, one last doorbell was promised, which wakes the peer.
+    /// the direction was recalled, or had never turned, one last doorbell was promised, which wakes the peer.
     pub fn leave(&self) -> Rung {
         self.update(|word| match word & (LEFT | RECALLED) {
-            0 => Some((word + 1) | LEFT),
-            RECALLED => Some(word | LEFT),
+            0 if word & TURNED != 0 => Some((word + 1) | LEFT),
+            0 | RECALLED => Some(word | LEFT),
             _ => None,
         })
     }
@@ -129,7 +183,7 @@ impl Doorbells {
     /// This is a picture of the sender's word, which says now that it left, or was recalled, after so many doorbells.
     pub fn show(&self, bells: u64, left: bool) {
         let marks = if left { LEFT } else { RECALLED };
-        self.update(|word| Some((word & !(REPLAYED - 1)) | bells & (REPLAYED - 1) | marks));
+        self.update(|word| Some((word & !BELLS) | bells & BELLS | marks));
     }
 
     /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it

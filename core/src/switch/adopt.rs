@@ -7,10 +7,9 @@
 use super::bell;
 use super::detach;
 use super::exec;
-use super::listener::Listener;
+use super::setup::Listener;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
-use super::options;
 use super::policy;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
@@ -19,7 +18,6 @@ use crate::config::Role;
 use crate::provider::shm::{Role as End, Segment};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
-use crate::sys::packet::AbstractName;
 use crate::sys::{beyond, file, hidden, net, Fd, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -66,8 +64,8 @@ impl Inheritance {
                 Entry::Connection { has_options, .. } => {
                     adopt_connection(entry, *has_options, fds);
                 }
-                Entry::Listener { fds: kept, name, has_options, .. } => {
-                    adopt_listener(*kept, *name, *has_options, fds);
+                Entry::Listener { fds: [kept], has_options, .. } => {
+                    adopt_listener(*kept, *has_options, fds);
                 }
             }
         }
@@ -187,16 +185,15 @@ pub(super) fn end(fds: &[Fd]) {
     }
 }
 
-/// A listener, as `fds`, with its hidden descriptors.
-pub(super) fn adopt_listener(kept: [Fd; 3], name: AbstractName, has_options: bool, fds: &[Fd]) {
+/// A listener, as `fds`, with its hidden descriptor.
+pub(super) fn adopt_listener(kept: Fd, has_options: bool, fds: &[Fd]) {
     let allowed = |fd: &Fd| is_allowed(Role::Listen, net::local_address(*fd));
     let wanted = fds.first().is_some_and(allowed);
-    let Some(listener) = Listener::of_other_image(kept, name).filter(|_| wanted) else {
-        return kept.iter().for_each(|fd| hidden::close(*fd));
+    let Some(listener) = Listener::of_other_image(kept).filter(|_| wanted) else {
+        return hidden::close(kept);
     };
     if let Some(socket) = enter(fds, has_options) {
         socket.set_listener(Box::new(listener));
-        options::accept_at_once(socket.anchor());
         publish(&socket, Provider::Shm, Reason::Listener, Shown::Listen);
         log::info!("fd {}: listening, from another program", socket.anchor());
     }

@@ -196,13 +196,13 @@ fn adopt(entry: &Entry, fds: &[Fd], peeked: bool) {
             Entry::Connection { fds: given, has_options, .. } if is_made_by_us(given[0]) => {
                 adopt_connection(given, has_options, fds, peeked);
             }
-            Entry::Listener { fds: given, has_options, name, .. } if is_made_by_us(given[2]) => {
-                let kept = given.map(|fd| file::duplicate_high(fd).unwrap_or(-1));
-                for fd in kept.into_iter().filter(|fd| *fd >= 0) {
-                    let _ = file::set_close_on_exec(fd, true);
-                    hidden::note(fd);
+            Entry::Listener { fds: [given], has_options, .. } if is_made_by_us(given) => {
+                let kept = file::duplicate_high(given).unwrap_or(-1);
+                if kept >= 0 {
+                    let _ = file::set_close_on_exec(kept, true);
+                    hidden::note(kept);
                 }
-                adopt::adopt_listener(kept, name, has_options, fds);
+                adopt::adopt_listener(kept, has_options, fds);
             }
             Entry::Connection { fds: given, .. } if !is_back(given[0]) => {
                 log::error!("a connection came from a process of another user, and is ended");

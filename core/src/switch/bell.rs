@@ -8,11 +8,13 @@ use super::detach;
 use super::endpoint::flag;
 use super::epoll;
 use super::far;
+use super::lanes;
 use super::options;
 use super::socket::Socket;
 use super::stream::{Broken, Hold, Stream};
 use super::urgent;
 use super::wait::{self, Event};
+use crate::reason::Reason;
 use crate::sys::lock::Acquired;
 use crate::sys::{jump, net, poll, process, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -24,6 +26,10 @@ pub(super) fn ring(socket: &Socket) {
         return stream.ring_by(|| link.ring());
     }
     let e = stream.endpoint;
+    if !lanes::try_turn(&stream) {
+        // It is owed: nothing but the stream's bytes may go over TCP yet.
+        return;
+    }
     let _hold = Hold::of(&stream);
     let held = e.bell.lock();
     if held == Ok(Acquired::FromTheDead) {
@@ -178,6 +184,13 @@ fn take_off_within(
     if e.has(flag::UNBELLED) || (stream.fabric.is_some() && !is_known()) {
         return;
     }
+    if e.has(flag::RECEIVES_TCP) {
+        if lanes::is_without_doorbells(stream) && e.anchor.lock().is_ok() {
+            all_are_off(stream, anchor);
+            e.anchor.unlock();
+        }
+        return;
+    }
     let forced = match let_sleepers_leave(stream, anchor, patience, ready) {
         Departure::Done => false,
         Departure::Never => true,
@@ -218,6 +231,10 @@ fn take_off_within(
     }
     if drained > 0 {
         socket.statistics().wakeups_received.add(drained);
+        let messages = e.session.last_received();
+        if socket.traffic.was_woken(drained as u32, messages, e.receive.total()) && !e.is_shared() {
+            detach::advance(socket, stream, Reason::Quiet);
+        }
         epoll::doorbell_drained(socket);
     }
 }

@@ -16,6 +16,7 @@ use super::bell;
 use super::endpoint::flag;
 use super::epoll;
 use super::far;
+use super::lanes;
 use super::native;
 use super::options;
 use super::resend::{self, Resent};
@@ -141,7 +142,8 @@ pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
 
 /// As [`tells_urgent_data`], where locks are held.
 pub(super) fn may_tell_urgent_data(socket: &Socket) -> bool {
-    let is_unbelled = |stream: Stream| stream.endpoint.has(flag::UNBELLED);
+    let is_unbelled =
+        |stream: Stream| stream.endpoint.has(flag::UNBELLED | flag::RECEIVES_TCP);
     socket.is_pending() || socket.stream().is_none_or(is_unbelled)
 }
 
@@ -192,6 +194,9 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     }
     if socket.is_pending() {
         return native::withdraw(socket);
+    }
+    if lanes::decide(socket, stream) {
+        return true;
     }
     let was_half_left = is_half_left(stream);
     if !return_anchor(socket, stream, socket.anchor(), why) {
@@ -268,7 +273,7 @@ pub(super) fn give(
     let patience = if stream.fabric.is_some() { PATIENCE_BETWEEN_HOSTS } else { PATIENCE };
     let mut paused = 0;
     loop {
-        if socket.phase() != phase::SAN {
+        if socket.phase() != phase::SAN || lanes::decide(socket, stream) {
             return far::has_all(stream);
         }
         if abandon(socket, stream, why)
@@ -510,11 +515,17 @@ pub(super) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     if socket.phase() != phase::SAN {
         return;
     }
-    socket.set_phase(phase::NATIVE);
-    epoll::to_kernel(&mut structure, socket);
-    drop(structure);
     let reason = stream.endpoint.returning.load(Relaxed);
     let reason = Reason::from_u32(reason).unwrap_or(Reason::PeerReturned);
+    let may_come_again = matches!(reason, Reason::Quiet | Reason::PeerReturned);
+    if may_come_again && stream.fabric.is_none() {
+        socket.traffic.returned();
+        socket.set_phase(phase::TCP);
+    } else {
+        socket.set_phase(phase::NATIVE);
+    }
+    epoll::to_kernel(&mut structure, socket);
+    drop(structure);
     socket.set_reason(reason);
     socket.statistics().set_provider(Provider::Tcp);
     registry::count_return(reason);

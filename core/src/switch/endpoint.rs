@@ -63,6 +63,10 @@ pub mod flag {
     pub const LEAVING: u32 = 1 << 20;
     /// Over a fabric: whether this end [reads](READ_OUT) nothing more is for the peer to say.
     pub const ASKS: u32 = 1 << 21;
+    /// This end's direction has not turned: it sends over TCP.
+    pub const SENDS_TCP: u32 = 1 << 22;
+    /// The peer's direction has not turned, or not all that it sent before is read: this end receives over TCP.
+    pub const RECEIVES_TCP: u32 = 1 << 23;
 }
 
 /// Private to the holder of the send lock.
@@ -122,6 +126,8 @@ pub struct ReceiveHalf {
     pub in_messages: Tally,
     /// SO_RCVLOWAT.
     pub low_water: AtomicU32,
+    /// One above the bytes that the peer sent over TCP before it turned; zero: not known yet.
+    pub turned_at: AtomicU64,
     /// Bytes ever taken from the peer's send buffer.
     pub head: AtomicU64,
     /// 2^32 plus the number of the control message that is being obeyed; zero: none.
@@ -275,7 +281,7 @@ pub struct Endpoint {
     pub holders: AtomicU32,
     /// 1: a thread was thrown out of a call, and may have left something to make up for.
     pub thrown_out: AtomicU32,
-    /// How long the connection is accepted, as scans found, and the session not taken (A4).
+    /// Over a fabric: how long the session is offered and not taken.
     pub unanswered: Patience,
     /// Connector or acceptor.
     role: AtomicU8,
@@ -315,6 +321,11 @@ impl Endpoint {
         if peer.same_process {
             e.set(flag::ONE_PROCESS);
         }
+    }
+
+    /// True if other processes have this end too.
+    pub fn is_shared(&self) -> bool {
+        self.holders.load(Ordering::Relaxed) > 1
     }
 
     /// In a new image of this process: the threads of the one before are gone, and their buffers.

@@ -4,8 +4,8 @@
 //! ([`manifest`], [`adopt`](super::adopt)). Another one would take doorbells for data, so for that
 //! the connection goes back to TCP before (D1), all that was not read yet included.
 
-use super::connect;
 use super::detach::{self, WaitForRoom};
+use super::endpoint::flag;
 use super::image::Program;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
@@ -13,6 +13,7 @@ use super::native;
 use super::policy;
 use super::remains;
 use super::socket::{phase, Socket};
+use super::setup::{self, shared};
 use super::stand_in;
 use super::table::{self, Pinned};
 use super::trust;
@@ -23,7 +24,7 @@ use crate::registry::Provider;
 use crate::sys::lock::FamilyLock;
 use crate::sys::{file, hidden, net, time, user, Fd};
 use smallvec::SmallVec;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How the other program comes to be.
@@ -56,6 +57,8 @@ pub struct Exec {
     left: Left,
     /// Connections that the new image will not have any more, although this process does.
     given_up: SmallVec<[Pinned; 4]>,
+    /// The same of connections on TCP, with how many processes have them.
+    given_up_on_tcp: SmallVec<[(Pinned, &'static AtomicU32); 4]>,
 }
 
 /// What is left to the new image.
@@ -97,6 +100,9 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
     let mut exec = Exec::default();
     let inherited = inherited(way);
     hand_on_unix(program, &inherited);
+    let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
+    let numbers = inherited.iter().map(|(fd, _)| *fd);
+    exec.given_up_on_tcp = shared::before_image(numbers, becomes_it);
     let ours = Ours::collect();
     if ours.0.is_empty() {
         return exec;
@@ -111,7 +117,6 @@ pub fn before_exec(program: &Program, way: Way) -> Exec {
     }
     let others = exec.left.try_all(program, way, &found);
     abandon_all(others.iter().map(|one| one.socket), Reason::HandedOver);
-    let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
     let until = time::now() + remains::PATIENCE;
     for one in &others {
         let stays = !exec.is_seen_to(one.here)
@@ -143,6 +148,9 @@ pub fn before_unseen_use(fd: Fd) -> bool {
 /// As [`pass`], for another reason, and perhaps with this process going on with them.
 pub(super) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
+    for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
+        socket.stay_on_tcp();
+    }
     let known = |fd: &Fd| Some((table::socket(*fd).filter(on_offer)?, *fd));
     let found: SmallVec<[(Pinned, Fd); 4]> = fds.iter().filter_map(known).collect();
     if found.is_empty() {
@@ -440,11 +448,13 @@ impl Left {
 pub(super) fn entry(socket: &Socket, identity: (u64, u64)) -> Option<Entry> {
     let has_options = socket.has_options.load(Relaxed);
     if socket.phase() == phase::LISTENER {
-        let (fds, name) = socket.listener()?.within_reach()?;
-        return Some(Entry::Listener { identity, fds, has_options, name });
+        let fds = [socket.listener()?.within_reach()?];
+        return Some(Entry::Listener { identity, fds, has_options });
     }
     let stream = socket.stream()?;
-    let is_settled = !socket.is_pending() && !detach::is_begun(&stream);
+    let is_settled = !socket.is_pending()
+        && !detach::is_begun(&stream)
+        && !stream.endpoint.has(flag::SENDS_TCP | flag::RECEIVES_TCP);
     if socket.phase() != phase::SAN || !is_settled || stream.fabric.is_some() {
         return None;
     }
@@ -469,7 +479,7 @@ fn inherits_a_set() -> bool {
 /// Brings a connection back to TCP for who can not read from the segment.
 fn give(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
     if socket.phase() == phase::CONNECTING {
-        connect::establish(socket.get());
+        setup::establish(socket.get());
         // The books are changed at once, so the descriptor must be the one in them.
         let same = || file::identity(fd) == file::identity(socket.anchor());
         if socket.phase() == phase::CONNECTING && same() && native::withdraw(socket) {
@@ -558,6 +568,7 @@ impl Exec {
         for stream in self.given_up.iter().filter_map(|socket| socket.stream()) {
             stream.endpoint.holders.fetch_add(1, SeqCst);
         }
+        shared::keep_after_all(&self.given_up_on_tcp);
         self.left.undo(failed);
     }
 }

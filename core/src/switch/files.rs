@@ -2,6 +2,7 @@
 
 use super::buffers::Buffers;
 use super::endpoint::flag;
+use super::setup::{self, Way};
 use super::socket::Socket;
 use super::{transfer, Outcome};
 use crate::sys::{blocking, file, Errno, Fd};
@@ -9,6 +10,9 @@ use libc::iovec;
 
 /// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
 pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
+    if !setup::is_on_san(socket, Way::Send, count) {
+        return Outcome::Pass;
+    }
     let mut at = offset.as_deref().copied();
     // Found out before anything is sent: a bad descriptor, a socket or a pipe.
     if let Err(e) = file::check_open(from) {
@@ -47,6 +51,9 @@ fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
 
 /// splice from a pipe into a SAN socket.
 pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
+    if !setup::is_on_san(socket, Way::Send, count) {
+        return Outcome::Pass;
+    }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     // Not while the send lock is held.
     if let Err(e) = await_pipe(pipe, libc::POLLIN, flags) {
@@ -67,6 +74,9 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
 /// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
 pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
     const PIECE: usize = 16 << 10;
+    if !setup::is_on_san(socket, Way::Receive, count) {
+        return Outcome::Pass;
+    }
     let mut bytes = [0u8; PIECE];
     let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(PIECE) }];
     let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };

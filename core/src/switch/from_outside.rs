@@ -6,6 +6,7 @@
 //! Only for processes of the caller's user: the memory of an end is believed.
 
 use super::detach;
+use super::endpoint::flag;
 use super::memory::Memory;
 use super::passing::is_made_by_us;
 use super::stream::Stream;
@@ -61,7 +62,8 @@ fn leave_over(anchor: Fd, given: [Fd; 2], is_there: impl Fn() -> bool) -> Result
     // Before the last look: from then on its process uses that memory for no other connection.
     Memory::share(endpoint);
     let left = is_there()
-        && segment.state() == State::Taken
+        && segment.state() == State::Settled
+        && !endpoint.has(flag::SENDS_TCP)
         && is_free(&stream)
         && detach::leave(&stream, anchor, Reason::Detached);
     // Not discarded: it may have been used again before the look.

@@ -1,15 +1,16 @@
 //! Descriptors and processes: dup, close, fork, exit.
 
 use super::bell;
-use super::connect;
 use super::detach;
 use super::endpoint::flag;
 use super::epoll;
 use super::exec;
 use super::far;
+use super::lanes;
 use super::memory;
 use super::native;
 use super::policy;
+use super::setup::{self, shared};
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
@@ -57,6 +58,8 @@ pub fn closing(fd: Fd) {
         }
     } else {
         epoll::forget_socket(&mut structure, socket.get());
+        std::mem::take(&mut socket.guarded(&mut structure).prospect).end();
+        shared::remove_holder(&socket);
         drop(structure);
         if socket.phase() == phase::SAN || socket.phase() == phase::CONNECTING {
             last_close(&socket);
@@ -71,6 +74,9 @@ pub fn closing(fd: Fd) {
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
+    if lanes::decide(socket, &stream) {
+        return;
+    }
     stream.settle_posted();
     let shared = socket.leave(stream.endpoint);
     if shared {
@@ -155,9 +161,7 @@ pub fn before_fork() -> Fork {
         if let Some(stream) = socket.stream() {
             stream.endpoint.holders.fetch_add(1, SeqCst);
         }
-        if let Some(listener) = socket.listener() {
-            listener.share();
-        }
+        shared::add_holder(socket);
     });
     let fabric = fabric::before_fork();
     Fork { structure, fabric }
@@ -192,7 +196,7 @@ impl Fork {
         policy::stay_on_tcp(false);
         memory::note_fork();
         memory::forget_spares();
-        connect::after_fork_in_child();
+        setup::after_fork_in_child(&mut self.structure);
         exec::after_fork_in_child();
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
@@ -216,11 +220,12 @@ pub fn exiting() {
     }
     drop(structure);
     each_shared(|socket| {
-        let Some(stream) = socket.stream() else { return };
+        let Some(stream) = socket.stream() else { return shared::remove_holder(socket) };
         if let Some(link) = stream.fabric {
             return far::exiting(socket, &stream, link);
         }
-        if socket.phase() != phase::SAN {
+        if socket.phase() != phase::SAN || lanes::decide(socket, &stream) {
+            shared::remove_holder(socket);
             return;
         }
         if socket.leave(stream.endpoint) {

@@ -6,7 +6,6 @@
 //! last descriptor, after those that the entries name, which are after the program's own. Entries come from this
 //! library itself; they are checked nevertheless.
 
-use crate::sys::packet::AbstractName;
 use crate::sys::{file, Fd, Result};
 
 /// Where a manifest is found: below the numbers of hidden descriptors, above a program's own.
@@ -16,7 +15,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"sanshimX");
 /// Of what is in a message; two more words follow: how many descriptors are the program's, and how many the
 /// entries'.
 const MESSAGE_MAGIC: u64 = u64::from_le_bytes(*b"sanshimM");
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// Most sockets: as many as there can be hidden descriptors for.
 const MOST: usize = 4096;
 
@@ -36,19 +35,15 @@ pub(super) enum Entry {
     Listener {
         /// As above.
         identity: (u64, u64),
-        /// Of the rendezvous, of its sign, and of what its processes share.
-        fds: [Fd; 3],
+        /// Of what its processes share.
+        fds: [Fd; 1],
         /// As above.
         has_options: bool,
-        /// The name of the rendezvous.
-        name: AbstractName,
     },
 }
 
-/// An entry's words: kind, device, inode, options, descriptors (3), length of the name, name (14).
-const WORDS: usize = 22;
-const NAME_AT: usize = 8;
-const NAME_SIZE: usize = (WORDS - NAME_AT) * 8;
+/// An entry's words: kind, device, inode, options, descriptors (2).
+const WORDS: usize = 6;
 
 impl Entry {
     pub(super) fn identity(&self) -> (u64, u64) {
@@ -86,18 +81,13 @@ impl Entry {
     fn encode(&self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         (words[1], words[2]) = self.identity();
-        for (word, fd) in words[4..7].iter_mut().zip(self.fds()) {
+        for (word, fd) in words[4..].iter_mut().zip(self.fds()) {
             *word = *fd as u64;
         }
         match self {
             Entry::Connection { has_options, .. } => words[3] = u64::from(*has_options),
-            Entry::Listener { has_options, name, .. } => {
+            Entry::Listener { has_options, .. } => {
                 (words[0], words[3]) = (1, u64::from(*has_options));
-                let bytes = name.bytes();
-                words[7] = bytes.len() as u64;
-                for (i, byte) in bytes.iter().take(NAME_SIZE).enumerate() {
-                    words[NAME_AT + i / 8] |= u64::from(*byte) << (i % 8 * 8);
-                }
             }
         }
         words
@@ -106,21 +96,13 @@ impl Entry {
     fn decode(words: &[u64; WORDS]) -> Option<Entry> {
         let identity = (words[1], words[2]);
         let has_options = words[3] != 0;
-        let mut fds = [0; 3];
-        for (fd, word) in fds.iter_mut().zip(&words[4..7]) {
+        let mut fds = [0; 2];
+        for (fd, word) in fds.iter_mut().zip(&words[4..]) {
             *fd = Fd::try_from(*word).ok()?;
         }
         match words[0] {
-            0 => Some(Entry::Connection { identity, fds: [fds[0], fds[1]], has_options }),
-            1 => {
-                let length = usize::try_from(words[7]).ok().filter(|n| *n <= NAME_SIZE)?;
-                let mut name = [0u8; NAME_SIZE];
-                for (chunk, word) in name.chunks_exact_mut(8).zip(&words[NAME_AT..]) {
-                    chunk.copy_from_slice(&word.to_le_bytes());
-                }
-                let name = AbstractName::new(&name[..length]);
-                Some(Entry::Listener { identity, fds, has_options, name })
-            }
+            0 => Some(Entry::Connection { identity, fds, has_options }),
+            1 => Some(Entry::Listener { identity, fds: [fds[0]], has_options }),
             _ => None,
         }
     }
@@ -192,12 +174,7 @@ mod tests {
     fn what_is_written_is_read() {
         let entries = [
             Entry::Connection { identity: (9, u64::MAX), fds: [1024, 65535], has_options: true },
-            Entry::Listener {
-                identity: (8, 7),
-                fds: [900, 901, 902],
-                has_options: false,
-                name: AbstractName::new(b"sanshim/1/127.0.0.1:80#63"),
-            },
+            Entry::Listener { identity: (8, 7), fds: [900], has_options: false },
         ];
         let fd = write(&entries).unwrap();
         assert_eq!(read(fd).as_deref(), Some(&entries[..]));

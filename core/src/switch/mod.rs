@@ -3,7 +3,7 @@
 //!
 //! The program's descriptor is always a kernel TCP socket, the anchor (design 1). Modules:
 //!
-//! - set-up: [`listener`], [`rendezvous`], [`connect`], [`accept`], [`tuple`], [`policy`], [`native`]
+//! - set-up: [`setup`], [`lanes`], [`policy`], [`native`]
 //! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
 //! - the way back to TCP: [`detach`], [`resend`], [`stand_in`], [`request`], [`from_outside`]
 //! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
@@ -12,13 +12,11 @@
 //! - peers on other hosts: [`far`], [`away`]
 //! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
-pub mod accept;
 mod adopt;
 pub mod arrival;
 mod away;
 mod bell;
 pub mod buffers;
-pub mod connect;
 mod control;
 mod crowded;
 mod detach;
@@ -31,7 +29,7 @@ pub mod from_outside;
 mod gather;
 pub mod image;
 pub mod lifecycle;
-mod listener;
+mod lanes;
 mod manifest;
 pub mod memory;
 mod native;
@@ -43,9 +41,9 @@ pub mod poll;
 mod rdma;
 mod readiness;
 mod remains;
-mod rendezvous;
 mod request;
 mod resend;
+pub mod setup;
 pub mod shutdown;
 mod sleepers;
 pub mod socket;
@@ -59,7 +57,6 @@ pub mod transfer;
 #[cfg(test)]
 mod transfer_tests;
 pub mod trust;
-mod tuple;
 mod turn;
 mod urgent;
 mod wait;
@@ -115,6 +112,7 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     } else if config.providers.verbs {
         fabric::enable(fabric::Source::Library, away::AWAY);
     }
+    setup::initialize(config.shm.move_after);
     policy::initialize(config);
     match Registry::open(&program_name()) {
         Ok(registry) => Structure::lock().registry = Some(registry),
@@ -134,6 +132,6 @@ pub fn connecting(fd: Fd) -> Option<Pinned> {
     if socket.phase() != phase::CONNECTING {
         return None;
     }
-    connect::establish(socket.get());
+    setup::establish(socket.get());
     (socket.phase() == phase::SAN).then_some(socket)
 }

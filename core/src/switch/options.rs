@@ -22,9 +22,6 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
     if is_ours(level, name) {
         socket.has_options.store(true, Relaxed);
     }
-    if level == libc::IPPROTO_TCP && name == libc::TCP_DEFER_ACCEPT && socket.listener().is_some() {
-        accept_at_once(fd);
-    }
     let Some(stream) = socket.stream() else { return };
     if level == libc::IPPROTO_TCP {
         return note_tcp(&socket, &stream, name, value != 0);
@@ -48,12 +45,6 @@ fn fix_send_buffer(stream: &Stream, size: i32) {
     let size = (size.max(0) as u32).max(LEAST_SEND_BUFFER).min(most);
     stream.endpoint.send.fixed.store(size, Relaxed);
     stream.publish_transfers();
-}
-
-/// A listener whose connections come over the SAN: the data that TCP_DEFER_ACCEPT waits for would
-/// never come over TCP.
-pub(super) fn accept_at_once(listener: Fd) {
-    let _ = net::set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &0i32);
 }
 
 /// After SO_LINGER was set: a zero time makes the last close a reset.
@@ -284,10 +275,12 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             wait::look_if_stale(&socket, &stream, time::ticks());
             Some(clamp(readiness::available(&stream)))
         }
+        libc::TIOCOUTQ if stream.endpoint.has(flag::SENDS_TCP) => None,
         libc::TIOCOUTQ => {
             wait::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
+        SIOCATMARK if stream.endpoint.has(flag::RECEIVES_TCP) => None,
         SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
         _ => None,
     }

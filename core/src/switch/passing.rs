@@ -110,6 +110,8 @@ impl Cargo {
         };
         for fd in fds {
             match table::socket(*fd) {
+                // Who gets it may use it at any moment.
+                Some(socket) if socket.phase() == phase::TCP => socket.stay_on_tcp(),
                 Some(socket) if concerned(&socket) => cargo.sockets.push((socket, *fd)),
                 None if trust::is_stream(*fd) => cargo.unix.push(*fd),
                 _ => {}
@@ -225,7 +227,7 @@ impl<'a> Along<'a> {
 fn is_own(entry: &Entry) -> bool {
     let private = match entry {
         Entry::Connection { fds, .. } => fds[0],
-        Entry::Listener { fds, .. } => fds[2],
+        Entry::Listener { fds, .. } => fds[0],
     };
     is_made_by_us(private)
 }

@@ -33,6 +33,16 @@ pub(super) fn may_share_with(uid: u32) -> bool {
         || policy.config.allow_users.contains(&uid)
 }
 
+/// Users as whom processes may be known that [may share](may_share_with) memory with this one.
+pub(super) fn identities() -> impl Iterator<Item = u32> {
+    let policy = POLICY.get();
+    let loaded_as = policy.map(|policy| policy.loaded_as);
+    let allowed = policy.into_iter().flat_map(|policy| policy.config.allow_users.iter().copied());
+    let own = process::euid();
+    let others = loaded_as.into_iter().chain([0]).filter(move |uid| *uid != own);
+    std::iter::once(own).chain(others).chain(allowed)
+}
+
 static STAYS: AtomicBool = AtomicBool::new(false);
 static UNSEEN: AtomicBool = AtomicBool::new(false);
 
@@ -96,23 +106,12 @@ pub(super) struct Relation {
 }
 
 impl Relation {
-    /// To nobody yet; to be joined by [`or`](Self::or).
-    pub(super) const NOBODY: Relation = Relation { same_user: true, same_process: false };
-
     /// To a process of another host.
     pub(super) const ELSEWHERE: Relation = Relation { same_user: false, same_process: false };
 
     /// To the process `pid` of user `uid`, as the kernel says.
     pub(super) fn to(pid: u32, uid: u32) -> Relation {
         Relation { same_user: uid == process::euid(), same_process: pid == process::pid() }
-    }
-
-    /// To whichever of the two it turns out to be.
-    pub(super) fn or(self, other: Relation) -> Relation {
-        Relation {
-            same_user: self.same_user && other.same_user,
-            same_process: self.same_process || other.same_process,
-        }
     }
 }
 

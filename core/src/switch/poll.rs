@@ -64,7 +64,7 @@ fn entries(fds: &[libc::pollfd]) -> Entries {
             continue;
         }
         let Some(socket) = table::san(one.fd).or_else(|| super::connecting(one.fd)) else {
-            super::accept::serving(one.fd);
+            super::setup::serving(one.fd);
             continue;
         };
         let interest = u32::from(one.events as u16);
@@ -273,7 +273,7 @@ impl Entry {
         if self.socket.is_pending() {
             return Some(stream.endpoint.unanswered.nap());
         }
-        let silent = stream.endpoint.has(wait::SILENT | flag::LEFT);
+        let silent = stream.endpoint.has(wait::SILENT | flag::LEFT | flag::SENDS_TCP);
         let unbelled = ((silent || stream.is_kept_from_sending())
             && self.interest & bit::ANY_OUT != 0)
             .then_some(wait::UNBELLED_SLICE);
@@ -336,7 +336,7 @@ pub unsafe fn select(
                     events |= wanted;
                 }
             }
-            super::accept::serving(fd);
+            super::setup::serving(fd);
             ours |= table::san(fd).is_some()
                 || table::set(fd).is_some()
                 || super::connecting(fd).is_some();

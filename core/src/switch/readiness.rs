@@ -1,6 +1,7 @@
 //! What poll and epoll say of a SAN socket.
 
 use super::endpoint::flag;
+use super::lanes;
 use super::socket::Socket;
 use super::stream::{Broken, Stream};
 use super::wait;
@@ -98,6 +99,13 @@ pub(super) fn available(stream: &Stream) -> u64 {
 
 fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u64 {
     match stream.lock_receive() {
+        Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
+            let before = lanes::unread(stream);
+            if stream.endpoint.has(flag::RECEIVES_TCP) {
+                return before;
+            }
+            count(stream).unwrap_or(0)
+        }
         Ok(_held) => {
             let bytes = count(stream).unwrap_or(0);
             stream.note_seen(bytes);

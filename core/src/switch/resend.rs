@@ -111,7 +111,7 @@ pub(super) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
     let word = sending.doorbells.state();
     let counted = net::bytes_written(anchor);
     // The last doorbell tells that this end left, unless the peer was first.
-    let is_rung = !word.recalled && stream.fabric.is_none();
+    let is_rung = word.turned && !word.recalled && stream.fabric.is_none();
     let first = word.bells.saturating_sub(owed + u64::from(is_rung));
     let Some(written) = (if resumed { counted } else { Some(first) }) else {
         return Resent::Unknown;

@@ -4,7 +4,8 @@
 use super::bell;
 use super::detach::{self, WaitForRoom};
 use super::endpoint::flag;
-use super::socket::Socket;
+use super::lanes;
+use super::socket::{phase, Socket};
 use super::stream::Stream;
 use super::wait;
 use super::Outcome;
@@ -18,6 +19,9 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
+    if socket.phase() != phase::SAN || lanes::decide(socket, &stream) {
+        return Outcome::Pass;
     }
     if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));

@@ -5,8 +5,9 @@
 
 use super::endpoint::{flag, Endpoint};
 use super::epoll::Watch;
-use super::listener::Listener;
+use super::setup::Listener;
 use super::memory::Memory;
+use super::setup::{Prospect, Traffic};
 use super::spin;
 use super::stream::Stream;
 use super::structure::Structure;
@@ -29,10 +30,14 @@ pub mod phase {
     pub const LISTENER: u32 = 2;
     /// connect is under way in the kernel, a session may have been offered.
     pub const CONNECTING: u32 = 3;
-    /// Connected over plain TCP, for good.
+    /// Connected over plain TCP for good, or not seen by the switch.
     pub const NATIVE: u32 = 4;
     /// Bytes go over the SAN.
     pub const SAN: u32 = 5;
+    /// Connected over TCP, and on the SAN as soon as that pays.
+    pub const TCP: u32 = 6;
+    /// For a moment, in which it becomes clear whether it is one of the two.
+    pub const ENTERING: u32 = 7;
 }
 
 /// Whether spinning paid off for connections that are gone, for each [`Role`].
@@ -49,6 +54,14 @@ pub struct Socket {
     reason: AtomicU32,
     /// Whether spinning for its events has paid off lately.
     pub spin: spin::Memory,
+    /// Whether the SAN may pay.
+    pub traffic: Traffic,
+    /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
+    role: AtomicU32,
+    /// Processes that have it, of all that were forked while it was on TCP; null: this one alone. See [`setup::shared`].
+    ///
+    /// [`setup::shared`]: super::setup::shared
+    pub(super) holders: AtomicPtr<AtomicU32>,
     endpoint: AtomicPtr<Endpoint>,
     /// This process is no holder of its end any more (see [`Socket::leave`]).
     left: AtomicBool,
@@ -78,6 +91,8 @@ pub struct Socket {
 pub struct Guarded {
     /// Registrations in epoll sets.
     pub watches: Vec<Watch>,
+    /// What both ends have agreed on so far of going to the SAN.
+    pub(super) prospect: Prospect,
     /// Next in the list of free sockets.
     next_free: Option<&'static Socket>,
 }
@@ -95,6 +110,9 @@ impl Socket {
             anchor: AtomicI32::new(-1),
             reason: AtomicU32::new(0),
             spin: spin::Memory::new(),
+            traffic: Traffic::new(),
+            role: AtomicU32::new(0),
+            holders: AtomicPtr::new(std::ptr::null_mut()),
             endpoint: AtomicPtr::new(std::ptr::null_mut()),
             left: AtomicBool::new(false),
             within_reach: [const { AtomicI32::new(-1) }; 2],
@@ -145,6 +163,9 @@ impl Socket {
         socket.anchor.store(fd, Ordering::Relaxed);
         socket.inode.store(0, Ordering::Relaxed);
         socket.has_options.store(false, Ordering::Relaxed);
+        socket.traffic.begin();
+        socket.role.store(0, Ordering::Relaxed);
+        socket.holders.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
         socket.set_phase(phase::FRESH);
@@ -157,9 +178,9 @@ impl Socket {
         self.phase.load(Ordering::Acquire)
     }
 
-    /// Release.
+    /// Sequentially consistent.
     pub fn set_phase(&self, phase: u32) {
-        self.phase.store(phase, Ordering::Release);
+        self.phase.store(phase, Ordering::SeqCst);
     }
 
     /// Keeps the socket from being recycled.
@@ -183,6 +204,7 @@ impl Socket {
             return;
         }
         self.set_phase(phase::FREE);
+        std::mem::take(&mut self.guarded(&mut structure).prospect).end();
         // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
         unsafe { self.detach() };
         let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
@@ -208,6 +230,13 @@ impl Socket {
         // SAFETY: there is one Structure at a time, the caller has it, and no caller keeps one
         // result while it asks for another of the same socket.
         unsafe { &mut *self.guarded.get() }
+    }
+
+    /// True if no call of this process uses the socket but the caller's, which has pinned it. To be asked after the phase
+    /// was changed: who pins it from then on sees that.
+    pub(super) fn is_used_by_caller_alone(&self) -> bool {
+        let descriptors = self.descriptors.load(Ordering::SeqCst);
+        self.pins.load(Ordering::SeqCst) == descriptors + 1
     }
 
     /// Notes one more descriptor of this process.
@@ -260,6 +289,32 @@ impl Socket {
         }
     }
 
+    /// Which end of a TCP connection it is, if that is known.
+    pub(super) fn role(&self) -> Option<Role> {
+        match self.role.load(Ordering::Relaxed) {
+            1 => Some(Role::Connector),
+            2 => Some(Role::Acceptor),
+            _ => None,
+        }
+    }
+
+    /// It is, or is about to be, connected over TCP.
+    pub(super) fn begin_on_tcp(&self, role: Role) {
+        self.role.store(role as u32 + 1, Ordering::Relaxed);
+        self.set_phase(phase::TCP);
+    }
+
+    /// It stays on TCP for good.
+    pub(super) fn stay_on_tcp(&self) {
+        let (from, to) = (phase::TCP, phase::NATIVE);
+        let _ = self.phase.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// True if the registry has it.
+    pub(super) fn is_published(&self) -> bool {
+        !self.statistics.load(Ordering::Relaxed).is_null()
+    }
+
     /// Publishes the socket in the registry, or what changed of it.
     pub fn publish(&self, structure: &mut Structure, identity: &registry::Identity) {
         if self.statistics.load(Ordering::Relaxed).is_null() {
@@ -282,7 +337,9 @@ impl Socket {
     /// `memory` is of that session and no other socket's.
     pub unsafe fn attach(&self, segment: Segment, memory: Memory, link: Option<Arc<Link>>) {
         // SAFETY: the caller's promise.
-        self.spin.begin_with(&LEARNT[unsafe { (*memory.at).role() } as usize]);
+        let role = unsafe { (*memory.at).role() };
+        self.spin.begin_with(&LEARNT[role as usize]);
+        self.role.store(role as u32 + 1, Ordering::Relaxed);
         // SAFETY: the phase is not SAN yet, so nobody reads it.
         unsafe { *self.segment.get() = Some(segment) };
         self.left.store(false, Ordering::Relaxed);
@@ -370,13 +427,14 @@ impl Socket {
         let segment = unsafe { (*self.segment.get()).as_ref() }?;
         // SAFETY: as the endpoint.
         let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
-        Some(Stream::new(endpoint, segment, self.statistics(), fabric))
+        Some(Stream::new(endpoint, segment, self.statistics(), fabric).over(self.anchor()))
     }
 
     /// True while nobody took the session that this connector offered.
     pub fn is_pending(&self) -> bool {
         self.stream().is_some_and(|s| {
-            s.endpoint.role() == Role::Connector
+            s.fabric.is_some()
+                && s.endpoint.role() == Role::Connector
                 && !s.endpoint.has(flag::ESTABLISHED)
                 && s.segment.state() != State::Taken
         })

@@ -18,6 +18,8 @@ pub struct Shape {
     pub free_sockets: Option<&'static Socket>,
     /// Epoll sets to use again.
     pub free_sets: Vec<&'static super::epoll::Set>,
+    /// Where connectors of this host meet this process.
+    pub door: Option<super::setup::Door>,
     /// What this process publishes; `None` if it does not.
     pub registry: Option<Registry>,
 }

@@ -105,9 +105,17 @@ pub fn san(fd: Fd) -> Option<Pinned> {
     pin_if(fd, |p| p == phase::SAN)
 }
 
+/// The socket behind `fd`, if its bytes go over the SAN, or may do so later. While the result is kept the latter is not
+/// changed.
+#[inline]
+pub fn connected(fd: Fd) -> Option<Pinned> {
+    pin_if(fd, |p| matches!(p, phase::SAN | phase::TCP | phase::ENTERING))
+}
+
 /// True if the bytes of the socket behind `fd` go over the SAN, or may do so later.
 pub fn may_be_san(fd: Fd) -> bool {
-    pin_if(fd, |p| matches!(p, phase::FRESH | phase::CONNECTING | phase::SAN)).is_some()
+    const NOT: [u32; 3] = [phase::FREE, phase::NATIVE, phase::LISTENER];
+    pin_if(fd, |p| !NOT.contains(&p)).is_some()
 }
 
 /// The epoll set behind `fd`.

@@ -5,6 +5,8 @@ use super::buffers::Buffers;
 use super::detach;
 use super::endpoint::flag;
 use super::far;
+use super::lanes;
+use super::setup::{self, Way};
 use super::socket::{phase, Socket};
 use super::stream::{Broken, Moved, Posted, Stream, Take};
 use super::suspend;
@@ -29,6 +31,9 @@ fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Err
 /// recv in all its forms. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
+    if !setup::is_on_san(socket, Way::Receive, to.remaining()) {
+        return Outcome::Pass;
+    }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     to.know_time(time::recent_ticks());
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -38,6 +43,11 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         return super::urgent::receive(socket, &stream, to, flags);
     }
     let mut got = 0;
+    if stream.endpoint.has(flag::RECEIVES_TCP) {
+        if let Some(done) = lanes::receive(socket, &stream, &mut to, flags, &mut got) {
+            return done;
+        }
+    }
     if receive_at_once(socket, &stream, &mut to, flags, &mut got) {
         return Outcome::Done(Ok(got));
     }
@@ -224,7 +234,7 @@ fn receive_simply(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut 
 
 /// Goes on with a receive on a socket that returned to TCP after `got` bytes.
 #[cold]
-fn rest_from_kernel(socket: &Socket, mut to: Buffers, mut got: usize, flags: i32) -> Outcome {
+pub(super) fn rest_from_kernel(socket: &Socket, mut to: Buffers, mut got: usize, flags: i32) -> Outcome {
     if got == 0 {
         return Outcome::Pass;
     }
@@ -296,6 +306,9 @@ fn post<'a>(
 /// send in all its forms. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
+    if !setup::is_on_san(socket, Way::Send, from.remaining()) {
+        return Outcome::Pass;
+    }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     if flags & libc::MSG_OOB != 0 && from.remaining() > 0 {
         return super::urgent::send(socket, &stream, from, flags);
@@ -329,6 +342,9 @@ fn send_in_steps(
         flags,
         &limit,
         |stream| {
+            if !lanes::turn(stream) {
+                return Ok((lanes::send(stream, &mut from), from.remaining() == 0));
+            }
             far::look_for_room(stream, from.remaining(), waits(stream, flags));
             // The rest of a large send too: its waits are a part of what that cost.
             let moved = if wanted < stream.endpoint.threshold() as usize {
@@ -344,7 +360,9 @@ fn send_in_steps(
     );
     match sent {
         // A blocking send ends early only for an error, or when the socket went back to TCP.
-        Outcome::Done(Ok(n)) if n < wanted && stream.endpoint.has(flag::LEFT) => {
+        Outcome::Done(Ok(n))
+            if n < wanted && (stream.endpoint.has(flag::LEFT) || socket.phase() != phase::SAN) =>
+        {
             rest_to_kernel(socket, from, n, flags)
         }
         other => other,
@@ -382,7 +400,13 @@ pub fn send_from(
     flags: i32,
     mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
 ) -> Outcome {
+    if !setup::is_on_san(socket, Way::Send, length) {
+        return Outcome::Pass;
+    }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
+    if lanes::decide(socket, &stream) {
+        return Outcome::Pass;
+    }
     let mut left = length;
     let mut dry = false;
     transmit(
@@ -391,6 +415,10 @@ pub fn send_from(
         flags,
         &Limit::default(),
         |stream| {
+            if !lanes::turn(stream) {
+                // The receiver is in the middle of something.
+                return Ok((Moved::default(), false));
+            }
             let moved = stream.buffer(left, |to, n| {
                 let filled = fill(to, n)?;
                 dry |= filled < n;
@@ -434,6 +462,9 @@ fn transmit(
     loop {
         if detach::is_due(stream) {
             detach::look_after(socket, stream);
+        }
+        if stream.endpoint.has(flag::SENDS_TCP) && lanes::is_given_up(stream) {
+            lanes::retreat(socket, stream);
         }
         let waits = waits(stream, flags);
         let held = match turn::lock(socket, stream, flags, sent > 0, limit) {

@@ -4,6 +4,7 @@
 use super::bell;
 use super::buffers::Buffers;
 use super::detach;
+use super::lanes;
 use super::endpoint::flag;
 use super::native;
 use super::socket::{phase, Socket};
@@ -25,6 +26,9 @@ const PAUSE: u64 = 1_000_000;
 pub(super) fn send(socket: &Socket, stream: &Stream, from: Buffers, flags: i32) -> Outcome {
     if socket.is_pending() && native::withdraw(socket) {
         // Over both ways it might overtake the rest.
+        return Outcome::Pass;
+    }
+    if lanes::decide(socket, stream) {
         return Outcome::Pass;
     }
     let length = from.remaining();
@@ -155,7 +159,7 @@ pub(super) fn take_off(stream: &Stream, anchor: Fd) {
 
 /// recv with MSG_OOB. `Pass`: the kernel knows of it.
 pub(super) fn receive(socket: &Socket, stream: &Stream, mut to: Buffers, flags: i32) -> Outcome {
-    if socket.is_pending() {
+    if socket.is_pending() || stream.endpoint.has(flag::RECEIVES_TCP) {
         return Outcome::Pass;
     }
     if stream.endpoint.has(flag::URGENT_INLINE) {

@@ -15,6 +15,7 @@ use super::bell;
 use super::detach;
 use super::endpoint::flag;
 use super::far;
+use super::lanes;
 use super::native;
 use super::request;
 use super::sleepers::Place;
@@ -388,6 +389,12 @@ pub(super) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
 #[inline]
 fn known_readable(stream: &Stream) -> Option<bool> {
     stream.poll();
+    if stream.endpoint.has(flag::RECEIVES_TCP) {
+        let on_tcp = lanes::readable(stream);
+        if on_tcp.is_some() {
+            return on_tcp;
+        }
+    }
     if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ended(stream) {
         return Some(!stream.endpoint.has(flag::READ_OUT) || ended(stream));
     }
@@ -438,6 +445,9 @@ pub(super) fn writable(stream: &Stream) -> bool {
         f if f & flag::LEFT != 0 => false,
         // What goes first has no room.
         f if f & (flag::LEAVING | FAILS) == flag::LEAVING => false,
+        f if f & (flag::SENDS_TCP | FAILS) == flag::SENDS_TCP => {
+            poll::poll_one(stream.anchor, libc::POLLOUT).is_ok_and(|events| events != 0)
+        }
         f => f & FAILS != 0 || stream.has_space() || far::has_space(stream),
     }
 }
@@ -493,6 +503,8 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
     let slice = if how.slice.is_some() {
         how.slice
     } else if stream.endpoint.has(SILENT) && stream.fabric.is_none() {
+        Some(UNBELLED_SLICE)
+    } else if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP) {
         Some(UNBELLED_SLICE)
     } else if let Some(slice) = detach::slice(stream) {
         Some(slice)

@@ -113,6 +113,16 @@ pub fn open_to_read(path: &std::ffi::CStr) -> Result<Fd> {
     call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0).map(|fd| fd as Fd)
 }
 
+/// open.
+pub fn open(path: &std::ffi::CStr, flags: i32, mode: u32) -> Result<Fd> {
+    call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, mode).map(|fd| fd as Fd)
+}
+
+/// fchmod.
+pub fn set_mode(fd: Fd, mode: u32) -> Result<()> {
+    call!(fchmod, fd, mode).map(drop)
+}
+
 /// True if this process may execute the file, or search the folder.
 pub fn is_executable(path: &std::ffi::CStr) -> bool {
     call!(faccessat, libc::AT_FDCWD, path.as_ptr() as usize, libc::X_OK).is_ok()
@@ -136,6 +146,11 @@ pub fn read(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
 /// Positional read.
 pub fn pread(fd: Fd, to: *mut u8, length: usize, offset: i64) -> Result<usize> {
     call!(pread64, fd, to as usize, length, offset)
+}
+
+/// Positional write.
+pub fn pwrite(fd: Fd, bytes: &[u8], offset: i64) -> Result<usize> {
+    call!(pwrite64, fd, bytes.as_ptr() as usize, bytes.len(), offset)
 }
 
 /// Writes from memory that may be the program's; a bad pointer is EFAULT.

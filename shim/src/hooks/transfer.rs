@@ -9,7 +9,7 @@ use sanshim_core::switch::{self, files, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{file, Errno, Result};
 
-/// The socket behind `fd` if its bytes go over the SAN.
+/// The socket behind `fd` if its bytes go over the SAN, or may do so later.
 #[inline]
 pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
     let socket = find(fd)?;
@@ -17,10 +17,10 @@ pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
     Some(socket)
 }
 
-/// The socket behind `fd`, if its bytes go over the SAN by now.
+/// As [`on_san`], which may be cancelled.
 #[inline]
 pub(super) fn find(fd: c_int) -> Option<Pinned> {
-    table::san(fd).or_else(|| if table::is_known(fd) { switch::connecting(fd) } else { None })
+    table::connected(fd).or_else(|| if table::is_known(fd) { switch::connecting(fd) } else { None })
 }
 
 extern "C-unwind" {

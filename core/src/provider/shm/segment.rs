@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,12 +166,29 @@ impl std::error::Error for SegmentError {}
 pub enum State {
     /// Offered by the connector; nobody took it yet.
     Pending = 0,
-    /// The acceptor uses it.
+    /// The acceptor will use it. Over a fabric: uses it.
     Taken = 1,
-    /// The connector went back to TCP before anybody took it.
+    /// One of both went on over TCP before both used it.
     Withdrawn = 2,
     /// The acceptor declined.
     Refused = 3,
+    /// The connector uses it: what the acceptor took is no offer of a connection that is gone.
+    Confirmed = 4,
+    /// Both use it.
+    Settled = 5,
+}
+
+impl State {
+    fn of(word: u32) -> State {
+        match word {
+            0 => State::Pending,
+            1 => State::Taken,
+            2 => State::Withdrawn,
+            4 => State::Confirmed,
+            5 => State::Settled,
+            _ => State::Refused,
+        }
+    }
 }
 
 #[repr(C, align(64))]
@@ -275,23 +292,6 @@ impl Segment {
         }
     }
 
-    /// True if nobody decided about the offered segment behind `fd` yet.
-    pub fn is_pending(fd: Fd) -> bool {
-        let mut state = u32::MAX;
-        let at = std::mem::offset_of!(Head, state) as i64;
-        let read = file::pread(fd, (&raw mut state).cast(), size_of::<u32>(), at);
-        read == Ok(size_of::<u32>()) && state == State::Pending as u32
-    }
-
-    /// Declines the offered segment behind `fd`.
-    pub fn refuse(fd: Fd) {
-        if let Ok(segment) = Self::attach(fd) {
-            segment.decide(State::Refused);
-            // SAFETY: nobody else knows this mapping.
-            unsafe { segment.unmap() };
-        }
-    }
-
     /// Ends the mapping.
     ///
     /// # Safety
@@ -326,21 +326,34 @@ impl Segment {
 
     /// Who has the connection. Acquire.
     pub fn state(&self) -> State {
-        match self.head().state.0.load(Ordering::Acquire) {
-            0 => State::Pending,
-            1 => State::Taken,
-            2 => State::Withdrawn,
-            _ => State::Refused,
-        }
+        State::of(self.head().state.0.load(Ordering::Acquire))
+    }
+
+    /// Moves the state from `from` to `to`; false if it was another.
+    pub fn change(&self, from: State, to: State) -> bool {
+        let (from, to) = (from as u32, to as u32);
+        let state = &self.head().state.0;
+        state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok()
     }
 
     /// Moves the state from pending to `to`; false if it had been decided already.
     pub fn decide(&self, to: State) -> bool {
-        self.head()
-            .state
-            .0
-            .compare_exchange(State::Pending as u32, to as u32, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.change(State::Pending, to)
+    }
+
+    /// An end goes on over TCP; false if both use the session by now.
+    pub fn withdraw(&self) -> bool {
+        [State::Pending, State::Taken, State::Confirmed]
+            .into_iter()
+            .any(|from| self.change(from, State::Withdrawn))
+            || matches!(self.state(), State::Withdrawn | State::Refused)
+    }
+
+    /// Both directions begin on the SAN, as over a fabric.
+    pub fn begin_turned(&self) {
+        for side in &self.head().sides {
+            side.sending.0.doorbells.begin_turned();
+        }
     }
 
     /// The message buffer for `sequence` in the direction that `sender` sends. `size`: bytes of a

@@ -48,8 +48,10 @@ pub struct Sending {
     pub stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
     pub finished: AtomicU32,
-    /// Doorbells, and the way back to TCP. The peer may change it as well.
+    /// The turn to the SAN, doorbells, and the way back to TCP. The peer may change it as well.
     pub doorbells: Doorbells,
+    /// Bytes of the stream that went over TCP before the turn. Before that is told by `doorbells`.
+    pub turned_at: AtomicU64,
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
     /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
     pub delivered: AtomicU64,

@@ -30,14 +30,14 @@ pub fn control(
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
     if pinned.phase() == phase::LISTENER && fabric::may_exist() {
-        super::super::accept::serve(&pinned);
+        super::super::setup::serve(&pinned);
     }
     if matches!(pinned.phase(), phase::NATIVE | phase::LISTENER)
         && pinned.watch_count.load(Ordering::Relaxed) == 0
     {
         return Outcome::Pass;
     }
-    super::super::connect::establish(pinned.get());
+    super::super::setup::establish(pinned.get());
     if pinned.phase() == phase::SAN {
         if let Some(done) = quickly(set, operation, fd, &pinned, event) {
             return Outcome::Done(done.map(|()| 0));
@@ -333,7 +333,7 @@ fn wake_others(set: &'static Set) {
 }
 
 /// The socket is on the SAN now: its registrations move from the kernel's sets.
-pub fn to_switch(structure: &mut Structure, socket: &'static Socket) {
+pub fn to_switch(structure: &mut Structure, socket: &Socket) {
     let count = socket.guarded(structure).watches.len();
     for at in 0..count {
         let Watch { set, index } = socket.guarded(structure).watches[at];

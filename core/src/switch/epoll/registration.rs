@@ -207,7 +207,7 @@ impl Registration {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
             && self.socket.stream().is_some_and(|s| {
-                s.endpoint.has(wait::SILENT | flag::LEFT) || s.is_kept_from_sending()
+                s.endpoint.has(wait::SILENT | flag::LEFT | flag::SENDS_TCP) || s.is_kept_from_sending()
             })
     }
 

@@ -40,7 +40,7 @@ use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::sys::lock::Busy;
 use crate::sys::process::State;
-use crate::sys::Errno;
+use crate::sys::{Errno, Fd};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -151,6 +151,8 @@ pub struct Stream<'a> {
     pub statistics: &'a Statistics,
     /// What plays the peer's part in the segment, where the peer is on another host.
     pub fabric: Option<&'a Link>,
+    /// The TCP connection; -1: not known, and neither direction sends over it.
+    pub anchor: Fd,
 }
 
 impl<'a> Stream<'a> {
@@ -164,7 +166,13 @@ impl<'a> Stream<'a> {
     ) -> Self {
         let role = endpoint.role();
         let (own, peer) = (segment.side(role), segment.side(role.peer()));
-        Self { endpoint, role, own, peer, segment, statistics, fabric }
+        Self { endpoint, role, own, peer, segment, statistics, fabric, anchor: -1 }
+    }
+
+    /// The same over this TCP connection.
+    #[inline]
+    pub fn over(self, anchor: Fd) -> Self {
+        Self { anchor, ..self }
     }
 
     /// The send lock, however long that takes; what a dead holder left half done is put right.

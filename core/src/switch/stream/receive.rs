@@ -7,6 +7,7 @@ use crate::provider::shm::FINISHED;
 use crate::session::transfer::Call;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
+use crate::switch::lanes;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Rounds without a byte before a receive gives up: a peer may send control messages for ever.
@@ -261,6 +262,9 @@ impl Stream<'_> {
     /// A stamp that changes whenever new data arrives, read or not (edge-triggered readiness).
     #[inline]
     pub fn arrival_stamp(&self) -> u64 {
+        if self.endpoint.has(flag::RECEIVES_TCP) {
+            return lanes::arrival_stamp(self);
+        }
         let expected = self.endpoint.session.expected();
         let mut ahead = 0;
         while ahead < self.segment.geometry().buffers {

@@ -405,6 +405,9 @@ impl Stream<'_> {
 
     /// After the send lock came from a dead holder: a message it published but did not count.
     pub(super) fn recover_sender(&self) {
+        if self.own().sending.0.doorbells.state().turned {
+            self.endpoint.clear(flag::SENDS_TCP);
+        }
         if self.own().sending.0.doorbells.state().left && !self.endpoint.has(flag::LEFT) {
             self.endpoint.set(flag::LEAVING);
         }

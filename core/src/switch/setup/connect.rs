@@ -1,75 +1,44 @@
-//! connect: the intent first, then TCP, then the session (design 2).
+//! connect: TCP's own, and nothing else. Where the peer is on another host, and a provider may lead there, a link is asked for
+//! before, and the session begins with the connection.
 
-use super::endpoint::flag;
-use super::epoll;
-use super::far;
-use super::lifecycle;
-use super::listener::{self, ANY, GROUP_LIMIT};
-use super::memory::Memory;
-use super::options;
-use super::policy;
-use super::socket::{phase, Socket};
-use super::stream::Stream;
-use super::structure::Structure;
-use super::table;
-use super::tuple::{Introduction, Tuple};
-use super::wait::{self, Event};
-use super::Outcome;
+use super::super::endpoint::flag;
+use super::super::epoll;
+use super::super::far;
+use super::super::lifecycle;
+use super::super::memory::Memory;
+use super::super::options;
+use super::super::policy;
+use super::super::socket::{phase, Socket};
+use super::super::stream::Stream;
+use super::super::structure::Structure;
+use super::super::table;
+use super::super::wait::{self, Event};
+use super::super::Outcome;
+use super::tuple::Tuple;
 use crate::config::Role as ConfigRole;
 use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State, ABORTIVE};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
-use crate::sys::hidden::Spare;
 use crate::sys::net::Target;
-use crate::sys::packet::AbstractName;
 use crate::sys::process::NapSignals;
-use crate::sys::{blocking, file, handlers, net, packet, poll, Errno, Fd, Result};
-use smallvec::SmallVec;
+use crate::sys::{blocking, file, handlers, net, poll, Errno, Fd, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
-/// Members of an SO_REUSEPORT group that may be gone in a row before the search ends.
-const GROUP_GAPS: u32 = 3;
-
-/// What was agreed on before TCP connects.
+/// What was agreed on with another host before TCP connects.
 struct Offer {
-    way: Way,
+    link: Arc<Link>,
     segment: Segment,
-    /// For the acceptor, if it is on this host.
-    segment_fd: Option<Fd>,
-}
-
-/// How the acceptor is reached.
-enum Way {
-    /// It shares memory with us.
-    Shm(Intent),
-    /// It is on another host.
-    Fabric(Arc<Link>),
-}
-
-/// Connections to the rendezvous of everybody who may accept ours.
-struct Intent {
-    rendezvous: SmallVec<[Fd; 1]>,
-    /// Whoever of them accepts.
-    acceptor: policy::Relation,
-}
-
-impl Drop for Intent {
-    fn drop(&mut self) {
-        for fd in &self.rendezvous {
-            file::close(*fd);
-        }
-    }
 }
 
 /// connect on `fd`. `real` is the kernel's, on the program's own arguments.
 pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> Outcome {
     let Some(socket) = table::socket(fd) else { return Outcome::Pass };
     match socket.phase() {
-        phase::FRESH | phase::NATIVE => {}
+        phase::FRESH | phase::NATIVE | phase::TCP => {}
         phase::CONNECTING => {
             let result = real();
             establish(socket.get());
@@ -78,29 +47,49 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
         phase::SAN if target == Target::Nothing => return dissolve(fd, socket.get(), real),
         _ => return Outcome::Pass,
     }
+    if target == Target::Nothing {
+        let result = real();
+        if result.is_ok() {
+            lifecycle::closing(fd);
+            lifecycle::created(fd);
+        }
+        return Outcome::Done(result.map(|()| 0));
+    }
     let Target::Address(target) = target else { return Outcome::Pass };
+    if !fabric::may_exist() {
+        return Outcome::Done(connect_over_tcp(&socket, &mut real).map(|()| 0));
+    }
     let target = effective(target);
     if net::peer_address(fd).is_ok() {
         return Outcome::Pass;
     }
-    let offer = prepare(&socket, &target);
-    let offer = match offer {
-        Ok(offer) => offer,
+    let offer = match prepare(&socket, &target) {
+        Ok(Some(offer)) => offer,
+        Ok(None) => return Outcome::Done(connect_over_tcp(&socket, &mut real).map(|()| 0)),
         Err(reason) => {
             let result = real();
-            if matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR))) {
+            if is_under_way(result) {
                 socket.set_phase(phase::NATIVE);
                 show(&socket, &target, Provider::Tcp, reason, Shown::Established);
             }
             return Outcome::Done(result.map(|()| 0));
         }
     };
-    let segment_fd = offer.segment_fd;
     let result = connect_then_bind(fd, socket.get(), &target, offer, &mut real);
-    if let Some(fd) = segment_fd {
-        file::close(fd);
-    }
     Outcome::Done(result.map(|()| 0))
+}
+
+fn is_under_way(result: Result<()>) -> bool {
+    matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)))
+}
+
+/// Everything else comes when it has shown that it lives.
+fn connect_over_tcp(socket: &Socket, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
+    let result = real();
+    if is_under_way(result) && socket.phase() == phase::FRESH {
+        socket.begin_on_tcp(Role::Connector);
+    }
+    result
 }
 
 /// connect to AF_UNSPEC: the peer sees a reset, and the descriptor is as good as new.
@@ -131,140 +120,38 @@ fn effective(target: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, target.port())
 }
 
-/// Announces the connection to whoever may accept it, and makes the session's segment.
-fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Offer, Reason> {
+/// Asks for a link to another host, and makes the session's segment. `None`: the peer is on this one.
+fn prepare(
+    socket: &Socket,
+    target: &SocketAddr,
+) -> std::result::Result<Option<Offer>, Reason> {
     policy::check(ConfigRole::Connect, target)?;
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
-    let near = if policy::shares_memory() {
-        announce(socket.anchor(), target).map(Way::Shm)
-    } else {
-        Err(Reason::NotLocal)
-    };
-    let (way, geometry) = match near {
-        Ok(way) => (way, policy::geometry()),
-        Err(why @ (Reason::NoListener | Reason::NotLocal)) if fabric::may_exist() => {
-            if file::status_flags(socket.anchor()).is_ok_and(|flags| flags & libc::O_ASYNC != 0) {
-                return Err(Reason::UnsupportedOption);
-            }
-            let geometry = fabric::geometry_of(policy::geometry());
-            let bound = net::local_address(socket.anchor()).map(|local| net::unmapped(local).ip());
-            let source = bound.ok().filter(|ip| !ip.is_unspecified());
-            let link = fabric::connect(*target, source, &geometry);
-            // Without a device there, it is about this host.
-            let link = link.map_err(|far| if far == Reason::NoDevice { why } else { far })?;
-            (Way::Fabric(link), geometry)
-        }
-        Err(why) => return Err(why),
-    };
-    match Segment::create(geometry) {
-        Ok((segment, fd)) => {
-            let segment_fd = match way {
-                Way::Shm(_) => Some(fd),
-                Way::Fabric(_) => {
-                    file::close(fd);
-                    None
-                }
-            };
-            Ok(Offer { way, segment, segment_fd })
-        }
-        Err(e) => {
-            log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
-            if let Way::Fabric(link) = way {
-                link.close(None);
-            }
-            Err(Reason::OutOfMemory)
-        }
+    if policy::shares_memory() && net::is_local(target.ip()) {
+        return Ok(None);
     }
-}
-
-impl Way {
-    fn provider(&self) -> Provider {
-        match self {
-            Way::Shm(_) => Provider::Shm,
-            Way::Fabric(_) => far::provider(),
-        }
+    if file::status_flags(socket.anchor()).is_ok_and(|flags| flags & libc::O_ASYNC != 0) {
+        return Err(Reason::UnsupportedOption);
     }
-}
-
-static PROBE: Spare = Spare::new(packet::probe_socket);
-
-/// In a fork child.
-pub fn after_fork_in_child() {
-    PROBE.forget();
-}
-
-/// Connects to the rendezvous of the target's listener, or to all of its SO_REUSEPORT group.
-fn announce(anchor: Fd, target: &SocketAddr) -> std::result::Result<Intent, Reason> {
-    let names = PROBE
-        .with(anchor, |probe| find_listeners(probe, target))
-        .map_err(|_| Reason::OutOfMemory)?;
-    let (names, exact) = names.ok_or(Reason::NoListener)?;
-    // A name for a wildcard says nothing of whether the target is this host.
-    if !exact && !net::is_local(target.ip()) {
-        return Err(Reason::NotLocal);
-    }
-    let mut intent = Intent { rendezvous: SmallVec::new(), acceptor: policy::Relation::NOBODY };
-    let mut reason = Reason::NoListener;
-    for name in &names {
-        let fd = packet::socket(true).map_err(|_| Reason::OutOfMemory)?;
-        intent.rendezvous.push(fd);
-        let connected = packet::connect(fd, name).and_then(|()| packet::peer_credentials(fd));
-        let wanted = match connected {
-            Ok((pid, uid)) if policy::may_share_with(uid) => {
-                intent.acceptor = intent.acceptor.or(policy::Relation::to(pid, uid));
-                true
-            }
-            Ok(_) => {
-                reason = Reason::OtherUser;
-                false
-            }
-            Err(_) => false,
-        };
-        if !wanted {
-            intent.rendezvous.pop();
-            file::close(fd);
-        }
-    }
-    if intent.rendezvous.is_empty() {
-        return Err(reason);
-    }
-    Ok(intent)
-}
-
-/// The names of who may accept a connection to the target, and whether they are for this very
-/// address.
-fn find_listeners(probe: Fd, target: &SocketAddr) -> Option<(SmallVec<[AbstractName; 1]>, bool)> {
-    let exact = target.ip().to_string();
-    let wildcard = if target.is_ipv4() { "0.0.0.0" } else { "::" };
-    let addresses = [exact.as_str(), wildcard, ANY];
-    for address in addresses {
-        let name = listener::name(address, target.port(), None);
-        if packet::has_sign(probe, &name) {
-            return Some((SmallVec::from_elem(name, 1), address == exact));
-        }
-    }
-    for address in addresses {
-        let mut found = SmallVec::new();
-        let mut missing = 0;
-        for member in 0..GROUP_LIMIT {
-            let name = listener::name(address, target.port(), Some(member));
-            if packet::has_sign(probe, &name) {
-                found.push(name);
-                missing = 0;
-                continue;
-            }
-            missing += 1;
-            if missing > GROUP_GAPS {
-                break;
-            }
-        }
-        if !found.is_empty() {
-            return Some((found, address == exact));
-        }
-    }
-    None
+    let geometry = fabric::geometry_of(policy::geometry());
+    let bound = net::local_address(socket.anchor()).map(|local| net::unmapped(local).ip());
+    let source = bound.ok().filter(|ip| !ip.is_unspecified());
+    let link = fabric::connect(*target, source, &geometry).map_err(|far| match far {
+        // Without a device there, it is about this host.
+        Reason::NoDevice if policy::shares_memory() => Reason::NotLocal,
+        far => far,
+    })?;
+    let made = Segment::create(geometry);
+    let (segment, fd) = made.map_err(|e| {
+        log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
+        link.close(None);
+        Reason::OutOfMemory
+    })?;
+    file::close(fd);
+    segment.begin_turned();
+    Ok(Some(Offer { link, segment }))
 }
 
 fn connect_then_bind(
@@ -276,16 +163,9 @@ fn connect_then_bind(
 ) -> Result<()> {
     let status = file::status_flags(fd).unwrap_or(0);
     let blocking = status & libc::O_NONBLOCK == 0;
-    // All that can be done is done before TCP connects: the acceptor waits for what comes after.
-    let inode = file::identity(fd).map_or(0, |(_, inode)| inode);
-    let Offer { way, segment, segment_fd } = offer;
-    let acceptor = match &way {
-        Way::Shm(intent) => intent.acceptor,
-        Way::Fabric(_) => policy::Relation::ELSEWHERE,
-    };
-    let provider = way.provider();
-    let within_reach = segment_fd.unwrap_or(-1);
-    let memory = Memory::create(Role::Connector, segment.geometry(), acceptor, within_reach);
+    let Offer { link, segment } = offer;
+    let elsewhere = policy::Relation::ELSEWHERE;
+    let memory = Memory::create(Role::Connector, segment.geometry(), elsewhere, -1);
     if let Ok(memory) = memory {
         // SAFETY: made just now, and nobody else knows it.
         let endpoint = unsafe { &*memory.at };
@@ -312,54 +192,24 @@ fn connect_then_bind(
             // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
             unsafe { socket.detach() };
         }
-        let link = match &way {
-            Way::Shm(_) => None,
-            Way::Fabric(link) => Some(link.clone()),
-        };
-        if let Some(link) = &link {
-            // SAFETY: made above; the endpoint outlives the link's use, which is closed with it.
-            unsafe { link.attach(segment, Role::Connector, memory.controller()) };
+        // SAFETY: made above; the endpoint outlives the link's use, which is closed with it.
+        unsafe {
+            link.attach(segment, Role::Connector, memory.controller());
+            socket.attach(segment, memory, Some(link.clone()));
         }
-        // SAFETY: made above.
-        unsafe { socket.attach(segment, memory, link) };
-        let tuple = Tuple::of_connecting(fd, *target)?;
-        match &way {
-            Way::Shm(intent) => {
-                let packet = Introduction { tuple, inode }.encode();
-                let mut sent = Err(Errno(libc::ECONNREFUSED));
-                for rendezvous in &intent.rendezvous {
-                    let one = packet::send(*rendezvous, &packet, segment_fd);
-                    sent = sent.or(one.map(drop));
-                }
-                sent
-            }
-            Way::Fabric(link) => {
-                link.bind(Introduction { tuple, inode: 0 }.encode().to_vec());
-                Ok(())
-            }
-        }
+        link.bind(Tuple::of_connecting(fd, *target)?.encode().to_vec());
+        Ok(())
     });
-    if let (Way::Fabric(link), true) = (&way, failed || memory.is_err()) {
+    if failed || memory.is_err() {
         link.close(None);
     }
-    drop(way);
     if failed {
         // SAFETY: nobody else knows this mapping.
         unsafe { segment.unmap() };
         return started;
     }
     if let Err(e) = bound {
-        let reason = match e.0 {
-            // The acceptor has its connection by now and waited no longer, or is gone.
-            libc::EPIPE | libc::ECONNRESET | libc::ECONNREFUSED => {
-                log::info!("fd {fd}: staying on TCP, the acceptor waited no longer: {e}");
-                Reason::Withdrawn
-            }
-            _ => {
-                log::warn!("fd {fd}: staying on TCP, the rendezvous failed: {e}");
-                Reason::OutOfMemory
-            }
-        };
+        log::warn!("fd {fd}: staying on TCP: {e}");
         segment.decide(State::Withdrawn);
         match memory {
             // SAFETY: connect has not returned: no other thread can be using the stream.
@@ -368,7 +218,7 @@ fn connect_then_bind(
             Err(_) => unsafe { segment.unmap() },
         }
         socket.set_phase(phase::NATIVE);
-        show(socket, target, Provider::Tcp, reason, Shown::Established);
+        show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
         return if blocking { go_on(fd, started, signals, real) } else { started };
     }
     options::inherit(socket);
@@ -377,7 +227,7 @@ fn connect_then_bind(
         // While TCP connects, the program may wait in ways we do not see: the first event rings.
         let _ = wait::raise(&stream, Event::Read);
     }
-    show(socket, target, provider, Reason::Pending, Shown::Connecting);
+    show(socket, target, far::provider(), Reason::Pending, Shown::Connecting);
     let result = if blocking { go_on(fd, started, signals, real) } else { started };
     match result {
         Ok(()) => established(socket),
@@ -467,7 +317,7 @@ fn established(socket: &'static Socket) {
 }
 
 /// Publishes a connection in the registry.
-pub fn show(socket: &Socket, peer: &SocketAddr, provider: Provider, reason: Reason, state: Shown) {
+pub(super) fn show(socket: &Socket, peer: &SocketAddr, provider: Provider, reason: Reason, state: Shown) {
     socket.set_reason(reason);
     let fd = socket.anchor();
     let local = net::local_address(fd).unwrap_or(SocketAddr::new(peer.ip(), 0));

@@ -1,0 +1,121 @@
+//! Where processes find out who has the other end of a connection: a file of cards in shared memory, one file for each user and
+//! network namespace. Its address hashed is a card's place; what else lies there is lost, and put up again.
+//!
+//! A card is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`door`](super::door)).
+//! Read and written by system calls, so that nothing that happens to the file can hurt a process that looks at it.
+
+use super::tuple::Tuple;
+use crate::sys::{file, Errno, Fd, Result};
+use std::ffi::CString;
+
+const CARD: usize = 64;
+const CARDS: u64 = 4096;
+const MAGIC: [u8; 8] = *b"sanshim\x02";
+
+/// Which process has the acceptor's end, and where it is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    /// Names its [`Door`](super::Door).
+    pub door: [u64; 2],
+}
+
+fn encode(tuple: &Tuple, card: Card) -> [u8; CARD] {
+    let mut bytes = [0; CARD];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..44].copy_from_slice(&tuple.encode());
+    bytes[48..56].copy_from_slice(&card.door[0].to_ne_bytes());
+    bytes[56..].copy_from_slice(&card.door[1].to_ne_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8; CARD], tuple: &Tuple) -> Option<Card> {
+    let is_its = bytes[..8] == MAGIC && bytes[8..44] == tuple.encode();
+    let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
+    is_its.then_some(Card { door: [word(48)?, word(56)?] })
+}
+
+fn place(tuple: &Tuple) -> i64 {
+    // FNV-1a.
+    let hash = tuple.encode().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    ((hash ^ hash >> 32) % CARDS) as i64 * CARD as i64
+}
+
+/// The file of a user in a network namespace.
+fn path(uid: u32, namespace: u64) -> CString {
+    CString::new(format!("/dev/shm/sanshim-board-{uid}-{namespace:x}")).unwrap_or_default()
+}
+
+/// Opens the user's own, to put cards up.
+pub(super) fn open_own(uid: u32, namespace: u64) -> Result<Fd> {
+    const FLAGS: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let fd = file::open(&path(uid, namespace), FLAGS, 0o644)?;
+    let made = check(fd, uid).and_then(|()| {
+        // The umask may have taken bits away.
+        file::set_mode(fd, 0o644)
+    });
+    made.map(|()| fd).inspect_err(|_| file::close(fd))
+}
+
+fn check(fd: Fd, uid: u32) -> Result<()> {
+    let status = file::stat(fd)?;
+    let is_right = status.st_uid == uid && status.st_mode & libc::S_IFMT == libc::S_IFREG;
+    if is_right { Ok(()) } else { Err(Errno(libc::EPERM)) }
+}
+
+/// Puts a card up.
+pub(super) fn put_up(board: Fd, tuple: &Tuple, card: Card) -> Result<()> {
+    file::pwrite(board, &encode(tuple, card), place(tuple)).map(drop)
+}
+
+/// The card on the board of that user, if there is one.
+pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Card> {
+    const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let board = file::open(&path(uid, namespace), FLAGS, 0).ok()?;
+    let mut bytes = [0; CARD];
+    let read = check(board, uid)
+        .and_then(|()| file::pread(board, bytes.as_mut_ptr(), CARD, place(tuple)));
+    file::close(board);
+    decode(&bytes, tuple).filter(|_| read == Ok(CARD))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::process;
+
+    #[test]
+    fn a_card_is_found_by_its_connection_alone() {
+        let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 63);
+        let tuple = |port| {
+            let [connector, acceptor] = [port, 1].map(|port| ([127, 0, 0, 1], port).into());
+            Tuple { connector, acceptor }
+        };
+        assert_eq!(find(uid, namespace, &tuple(2)), None);
+        let board = open_own(uid, namespace).unwrap();
+        let card = Card { door: [7, u64::MAX] };
+        put_up(board, &tuple(2), card).unwrap();
+        assert_eq!(find(uid, namespace, &tuple(2)), Some(card));
+        assert_eq!(find(uid, namespace, &tuple(3)), None);
+        // Another connection's card in the same place.
+        let other = (3..).map(tuple).find(|other| place(other) == place(&tuple(2))).unwrap();
+        put_up(board, &other, Card { door: [8, 8] }).unwrap();
+        assert_eq!(find(uid, namespace, &tuple(2)), None);
+        assert_eq!(find(uid + 1, namespace, &other), None);
+        file::close(board);
+        std::fs::remove_file(path(uid, namespace).to_str().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_board_of_that_user_is_not_believed() {
+        let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 62);
+        let name = path(uid, namespace);
+        let path = name.to_str().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        assert!(open_own(uid, namespace).is_err());
+        let [connector, acceptor] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
+        assert_eq!(find(uid, namespace, &Tuple { connector, acceptor }), None);
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! A process's door: a Unix socket of a name that its cards say, where connectors hand in sessions for connections it accepted.
+//! The kernel says of both sides who they are. Must not judge what is handed in.
+
+use super::super::policy::{self, Relation};
+use super::board::{self, Card};
+use super::tuple::Tuple;
+use crate::reason::Reason;
+use crate::sys::packet::{self, AbstractName};
+use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
+
+/// Most sessions kept for connections that have not passed by yet; the oldest goes.
+const MOST_KEPT: usize = 256;
+/// Connectors that are heard at a look.
+const MOST_HEARD: usize = 64;
+/// How long (ns) a session is kept.
+const KEPT_FOR: u64 = 1_000_000_000;
+
+/// See the module. Closed with [`Door::close`].
+pub struct Door {
+    listener: Fd,
+    board: Fd,
+    card: Card,
+    /// The network namespace that it is in.
+    namespace: u64,
+    kept: Vec<HandedIn>,
+    /// Connectors that were heard before they had handed anything in, and when (clock, ns).
+    late: Vec<(Fd, u64)>,
+}
+
+/// A session that a connector handed in.
+pub(super) struct HandedIn {
+    /// The connection that it is for.
+    tuple: Tuple,
+    pub(super) segment: Fd,
+    pub(super) connector: Relation,
+    at: u64,
+}
+
+fn name(card: Card) -> AbstractName {
+    let [a, b] = card.door;
+    AbstractName::new(format!("sanshim/2/{a:016x}{b:016x}").as_bytes())
+}
+
+/// The network namespace of a socket, as far as boards have to be told apart.
+fn namespace_of(socket: Fd) -> u64 {
+    // Before Linux 5.14: a door of another one is not reached.
+    net::namespace(socket).unwrap_or(0)
+}
+
+impl Door {
+    /// Opens one in the network namespace of that socket.
+    pub(super) fn open(like: Fd) -> Result<Door> {
+        let (uid, namespace) = (process::euid(), namespace_of(like));
+        let board = hidden::keep(board::open_own(uid, namespace)?);
+        let card = Card { door: process::random() };
+        match packet::listen(&name(card), 4096) {
+            Ok(listener) => {
+                let listener = hidden::keep(listener);
+                Ok(Door { listener, board, card, namespace, kept: Vec::new(), late: Vec::new() })
+            }
+            Err(e) => {
+                hidden::close(board);
+                Err(e)
+            }
+        }
+    }
+
+    /// True if it can be used for connections of that socket's network namespace.
+    pub(super) fn serves(&self, socket: Fd) -> bool {
+        self.namespace == namespace_of(socket)
+            && hidden::is_hidden(self.listener)
+            && hidden::is_hidden(self.board)
+    }
+
+    /// Tells the peer of a connection that its other end is here.
+    pub(super) fn put_up(&self, tuple: &Tuple) -> Result<()> {
+        board::put_up(self.board, tuple, self.card)
+    }
+
+    /// The session that was handed in for a connection, if one was.
+    pub(super) fn take(&mut self, tuple: &Tuple) -> Option<HandedIn> {
+        self.hear();
+        let at = self.kept.iter().rposition(|one| one.tuple == *tuple)?;
+        Some(self.kept.remove(at))
+    }
+
+    fn hear(&mut self) {
+        let now = time::now();
+        while self.late.len() < MOST_HEARD {
+            let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
+            self.late.push((connection, now));
+        }
+        let kept = &mut self.kept;
+        self.late.retain(|&(connection, heard)| {
+            let received = receive(connection, now);
+            if received.is_none() && now - heard < KEPT_FOR {
+                return true;
+            }
+            kept.extend(received.flatten());
+            file::close(connection);
+            false
+        });
+        let surplus = self.kept.len().saturating_sub(MOST_KEPT);
+        let old = self.kept.iter().take_while(|one| now - one.at > KEPT_FOR).count();
+        for gone in self.kept.drain(..surplus.max(old)) {
+            file::close(gone.segment);
+        }
+    }
+
+    /// The process does not need it any more, or it is the parent's of a fork child.
+    pub(in crate::switch) fn close(self) {
+        hidden::close(self.listener);
+        hidden::close(self.board);
+        for (connection, _) in self.late {
+            file::close(connection);
+        }
+        for one in self.kept {
+            file::close(one.segment);
+        }
+    }
+}
+
+/// What a connector sent, if that makes sense. `None`: it has not sent it yet.
+fn receive(connection: Fd, now: u64) -> Option<Option<HandedIn>> {
+    let mut buffer = [0u8; Tuple::ENCODED + 1];
+    match packet::receive(connection, &mut buffer) {
+        Err(Errno(libc::EAGAIN)) => None,
+        Ok((n, Some(segment))) => Some(judge(connection, Tuple::decode(&buffer[..n]), segment, now)),
+        Ok((_, None)) | Err(_) => Some(None),
+    }
+}
+
+fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<HandedIn> {
+    let (pid, uid) = packet::peer_credentials(connection).ok()?;
+    if !policy::may_share_with(uid) {
+        log::info!("a connector of user {uid} may not share memory with us (allow_users)");
+    } else if let Some(tuple) = tuple {
+        return Some(HandedIn { tuple, segment, connector: Relation::to(pid, uid), at: now });
+    }
+    file::close(segment);
+    None
+}
+
+/// Hands a session in at whoever has the acceptor's end of a connection, over which `socket` is. Who that is.
+///
+/// # Errors
+/// [`Reason::PeerNative`] if nobody says that he has it, [`Reason::OtherUser`] if we must not share memory with him.
+pub(super) fn hand_in(
+    socket: Fd,
+    tuple: &Tuple,
+    segment: impl FnOnce() -> std::result::Result<Fd, Reason>,
+) -> std::result::Result<Relation, Reason> {
+    let namespace = namespace_of(socket);
+    let card = policy::identities()
+        .find_map(|uid| board::find(uid, namespace, tuple))
+        .ok_or(Reason::PeerNative)?;
+    let fd = packet::socket(true).map_err(|_| Reason::OutOfMemory)?;
+    let handed = (|| {
+        packet::connect(fd, &name(card)).map_err(|e| match e {
+            // Its queue is full, which it will not be long.
+            Errno(libc::EAGAIN) => Reason::Quiet,
+            _ => Reason::PeerNative,
+        })?;
+        let (pid, uid) = packet::peer_credentials(fd).map_err(|_| Reason::PeerNative)?;
+        if !policy::may_share_with(uid) {
+            return Err(Reason::OtherUser);
+        }
+        let segment = segment()?;
+        packet::send(fd, &tuple.encode(), Some(segment)).map_err(|_| Reason::PeerNative)?;
+        Ok(Relation::to(pid, uid))
+    })();
+    file::close(fd);
+    handed
+}

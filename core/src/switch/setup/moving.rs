@@ -1,0 +1,379 @@
+//! Two ends of a busy connection agree to use a session, each when it passes by, and enter the SAN. The acceptor puts up a
+//! card, the connector hands in a session where that leads, the acceptor takes it, the connector confirms: both live then,
+//! and no session meets a later connection of the same addresses. Whoever goes on over TCP meanwhile withdraws it.
+//!
+//! Under the structure lock. Moves no bytes: each direction [turns](super::super::lanes) for itself.
+
+use super::super::endpoint::flag;
+use super::super::epoll;
+use super::super::exec;
+use super::super::lanes;
+use super::super::memory::Memory;
+use super::super::options;
+use super::super::policy::{self, Relation};
+use super::super::socket::{phase, Socket};
+use super::super::structure::Structure;
+use super::super::table;
+use super::super::wait::{self, Event};
+use super::door::{self, Door};
+use super::shared;
+use super::traffic::{is_eager, Look};
+use super::tuple::Tuple;
+use crate::config::Role as ConfigRole;
+use crate::provider::shm::{Role, Segment, SegmentError, State};
+use crate::reason::Reason;
+use crate::registry::{Identity, Provider, State as Shown};
+use crate::session::Kind;
+use crate::sys::{file, poll, process, Fd};
+
+/// Transfers of one end during which it looks for the other's answer at each of them, and at every sixteenth.
+const LOOKS: u32 = 64;
+const MOST_LOOKS: u32 = 128;
+
+/// What the ends of a connection agreed on so far, as this one knows it.
+#[derive(Default)]
+pub(in crate::switch) enum Prospect {
+    /// Nothing.
+    #[default]
+    None,
+    /// The acceptor put up its card.
+    PutUp {
+        /// How often it has looked for an answer since.
+        looks: u32,
+    },
+    /// A session is offered, by the connector, or taken, by the acceptor.
+    Agreed(Agreed),
+}
+
+/// See [`Prospect::Agreed`].
+pub(in crate::switch) struct Agreed {
+    segment: Segment,
+    /// By which other images map it.
+    fd: Fd,
+    peer: Relation,
+    looks: u32,
+}
+
+impl Prospect {
+    /// The connection does not go to the SAN, or not now: the peer learns of it.
+    pub(in crate::switch) fn end(self) {
+        if let Prospect::Agreed(agreed) = self {
+            agreed.segment.withdraw();
+            agreed.forget();
+        }
+    }
+
+    /// In a fork child: it is the parent's.
+    pub(in crate::switch) fn forget(self) {
+        if let Prospect::Agreed(agreed) = self {
+            agreed.forget();
+        }
+    }
+}
+
+impl Agreed {
+    fn forget(self) {
+        file::close(self.fd);
+        // SAFETY: no other copy exists before the end enters.
+        unsafe { self.segment.unmap() };
+    }
+}
+
+/// A busy socket on TCP passes by. The caller has pinned it once.
+pub(super) fn step(socket: &Socket) {
+    if process::is_borrowed() || exec::is_confined() {
+        return socket.traffic.look_after(LOOKS);
+    }
+    let mut structure = Structure::lock();
+    if socket.phase() != phase::TCP || !socket.is_open() {
+        return;
+    }
+    let Some(role) = socket.role() else { return };
+    let prospect = std::mem::take(&mut socket.guarded(&mut structure).prospect);
+    let next = match prospect {
+        Prospect::None => match socket.traffic.look() {
+            Look::First => {
+                show(socket, &mut structure, Reason::Quiet);
+                return;
+            }
+            Look::Quiet => return,
+            Look::Busy => begin(socket, &mut structure, role),
+        },
+        Prospect::PutUp { looks } => follow_card(socket, &mut structure, looks),
+        Prospect::Agreed(agreed) => follow(socket, &mut structure, role, agreed),
+    };
+    match next {
+        Ok(prospect) => {
+            let looks = match &prospect {
+                Prospect::None => return,
+                Prospect::PutUp { looks } => *looks,
+                Prospect::Agreed(agreed) => agreed.looks,
+            };
+            socket.guarded(&mut structure).prospect = prospect;
+            socket.traffic.look_after(if looks < LOOKS { 1 } else { LOOKS / 4 });
+        }
+        Err(why) => {
+            socket.traffic.failed();
+            socket.traffic.look_after(if is_eager() { 1 } else { LOOKS / 4 });
+            // In the eager mode the first attempts may be too early.
+            if !(is_eager() && why == Reason::PeerNative) {
+                show(socket, &mut structure, why);
+            }
+        }
+    }
+}
+
+/// Why the connection has to stay on TCP for now, if it does.
+fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
+    policy::may_leave_tcp()?;
+    if shared::has_others(socket) {
+        return Err(Reason::Shared);
+    }
+    if options::unsupported(socket) {
+        return Err(Reason::UnsupportedOption);
+    }
+    let is_held = socket.stream().is_some_and(|before| before.endpoint.is_shared());
+    if is_held { Err(Reason::Shared) } else { Ok(()) }
+}
+
+fn tuple(socket: &Socket, role: Role) -> Result<Tuple, Reason> {
+    let fd = socket.anchor();
+    let tuple = match role {
+        Role::Connector => Tuple::of_connected(fd),
+        Role::Acceptor => Tuple::of_accepted(fd),
+    };
+    tuple.map_err(|_| Reason::NotConnected)
+}
+
+/// Looks for the other end.
+fn begin(socket: &Socket, structure: &mut Structure, role: Role) -> Result<Prospect, Reason> {
+    may_leave_tcp(socket)?;
+    if !policy::shares_memory() {
+        return Err(Reason::Policy);
+    }
+    let tuple = tuple(socket, role)?;
+    match role {
+        Role::Acceptor => {
+            policy::check(ConfigRole::Listen, &tuple.acceptor)?;
+            let door = door(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
+            door.put_up(&tuple).map_err(|_| Reason::OutOfMemory)?;
+            follow_card(socket, structure, 0)
+        }
+        Role::Connector => {
+            policy::check(ConfigRole::Connect, &tuple.acceptor)?;
+            offer(socket, &tuple)
+        }
+    }
+}
+
+/// This process's door, opened when first needed.
+fn door(structure: &mut Structure, like: Fd) -> Option<&mut Door> {
+    if structure.door.as_ref().is_some_and(|door| !door.serves(like)) {
+        structure.door.take()?.close();
+    }
+    if structure.door.is_none() {
+        let opened = Door::open(like);
+        if let Err(e) = &opened {
+            log::warn!("connectors of this host do not find this process, TCP only: {e} (/dev/shm)");
+        }
+        structure.door = opened.ok();
+    }
+    structure.door.as_mut()
+}
+
+/// Before this process changes its user: who meets it later is to see which it was started as.
+pub fn before_user_change() {
+    if process::is_borrowed() || policy::may_leave_tcp().is_err() || exec::is_confined() {
+        return;
+    }
+    let mut structure = Structure::lock();
+    let mut found = None;
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        let may_accept = matches!(socket.phase(), phase::LISTENER | phase::TCP);
+        found = found.or(may_accept.then_some(fd));
+    });
+    if let Some(fd) = found {
+        door(&mut structure, fd);
+    }
+}
+
+/// A connector hands in a session.
+fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
+    let mut made = None;
+    let handed = door::hand_in(socket.anchor(), tuple, || {
+        let (segment, fd) = Segment::create(policy::geometry()).map_err(|e| {
+            log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
+            Reason::OutOfMemory
+        })?;
+        made = Some((segment, fd));
+        Ok(fd)
+    });
+    match (handed, made) {
+        (Ok(peer), Some((segment, fd))) => {
+            Ok(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 }))
+        }
+        (handed, made) => {
+            if let Some((segment, fd)) = made {
+                let peer = Relation::ELSEWHERE;
+                Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 }).end();
+            }
+            Err(handed.err().unwrap_or(Reason::OutOfMemory))
+        }
+    }
+}
+
+/// An acceptor looks whether its card brought somebody.
+fn follow_card(
+    socket: &Socket,
+    structure: &mut Structure,
+    looks: u32,
+) -> Result<Prospect, Reason> {
+    let tuple = tuple(socket, Role::Acceptor)?;
+    let door = door(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
+    let Some(handed) = door.take(&tuple) else {
+        if looks >= MOST_LOOKS {
+            return Err(Reason::PeerNative);
+        }
+        return Ok(Prospect::PutUp { looks: looks + 1 });
+    };
+    let segment = Segment::attach(handed.segment).map_err(|e| {
+        log::warn!("fd {}: {e}", socket.anchor());
+        file::close(handed.segment);
+        match e {
+            SegmentError::Version(_) => Reason::VersionMismatch,
+            SegmentError::System(_) => Reason::OutOfMemory,
+            _ => Reason::SegmentInvalid,
+        }
+    })?;
+    let agreed = Agreed { segment, fd: handed.segment, peer: handed.connector, looks: 0 };
+    if let Err(why) = may_leave_tcp(socket) {
+        segment.decide(State::Refused);
+        agreed.forget();
+        return Err(why);
+    }
+    if !segment.decide(State::Taken) {
+        // The connector thought better of it.
+        agreed.forget();
+        return Err(Reason::Quiet);
+    }
+    Ok(Prospect::Agreed(agreed))
+}
+
+/// Looks whether the other end is as far as this one.
+fn follow(
+    socket: &Socket,
+    structure: &mut Structure,
+    role: Role,
+    mut agreed: Agreed,
+) -> Result<Prospect, Reason> {
+    let awaited = match role {
+        Role::Connector => State::Taken,
+        Role::Acceptor => State::Confirmed,
+    };
+    let state = agreed.segment.state();
+    let why = match (state, may_leave_tcp(socket)) {
+        (State::Refused, _) => Reason::RefusedByPeer,
+        (State::Withdrawn, _) => Reason::Quiet,
+        (_, Err(why)) => why,
+        (state, Ok(())) if state == awaited => return enter(socket, structure, role, agreed),
+        _ if agreed.looks < MOST_LOOKS => {
+            agreed.looks += 1;
+            return Ok(Prospect::Agreed(agreed));
+        }
+        _ => Reason::PeerNative,
+    };
+    Prospect::Agreed(agreed).end();
+    Err(why)
+}
+
+/// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on the
+/// socket, or the peer withdraws at this moment.
+fn enter(
+    socket: &Socket,
+    structure: &mut Structure,
+    role: Role,
+    mut agreed: Agreed,
+) -> Result<Prospect, Reason> {
+    let fd = socket.anchor();
+    socket.set_phase(phase::ENTERING);
+    let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
+    if !socket.is_used_by_caller_alone() || is_urgent() {
+        socket.set_phase(phase::TCP);
+        agreed.looks = (agreed.looks + 1).min(LOOKS);
+        return Ok(Prospect::Agreed(agreed));
+    }
+    let Agreed { segment, peer, .. } = agreed;
+    let Ok(memory) = Memory::create(role, segment.geometry(), peer, agreed.fd) else {
+        socket.set_phase(phase::TCP);
+        Prospect::Agreed(agreed).end();
+        return Err(Reason::OutOfMemory);
+    };
+    let (from, to) = match role {
+        Role::Connector => (State::Taken, State::Confirmed),
+        Role::Acceptor => (State::Confirmed, State::Settled),
+    };
+    if !segment.change(from, to) {
+        // SAFETY: nobody knows it yet.
+        unsafe { memory.discard() };
+        socket.set_phase(phase::TCP);
+        Prospect::Agreed(agreed).end();
+        return Err(Reason::Quiet);
+    }
+    file::close(agreed.fd);
+    // SAFETY: no other thread uses the socket, and who is about to waits for its phase; the memory is of that session.
+    unsafe {
+        socket.detach();
+        socket.attach(segment, memory, None);
+    }
+    socket.traffic.entered();
+    begin_session(socket, structure, role);
+    socket.set_phase(phase::SAN);
+    show(socket, structure, Reason::OnSan);
+    if let Some(stream) = socket.stream() {
+        stream.publish_transfers();
+    }
+    Ok(Prospect::None)
+}
+
+/// The socket's end of the session, before anybody else sees it.
+fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
+    let Some(stream) = socket.stream() else { return };
+    let status = file::status_flags(socket.anchor()).unwrap_or(0);
+    let mut flags = flag::SENDS_TCP | flag::RECEIVES_TCP;
+    flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };
+    flags |= if status & libc::O_ASYNC != 0 { flag::ASYNC } else { 0 };
+    stream.endpoint.set(flags);
+    stream.open(match role {
+        Role::Connector => Kind::SessionRequest,
+        Role::Acceptor => Kind::SessionAccept,
+    });
+    options::inherit(socket);
+    // Threads may wait in ways we do not see: the first event rings.
+    let _ = wait::raise(&stream, Event::Read);
+    stream.peer().sending.0.doorbells.enter();
+    lanes::try_turn(&stream);
+    epoll::to_switch(structure, socket);
+}
+
+/// Publishes the connection, or what is new of it.
+fn show(socket: &Socket, structure: &mut Structure, reason: Reason) {
+    let Some(role) = socket.role() else { return };
+    let Ok(tuple) = tuple(socket, role) else { return };
+    let is_news = !socket.is_published() || socket.reason() != reason;
+    let provider = if reason == Reason::OnSan { Provider::Shm } else { Provider::Tcp };
+    let (local, peer) = match role {
+        Role::Connector => (tuple.connector, tuple.acceptor),
+        Role::Acceptor => (tuple.acceptor, tuple.connector),
+    };
+    let (fd, state) = (socket.anchor(), Shown::Established);
+    socket.set_reason(reason);
+    socket.publish(structure, &Identity { fd, local, peer, provider, reason, state });
+    if is_news {
+        let (name, code) = (provider.name(), reason.code());
+        let role = match role {
+            Role::Connector => "connector",
+            Role::Acceptor => "acceptor",
+        };
+        log::info!("fd {fd}: {local} {peer} provider={name} reason={code} role={role}");
+    }
+}
