@@ -164,6 +164,28 @@ int dial(const union address *target) {
   return fd;
 }
 
+/* A byte each way, so often that both ends have passed by whatever it takes to come to the SAN. */
+enum { MEETINGS = 12 };
+
+void warm_up(int fd, bool first) {
+  char byte = 0;
+  for (int i = 0; i < MEETINGS; i++) {
+    if (first) EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    EQ(recv(fd, &byte, 1, 0), 1);
+    if (!first) EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+  }
+}
+
+void warm_up_both(int client, int server) {
+  char byte = 0;
+  for (int i = 0; i < MEETINGS; i++) {
+    EQ(send(client, &byte, 1, MSG_NOSIGNAL), 1);
+    EQ(recv(server, &byte, 1, 0), 1);
+    EQ(send(server, &byte, 1, MSG_NOSIGNAL), 1);
+    EQ(recv(client, &byte, 1, 0), 1);
+  }
+}
+
 struct pair open_pair(enum family family) {
   union address target;
   int listener = listen_on(family, &target);
@@ -171,6 +193,7 @@ struct pair open_pair(enum family family) {
   pair.client = dial(&target);
   pair.server = SYS(accept(listener, NULL, NULL));
   SYS(close(listener));
+  warm_up_both(pair.client, pair.server);
   return pair;
 }
 
@@ -186,7 +209,9 @@ struct end {
 
 static void *client_thread(void *arg) {
   struct end *end = arg;
-  end->fn(dial(&end->target));
+  int fd = dial(&end->target);
+  warm_up(fd, true);
+  end->fn(fd);
   return NULL;
 }
 
@@ -196,6 +221,7 @@ void run_threads(enum family family, end_fn *client, end_fn *server) {
   pthread_t thread = start_thread(client_thread, &end);
   int fd = SYS(accept(listener, NULL, NULL));
   SYS(close(listener));
+  warm_up(fd, false);
   server(fd);
   end_thread(thread);
 }
@@ -206,11 +232,14 @@ void run_processes(enum family family, end_fn *client, end_fn *server) {
   pid_t child = start_child();
   if (child == 0) {
     SYS(close(listener));
-    client(dial(&target));
+    int fd = dial(&target);
+    warm_up(fd, true);
+    client(fd);
     _exit(0);
   }
   int fd = SYS(accept(listener, NULL, NULL));
   SYS(close(listener));
+  warm_up(fd, false);
   server(fd);
   end_child(child);
 }

@@ -156,6 +156,10 @@ struct pair {
 };
 struct pair open_pair(enum family family);
 void close_pair(struct pair *pair);
+/* Exchanges bytes over a new connection until it is where it is to be: at one end each, who sends first at the connector;
+ * or at both by one thread. */
+void warm_up(int fd, bool first);
+void warm_up_both(int client, int server);
 
 /* Two ends that each run a function with their own blocking socket; both must return. The socket
  * is closed by the end itself or left open: the process then goes on with it. A client that closes without having

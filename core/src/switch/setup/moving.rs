@@ -26,9 +26,11 @@ use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::{file, poll, process, Fd};
 
-/// Transfers of one end during which it looks for the other's answer at each of them, and at every sixteenth.
-const LOOKS: u32 = 64;
-const MOST_LOOKS: u32 = 128;
+/// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
+const LOOKS: u32 = 32;
+const MOST_LOOKS: u32 = 64;
+/// Transfers between two looks at whether it is busy.
+const PAUSE: u32 = 16;
 
 /// What the ends of a connection agreed on so far, as this one knows it.
 #[derive(Default)]
@@ -38,6 +40,8 @@ pub(in crate::switch) enum Prospect {
     None,
     /// The acceptor put up its card.
     PutUp {
+        /// The connection.
+        tuple: Tuple,
         /// How often it has looked for an answer since.
         looks: u32,
     },
@@ -82,7 +86,7 @@ impl Agreed {
 /// A busy socket on TCP passes by. The caller has pinned it once.
 pub(super) fn step(socket: &Socket) {
     if process::is_borrowed() || exec::is_confined() {
-        return socket.traffic.look_after(LOOKS);
+        return socket.traffic.look_after(PAUSE);
     }
     let mut structure = Structure::lock();
     if socket.phase() != phase::TCP || !socket.is_open() {
@@ -99,22 +103,22 @@ pub(super) fn step(socket: &Socket) {
             Look::Quiet => return,
             Look::Busy => begin(socket, &mut structure, role),
         },
-        Prospect::PutUp { looks } => follow_card(socket, &mut structure, looks),
+        Prospect::PutUp { tuple, looks } => follow_card(socket, &mut structure, tuple, looks),
         Prospect::Agreed(agreed) => follow(socket, &mut structure, role, agreed),
     };
     match next {
         Ok(prospect) => {
             let looks = match &prospect {
                 Prospect::None => return,
-                Prospect::PutUp { looks } => *looks,
+                Prospect::PutUp { looks, .. } => *looks,
                 Prospect::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(&mut structure).prospect = prospect;
-            socket.traffic.look_after(if looks < LOOKS { 1 } else { LOOKS / 4 });
+            socket.traffic.look_after(if looks < LOOKS { 1 } else { 4 });
         }
         Err(why) => {
             socket.traffic.failed();
-            socket.traffic.look_after(if is_eager() { 1 } else { LOOKS / 4 });
+            socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
             // In the eager mode the first attempts may be too early.
             if !(is_eager() && why == Reason::PeerNative) {
                 show(socket, &mut structure, why);
@@ -157,7 +161,7 @@ fn begin(socket: &Socket, structure: &mut Structure, role: Role) -> Result<Prosp
             policy::check(ConfigRole::Listen, &tuple.acceptor)?;
             let door = door(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
             door.put_up(&tuple).map_err(|_| Reason::OutOfMemory)?;
-            follow_card(socket, structure, 0)
+            follow_card(socket, structure, tuple, 0)
         }
         Role::Connector => {
             policy::check(ConfigRole::Connect, &tuple.acceptor)?;
@@ -226,15 +230,15 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
 fn follow_card(
     socket: &Socket,
     structure: &mut Structure,
+    tuple: Tuple,
     looks: u32,
 ) -> Result<Prospect, Reason> {
-    let tuple = tuple(socket, Role::Acceptor)?;
-    let door = door(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
+    let door = structure.door.as_mut().ok_or(Reason::OutOfMemory)?;
     let Some(handed) = door.take(&tuple) else {
         if looks >= MOST_LOOKS {
             return Err(Reason::PeerNative);
         }
-        return Ok(Prospect::PutUp { looks: looks + 1 });
+        return Ok(Prospect::PutUp { tuple, looks: looks + 1 });
     };
     let segment = Segment::attach(handed.segment).map_err(|e| {
         log::warn!("fd {}: {e}", socket.anchor());

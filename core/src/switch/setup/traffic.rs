@@ -11,8 +11,10 @@ const WINDOW: u32 = 16;
 const MUCH: u64 = 1 << 20;
 /// A window is busy if it takes no longer (ns) than this,
 const LONGEST: u64 = 50_000_000;
-/// and the process did something else for no longer (ticks; some 30 µs) before each send on the average;
+/// and the process did something else for no longer (ticks; some 30 µs) before each send on the average,
 const PAUSE: u64 = 90_000;
+/// or waited before each receive;
+const WAIT: u64 = 2 * PAUSE;
 /// or if a byte takes no longer than this (ns).
 const PACE_OF_BYTE: u64 = 10;
 /// Doorbells of which most must have brought more than one message, or much of the stream each.
@@ -48,9 +50,10 @@ pub struct Traffic {
     /// At how many the next look is.
     due: AtomicU32,
     bytes: AtomicU64,
-    /// Sends since the last look, and the pauses (ticks) before them in all.
+    /// Sends since the last look, and the pauses (ticks) before them and before receives in all.
     sends: AtomicU32,
     pauses: AtomicU64,
+    waits: AtomicU64,
     /// Clock (ns) of the last look.
     looked_at: AtomicU64,
     /// Busy windows in a row.
@@ -97,6 +100,7 @@ impl Traffic {
             bytes: AtomicU64::new(0),
             sends: AtomicU32::new(0),
             pauses: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             pause: AtomicU32::new(0),
@@ -116,6 +120,7 @@ impl Traffic {
             word.store(0, Relaxed);
         }
         self.pauses.store(0, Relaxed);
+        self.waits.store(0, Relaxed);
         self.due.store(if is_eager() { 1 } else { 4 }, Relaxed);
         self.bytes.store(0, Relaxed);
         self.looked_at.store(0, Relaxed);
@@ -130,12 +135,16 @@ impl Traffic {
 
     #[inline]
     fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
-        if way == Way::Send {
-            let pause = now.saturating_sub(LAST.load(Relaxed));
-            self.sends.store(self.sends.load(Relaxed) + 1, Relaxed);
-            self.pauses.store(self.pauses.load(Relaxed).saturating_add(pause), Relaxed);
-        }
+        let pause = now.saturating_sub(LAST.load(Relaxed));
         LAST.store(now, Relaxed);
+        let before = match way {
+            Way::Send => {
+                self.sends.store(self.sends.load(Relaxed) + 1, Relaxed);
+                &self.pauses
+            }
+            Way::Receive => &self.waits,
+        };
+        before.store(before.load(Relaxed).saturating_add(pause), Relaxed);
         let calls = self.calls.load(Relaxed).wrapping_add(1);
         let moved = self.bytes.load(Relaxed) + bytes as u64;
         self.calls.store(calls, Relaxed);
@@ -159,12 +168,16 @@ impl Traffic {
         self.looked_at.store(now, Relaxed);
         let bytes = self.bytes.swap(0, Relaxed);
         let (sends, pauses) = (self.sends.swap(0, Relaxed), self.pauses.swap(0, Relaxed));
+        let waits = self.waits.swap(0, Relaxed);
         self.look_after(calls);
         if before == 0 && !is_eager() {
             return Look::First;
         }
         let took = now - before;
-        let is_quick = pauses <= u64::from(sends) * PAUSE && took <= LONGEST;
+        let receives = calls.saturating_sub(sends);
+        let is_quick = pauses <= u64::from(sends) * PAUSE
+            && waits <= u64::from(receives) * WAIT
+            && took <= LONGEST;
         let is_busy = is_quick || took <= bytes * PACE_OF_BYTE;
         if is_eager() {
             return self.passed_pause();

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The connector's address and the acceptor's, IPv4-mapped ones as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tuple {
+pub(in crate::switch) struct Tuple {
     /// Of the connector.
     pub connector: SocketAddr,
     /// Of the acceptor.
