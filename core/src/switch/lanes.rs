@@ -181,17 +181,18 @@ fn take(stream: &Stream, to: &mut Buffers, take: Take) -> Result<Taken, Broken> 
         Inbound::Tcp if doorbells.take() => u64::MAX,
         Inbound::Tcp => return Ok(Taken::Bytes(0)),
     };
-    let flags = match take {
-        Take::Peek => libc::MSG_PEEK,
-        Take::Discard => libc::MSG_TRUNC,
-        Take::Consume => 0,
+    let most_here = usize::try_from(most).unwrap_or(usize::MAX);
+    let received = match take {
+        Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
+        Take::Peek | Take::Consume => {
+            to.piece(to.remaining(), Access::Write).and_then(|(at, length)| {
+                let peek = if take == Take::Peek { libc::MSG_PEEK } else { 0 };
+                // SAFETY: the program's memory, which only the kernel writes to, and checks.
+                let room = unsafe { std::slice::from_raw_parts_mut(at, length.min(most_here)) };
+                net::recv(stream.anchor, room, peek | libc::MSG_DONTWAIT)
+            })
+        }
     };
-    let received = to.piece(to.remaining(), Access::Write).and_then(|(at, length)| {
-        let length = length.min(usize::try_from(most).unwrap_or(usize::MAX));
-        // SAFETY: the program's memory, which only the kernel writes to, and checks.
-        let room = unsafe { std::slice::from_raw_parts_mut(at, length) };
-        net::recv(stream.anchor, room, flags | libc::MSG_DONTWAIT)
-    });
     if most == u64::MAX {
         doorbells.took();
     }
@@ -226,6 +227,8 @@ pub(super) fn receive(
     };
     let wanted = to.remaining();
     loop {
+        // The number may be another one by now.
+        let stream = &stream.over(socket.anchor());
         let Ok(held) = stream.lock_receive() else {
             return Some(Outcome::Done(Err(reentered(stream, flags))));
         };

@@ -58,7 +58,7 @@ pub fn closing(fd: Fd) {
         }
     } else {
         epoll::forget_socket(&mut structure, socket.get());
-        std::mem::take(&mut socket.guarded(&mut structure).prospect).end();
+        std::mem::take(&mut socket.guarded(&mut structure).prospect).end(&mut structure);
         shared::remove_holder(&socket);
         drop(structure);
         if socket.phase() == phase::SAN || socket.phase() == phase::CONNECTING {

@@ -7,6 +7,7 @@ use super::endpoint::flag;
 use super::far;
 use super::readiness::{self, bit};
 use super::request;
+use super::setup;
 use super::socket::phase;
 use super::spin;
 use super::table::{self, Pinned};
@@ -24,6 +25,8 @@ static SPIN: spin::Memory = spin::Memory::new();
 const FEW: usize = 32;
 
 type Entries = SmallVec<[Entry; FEW]>;
+/// Sockets on TCP among the descriptors: none goes to the SAN while the kernel alone watches it.
+type OnTcp = SmallVec<[Pinned; FEW]>;
 type Descriptors = SmallVec<[libc::pollfd; FEW]>;
 
 /// A SAN socket among the polled descriptors. Dropped, also where its thread is cancelled in its
@@ -48,29 +51,35 @@ pub unsafe fn poll(
     timeout: Option<u64>,
     mask: *const libc::sigset_t,
 ) -> Outcome {
-    let entries = entries(fds);
-    if entries.is_empty() {
-        return Outcome::Pass;
-    }
+    let (entries, on_tcp) = entries(fds);
     // SAFETY: the caller's promise.
-    Outcome::Done(unsafe { poll_entries(fds, entries, timeout, mask) })
+    match (entries.is_empty(), on_tcp.is_empty()) {
+        (true, true) => Outcome::Pass,
+        (true, false) => Outcome::Done(unsafe { blocking::poll(fds, timeout, mask) }),
+        (false, _) => Outcome::Done(unsafe { poll_entries(fds, entries, timeout, mask) }),
+    }
 }
 
-fn entries(fds: &[libc::pollfd]) -> Entries {
-    let mut found = Entries::new();
+fn entries(fds: &[libc::pollfd]) -> (Entries, OnTcp) {
+    let (mut found, mut on_tcp) = (Entries::new(), OnTcp::new());
     for (at, one) in fds.iter().enumerate() {
         if let Some(set) = table::set(one.fd) {
             set.watched();
             continue;
         }
-        let Some(socket) = table::san(one.fd).or_else(|| super::connecting(one.fd)) else {
+        let connected = table::connected(one.fd).or_else(|| super::connecting(one.fd));
+        let Some(socket) = connected else {
             super::setup::serving(one.fd);
             continue;
         };
+        if !setup::has_entered(&socket) {
+            on_tcp.push(socket);
+            continue;
+        }
         let interest = u32::from(one.events as u16);
         found.push(Entry { at, socket, interest, urgent: 0, read: None, write: None });
     }
-    found
+    (found, on_tcp)
 }
 
 /// # Safety
@@ -337,7 +346,7 @@ pub unsafe fn select(
                 }
             }
             super::setup::serving(fd);
-            ours |= table::san(fd).is_some()
+            ours |= table::connected(fd).is_some()
                 || table::set(fd).is_some()
                 || super::connecting(fd).is_some();
             fds.push(libc::pollfd { fd, events, revents: 0 });

@@ -204,7 +204,7 @@ impl Socket {
             return;
         }
         self.set_phase(phase::FREE);
-        std::mem::take(&mut self.guarded(&mut structure).prospect).end();
+        std::mem::take(&mut self.guarded(&mut structure).prospect).end(&mut structure);
         // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
         unsafe { self.detach() };
         let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);

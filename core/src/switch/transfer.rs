@@ -342,6 +342,7 @@ fn send_in_steps(
         flags,
         &limit,
         |stream| {
+            let stream = &stream.over(socket.anchor());
             if !lanes::turn(stream) {
                 return Ok((lanes::send(stream, &mut from), from.remaining() == 0));
             }

@@ -233,6 +233,11 @@ pub fn may_append(fd: Fd, more: usize) -> bool {
 }
 
 /// RLIMIT_FSIZE, in bytes.
+/// True if this process may write a file of so many bytes (RLIMIT_FSIZE).
+pub fn may_grow_to(bytes: usize) -> bool {
+    bytes as u64 <= file_size_limit()
+}
+
 fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);

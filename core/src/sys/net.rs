@@ -9,6 +9,11 @@ pub fn recv(fd: Fd, buffer: &mut [u8], flags: i32) -> Result<usize> {
     call!(recvfrom, fd, buffer.as_mut_ptr() as usize, buffer.len(), flags, 0, 0)
 }
 
+/// Takes at most `most` bytes off an anchor, without waiting.
+pub fn discard(fd: Fd, most: usize) -> Result<usize> {
+    call!(recvfrom, fd, 0, most, libc::MSG_TRUNC | libc::MSG_DONTWAIT, 0, 0)
+}
+
 /// send on an anchor; never raises SIGPIPE.
 pub fn send(fd: Fd, bytes: &[u8], flags: i32) -> Result<usize> {
     let flags = flags | libc::MSG_NOSIGNAL;

@@ -66,6 +66,10 @@ fn check(fd: Fd, uid: u32) -> Result<()> {
 
 /// Puts a card up.
 pub(super) fn put_up(board: Fd, tuple: &Tuple, card: Card) -> Result<()> {
+    if !file::may_grow_to(CARDS as usize * CARD) {
+        // The kernel would end the process.
+        return Err(Errno(libc::EFBIG));
+    }
     file::pwrite(board, &encode(tuple, card), place(tuple)).map(drop)
 }
 

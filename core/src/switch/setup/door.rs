@@ -31,6 +31,7 @@ pub struct Door {
 pub(super) struct HandedIn {
     /// The connection that it is for.
     tuple: Tuple,
+    /// Hidden.
     pub(super) segment: Fd,
     pub(super) connector: Relation,
     at: u64,
@@ -86,24 +87,39 @@ impl Door {
 
     fn hear(&mut self) {
         let now = time::now();
+        let kept = &mut self.kept;
+        let mut takes_in = |connection, heard| {
+            let received = receive(connection, now);
+            let is_over = received.is_some() || now - heard > KEPT_FOR;
+            kept.extend(received.flatten());
+            is_over
+        };
+        self.late.retain(|&(connection, heard)| {
+            let is_over = takes_in(connection, heard);
+            if is_over {
+                hidden::close(connection);
+            }
+            !is_over
+        });
         while self.late.len() < MOST_HEARD {
             let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
-            self.late.push((connection, now));
-        }
-        let kept = &mut self.kept;
-        self.late.retain(|&(connection, heard)| {
-            let received = receive(connection, now);
-            if received.is_none() && now - heard < KEPT_FOR {
-                return true;
+            if takes_in(connection, now) {
+                file::close(connection);
+            } else {
+                self.late.push((hidden::keep(connection), now));
             }
-            kept.extend(received.flatten());
-            file::close(connection);
-            false
-        });
+        }
         let surplus = self.kept.len().saturating_sub(MOST_KEPT);
         let old = self.kept.iter().take_while(|one| now - one.at > KEPT_FOR).count();
         for gone in self.kept.drain(..surplus.max(old)) {
-            file::close(gone.segment);
+            hidden::close(gone.segment);
+        }
+    }
+
+    /// Nobody passes by any more for whom something was handed in.
+    pub(super) fn forget(&mut self, tuple: &Tuple) {
+        if let Some(handed) = self.take(tuple) {
+            hidden::close(handed.segment);
         }
     }
 
@@ -111,12 +127,8 @@ impl Door {
     pub(in crate::switch) fn close(self) {
         hidden::close(self.listener);
         hidden::close(self.board);
-        for (connection, _) in self.late {
-            file::close(connection);
-        }
-        for one in self.kept {
-            file::close(one.segment);
-        }
+        let late = self.late.into_iter().map(|(connection, _)| connection);
+        late.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
     }
 }
 
@@ -135,6 +147,7 @@ fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<
     if !policy::may_share_with(uid) {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
     } else if let Some(tuple) = tuple {
+        let segment = hidden::keep(segment);
         return Some(HandedIn { tuple, segment, connector: Relation::to(pid, uid), at: now });
     }
     file::close(segment);

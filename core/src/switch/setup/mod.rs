@@ -58,6 +58,12 @@ fn passes_by(socket: &Socket) -> bool {
     if socket.phase() == phase::TCP {
         moving::step(socket);
     }
+    has_entered(socket)
+}
+
+/// Whether it is on the SAN; if not, it stays where it is as long as the caller keeps its pin.
+#[inline]
+pub(super) fn has_entered(socket: &Socket) -> bool {
     // Another thread is about to decide: nobody who does may be interrupted.
     while socket.phase() == phase::ENTERING {
         process::yield_now();

@@ -24,7 +24,7 @@ use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
-use crate::sys::{file, poll, process, Fd};
+use crate::sys::{file, hidden, poll, process, Fd};
 
 /// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
 const LOOKS: u32 = 32;
@@ -52,7 +52,7 @@ pub(in crate::switch) enum Prospect {
 /// See [`Prospect::Agreed`].
 pub(in crate::switch) struct Agreed {
     segment: Segment,
-    /// By which other images map it.
+    /// By which other images map it; hidden.
     fd: Fd,
     peer: Relation,
     looks: u32,
@@ -60,10 +60,15 @@ pub(in crate::switch) struct Agreed {
 
 impl Prospect {
     /// The connection does not go to the SAN, or not now: the peer learns of it.
-    pub(in crate::switch) fn end(self) {
-        if let Prospect::Agreed(agreed) = self {
-            agreed.segment.withdraw();
-            agreed.forget();
+    pub(in crate::switch) fn end(self, structure: &mut Structure) {
+        match self {
+            Prospect::None => {}
+            Prospect::PutUp { tuple, .. } => {
+                if let Some(door) = &mut structure.door {
+                    door.forget(&tuple);
+                }
+            }
+            Prospect::Agreed(agreed) => agreed.end(),
         }
     }
 
@@ -76,8 +81,13 @@ impl Prospect {
 }
 
 impl Agreed {
+    fn end(self) {
+        self.segment.withdraw();
+        self.forget();
+    }
+
     fn forget(self) {
-        file::close(self.fd);
+        hidden::close(self.fd);
         // SAFETY: no other copy exists before the end enters.
         unsafe { self.segment.unmap() };
     }
@@ -214,12 +224,13 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
     });
     match (handed, made) {
         (Ok(peer), Some((segment, fd))) => {
+            let fd = hidden::keep(fd);
             Ok(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 }))
         }
         (handed, made) => {
             if let Some((segment, fd)) = made {
-                let peer = Relation::ELSEWHERE;
-                Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 }).end();
+                let fd = hidden::keep(fd);
+                Agreed { segment, fd, peer: Relation::ELSEWHERE, looks: 0 }.end();
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
@@ -242,7 +253,7 @@ fn follow_card(
     };
     let segment = Segment::attach(handed.segment).map_err(|e| {
         log::warn!("fd {}: {e}", socket.anchor());
-        file::close(handed.segment);
+        hidden::close(handed.segment);
         match e {
             SegmentError::Version(_) => Reason::VersionMismatch,
             SegmentError::System(_) => Reason::OutOfMemory,
@@ -286,7 +297,7 @@ fn follow(
         }
         _ => Reason::PeerNative,
     };
-    Prospect::Agreed(agreed).end();
+    agreed.end();
     Err(why)
 }
 
@@ -309,7 +320,7 @@ fn enter(
     let Agreed { segment, peer, .. } = agreed;
     let Ok(memory) = Memory::create(role, segment.geometry(), peer, agreed.fd) else {
         socket.set_phase(phase::TCP);
-        Prospect::Agreed(agreed).end();
+        agreed.end();
         return Err(Reason::OutOfMemory);
     };
     let (from, to) = match role {
@@ -320,10 +331,10 @@ fn enter(
         // SAFETY: nobody knows it yet.
         unsafe { memory.discard() };
         socket.set_phase(phase::TCP);
-        Prospect::Agreed(agreed).end();
+        agreed.end();
         return Err(Reason::Quiet);
     }
-    file::close(agreed.fd);
+    hidden::close(agreed.fd);
     // SAFETY: no other thread uses the socket, and who is about to waits for its phase; the memory is of that session.
     unsafe {
         socket.detach();
@@ -352,8 +363,10 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
         Role::Acceptor => Kind::SessionAccept,
     });
     options::inherit(socket);
-    // Threads may wait in ways we do not see: the first event rings.
-    let _ = wait::raise(&stream, Event::Read);
+    if stream.endpoint.has(flag::ASYNC) {
+        // For the signal the first event rings.
+        let _ = wait::raise(&stream, Event::Read);
+    }
     stream.peer().sending.0.doorbells.enter();
     lanes::try_turn(&stream);
     epoll::to_switch(structure, socket);
