@@ -402,7 +402,7 @@ fn a_buffer_is_free_before_its_credit_arrives() {
 /// The word, and what the kernel has of the sender's socket.
 fn doorbells() -> (Arc<Doorbells>, Arc<AtomicU32>) {
     let word = Arc::new(Doorbells::new());
-    word.state();
+    word.begin_turned();
     let sent = Arc::new(AtomicU32::new(0));
     sent.load(Ordering::Relaxed);
     (word, sent)
@@ -482,4 +482,45 @@ fn who_stands_in_never_sends_beside_the_sender() {
         seen.note((word.state().bells as u32, u32::from(claimed)));
     });
     assert_eq!(reached.states(), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]);
+}
+
+/// However the turn and a look for bytes meet, what the receiver takes without knowing how many there are is the stream's
+/// alone: no doorbell has been sent by then.
+#[test]
+fn no_doorbell_is_taken_for_a_byte_of_the_stream() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let word = Arc::new(Doorbells::new());
+        word.enter();
+        // What the kernel has: bytes of the stream in the upper half, doorbells in the lower.
+        let kernel = Arc::new(AtomicU32::new(1 << 16));
+        kernel.load(Ordering::Relaxed);
+        let sender = thread::spawn({
+            let (word, kernel) = (word.clone(), kernel.clone());
+            move || {
+                let turned = word.turn(1);
+                if turned {
+                    assert!(word.promise());
+                    kernel.fetch_add(1, Ordering::SeqCst);
+                } else {
+                    kernel.fetch_add(1 << 16, Ordering::SeqCst);
+                }
+                turned
+            }
+        });
+        let mut taken = 0;
+        for _ in 0..2 {
+            if word.take() {
+                let there = kernel.load(Ordering::SeqCst);
+                assert_eq!(there & 0xffff, 0, "a doorbell is among them");
+                taken = there >> 16;
+                word.took();
+            }
+        }
+        let turned = sender.join().unwrap();
+        assert_eq!(word.state().bells, if turned { 2 } else { 0 });
+        seen.note((taken, u32::from(turned)));
+    });
+    assert_eq!(reached.states(), [(0, 1), (1, 0), (1, 1), (2, 0)]);
 }

@@ -7,10 +7,10 @@
 use super::bell;
 use super::detach;
 use super::exec;
-use super::setup::Listener;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
 use super::policy;
+use super::setup::Listener;
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};

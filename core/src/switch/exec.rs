@@ -12,8 +12,8 @@ use super::memory::Memory;
 use super::native;
 use super::policy;
 use super::remains;
-use super::socket::{phase, Socket};
 use super::setup::{self, shared};
+use super::socket::{phase, Socket};
 use super::stand_in;
 use super::table::{self, Pinned};
 use super::trust;
@@ -24,8 +24,8 @@ use crate::registry::Provider;
 use crate::sys::lock::FamilyLock;
 use crate::sys::{file, hidden, net, time, user, Fd};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// How the other program comes to be.
 #[derive(Clone, Copy)]

@@ -5,8 +5,8 @@
 
 use super::endpoint::{flag, Endpoint};
 use super::epoll::Watch;
-use super::setup::Listener;
 use super::memory::Memory;
+use super::setup::Listener;
 use super::setup::{Prospect, Traffic};
 use super::spin;
 use super::stream::Stream;

@@ -234,7 +234,12 @@ fn receive_simply(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut 
 
 /// Goes on with a receive on a socket that returned to TCP after `got` bytes.
 #[cold]
-pub(super) fn rest_from_kernel(socket: &Socket, mut to: Buffers, mut got: usize, flags: i32) -> Outcome {
+pub(super) fn rest_from_kernel(
+    socket: &Socket,
+    mut to: Buffers,
+    mut got: usize,
+    flags: i32,
+) -> Outcome {
     if got == 0 {
         return Outcome::Pass;
     }

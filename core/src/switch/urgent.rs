@@ -4,8 +4,8 @@
 use super::bell;
 use super::buffers::Buffers;
 use super::detach;
-use super::lanes;
 use super::endpoint::flag;
+use super::lanes;
 use super::native;
 use super::socket::{phase, Socket};
 use super::stream::Stream;

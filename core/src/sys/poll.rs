@@ -1,6 +1,6 @@
 //! Waiting for readiness in the kernel.
 
-use super::{call, time, Fd, Result};
+use super::{call, file, time, Fd, Result};
 
 /// ppoll. `timeout` in nanoseconds, `None` waits for ever; `mask` is the kernel's 64-bit set.
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<u64>, mask: Option<u64>) -> Result<usize> {
@@ -26,6 +26,24 @@ pub fn epoll_create() -> Result<Fd> {
 pub fn epoll_ctl(set: Fd, operation: i32, fd: Fd, events: u32, data: u64) -> Result<()> {
     let mut event = libc::epoll_event { events, u64: data };
     call!(epoll_ctl, set, operation, fd, &mut event as *mut _ as usize).map(drop)
+}
+
+/// The events that a set waits for on a descriptor, as the kernel has them; `None` if it does not say.
+pub fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
+    let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{set}")).ok()?;
+    let file = file::open_to_read(&path).ok()?;
+    let (mut text, mut piece) = (Vec::new(), [0u8; 4096]);
+    while let Ok(n @ 1..) = file::read(file, piece.as_mut_ptr(), piece.len()) {
+        text.extend_from_slice(&piece[..n]);
+    }
+    file::close(file);
+    // tfd:        5 events:       19 data: ...
+    String::from_utf8_lossy(&text).lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let is_its = words.next() == Some("tfd:") && words.next()?.parse() == Ok(fd);
+        let events = words.nth(1).filter(|_| is_its)?;
+        u32::from_str_radix(events, 16).ok()
+    })
 }
 
 /// epoll_pwait2-like wait on a set; `mask` as in [`poll`].
@@ -55,5 +73,24 @@ pub fn epoll_wait(
                 other => other,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_was_reported_once_is_waited_for_no_more() {
+        let (set, fd) = (epoll_create().unwrap(), file::eventfd(1).unwrap());
+        const WANTED: u32 = (libc::EPOLLIN | libc::EPOLLONESHOT) as u32;
+        assert_eq!(epoll_events(set, fd), None);
+        epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, WANTED, 7).unwrap();
+        let asked = libc::EPOLLIN as u32;
+        assert_eq!(epoll_events(set, fd).unwrap() & asked, asked);
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }];
+        assert_eq!(epoll_wait(set, &mut events, Some(0), None), Ok(1));
+        assert_eq!(epoll_events(set, fd).unwrap() & asked, 0);
+        [set, fd].into_iter().for_each(file::close);
     }
 }

@@ -343,12 +343,27 @@ pub fn to_switch(structure: &mut Structure, socket: &Socket) {
             })
             .flatten();
         let Some(fd) = fd else { continue };
+        note_reported(set, index, fd);
         let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         if let Err(e) = enter_shadow(set, index) {
             log::error!("fd {fd}: its epoll registration was lost: {e}");
         }
         wake_others(set);
     }
+}
+
+/// Notes whether the kernel reported a registration that it reports once.
+fn note_reported(set: &Set, index: u32, fd: Fd) {
+    if !Registration::is_one_shot(events_of(set, index)) {
+        return;
+    }
+    let waited_for = poll::epoll_events(set.kernel_fd(), fd);
+    let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(events));
+    set.with(|inner| {
+        if let Some(Some(r)) = inner.registrations.get_mut(index as usize) {
+            r.was_reported_by_kernel(is_over);
+        }
+    });
 }
 
 /// The socket went back to TCP: its registrations move to the kernel's sets.
@@ -366,7 +381,7 @@ pub fn to_kernel(structure: &mut Structure, socket: &Socket) {
             leave_shadow(set, r);
             (r.in_kernel, r.in_shadow, r.hot) = (true, false, false);
             set.san.fetch_sub(1, Ordering::SeqCst);
-            let (events, data) = (r.events, r.data);
+            let (events, data) = (r.events_for_kernel(), r.data);
             if !r.parked {
                 let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, r.fd, events, data);
             }

@@ -16,6 +16,10 @@ use std::sync::atomic::Ordering::Relaxed;
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
 
+/// Bits that say how events are reported.
+const PRIVATE: u32 =
+    (libc::EPOLLWAKEUP | libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE) as u32;
+
 /// How often it is looked again for what comes meanwhile.
 const LOOKS: u32 = 3;
 
@@ -96,6 +100,30 @@ impl Registration {
     pub(super) fn modify(&mut self, events: u32, data: u64) {
         (self.events, self.data) = (events, data);
         (self.disabled, self.fresh, self.idle) = (false, true, 0);
+    }
+
+    /// Whether events are reported once only.
+    pub(super) fn is_one_shot(events: u32) -> bool {
+        events & ONE_SHOT != 0
+    }
+
+    /// Whether the kernel, which says that it waits for these, will report any.
+    pub(super) fn waits_for_any(events: u32) -> bool {
+        events & !PRIVATE != 0
+    }
+
+    /// Before it leaves the kernel's set, which reported it, or not.
+    pub(super) fn was_reported_by_kernel(&mut self, reported: bool) {
+        self.disabled = reported;
+    }
+
+    /// The program's events, for the kernel's set to go on with.
+    pub(super) fn events_for_kernel(&self) -> u32 {
+        if self.disabled {
+            self.events & PRIVATE
+        } else {
+            self.events
+        }
     }
 
     /// What the shadow set has to watch on the anchor.
@@ -207,7 +235,8 @@ impl Registration {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
             && self.socket.stream().is_some_and(|s| {
-                s.endpoint.has(wait::SILENT | flag::LEFT | flag::SENDS_TCP) || s.is_kept_from_sending()
+                s.endpoint.has(wait::SILENT | flag::LEFT | flag::SENDS_TCP)
+                    || s.is_kept_from_sending()
             })
     }
 

@@ -61,7 +61,11 @@ pub(super) fn open_own(uid: u32, namespace: u64) -> Result<Fd> {
 fn check(fd: Fd, uid: u32) -> Result<()> {
     let status = file::stat(fd)?;
     let is_right = status.st_uid == uid && status.st_mode & libc::S_IFMT == libc::S_IFREG;
-    if is_right { Ok(()) } else { Err(Errno(libc::EPERM)) }
+    if is_right {
+        Ok(())
+    } else {
+        Err(Errno(libc::EPERM))
+    }
 }
 
 /// Puts a card up.
@@ -78,8 +82,8 @@ pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Card> {
     const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let board = file::open(&path(uid, namespace), FLAGS, 0).ok()?;
     let mut bytes = [0; CARD];
-    let read = check(board, uid)
-        .and_then(|()| file::pread(board, bytes.as_mut_ptr(), CARD, place(tuple)));
+    let read =
+        check(board, uid).and_then(|()| file::pread(board, bytes.as_mut_ptr(), CARD, place(tuple)));
     file::close(board);
     decode(&bytes, tuple).filter(|_| read == Ok(CARD))
 }

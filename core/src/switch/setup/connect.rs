@@ -121,10 +121,7 @@ fn effective(target: SocketAddr) -> SocketAddr {
 }
 
 /// Asks for a link to another host, and makes the session's segment. `None`: the peer is on this one.
-fn prepare(
-    socket: &Socket,
-    target: &SocketAddr,
-) -> std::result::Result<Option<Offer>, Reason> {
+fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Option<Offer>, Reason> {
     policy::check(ConfigRole::Connect, target)?;
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
@@ -317,7 +314,13 @@ fn established(socket: &'static Socket) {
 }
 
 /// Publishes a connection in the registry.
-pub(super) fn show(socket: &Socket, peer: &SocketAddr, provider: Provider, reason: Reason, state: Shown) {
+pub(super) fn show(
+    socket: &Socket,
+    peer: &SocketAddr,
+    provider: Provider,
+    reason: Reason,
+    state: Shown,
+) {
     socket.set_reason(reason);
     let fd = socket.anchor();
     let local = net::local_address(fd).unwrap_or(SocketAddr::new(peer.ip(), 0));

@@ -137,7 +137,9 @@ fn receive(connection: Fd, now: u64) -> Option<Option<HandedIn>> {
     let mut buffer = [0u8; Tuple::ENCODED + 1];
     match packet::receive(connection, &mut buffer) {
         Err(Errno(libc::EAGAIN)) => None,
-        Ok((n, Some(segment))) => Some(judge(connection, Tuple::decode(&buffer[..n]), segment, now)),
+        Ok((n, Some(segment))) => {
+            Some(judge(connection, Tuple::decode(&buffer[..n]), segment, now))
+        }
         Ok((_, None)) | Err(_) => Some(None),
     }
 }

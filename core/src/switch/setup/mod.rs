@@ -17,13 +17,13 @@ pub mod shared;
 mod traffic;
 mod tuple;
 
-pub use accept::{accepted, listening, serving};
 pub(super) use accept::serve;
+pub use accept::{accepted, listening, serving};
 pub use connect::{connect, establish};
 pub(super) use door::Door;
 pub use listener::Listener;
-pub(super) use moving::Prospect;
 pub use moving::before_user_change;
+pub(super) use moving::Prospect;
 pub use traffic::Traffic;
 pub(super) use traffic::{initialize, Way};
 

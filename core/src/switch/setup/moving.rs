@@ -147,7 +147,11 @@ fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
         return Err(Reason::UnsupportedOption);
     }
     let is_held = socket.stream().is_some_and(|before| before.endpoint.is_shared());
-    if is_held { Err(Reason::Shared) } else { Ok(()) }
+    if is_held {
+        Err(Reason::Shared)
+    } else {
+        Ok(())
+    }
 }
 
 fn tuple(socket: &Socket, role: Role) -> Result<Tuple, Reason> {
@@ -188,7 +192,9 @@ fn door(structure: &mut Structure, like: Fd) -> Option<&mut Door> {
     if structure.door.is_none() {
         let opened = Door::open(like);
         if let Err(e) = &opened {
-            log::warn!("connectors of this host do not find this process, TCP only: {e} (/dev/shm)");
+            log::warn!(
+                "connectors of this host do not find this process, TCP only: {e} (/dev/shm)"
+            );
         }
         structure.door = opened.ok();
     }

@@ -26,10 +26,8 @@ impl Tuple {
 
     /// Of a connection that `fd` made.
     pub(super) fn of_connected(fd: Fd) -> Result<Self> {
-        Self::of_accepted(fd).map(|Self { connector, acceptor }| Self {
-            connector: acceptor,
-            acceptor: connector,
-        })
+        Self::of_accepted(fd)
+            .map(|Self { connector, acceptor }| Self { connector: acceptor, acceptor: connector })
     }
 
     /// Of a connection that `fd` makes or made to `acceptor`.
