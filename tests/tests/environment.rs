@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sanshim_tests::programs::status::{connections, expect_tcp, NO_LISTENER, PEER_NATIVE};
+use sanshim_tests::programs::status::{connections, expect_tcp, PEER_NATIVE};
 use sanshim_tests::programs::{locate, Mode, Running, Sandbox};
 
 const VARIABLES: [&str; 3] = ["SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_PROVIDERS"];
@@ -136,7 +136,7 @@ fn one_end_off(server_variables: &[(&str, &str)], client_variables: &[(&str, &st
     let port = server.wait_for_line("port ");
     let client = start(&sandbox, &["client", &port], client_variables);
     for (end, variables, reason) in
-        [(&server, server_variables, PEER_NATIVE), (&client, client_variables, NO_LISTENER)]
+        [(&server, server_variables, PEER_NATIVE), (&client, client_variables, PEER_NATIVE)]
     {
         end.wait_for_line("ok");
         if variables.is_empty() {

@@ -17,6 +17,7 @@ mod folder;
 mod kernel;
 mod layout;
 mod process;
+mod quiet;
 mod reader;
 mod request;
 mod silent_hosts;

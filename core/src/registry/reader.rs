@@ -124,7 +124,8 @@ impl fmt::Display for Problem {
 }
 
 /// Reads every folder the caller may see: its own user's, or for root all users'. Files of
-/// processes that have ended are removed where they belong to the caller.
+/// processes that have ended are removed where they belong to the caller. Connections with next to no traffic are
+/// taken from the kernel.
 pub fn read_all() -> Snapshot {
     let mut snapshot = Snapshot::default();
     // SAFETY: no memory is involved.
@@ -144,6 +145,11 @@ pub fn read_all() -> Snapshot {
         }
     }
     snapshot.sort();
+    for process in &mut snapshot.processes {
+        let quiet = super::quiet::connections(process.pid, &process.connections);
+        process.connections.extend(quiet);
+        process.connections.sort_by_key(|connection| connection.fd);
+    }
     snapshot
 }
 
@@ -364,7 +370,8 @@ fn connections(file: &File, count: usize) -> io::Result<Option<(Vec<Connection>,
     Ok(Some((found, problem)))
 }
 
-fn connection(slot: &Slot) -> Result<Connection, &'static str> {
+/// What a slot publishes.
+pub(super) fn connection(slot: &Slot) -> Result<Connection, &'static str> {
     let identity = slot.identity()?;
     Ok(Connection {
         fd: identity.fd,

@@ -186,7 +186,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    const fn new() -> Slot {
+    pub(super) const fn new() -> Slot {
         const fn zero() -> AtomicU64 {
             AtomicU64::new(0)
         }

@@ -32,11 +32,8 @@ const UNCONNECTED: [&str; 2] = ["listener", "not-connected"];
 /// A connection that is not where it should be by then never will be.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Why a shimmed server's connection with a native client is on TCP.
+/// Why a connection with a native peer is on TCP.
 pub const PEER_NATIVE: &str = "peer-native";
-
-/// Why a shimmed client's connection with a native server is on TCP.
-pub const NO_LISTENER: &str = "no-listener";
 
 /// Every connection of the given processes, without listeners and the like.
 pub fn connections(pids: &[u32]) -> Vec<Connection> {

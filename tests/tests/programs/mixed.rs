@@ -2,7 +2,7 @@
 //! reason, and nothing of ours appears in the stream that the native end sees.
 
 use crate::{node, python, Helper};
-use sanshim_tests::programs::status::{expect_tcp, NO_LISTENER, PEER_NATIVE};
+use sanshim_tests::programs::status::{expect_tcp, PEER_NATIVE};
 use sanshim_tests::programs::{eventually, locate, Mode, Sandbox, HANG};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn echo(server_mode: Mode, server: &Helper, client_mode: Mode, client: &Helper) 
         expect_tcp(&server, CONNECTIONS, PEER_NATIVE);
     }
     if client_mode == Mode::Shim {
-        expect_tcp(&client, CONNECTIONS, NO_LISTENER);
+        expect_tcp(&client, CONNECTIONS, PEER_NATIVE);
     }
     client.write("go on\n");
     let total = CONNECTIONS * crate::ECHOED_PER_CONNECTION;

@@ -1,7 +1,7 @@
 //! redis: the server with its own client, benchmark, snapshots under load, and a replica.
 
 use crate::both;
-use sanshim_tests::programs::status::{expect_tcp, NO_LISTENER, PEER_NATIVE};
+use sanshim_tests::programs::status::{expect_tcp, PEER_NATIVE};
 use sanshim_tests::programs::{eventually, port, Mode, Running, Sandbox};
 use std::fs;
 
@@ -191,7 +191,7 @@ fn mixed(server: Mode, client: Mode) {
     let load = redis.load(&["-t", "set", "-c", "10"]);
     match server {
         Mode::Shim => expect_tcp(&redis.server, 10, PEER_NATIVE),
-        Mode::Native => expect_tcp(&load, 10, NO_LISTENER),
+        Mode::Native => expect_tcp(&load, 10, PEER_NATIVE),
     }
     drop(load);
     // A multiple of the pipeline's length: redis-benchmark sends whole pipelines only.

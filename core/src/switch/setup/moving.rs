@@ -24,7 +24,7 @@ use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
-use crate::sys::{file, hidden, poll, process, Fd};
+use crate::sys::{file, hidden, net, poll, process, sock_diag, Fd};
 
 /// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
 const LOOKS: u32 = 32;
@@ -130,7 +130,7 @@ pub(super) fn step(socket: &Socket) {
             socket.traffic.failed();
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
             // In the eager mode the first attempts may be too early.
-            if !(is_eager() && why == Reason::PeerNative) {
+            if why != Reason::PeerNative || !is_eager() || socket.traffic.fails_always() {
                 show(socket, &mut structure, why);
             }
         }
@@ -179,7 +179,10 @@ fn begin(socket: &Socket, structure: &mut Structure, role: Role) -> Result<Prosp
         }
         Role::Connector => {
             policy::check(ConfigRole::Connect, &tuple.acceptor)?;
-            offer(socket, &tuple)
+            offer(socket, &tuple).map_err(|why| match why {
+                Reason::PeerNative => why_nobody_is_there(socket, &tuple),
+                why => why,
+            })
         }
     }
 }
@@ -240,6 +243,19 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
+    }
+}
+
+/// Why nobody says that he has the acceptor's end.
+fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
+    if !net::is_local(tuple.acceptor.ip()) {
+        return Reason::NotLocal;
+    }
+    match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
+        Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
+            Reason::OtherUser
+        }
+        _ => Reason::PeerNative,
     }
 }
 

@@ -234,6 +234,11 @@ impl Traffic {
         self.bytes_before.store(0, Relaxed);
     }
 
+    /// True if attempts failed again and again.
+    pub(super) fn fails_always(&self) -> bool {
+        self.failures.load(Relaxed) > 4
+    }
+
     /// The connection came back to TCP, because the SAN did not pay or the peer wanted it.
     pub(in crate::switch) fn returned(&self) {
         self.returned_at(time::now());

@@ -1,0 +1,120 @@
+//! Connections that a process does not publish, because they have made next to no transfers: what the kernel says of them.
+//! Costs the process nothing. What cannot be read (another user's) is left out.
+
+use super::reader::{connection, Connection};
+use super::slot::{Identity, Provider, Slot, State};
+use crate::reason::Reason;
+use std::collections::HashMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::RawFd;
+
+/// The kernel's states of a TCP connection that has an other end, and ours.
+const STATES: [(u8, State); 4] =
+    [(1, State::Established), (4, State::FinWait), (5, State::FinWait), (8, State::CloseWait)];
+
+type Ends = (SocketAddr, SocketAddr, State);
+
+/// Those of `pid` beside the `published` ones.
+pub(super) fn connections(pid: u32, published: &[Connection]) -> Vec<Connection> {
+    let sockets = sockets(pid);
+    let inode_of = |fd: RawFd| sockets.iter().find(|(one, _)| *one == fd).map(|(_, inode)| *inode);
+    let known: Vec<u64> = published.iter().filter_map(|one| inode_of(one.fd)).collect();
+    if sockets.iter().all(|(_, inode)| known.contains(inode)) {
+        return Vec::new();
+    }
+    let mut others = tcp(pid);
+    known.iter().for_each(|inode| drop(others.remove(inode)));
+    // A connection with several descriptors has the lowest.
+    sockets
+        .into_iter()
+        .filter_map(|(fd, inode)| {
+            let (local, peer, state) = others.remove(&inode)?;
+            let (provider, reason) = (Provider::Tcp, Reason::Quiet);
+            let slot = Slot::new();
+            slot.publish(&Identity { fd, local, peer, provider, reason, state });
+            connection(&slot).ok()
+        })
+        .collect()
+}
+
+/// Its sockets, by descriptor, with their inodes.
+fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut all: Vec<(RawFd, u64)> = entries
+        .filter_map(|entry| {
+            let fd = entry.file_name().to_str()?.parse().ok()?;
+            let link = fs::read_link(entry.path()).ok()?;
+            let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+            Some((fd, inode))
+        })
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+/// The TCP connections of its network namespace, by inode.
+fn tcp(pid: u32) -> HashMap<u64, Ends> {
+    let read = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let lines = [read("tcp"), read("tcp6")];
+    lines.iter().flat_map(|text| text.lines().skip(1)).filter_map(parse).collect()
+}
+
+/// `sl local_address rem_address st ... inode`
+fn parse(line: &str) -> Option<(u64, Ends)> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let number = u8::from_str_radix(words.get(3)?, 16).ok()?;
+    let (_, state) = STATES.iter().find(|(one, _)| *one == number)?;
+    let (local, peer) = (address(words.get(1)?)?, address(words.get(2)?)?);
+    Some((words.get(9)?.parse().ok()?, (local, peer, *state)))
+}
+
+/// Words of the host's byte order in hexadecimal digits, a colon, the port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (digits, port) = text.split_once(':')?;
+    let words = digits.len() / 8;
+    let word = |at: usize| u32::from_str_radix(digits.get(8 * at..8 * at + 8)?, 16).ok();
+    let ip = match words {
+        1 => IpAddr::V4(Ipv4Addr::from(word(0)?.to_ne_bytes())),
+        4 => {
+            let mut octets = [0; 16];
+            for (at, part) in octets.chunks_exact_mut(4).enumerate() {
+                part.copy_from_slice(&word(at)?.to_ne_bytes());
+            }
+            IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_connection_is_found_with_its_lowest_descriptor_unless_it_is_published() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _copy = stream.try_clone().unwrap();
+        let pid = std::process::id();
+        let of_ours = |published: &[Connection]| {
+            let found = connections(pid, published).into_iter();
+            found.filter(|one| one.local == stream.local_addr().unwrap()).collect::<Vec<_>>()
+        };
+        let found = of_ours(&[]);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].fd, found[0].reason), (stream.as_raw_fd(), Reason::Quiet));
+        assert_eq!(found[0].peer, listener.local_addr().unwrap());
+        assert_eq!(of_ours(&found), []);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_left_out() {
+        for line in ["", "0: 0100007F:0050", "0: zz:1 0100007F:1 01 0 0 0 0 0 7", "sl local"] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+    }
+}
