@@ -24,7 +24,7 @@ pub(super) fn connections(pid: u32, published: &[Connection]) -> Vec<Connection>
         return Vec::new();
     }
     let mut others = tcp(pid);
-    known.iter().for_each(|inode| drop(others.remove(inode)));
+    others.retain(|inode, _| !known.contains(inode));
     // A connection with several descriptors has the lowest.
     sockets
         .into_iter()

@@ -60,10 +60,15 @@ pub fn closing(fd: Fd) {
         epoll::forget_socket(&mut structure, socket.get());
         std::mem::take(&mut socket.guarded(&mut structure).prospect).end(&mut structure);
         shared::remove_holder(&socket);
-        drop(structure);
-        if socket.phase() == phase::SAN || socket.phase() == phase::CONNECTING {
-            last_close(&socket);
+        if !matches!(socket.phase(), phase::SAN | phase::CONNECTING) {
+            // As most: nothing but TCP's own end is due.
+            socket.set_anchor(-1);
+            let socket = socket.keep();
+            socket.unpin_within(&mut structure);
+            return socket.unpin_within(&mut structure);
         }
+        drop(structure);
+        last_close(&socket);
         // The number may soon be another file's.
         socket.set_anchor(-1);
     }

@@ -196,15 +196,25 @@ impl Socket {
         }
     }
 
+    /// As [`unpin`](Self::unpin), by who has the structure lock.
+    pub(super) fn unpin_within(&'static self, structure: &mut Structure) {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.recycle_within(structure);
+        }
+    }
+
     #[cold]
     fn recycle(&'static self) {
-        let mut structure = Structure::lock();
+        self.recycle_within(&mut Structure::lock());
+    }
+
+    fn recycle_within(&'static self, structure: &mut Structure) {
         // A look-up that lost its race pins for a moment; the last one of all recycles, once.
         if self.pins.load(Ordering::SeqCst) != 0 || self.phase() == phase::FREE {
             return;
         }
         self.set_phase(phase::FREE);
-        std::mem::take(&mut self.guarded(&mut structure).prospect).end(&mut structure);
+        std::mem::take(&mut self.guarded(structure).prospect).end(structure);
         // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
         unsafe { self.detach() };
         let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
@@ -218,7 +228,7 @@ impl Socket {
         {
             registry.release(slot);
         }
-        let guarded = self.guarded(&mut structure);
+        let guarded = self.guarded(structure);
         guarded.watches = Vec::new();
         self.watch_count.store(0, Ordering::Relaxed);
         guarded.next_free = structure.free_sockets.replace(self);

@@ -1,13 +1,13 @@
 //! The lock over everything that changes the shape of things: sockets coming and going, epoll
 //! registrations, listeners. Never taken to move bytes.
 //!
-//! While it is held, signals are held back too, so a signal handler of the program never meets a
-//! half-made change in its own thread; a fork takes it first, so a child never inherits one.
+//! While it is held, signals are held back too where the program has handlers: none of them meets a
+//! half-made change in its own thread. A fork takes it first, so a child never inherits one.
 
 use super::socket::Socket;
 use crate::registry::Registry;
 use crate::sys::lock::FamilyLock;
-use crate::sys::process::SignalsHeld;
+use crate::sys::handlers::Undisturbed;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
@@ -34,14 +34,14 @@ static SHAPE: Cell = Cell(UnsafeCell::new(None));
 
 /// The lock, held.
 pub struct Structure {
-    _signals: SignalsHeld,
+    _signals: Undisturbed,
 }
 
 impl Structure {
     /// Waits for the lock.
     pub fn lock() -> Structure {
-        let signals = SignalsHeld::new();
-        // Signals are held, so this thread can not have it already.
+        let signals = Undisturbed::begin();
+        // No handler interrupts this thread, so it can not have it already.
         let _ = LOCK.lock();
         Structure { _signals: signals }
     }

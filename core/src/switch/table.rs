@@ -61,6 +61,11 @@ impl Pinned {
         Self(socket)
     }
 
+    /// The socket itself, with this pin, which the caller gives back.
+    pub(super) fn keep(self) -> &'static Socket {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
     /// The socket itself, to keep beyond this pin under another one.
     pub fn get(&self) -> &'static Socket {
         self.0
