@@ -110,6 +110,10 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
         }
         noted => noted - 1,
     };
+    if sending.urgent.load(Acquire) != 0 {
+        // A doorbell with an urgent byte: the kernel counts it in its place.
+        let _ = net::set_option(stream.anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
+    }
     let left = match net::bytes_taken(stream.anchor) {
         Some(taken) if taken > at => return Err(Broken::Doorbells),
         Some(taken) => at - taken,
@@ -143,6 +147,11 @@ pub(super) fn readable(stream: &Stream) -> Option<bool> {
         Ok(_) => Some(poll::poll_one(stream.anchor, libc::POLLIN).is_ok_and(|events| events != 0)),
         Err(_) => Some(true),
     }
+}
+
+/// True if urgent data of the stream is the kernel's to tell: the peer has not turned.
+pub(super) fn has_urgent_data(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::RECEIVES_TCP) && !stream.peer().sending.0.doorbells.state().turned
 }
 
 /// Bytes that the kernel has for such an end. Receive lock.

@@ -3,6 +3,7 @@
 use super::detach::WaitForRoom;
 use super::endpoint::flag;
 use super::exec;
+use super::lanes;
 use super::readiness;
 use super::socket::Socket;
 use super::stream::Stream;
@@ -280,7 +281,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             wait::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
-        SIOCATMARK if stream.endpoint.has(flag::RECEIVES_TCP) => None,
+        SIOCATMARK if lanes::has_urgent_data(&stream) => None,
         SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
         _ => None,
     }

@@ -1,0 +1,315 @@
+/* A connection moves from TCP to the SAN while it is used: after every number of exchanges up to one when it is there for
+ * certain, something happens that must be as over TCP. */
+#include "bt.h"
+
+enum { MOST = 14 };
+
+static int exchanges; /* before it happens */
+
+/* As many bytes each way, of which the server checks what the client sends. */
+static void exchange_client(int fd) {
+  for (int i = 0; i < exchanges; i++) {
+    char byte = (char)i;
+    EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    EQ(recv(fd, &byte, 1, 0), 1);
+    EQ(byte, (char)(i + 1));
+  }
+}
+static void exchange_server(int fd) {
+  for (int i = 0; i < exchanges; i++) {
+    char byte;
+    EQ(recv(fd, &byte, 1, 0), 1);
+    EQ(byte, (char)i);
+    byte++;
+    EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+  }
+}
+
+struct ends {
+  int client, server;
+};
+static struct ends connect_ends(void) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  struct ends ends = {.client = dial(&target)};
+  ends.server = SYS(accept(listener, NULL, NULL));
+  SYS(close(listener));
+  return ends;
+}
+/* The two ends in two threads, for every number of exchanges. */
+static void *client_of(void *ends) {
+  exchange_client(((struct ends *)ends)->client);
+  return NULL;
+}
+static struct ends after_exchanges(int count) {
+  struct ends ends = connect_ends();
+  exchanges = count;
+  pthread_t client = start_thread(client_of, &ends);
+  exchange_server(ends.server);
+  end_thread(client);
+  return ends;
+}
+static void close_ends(struct ends ends) { SYS(close(ends.client)), SYS(close(ends.server)); }
+
+/* In the end it is on the SAN. */
+static void settles(struct ends ends) {
+  warm_up_both(ends.client, ends.server);
+  exercise(ends.client, ends.server);
+  on_san(ends.client);
+}
+
+SAN_CASE(a_half_close_of_the_connector) {
+  for (int n = 0; n <= MOST; n++) {
+    struct ends ends = after_exchanges(n);
+    put(ends.client, "last");
+    SYS(shutdown(ends.client, SHUT_WR));
+    get(ends.server, "last");
+    expect_eof(ends.server);
+    put(ends.server, "answer");
+    get(ends.client, "answer");
+    SYS(close(ends.server));
+    expect_eof(ends.client);
+    SYS(close(ends.client));
+  }
+  struct ends ends = after_exchanges(MOST);
+  settles(ends), close_ends(ends);
+}
+
+SAN_CASE(a_half_close_of_the_acceptor) {
+  for (int n = 0; n <= MOST; n++) {
+    struct ends ends = after_exchanges(n);
+    put(ends.server, "last");
+    SYS(shutdown(ends.server, SHUT_WR));
+    get(ends.client, "last");
+    expect_eof(ends.client);
+    put(ends.client, "answer");
+    get(ends.server, "answer");
+    SYS(close(ends.client));
+    expect_eof(ends.server);
+    SYS(close(ends.server));
+  }
+}
+
+/* What was sent before the close is read, by either end, and then the end. */
+SAN_CASE(a_close_behind_data) {
+  for (int n = 0; n <= MOST; n++)
+    for (int who = 0; who < 2; who++) {
+      struct ends ends = after_exchanges(n);
+      int from = who ? ends.server : ends.client, to = who ? ends.client : ends.server;
+      put(from, "first"), put(from, "second");
+      if (n % 2) SYS(shutdown(from, SHUT_RDWR));
+      SYS(close(from));
+      get(to, "firstsecond");
+      expect_eof(to);
+      SYS(close(to));
+    }
+}
+
+/* Bytes unread at the close: the other end is reset. */
+SAN_CASE(a_close_with_bytes_unread) {
+  for (int n = 0; n <= MOST; n++)
+    for (int who = 0; who < 2; who++) {
+      struct ends ends = after_exchanges(n);
+      int reader = who ? ends.server : ends.client, writer = who ? ends.client : ends.server;
+      put(writer, "unread");
+      wait_for(reader, POLLIN);
+      SYS(close(reader));
+      CHECK(wait_for(writer, POLLIN) & POLLIN);
+      char byte;
+      ERR(recv(writer, &byte, 1, 0), ECONNRESET);
+      SYS(close(writer));
+    }
+}
+
+SAN_CASE(a_send_to_who_closed) {
+  for (int n = 0; n <= MOST; n++)
+    for (int who = 0; who < 2; who++) {
+      struct ends ends = after_exchanges(n);
+      int gone = who ? ends.server : ends.client, stays = who ? ends.client : ends.server;
+      SYS(close(gone));
+      wait_for(stays, POLLIN);
+      EQ(send(stays, "x", 1, MSG_NOSIGNAL), 1);
+      sleep_ms(2);
+      ERR(send(stays, "x", 1, MSG_NOSIGNAL), EPIPE);
+      expect_eof(stays);
+      SYS(close(stays));
+    }
+}
+
+SAN_CASE(an_urgent_byte) {
+  for (int n = 0; n <= MOST; n++)
+    for (int who = 0; who < 2; who++) {
+      struct ends ends = after_exchanges(n);
+      int from = who ? ends.server : ends.client, to = who ? ends.client : ends.server;
+      put(from, "before");
+      EQ(send(from, "!", 1, MSG_OOB | MSG_NOSIGNAL), 1);
+      put(from, "behind");
+      CHECK(wait_for(to, POLLPRI) & POLLPRI);
+      get(to, "before");
+      EQ(sockatmark(to), 1);
+      char byte;
+      EQ(recv(to, &byte, 1, MSG_OOB), 1);
+      EQ(byte, '!');
+      get(to, "behind");
+      exercise(ends.client, ends.server);
+      close_ends(ends);
+    }
+}
+
+SAN_CASE(bytes_that_are_looked_at_and_counted) {
+  for (int n = 0; n <= MOST; n++) {
+    struct ends ends = after_exchanges(n);
+    for (int i = 0; i < 8; i++) {
+      put(ends.client, "0123456789");
+      char bytes[16];
+      EQ(recv(ends.server, bytes, 4, MSG_PEEK), 4);
+      EQ(memcmp(bytes, "0123", 4), 0);
+      int unread;
+      do SYS(ioctl(ends.server, FIONREAD, &unread));
+      while (unread < 10);
+      EQ(unread, 10);
+      EQ(recv(ends.server, NULL, 2, MSG_TRUNC), 2);
+      EQ(recv(ends.server, bytes, 8, MSG_WAITALL), 8);
+      EQ(memcmp(bytes, "23456789", 8), 0);
+      put(ends.server, "ok");
+      get(ends.client, "ok");
+    }
+    close_ends(ends);
+  }
+}
+
+/* A child goes on with either end, and the parent after it. */
+SAN_CASE(forks) {
+  for (int n = 0; n <= MOST; n += 2) {
+    struct ends ends = after_exchanges(n);
+    pid_t child = start_child();
+    if (child == 0) {
+      exercise(ends.client, ends.server);
+      exercise(ends.server, ends.client);
+      _exit(0);
+    }
+    end_child(child);
+    exercise(ends.server, ends.client);
+    close_ends(ends);
+  }
+  struct ends ends = after_exchanges(MOST);
+  settles(ends), close_ends(ends);
+}
+
+/* ---- streams that do not stop for it --------------------------------------------------------- */
+
+enum { STREAM = 6 << 20 };
+
+static void *sends(void *fd) {
+  send_pattern(*(int *)fd, 0, STREAM);
+  return NULL;
+}
+static void both_ways(int fd) {
+  pthread_t sender = start_thread(sends, &fd);
+  recv_pattern(fd, 0, STREAM);
+  end_thread(sender);
+}
+static void *client_streams(void *ends) {
+  both_ways(((struct ends *)ends)->client);
+  return NULL;
+}
+MIXED_CASE(streams_both_ways) {
+  struct ends ends = after_exchanges(MOST);
+  settles(ends), close_ends(ends);
+  for (int round = 0; round < 10; round++) {
+    struct ends moving = connect_ends();
+    pthread_t client = start_thread(client_streams, &moving);
+    both_ways(moving.server);
+    end_thread(client);
+    close_ends(moving);
+  }
+}
+
+/* One thread sends small pieces of every size, another receives pieces of other sizes, by poll and without waiting. */
+static void *sends_pieces(void *fd) {
+  for (uint64_t at = 0; at < STREAM / 8;) {
+    uint64_t n = 1 + at % 3001;
+    send_pattern(*(int *)fd, at, n);
+    at += n;
+  }
+  SYS(shutdown(*(int *)fd, SHUT_WR));
+  return NULL;
+}
+MIXED_CASE(pieces_without_waiting) {
+  struct ends ends = after_exchanges(MOST);
+  settles(ends), close_ends(ends);
+  for (int round = 0; round < 10; round++) {
+    struct ends moving = connect_ends();
+    set_nonblocking(moving.server, true);
+    if (round % 2) set_nonblocking(moving.client, true);
+    pthread_t sender = start_thread(sends_pieces, &moving.client);
+    uint8_t bytes[4096];
+    uint64_t got = 0;
+    for (ssize_t n = 1; n != 0;) {
+      n = recv(moving.server, bytes, 1 + got % 4095, 0);
+      if (n < 0) {
+        EQ(errno, EAGAIN);
+        wait_for(moving.server, POLLIN);
+        continue;
+      }
+      check_pattern(bytes, got, n);
+      got += n;
+      /* What moves a connection is that its ends pass by. */
+      if (n > 0) EQ(send(moving.server, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT), 1);
+    }
+    CHECK(got >= STREAM / 8);
+    end_thread(sender);
+    close_ends(moving);
+  }
+}
+
+/* ---- sets that go on waiting through it ------------------------------------------------------ */
+
+static void *echoes(void *ends) {
+  int fd = ((struct ends *)ends)->client;
+  char bytes[64];
+  for (ssize_t n; (n = recv(fd, bytes, sizeof bytes, 0)) > 0;)
+    EQ(send(fd, bytes, n, MSG_NOSIGNAL), n);
+  return NULL;
+}
+static void by_epoll(uint32_t how) {
+  struct ends ends = connect_ends();
+  set_nonblocking(ends.server, true);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | how, .data.u64 = 77};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, ends.server, &event));
+  pthread_t client = start_thread(echoes, &ends);
+  for (int i = 0; i < 200; i++) {
+    char text[16], back[64];
+    int n = snprintf(text, sizeof text, "%d", i), have = 0;
+    EQ(send(ends.server, text, n, MSG_NOSIGNAL), n);
+    while (have < n) {
+      EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+      EQ(event.data.u64, 77);
+      CHECK(event.events & EPOLLIN);
+      for (ssize_t more; (more = recv(ends.server, back + have, sizeof back - have, 0)) != -1;) {
+        CHECK(more > 0);
+        have += more;
+      }
+      EQ(errno, EAGAIN);
+      /* Reported once, it is not reported again before it is asked for. */
+      if (how & EPOLLONESHOT) {
+        EQ(epoll_wait(set, &event, 1, 0), 0);
+        event = (struct epoll_event){.events = EPOLLIN | how, .data.u64 = 77};
+        SYS(epoll_ctl(set, EPOLL_CTL_MOD, ends.server, &event));
+      }
+    }
+    EQ(have, n);
+    EQ(memcmp(text, back, n), 0);
+  }
+  on_san(ends.server);
+  SYS(shutdown(ends.server, SHUT_WR));
+  end_thread(client);
+  close_ends(ends);
+  SYS(close(set));
+}
+SAN_CASE(a_level_triggered_set) { by_epoll(0); }
+SAN_CASE(an_edge_triggered_set) { by_epoll(EPOLLET); }
+SAN_CASE(a_set_that_reports_once) { by_epoll(EPOLLONESHOT); }
+SAN_CASE(a_set_that_reports_edges_once) { by_epoll(EPOLLET | EPOLLONESHOT); }
+SAN_CASE(an_exclusive_set) { by_epoll(EPOLLEXCLUSIVE); }
