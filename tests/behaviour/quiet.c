@@ -1,0 +1,101 @@
+/* Connections go to the SAN when they are busy and come back to TCP when they are not, as often as that changes, with the
+ * library's own idea of busy: no setting brings them there. */
+#include "bt.h"
+
+#include <dirent.h>
+
+enum { CONNECTIONS = 6, ROUNDS = 4, BURST = 300, PACED = 60, PAUSE_US = 300 };
+
+/* Exchanges of every size, the client's first. Each end checks what it gets by its place in the stream. */
+static uint64_t sizes(uint64_t i) { return 1 + i * 37 % 2000; }
+
+static void client(int fd) {
+  uint64_t there = 0, back = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    for (int i = 0; i < BURST; i++) {
+      uint64_t n = sizes(there);
+      send_pattern(fd, there, n), there += n;
+      recv_pattern(fd, back, n), back += n;
+    }
+    for (int i = 0; i < PACED; i++) {
+      usleep(PAUSE_US);
+      uint64_t n = sizes(there);
+      send_pattern(fd, there, n), there += n;
+      recv_pattern(fd, back, n), back += n;
+    }
+  }
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void server(int fd) {
+  uint64_t there = 0, back = 0;
+  for (int i = 0; i < ROUNDS * (BURST + PACED); i++) {
+    uint64_t n = sizes(there);
+    recv_pattern(fd, there, n), there += n;
+    send_pattern(fd, back, n), back += n;
+  }
+  expect_eof(fd);
+  SYS(close(fd));
+}
+
+static void ends_of(void (*run)(enum family, end_fn *, end_fn *)) {
+  for (int i = 0; i < CONNECTIONS; i++) run(i % 2 ? V6 : V4, client, server);
+}
+MIXED_CASE(there_and_back_between_processes) { ends_of(run_processes); }
+MIXED_CASE(there_and_back_between_threads) { ends_of(run_threads); }
+
+/* The same where the server sleeps on a set, and the client does not wait. */
+static void client_by_poll(int fd) { set_nonblocking(fd, true), client(fd); }
+static void server_by_epoll(int fd) {
+  set_nonblocking(fd, true);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = fd};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  static uint8_t bytes[65536];
+  uint64_t got = 0;
+  for (;;) {
+    EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+    EQ(event.data.fd, fd);
+    ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+    if (n < 0) {
+      EQ(errno, EAGAIN);
+      continue;
+    }
+    if (n == 0) break;
+    check_pattern(bytes, got, n);
+    send_pattern(fd, got, n);
+    got += n;
+  }
+  SYS(close(set));
+  SYS(close(fd));
+}
+MIXED_CASE(there_and_back_on_a_set) {
+  for (int i = 0; i < CONNECTIONS; i++) run_processes(V4, client_by_poll, server_by_epoll);
+}
+
+static int open_descriptors(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  if (!folder) FAIL("opendir: %s", strerrorname_np(errno));
+  while (readdir(folder)) count++;
+  closedir(folder);
+  return count;
+}
+
+/* A connection on which nothing happens, or little, stays on TCP, and costs no descriptor. */
+CASE(hundreds_of_idle_connections_stay_where_they_are) {
+  enum { MANY = 300 };
+  static int clients[MANY], servers[MANY];
+  union address target;
+  int listener = listen_on(V4, &target);
+  clients[0] = dial(&target), servers[0] = SYS(accept(listener, NULL, NULL));
+  int before = open_descriptors();
+  for (int i = 1; i < MANY; i++) {
+    clients[i] = dial(&target);
+    servers[i] = SYS(accept(listener, NULL, NULL));
+    exercise(clients[i], servers[i]);
+  }
+  EQ(open_descriptors(), before + 2 * (MANY - 1));
+  for (int i = 0; i < MANY; i++) SYS(close(clients[i])), SYS(close(servers[i]));
+}
