@@ -139,7 +139,9 @@ CASE(options_stay_with_a_plain_acceptor) {
     set_option(fd, IPPROTO_TCP, TCP_CORK, on);
     set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 1 + on);
     get(fd, "banner");
+    EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), on);
     EQ(get_option(fd, IPPROTO_TCP, TCP_CORK), on);
+    EQ(get_option(fd, SOL_SOCKET, SO_RCVLOWAT), 1 + on);
     put(fd, "hello");
     set_option(fd, IPPROTO_TCP, TCP_CORK, 0);
     get(fd, "answer");
