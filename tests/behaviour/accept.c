@@ -8,8 +8,7 @@ static void meet(const union address *listen_address, const union address *targe
   int listener = listen_at(listen_address);
   union address bound = local_address(listener), to = *target;
   to.v4.sin_port = bound.v4.sin_port; /* same place in both families */
-  int client = dial(&to);
-  int server = SYS(accept(listener, NULL, NULL));
+  int client = dial(&to), server = accept_warm_both(listener, client);
   union address from = peer_address(server), local = local_address(client);
   EQ(address_port(&from), address_port(&local));
   exercise(client, server);
@@ -94,7 +93,7 @@ SAN_CASE(listen_unbound) {
   CHECK(address_port(&to) != 0);
   to.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int fd = dial(&to);
-  exercise(fd, SYS(accept(listener, NULL, NULL)));
+  exercise(fd, accept_warm_both(listener, fd));
 }
 
 SAN_CASE(listen_again_changes_backlog) {
@@ -103,7 +102,7 @@ SAN_CASE(listen_again_changes_backlog) {
   start_listening(listener, 3);
   int fd = dial(&target);
   SYS(listen(listener, 50));
-  exercise(fd, SYS(accept(listener, NULL, NULL)));
+  exercise(fd, accept_warm_both(listener, fd));
 }
 
 SAN_CASE(several_listeners) {
@@ -115,6 +114,7 @@ SAN_CASE(several_listeners) {
     int server = SYS(accept(listener[i], NULL, NULL));
     union address from = peer_address(server), local = local_address(client[i]);
     EQ(address_port(&from), address_port(&local));
+    warm_up_both(client[i], server);
     exercise(client[i], server);
   }
 }
@@ -142,8 +142,8 @@ SAN_CASE(specific_beside_wildcard) {
   start_listening(wild, 5);
   union address other = address_v4("127.0.0.8", address_port(&first));
   int to_wild = dial(&other), to_specific = dial(&first);
-  exercise(to_specific, SYS(accept(specific, NULL, NULL)));
-  exercise(to_wild, SYS(accept(wild, NULL, NULL)));
+  exercise(to_specific, accept_warm_both(specific, to_specific));
+  exercise(to_wild, accept_warm_both(wild, to_wild));
 }
 
 /* Workers with a listener of their own on one port. */
@@ -165,7 +165,7 @@ SAN_CASE(reuseport_group) {
     for (int j = 0; j < WORKERS; j++)
       if (j != i) SYS(close(listener[j]));
     for (;;) {
-      int fd = SYS(accept(listener[i], NULL, NULL));
+      int fd = accept_warm(listener[i]);
       get(fd, "ping"), put(fd, "pong");
       expect_eof(fd);
       SYS(close(fd));
@@ -175,6 +175,7 @@ SAN_CASE(reuseport_group) {
   int fd[CLIENTS];
   for (int i = 0; i < CLIENTS; i++) fd[i] = dial(&where);
   for (int i = 0; i < CLIENTS; i++) {
+    warm_up(fd[i], true);
     put(fd[i], "ping"), get(fd[i], "pong");
     SYS(close(fd[i]));
   }
@@ -190,21 +191,21 @@ static void prefork(enum family family, int workers, int clients) {
     worker[i] = start_child();
     if (worker[i] != 0) continue;
     for (;;) {
-      int fd = SYS(accept(listener, NULL, NULL));
+      int fd = accept_warm(listener);
       get(fd, "ping"), put(fd, "pong");
       SYS(close(fd));
     }
   }
   SYS(close(listener));
   for (int i = 0; i < clients; i++) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     put(fd, "ping"), get(fd, "pong");
     expect_eof(fd);
     SYS(close(fd));
   }
   int fd[16];
   for (int i = 0; i < 16; i++) fd[i] = dial(&target);
-  for (int i = 0; i < 16; i++) put(fd[i], "ping"), get(fd[i], "pong");
+  for (int i = 0; i < 16; i++) warm_up(fd[i], true), put(fd[i], "ping"), get(fd[i], "pong");
   for (int i = 0; i < workers; i++) SYS(kill(worker[i], SIGKILL)), SYS(waitpid(worker[i], NULL, 0));
 }
 SAN_CASE(prefork_one_worker) { prefork(V4, 1, 20); }
@@ -231,6 +232,7 @@ SAN_CASE(prefork_epoll_nonblocking) {
         EQ(errno, EAGAIN);
         continue;
       }
+      warm_up(fd, false);
       get(fd, "ping"), put(fd, "pong");
       SYS(close(fd));
     }
@@ -238,7 +240,11 @@ SAN_CASE(prefork_epoll_nonblocking) {
   for (int round = 0; round < 10; round++) {
     int fd[10];
     for (int i = 0; i < 10; i++) fd[i] = dial(&target);
-    for (int i = 0; i < 10; i++) put(fd[i], "ping"), get(fd[i], "pong"), SYS(close(fd[i]));
+    for (int i = 0; i < 10; i++) {
+      warm_up(fd[i], true);
+      put(fd[i], "ping"), get(fd[i], "pong");
+      SYS(close(fd[i]));
+    }
   }
   for (int i = 0; i < 3; i++) SYS(kill(worker[i], SIGKILL)), SYS(waitpid(worker[i], NULL, 0));
 }
@@ -246,7 +252,7 @@ SAN_CASE(prefork_epoll_nonblocking) {
 static void *accepting_thread(void *arg) {
   int listener = *(int *)arg;
   for (;;) {
-    int fd = SYS(accept(listener, NULL, NULL));
+    int fd = accept_warm(listener);
     char byte;
     if (recv(fd, &byte, 1, 0) != 1) FAIL("no byte");
     if (byte == 'q') return NULL;
@@ -260,11 +266,11 @@ SAN_CASE(threads_accept_on_one_listener) {
   pthread_t thread[4];
   for (int i = 0; i < 4; i++) thread[i] = start_thread(accepting_thread, &listener);
   for (int i = 0; i < 100; i++) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     put(fd, "x"), get(fd, "x");
     SYS(close(fd));
   }
-  for (int i = 0; i < 4; i++) put(dial(&target), "q");
+  for (int i = 0; i < 4; i++) put(dial_warm(&target), "q");
   for (int i = 0; i < 4; i++) end_thread(thread[i]);
 }
 
@@ -280,8 +286,11 @@ SAN_CASE(accepted_flags) {
     /* Nothing is inherited from the listener: the last round uses accept(). */
     int want = i < 4 ? flags[i] : 0;
     int fd = i < 4 ? SYS(accept4(listener, NULL, NULL, want)) : SYS(accept(listener, NULL, NULL));
-    EQ(!!(fcntl(fd, F_GETFL) & O_NONBLOCK), !!(want & SOCK_NONBLOCK));
-    EQ(!!(fcntl(fd, F_GETFD) & FD_CLOEXEC), !!(want & SOCK_CLOEXEC));
+    for (int warm = 0; warm < 2; warm++) {
+      EQ(!!(fcntl(fd, F_GETFL) & O_NONBLOCK), !!(want & SOCK_NONBLOCK));
+      EQ(!!(fcntl(fd, F_GETFD) & FD_CLOEXEC), !!(want & SOCK_CLOEXEC));
+      warm_up_both(client, fd);
+    }
     exercise(client, fd);
     if (want & SOCK_NONBLOCK) {
       char byte;
@@ -301,11 +310,14 @@ SAN_CASE(accepted_options_inherited) {
   set_option(listener, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(listener, SOL_SOCKET, SO_RCVLOWAT, 3);
   int client = dial(&target), server = SYS(accept(listener, NULL, NULL));
-  EQ(get_option(server, IPPROTO_TCP, TCP_NODELAY), 1);
-  EQ(get_option(server, SOL_SOCKET, SO_KEEPALIVE), 1);
-  EQ(get_option(server, SOL_SOCKET, SO_RCVLOWAT), 3);
-  EQ(get_option(server, SOL_SOCKET, SO_ACCEPTCONN), 0);
-  EQ(get_option(listener, SOL_SOCKET, SO_ACCEPTCONN), 1);
+  for (int warm = 0; warm < 2; warm++) {
+    EQ(get_option(server, IPPROTO_TCP, TCP_NODELAY), 1);
+    EQ(get_option(server, SOL_SOCKET, SO_KEEPALIVE), 1);
+    EQ(get_option(server, SOL_SOCKET, SO_RCVLOWAT), 3);
+    EQ(get_option(server, SOL_SOCKET, SO_ACCEPTCONN), 0);
+    EQ(get_option(listener, SOL_SOCKET, SO_ACCEPTCONN), 1);
+    warm_up_both(client, server);
+  }
   exercise(client, server);
 }
 
@@ -328,7 +340,6 @@ CASE(listener_errors) {
   CHECK(now_ms() - start >= 29);
 }
 
-/* A client that is gone before accept(): the connection is still handed out. */
 /* accept waits for the first data, wherever that is; apache listens so. */
 static void deferred(bool after) {
   union address target;
@@ -348,6 +359,7 @@ static void deferred(bool after) {
   put(client, "first");
   int server = SYS(accept(listener, NULL, NULL));
   get(server, "first");
+  warm_up_both(client, server);
   exercise(client, server);
   SYS(close(client));
   SYS(close(server));
@@ -356,7 +368,8 @@ static void deferred(bool after) {
 SAN_CASE(deferred_before_listen) { deferred(false); }
 SAN_CASE(deferred_after_listen) { deferred(true); }
 
-OFFERED_CASE(client_reset_before_accept) {
+/* A client that is gone before accept(): the connection is still handed out. */
+CASE(client_reset_before_accept) {
   union address target;
   int listener = listen_on(V4, &target);
   close_reset(dial(&target));
@@ -403,7 +416,7 @@ SAN_CASE(same_four_tuple_again) {
     SYS(bind(fd, &source.any, sizeof source.v4));
     source = local_address(fd);
     SYS(connect(fd, &target.any, sizeof target.v4));
-    int server = SYS(accept(listener, NULL, NULL));
+    int server = accept_warm_both(listener, fd);
     exercise(fd, server);
     send_pattern(fd, i, 700), recv_pattern(server, i, 700);
     if (i % 2) {
@@ -423,10 +436,10 @@ SAN_CASE(same_four_tuple_again) {
 SAN_CASE(listener_replaced) {
   union address target = address_v4("127.0.0.1", 0);
   int listener = listen_at(&target), old_client = (target = local_address(listener), dial(&target));
-  int old_server = SYS(accept(listener, NULL, NULL));
+  int old_server = accept_warm_both(listener, old_client);
   SYS(close(listener));
   listener = listen_at(&target);
-  int client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  int client = dial(&target), server = accept_warm_both(listener, client);
   exercise(client, server);
   exercise(old_client, old_server);
 }
@@ -437,7 +450,7 @@ static void sequence_client(int fd) {
   SYS(close(fd));
   for (int i = 0; i < 300; i++) {
     target.v4.sin_port = htons(atomic_load(&bt_shared->value[1]));
-    fd = dial(&target);
+    fd = dial_warm(&target);
     send_pattern(fd, i, 64);
     recv_pattern(fd, i, 64);
     SYS(close(fd));
@@ -451,7 +464,7 @@ static void sequence_server(int fd) {
   expect_eof(fd);
   SYS(close(fd));
   for (int i = 0; i < 300; i++) {
-    fd = SYS(accept(listener, NULL, NULL));
+    fd = accept_warm(listener);
     recv_pattern(fd, i, 64);
     send_pattern(fd, i, 64);
     expect_eof(fd);

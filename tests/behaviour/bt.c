@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   if (strcmp(argv[1], "list") == 0) {
-    const char *const carrier[] = {"", " san", " swaps", " mixed", " offered"};
+    const char *const carrier[] = {"", " san", " swaps", " mixed"};
     for (int i = 0; i < case_count; i++)
       if (cases[i].name[0] != '@') printf("%s%s\n", cases[i].name, carrier[cases[i].carrier]);
     return 0;
@@ -167,23 +167,43 @@ int dial(const union address *target) {
 /* A byte each way, so often that both ends have passed by whatever it takes to come to the SAN. */
 enum { MEETINGS = 12 };
 
+/* The last byte is acknowledged at once, or the kernel would hold back what is sent behind it (Nagle): a new connection has
+ * nothing to wait for. */
+static void acknowledge(int fd) { set_option(fd, IPPROTO_TCP, TCP_QUICKACK, 1); }
+
 void warm_up(int fd, bool first) {
-  char byte = 0;
   for (int i = 0; i < MEETINGS; i++) {
-    if (first) EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
-    EQ(recv(fd, &byte, 1, 0), 1);
-    if (!first) EQ(send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    if (first) put(fd, ">");
+    get(fd, first ? "<" : ">");
+    if (!first) put(fd, "<");
   }
+  if (first) acknowledge(fd);
 }
 
 void warm_up_both(int client, int server) {
-  char byte = 0;
   for (int i = 0; i < MEETINGS; i++) {
-    EQ(send(client, &byte, 1, MSG_NOSIGNAL), 1);
-    EQ(recv(server, &byte, 1, 0), 1);
-    EQ(send(server, &byte, 1, MSG_NOSIGNAL), 1);
-    EQ(recv(client, &byte, 1, 0), 1);
+    put(client, ">"), get(server, ">");
+    put(server, "<"), get(client, "<");
   }
+  acknowledge(client);
+}
+
+int dial_warm(const union address *target) {
+  int fd = dial(target);
+  warm_up(fd, true);
+  return fd;
+}
+
+int accept_warm(int listener) {
+  int fd = SYS(accept(listener, NULL, NULL));
+  warm_up(fd, false);
+  return fd;
+}
+
+int accept_warm_both(int listener, int client) {
+  int server = SYS(accept(listener, NULL, NULL));
+  warm_up_both(client, server);
+  return server;
 }
 
 struct pair open_pair(enum family family) {
@@ -191,9 +211,8 @@ struct pair open_pair(enum family family) {
   int listener = listen_on(family, &target);
   struct pair pair;
   pair.client = dial(&target);
-  pair.server = SYS(accept(listener, NULL, NULL));
+  pair.server = accept_warm_both(listener, pair.client);
   SYS(close(listener));
-  warm_up_both(pair.client, pair.server);
   return pair;
 }
 
@@ -209,9 +228,7 @@ struct end {
 
 static void *client_thread(void *arg) {
   struct end *end = arg;
-  int fd = dial(&end->target);
-  warm_up(fd, true);
-  end->fn(fd);
+  end->fn(dial_warm(&end->target));
   return NULL;
 }
 
@@ -219,9 +236,8 @@ void run_threads(enum family family, end_fn *client, end_fn *server) {
   struct end end = {.fn = client};
   int listener = listen_on(family, &end.target);
   pthread_t thread = start_thread(client_thread, &end);
-  int fd = SYS(accept(listener, NULL, NULL));
+  int fd = accept_warm(listener);
   SYS(close(listener));
-  warm_up(fd, false);
   server(fd);
   end_thread(thread);
 }
@@ -232,14 +248,11 @@ void run_processes(enum family family, end_fn *client, end_fn *server) {
   pid_t child = start_child();
   if (child == 0) {
     SYS(close(listener));
-    int fd = dial(&target);
-    warm_up(fd, true);
-    client(fd);
+    client(dial_warm(&target));
     _exit(0);
   }
-  int fd = SYS(accept(listener, NULL, NULL));
+  int fd = accept_warm(listener);
   SYS(close(listener));
-  warm_up(fd, false);
   server(fd);
   end_child(child);
 }

@@ -4,7 +4,7 @@
  * helpers every area shares. It must not contain expectations about TCP: those belong to the cases.
  *
  * A program prints its cases with `PROGRAM list` (one per line, with what must carry its connections
- * under the shim: "san", "swaps", "mixed" or "offered") and runs one with `PROGRAM CASE`: exit 0 passed, 1 failed
+ * under the shim: "san", "swaps" or "mixed") and runs one with `PROGRAM CASE`: exit 0 passed, 1 failed
  * (reason on stderr), 77 skipped.
  */
 #ifndef BT_H
@@ -44,7 +44,7 @@
 
 typedef void bt_fn(void);
 /* What carries a case's connections under the shim. */
-enum bt_carrier { BT_ANY, BT_SAN, BT_SWAPS, BT_MIXED, BT_OFFERED };
+enum bt_carrier { BT_ANY, BT_SAN, BT_SWAPS, BT_MIXED };
 void bt_register(const char *name, bt_fn *fn, enum bt_carrier carrier);
 
 #define BT_REGISTER(id, text, fn, carrier)                                       \
@@ -66,8 +66,6 @@ void bt_register(const char *name, bt_fn *fn, enum bt_carrier carrier);
 /* A case of which at least one connection must be on the SAN, while others are on TCP or go back to it: that is
  * what it is about. */
 #define MIXED_CASE(name) BT_CASE(name, BT_MIXED)
-/* A case whose connectors end before anybody accepts: they offer the SAN, and the kernel delivers. */
-#define OFFERED_CASE(name) BT_CASE(name, BT_OFFERED)
 
 /* A part that start_program() runs in a program of its own; not a case. */
 #define PART(id)                                                              \
@@ -157,9 +155,13 @@ struct pair {
 struct pair open_pair(enum family family);
 void close_pair(struct pair *pair);
 /* Exchanges bytes over a new connection until it is where it is to be: at one end each, who sends first at the connector;
- * or at both by one thread. */
+ * or at both by one thread. A non-blocking end stays one. */
 void warm_up(int fd, bool first);
 void warm_up_both(int client, int server);
+/* The same right after dial() and accept(), at one end each; and for one thread that has both. */
+int dial_warm(const union address *target);
+int accept_warm(int listener);
+int accept_warm_both(int listener, int client);
 
 /* Two ends that each run a function with their own blocking socket; both must return. The socket
  * is closed by the end itself or left open: the process then goes on with it. A client that closes without having

@@ -56,7 +56,7 @@ SAN_CASE(copy_of_a_listener) {
   union address target;
   int listener = listen_on(V4, &target), copy = SYS(dup(listener));
   SYS(close(listener));
-  int client = dial(&target), server = SYS(accept(copy, NULL, NULL));
+  int client = dial(&target), server = accept_warm_both(copy, client);
   exercise(client, server);
   SYS(close(copy));
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0));
@@ -71,7 +71,7 @@ SAN_CASE(copy_made_before_connecting) {
   int fd = SYS(socket(AF_INET, SOCK_STREAM, 0)), copy = SYS(dup(fd));
   SYS(connect(copy, &target.any, sizeof target.v4));
   SYS(close(copy));
-  exercise(fd, SYS(accept(listener, NULL, NULL)));
+  exercise(fd, accept_warm_both(listener, fd));
 }
 
 /* dup2() over an open connection closes it. */

@@ -506,7 +506,7 @@ MIXED_CASE(killed_on_the_way) {
       UNTIL(flag(4));
       EQ(SYS(poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 0)), 0);
       set_flag(5, true);
-      int fd = SYS(accept(listener, NULL, NULL));
+      int fd = accept_warm(listener);
       SYS(close(listener));
       victim(fd);
     }
@@ -516,7 +516,7 @@ MIXED_CASE(killed_on_the_way) {
     pid_t one = start_child();
     if (one == 0) {
       SYS(close(ask[1]));
-      survivor(dial(&target));
+      survivor(dial_warm(&target));
       _exit(0);
     }
     UNTIL(atomic_load(&bt_shared->value[0]) && atomic_load(&bt_shared->value[1]));

@@ -374,12 +374,11 @@ static int open_victim(enum family family, end_fn *body) {
   victim = start_child();
   if (victim == 0) {
     SYS(close(listener));
-    int fd = dial(&target);
-    body(fd);
+    body(dial_warm(&target));
     step_done(0);
     for (;;) pause();
   }
-  int fd = SYS(accept(listener, NULL, NULL));
+  int fd = accept_warm(listener);
   SYS(close(listener));
   return fd;
 }

@@ -553,8 +553,8 @@ SAN_CASE(listener_in_a_set) {
     int a = dial(&target), b = dial(&target);
     EQ(next(set, 1), EPOLLIN);
     wait_for(listener, POLLIN);
-    exercise(a, SYS(accept(listener, NULL, NULL)));
-    exercise(b, SYS(accept(listener, NULL, NULL)));
+    exercise(a, accept_warm_both(listener, a));
+    exercise(b, accept_warm_both(listener, b));
     ERR(accept(listener, NULL, NULL), EAGAIN);
   }
 }

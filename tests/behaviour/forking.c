@@ -10,14 +10,14 @@ static int open_echo(enum family family) {
   echo_pid = start_child();
   if (echo_pid == 0) {
     SYS(close(listener));
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     static char buffer[65536];
     ssize_t n;
     while ((n = SYS(recv(fd, buffer, sizeof buffer, 0))) > 0)
       for (ssize_t done = 0; done < n;) done += SYS(send(fd, buffer + done, n - done, MSG_NOSIGNAL));
     _exit(0);
   }
-  int fd = SYS(accept(listener, NULL, NULL));
+  int fd = accept_warm(listener);
   SYS(close(listener));
   return fd;
 }
@@ -269,7 +269,7 @@ SAN_CASE(daemon_keeps_the_listener) {
   if (child == 0) {
     if (start_child() != 0) _exit(0);
     for (int i = 0; i < 3; i++) {
-      int fd = SYS(accept(listener, NULL, NULL));
+      int fd = accept_warm(listener);
       get(fd, "ping"), put(fd, "pong");
       SYS(close(fd));
     }
@@ -278,14 +278,15 @@ SAN_CASE(daemon_keeps_the_listener) {
   SYS(close(listener));
   end_child(child);
   for (int i = 0; i < 3; i++) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     put(fd, "ping"), get(fd, "pong");
     expect_eof(fd);
     SYS(close(fd));
   }
 }
 
-/* A process per connection: the parent accepts and closes, the child serves. */
+/* A process per connection: the parent accepts and closes, the child serves. The connection comes to the SAN when the
+ * child has it alone. */
 SAN_CASE(fork_per_connection) {
   union address target;
   int listener = listen_on(V4, &target);
@@ -298,11 +299,15 @@ SAN_CASE(fork_per_connection) {
       if (worker[i] == 0) {
         SYS(close(listener));
         for (int j = 0; j < 3; j++) get(fd, "ping"), put(fd, "pong");
+        UNTIL(bt_shared->value[i]);
+        warm_up(fd, false);
+        for (int j = 0; j < 3; j++) get(fd, "ping"), put(fd, "pong");
         expect_eof(fd);
         SYS(close(fd));
         _exit(0);
       }
       SYS(close(fd));
+      bt_shared->value[i] = 1;
     }
     for (int i = 0; i < 30; i++) end_child(worker[i]);
     _exit(0);
@@ -311,8 +316,10 @@ SAN_CASE(fork_per_connection) {
   for (int i = 0; i < 30; i += 3) {
     int fd[3];
     for (int j = 0; j < 3; j++) fd[j] = dial(&target);
-    for (int round = 0; round < 3; round++)
+    for (int round = 0; round < 6; round++) {
+      for (int j = 0; j < 3 && round == 3; j++) warm_up(fd[j], true);
       for (int j = 0; j < 3; j++) put(fd[j], "ping"), get(fd[j], "pong");
+    }
     for (int j = 0; j < 3; j++) SYS(close(fd[j]));
   }
   end_child(server);
@@ -328,16 +335,22 @@ SAN_CASE(fork_per_connection_server_speaks) {
       int fd = SYS(accept(listener, NULL, NULL));
       pid_t worker = start_child();
       if (worker == 0) {
+        put(fd, "banner");
+        step_wait(0);
+        warm_up(fd, false);
         send_pattern(fd, 0, 300000);
         _exit(0);
       }
       SYS(close(fd));
+      step_done(0);
       end_child(worker);
     }
     _exit(0);
   }
   for (int i = 0; i < 10; i++) {
     int fd = dial(&target);
+    get(fd, "banner");
+    warm_up(fd, true);
     recv_pattern(fd, 0, 300000);
     expect_eof(fd);
     SYS(close(fd));
@@ -349,12 +362,12 @@ SAN_CASE(fork_per_connection_server_speaks) {
 SAN_CASE(child_makes_its_own_connections) {
   union address target;
   int listener = listen_on(V4, &target);
-  int mine = dial(&target), other_end = SYS(accept(listener, NULL, NULL));
+  int mine = dial(&target), other_end = accept_warm_both(listener, mine);
   exercise(mine, other_end);
   pid_t child = start_child();
   if (child == 0) {
     for (int i = 0; i < 10; i++) {
-      int fd = dial(&target);
+      int fd = dial_warm(&target);
       put(fd, "ping"), get(fd, "pong");
       SYS(close(fd));
     }
@@ -363,7 +376,7 @@ SAN_CASE(child_makes_its_own_connections) {
     _exit(0);
   }
   for (int i = 0; i < 10; i++) {
-    int fd = SYS(accept(listener, NULL, NULL));
+    int fd = accept_warm(listener);
     get(fd, "ping"), put(fd, "pong");
     expect_eof(fd);
     SYS(close(fd));

@@ -148,7 +148,7 @@ static void hostile_peer(const union address *target, uint64_t seed) {
   state = seed;
   alarm(20);
   note_memory();
-  int fd = dial(target);
+  int fd = dial_warm(target);
   put(fd, "ping"), get(fd, "pong");
   find_memory();
   set_nonblocking(fd, true);
@@ -188,7 +188,7 @@ MIXED_CASE(corrupted_while_calls_wait) {
   for (uint64_t seed = 1; seed <= 12; seed++) {
     pid_t pid = start_child();
     if (pid == 0) hostile_peer(&target, seed);
-    int fd = SYS(accept(listener, NULL, NULL));
+    int fd = accept_warm(listener);
     get(fd, "ping"), put(fd, "pong");
     pthread_t reader = start_thread(serve, &fd), writer = start_thread(produce, &fd);
     int status;

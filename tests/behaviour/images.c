@@ -498,7 +498,7 @@ MIXED_CASE(a_seccomp_filter) { run_processes(V4, client_anywhere, confined_serve
 PART(acceptor) {
   int listener = atoi(bt_arguments[0]);
   for (int i = 0; i < 4; i++) {
-    int fd = SYS(accept(listener, NULL, NULL));
+    int fd = accept_warm(listener);
     get(fd, "ping"), put(fd, "pong");
     recv_pattern(fd, 0, TOTAL);
     on_san(fd);
@@ -506,7 +506,7 @@ PART(acceptor) {
   }
 }
 static void call(const union address *target) {
-  int fd = dial(target);
+  int fd = dial_warm(target);
   put(fd, "ping"), get(fd, "pong");
   send_pattern(fd, 0, TOTAL);
   expect_eof(fd);
@@ -532,7 +532,7 @@ static void listener_goes_on(enum family family, bool keeps) {
       call(&target);
       _exit(0);
     }
-    int fd = SYS(accept(listener, NULL, NULL));
+    int fd = accept_warm(listener);
     get(fd, "ping"), put(fd, "pong");
     recv_pattern(fd, 0, TOTAL);
     on_san(fd);

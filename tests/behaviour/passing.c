@@ -410,7 +410,7 @@ static void listener_goes_on(enum family family, bool keeps) {
     receiver_ready(ends[1]);
     listener = take(ends[1]);
     for (int i = 0; i < 4; i++) {
-      int fd = SYS(accept(listener, NULL, NULL));
+      int fd = accept_warm(listener);
       get(fd, "ping"), put(fd, "pong");
       recv_pattern(fd, 0, TOTAL);
       on_san(fd);
@@ -422,7 +422,7 @@ static void listener_goes_on(enum family family, bool keeps) {
   pass(ends[0], listener);
   if (!keeps) SYS(close(listener));
   for (int i = 0; i < 4; i++) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     put(fd, "ping"), get(fd, "pong");
     send_pattern(fd, 0, TOTAL);
     expect_eof(fd);

@@ -118,7 +118,7 @@ MIXED_CASE(a_listener) {
     leave_room(2, false);
     listener = take(ends[1]);
     for (int i = 0; i < 4; i++) {
-      int fd = SYS(accept(listener, NULL, NULL));
+      int fd = accept_warm(listener);
       get(fd, "ping"), put(fd, "pong");
       recv_pattern(fd, 0, TOTAL);
       SYS(close(fd));
@@ -130,7 +130,7 @@ MIXED_CASE(a_listener) {
   pass(ends[0], listener);
   SYS(close(listener));
   for (int i = 0; i < 4; i++) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     put(fd, "ping"), get(fd, "pong");
     send_pattern(fd, 0, TOTAL);
     expect_eof(fd);

@@ -58,9 +58,12 @@ SAN_CASE(raw_set_up) {
   if (RAW(connect, client, &target, sizeof target.v4) < 0) EQ(errno, EINPROGRESS);
   int server = SYS(RAW(accept4, listener, NULL, NULL, SOCK_CLOEXEC));
   wait_for(client, POLLOUT);
+  warm_up_both(client, server);
   exercise(client, server);
   int second = dial(&target);
-  exercise(second, SYS(RAW(accept, listener, NULL, NULL)));
+  server = SYS(RAW(accept, listener, NULL, NULL));
+  warm_up_both(second, server);
+  exercise(second, server);
 }
 
 SAN_CASE(raw_and_library_calls_mixed) {

@@ -172,6 +172,7 @@ SAN_CASE(restarted_reading) {
     end_thread(thread);
     if (client >= 0) {
       CHECK(r.value >= 0);
+      warm_up_both(client, r.value);
       exercise(client, r.value);
     } else {
       EQ(r.value, 1);
@@ -260,7 +261,7 @@ SAN_CASE(interrupted_before_it_is_accepted) {
     }
     end_thread(thread);
   }
-  int server = SYS(accept(listen_fd, NULL, NULL));
+  int server = accept_warm_both(listen_fd, client);
   exercise(client, server);
   exercise(p.client, before);
 }

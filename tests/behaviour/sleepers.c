@@ -67,7 +67,7 @@ static void slow_sleeper(bool threads) {
   int listener = listen_on(V4, &target);
   pid_t child = start_child();
   if (child == 0) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     pid_t writer;
     start_sleepers(fd, threads, &writer);
     wait_readable(fd);
@@ -75,7 +75,7 @@ static void slow_sleeper(bool threads) {
     if (writer != 0) end_child(writer);
     _exit(0);
   }
-  int fd = SYS(accept(listener, NULL, NULL));
+  int fd = accept_warm(listener);
   UNTIL(bt_shared->value[WRITER] != 0 && bt_shared->value[READER] != 0);
   pid_t writer = bt_shared->value[WRITER];
   wait_asleep(writer);

@@ -34,13 +34,12 @@ const SHARING_AREAS: [&str; 12] = [
 
 /// Cases that run over the fabric too each time; the others with `--ignored`, for not all of them pass always
 /// (docs/limitations.md, "Other hosts").
-const OVER_FABRIC: [(&str, &str); 15] = [
+const OVER_FABRIC: [(&str, &str); 14] = [
     ("connect", "bound_source"),
     ("control", "all_write"),
     ("detach", "asleep_in_recv_peer_elsewhere"),
     ("epoll", "edge_triggered"),
     ("epoll", "nested_sets"),
-    ("foreign", "cat_of_a_connection_that_is_not_accepted"),
     ("interrupted", "receive_thrown_out_of"),
     ("interrupted", "send_thrown_out_of"),
     ("options", "sigio_by_fioasync"),

@@ -95,7 +95,6 @@ impl Program {
                 "san" => Carrier::San,
                 "swaps" => Carrier::Swaps,
                 "mixed" => Carrier::Mixed,
-                "offered" => Carrier::Offered,
                 _ => return Err(format!("{}: what is '{line}'?", self.path.display())),
             };
             cases.push(Case { program: self.clone(), name: name.to_owned(), carrier });

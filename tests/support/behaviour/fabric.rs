@@ -18,8 +18,8 @@ const NOT_FOUND: [(&str, &str); 14] = [
     ("forking", "fork_per_connection"),
     ("images", "a_listener_goes_on"),
     ("images", "a_wildcard_listener_goes_on"),
-    ("offers", "port_used_again"),
-    ("offers", "reuseport_workers"),
+    ("set_up", "port_used_again"),
+    ("set_up", "reuseport_workers"),
     ("passing", "a_listener"),
     ("rawcall", "raw_set_up"),
 ];

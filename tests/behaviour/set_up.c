@@ -1,5 +1,6 @@
-/* Sessions that are offered and not taken: acceptors without the library behind a listener that has
- * it, other users, ports used again, worker groups. The bytes must go over TCP then, all of them. */
+/* Connections that may not come to the SAN, or are over before they could: acceptors without the library behind a
+ * listener that has it, other users, what ends before it is accepted, ports used again; and worker groups. All bytes
+ * arrive, and nothing is left behind. */
 #include "bt.h"
 
 #include <dirent.h>
@@ -14,19 +15,19 @@ static const char *number(int value) {
 
 /* ---- a listener of ours, accepted from by a program without the library -------------------- */
 
-enum { ROUNDS = 3 };
+/* So many exchanges that an end with the library tries to come to the SAN. */
+enum { ROUNDS = 3, EXCHANGES = 20 };
+static void answer_one(int listener, bool banner) {
+  int fd = SYS(accept(listener, NULL, NULL));
+  if (banner) put(fd, "banner");
+  for (char hello[5]; SYS(recv(fd, hello, sizeof hello, MSG_WAITALL)) == sizeof hello; put(fd, "answer"))
+    EQ(memcmp(hello, "hello", sizeof hello), 0);
+  put(fd, "bye");
+  SYS(close(fd));
+}
 /* Arguments: the listener; whether the acceptor speaks first. */
 PART(acceptor) {
-  int listener = atoi(bt_arguments[0]);
-  for (;;) {
-    int fd = SYS(accept(listener, NULL, NULL));
-    if (atoi(bt_arguments[1])) put(fd, "banner");
-    get(fd, "hello");
-    put(fd, "answer");
-    expect_eof(fd);
-    put(fd, "bye");
-    SYS(close(fd));
-  }
+  for (;;) answer_one(atoi(bt_arguments[0]), atoi(bt_arguments[1]));
 }
 
 /* Waits for data as the case wants it. */
@@ -96,8 +97,10 @@ static void wait_by_busy_epoll(int fd) {
 static void converse(const union address *target, wait_fn *wait, bool banner) {
   int fd = dial(target);
   if (banner) wait(fd), get(fd, "banner");
-  put(fd, "hello");
-  wait(fd), get(fd, "answer");
+  for (int i = 0; i < EXCHANGES; i++) {
+    put(fd, "hello");
+    wait(fd), get(fd, "answer");
+  }
   SYS(shutdown(fd, SHUT_WR));
   wait(fd), get(fd, "bye");
   expect_eof(fd);
@@ -122,16 +125,10 @@ CASE(plain_acceptor_waits_counting) { plain_acceptor(wait_by_counting, false); }
 CASE(plain_acceptor_waits_busy_poll) { plain_acceptor(wait_by_busy_poll, false); }
 CASE(plain_acceptor_waits_busy_epoll) { plain_acceptor(wait_by_busy_epoll, false); }
 CASE(plain_acceptor_speaks_blocking) { plain_acceptor(wait_by_blocking, true); }
-CASE(plain_acceptor_speaks_poll) { plain_acceptor(wait_by_poll, true); }
-CASE(plain_acceptor_speaks_select) { plain_acceptor(wait_by_select, true); }
 CASE(plain_acceptor_speaks_epoll) { plain_acceptor(wait_by_epoll, true); }
-CASE(plain_acceptor_speaks_asking) { plain_acceptor(wait_by_asking, true); }
-CASE(plain_acceptor_speaks_counting) { plain_acceptor(wait_by_counting, true); }
-CASE(plain_acceptor_speaks_busy_poll) { plain_acceptor(wait_by_busy_poll, true); }
-CASE(plain_acceptor_speaks_busy_epoll) { plain_acceptor(wait_by_busy_epoll, true); }
 
-/* What the program set counts on TCP as well, and what it did not set stays as it was. */
-CASE(options_after_going_back_to_tcp) {
+/* What the program set stays, and what it did not set is as it was, while its end tries to come to the SAN. */
+CASE(options_stay_with_a_plain_acceptor) {
   union address target;
   int listener = listen_on(V4, &target);
   SYS(fcntl(listener, F_SETFD, 0));
@@ -148,12 +145,17 @@ CASE(options_after_going_back_to_tcp) {
     put(fd, "hello");
     set_option(fd, IPPROTO_TCP, TCP_CORK, 0);
     get(fd, "answer");
+    for (int i = 0; i < EXCHANGES; i++) {
+      EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), on);
+      EQ(get_option(fd, SOL_SOCKET, SO_RCVLOWAT), 1 + on);
+      put(fd, "hello"), get(fd, "answer");
+    }
     SYS(close(fd));
   }
   SYS(kill(pid, SIGKILL)), SYS(waitpid(pid, NULL, 0));
 }
 
-/* Nobody is left to send the bytes again when the acceptor turns out to have no library. */
+/* Nobody is left at the other end when they are accepted. */
 PART(late_acceptor) {
   for (int i = 0; i < ROUNDS; i++) {
     int fd = SYS(accept(atoi(bt_arguments[0]), NULL, NULL));
@@ -183,7 +185,7 @@ CASE(exited_before_a_plain_program_accepts) { gone_before_accept(false, false); 
 CASE(closed_before_a_started_program_accepts) { gone_before_accept(true, true); }
 
 /* close() does not wait for whoever accepts, whatever was sent. */
-OFFERED_CASE(filled_and_closed_before_accept) {
+CASE(filled_and_closed_before_accept) {
   union address target;
   int listener = listen_on(V4, &target);
   for (int small = 0; small < 2; small++) {
@@ -201,15 +203,7 @@ OFFERED_CASE(filled_and_closed_before_accept) {
 /* ---- an acceptor that may not share memory with the connector's user ----------------------- */
 
 static void serve(int listener, bool banner) {
-  for (int i = 0; i < ROUNDS; i++) {
-    int fd = SYS(accept(listener, NULL, NULL));
-    if (banner) put(fd, "banner");
-    get(fd, "hello");
-    put(fd, "answer");
-    expect_eof(fd);
-    put(fd, "bye");
-    SYS(close(fd));
-  }
+  for (int i = 0; i < ROUNDS; i++) answer_one(listener, banner);
 }
 static void become_another_user(void) {
   if (geteuid() != 0) bt_skip("another user's process needs root");
@@ -237,32 +231,37 @@ CASE(other_user_waits_epoll) { other_user(wait_by_epoll, false); }
 CASE(other_user_speaks_blocking) { other_user(wait_by_blocking, true); }
 CASE(other_user_speaks_epoll) { other_user(wait_by_epoll, true); }
 
-/* What was sent before the refusal was noticed arrives, however the connector ends. */
+/* What was sent last arrives, however the connector ends: with and without exchanges before. */
 static void last_words_of_another_user(bool close_first) {
   if (geteuid() != 0) bt_skip("another user's process needs root");
   union address target;
   int listener = listen_on(V4, &target);
-  pid_t pid = start_child();
-  if (pid == 0) {
-    SYS(close(listener));
-    become_another_user();
-    int fd = dial(&target);
-    put(fd, "last words");
-    step_done(0), step_wait(1);
-    if (close_first) SYS(close(fd));
-    _exit(0);
+  for (int warm = 0; warm < 2; warm++) {
+    pid_t pid = start_child();
+    if (pid == 0) {
+      SYS(close(listener));
+      become_another_user();
+      int fd = dial(&target);
+      if (warm) warm_up(fd, true);
+      put(fd, "last words");
+      step_done(0), step_wait(1);
+      if (close_first) SYS(close(fd));
+      _exit(0);
+    }
+    if (!warm) step_wait(0);
+    int fd = SYS(accept(listener, NULL, NULL));
+    if (warm) warm_up(fd, false), step_wait(0);
+    step_done(1);
+    get(fd, "last words");
+    expect_eof(fd);
+    SYS(close(fd));
+    end_child(pid);
   }
-  step_wait(0);
-  int fd = SYS(accept(listener, NULL, NULL));
-  step_done(1);
-  get(fd, "last words");
-  expect_eof(fd);
-  end_child(pid);
 }
 CASE(other_user_sends_and_closes) { last_words_of_another_user(true); }
 CASE(other_user_sends_and_exits) { last_words_of_another_user(false); }
 
-/* ---- offers of connections that are gone --------------------------------------------------- */
+/* ---- ports and workers ---------------------------------------------------------------------- */
 
 /* Where nobody else is: not at the address, and not at ports that the kernel chooses. */
 static const char apart[] = "127.77.0.1";
@@ -274,6 +273,7 @@ PART(from_port) {
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   SYS(bind(fd, &from.any, sizeof from.v4));
   SYS(connect(fd, &to.any, sizeof to.v4));
+  warm_up(fd, true);
   put(fd, "request"), get(fd, "ok");
   SYS(close(fd));
 }
@@ -289,14 +289,13 @@ static void port_used_again(bool preload) {
   char byte;
   int gone = SYS(accept(listener, NULL, NULL));
   ERR(recv(gone, &byte, 1, 0), ECONNRESET);
-  int next = SYS(accept(listener, NULL, NULL));
+  int next = accept_warm(listener);
   get(next, "request"), put(next, "ok");
   expect_eof(next);
   end_child(pid);
 }
 CASE(port_used_again_by_a_plain_program) { port_used_again(false); }
-/* Mixed: the first connection ends before it is accepted. */
-MIXED_CASE(port_used_again) { port_used_again(true); }
+SAN_CASE(port_used_again) { port_used_again(true); }
 
 static int open_descriptors(pid_t pid) {
   char path[32];
@@ -316,7 +315,7 @@ static int join_group(int port) {
   SYS(listen(fd, 128));
   return fd;
 }
-/* Every worker hears of every connection but accepts only some: the others leave nothing behind. */
+/* Connections leave nothing behind in the workers that had them. */
 SAN_CASE(reuseport_workers_keep_nothing) {
   enum { WORKERS = 2, CONNECTIONS = 150, ALLOWED = 40 };
   int first = join_group(0);
@@ -329,7 +328,7 @@ SAN_CASE(reuseport_workers_keep_nothing) {
       SYS(close(first));
       int listener = join_group(address_port(&target));
       for (step_done(i);;) {
-        int fd = SYS(accept(listener, NULL, NULL));
+        int fd = accept_warm(listener);
         get(fd, "x"), put(fd, "y");
         SYS(close(fd));
       }
@@ -338,7 +337,7 @@ SAN_CASE(reuseport_workers_keep_nothing) {
   SYS(close(first));
   for (int i = 0; i < WORKERS; i++) step_wait(i), before[i] = open_descriptors(worker[i]);
   for (int i = 0; i < CONNECTIONS; i++) {
-    int fd = dial(&target);
+    int fd = dial_warm(&target);
     put(fd, "x"), get(fd, "y");
     expect_eof(fd);
     SYS(close(fd));
