@@ -124,6 +124,9 @@ static void one_receive(long instructions, long *most) {
   struct pair p = open_pair(instructions % 3 ? V4 : V6);
   exercise(p.client, p.server);
   send_record(p.server, 'a', 0), send_record(p.server, 'b', 0);
+  int there;
+  do SYS(ioctl(p.client, FIONREAD, &there));
+  while (there < 2 * size);
   pid_t pid = stopped_child(&p, receive_one, instructions, most);
   char bytes[LONGEST];
   EQ(recv(p.client, bytes, (size_t)size, flags), size);

@@ -142,9 +142,8 @@ pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
 
 /// As [`tells_urgent_data`], where locks are held.
 pub(super) fn may_tell_urgent_data(socket: &Socket) -> bool {
-    let is_unbelled = |stream: Stream| {
-        stream.endpoint.has(flag::UNBELLED) || lanes::has_urgent_data(&stream)
-    };
+    let is_unbelled =
+        |stream: Stream| stream.endpoint.has(flag::UNBELLED) || lanes::has_urgent_data(&stream);
     socket.is_pending() || socket.stream().is_none_or(is_unbelled)
 }
 

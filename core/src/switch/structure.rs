@@ -6,8 +6,8 @@
 
 use super::socket::Socket;
 use crate::registry::Registry;
-use crate::sys::lock::FamilyLock;
 use crate::sys::handlers::Undisturbed;
+use crate::sys::lock::FamilyLock;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 
