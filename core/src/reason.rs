@@ -45,9 +45,9 @@ reasons! {
     Pending = 0, "pending", "the two ends have not agreed yet";
     /// On the SAN.
     OnSan = 1, "on-san", "is on the SAN";
-    /// Connector: no rendezvous at the address.
+    /// Connector: nobody with the library listens on that host.
     NoListener = 2, "no-listener", "nobody with the shim listens there";
-    /// Acceptor: no intent had been queued when the connection was accepted.
+    /// Nobody with the library says that he has the other end.
     PeerNative = 3, "peer-native", "the peer runs without the shim";
     /// The peer's address is not one of this host's.
     NotLocal = 5, "not-local", "the peer is on another host";
@@ -55,7 +55,7 @@ reasons! {
     OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us";
     /// The acceptor answered REFUSED.
     RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined";
-    /// The acceptor's socket was accepted without its shim's taking the session.
+    /// The acceptor on another host did not take the session.
     Withdrawn = 8, "withdrawn", "the peer did not take the session";
     /// A rule says `san = false`.
     Policy = 9, "policy", "a rule in the configuration keeps it on TCP";

@@ -113,7 +113,7 @@ pub(super) struct Mailbox {
 impl Mailbox {
     pub(super) fn open() -> Result<Self> {
         let address = process::random()[0] | 1;
-        let fd = hidden::keep(packet::put_up_sign(&name(address))?);
+        let fd = hidden::keep(packet::bind_datagrams(&name(address))?);
         Ok(Self { fd, address })
     }
 

@@ -144,7 +144,7 @@ static AWAY: OnceLock<Away> = OnceLock::new();
 /// # Errors
 /// ECONNREFUSED where it is gone, or in another network namespace; EAGAIN where it was called often enough.
 pub fn call(helper: u64) -> Result<(), Errno> {
-    let from = packet::probe_socket()?;
+    let from = packet::datagrams()?;
     let called = mailbox::kick(from, helper);
     file::close(from);
     called

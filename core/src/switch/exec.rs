@@ -347,8 +347,8 @@ impl<'a> Found<'a> {
 }
 
 impl Left {
-    /// Leaves what can be left to the program; gives back the others, listeners excepted: without
-    /// their rendezvous what they accept is on TCP.
+    /// Leaves what can be left to the program; gives back the others, listeners excepted: what these accept there is on
+    /// TCP.
     fn try_all<'a>(
         &mut self,
         program: &Program,

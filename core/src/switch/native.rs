@@ -1,4 +1,4 @@
-//! Back to plain TCP: a session that was offered and that nobody took.
+//! Back to plain TCP: a session that was offered over a fabric and that nobody took.
 //!
 //! One word in the segment decides (pending, then taken or withdrawn), so no byte is lost or
 //! doubled: until it is taken, everything sent lies in our send buffer alone, because without an
@@ -14,13 +14,13 @@ use super::structure::Structure;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
-use crate::sys::{file, net, poll, sock_diag, thread, time, Errno, Fd, Result};
+use crate::sys::{net, poll, thread, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Withdraws the offer and sends what was buffered over the anchor; false if it was taken.
 pub(super) fn withdraw(socket: &Socket) -> bool {
     let Some(stream) = socket.stream() else { return false };
-    if !stream.fabric.is_none_or(|link| far::may_withdraw(&stream, link)) {
+    if !stream.fabric.is_some_and(|link| far::may_withdraw(&stream, link)) {
         return false;
     }
     if !stream.segment.decide(State::Withdrawn) && stream.segment.state() != State::Refused {
@@ -86,50 +86,14 @@ pub(super) fn send_all(anchor: Fd, mut bytes: &[u8], flags: i32) -> Result<()> {
     Ok(())
 }
 
-/// How long (ns) after a connection was accepted its session may still be taken: an acceptor may
-/// have lost its processor in between.
-const GRACE: u64 = 250_000_000;
-/// The same where a process with this library has the connection, and so is about to take it.
-const GRACE_OF_OURS: u64 = 1_000_000_000;
-
-/// Looks after an offer that nobody took yet. Once the kernel says the connection was accepted,
-/// and a later scan finds it still not taken, the acceptor has no shim (A4's two scans).
+/// Looks after an offer that nobody took yet.
 pub(super) fn scan(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
     if stream.segment.state() == State::Refused {
         withdraw(socket);
-        return;
+    } else if let Some(link) = stream.fabric {
+        far::scan(&stream, link);
     }
-    if let Some(link) = stream.fabric {
-        return far::scan(&stream, link);
-    }
-    let acceptor = (|| {
-        let ours = net::unmapped(net::local_address(socket.anchor()).ok()?);
-        let theirs = net::unmapped(net::peer_address(socket.anchor()).ok()?);
-        sock_diag::lookup(socket.anchor(), theirs, ours).ok()?.map(|owner| u64::from(owner.inode))
-    })();
-    let unanswered = &stream.endpoint.unanswered;
-    // Without an answer, time alone decides: TCP is always right, if slower.
-    if acceptor == Some(0) {
-        return unanswered.start_anew();
-    }
-    let waited = unanswered.waited(time::now());
-    let is_ours = || acceptor.is_some_and(|inode| is_in_our_hands(socket, inode));
-    if waited >= GRACE_OF_OURS || (waited >= GRACE && !unanswered.is_known_to_be_ours(is_ours)) {
-        let ms = waited / 1_000_000;
-        log::info!("fd {}: accepted {ms} ms ago, and the session not taken", socket.anchor());
-        withdraw(socket);
-    }
-}
-
-/// True if a process with this library has the socket open.
-fn is_in_our_hands(socket: &Socket, inode: u64) -> bool {
-    let Ok((sockets, _)) = file::identity(socket.anchor()) else { return false };
-    let mut found = false;
-    registry::each_published(|pid| {
-        found = found || file::number_in(pid, (sockets, inode)).is_some();
-    });
-    found
 }
 
 /// Before the last close of a connector whose offer nobody took: true if it is on TCP now. Who will

@@ -1,4 +1,4 @@
-//! How long an offer waits for the acceptor (A4), in time that the acceptor had as well: where the
+//! How long an offer over a fabric waits for the acceptor (A4), in time that the acceptor had as well: where the
 //! host or its processes stood still, a clock alone would say that it did not answer. Knows no socket.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -23,8 +23,6 @@ pub struct Patience {
     looked_at: AtomicU64,
     /// What counted (ns) until then.
     waited: AtomicU64,
-    /// 1: a process with this library has the connection; 2: none has; zero: nobody asked yet.
-    ours: AtomicU32,
 }
 
 impl Patience {
@@ -44,19 +42,10 @@ impl Patience {
         self.waited.fetch_add(passed, Relaxed) + passed
     }
 
-    /// Whether a process with this library has the connection, as `ask` found when it was asked, once.
-    pub fn is_known_to_be_ours(&self, ask: impl FnOnce() -> bool) -> bool {
-        if self.ours.load(Relaxed) == 0 {
-            self.ours.store(if ask() { 1 } else { 2 }, Relaxed);
-        }
-        self.ours.load(Relaxed) == 1
-    }
-
     /// Nothing was waited for yet.
     pub fn start_anew(&self) {
         self.looked_at.store(0, Relaxed);
         self.waited.store(0, Relaxed);
-        self.ours.store(0, Relaxed);
     }
 }
 

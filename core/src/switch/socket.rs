@@ -422,7 +422,7 @@ impl Socket {
         self.set_phase(phase::LISTENER);
     }
 
-    /// The rendezvous of a listener.
+    /// What a listener's processes share.
     pub fn listener(&self) -> Option<&Listener> {
         // SAFETY: freed only after the last pin.
         unsafe { self.listener.load(Ordering::Acquire).as_ref() }

@@ -191,7 +191,7 @@ impl Gate {
         let name = AbstractName::new(format!("sanshim/1/passing/{inode}").as_bytes());
         let begun = time::now();
         loop {
-            match packet::put_up_sign(&name) {
+            match packet::bind_datagrams(&name) {
                 Ok(fd) => return Some(Gate(fd)),
                 Err(Errno(libc::EADDRINUSE)) if time::now() - begun < patience => {
                     time::sleep(PAUSE);

@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn a_spare_socket_serves_one_question_at_a_time_and_again() {
-        static SPARE: Spare = Spare::new(packet::probe_socket);
-        let like = packet::probe_socket().unwrap();
+        static SPARE: Spare = Spare::new(packet::datagrams);
+        let like = packet::datagrams().unwrap();
         let ask = || SPARE.with(like, |fd| fd).unwrap();
         let first_answer = ask();
         let kept = ask();
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn a_spare_socket_of_another_process_is_left_alone() {
-        static SPARE: Spare = Spare::new(packet::probe_socket);
-        let like = packet::probe_socket().unwrap();
+        static SPARE: Spare = Spare::new(packet::datagrams);
+        let like = packet::datagrams().unwrap();
         SPARE.with(like, |_| ()).unwrap();
         let kept = SPARE.word.load(Ordering::Relaxed);
         let parents = kept ^ (1 << 32);

@@ -1,4 +1,4 @@
-//! Unix sockets of packets, with names and descriptors: what the rendezvous is made of.
+//! Unix sockets of packets, with names and descriptors: what processes meet by.
 
 use super::{call, file, net, Errno, Fd, Result};
 use std::mem::size_of;
@@ -67,33 +67,22 @@ pub fn bind(name: &AbstractName) -> Result<Fd> {
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
-/// Puts up a sign of that name, for [`has_sign`] to find.
-pub fn put_up_sign(name: &AbstractName) -> Result<Fd> {
-    let fd = probe_socket()?;
-    match call!(bind, fd, name.at(), name.length) {
-        Ok(_) => Ok(fd),
-        Err(e) => {
-            file::close(fd);
-            Err(e)
-        }
-    }
+/// A socket of that name for datagrams; EADDRINUSE if there is one.
+pub fn bind_datagrams(name: &AbstractName) -> Result<Fd> {
+    let fd = datagrams()?;
+    let bound = call!(bind, fd, name.at(), name.length);
+    bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
-/// True if there is a sign of that name. `probe` is a [`probe_socket`]. A datagram socket, because
-/// the kernel finds one far cheaper than it prepares a connection to nobody.
-pub fn has_sign(probe: Fd, name: &AbstractName) -> bool {
-    call!(connect, probe, name.at(), name.length).is_ok()
+/// A socket to send datagrams from.
+pub fn datagrams() -> Result<Fd> {
+    net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
 }
 
 /// Sends one datagram to the socket of that name, without waiting.
 pub fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
-}
-
-/// A socket to look for signs with.
-pub fn probe_socket() -> Result<Fd> {
-    net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
 }
 
 /// Connects to the listener of that name; ECONNREFUSED if there is none.

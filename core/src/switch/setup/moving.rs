@@ -248,7 +248,8 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
 
 /// Why nobody says that he has the acceptor's end.
 fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
-    if !net::is_local(tuple.acceptor.ip()) {
+    // One of a link alone is not found without its interface.
+    if tuple.acceptor.ip() != tuple.connector.ip() && !net::is_local(tuple.acceptor.ip()) {
         return Reason::NotLocal;
     }
     match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
