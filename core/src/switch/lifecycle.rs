@@ -58,7 +58,9 @@ pub fn closing(fd: Fd) {
         }
     } else {
         epoll::forget_socket(&mut structure, socket.get());
-        std::mem::take(&mut socket.guarded(&mut structure).prospect).end(&mut structure);
+        if let Some(prospect) = socket.guarded(&mut structure).prospect.take() {
+            prospect.end(&mut structure);
+        }
         shared::remove_holder(&socket);
         if !matches!(socket.phase(), phase::SAN | phase::CONNECTING) {
             // As most: nothing but TCP's own end is due.

@@ -16,6 +16,7 @@ use crate::provider::shm::{Role, Segment, State};
 use crate::reason::Reason;
 use crate::registry::{self, Slot as Statistics};
 use crate::sys::{file, Fd};
+use smallvec::SmallVec;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -68,7 +69,8 @@ pub struct Socket {
     /// The descriptors of [`Memory`]: of the endpoint, of the segment.
     within_reach: [AtomicI32; 2],
     statistics: AtomicPtr<Statistics>,
-    segment: UnsafeCell<Option<Segment>>,
+    /// Apart, because most sockets never have one.
+    segment: UnsafeCell<Option<Box<Segment>>>,
     /// From `Arc::into_raw`; null where the peer shares the segment.
     link: AtomicPtr<Link>,
     listener: AtomicPtr<Listener>,
@@ -90,9 +92,9 @@ pub struct Socket {
 #[derive(Default)]
 pub struct Guarded {
     /// Registrations in epoll sets.
-    pub watches: Vec<Watch>,
+    pub watches: SmallVec<[Watch; 1]>,
     /// What both ends have agreed on so far of going to the SAN.
-    pub(super) prospect: Prospect,
+    pub(super) prospect: Option<Box<Prospect>>,
     /// Next in the list of free sockets.
     next_free: Option<&'static Socket>,
 }
@@ -214,7 +216,9 @@ impl Socket {
             return;
         }
         self.set_phase(phase::FREE);
-        std::mem::take(&mut self.guarded(structure).prospect).end(structure);
+        if let Some(prospect) = self.guarded(structure).prospect.take() {
+            prospect.end(structure);
+        }
         // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
         unsafe { self.detach() };
         let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
@@ -229,7 +233,7 @@ impl Socket {
             registry.release(slot);
         }
         let guarded = self.guarded(structure);
-        guarded.watches = Vec::new();
+        guarded.watches = SmallVec::new();
         self.watch_count.store(0, Ordering::Relaxed);
         guarded.next_free = structure.free_sockets.replace(self);
     }
@@ -351,7 +355,7 @@ impl Socket {
         self.spin.begin_with(&LEARNT[role as usize]);
         self.role.store(role as u32 + 1, Ordering::Relaxed);
         // SAFETY: the phase is not SAN yet, so nobody reads it.
-        unsafe { *self.segment.get() = Some(segment) };
+        unsafe { *self.segment.get() = Some(Box::new(segment)) };
         self.left.store(false, Ordering::Relaxed);
         let link = link.map_or(std::ptr::null(), Arc::into_raw);
         self.link.store(link.cast_mut(), Ordering::Relaxed);
@@ -434,7 +438,7 @@ impl Socket {
         // SAFETY: set before the phase that lets callers get here, unmapped after the last pin.
         let endpoint = unsafe { self.endpoint.load(Ordering::Acquire).as_ref() }?;
         // SAFETY: written before `endpoint`.
-        let segment = unsafe { (*self.segment.get()).as_ref() }?;
+        let segment = unsafe { (*self.segment.get()).as_deref() }?;
         // SAFETY: as the endpoint.
         let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
         Some(Stream::new(endpoint, segment, self.statistics(), fabric).over(self.anchor()))
@@ -494,4 +498,16 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
         socket.guarded(structure).next_free = structure.free_sockets.replace(socket);
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ends together, with their places in the table and a registration: less than the kernel's own sockets take by far.
+    #[test]
+    fn a_connection_that_never_moves_costs_little() {
+        let socket = size_of::<Socket>();
+        assert!(socket <= 256, "{socket}");
+    }
 }

@@ -38,7 +38,9 @@ pub(super) fn after_fork_in_child(structure: &mut Structure) {
         door.close();
     }
     table::each_socket(0, Fd::MAX - 1, |_, socket| {
-        std::mem::take(&mut socket.guarded(structure).prospect).forget();
+        if let Some(prospect) = socket.guarded(structure).prospect.take() {
+            prospect.forget();
+        }
     });
 }
 

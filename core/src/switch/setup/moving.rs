@@ -33,11 +33,7 @@ const MOST_LOOKS: u32 = 64;
 const PAUSE: u32 = 16;
 
 /// What the ends of a connection agreed on so far, as this one knows it.
-#[derive(Default)]
 pub(in crate::switch) enum Prospect {
-    /// Nothing.
-    #[default]
-    None,
     /// The acceptor put up its card.
     PutUp {
         /// The connection.
@@ -62,7 +58,6 @@ impl Prospect {
     /// The connection does not go to the SAN, or not now: the peer learns of it.
     pub(in crate::switch) fn end(self, structure: &mut Structure) {
         match self {
-            Prospect::None => {}
             Prospect::PutUp { tuple, .. } => {
                 if let Some(door) = &mut structure.door {
                     door.forget(&tuple);
@@ -103,9 +98,9 @@ pub(super) fn step(socket: &Socket) {
         return;
     }
     let Some(role) = socket.role() else { return };
-    let prospect = std::mem::take(&mut socket.guarded(&mut structure).prospect);
-    let next = match prospect {
-        Prospect::None => match socket.traffic.look() {
+    let prospect = socket.guarded(&mut structure).prospect.take();
+    let next = match prospect.map(|prospect| *prospect) {
+        None => match socket.traffic.look() {
             Look::First => {
                 show(socket, &mut structure, Reason::Quiet);
                 return;
@@ -113,17 +108,17 @@ pub(super) fn step(socket: &Socket) {
             Look::Quiet => return,
             Look::Busy => begin(socket, &mut structure, role),
         },
-        Prospect::PutUp { tuple, looks } => follow_card(socket, &mut structure, tuple, looks),
-        Prospect::Agreed(agreed) => follow(socket, &mut structure, role, agreed),
+        Some(Prospect::PutUp { tuple, looks }) => follow_card(socket, &mut structure, tuple, looks),
+        Some(Prospect::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     match next {
-        Ok(prospect) => {
+        Ok(None) => {}
+        Ok(Some(prospect)) => {
             let looks = match &prospect {
-                Prospect::None => return,
                 Prospect::PutUp { looks, .. } => *looks,
                 Prospect::Agreed(agreed) => agreed.looks,
             };
-            socket.guarded(&mut structure).prospect = prospect;
+            socket.guarded(&mut structure).prospect = Some(Box::new(prospect));
             socket.traffic.look_after(if looks < LOOKS { 1 } else { 4 });
         }
         Err(why) => {
@@ -164,7 +159,11 @@ fn tuple(socket: &Socket, role: Role) -> Result<Tuple, Reason> {
 }
 
 /// Looks for the other end.
-fn begin(socket: &Socket, structure: &mut Structure, role: Role) -> Result<Prospect, Reason> {
+fn begin(
+    socket: &Socket,
+    structure: &mut Structure,
+    role: Role,
+) -> Result<Option<Prospect>, Reason> {
     may_leave_tcp(socket)?;
     if !policy::shares_memory() {
         return Err(Reason::Policy);
@@ -221,7 +220,7 @@ pub fn before_user_change() {
 }
 
 /// A connector hands in a session.
-fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
+fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Prospect>, Reason> {
     let mut made = None;
     let handed = door::hand_in(socket.anchor(), tuple, || {
         let (segment, fd) = Segment::create(policy::geometry()).map_err(|e| {
@@ -234,7 +233,7 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Prospect, Reason> {
     match (handed, made) {
         (Ok(peer), Some((segment, fd))) => {
             let fd = hidden::keep(fd);
-            Ok(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 }))
+            Ok(Some(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 })))
         }
         (handed, made) => {
             if let Some((segment, fd)) = made {
@@ -266,13 +265,13 @@ fn follow_card(
     structure: &mut Structure,
     tuple: Tuple,
     looks: u32,
-) -> Result<Prospect, Reason> {
+) -> Result<Option<Prospect>, Reason> {
     let door = structure.door.as_mut().ok_or(Reason::OutOfMemory)?;
     let Some(handed) = door.take(&tuple) else {
         if looks >= MOST_LOOKS {
             return Err(Reason::PeerNative);
         }
-        return Ok(Prospect::PutUp { tuple, looks: looks + 1 });
+        return Ok(Some(Prospect::PutUp { tuple, looks: looks + 1 }));
     };
     let segment = Segment::attach(handed.segment).map_err(|e| {
         log::warn!("fd {}: {e}", socket.anchor());
@@ -294,7 +293,7 @@ fn follow_card(
         agreed.forget();
         return Err(Reason::Quiet);
     }
-    Ok(Prospect::Agreed(agreed))
+    Ok(Some(Prospect::Agreed(agreed)))
 }
 
 /// Looks whether the other end is as far as this one.
@@ -303,7 +302,7 @@ fn follow(
     structure: &mut Structure,
     role: Role,
     mut agreed: Agreed,
-) -> Result<Prospect, Reason> {
+) -> Result<Option<Prospect>, Reason> {
     let awaited = match role {
         Role::Connector => State::Taken,
         Role::Acceptor => State::Confirmed,
@@ -316,7 +315,7 @@ fn follow(
         (state, Ok(())) if state == awaited => return enter(socket, structure, role, agreed),
         _ if agreed.looks < MOST_LOOKS => {
             agreed.looks += 1;
-            return Ok(Prospect::Agreed(agreed));
+            return Ok(Some(Prospect::Agreed(agreed)));
         }
         _ => Reason::PeerNative,
     };
@@ -331,14 +330,14 @@ fn enter(
     structure: &mut Structure,
     role: Role,
     mut agreed: Agreed,
-) -> Result<Prospect, Reason> {
+) -> Result<Option<Prospect>, Reason> {
     let fd = socket.anchor();
     socket.set_phase(phase::ENTERING);
     let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
     if !socket.is_used_by_caller_alone() || is_urgent() {
         socket.set_phase(phase::TCP);
         agreed.looks = (agreed.looks + 1).min(LOOKS);
-        return Ok(Prospect::Agreed(agreed));
+        return Ok(Some(Prospect::Agreed(agreed)));
     }
     let Agreed { segment, peer, .. } = agreed;
     let Ok(memory) = Memory::create(role, segment.geometry(), peer, agreed.fd) else {
@@ -370,7 +369,7 @@ fn enter(
     if let Some(stream) = socket.stream() {
         stream.publish_transfers();
     }
-    Ok(Prospect::None)
+    Ok(None)
 }
 
 /// The socket's end of the session, before anybody else sees it.
