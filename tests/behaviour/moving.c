@@ -313,3 +313,80 @@ SAN_CASE(an_edge_triggered_set) { by_epoll(EPOLLET); }
 SAN_CASE(a_set_that_reports_once) { by_epoll(EPOLLONESHOT); }
 SAN_CASE(a_set_that_reports_edges_once) { by_epoll(EPOLLET | EPOLLONESHOT); }
 SAN_CASE(an_exclusive_set) { by_epoll(EPOLLEXCLUSIVE); }
+
+/* ---- ends that go in the middle of it -------------------------------------------------------- */
+
+/* The client exchanges so often in a process of its own, and does what follows. */
+static int served(int count, void (*then)(int fd), pid_t *child) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  exchanges = count;
+  *child = start_child();
+  if (*child == 0) {
+    SYS(close(listener));
+    int fd = dial(&target);
+    exchange_client(fd);
+    then(fd);
+    _exit(0);
+  }
+  int fd = SYS(accept(listener, NULL, NULL));
+  SYS(close(listener));
+  exchange_server(fd);
+  return fd;
+}
+static void killed_behind_data(int fd) {
+  put(fd, "last");
+  raise(SIGKILL);
+}
+/* What a killed end had sent arrives, and then the end. */
+SAN_CASE(an_end_that_is_killed) {
+  for (int n = 0; n <= MOST; n++) {
+    pid_t child;
+    int fd = served(n, killed_behind_data, &child), status;
+    get(fd, "last");
+    expect_eof(fd);
+    EQ(waitpid(child, &status, 0), child);
+    EQ(WTERMSIG(status), SIGKILL);
+    SYS(close(fd));
+  }
+}
+static void becomes_cat(int fd) {
+  put(fd, "from before;");
+  SYS(dup2(fd, 0)), SYS(dup2(fd, 1));
+  unsetenv("LD_PRELOAD");
+  execl("/bin/cat", "cat", (char *)NULL);
+  _exit(99);
+}
+/* A program without the library goes on with it. */
+MIXED_CASE(an_end_that_becomes_another_program) {
+  struct ends ends = after_exchanges(MOST);
+  settles(ends), close_ends(ends);
+  for (int n = 0; n <= MOST; n++) {
+    pid_t child;
+    int fd = served(n, becomes_cat, &child);
+    put(fd, "echoed");
+    SYS(shutdown(fd, SHUT_WR));
+    get(fd, "from before;echoed");
+    expect_eof(fd);
+    end_child(child);
+    SYS(close(fd));
+  }
+}
+/* The last exchange of the client's is in flight when the server's end goes over to a child, and the parent leaves. */
+static void goes_on(int fd) {
+  for (int i = 0; i < 20; i++) put(fd, "ping"), get(fd, "pong");
+}
+SAN_CASE(a_child_that_takes_over) {
+  for (int n = 0; n <= MOST; n++) {
+    pid_t child;
+    int fd = served(n, goes_on, &child);
+    pid_t other = start_child();
+    if (other == 0) {
+      for (int i = 0; i < 20; i++) get(fd, "ping"), put(fd, "pong");
+      expect_eof(fd);
+      _exit(0);
+    }
+    SYS(close(fd));
+    end_child(child), end_child(other);
+  }
+}

@@ -142,8 +142,9 @@ pub(super) fn tells_urgent_data(socket: &Socket) -> bool {
 
 /// As [`tells_urgent_data`], where locks are held.
 pub(super) fn may_tell_urgent_data(socket: &Socket) -> bool {
-    let is_unbelled =
-        |stream: Stream| stream.endpoint.has(flag::UNBELLED) || lanes::has_urgent_data(&stream);
+    let is_unbelled = |stream: Stream| {
+        stream.endpoint.has(flag::UNBELLED) || lanes::receives_all_over_tcp(&stream)
+    };
     socket.is_pending() || socket.stream().is_none_or(is_unbelled)
 }
 
@@ -304,7 +305,8 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         return false;
     }
     let Ok(_held) = stream.lock_receive() else { return false };
-    if stream.available() != Ok(0) || !bell::take_all(stream, anchor) {
+    let is_on_tcp = lanes::receives_all_over_tcp(stream);
+    if stream.available() != Ok(0) || !(is_on_tcp || bell::take_all(stream, anchor)) {
         return false;
     }
     note_reason(stream, why);

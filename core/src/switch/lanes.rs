@@ -149,8 +149,8 @@ pub(super) fn readable(stream: &Stream) -> Option<bool> {
     }
 }
 
-/// True if urgent data of the stream is the kernel's to tell: the peer has not turned.
-pub(super) fn has_urgent_data(stream: &Stream) -> bool {
+/// True if all that comes is the kernel's to tell, urgent data and the end too: the peer has not turned.
+pub(super) fn receives_all_over_tcp(stream: &Stream) -> bool {
     stream.endpoint.has(flag::RECEIVES_TCP) && !stream.peer().sending.0.doorbells.state().turned
 }
 

@@ -281,7 +281,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             wait::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
-        SIOCATMARK if lanes::has_urgent_data(&stream) => None,
+        SIOCATMARK if lanes::receives_all_over_tcp(&stream) => None,
         SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
         _ => None,
     }

@@ -159,7 +159,7 @@ pub(super) fn take_off(stream: &Stream, anchor: Fd) {
 
 /// recv with MSG_OOB. `Pass`: the kernel knows of it.
 pub(super) fn receive(socket: &Socket, stream: &Stream, mut to: Buffers, flags: i32) -> Outcome {
-    if socket.is_pending() || lanes::has_urgent_data(stream) {
+    if socket.is_pending() || lanes::receives_all_over_tcp(stream) {
         return Outcome::Pass;
     }
     if stream.endpoint.has(flag::URGENT_INLINE) {

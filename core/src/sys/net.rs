@@ -70,6 +70,12 @@ pub fn unread(fd: Fd) -> Option<u64> {
 const ENDED: [u64; 4] = [6, 8, 9, 11];
 const CLOSED: u64 = 7;
 
+/// True while neither end of a TCP connection has shut its direction down, as far as the kernel knows.
+pub fn is_established(fd: Fd) -> bool {
+    const ESTABLISHED: u64 = 1;
+    information::<1>(fd).is_some_and(|words| words[0] & 0xff == ESTABLISHED)
+}
+
 /// True if nothing more comes over a TCP connection, whatever of it this end has shut down itself.
 pub fn is_ended_by_peer(fd: Fd) -> bool {
     let state = information::<1>(fd).map(|words| words[0] & 0xff);

@@ -309,6 +309,7 @@ fn follow(
     };
     let state = agreed.segment.state();
     let why = match (state, may_leave_tcp(socket)) {
+        _ if !net::is_established(socket.anchor()) => Reason::Quiet,
         (State::Refused, _) => Reason::RefusedByPeer,
         (State::Withdrawn, _) => Reason::Quiet,
         (_, Err(why)) => why,
