@@ -11,6 +11,8 @@ import struct
 import sys
 import threading
 
+from warm_up import warm_up_both
+
 
 def refuse_memory():
     madvise = 28 if platform.machine() == 'x86_64' else 233
@@ -37,6 +39,7 @@ if sys.argv[1:] == ['short']:
 listener = socket.create_server(('127.0.0.1', 0))
 sender = socket.create_connection(listener.getsockname())
 receiver, _ = listener.accept()
+warm_up_both(sender, receiver)
 print(os.getpid(), sender.fileno(), receiver.fileno(), flush=True)
 
 
