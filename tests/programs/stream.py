@@ -35,7 +35,9 @@ signal.alarm(120)
 size = 1 << 20
 content = (bytes(range(251)) * (size // 251 + 1))[:size]
 if sys.argv[1:] == ['short']:
+    # The shim stays away from connections of a program that forbids itself system calls, not of one that others confined.
     refuse_memory()
+    os.execv(sys.executable, [sys.executable, __file__])
 listener = socket.create_server(('127.0.0.1', 0))
 sender = socket.create_connection(listener.getsockname())
 receiver, _ = listener.accept()
