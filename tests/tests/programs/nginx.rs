@@ -69,6 +69,7 @@ error_log error.log;
 events {{ worker_connections 256; }}
 http {{
     access_log off;
+    keepalive_requests 100000000;
     client_body_temp_path body;
     proxy_temp_path proxy;
     fastcgi_temp_path fastcgi;
