@@ -9,13 +9,14 @@ import socket
 import sys
 import threading
 
+from warm_up import warm_up_both
+
 # Whoever waits for a line that never comes sees the end instead.
 signal.alarm(120)
 listener = socket.create_server(("127.0.0.1", 0))
 sender = socket.create_connection(listener.getsockname())
 receiver, _ = listener.accept()
-sender.sendall(b".")
-receiver.recv(1)
+warm_up_both(sender, receiver)
 to_other, of_other = os.pipe(), os.pipe()
 
 streaming = os.fork()

@@ -15,6 +15,8 @@ import sys
 import threading
 import time
 
+from warm_up import warm_up_both
+
 # Whoever waits for a line that never comes sees the end instead.
 signal.alarm(120)
 listener = socket.create_server(("127.0.0.1", 0))
@@ -22,6 +24,7 @@ pairs = []
 for _ in range(int(sys.argv[1])):
     connector = socket.create_connection(listener.getsockname())
     pairs.append((connector, listener.accept()[0]))
+    warm_up_both(*pairs[-1])
 first, other = pairs[0]
 
 

@@ -9,6 +9,8 @@ import socket
 import struct
 import sys
 
+from warm_up import warm_up_both
+
 HEADER, DATA = 16, 1
 MARK = b"the message that is changed"
 
@@ -21,6 +23,7 @@ def pair():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connector = socket.create_connection(listener.getsockname())
         acceptor, _ = listener.accept()
+    warm_up_both(connector, acceptor)
     return connector, acceptor
 
 

@@ -1,10 +1,12 @@
-"""One request and its answer over TCP: one_connection.py both | server | client PORT.
+"""A request and its answer over a connection that was used before: one_connection.py both | server | client PORT.
 
 A server prints "port PORT". Each prints "ok" when the bytes were right, and keeps its ends open until
 its input ends.
 """
 import socket
 import sys
+
+from warm_up import warm_up, warm_up_both
 
 REQUEST = b"a request"
 ANSWER = b"its answer " * 1000
@@ -28,9 +30,15 @@ else:
     port = int(sys.argv[2])
 if role != "server":
     connector = socket.create_connection(("127.0.0.1", port))
-    connector.sendall(REQUEST)
 if role != "client":
     acceptor, _ = listener.accept()
+if role == "both":
+    warm_up_both(connector, acceptor)
+else:
+    warm_up(connector or acceptor, first=role == "client")
+if role != "server":
+    connector.sendall(REQUEST)
+if role != "client":
     take(acceptor, REQUEST)
     acceptor.sendall(ANSWER)
 if role != "server":

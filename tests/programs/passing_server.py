@@ -1,9 +1,11 @@
-"""An echo server whose accepting process passes each connection to another: to one of two workers
-(argument "workers"), or to a new process that the fork server makes ("forkserver").
+"""An echo server whose accepting process echoes the first messages of each connection, so that it is on the SAN, and
+passes it to another then: to one of two workers (argument "workers"), or to a new process that the fork server makes
+("forkserver").
 
 Prints "port N" once it listens, and runs until it is killed; its workers end with it.
 """
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -14,6 +16,8 @@ from multiprocessing.reduction import recv_handle, send_handle
 
 CHUNK = 65536
 WORKERS = 2
+# What the first eight messages of an echo client have together.
+FIRST = 1 + 2 + 7 + 64 + 1000 + 1519 + 1520 + 1521
 
 
 def echo_until_end(connection):
@@ -44,12 +48,21 @@ def run(listener, hand_over, pids):
         os._exit(0)
 
     signal.signal(signal.SIGTERM, end)
-    turn = 0
+    lock, turns = threading.Lock(), itertools.count()
+
+    def serve(connection):
+        with connection:
+            left = FIRST
+            while left:
+                data = connection.recv(left)
+                connection.sendall(data)
+                left -= len(data)
+            with lock:
+                hand_over(connection, next(turns))
+
     while True:
         connection, _ = listener.accept()
-        with connection:
-            hand_over(connection, turn)
-        turn += 1
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
 
 def to_workers(listener):

@@ -11,6 +11,8 @@ import socket
 import struct
 import sys
 
+from warm_up import warm_up_both
+
 SO_ZEROCOPY, SIGEV_NONE = 60, 1
 
 # Whoever waits for a line that never comes sees the end instead.
@@ -24,11 +26,11 @@ def connect():
     connector.connect(listener.getsockname())
 
 
-def limit(which, most):
-    """Connects while the kernel gives this process no more than that."""
+def warm_up_limited(which, most):
+    """While the kernel gives this process no more than that."""
     before = resource.getrlimit(which)
     resource.setrlimit(which, (most, before[1]))
-    connect()
+    warm_up_both(connector, acceptor)
     resource.setrlimit(which, before)
 
 
@@ -69,13 +71,15 @@ else:
         connector.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
     if what == "zero-copy listener":
         listener.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
-    if what == "no memory":
-        limit(resource.RLIMIT_FSIZE, 1 << 16)
-    elif what == "no descriptor":
-        limit(resource.RLIMIT_NOFILE, connector.fileno() + 1)
-    else:
-        connect()
+    connect()
     acceptor, _ = listener.accept()
+    if what == "no memory":
+        # Room to say where the acceptor is, not for a session.
+        warm_up_limited(resource.RLIMIT_FSIZE, 1 << 18)
+    elif what == "no descriptor":
+        warm_up_limited(resource.RLIMIT_NOFILE, acceptor.fileno() + 1)
+    else:
+        warm_up_both(connector, acceptor)
     exchange(connector, acceptor)
 if what == "unseen use":
     write_unseen(connector)

@@ -11,6 +11,8 @@ import struct
 import sys
 import threading
 
+from warm_up import warm_up_both
+
 
 def refuse_memory():
     madvise = 28 if platform.machine() == 'x86_64' else 233
@@ -33,10 +35,13 @@ signal.alarm(120)
 size = 1 << 20
 content = (bytes(range(251)) * (size // 251 + 1))[:size]
 if sys.argv[1:] == ['short']:
+    # The shim stays away from connections of a program that forbids itself system calls, not of one that others confined.
     refuse_memory()
+    os.execv(sys.executable, [sys.executable, __file__])
 listener = socket.create_server(('127.0.0.1', 0))
 sender = socket.create_connection(listener.getsockname())
 receiver, _ = listener.accept()
+warm_up_both(sender, receiver)
 print(os.getpid(), sender.fileno(), receiver.fileno(), flush=True)
 
 

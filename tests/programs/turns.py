@@ -9,6 +9,8 @@ import socket
 import sys
 import threading
 
+from warm_up import warm_up_both
+
 TURNS = 10
 
 
@@ -25,6 +27,7 @@ def main():
     listener = socket.create_server(("127.0.0.1", 0))
     sender = socket.create_connection(listener.getsockname())
     receiver, _ = listener.accept()
+    warm_up_both(sender, receiver)
     to_child, of_child = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:

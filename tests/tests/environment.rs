@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sanshim_tests::programs::status::{connections, expect_tcp, PEER_NATIVE};
+use sanshim_tests::programs::status::{connections, expect_native_peer};
 use sanshim_tests::programs::{locate, Mode, Running, Sandbox};
 
 const VARIABLES: [&str; 3] = ["SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_PROVIDERS"];
@@ -37,9 +37,10 @@ fn run(sandbox: &Sandbox, variables: &[(&str, &str)]) -> (Vec<String>, String) {
 #[test]
 fn a_mistake_is_one_line_and_plain_tcp() {
     // Variables, the contents of HERE/rules.toml, and what the line says.
-    let cases: [(Variables, &str, &str); 9] = [
+    let cases: [(Variables, &str, &str); 10] = [
         (&[("SANSHIM", "maybe")], "", "SANSHIM=maybe: must be on or off"),
         (&[("SANSHIM_LOG", "loud")], "", "SANSHIM_LOG=loud: \"loud\" is no level; use one of off, "),
+        (&[("SANSHIM_MOVE_AFTER", "-1")], "", "SANSHIM_MOVE_AFTER=-1: must be 0 to 65536"),
         (&[("SANSHIM_PROVIDERS", "rdma")], "", "SANSHIM_PROVIDERS=rdma: must be of shm and verbs"),
         (
             &[("SANSHIM_CONFIG", "HERE/none.toml")],
@@ -107,9 +108,9 @@ fn the_log_goes_where_it_is_wanted() {
     let sandbox = Sandbox::new();
     let pid_of = |line: &str| line.strip_prefix("sanshim[")?.split(']').next()?.parse::<u32>().ok();
     let check = |log: &str| {
-        for what in ["provider=shm role=connector\n", "provider=shm reason=on-san role=acceptor\n"]
-        {
-            assert!(log.contains(what), "{log}");
+        for role in ["connector", "acceptor"] {
+            let line = format!("provider=shm reason=on-san role={role}\n");
+            assert_eq!(log.matches(&line).count(), 1, "{log}");
         }
         assert!(
             log.lines().all(|line| pid_of(line).is_some() && line.contains("] info: ")),
@@ -135,12 +136,10 @@ fn one_end_off(server_variables: &[(&str, &str)], client_variables: &[(&str, &st
     let server = start(&sandbox, &["server"], server_variables);
     let port = server.wait_for_line("port ");
     let client = start(&sandbox, &["client", &port], client_variables);
-    for (end, variables, reason) in
-        [(&server, server_variables, PEER_NATIVE), (&client, client_variables, PEER_NATIVE)]
-    {
+    for (end, variables) in [(&server, server_variables), (&client, client_variables)] {
         end.wait_for_line("ok");
         if variables.is_empty() {
-            expect_tcp(end, 1, reason);
+            expect_native_peer(end, 1);
         } else {
             assert_eq!(connections(&[end.pid()]), []);
         }

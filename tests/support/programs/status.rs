@@ -32,8 +32,10 @@ const UNCONNECTED: [&str; 2] = ["listener", "not-connected"];
 /// A connection that is not where it should be by then never will be.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Why a connection with a native peer is on TCP.
+/// Why a connection with a native peer is on TCP, once its end has looked for the other often enough.
 pub const PEER_NATIVE: &str = "peer-native";
+/// Why one is that makes next to no transfers.
+pub const QUIET: &str = "quiet";
 
 /// Every connection of the given processes, without listeners and the like.
 pub fn connections(pids: &[u32]) -> Vec<Connection> {
@@ -116,8 +118,18 @@ impl Mode {
 /// Waits until `program` and its descendants have at least `count` connections and all of them are on
 /// TCP for `reason`.
 pub fn expect_tcp(program: &Running, count: usize, reason: &str) {
-    expect(program, count, reason, |connection| {
-        connection.provider == "tcp" && connection.reason == reason
+    expect_tcp_of(program, count, &[reason]);
+}
+
+/// The same with a native peer and little traffic: the connection may not be worth a look for its other end.
+pub fn expect_native_peer(program: &Running, count: usize) {
+    expect_tcp_of(program, count, &[PEER_NATIVE, QUIET]);
+}
+
+/// The same for one of some reasons.
+pub fn expect_tcp_of(program: &Running, count: usize, reasons: &[&str]) {
+    expect(program, count, &reasons.join(" or "), |connection| {
+        connection.provider == "tcp" && reasons.contains(&connection.reason.as_str())
     });
 }
 

@@ -2,7 +2,7 @@
 //! reason, and nothing of ours appears in the stream that the native end sees.
 
 use crate::{node, python, Helper};
-use sanshim_tests::programs::status::{expect_tcp, PEER_NATIVE};
+use sanshim_tests::programs::status::expect_native_peer;
 use sanshim_tests::programs::{eventually, locate, Mode, Sandbox, HANG};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -17,10 +17,10 @@ fn echo(server_mode: Mode, server: &Helper, client_mode: Mode, client: &Helper) 
     let mut client = client.start(client_mode, &sandbox, &[&port, &CONNECTIONS.to_string()]);
     client.wait_for_line("hold");
     if server_mode == Mode::Shim {
-        expect_tcp(&server, CONNECTIONS, PEER_NATIVE);
+        expect_native_peer(&server, CONNECTIONS);
     }
     if client_mode == Mode::Shim {
-        expect_tcp(&client, CONNECTIONS, PEER_NATIVE);
+        expect_native_peer(&client, CONNECTIONS);
     }
     client.write("go on\n");
     let total = CONNECTIONS * crate::ECHOED_PER_CONNECTION;

@@ -2,13 +2,19 @@
 
 use crate::both;
 use sanshim_tests::programs::{eventually, port, status, Mode, Running, Sandbox, HANG};
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
 /// File names and sizes, in bytes.
 const FILES: [(&str, usize); 4] = [("0", 0), ("1", 1), ("100k", 100_000), ("20m", 20_000_000)];
+
+/// A file that takes longer than any look at it at [`RATE`], in bytes.
+const HELD: (&str, u64) = ("400m", 400_000_000);
+
+/// A curl of this rate is busy all the time.
+const RATE: &str = "10M";
 
 /// How long it is loaded beyond what it takes to look at it.
 const LOAD: Duration = Duration::from_millis(200);
@@ -28,6 +34,7 @@ impl Nginx {
             let bytes: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
             fs::write(content.join(name), bytes).expect("a file");
         }
+        hold_ready(&content);
         let number = port::reserve();
         fs::write(sandbox.file("nginx.conf"), configuration(number, user)).expect("the settings");
         let prefix = sandbox.path().to_str().expect("a path in UTF-8").to_owned();
@@ -62,12 +69,13 @@ error_log error.log;
 events {{ worker_connections 256; }}
 http {{
     access_log off;
+    keepalive_requests 100000000;
     client_body_temp_path body;
     proxy_temp_path proxy;
     fastcgi_temp_path fastcgi;
     uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;
-    client_max_body_size 100m;
+    client_max_body_size 1000m;
     server {{
         listen 127.0.0.1:{port};
         root content;
@@ -106,13 +114,23 @@ fn fetch_all(sandbox: &Sandbox, mode: Mode, nginx: &Nginx, location: &str) {
     fs::remove_dir_all(&got).expect("remove the downloads");
 }
 
-/// A transfer so slow that somebody can look where it is.
+/// The file that is transferred while somebody looks.
+fn hold_ready(content: &Path) {
+    let file = File::create(content.join(HELD.0)).expect("a file");
+    file.set_len(HELD.1).expect("its size");
+}
+
+/// A transfer that is busy, and so long that somebody can look where it is.
+fn start_held(sandbox: &Sandbox, mode: Mode, arguments: &[&str]) -> Running {
+    let steadily = ["-q", "--noproxy", "*", "--silent", "--limit-rate", RATE];
+    sandbox.start(mode, "curl", steadily.iter().chain(arguments).copied())
+}
+
 fn hold(sandbox: &Sandbox, mode: Mode, nginx: &Nginx, arguments: &[&str]) {
-    let slowly = ["-q", "--noproxy", "*", "--silent", "--limit-rate", "1000"];
-    let slow = sandbox.start(mode, "curl", slowly.iter().chain(arguments).copied());
-    mode.expect_shm(&slow, 1);
+    let held = start_held(sandbox, mode, arguments);
+    mode.expect_shm(&held, 1);
     mode.expect_shm(&nginx.server, 1);
-    drop(slow);
+    drop(held);
 }
 
 fn downloads(mode: Mode) {
@@ -120,8 +138,8 @@ fn downloads(mode: Mode) {
     let nginx = Nginx::start(&sandbox, mode, "root");
     for location in ["plain", "sendfile", "proxy"] {
         fetch_all(&sandbox, mode, &nginx, location);
-        let large = nginx.address(&format!("/{location}/20m"));
-        hold(&sandbox, mode, &nginx, &["-o", "slow", &large]);
+        let large = nginx.address(&format!("/{location}/{}", HELD.0));
+        hold(&sandbox, mode, &nginx, &["-o", "held", &large]);
     }
     let part =
         curl(&sandbox, mode, &["-r", "10-19", &nginx.address("/sendfile/100k"), "-o", "part"]);
@@ -143,8 +161,8 @@ fn uploads(mode: Mode) {
         let stored = fs::read(nginx.content.join(format!("new-{name}"))).expect("what was stored");
         assert!(stored == fs::read(&file).expect("a file"), "{name} was stored with other bytes");
     }
-    let large = nginx.content.join("20m").to_str().expect("a path in UTF-8").to_owned();
-    hold(&sandbox, mode, &nginx, &["-T", &large, &nginx.address("/upload/slow")]);
+    let large = nginx.content.join(HELD.0).to_str().expect("a path in UTF-8").to_owned();
+    hold(&sandbox, mode, &nginx, &["-T", &large, &nginx.address("/upload/held")]);
     nginx.server.terminate();
 }
 
@@ -199,7 +217,8 @@ fn workers_of_another_user(mode: Mode) {
     let nginx = Nginx::start(&sandbox, mode, "nobody nogroup");
     sandbox.open_to_everybody();
     fetch_all(&sandbox, mode, &nginx, "sendfile");
-    hold(&sandbox, mode, &nginx, &["-o", "slow", &nginx.address("/sendfile/20m")]);
+    let large = nginx.address(&format!("/sendfile/{}", HELD.0));
+    hold(&sandbox, mode, &nginx, &["-o", "held", &large]);
     nginx.server.terminate();
 }
 
@@ -210,12 +229,14 @@ fn upgrade(mode: Mode) {
     let content = sandbox.file("content");
     fs::create_dir(&content).expect("the folder of the files");
     fs::write(content.join("100k"), vec![b'x'; 100_000]).expect("a file");
-    fs::write(content.join("20m"), vec![b'x'; 20_000_000]).expect("a file");
+    hold_ready(&content);
     let number = port::reserve();
     // It upgrades itself only as a daemon.
     let settings = configuration(number, "root").replace("daemon off;", "daemon on;");
     // It gives its new self no other variables than these.
-    let settings = format!("env LD_PRELOAD;\nenv SANSHIM_LOG;\nenv SANSHIM_LOG_FILE;\n{settings}");
+    let names = ["LD_PRELOAD", "SANSHIM_MOVE_AFTER", "SANSHIM_LOG", "SANSHIM_LOG_FILE"];
+    let variables: String = names.iter().map(|name| format!("env {name};\n")).collect();
+    let settings = variables + &settings;
     fs::write(sandbox.file("nginx.conf"), settings).expect("the settings");
     let prefix = sandbox.path().to_str().expect("a path in UTF-8").to_owned();
     // Not in the sandbox's process group, which ends with the process that starts the daemon.
@@ -229,12 +250,10 @@ fn upgrade(mode: Mode) {
     };
     let old = Daemon(eventually(master, || "no master".to_owned()));
     let address = format!("http://127.0.0.1:{number}/sendfile/100k");
-    let held = format!("http://127.0.0.1:{number}/sendfile/20m");
+    let large = format!("http://127.0.0.1:{number}/sendfile/{}", HELD.0);
     let served = |master: &Daemon| {
-        let slowly =
-            ["-q", "--noproxy", "*", "--silent", "--limit-rate", "1000", "-o", "slow", &held];
-        let slow = sandbox.start(mode, "curl", slowly);
-        mode.expect_shm(&slow, 1);
+        let held = start_held(&sandbox, mode, &["-o", "held", &large]);
+        mode.expect_shm(&held, 1);
         if mode == Mode::Shim {
             let on_shm = || {
                 let now = status::connections(&status::family(master.0 as u32));

@@ -2,12 +2,15 @@
 
 use crate::both;
 use sanshim_tests::programs::{eventually, locate, port, Mode, Running, Sandbox};
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::PathBuf;
 
 /// The bytes that the web servers serve.
 const SIZE: usize = 3_000_000;
+
+/// What they serve while somebody looks: longer than any look takes.
+const HELD: u64 = 400_000_000;
 
 fn content() -> Vec<u8> {
     (0..SIZE).map(|i| (i * 31 % 251) as u8).collect()
@@ -27,13 +30,13 @@ fn download(sandbox: &Sandbox, mode: Mode, address: &str) {
     }
 }
 
-/// A request that stays open until somebody looked where it is.
+/// A request of [`HELD`] bytes that is busy until somebody looked where it is.
 fn hold(sandbox: &Sandbox, mode: Mode, address: &str) {
-    let slowly =
-        ["-q", "--noproxy", "*", "--silent", "--limit-rate", "1000", "-o", "slow", address];
-    let slow = sandbox.start(mode, "curl", slowly);
-    mode.expect_shm(&slow, 1);
-    drop(slow);
+    let steadily =
+        ["-q", "--noproxy", "*", "--silent", "--limit-rate", "10M", "-o", "held", address];
+    let held = sandbox.start(mode, "curl", steadily);
+    mode.expect_shm(&held, 1);
+    drop(held);
 }
 
 fn apache(mode: Mode) {
@@ -41,6 +44,8 @@ fn apache(mode: Mode) {
     sandbox.open_to_everybody();
     fs::create_dir(sandbox.file("content")).expect("the folder of the files");
     fs::write(sandbox.file("content/file"), content()).expect("a file");
+    let held = File::create(sandbox.file("content/held")).expect("a file");
+    held.set_len(HELD).expect("its size");
     let number = port::reserve();
     let here = sandbox.path().display();
     let modules = "/usr/lib/apache2/modules";
@@ -56,17 +61,20 @@ fn apache(mode: Mode) {
     let arguments = ["-f", file.to_str().expect("a path in UTF-8"), "-DFOREGROUND"];
     let mut server = sandbox.start(mode, "apache2", arguments);
     port::wait_listening(number, &mut server);
-    let address = format!("http://127.0.0.1:{number}/file");
-    download(&sandbox, mode, &address);
-    hold(&sandbox, mode, &address);
+    let address = |name: &str| format!("http://127.0.0.1:{number}/{name}");
+    download(&sandbox, mode, &address("file"));
+    hold(&sandbox, mode, &address("held"));
     server.terminate();
 }
 
 fn gunicorn(mode: Mode) {
     let sandbox = Sandbox::new();
+    const PART: u64 = 50_000;
     let program = format!(
         "body = bytes(i * 31 % 251 for i in range({SIZE}))\ndef app(environ, start):\n    \
-         start('200 OK', [('Content-Length', str(len(body)))])\n    return [body]\n"
+         parts = [bytes({PART})] * {} if environ['PATH_INFO'] == '/held' else [body]\n    \
+         start('200 OK', [('Content-Length', str(sum(map(len, parts))))])\n    return parts\n",
+        HELD / PART
     );
     fs::write(sandbox.file("served.py"), program).expect("the program");
     let number = port::reserve();
@@ -75,7 +83,7 @@ fn gunicorn(mode: Mode) {
     port::wait_listening(number, &mut server);
     let address = format!("http://{bind}/");
     download(&sandbox, mode, &address);
-    hold(&sandbox, mode, &address);
+    hold(&sandbox, mode, &format!("{address}held"));
     server.terminate();
 }
 

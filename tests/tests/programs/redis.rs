@@ -5,6 +5,9 @@ use sanshim_tests::programs::status::{expect_tcp, PEER_NATIVE};
 use sanshim_tests::programs::{eventually, port, Mode, Running, Sandbox};
 use std::fs;
 
+/// Commands that bring a client to the SAN.
+const PINGS: usize = 12;
+
 /// A redis server and its clients.
 struct Redis<'a> {
     sandbox: &'a Sandbox,
@@ -36,6 +39,13 @@ impl<'a> Redis<'a> {
     fn client(&self, arguments: &[&str]) -> Running {
         let where_to = ["-p", &self.port, "-e"];
         self.sandbox.start(self.mode, "redis-cli", where_to.iter().chain(arguments).copied())
+    }
+
+    /// A client that has come to the SAN by so many commands that it did not wait for, before `last`.
+    fn busy_client(&self, last: &str) -> Running {
+        let mut client = self.client(&[]);
+        client.write(&format!("{}{last}\n", "ping\n".repeat(PINGS)));
+        client
     }
 
     fn cli(&self, arguments: &[&str]) -> String {
@@ -89,17 +99,18 @@ fn commands(mode: Mode) {
 fn blocked_client(mode: Mode) {
     let sandbox = Sandbox::new();
     let redis = Redis::start(&sandbox, mode, "dump.rdb", &[]);
-    let blocked = redis.client(&["blpop", "queue", "0"]);
+    let blocked = redis.busy_client("blpop queue 0");
     redis.wait_info("blocked_clients", "1");
     mode.expect_shm(&blocked, 1);
     mode.expect_shm(&redis.server, 1);
-    let subscriber = redis.client(&["subscribe", "channel"]);
+    let subscriber = redis.busy_client("subscribe channel");
     subscriber.wait_for_line("subscribe");
     mode.expect_shm(&redis.server, 2);
     assert_eq!(redis.cli(&["publish", "channel", "hello"]), "1");
     subscriber.wait_for_line("hello");
     assert_eq!(redis.cli(&["rpush", "queue", "task"]), "1");
-    assert_eq!(blocked.finish(), "queue\ntask\n");
+    let answers = blocked.finish();
+    assert_eq!(answers, "PONG\n".repeat(PINGS) + "queue\ntask\n");
     redis.shutdown();
 }
 
