@@ -390,3 +390,22 @@ SAN_CASE(a_child_that_takes_over) {
     end_child(child), end_child(other);
   }
 }
+
+/* One read takes all that is there, into however many buffers: who gets less takes it that nothing is left. */
+SAN_CASE(buffers_that_are_filled) {
+  for (int n = 0; n <= MOST; n++) {
+    struct ends ends = after_exchanges(n);
+    for (int i = 0; i < 8; i++) {
+      put(ends.client, "01234"), put(ends.client, "56789");
+      int unread;
+      do SYS(ioctl(ends.server, FIONREAD, &unread));
+      while (unread < 10);
+      char first[3], second[4], third[8];
+      struct iovec three[] = {{first, 3}, {second, 4}, {third, 8}};
+      EQ(readv(ends.server, three, 3), 10);
+      CHECK(memcmp(first, "012", 3) == 0 && memcmp(second, "3456", 4) == 0 && memcmp(third, "789", 3) == 0);
+      put(ends.server, "ok"), get(ends.client, "ok");
+    }
+    close_ends(ends);
+  }
+}

@@ -255,9 +255,9 @@ pub(super) fn receive(
         }) {
             Taken::Over => return None,
             Taken::Bytes(n) => {
+                // As much as there is: who gets less than it asked for takes it that nothing is left.
                 *got += n;
-                let waits_for_all = flags & libc::MSG_WAITALL != 0 && how != Take::Peek;
-                if to.remaining() == 0 || (n > 0 && !waits_for_all) {
+                if to.remaining() == 0 || (n > 0 && how == Take::Peek) {
                     return Some(Outcome::Done(Ok(*got)));
                 }
                 continue;
@@ -269,6 +269,9 @@ pub(super) fn receive(
             Taken::End(error) => {
                 note_end(socket, stream, error);
                 return None;
+            }
+            Taken::Nothing if *got > 0 && flags & libc::MSG_WAITALL == 0 => {
+                return Some(Outcome::Done(Ok(*got)));
             }
             Taken::Nothing => {}
         }

@@ -25,6 +25,7 @@ use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::{file, hidden, net, poll, process, sock_diag, Fd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
 const LOOKS: u32 = 32;
@@ -193,7 +194,8 @@ fn door(structure: &mut Structure, like: Fd) -> Option<&mut Door> {
     }
     if structure.door.is_none() {
         let opened = Door::open(like);
-        if let Err(e) = &opened {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if let Some(e) = opened.as_ref().err().filter(|_| !SAID.swap(true, Relaxed)) {
             log::warn!(
                 "connectors of this host do not find this process, TCP only: {e} (/dev/shm)"
             );
@@ -252,7 +254,12 @@ fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
         return Reason::NotLocal;
     }
     match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
-        Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
+        // One that changed its user would have said who it was.
+        Ok(Some(owner))
+            if owner.inode != 0
+                && socket.traffic.fails_always()
+                && !policy::may_share_with(owner.uid) =>
+        {
             Reason::OtherUser
         }
         _ => Reason::PeerNative,
