@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
 const LOOKS: u32 = 32;
 const MOST_LOOKS: u32 = 64;
+/// The same for a session that is offered or taken, which the other end finds when it next looks.
+const MOST_LOOKS_AGREED: u32 = 1024;
 /// Transfers between two looks at whether it is busy.
 const PAUSE: u32 = 16;
 
@@ -321,7 +323,7 @@ fn follow(
         (State::Withdrawn, _) => Reason::Quiet,
         (_, Err(why)) => why,
         (state, Ok(())) if state == awaited => return enter(socket, structure, role, agreed),
-        _ if agreed.looks < MOST_LOOKS => {
+        _ if agreed.looks < MOST_LOOKS_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Prospect::Agreed(agreed)));
         }

@@ -23,8 +23,8 @@ const MUCH_FOR_ONE: u64 = 64 << 10;
 
 /// Windows until the next attempt after one that failed, doubled each time,
 const FIRST_PAUSE: u32 = 4;
-/// and how often.
-const MOST_DOUBLINGS: u32 = 14;
+/// and how often: both ends have to try at the same time.
+const MOST_DOUBLINGS: u32 = 4;
 /// How long (ns) a connection that came back to TCP stays there at least; doubled as well.
 const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u32 = 9;
@@ -208,8 +208,8 @@ impl Traffic {
     pub(super) fn failed(&self) {
         let failures = self.failures.load(Relaxed);
         self.failures.store((failures + 1).min(MOST_DOUBLINGS), Relaxed);
-        let eager = if is_eager() { failures.saturating_sub(6) } else { failures };
-        self.pause.store((FIRST_PAUSE << eager) - FIRST_PAUSE / 2 - 1, Relaxed);
+        let first = if is_eager() { 1 } else { FIRST_PAUSE };
+        self.pause.store((first << failures) - 1, Relaxed);
     }
 
     /// On the SAN, so many doorbells more were heard, of a connection to which so many messages and bytes came in all. True:
@@ -236,7 +236,7 @@ impl Traffic {
 
     /// True if attempts failed again and again.
     pub(super) fn fails_always(&self) -> bool {
-        self.failures.load(Relaxed) > 4
+        self.failures.load(Relaxed) == MOST_DOUBLINGS
     }
 
     /// The connection came back to TCP, because the SAN did not pay or the peer wanted it.
