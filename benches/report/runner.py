@@ -10,7 +10,7 @@ import tempfile
 # Seconds; far above any run.
 TIMEOUT = 60
 # How often a run is tried of which a part was on TCP by chance: a busy machine makes pauses, and pauses make it TCP.
-ATTEMPTS = 3
+ATTEMPTS = 5
 # Of an end's line in the library's log: which end, and what carries it.
 CARRIED = re.compile(r"sanshim\[(\d+)\] \w+: fd (\d+): .*?provider=(\w+)")
 # What `sanbench` ends with when this machine cannot do a measurement.

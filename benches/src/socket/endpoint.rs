@@ -106,8 +106,17 @@ pub(crate) fn begin_connect(options: &Options) -> Result<Socket, Error> {
 
 /// One `recv`. `None`: it would block.
 pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> Result<Option<usize>, Error> {
+    receive_with(socket, into, 0)
+}
+
+/// As [`receive`], without waiting, whatever the socket's mode.
+pub(crate) fn receive_now(socket: &Socket, into: &mut [u8]) -> Result<Option<usize>, Error> {
+    receive_with(socket, into, libc::MSG_DONTWAIT)
+}
+
+fn receive_with(socket: &Socket, into: &mut [u8], flags: c_int) -> Result<Option<usize>, Error> {
     // SAFETY: the buffer is live and as long as said.
-    let count = unsafe { libc::recv(socket.0, into.as_mut_ptr().cast(), into.len(), 0) };
+    let count = unsafe { libc::recv(socket.0, into.as_mut_ptr().cast(), into.len(), flags) };
     transferred("recv", count)
 }
 

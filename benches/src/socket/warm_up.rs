@@ -1,6 +1,7 @@
 //! Traffic before the clock starts: what carries a connection may depend on how busy it was.
 
 use super::channel::Channel;
+use super::endpoint;
 use crate::error::Error;
 
 const MESSAGE: usize = 64;
@@ -8,15 +9,29 @@ const MESSAGE: usize = 64;
 const MORE: u8 = 1;
 const LAST: u8 = 0;
 
+/// Receives a whole message, and looks for it all the time: an end that slept would be as slow as the machine wakes, which
+/// differs from machine to machine.
+fn receive(channel: &Channel, into: &mut [u8]) -> Result<(), Error> {
+    let mut done = 0;
+    while done < into.len() {
+        match endpoint::receive_now(&channel.socket, &mut into[done..])? {
+            Some(0) => {
+                return Err(Error::Peer("closed the connection while it was warmed up".into()))
+            }
+            Some(count) => done += count,
+            None => std::thread::yield_now(),
+        }
+    }
+    Ok(())
+}
+
 /// Small round trips, so many.
 pub(crate) fn client(channel: &Channel, round_trips: u32) -> Result<(), Error> {
     let mut into = [0; MESSAGE];
     for left in (0..round_trips).rev() {
         let out = [if left == 0 { LAST } else { MORE }; MESSAGE];
         channel.send_all(&out)?;
-        if !channel.receive_all(&mut into)? {
-            return Err(Error::Peer("closed the connection while it was warmed up".into()));
-        }
+        receive(channel, &mut into)?;
     }
     Ok(())
 }
@@ -25,9 +40,7 @@ pub(crate) fn client(channel: &Channel, round_trips: u32) -> Result<(), Error> {
 pub(crate) fn server(channel: &Channel) -> Result<(), Error> {
     let mut message = [MORE; MESSAGE];
     while message[0] != LAST {
-        if !channel.receive_all(&mut message)? {
-            return Err(Error::Peer("closed the connection while it was warmed up".into()));
-        }
+        receive(channel, &mut message)?;
         channel.send_all(&message)?;
     }
     Ok(())
