@@ -100,7 +100,9 @@ def paced(items):
     rows = [[str(item.connections), str(item.rate), *of(item, "p50_ns", 1e3), *of(item, "p99_ns", 1e3),
              *of(item, "server_cpu_ms", 1e3)[:2], *of(item, "client_cpu_ms", 1e3)[:2],
              times(item.times_tcp("cpu_ms"))] for item in items]
-    return "What the library costs programs that are mostly idle, whose connections it leaves on TCP:\n\n" + table(
+    return (
+        "What the library costs where requests come at a pace. The pauses keep the connections on TCP; only where\n"
+        "the client is too late to pause, at most at the highest rate, may they move.\n\n") + table(
         ["connections", "requests a second", "p50, no library", "p50, library", "÷ none",
          "p99, no library", "p99, library", "÷ none", "server CPU s, no library", "library",
          "client CPU s, no library", "library", "CPU of both ÷ none"], rows)

@@ -17,7 +17,7 @@ PROGRAMS = {"redis": redis, "iperf3": iperf, "nginx": web, "postgres": postgres}
 ROUNDS, SECONDS = 3, 1.5
 QUICK_SECONDS = 0.5
 # How often a figure is measured of which a part was on TCP by chance.
-ATTEMPTS = 3
+ATTEMPTS = 5
 
 
 def attempt(stage, case, transport, seconds):

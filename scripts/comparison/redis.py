@@ -43,7 +43,7 @@ def measure(stage, transport, seconds, command, clients, pipeline):
 def measure_short(stage, transport, seconds):
     server, port = start(stage, transport)
     # A number of connections for which there are ports; below a second only whether it works is asked.
-    requests = 20000 if seconds >= 1 else 2000
+    requests = 20000 if seconds >= 1 else 5000
     arguments = f"-p {port} --csv -t get -k 0 -n {requests}"
     text = stage.finish(stage.start(transport, ["redis-benchmark", *arguments.split()]))
     stage.end(server)

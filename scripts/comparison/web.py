@@ -65,7 +65,7 @@ def measure(stage, transport, seconds, threads, connections):
 def measure_short(stage, transport, seconds, workers, listen):
     server, port = start(stage, transport, workers, listen)
     # ab counts requests; below a second only whether it works is asked.
-    requests = 20000 if seconds >= 1 else 2000
+    requests = 20000 if seconds >= 1 else 5000
     arguments = f"-q -n {requests} -c 50"
     text = stage.finish(
         stage.start(transport, ["ab", *arguments.split(), f"http://127.0.0.1:{port}/index.html"])
