@@ -53,7 +53,7 @@ class Item:
         return median(values) if values else None
 
     def better_is_more(self):
-        return self.figure != "typical_ns"
+        return not self.figure.endswith("_ns")
 
     def ratio(self, subject, other):
         """How many times slower `subject` was than `other`: the median over the rounds that count."""
@@ -120,42 +120,71 @@ class SharingItem(Item):
 
 
 class SetupItem(Item):
-    """Connections. The floor is a mapping for each; the mixed runs have the library on one end only."""
+    """Connections, all on TCP: they are too short to move. The floor, of connections in sequence, is a mapping for each;
+    the mixed runs have the library on one end only."""
 
     # Short runs in close succession: the differences sought are a few per cent.
     PASSES = 3
 
-    def __init__(self, size, placement, count):
-        super().__init__("setup", size, placement)
-        self.count = count
-        self.on_san = None
-
-    def run_socket(self, runner, count, **how):
-        return runner.run(self.arguments("socket", "--count", count), **how)
+    def __init__(self, size, placement, count, connections=1):
+        # Many at once end in bursts, so that their mean tells more than the typical block.
+        super().__init__("setup", size, placement, figure="mean_ns" if connections > 1 else "typical_ns")
+        self.count, self.connections = count, connections
+        self.name += f", {connections} at once"
 
     def run_round(self, runner):
-        if runner.library and self.on_san is None:
-            # Logging a line per connection would be measured too: the check is a run of its own.
-            self.on_san = bool(self.run_socket(runner, 20, shimmed="both", on_san=True))
         for _ in range(self.PASSES):
             super().run_round(runner)
 
     def subjects(self, runner):
         floor = self.arguments("floor", "--count", self.count)
-        runs = [("floor", lambda: runner.run(floor)), ("tcp", lambda: self.run_socket(runner, self.count))]
+        socket = self.arguments("socket", "--count", self.count, "--connections", self.connections)
+        runs = [("floor", lambda: runner.run(floor))] if self.connections == 1 else []
+        runs.append(("tcp", lambda: runner.run(socket)))
         if runner.library:
-            shimmed = [("san-server", "server"), ("san-client", "client")]
-            if self.on_san:
-                shimmed.append(("san", "both"))
-            for subject, ends in shimmed:
-                run = lambda ends=ends: self.run_socket(runner, self.count, shimmed=ends)
-                runs.append((subject, run))
+            for subject, ends in (("san-server", "server"), ("san-client", "client"), ("san", "both")):
+                runs.append((subject, lambda ends=ends: runner.run(socket, shimmed=ends)))
         return runs
 
     def summary(self):
         mixed = {f"{subject}_to_tcp": self.ratio(subject, "tcp")
                  for subject in ("san", "san-server", "san-client")}
-        return super().summary() | mixed
+        return super().summary() | mixed | {"connections": self.connections}
+
+
+class PacedItem(Item):
+    """Requests at a rate, going round connections that are idle meanwhile. The library is to cost nothing; whether it
+    moved any of them is its own affair."""
+
+    def __init__(self, rate, connections, seconds):
+        super().__init__("paced", 64, "two-cores", figure="p50_ns")
+        self.rate, self.connections, self.seconds = rate, connections, seconds
+        self.name = f"paced, {rate} a second over {connections}"
+
+    def subjects(self, runner):
+        arguments = self.arguments("socket", "--rate", self.rate, "--connections", self.connections)
+        run = lambda **how: runner.run(arguments, seconds=self.seconds, **how)
+        runs = [("tcp", run)]
+        if runner.library:
+            runs.append(("san", lambda: run(shimmed="both")))
+        # Who goes first changes, so that a drift of the machine favours neither.
+        return runs[:: -1 if len(self.rounds) % 2 else 1]
+
+    def times_tcp(self, figure):
+        """The library's figure in multiples of TCP's: the median over the rounds, or None."""
+        pairs = [(done.get("san"), done.get("tcp")) for done in self.rounds]
+        ratios = [san[figure] / tcp[figure] for san, tcp in pairs if san and tcp and tcp[figure]]
+        return median(ratios) if ratios else None
+
+    def summary(self):
+        figures = ("p50_ns", "p99_ns", "server_cpu_ms", "client_cpu_ms", "cpu_ms")
+        ratios = {f"{figure}_to_tcp": self.times_tcp(figure) for figure in figures}
+        return super().summary() | ratios | {"rate": self.rate, "connections": self.connections}
+
+
+# Connections and the rates that make sense of them: each connection is to be used at all.
+PACED = {1: (100, 1000, 2000, 10000), 20: (100, 1000, 2000, 10000), 500: (1000, 2000, 10000), 5000: (10000,)}
+PACED_QUICK = {1: (1000,), 20: (2000,), 500: (2000,)}
 
 
 def matrix(quick):
@@ -173,4 +202,8 @@ def matrix(quick):
             found.append(SharingItem(case, 64, placement))
         for size in (1, 64):
             found.append(SetupItem(size, placement, 300 if quick else 1000))
+        found.append(SetupItem(64, placement, 1000 if quick else 3000, connections=50))
+    for connections, rates in (PACED_QUICK if quick else PACED).items():
+        for rate in rates:
+            found.append(PacedItem(rate, connections, 0.3 if quick else 1))
     return found

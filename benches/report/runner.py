@@ -3,11 +3,16 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import tempfile
 
 # Seconds; far above any run.
 TIMEOUT = 60
+# How often a run is tried of which a part was on TCP by chance: a busy machine makes pauses, and pauses make it TCP.
+ATTEMPTS = 5
+# Of an end's line in the library's log: which end, and what carries it.
+CARRIED = re.compile(r"sanshim\[(\d+)\] \w+: fd (\d+): .*?provider=(\w+)")
 # What `sanbench` ends with when this machine cannot do a measurement.
 UNAVAILABLE = 75
 
@@ -36,6 +41,18 @@ def clean_environment(config=None):
     return environment | ({"SANSHIM_CONFIG": config} if config else {})
 
 
+def not_on_san(log):
+    """Why a run does not count as one on the SAN, or None. Each connection begins on TCP; once both ends have moved
+    neither may go back."""
+    moved = set()
+    for pid, fd, provider in CARRIED.findall(log):
+        if provider == "shm":
+            moved.add((pid, fd))
+        elif (pid, fd) in moved:
+            return "went back to TCP"
+    return None if len({pid for pid, _ in moved}) > 1 else "never moved to the SAN"
+
+
 class Runner:
     """The sanbench binary, the library (None: no SAN runs) and the failures so far."""
 
@@ -55,7 +72,7 @@ class Runner:
         """One measurement: its JSON line as a dict, or None.
 
         `shimmed`: None for no library, else both, client or server. `on_san`: the library must
-        say that it used shared memory; the run fails otherwise. `prefix`: a command around it.
+        say that both ends were on shared memory to the end; the run fails otherwise. `prefix`: a command around it.
         `config`: the library's; `level`: of its log, which the result then has as `log`.
         """
         command = [*prefix, self.sanbench, *map(str, arguments)]
@@ -64,9 +81,18 @@ class Runner:
         if shimmed:
             command += ["--library", self.library, "--shimmed", shimmed]
         name = " ".join(map(str, arguments)) + (f" (shimmed: {shimmed})" if shimmed else "")
+        for _ in range(ATTEMPTS):
+            result, missing = self.attempt(command, name, on_san, config, level)
+            if not missing:
+                return result
+        self.fail(f"{name}: not on the SAN ({missing}, by the library's log)")
+        return None
+
+    def attempt(self, command, name, on_san, config, level):
+        """A run's result, and why it was not on the SAN where it should have been."""
         # One time-out is enough: later rounds do not wait for it again.
         if name in self.hung:
-            return None
+            return None, None
         with tempfile.TemporaryDirectory(prefix="sanbench-") as folder:
             log = os.path.join(folder, "log")
             environment = clean_environment(config)
@@ -80,22 +106,21 @@ class Runner:
             except subprocess.TimeoutExpired:
                 self.hung.add(name)
                 self.fail(f"{name}: no result after {TIMEOUT} s")
-                return None
+                return None, None
             if done.returncode == UNAVAILABLE:
-                return None
+                return None, None
             if done.returncode != 0:
                 said = done.stderr.strip().splitlines()[-1:] or ["no message"]
                 self.fail(f"{name}: status {done.returncode}: {said[0]}")
-                return None
+                return None, None
             said = self.read(log)
-            if on_san and "provider=shm" not in said:
-                self.fail(f"{name}: not on the SAN (no provider=shm in the library's log)")
-                return None
+            if on_san and (missing := not_on_san(said)):
+                return None, missing
         try:
-            return json.loads(done.stdout) | ({"log": said} if level else {})
+            return json.loads(done.stdout) | ({"log": said} if level else {}), None
         except ValueError:
             self.fail(f"{name}: printed {done.stdout[:80]!r} instead of a result")
-            return None
+            return None, None
 
     @staticmethod
     def read(log):

@@ -29,7 +29,8 @@ def times(ratio):
 def scaled(item, value):
     if value is None:
         return None
-    return {"typical_ns": value / 1e3, "rate_per_s": value / 1e6, "gb_per_s": value}[item.figure]
+    per_unit = {"rate_per_s": 1e6, "gb_per_s": 1}
+    return value / per_unit.get(item.figure, 1e3)
 
 
 def table(head, rows):
@@ -84,10 +85,27 @@ def setup(items):
                  for subject in ("floor", "tcp", "san", "san-server", "san-client")]
         mixed = [times(item.ratio(subject, "tcp")) for subject in
                  ("san", "san-server", "san-client")]
-        rows.append([size_name(item.size), *rates, *mixed])
-    return table(["request", "floor", "TCP", "SAN", "plain client, shimmed server",
-                  "shimmed client, plain server", "SAN ÷ TCP (time)",
-                  "shimmed server ÷ TCP (time)", "shimmed client ÷ TCP (time)"], rows)
+        rows.append([size_name(item.size), str(item.connections), *rates, *mixed])
+    return table(["request", "at once", "floor", "no library", "library at both ends", "at the server",
+                  "at the client", "both ÷ none (time)", "server ÷ none (time)",
+                  "client ÷ none (time)"], rows)
+
+
+def paced(items):
+    def of(item, figure, scale):
+        none, library = (significant(None if (value := item.middle(subject, figure)) is None else value / scale)
+                         for subject in ("tcp", "san"))
+        return [none, library, times(item.times_tcp(figure))]
+
+    rows = [[str(item.connections), str(item.rate), *of(item, "p50_ns", 1e3), *of(item, "p99_ns", 1e3),
+             *of(item, "server_cpu_ms", 1e3)[:2], *of(item, "client_cpu_ms", 1e3)[:2],
+             times(item.times_tcp("cpu_ms"))] for item in items]
+    return (
+        "What the library costs where requests come at a pace. The pauses keep the connections on TCP; only where\n"
+        "the client is too late to pause, at most at the highest rate, may they move.\n\n") + table(
+        ["connections", "requests a second", "p50, no library", "p50, library", "÷ none",
+         "p99, no library", "p99, library", "÷ none", "server CPU s, no library", "library",
+         "client CPU s, no library", "library", "CPU of both ÷ none"], rows)
 
 
 def sharing(items):
@@ -106,6 +124,7 @@ SECTIONS = (
     ("stream", "Streaming, GB/s", stream),
     (("shared", "turns"), "Two processes on one connection, 64 B, µs", sharing),
     ("setup", "Connect, request and reply, close: connections a second", setup),
+    ("paced", "Paced requests of 64 B, µs", paced),
 )
 
 
@@ -133,7 +152,7 @@ def idle(rows):
     return table(
         ["connections", "", "server CPU, ms", "server wake-ups", "client CPU, ms",
          "segment, KiB each", "server's own, KiB each", "client's own, KiB each"],
-        [[str(row["connections"]), row["subject"].upper(), f"{row['server_cpu_ms']:.2f}",
+        [[str(row["connections"]), row["subject"], f"{row['server_cpu_ms']:.2f}",
           str(row["server_wakeups"]), f"{row['client_cpu_ms']:.2f}",
           *(f"{row[name]:.1f}" for name in
             ("segment_kib_each", "server_own_kib_each", "client_own_kib_each"))]

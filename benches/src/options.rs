@@ -12,9 +12,11 @@ cases
   one-way      messages in one direction, one call each; the receiver acknowledges the last
   stream       as one-way, for large writes; the floor cuts them into chunks
   one-copy     floor only: the receiver reads the sender's memory with process_vm_readv
-  setup        connect, --size bytes there and back, close; as a floor, of a mapping that both make
+  setup        connect, --size bytes there and back, close; --connections of them at once; as a floor, of
+               a mapping that both make
   shared       socket only: round-trip, while another process has the client's connection and leaves it alone
   turns        socket only: sends of two processes in turns on one connection; the time of a turn
+  paced        socket only: --rate requests a second, one at a time, going round --connections connections
   idle         socket only: CPU time and memory of --connections connections that do nothing
 
 options
@@ -23,7 +25,10 @@ options
   --placement two-cores|one-core|free    (default two-cores)
   --seconds S            length of the measurement (default 0.3)
   --count N              this many messages or connections instead of a length of time
-  --connections N        for idle (default 1)
+  --connections N        for idle, paced and setup (default 1)
+  --rate N               requests a second, for paced (default 1000)
+  --warm-up N            round trips on a connection before the clock starts (default 1000; at least one;
+                         none in setup, one for each connection in paced)
   --chunk BYTES          largest piece of the floor's ring (default 16384)
   --ring BYTES           size of the floor's ring (default 4194304 on two cores, where a ring
                          larger than a core's cache is fastest, else 262144)
@@ -64,6 +69,7 @@ pub(crate) enum Case {
     OneCopy,
     Setup,
     Idle,
+    Paced,
     Shared,
     Turns,
 }
@@ -77,13 +83,15 @@ impl Case {
             Case::OneCopy => "one-copy",
             Case::Setup => "setup",
             Case::Idle => "idle",
+            Case::Paced => "paced",
             Case::Shared => "shared",
             Case::Turns => "turns",
         }
     }
 
     fn parse(text: &str) -> Result<Case, Error> {
-        let mixed = [Case::OneCopy, Case::Setup, Case::Idle, Case::Shared, Case::Turns];
+        let mixed =
+            [Case::OneCopy, Case::Setup, Case::Idle, Case::Paced, Case::Shared, Case::Turns];
         [Case::RoundTrip, Case::OneWay, Case::Stream]
             .into_iter()
             .chain(mixed)
@@ -140,6 +148,10 @@ pub(crate) struct Options {
     pub(crate) length: Duration,
     pub(crate) count: Option<u64>,
     pub(crate) connections: usize,
+    /// Requests a second.
+    pub(crate) rate: u32,
+    /// Round trips on a connection before the clock starts.
+    pub(crate) warm_up: u32,
     pub(crate) chunk: usize,
     /// Bytes of the floor's ring.
     pub(crate) ring: usize,
@@ -173,6 +185,8 @@ impl Options {
             length: Duration::from_millis(300),
             count: None,
             connections: 1,
+            rate: 1000,
+            warm_up: 1000,
             chunk: 16 << 10,
             ring: 0,
             library: None,
@@ -212,6 +226,8 @@ impl Options {
             }
             "--count" => self.count = Some(number(key, value)?),
             "--connections" => self.connections = number(key, value)?,
+            "--rate" => self.rate = number(key, value)?,
+            "--warm-up" => self.warm_up = number(key, value)?,
             "--chunk" => self.chunk = number(key, value)?,
             "--ring" => self.ring = number(key, value)?,
             "--library" => self.library = Some(value.to_string()),
@@ -243,6 +259,9 @@ impl Options {
         }
         if self.count == Some(0) || !(1..=100_000).contains(&self.connections) {
             return refuse("--count must be above 0, --connections 1 to 100000");
+        }
+        if self.warm_up == 0 || !(1..=1_000_000).contains(&self.rate) {
+            return refuse("--warm-up must be above 0, --rate 1 to 1000000");
         }
         Ok(())
     }

@@ -52,8 +52,8 @@ fn flows_arrive_whole() {
 }
 
 #[test]
-fn connections_are_made_one_after_the_other() {
-    for run in ["floor setup", "socket setup"] {
+fn connections_are_made_one_after_the_other_and_at_once() {
+    for run in ["floor setup", "socket setup", "socket setup --connections 20"] {
         let line = figures(&format!("{run} --size 1 --count 40"));
         assert!(line["count"].as_u64() >= Some(40), "{line}");
         assert!(line["rate_per_s"].as_f64() > Some(0.0), "{line}");
@@ -66,6 +66,16 @@ fn an_idle_run_reports_both_ends() {
     assert_eq!(line["connections"], 20);
     for name in ["server_cpu_ms", "server_wakeups", "client_cpu_ms", "segment_kib_each"] {
         assert!(line[name].is_number(), "{name}: {line}");
+    }
+}
+
+#[test]
+fn paced_requests_keep_to_their_rate() {
+    let line = figures("socket paced --connections 3 --rate 500 --seconds 0.2");
+    assert_eq!(line["count"], 100, "{line}");
+    assert!(line["rate_per_s"].as_f64() <= Some(600.0), "{line}");
+    for name in ["p50_ns", "p99_ns", "server_cpu_ms", "client_cpu_ms"] {
+        assert!(line[name].as_f64() > Some(0.0), "{name}: {line}");
     }
 }
 

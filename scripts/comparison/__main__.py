@@ -6,17 +6,18 @@ import sys
 
 import files
 import iperf
+import postgres
 import redis
 import table
 import web
 from cases import TRANSPORTS
 from processes import Again, Failure, Stage
 
-PROGRAMS = {"redis": redis, "iperf3": iperf, "nginx": web}
+PROGRAMS = {"redis": redis, "iperf3": iperf, "nginx": web, "postgres": postgres}
 ROUNDS, SECONDS = 3, 1.5
 QUICK_SECONDS = 0.5
 # How often a figure is measured of which a part was on TCP by chance.
-ATTEMPTS = 3
+ATTEMPTS = 5
 
 
 def attempt(stage, case, transport, seconds):

@@ -21,3 +21,5 @@ class Case:
     unit: str
     command: str
     measure: object
+    # Its connections are too short to leave TCP: it is to cost what TCP costs.
+    stays_on_tcp: bool = False

@@ -3,7 +3,7 @@ from html import escape
 
 from table import number
 
-LABELS, BARS, NOTES = 330, 390, 240
+LABELS, BARS, NOTES = 340, 390, 260
 ROW, GAP, TOP = 26, 14, 88
 WIDTH = LABELS + BARS + NOTES
 
@@ -60,7 +60,7 @@ def svg(rows, subtitle):
         kind = "faster" if row.ratio >= 1 else "slower"
         parts += [
             write(row.case.program, 16, y + 13, "program"),
-            write(row.case.label, 74, y + 13),
+            write(row.case.label, 84, y + 13),
             f'<rect x="{LABELS}" y="{y}" width="{length:.1f}" height="18" rx="2" class="{kind}"/>',
             write(f"{row.ratio:.2f}×", LABELS + length + 8, y + 13, "ratio"),
             write(f"{low} → {high} {row.case.unit}", WIDTH - 16, y + 13, "note", "end"),

@@ -35,5 +35,7 @@ def versions(sanctl):
             "iperf3": ("iperf3", "--version"),
             "nginx": ("nginx", "-v"),
             "wrk": ("wrk", "-v"),
+            "ab": ("ab", "-V"),
+            "PostgreSQL": ("pgbench", "--version"),
         }.items()
     )

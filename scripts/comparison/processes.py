@@ -117,7 +117,8 @@ class Stage:
         self.running.remove(process)
 
     def end_all(self):
-        for process in list(self.running):
+        # Clients first: PostgreSQL waits for its own.
+        for process in self.running[::-1]:
             self.end(process)
 
     def wait_listening(self, process, port):

@@ -1,4 +1,4 @@
-"""redis-server with redis-benchmark: GET and SET, 50 connections and 1, pipelined and not."""
+"""redis-server with redis-benchmark: GET and SET, 50 connections and 1, pipelined and not, and a connection per request."""
 import csv
 import subprocess
 
@@ -10,7 +10,8 @@ from processes import Failure, free_port
 rates = {}
 
 
-def measure(stage, transport, seconds, command, clients, pipeline):
+def start(stage, transport):
+    """The server and its port."""
     port = free_port()
     server = stage.start(
         transport,
@@ -23,6 +24,11 @@ def measure(stage, transport, seconds, command, clients, pipeline):
         stdout=subprocess.DEVNULL,
         check=True,
     )
+    return server, port
+
+
+def measure(stage, transport, seconds, command, clients, pipeline):
+    server, port = start(stage, transport)
     where, what = (stage, transport, server, port), (command, clients, pipeline)
     key = (transport, *what)
     if key not in rates:
@@ -32,6 +38,16 @@ def measure(stage, transport, seconds, command, clients, pipeline):
     rates[key] = figure.rate
     stage.end(server)
     return figure
+
+
+def measure_short(stage, transport, seconds):
+    server, port = start(stage, transport)
+    # A number of connections for which there are ports; below a second only whether it works is asked.
+    requests = 20000 if seconds >= 1 else 5000
+    arguments = f"-p {port} --csv -t get -k 0 -n {requests}"
+    text = stage.finish(stage.start(transport, ["redis-benchmark", *arguments.split()]))
+    stage.end(server)
+    return figure_of(arguments, text)
 
 
 def calibrate(where, what, seconds):
@@ -52,6 +68,10 @@ def run(stage, transport, server, port, requests, command, clients, pipeline, ch
     text = stage.finish(client)
     if check:
         san.require_kept(stage, server, client)
+    return figure_of(arguments, text)
+
+
+def figure_of(arguments, text):
     rows = list(csv.DictReader(text[text.index('"test"') :].splitlines())) if '"test"' in text else []
     if len(rows) != 1:
         raise Failure(f"redis-benchmark {arguments} gave no figure:\n{text}")
@@ -70,3 +90,11 @@ def cases():
                     f"redis-benchmark -t {command} -c {clients} -P {pipeline}",
                     lambda *where, what=(command, clients, pipeline): measure(*where, *what),
                 )
+    yield Case(
+        "redis",
+        "GET, connection per request",
+        "requests/s",
+        "redis-benchmark -t get -k 0 -n 20000",
+        measure_short,
+        stays_on_tcp=True,
+    )

@@ -8,8 +8,9 @@ from processes import Again, Failure
 
 # The reasons of entries that are sockets, but not connections.
 UNCONNECTED = ("listener", "not-connected")
-# Why a connection is on TCP of which an end got no processor in time.
-TIMED = {"withdrawn", "handed-over", "peer-returned"}
+# Why a connection is on TCP of which an end got no processor in time, so that it paused or was not there when the other
+# end looked for it.
+TIMED = {"withdrawn", "handed-over", "peer-returned", "quiet", "pending", "peer-native"}
 
 
 def family(root):
@@ -56,13 +57,14 @@ def failure(seen, reasons):
     return Again if seen and reasons <= TIMED else Failure
 
 
-def require_shm(stage, server, client, count):
-    """Returns once the server has `count` connections, all on shared memory; fails if the client
-    ends before that was so."""
+def require_shm(stage, server, client, count, quiet=0):
+    """Returns once the server has `count` connections on shared memory, where each begins on TCP, and no others but
+    `quiet` ones; fails if the client ends before that was so."""
     seen = []
     while client.poll() is None:
         seen = connections(processes(stage.sanctl, server.pid)) or seen
-        if len(seen) >= count and all(one["provider"] == "shm" for one in seen):
+        others = [one["reason"] for one in seen if one["provider"] != "shm"]
+        if len(seen) - len(others) >= count and len(others) <= quiet and set(others) <= {"quiet"}:
             return
         stage.pause(0.02)
     raise failure(seen, {one["reason"] for one in seen if one["provider"] != "shm"})(

@@ -54,12 +54,12 @@ fn assert_nothing_is_left(sandbox: &Sandbox, when: &str) {
 fn writes_a_table_and_a_plot() {
     let sandbox = Sandbox::new();
     let table = compare(&sandbox, sandbox.path()).finish();
-    assert_eq!(table.lines().filter(|line| line.starts_with("nginx")).count(), 2, "{table}");
+    assert_eq!(table.lines().filter(|line| line.starts_with("nginx")).count(), 5, "{table}");
     let written = fs::read_to_string(sandbox.file("figures/compare.md")).expect("the table");
     assert!(written.contains("| nginx | 600-byte file, 32 connections |"), "{written}");
     let plot = fs::read_to_string(sandbox.file("figures/compare.svg")).expect("the plot");
     assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"), "{plot}");
-    assert_eq!(plot.matches("<rect ").count(), 2, "{plot}");
+    assert_eq!(plot.matches("<rect ").count(), 5, "{plot}");
     assert_nothing_is_left(&sandbox, "after a run");
 }
 

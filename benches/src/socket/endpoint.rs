@@ -89,10 +89,34 @@ pub(crate) fn connect(options: &Options) -> Result<Socket, Error> {
     Ok(socket)
 }
 
+/// As [`connect`], without waiting for it: the socket does not block, and can be written to once it is there.
+pub(crate) fn begin_connect(options: &Options) -> Result<Socket, Error> {
+    let socket = stream_socket()?;
+    non_blocking(&socket)?;
+    no_delay(&socket)?;
+    let address = loopback(options.port);
+    // SAFETY: `address` is a sockaddr_in of the length given.
+    let result = unsafe { libc::connect(socket.0, (&raw const address).cast(), ADDRESS_LENGTH) };
+    match check("connect", result) {
+        Err(Error::System { source, .. }) if source.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        result => drop(result?),
+    }
+    Ok(socket)
+}
+
 /// One `recv`. `None`: it would block.
 pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> Result<Option<usize>, Error> {
+    receive_with(socket, into, 0)
+}
+
+/// As [`receive`], without waiting, whatever the socket's mode.
+pub(crate) fn receive_now(socket: &Socket, into: &mut [u8]) -> Result<Option<usize>, Error> {
+    receive_with(socket, into, libc::MSG_DONTWAIT)
+}
+
+fn receive_with(socket: &Socket, into: &mut [u8], flags: c_int) -> Result<Option<usize>, Error> {
     // SAFETY: the buffer is live and as long as said.
-    let count = unsafe { libc::recv(socket.0, into.as_mut_ptr().cast(), into.len(), 0) };
+    let count = unsafe { libc::recv(socket.0, into.as_mut_ptr().cast(), into.len(), flags) };
     transferred("recv", count)
 }
 

@@ -3,6 +3,7 @@
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
 use super::figures::Memory;
+use super::warm_up;
 use crate::error::Error;
 use crate::options::Options;
 use crate::report::{self, Subject};
@@ -10,6 +11,7 @@ use std::time::Instant;
 
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
     let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+    warm_up::client(&channel, options.warm_up)?;
     let data = vec![0x5a; options.size];
     let mut messages = 0u64;
     let per_look = (65536 / options.size).clamp(1, 256) as u64;
@@ -41,6 +43,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
 
 pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
     let channel = Channel::new(endpoint::accept(listener)?, options.wait)?;
+    warm_up::server(&channel)?;
     let mut buffer = vec![0; options.size];
     let mut received = 0u64;
     loop {

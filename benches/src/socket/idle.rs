@@ -1,13 +1,13 @@
-//! Connections that were used once and then do nothing: what CPU time and memory they cost.
+//! Connections that were used and then do nothing: what CPU time and memory they cost.
 
-use super::channel::{Channel, Epoll};
-use super::endpoint::{self, Socket};
+use super::channel::Channel;
+use super::endpoint;
 use super::figures::{CpuUse, Memory};
+use super::warm_up;
 use crate::error::Error;
 use crate::options::{Options, Wait};
 use crate::report::{self, Subject};
 use serde_json::json;
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// Time for the ends to calm down: whatever spins after traffic has stopped spinning by then.
@@ -15,11 +15,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 fn connect_and_use(options: &Options) -> Result<Channel, Error> {
     let channel = Channel::new(endpoint::connect(options)?, Wait::Blocking)?;
-    let mut buffer = vec![0x5a; options.size];
-    channel.send_all(&buffer)?;
-    if !channel.receive_all(&mut buffer)? {
-        return Err(Error::Peer("closed the connection".into()));
-    }
+    warm_up::client(&channel, options.warm_up)?;
     Ok(channel)
 }
 
@@ -58,34 +54,4 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
         }),
     );
     Ok(())
-}
-
-/// Echoes on every connection from one epoll loop, until it is ended.
-pub(crate) fn server(options: &Options, listener: Socket) -> Result<(), Error> {
-    let epoll = Epoll::new()?;
-    epoll.control(libc::EPOLL_CTL_ADD, listener.0, libc::EPOLLIN)?;
-    let mut sockets = HashMap::new();
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
-    let mut buffer = vec![0; options.size];
-    loop {
-        let count = epoll.wait(&mut events)?;
-        for event in &events[..count] {
-            let fd = event.u64 as i32;
-            if fd == listener.0 {
-                let socket = endpoint::accept(&listener)?;
-                endpoint::non_blocking(&socket)?;
-                epoll.control(libc::EPOLL_CTL_ADD, socket.0, libc::EPOLLIN)?;
-                sockets.insert(socket.0, socket);
-                continue;
-            }
-            let Some(socket) = sockets.get(&fd) else { continue };
-            match endpoint::receive(socket, &mut buffer)? {
-                Some(0) => drop(sockets.remove(&fd)),
-                Some(count) => {
-                    endpoint::send(socket, &buffer[..count])?;
-                }
-                None => {}
-            }
-        }
-    }
 }

@@ -2,13 +2,16 @@
 //! outside: nothing here may know.
 
 mod channel;
+mod echo;
 mod endpoint;
 mod figures;
 mod flow;
 mod idle;
+mod paced;
 mod round_trip;
 mod setup;
 mod turns;
+mod warm_up;
 
 use crate::error::Error;
 use crate::options::{Case, Options};
@@ -20,6 +23,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
         Case::OneWay | Case::Stream => flow::client(options),
         Case::Setup => setup::client(options),
         Case::Idle => idle::client(options),
+        Case::Paced => paced::client(options),
         Case::Shared => turns::shared_client(options),
         Case::Turns => turns::client(options),
         Case::OneCopy => Err(Error::Usage("one-copy is a floor case".into())),
@@ -33,8 +37,9 @@ pub(crate) fn server(options: &Options) -> Result<(), Error> {
         Case::RoundTrip | Case::Shared => round_trip::server(options, &listener),
         Case::Turns => turns::server(options, &listener),
         Case::OneWay | Case::Stream => flow::server(options, &listener),
-        Case::Setup => setup::server(options, &listener),
-        Case::Idle => idle::server(options, listener),
+        // One at a time needs no event loop.
+        Case::Setup if options.connections == 1 => setup::server(options, &listener),
+        Case::Setup | Case::Idle | Case::Paced => echo::server(options, &listener),
         Case::OneCopy => Err(Error::Usage("one-copy is a floor case".into())),
     }
 }

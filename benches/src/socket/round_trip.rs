@@ -2,16 +2,19 @@
 
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
+use super::warm_up;
 use crate::error::Error;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use crate::stats;
 
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
-    measure(options, &Channel::new(endpoint::connect(options)?, options.wait)?)
+    let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+    warm_up::client(&channel, options.warm_up)?;
+    measure(options, &channel)
 }
 
-/// As [`client`], over a connection that is there.
+/// As [`client`], over a connection that is there and warmed up.
 pub(crate) fn measure(options: &Options, channel: &Channel) -> Result<(), Error> {
     let out = vec![0x5a; options.size];
     let mut into = vec![0; options.size];
@@ -31,6 +34,7 @@ pub(crate) fn measure(options: &Options, channel: &Channel) -> Result<(), Error>
 
 pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
     let channel = Channel::new(endpoint::accept(listener)?, options.wait)?;
+    warm_up::server(&channel)?;
     let mut buffer = vec![0; options.size];
     while channel.receive_all(&mut buffer)? {
         channel.send_all(&buffer)?;

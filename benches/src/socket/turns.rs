@@ -2,7 +2,7 @@
 
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
-use super::round_trip;
+use super::{round_trip, warm_up};
 use crate::error::Error;
 use crate::floor::Shared;
 use crate::options::Options;
@@ -44,6 +44,8 @@ fn fork(child: impl FnOnce()) -> Result<Child, Error> {
 /// Round trips, with a child that has the connection and leaves it alone.
 pub(crate) fn shared_client(options: &Options) -> Result<(), Error> {
     let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+    // Before the fork: once others have the connection as well it stays where it is.
+    warm_up::client(&channel, options.warm_up)?;
     let _child = fork(|| loop {
         // SAFETY: no preconditions.
         unsafe { libc::pause() };
@@ -54,6 +56,8 @@ pub(crate) fn shared_client(options: &Options) -> Result<(), Error> {
 /// Sends of parent and child in turns; a turn ends when the other may begin.
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
     let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
+    // Before the fork: once others have the connection as well it stays where it is.
+    warm_up::client(&channel, options.warm_up)?;
     let shared = Shared::new(4096)?;
     let turn = shared.word(0);
     let out = vec![0x5a; options.size];
@@ -88,6 +92,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
 
 pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> {
     let channel = Channel::new(endpoint::accept(listener)?, options.wait)?;
+    warm_up::server(&channel)?;
     let mut buffer = vec![0; options.size];
     while channel.receive_all(&mut buffer)? {}
     Ok(())

@@ -1,0 +1,47 @@
+//! Traffic before the clock starts: what carries a connection may depend on how busy it was.
+
+use super::channel::Channel;
+use super::endpoint;
+use crate::error::Error;
+
+const MESSAGE: usize = 64;
+/// First byte of a message that another follows.
+const MORE: u8 = 1;
+const LAST: u8 = 0;
+
+/// Receives a whole message, and looks for it all the time: an end that slept would be as slow as the machine wakes, which
+/// differs from machine to machine.
+fn receive(channel: &Channel, into: &mut [u8]) -> Result<(), Error> {
+    let mut done = 0;
+    while done < into.len() {
+        match endpoint::receive_now(&channel.socket, &mut into[done..])? {
+            Some(0) => {
+                return Err(Error::Peer("closed the connection while it was warmed up".into()))
+            }
+            Some(count) => done += count,
+            None => std::thread::yield_now(),
+        }
+    }
+    Ok(())
+}
+
+/// Small round trips, so many.
+pub(crate) fn client(channel: &Channel, round_trips: u32) -> Result<(), Error> {
+    let mut into = [0; MESSAGE];
+    for left in (0..round_trips).rev() {
+        let out = [if left == 0 { LAST } else { MORE }; MESSAGE];
+        channel.send_all(&out)?;
+        receive(channel, &mut into)?;
+    }
+    Ok(())
+}
+
+/// The other end, until the client's last.
+pub(crate) fn server(channel: &Channel) -> Result<(), Error> {
+    let mut message = [MORE; MESSAGE];
+    while message[0] != LAST {
+        receive(channel, &mut message)?;
+        channel.send_all(&message)?;
+    }
+    Ok(())
+}
