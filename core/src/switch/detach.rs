@@ -170,7 +170,10 @@ pub(super) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
         // is to send again.
         table::each_socket(0, Fd::MAX - 1, |fd, other| {
             let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
-            if let Some(stream) = other.stream().filter(|_| is_another && is_on_san(&other)) {
+            if !is_another || !is_on_san(&other) {
+                return;
+            }
+            if let Some(stream) = other.stream() {
                 if is_due(&stream) || is_recalled(&stream) {
                     advance_alone(&other, &stream, Reason::PeerReturned);
                 }

@@ -149,7 +149,7 @@ pub fn before_unseen_use(fd: Fd) -> bool {
 pub(super) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
     for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
-        socket.stay_on_tcp();
+        setup::stay_on_tcp(&socket);
     }
     let known = |fd: &Fd| Some((table::socket(*fd).filter(on_offer)?, *fd));
     let found: SmallVec<[(Pinned, Fd); 4]> = fds.iter().filter_map(known).collect();

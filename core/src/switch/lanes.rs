@@ -188,7 +188,9 @@ fn take(stream: &Stream, to: &mut Buffers, take: Take) -> Result<Taken, Broken> 
         Inbound::Before(left) => left,
         // If it turns at this moment, that is found the next time.
         Inbound::Tcp if doorbells.take() => u64::MAX,
-        Inbound::Tcp => return Ok(Taken::Bytes(0)),
+        Inbound::Tcp if doorbells.state().turned => return Ok(Taken::Bytes(0)),
+        // Nobody else takes any under this lock.
+        Inbound::Tcp => return Err(Broken::Doorbells),
     };
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);
     let received = match take {

@@ -5,7 +5,8 @@ use super::endpoint::flag;
 use super::exec;
 use super::lanes;
 use super::readiness;
-use super::socket::Socket;
+use super::setup;
+use super::socket::{phase, Socket};
 use super::stream::Stream;
 use super::table;
 use super::wait;
@@ -260,8 +261,10 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
     }
     if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
+        let socket = table::socket(fd)?;
+        setup::stay_on_tcp(&socket);
         // As where the kernel has no TLS: programs encrypt themselves then.
-        return table::san(fd).map(|_| Errno(libc::ENOENT));
+        return (socket.phase() == phase::SAN).then_some(Errno(libc::ENOENT));
     }
     None
 }

@@ -8,6 +8,7 @@
 use super::exec;
 use super::manifest::{self, Entry};
 use super::memory::Memory;
+use super::setup;
 use super::socket::phase;
 use super::table::{self, Pinned};
 use super::trust::{self, Trusted};
@@ -111,7 +112,7 @@ impl Cargo {
         for fd in fds {
             match table::socket(*fd) {
                 // Who gets it may use it at any moment.
-                Some(socket) if socket.phase() == phase::TCP => socket.stay_on_tcp(),
+                Some(socket) if socket.phase() == phase::TCP => setup::stay_on_tcp(&socket),
                 Some(socket) if concerned(&socket) => cargo.sockets.push((socket, *fd)),
                 None if trust::is_stream(*fd) => cargo.unix.push(*fd),
                 _ => {}

@@ -5,6 +5,7 @@ use super::bell;
 use super::detach::{self, WaitForRoom};
 use super::endpoint::flag;
 use super::lanes;
+use super::setup;
 use super::socket::{phase, Socket};
 use super::stream::Stream;
 use super::wait;
@@ -16,6 +17,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Ends directions of a connection (shutdown).
 pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
+    if socket.phase() != phase::CONNECTING && !setup::has_entered(socket) {
+        return Outcome::Pass;
+    }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
         return Outcome::Done(Err(Errno(libc::EINVAL)));

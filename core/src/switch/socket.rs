@@ -318,12 +318,6 @@ impl Socket {
         self.set_phase(phase::TCP);
     }
 
-    /// It stays on TCP for good.
-    pub(super) fn stay_on_tcp(&self) {
-        let (from, to) = (phase::TCP, phase::NATIVE);
-        let _ = self.phase.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
-    }
-
     /// True if the registry has it.
     pub(super) fn is_published(&self) -> bool {
         !self.statistics.load(Ordering::Relaxed).is_null()

@@ -98,16 +98,19 @@ fn pin_if(fd: Fd, wanted: impl Fn(u32) -> bool) -> Option<Pinned> {
     }
 }
 
-/// The socket behind `fd`, if the switch knows it.
+/// The socket behind `fd`, if the switch knows it. As long as the result is kept it does not enter the SAN.
 #[inline]
 pub fn socket(fd: Fd) -> Option<Pinned> {
-    pin_if(fd, |_| true)
+    let pinned = pin_if(fd, |_| true)?;
+    super::setup::has_entered(&pinned);
+    Some(pinned)
 }
 
 /// The socket behind `fd`, if its bytes go over the SAN.
 #[inline]
 pub fn san(fd: Fd) -> Option<Pinned> {
-    pin_if(fd, |p| p == phase::SAN)
+    let pinned = pin_if(fd, |p| matches!(p, phase::SAN | phase::ENTERING))?;
+    super::setup::has_entered(&pinned).then_some(pinned)
 }
 
 /// The socket behind `fd`, if its bytes go over the SAN, or may do so later. While the result is kept the latter is not
@@ -170,7 +173,7 @@ pub fn clear(fd: Fd) {
 pub fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned)) {
     let end = HIGHEST.load(Ordering::Relaxed).min(last.max(0) as usize + 1);
     for fd in first.max(0) as usize..end {
-        if let Some(socket) = socket(fd as Fd) {
+        if let Some(socket) = pin_if(fd as Fd, |_| true) {
             each(fd as Fd, socket);
         }
     }

@@ -320,6 +320,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
         return super::urgent::send(socket, &stream, from, flags);
     }
     let (wanted, began) = (from.remaining(), time::ticks());
+    setup::note_transfer(began);
     from.know_time(began);
     if socket.phase() == phase::SAN && !wait::is_stale(&stream, began) {
         if let Some(ring) = stream.send_at_once(&from) {

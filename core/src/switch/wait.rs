@@ -540,7 +540,12 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
             return Err(Errno(libc::EAGAIN));
         }
         // At the end of the anchor's stream it is readable for ever: only time passes then.
-        let events = if stream.endpoint.has(SILENT) { 0 } else { libc::POLLIN };
+        let events = match event {
+            _ if stream.endpoint.has(SILENT) => 0,
+            // What is there to read does not matter.
+            Event::Write if stream.endpoint.has(flag::SENDS_TCP) => libc::POLLOUT,
+            _ => libc::POLLIN,
+        };
         let mut fds = [libc::pollfd { fd: anchor, events, revents: 0 }];
         let nap = left.map_or(slice, |l| l.min(slice));
         // SAFETY: the mask is there as long as `signals`.

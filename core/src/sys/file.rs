@@ -232,12 +232,12 @@ pub fn may_append(fd: Fd, more: usize) -> bool {
     limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
 }
 
-/// RLIMIT_FSIZE, in bytes.
 /// True if this process may write a file of so many bytes (RLIMIT_FSIZE).
 pub fn may_grow_to(bytes: usize) -> bool {
     bytes as u64 <= file_size_limit()
 }
 
+/// RLIMIT_FSIZE, in bytes.
 fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);

@@ -110,7 +110,7 @@ hooks! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int = |real| {
-        let Some(socket) = table::san(fd).or_else(|| switch::connecting(fd)) else {
+        let Some(socket) = table::connected(fd).or_else(|| switch::connecting(fd)) else {
             return real(fd, how);
         };
         or_real(shutdown::shutdown(&socket, how), || real(fd, how) as isize) as c_int

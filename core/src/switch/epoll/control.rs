@@ -171,7 +171,7 @@ fn add(structure: &mut Structure, set: &'static Set, registration: Registration)
 fn remove(
     structure: &mut Structure,
     set: &'static Set,
-    socket: &'static Socket,
+    socket: &Socket,
     index: u32,
 ) -> Option<Registration> {
     let watches = &mut socket.guarded(structure).watches;
@@ -332,6 +332,12 @@ fn wake_others(set: &'static Set) {
     }
 }
 
+/// True if the sets that watch the socket can do so on the SAN.
+pub fn may_switch(structure: &mut Structure, socket: &Socket) -> bool {
+    let watches = &socket.guarded(structure).watches;
+    watches.iter().all(|watch| watch.set.shadow().is_ok())
+}
+
 /// The socket is on the SAN now: its registrations move from the kernel's sets.
 pub fn to_switch(structure: &mut Structure, socket: &Socket) {
     let count = socket.guarded(structure).watches.len();
@@ -344,6 +350,7 @@ pub fn to_switch(structure: &mut Structure, socket: &Socket) {
             .flatten();
         let Some(fd) = fd else { continue };
         note_reported(set, index, fd);
+        set.with(|inner| Some(inner.registrations[index as usize].as_mut()?.begin_anew()));
         let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         if let Err(e) = enter_shadow(set, index) {
             log::error!("fd {fd}: its epoll registration was lost: {e}");
@@ -368,6 +375,19 @@ fn note_reported(set: &Set, index: u32, fd: Fd) {
 
 /// The socket went back to TCP: its registrations move to the kernel's sets.
 pub fn to_kernel(structure: &mut Structure, socket: &Socket) {
+    let is_parked = |one: &Watch| {
+        let of = |inner: &mut Inner| {
+            inner.registrations[one.index as usize].as_ref()?.parked.then_some(())
+        };
+        one.set.with(of).flatten().is_some()
+    };
+    while let Some(at) = socket.guarded(structure).watches.iter().position(is_parked) {
+        // Deleted as far as the program knows; now it is.
+        let Watch { set, index } = socket.guarded(structure).watches[at];
+        if let Some(mut r) = remove(structure, set, socket, index) {
+            leave_shadow(set, &mut r);
+        }
+    }
     let count = socket.guarded(structure).watches.len();
     for at in 0..count {
         let Watch { set, index } = socket.guarded(structure).watches[at];
@@ -382,9 +402,7 @@ pub fn to_kernel(structure: &mut Structure, socket: &Socket) {
             (r.in_kernel, r.in_shadow, r.hot) = (true, false, false);
             set.san.fetch_sub(1, Ordering::SeqCst);
             let (events, data) = (r.events_for_kernel(), r.data);
-            if !r.parked {
-                let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, r.fd, events, data);
-            }
+            let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, r.fd, events, data);
             Some(())
         });
     }

@@ -12,7 +12,9 @@ mod control;
 mod registration;
 mod wait;
 
-pub use control::{control, doorbell_drained, forget_socket, look_again, to_kernel, to_switch};
+pub use control::{
+    control, doorbell_drained, forget_socket, look_again, may_switch, to_kernel, to_switch,
+};
 pub use wait::wait;
 
 use super::spin;

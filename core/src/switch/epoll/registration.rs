@@ -152,6 +152,15 @@ impl Registration {
         self.bell_in_shadow = false;
     }
 
+    /// Nothing was reported of the session that begins.
+    pub(super) fn begin_anew(&mut self) {
+        let stalls = self.socket.stream().map_or(0, |s| s.endpoint.send.stalls.load(Relaxed));
+        // The kernel may have refused a send.
+        self.stalls = stalls.wrapping_sub(1);
+        self.fresh = true;
+        self.belled = false;
+    }
+
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
         self.belled |= events & (bit::IN | bit::PRI) != 0;

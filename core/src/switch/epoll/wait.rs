@@ -303,6 +303,10 @@ fn hear_bells(set: &'static Set) {
         let (index, bits) = (event.u64 as u32, event.events);
         let socket = set.with(|inner| {
             let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+            if r.in_kernel {
+                // Of before it went there.
+                return None;
+            }
             r.note(bits);
             r.disarm();
             inner.heat(index);

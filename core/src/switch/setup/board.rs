@@ -60,7 +60,9 @@ pub(super) fn open_own(uid: u32, namespace: u64) -> Result<Fd> {
 
 fn check(fd: Fd, uid: u32) -> Result<()> {
     let status = file::stat(fd)?;
-    let is_right = status.st_uid == uid && status.st_mode & libc::S_IFMT == libc::S_IFREG;
+    let is_right = status.st_uid == uid
+        && status.st_nlink == 1
+        && status.st_mode & libc::S_IFMT == libc::S_IFREG;
     if is_right {
         Ok(())
     } else {

@@ -103,7 +103,7 @@ impl Door {
         });
         while self.late.len() < MOST_HEARD {
             let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
-            if takes_in(connection, now) {
+            if !may_hand_in(connection) || takes_in(connection, now) {
                 file::close(connection);
             } else {
                 self.late.push((hidden::keep(connection), now));
@@ -144,16 +144,26 @@ fn receive(connection: Fd, now: u64) -> Option<Option<HandedIn>> {
     }
 }
 
-fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<HandedIn> {
-    let (pid, uid) = packet::peer_credentials(connection).ok()?;
-    if !policy::may_share_with(uid) {
+fn may_hand_in(connection: Fd) -> bool {
+    let Ok((_, uid)) = packet::peer_credentials(connection) else { return false };
+    let may = policy::may_share_with(uid);
+    if !may {
         log::info!("a connector of user {uid} may not share memory with us (allow_users)");
-    } else if let Some(tuple) = tuple {
-        let segment = hidden::keep(segment);
-        return Some(HandedIn { tuple, segment, connector: Relation::to(pid, uid), at: now });
     }
-    file::close(segment);
-    None
+    may
+}
+
+fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<HandedIn> {
+    match (packet::peer_credentials(connection), tuple) {
+        (Ok((pid, uid)), Some(tuple)) => {
+            let segment = hidden::keep(segment);
+            Some(HandedIn { tuple, segment, connector: Relation::to(pid, uid), at: now })
+        }
+        _ => {
+            file::close(segment);
+            None
+        }
+    }
 }
 
 /// Hands a session in at whoever has the acceptor's end of a connection, over which `socket` is. Who that is.

@@ -23,9 +23,10 @@ pub use connect::{connect, establish};
 pub(super) use door::Door;
 pub use listener::Listener;
 pub use moving::before_user_change;
+pub(super) use moving::stay_on_tcp;
 pub(super) use moving::Prospect;
 pub use traffic::Traffic;
-pub(super) use traffic::{initialize, Way};
+pub(super) use traffic::{initialize, note_transfer, Way};
 
 use super::socket::{phase, Socket};
 use super::structure::Structure;

@@ -135,6 +135,21 @@ pub(super) fn step(socket: &Socket) {
     }
 }
 
+/// One on TCP stays there for good. The caller's pin keeps it from entering meanwhile.
+pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
+    if socket.phase() != phase::TCP {
+        return;
+    }
+    let mut structure = Structure::lock();
+    if socket.phase() == phase::TCP {
+        let prospect = socket.guarded(&mut structure).prospect.take();
+        socket.set_phase(phase::NATIVE);
+        if let Some(prospect) = prospect {
+            prospect.end(&mut structure);
+        }
+    }
+}
+
 /// Why the connection has to stay on TCP for now, if it does.
 fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     policy::may_leave_tcp()?;
@@ -170,6 +185,10 @@ fn begin(
     may_leave_tcp(socket)?;
     if !policy::shares_memory() {
         return Err(Reason::Policy);
+    }
+    if net::bytes_written(socket.anchor()).is_none() {
+        // Nothing could tell where a direction turns.
+        return Err(Reason::UnsupportedOption);
     }
     let tuple = tuple(socket, role)?;
     match role {
@@ -344,7 +363,9 @@ fn enter(
     let fd = socket.anchor();
     socket.set_phase(phase::ENTERING);
     let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
-    if !socket.is_used_by_caller_alone() || is_urgent() {
+    // A direction that has ended on TCP can not go on elsewhere.
+    let may = socket.is_used_by_caller_alone() && net::is_established(fd) && !is_urgent();
+    if !may || !epoll::may_switch(structure, socket) {
         socket.set_phase(phase::TCP);
         agreed.looks = (agreed.looks + 1).min(LOOKS);
         return Ok(Some(Prospect::Agreed(agreed)));

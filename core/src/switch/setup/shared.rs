@@ -6,6 +6,7 @@
 
 use super::super::socket::{phase, Socket};
 use super::super::table::{self, Pinned};
+use super::moving::stay_on_tcp;
 use crate::sys::{file, Fd, PAGE};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -74,7 +75,7 @@ pub(in crate::switch) fn before_image(
     let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
     let mut given_up = SmallVec::new();
     if !becomes_it {
-        inherited.iter().for_each(|socket| socket.stay_on_tcp());
+        inherited.iter().for_each(|socket| stay_on_tcp(socket));
         return given_up;
     }
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {

@@ -14,7 +14,7 @@ const LONGEST: u64 = 50_000_000;
 /// and the process did something else for no longer (ticks; some 30 µs) before each send on the average,
 const PAUSE: u64 = 90_000;
 /// or waited before each receive;
-const WAIT: u64 = 2 * PAUSE;
+const WAIT: u64 = 3 * PAUSE;
 /// or if a byte takes no longer than this (ns).
 const PACE_OF_BYTE: u64 = 10;
 /// Doorbells of which most must have brought more than one message, or much of the stream each.
@@ -41,8 +41,18 @@ pub(super) fn is_eager() -> bool {
     ENOUGH.load(Relaxed) == 0
 }
 
-/// When (ticks) this process last made a transfer on TCP.
+/// When (ticks) this process last made a transfer.
 static LAST: AtomicU64 = AtomicU64::new(0);
+/// What is made so soon (ticks) after another is not noted: the word is every thread's.
+const AT_ONCE: u64 = PAUSE / 8;
+
+/// A transfer over the SAN, which the pause before the next one on TCP begins with.
+#[inline]
+pub(in crate::switch) fn note_transfer(now: u64) {
+    if now.saturating_sub(LAST.load(Relaxed)) > AT_ONCE {
+        LAST.store(now, Relaxed);
+    }
+}
 
 /// See the module. Threads count past each other, and lose a transfer now and then.
 pub struct Traffic {
