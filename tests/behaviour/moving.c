@@ -409,3 +409,27 @@ SAN_CASE(buffers_that_are_filled) {
     close_ends(ends);
   }
 }
+
+/* A full kernel buffer before the move, space after it: the edge is told on the SAN as well. */
+SAN_CASE(an_edge_of_space_across_the_move) {
+  struct ends ends = connect_ends();
+  set_nonblocking(ends.client, true);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.fd = ends.client};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, ends.client, &event));
+  EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+  uint64_t sent = fill(ends.client, 0);
+  for (int i = 0; i < MOST; i++) {
+    put(ends.server, "x");
+    EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+    CHECK(event.events & EPOLLIN);
+    get(ends.client, "x");
+  }
+  recv_pattern(ends.server, 0, sent);
+  do EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+  while (!(event.events & EPOLLOUT));
+  EQ(send(ends.client, "y", 1, MSG_NOSIGNAL), 1);
+  get(ends.server, "y");
+  SYS(close(set));
+  close_ends(ends);
+}

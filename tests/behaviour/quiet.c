@@ -74,6 +74,63 @@ MIXED_CASE(there_and_back_on_a_set) {
   for (int i = 0; i < CONNECTIONS; i++) run_processes(V4, client_by_poll, server_by_epoll);
 }
 
+/* A server that deletes its registration for as long as it serves, as pools of threads do. */
+static void server_by_changing_epoll(int fd) {
+  set_nonblocking(fd, true);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN, .data.fd = fd}, got_event;
+  static uint8_t bytes[65536];
+  uint64_t got = 0;
+  for (;;) {
+    SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+    EQ(epoll_wait(set, &got_event, 1, HANG_MS), 1);
+    SYS(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
+    ssize_t n = recv(fd, bytes, sizeof bytes, 0);
+    if (n < 0) {
+      EQ(errno, EAGAIN);
+      continue;
+    }
+    if (n == 0) break;
+    check_pattern(bytes, got, n);
+    send_pattern(fd, got, n);
+    got += n;
+  }
+  SYS(close(set));
+  SYS(close(fd));
+}
+MIXED_CASE(there_and_back_on_a_set_that_changes) {
+  for (int i = 0; i < CONNECTIONS; i++) run_processes(V4, client, server_by_changing_epoll);
+}
+
+/* A request, its end, and a long answer: before the move, and about when it would be. */
+enum { ANSWER = 16 << 20, MOST_REQUESTS = 45 };
+static int requests;
+static void client_that_half_closes(int fd) {
+  uint64_t there = 0;
+  for (; there < (uint64_t)requests; there++) {
+    send_pattern(fd, there, 1);
+    recv_pattern(fd, there, 1);
+  }
+  SYS(shutdown(fd, SHUT_WR));
+  ERR(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+  recv_pattern(fd, there, ANSWER);
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void server_that_answers(int fd) {
+  for (uint64_t i = 0; i < (uint64_t)requests; i++) {
+    recv_pattern(fd, i, 1);
+    send_pattern(fd, i, 1);
+  }
+  expect_eof(fd);
+  send_pattern(fd, requests, ANSWER);
+  SYS(close(fd));
+}
+MIXED_CASE(a_long_answer_after_a_half_close) {
+  for (requests = 0; requests <= MOST_REQUESTS; requests += 15)
+    run_processes(V4, client_that_half_closes, server_that_answers);
+}
+
 static int open_descriptors(void) {
   int count = 0;
   DIR *folder = opendir("/proc/self/fd");

@@ -52,10 +52,11 @@ pub unsafe fn poll(
     mask: *const libc::sigset_t,
 ) -> Outcome {
     let (entries, on_tcp) = entries(fds);
-    // SAFETY: the caller's promise.
     match (entries.is_empty(), on_tcp.is_empty()) {
         (true, true) => Outcome::Pass,
+        // SAFETY: the caller's promise.
         (true, false) => Outcome::Done(unsafe { blocking::poll(fds, timeout, mask) }),
+        // SAFETY: the caller's promise.
         (false, _) => Outcome::Done(unsafe { poll_entries(fds, entries, timeout, mask) }),
     }
 }

@@ -502,9 +502,9 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
     let limit = how.limit.left(socket, event);
     let slice = if how.slice.is_some() {
         how.slice
-    } else if stream.endpoint.has(SILENT) && stream.fabric.is_none() {
-        Some(UNBELLED_SLICE)
-    } else if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP) {
+    } else if stream.endpoint.has(SILENT) && stream.fabric.is_none()
+        || event == Event::Write && stream.endpoint.has(flag::SENDS_TCP)
+    {
         Some(UNBELLED_SLICE)
     } else if let Some(slice) = detach::slice(stream) {
         Some(slice)

@@ -350,7 +350,11 @@ pub fn to_switch(structure: &mut Structure, socket: &Socket) {
             .flatten();
         let Some(fd) = fd else { continue };
         note_reported(set, index, fd);
-        set.with(|inner| Some(inner.registrations[index as usize].as_mut()?.begin_anew()));
+        set.with(|inner| {
+            if let Some(r) = inner.registrations[index as usize].as_mut() {
+                r.begin_anew();
+            }
+        });
         let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
         if let Err(e) = enter_shadow(set, index) {
             log::error!("fd {fd}: its epoll registration was lost: {e}");

@@ -36,6 +36,7 @@ const MOST_LOOKS_AGREED: u32 = 1024;
 const PAUSE: u32 = 16;
 
 /// What the ends of a connection agreed on so far, as this one knows it.
+#[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
 pub(in crate::switch) enum Prospect {
     /// The acceptor put up its card.
     PutUp {

@@ -103,7 +103,7 @@ pub(super) enum Look {
 
 impl Traffic {
     /// Of no connection yet.
-    pub const fn new() -> Self {
+    pub(in crate::switch) const fn new() -> Self {
         Traffic {
             calls: AtomicU32::new(0),
             due: AtomicU32::new(0),
