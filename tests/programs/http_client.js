@@ -32,8 +32,16 @@ async function round() {
   }));
 }
 
+// So much on every connection that all are on the SAN.
+async function warmUp() {
+  for (let i = 0; i < 200; i++) {
+    await Promise.all(Array.from({ length: agent.maxSockets }, () => ask('GET', '/1')));
+  }
+}
+
 async function main() {
   await round();
+  await warmUp();
   console.log('hold');
   await new Promise((resolve) => process.stdin.once('data', resolve));
   process.stdin.pause();

@@ -10,4 +10,6 @@ const server = http.createServer((request, response) => {
   }
   response.end(Buffer.alloc(Number(request.url.slice(1)), 'sanshim'));
 });
+// An idle connection stays as long as somebody looks at it.
+server.keepAliveTimeout = 0;
 server.listen(0, '127.0.0.1', () => console.log('port ' + server.address().port));
