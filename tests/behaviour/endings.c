@@ -126,6 +126,24 @@ SAN_CASE(shutdown_wakes_a_writer) {
   end_thread(thread);
 }
 
+/* A writer that waits for room learns that its peer, which had ended both directions before, closed. */
+static void *write_to_the_end(void *fd) {
+  static uint8_t data[4096];
+  while (send((int)(intptr_t)fd, data, sizeof data, MSG_NOSIGNAL) > 0) continue;
+  EQ(errno, EPIPE);
+  return NULL;
+}
+SAN_CASE(a_close_behind_a_shutdown_wakes_a_writer) {
+  struct pair p = open_pair(V4);
+  pthread_t writer = start_thread(write_to_the_end, (void *)(intptr_t)p.client);
+  sleep_ms(50); /* no room is left */
+  SYS(shutdown(p.server, SHUT_RDWR));
+  sleep_ms(50); /* it knows of the end, and waits all the same */
+  SYS(close(p.server));
+  end_thread(writer);
+  SYS(close(p.client));
+}
+
 /* Who sends more than there is room for, and shut its other direction down, hears that its peer is gone. */
 static void *send_in_vain(void *arg) {
   int fd = (int)(intptr_t)arg;

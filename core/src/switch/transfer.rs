@@ -13,7 +13,6 @@ use super::suspend;
 use super::turn::{self, reentered, waits};
 use super::wait::{self, Event, Limit, Wait};
 use super::Outcome;
-use crate::provider::shm::CLOSED;
 use crate::session::transfer::Call;
 use crate::sys::{blocking, net, process, time, Errno};
 use std::sync::atomic::Ordering::Relaxed;
@@ -525,7 +524,7 @@ fn transmit(
             }
         };
         sent += moved.bytes;
-        if stream.endpoint.has(flag::GONE) || is_answered_by_reset(stream) {
+        if stream.endpoint.has(flag::GONE) || wait::is_answered_by_reset(stream) {
             wait::break_pipe(stream);
         } else if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
             // To a peer that is gone the byte brings back TCP's own reset.
@@ -556,13 +555,6 @@ fn transmit(
             return finish(sent, e);
         }
     }
-}
-
-/// True if TCP would have answered what was sent with a reset by now: the peer closed for good, on this host.
-fn is_answered_by_reset(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::ANCHOR_ENDED)
-        && stream.fabric.is_none()
-        && stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
 }
 
 fn is_broken(stream: &Stream) -> bool {

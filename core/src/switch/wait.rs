@@ -448,8 +448,21 @@ pub(super) fn writable(stream: &Stream) -> bool {
         f if f & (flag::SENDS_TCP | FAILS) == flag::SENDS_TCP => {
             poll::poll_one(stream.anchor, libc::POLLOUT).is_ok_and(|events| events != 0)
         }
-        f => f & FAILS != 0 || stream.has_space() || far::has_space(stream),
+        f => {
+            f & FAILS != 0
+                || stream.has_space()
+                || far::has_space(stream)
+                // Who shut both directions down before it closed is heard once, at the first.
+                || is_answered_by_reset(stream)
+        }
     }
+}
+
+/// True if TCP would have answered what was sent with a reset by now: the peer closed for good, on this host.
+pub(super) fn is_answered_by_reset(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::ANCHOR_ENDED)
+        && stream.fabric.is_none()
+        && stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
 }
 
 /// Waits until the event may have come: spins while that pays, then sleeps. `ready` tells whether
