@@ -47,16 +47,18 @@ MIXED_CASE(there_and_back_between_threads) { ends_of(run_threads); }
 
 /* The same where the server sleeps on a set, and the client does not wait. */
 static void client_by_poll(int fd) { set_nonblocking(fd, true), client(fd); }
-static void server_by_epoll(int fd) {
+static void echo_by_epoll(int fd, bool changes) {
   set_nonblocking(fd, true);
   int set = SYS(epoll_create1(EPOLL_CLOEXEC));
-  struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = fd};
-  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  struct epoll_event wanted = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = fd}, event;
+  if (!changes) SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
   static uint8_t bytes[65536];
   uint64_t got = 0;
   for (;;) {
+    if (changes) SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &wanted));
     EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
     EQ(event.data.fd, fd);
+    if (changes) SYS(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
     ssize_t n = recv(fd, bytes, sizeof bytes, 0);
     if (n < 0) {
       EQ(errno, EAGAIN);
@@ -70,34 +72,13 @@ static void server_by_epoll(int fd) {
   SYS(close(set));
   SYS(close(fd));
 }
+static void server_by_epoll(int fd) { echo_by_epoll(fd, false); }
 MIXED_CASE(there_and_back_on_a_set) {
   for (int i = 0; i < CONNECTIONS; i++) run_processes(V4, client_by_poll, server_by_epoll);
 }
 
-/* A server that deletes its registration for as long as it serves, as pools of threads do. */
-static void server_by_changing_epoll(int fd) {
-  set_nonblocking(fd, true);
-  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
-  struct epoll_event event = {.events = EPOLLIN, .data.fd = fd}, got_event;
-  static uint8_t bytes[65536];
-  uint64_t got = 0;
-  for (;;) {
-    SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
-    EQ(epoll_wait(set, &got_event, 1, HANG_MS), 1);
-    SYS(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL));
-    ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-    if (n < 0) {
-      EQ(errno, EAGAIN);
-      continue;
-    }
-    if (n == 0) break;
-    check_pattern(bytes, got, n);
-    send_pattern(fd, got, n);
-    got += n;
-  }
-  SYS(close(set));
-  SYS(close(fd));
-}
+/* One that deletes its registration for as long as it serves, as pools of threads do. */
+static void server_by_changing_epoll(int fd) { echo_by_epoll(fd, true); }
 MIXED_CASE(there_and_back_on_a_set_that_changes) {
   for (int i = 0; i < CONNECTIONS; i++) run_processes(V4, client, server_by_changing_epoll);
 }

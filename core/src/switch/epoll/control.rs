@@ -193,6 +193,24 @@ fn remove(
     .flatten()
 }
 
+/// What is deleted as far as the program knows now is; true if it was so.
+fn remove_if_parked(
+    structure: &mut Structure,
+    set: &'static Set,
+    socket: &Socket,
+    index: u32,
+) -> bool {
+    let is_parked = set
+        .with(|inner| inner.registrations[index as usize].as_ref().is_some_and(|r| r.parked))
+        .unwrap_or(false);
+    if is_parked {
+        if let Some(mut r) = remove(structure, set, socket, index) {
+            leave_shadow(set, &mut r);
+        }
+    }
+    is_parked
+}
+
 fn on_san(
     structure: &mut Structure,
     set: &'static Set,
@@ -201,18 +219,8 @@ fn on_san(
     socket: &'static Socket,
     event: Option<(u32, u64)>,
 ) -> Result<()> {
-    let mut found = find(structure, set, fd, socket);
-    let is_parked = |index: &u32| {
-        set.with(|inner| inner.registrations[*index as usize].as_ref().is_some_and(|r| r.parked))
-            .unwrap_or(false)
-    };
-    if let Some(index) = found.filter(is_parked) {
-        // Deleted as far as the program knows; now it is.
-        if let Some(mut r) = remove(structure, set, socket, index) {
-            leave_shadow(set, &mut r);
-        }
-        found = None;
-    }
+    let found = find(structure, set, fd, socket)
+        .filter(|index| !remove_if_parked(structure, set, socket, *index));
     match (operation, event, found) {
         (libc::EPOLL_CTL_ADD, Some(_), Some(_)) => Err(Errno(libc::EEXIST)),
         (libc::EPOLL_CTL_ADD, Some((events, _)), None)
@@ -379,22 +387,12 @@ fn note_reported(set: &Set, index: u32, fd: Fd) {
 
 /// The socket went back to TCP: its registrations move to the kernel's sets.
 pub fn to_kernel(structure: &mut Structure, socket: &Socket) {
-    let is_parked = |one: &Watch| {
-        let of = |inner: &mut Inner| {
-            inner.registrations[one.index as usize].as_ref()?.parked.then_some(())
-        };
-        one.set.with(of).flatten().is_some()
-    };
-    while let Some(at) = socket.guarded(structure).watches.iter().position(is_parked) {
-        // Deleted as far as the program knows; now it is.
-        let Watch { set, index } = socket.guarded(structure).watches[at];
-        if let Some(mut r) = remove(structure, set, socket, index) {
-            leave_shadow(set, &mut r);
+    let mut at = 0;
+    while let Some(Watch { set, index }) = socket.guarded(structure).watches.get(at).copied() {
+        if remove_if_parked(structure, set, socket, index) {
+            continue;
         }
-    }
-    let count = socket.guarded(structure).watches.len();
-    for at in 0..count {
-        let Watch { set, index } = socket.guarded(structure).watches[at];
+        at += 1;
         set.with(|inner| {
             inner.hot.retain(|i| *i != index);
             let r = inner.registrations[index as usize].as_mut()?;

@@ -143,9 +143,12 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
     }
     let mut structure = Structure::lock();
     if socket.phase() == phase::TCP {
-        let prospect = socket.guarded(&mut structure).prospect.take();
         socket.set_phase(phase::NATIVE);
-        if let Some(prospect) = prospect {
+        if process::is_borrowed() {
+            // Its descriptors are the parent's, which ends what there is when the socket goes.
+            return;
+        }
+        if let Some(prospect) = socket.guarded(&mut structure).prospect.take() {
             prospect.end(&mut structure);
         }
     }
