@@ -83,8 +83,8 @@ MIXED_CASE(there_and_back_on_a_set_that_changes) {
   for (int i = 0; i < CONNECTIONS; i++) run_processes(V4, client, server_by_changing_epoll);
 }
 
-/* A request, its end, and a long answer: before the move, and about when it would be. */
-enum { ANSWER = 16 << 20, MOST_REQUESTS = 45 };
+/* A request, its end, and a long answer: before the move, about when it would be, and long after. */
+enum { ANSWER = 16 << 20, ABOUT_THE_MOVE = 45, LONG_AFTER = 3000 };
 static int requests;
 static void client_that_half_closes(int fd) {
   uint64_t there = 0;
@@ -108,8 +108,10 @@ static void server_that_answers(int fd) {
   SYS(close(fd));
 }
 MIXED_CASE(a_long_answer_after_a_half_close) {
-  for (requests = 0; requests <= MOST_REQUESTS; requests += 15)
+  for (requests = 0; requests <= ABOUT_THE_MOVE; requests += 15)
     run_processes(V4, client_that_half_closes, server_that_answers);
+  requests = LONG_AFTER;
+  run_processes(V4, client_that_half_closes, server_that_answers);
 }
 
 static int open_descriptors(void) {

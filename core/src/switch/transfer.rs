@@ -35,7 +35,9 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
-    to.know_time(time::recent_ticks());
+    let began = time::ticks();
+    setup::note_transfer(began);
+    to.know_time(began);
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Outcome::Pass;
     }

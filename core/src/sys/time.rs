@@ -1,7 +1,6 @@
 //! Clocks.
 
 use super::call;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Nanoseconds of the monotonic clock. Reads the vDSO: no system call.
 #[inline]
@@ -24,25 +23,6 @@ pub fn timespec(nanoseconds: u64) -> libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as i64,
         tv_nsec: (nanoseconds % 1_000_000_000) as i64,
     }
-}
-
-/// [`ticks`] of this moment, or of one some milliseconds before: as long as the kernel's coarse clock, a
-/// word in memory, stands still, the counter, which takes twice the time, is not read again.
-#[inline]
-pub fn recent_ticks() -> u64 {
-    static ASKED: AtomicU64 = AtomicU64::new(u64::MAX);
-    static TICKS: AtomicU64 = AtomicU64::new(0);
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: as in `now`.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut t) };
-    let at = t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64;
-    if ASKED.load(Ordering::Acquire) == at {
-        return TICKS.load(Ordering::Relaxed);
-    }
-    let ticks = ticks();
-    TICKS.store(ticks, Ordering::Relaxed);
-    ASKED.store(at, Ordering::Release);
-    ticks
 }
 
 /// A counter of clock ticks, some 2 to 4 per nanosecond: for telling cheaply that time passed.
