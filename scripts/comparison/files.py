@@ -32,7 +32,7 @@ def write(folder, rows, rounds, sanctl):
         f"\"of the rounds\" the least and the largest of single rounds, the latency the median that the\n"
         f"client measured. Of every run under it `sanctl status --json` showed twice what it was carried by: once\n"
         f"while the client ran, all of the server's connections on shared memory at that moment; once after the\n"
-        f"client's end, that none of the server's had gone back to TCP. A connection per request is too short to leave\n"
+        f"client's end, that none of the server's had gone back to TCP but because it paused. A connection per request is too short to leave\n"
         f"TCP: those rows show what the library costs where it does nothing.\n\n"
         f"{table.markdown(rows)}\n\n![The same figures as a plot](compare.svg)\n\n"
         f"## Commands\n\n{commands}\n",
