@@ -76,7 +76,7 @@ impl Inheritance {
 fn enter(fds: &[Fd], has_options: bool) -> Option<Pinned> {
     let mut structure = Structure::lock();
     let (first, others) = fds.split_first()?;
-    let socket = Socket::allocate(&mut structure, *first)?;
+    let socket = Socket::allocate_within(&mut structure, *first)?;
     // Beside the pins of the descriptors, the one of this call.
     let pinned = Pinned::new(socket);
     socket.has_options.store(has_options, Relaxed);

@@ -256,11 +256,10 @@ fn known(inode: u64) -> Option<Pinned> {
 /// Enters more descriptors of a socket; false if it is just being closed.
 fn join(socket: &Pinned, fds: &[Fd]) -> bool {
     let _structure = Structure::lock();
-    if !socket.is_open() {
-        return false;
-    }
     for fd in fds {
-        socket.add_descriptor();
+        if !socket.add_descriptor_if_open() {
+            return false;
+        }
         table::put_socket(*fd, socket.get());
     }
     true

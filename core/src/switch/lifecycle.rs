@@ -22,10 +22,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
 pub fn created(fd: Fd) {
-    let mut structure = Structure::lock();
-    if let Some(socket) = Socket::allocate(&mut structure, fd) {
+    if let Some(socket) = Socket::allocate(fd) {
         if !table::put_socket(fd, socket) {
-            drop(structure);
             socket.remove_descriptor();
             drop(Pinned::adopt(socket));
         }
@@ -38,13 +36,35 @@ pub fn closing(fd: Fd) {
         return epoll::closing(set, fd);
     }
     let Some(socket) = table::socket(fd) else { return };
-    let mut structure = Structure::lock();
-    if !table::socket(fd).is_some_and(|now| std::ptr::eq(now.address(), socket.address())) {
-        // Another thread closes the same number.
-        return;
+    if socket.is_plain() {
+        if !table::take(fd, socket.get()) {
+            return;
+        }
+        let is_last = socket.remove_descriptor();
+        if is_last && socket.is_plain() {
+            // As most: nothing but TCP's own end is due, and nothing that a handler must not meet half done.
+            return forget(socket);
+        }
+        return take_leave(Structure::lock(), socket, fd, is_last);
     }
-    table::clear(fd);
-    if !socket.remove_descriptor() {
+    let structure = Structure::lock();
+    // Else another thread closes the same number.
+    if table::take(fd, socket.get()) {
+        let is_last = socket.remove_descriptor();
+        take_leave(structure, socket, fd, is_last);
+    }
+}
+
+/// The last pins of this process on a socket that is TCP's: the descriptor's and the caller's.
+fn forget(socket: Pinned) {
+    shared::remove_holder(&socket);
+    socket.set_anchor(-1);
+    drop(Pinned::adopt(socket.get()));
+}
+
+/// The descriptor `fd` is in the table no more; `is_last`: no other is.
+fn take_leave(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
+    if !is_last {
         if socket.anchor() == fd {
             let mut other = None;
             table::each_socket(0, Fd::MAX - 1, |candidate, s| {

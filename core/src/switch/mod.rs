@@ -10,7 +10,7 @@
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`], [`remains`]
 //! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
 //! - peers on other hosts: [`far`], [`away`]
-//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
+//! - bookkeeping: [`table`], [`socket`], [`spare`], [`structure`], [`lifecycle`], [`memory`], [`options`]
 
 mod adopt;
 pub mod arrival;
@@ -47,6 +47,7 @@ pub mod setup;
 pub mod shutdown;
 mod sleepers;
 pub mod socket;
+mod spare;
 mod spin;
 mod stand_in;
 mod stream;

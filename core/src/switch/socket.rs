@@ -4,10 +4,11 @@
 //! lock and then check that it is still the one it wanted.
 
 use super::endpoint::{flag, Endpoint};
-use super::epoll::Watch;
+use super::epoll::{Noted, Watch};
 use super::memory::Memory;
 use super::setup::Listener;
 use super::setup::{Prospect, Traffic};
+use super::spare;
 use super::spin;
 use super::stream::Stream;
 use super::structure::Structure;
@@ -44,9 +45,12 @@ pub mod phase {
 /// Whether spinning paid off for connections that are gone, for each [`Role`].
 static LEARNT: [spin::Memory; 2] = [const { spin::Memory::hopeful() }; 2];
 
+/// Of the pins: the socket is in no use, or is about to be in none. Whoever sets it has it for himself.
+const UNUSED: u32 = 1 << 31;
+
 /// See the module.
 pub struct Socket {
-    /// Descriptors of this process that refer to it, and operations on it.
+    /// Descriptors of this process that refer to it, and operations on it; and [`UNUSED`].
     pins: AtomicU32,
     descriptors: AtomicU32,
     phase: AtomicU32,
@@ -84,6 +88,10 @@ pub struct Socket {
     pub watched_by: AtomicPtr<super::epoll::Set>,
     /// See `watched_by`.
     pub watched_at: AtomicU32,
+    /// Its registration in a kernel's set, while nobody had to know more.
+    pub noted: Noted,
+    /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure lock.
+    pub(super) is_looked_at: AtomicBool,
     /// Changed and read under the structure lock.
     guarded: UnsafeCell<Guarded>,
 }
@@ -106,7 +114,7 @@ unsafe impl Sync for Socket {}
 impl Socket {
     fn blank() -> Socket {
         Socket {
-            pins: AtomicU32::new(0),
+            pins: AtomicU32::new(UNUSED),
             descriptors: AtomicU32::new(0),
             phase: AtomicU32::new(phase::FREE),
             anchor: AtomicI32::new(-1),
@@ -127,6 +135,8 @@ impl Socket {
             inode: AtomicU64::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
             watched_at: AtomicU32::new(0),
+            noted: Noted::new(),
+            is_looked_at: AtomicBool::new(false),
             guarded: UnsafeCell::new(Guarded::default()),
         }
     }
@@ -152,15 +162,19 @@ impl Socket {
     }
 
     /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
-    pub fn allocate(structure: &mut Structure, fd: Fd) -> Option<&'static Socket> {
-        let socket = match structure.free_sockets.take() {
-            Some(socket) => {
-                structure.free_sockets = socket.guarded(structure).next_free.take();
-                socket
-            }
-            None => allocate_chunk(structure)?,
-        };
-        socket.pins.fetch_add(1, Ordering::Relaxed);
+    pub fn allocate(fd: Fd) -> Option<&'static Socket> {
+        let socket = spare::take().or_else(|| take_from_list(&mut Structure::lock()))?;
+        Some(socket.begin(fd))
+    }
+
+    /// The same, by who has the structure lock.
+    pub(super) fn allocate_within(structure: &mut Structure, fd: Fd) -> Option<&'static Socket> {
+        let socket = spare::take().or_else(|| take_from_list(structure))?;
+        Some(socket.begin(fd))
+    }
+
+    fn begin(&'static self, fd: Fd) -> &'static Socket {
+        let socket = self;
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
         socket.inode.store(0, Ordering::Relaxed);
@@ -169,9 +183,13 @@ impl Socket {
         socket.role.store(0, Ordering::Relaxed);
         socket.holders.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
+        socket.noted.begin_anew();
+        socket.is_looked_at.store(false, Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
         socket.set_phase(phase::FRESH);
-        Some(socket)
+        // A look-up that lost its race may have it pinned as well.
+        socket.pins.fetch_sub(UNUSED - 1, Ordering::SeqCst);
+        socket
     }
 
     /// What the socket is at present ([`phase`]). Acquire.
@@ -193,28 +211,46 @@ impl Socket {
 
     #[inline]
     pub(super) fn unpin(&'static self) {
-        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
             self.recycle();
         }
     }
 
     /// As [`unpin`](Self::unpin), by who has the structure lock.
     pub(super) fn unpin_within(&'static self, structure: &mut Structure) {
-        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
             self.recycle_within(structure);
         }
     }
 
-    #[cold]
+    /// A look-up that lost its race pins for a moment; the last one of all recycles, once.
+    fn is_callers(&self) -> bool {
+        self.pins.compare_exchange(0, UNUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// True if it never was more than a TCP socket, and the structure knows nothing of it. Stays so while it is pinned, until
+    /// it [is looked at](Self::is_looked_at), or becomes a listener.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.phase(), phase::FRESH | phase::TCP | phase::NATIVE)
+            && !self.is_looked_at.load(Ordering::SeqCst)
+            && self.endpoint.load(Ordering::Relaxed).is_null()
+            && self.listener.load(Ordering::Relaxed).is_null()
+            && !self.is_published()
+            && self.watch_count.load(Ordering::Relaxed) == 0
+    }
+
     fn recycle(&'static self) {
+        if self.is_plain() {
+            self.set_phase(phase::FREE);
+            if !spare::give(self) {
+                put_on_list(&mut Structure::lock(), self);
+            }
+            return;
+        }
         self.recycle_within(&mut Structure::lock());
     }
 
     fn recycle_within(&'static self, structure: &mut Structure) {
-        // A look-up that lost its race pins for a moment; the last one of all recycles, once.
-        if self.pins.load(Ordering::SeqCst) != 0 || self.phase() == phase::FREE {
-            return;
-        }
         self.set_phase(phase::FREE);
         if let Some(prospect) = self.guarded(structure).prospect.take() {
             prospect.end(structure);
@@ -235,7 +271,9 @@ impl Socket {
         let guarded = self.guarded(structure);
         guarded.watches = SmallVec::new();
         self.watch_count.store(0, Ordering::Relaxed);
-        guarded.next_free = structure.free_sockets.replace(self);
+        if !spare::give(self) {
+            put_on_list(structure, self);
+        }
     }
 
     /// The parts that need the structure lock.
@@ -246,17 +284,34 @@ impl Socket {
         unsafe { &mut *self.guarded.get() }
     }
 
-    /// True if no call of this process uses the socket but the caller's, which has pinned it. To be asked after the phase
-    /// was changed: who pins it from then on sees that.
+    /// True if no call of this process uses the socket but the caller's, which has pinned it, and none has closed it. To be
+    /// asked after the phase was changed: who pins it from then on sees that. Structure lock.
     pub(super) fn is_used_by_caller_alone(&self) -> bool {
         let descriptors = self.descriptors.load(Ordering::SeqCst);
-        self.pins.load(Ordering::SeqCst) == descriptors + 1
+        let pins = self.pins.load(Ordering::SeqCst);
+        // They get fewer without the lock.
+        pins == descriptors + 1
+            && descriptors > 0
+            && self.descriptors.load(Ordering::SeqCst) == descriptors
     }
 
     /// Notes one more descriptor of this process.
     pub fn add_descriptor(&self) {
         self.pin();
         self.descriptors.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The same, of a socket that may be going; false if it is.
+    pub(super) fn add_descriptor_if_open(&self) -> bool {
+        self.pin();
+        let more = |descriptors| (descriptors > 0).then_some(descriptors + 1);
+        let is_open =
+            self.descriptors.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        if !is_open {
+            // The caller has another pin.
+            self.pins.fetch_sub(1, Ordering::SeqCst);
+        }
+        is_open
     }
 
     /// Notes that a descriptor is going; true if it was the last one of this process. The pin that
@@ -489,19 +544,49 @@ fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
         if i == CHUNK - 1 {
             return Some(socket);
         }
-        socket.guarded(structure).next_free = structure.free_sockets.replace(socket);
+        if !spare::give(socket) {
+            put_on_list(structure, socket);
+        }
     }
     None
+}
+
+fn put_on_list(structure: &mut Structure, socket: &'static Socket) {
+    socket.guarded(structure).next_free = structure.free_sockets.replace(socket);
+}
+
+fn next_on_list(structure: &mut Structure) -> Option<&'static Socket> {
+    let socket = structure.free_sockets.take()?;
+    structure.free_sockets = socket.guarded(structure).next_free.take();
+    Some(socket)
+}
+
+/// One from the list, or from new memory; and some more for who comes next.
+#[cold]
+fn take_from_list(structure: &mut Structure) -> Option<&'static Socket> {
+    let Some(first) = next_on_list(structure) else { return allocate_chunk(structure) };
+    for _ in 1..CHUNK {
+        match next_on_list(structure) {
+            Some(socket) if !spare::give(socket) => {
+                put_on_list(structure, socket);
+                break;
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Some(first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Both ends together, with their places in the table and a registration: less than the kernel's own sockets take by far.
+    /// Both ends together, with their places in the table and a registration, which is in the socket: less than the
+    /// kernel's own sockets take by far.
     #[test]
     fn a_connection_that_never_moves_costs_little() {
         let socket = size_of::<Socket>();
-        assert!(socket <= 256, "{socket}");
+        assert!(socket <= 288, "{socket}");
     }
 }

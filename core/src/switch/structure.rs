@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 /// What the lock guards directly.
 #[derive(Default)]
 pub struct Shape {
-    /// Sockets to use again.
+    /// Sockets to use again, where the [`spare`](super::spare) ones had no room.
     pub free_sockets: Option<&'static Socket>,
     /// Epoll sets to use again.
     pub free_sets: Vec<&'static super::epoll::Set>,

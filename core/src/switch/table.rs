@@ -162,6 +162,14 @@ fn put(fd: Fd, value: usize) -> bool {
 
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
+/// Removes the entry of `fd` if it is this socket's: of several callers one does.
+pub(super) fn take(fd: Fd, socket: &'static Socket) -> bool {
+    let socket = socket as *const Socket as usize;
+    entry(fd).is_some_and(|entry| {
+        entry.compare_exchange(socket, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    })
+}
+
 /// Removes the entry of `fd`.
 pub fn clear(fd: Fd) {
     if let Some(entry) = entry(fd) {

@@ -32,10 +32,20 @@ pub fn control(
     if pinned.phase() == phase::LISTENER && fabric::may_exist() {
         super::super::setup::serve(&pinned);
     }
-    if matches!(pinned.phase(), phase::NATIVE | phase::LISTENER)
-        && pinned.watch_count.load(Ordering::Relaxed) == 0
-    {
+    let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
+    let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
+    if is_left && !is_watched && pinned.noted.is_empty() {
         return Outcome::Pass;
+    }
+    // Only from FRESH, and for other hosts, it is on the SAN without having been on TCP.
+    let is_tcps = pinned.phase() == phase::TCP
+        || !fabric::may_exist() && (is_left || pinned.phase() == phase::FRESH);
+    if is_tcps && !is_watched {
+        if let Some(change) = pinned.noted.change(set, operation, fd, event) {
+            let done = real();
+            change.end(&done);
+            return Outcome::Done(done.map(|()| 0));
+        }
     }
     super::super::setup::establish(pinned.get());
     if pinned.phase() == phase::SAN {
@@ -44,6 +54,7 @@ pub fn control(
         }
     }
     let mut structure = Structure::lock();
+    let _ = enter_noted(&mut structure, pinned.get());
     let done = if pinned.phase() == phase::SAN {
         on_san(&mut structure, set, operation, fd, pinned.get(), event)
     } else {
@@ -100,6 +111,19 @@ fn quickly(
     })??;
     wake_others(set);
     Some(done)
+}
+
+/// What is noted in a socket is put into the books. False: nobody knows what the kernel has.
+fn enter_noted(structure: &mut Structure, socket: &Socket) -> bool {
+    let Ok(noted) = socket.noted.take() else { return false };
+    if let Some(noted) = noted {
+        // SAFETY: what a set watches was in the table, and such sockets are never freed.
+        let socket = unsafe { &*std::ptr::from_ref(socket) };
+        let mut registration = Registration::new(noted.fd, socket, noted.events, noted.data);
+        registration.in_kernel = true;
+        add(structure, noted.set, registration);
+    }
+    true
 }
 
 /// Where the registration of `fd` is in the set.
@@ -342,12 +366,16 @@ fn wake_others(set: &'static Set) {
 
 /// True if the sets that watch the socket can do so on the SAN.
 pub fn may_switch(structure: &mut Structure, socket: &Socket) -> bool {
+    if !enter_noted(structure, socket) {
+        return false;
+    }
     let watches = &socket.guarded(structure).watches;
     watches.iter().all(|watch| watch.set.shadow().is_ok())
 }
 
 /// The socket is on the SAN now: its registrations move from the kernel's sets.
 pub fn to_switch(structure: &mut Structure, socket: &Socket) {
+    let _ = enter_noted(structure, socket);
     let count = socket.guarded(structure).watches.len();
     for at in 0..count {
         let Watch { set, index } = socket.guarded(structure).watches[at];

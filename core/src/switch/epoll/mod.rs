@@ -9,12 +9,14 @@
 //! and cost nothing until their doorbell rings (A18).
 
 mod control;
+mod noted;
 mod registration;
 mod wait;
 
 pub use control::{
     control, doorbell_drained, forget_socket, look_again, may_switch, to_kernel, to_switch,
 };
+pub use noted::Noted;
 pub use wait::wait;
 
 use super::spin;
@@ -39,6 +41,8 @@ pub struct Watch {
 pub struct Set {
     fd: AtomicI32,
     descriptors: AtomicU32,
+    /// How many sets this was before.
+    generation: AtomicU32,
     /// Hidden set with the SAN sockets' anchors; -1 before the first.
     shadow: AtomicI32,
     /// SAN registrations; zero: the kernel alone serves the set.
@@ -113,6 +117,7 @@ pub fn created(fd: Fd) {
         None => Box::leak(Box::new(Set {
             fd: AtomicI32::new(-1),
             descriptors: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             shadow: AtomicI32::new(-1),
             san: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
@@ -154,6 +159,7 @@ pub fn closing(set: &'static Set, fd: Fd) {
         }
         return;
     }
+    set.generation.fetch_add(1, Ordering::Relaxed);
     control::clear(&mut structure, set);
     set.with(|inner| inner.members.clear());
     set.has_members.store(false, Ordering::Relaxed);
@@ -219,6 +225,10 @@ impl Set {
         let result = f(unsafe { &mut *self.inner.get() });
         self.lock.unlock();
         Some(result)
+    }
+
+    fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     fn kernel_fd(&self) -> Fd {

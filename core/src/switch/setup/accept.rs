@@ -81,29 +81,30 @@ pub fn accepted(listener: Fd, fd: Fd) {
         let (from, local) = (tuple.connector.ip(), tuple.acceptor.ip());
         fabric::accept(&tuple.encode(), from, local, listening.listener()?.board())
     });
-    let mut structure = Structure::lock();
-    let socket = Socket::allocate(&mut structure, fd);
-    let Some(socket) = socket.filter(|socket| table::put_socket(fd, socket)) else {
-        drop(structure);
+    let Some(socket) = Socket::allocate(fd) else {
         if let Some(claim) = offered {
             claim.refuse();
-        }
-        if let Some(socket) = socket {
-            socket.remove_descriptor();
-            drop(Pinned::adopt(socket));
         }
         return;
     };
     socket.has_options.store(listening.has_options.load(Relaxed), Relaxed);
+    if offered.is_some() {
+        socket.set_phase(phase::NATIVE);
+    } else {
+        socket.begin_on_tcp(Role::Acceptor);
+    }
     // Beside the pin of the descriptor, the one of this call.
-    let socket = Pinned::new(socket);
-    match (offered, tuple) {
-        (Some(claim), Some(tuple)) => {
-            socket.set_phase(phase::NATIVE);
-            drop(structure);
-            accepted_from_afar(&socket, &tuple, claim);
+    let pinned = Pinned::new(socket);
+    if !table::put_socket(fd, socket) {
+        if let Some(claim) = offered {
+            claim.refuse();
         }
-        _ => socket.begin_on_tcp(Role::Acceptor),
+        socket.remove_descriptor();
+        drop(Pinned::adopt(socket));
+        return;
+    }
+    if let (Some(claim), Some(tuple)) = (offered, tuple) {
+        accepted_from_afar(&pinned, &tuple, claim);
     }
 }
 

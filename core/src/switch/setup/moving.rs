@@ -25,7 +25,10 @@ use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::sys::{file, hidden, net, poll, process, sock_diag, Fd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 
 /// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
 const LOOKS: u32 = 32;
@@ -97,9 +100,15 @@ pub(super) fn step(socket: &Socket) {
     if process::is_borrowed() || exec::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
+    // Who closes it from now on waits until this is over.
+    socket.is_looked_at.store(true, SeqCst);
     let mut structure = Structure::lock();
     if socket.phase() != phase::TCP || !socket.is_open() {
         return;
+    }
+    if socket.noted.is_lost() {
+        drop(structure);
+        return stay_on_tcp(socket);
     }
     let Some(role) = socket.role() else { return };
     let prospect = socket.guarded(&mut structure).prospect.take();

@@ -59,9 +59,12 @@ pub(in crate::switch) fn add_holder(socket: &Socket) {
 
 /// This process has it no longer.
 pub(in crate::switch) fn remove_holder(socket: &Socket) {
-    if let Some(count) = count(socket) {
+    if socket.holders.load(Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: counts are never unmapped.
+    if let Some(count) = unsafe { socket.holders.swap(std::ptr::null_mut(), Relaxed).as_ref() } {
         count.fetch_sub(1, SeqCst);
-        socket.holders.store(std::ptr::null_mut(), Relaxed);
     }
 }
 
