@@ -36,6 +36,8 @@ pub struct Registry {
     owner: u32,
     /// The process whose file this is.
     pid: u32,
+    /// There is none yet: see [`hide_in_fork_child`](Registry::hide_in_fork_child).
+    is_hidden: bool,
 }
 
 /// This process's header; the same address in fork children, which have their own file.
@@ -105,7 +107,7 @@ impl Registry {
         HEADER.store(std::ptr::from_ref(&table.header).cast_mut(), Ordering::Release);
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
-        Ok(Registry { table, used, at_fork: None, folder, owner, pid })
+        Ok(Registry { table, used, at_fork: None, folder, owner, pid, is_hidden: false })
     }
 
     /// A free slot with zero counts, not visible before its first [`Slot::publish`]; `None` when
@@ -140,6 +142,9 @@ impl Registry {
     pub fn before_fork(&mut self) {
         // Without memory for it the child takes the parent's slots as it finds them.
         self.at_fork = NewTable::private().ok().and_then(|copy| {
+            for (to, from) in copy.table().header.program.iter().zip(&self.table.header.program) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             self.copy_slots(self.table, copy.table(), |_| Ok(())).is_ok().then_some(copy)
         });
     }
@@ -169,10 +174,33 @@ impl Registry {
         result
     }
 
+    /// Instead of that, where the child has nothing to show yet: its slots lie in private memory, at the same address, and
+    /// nobody sees them before [`appear`](Self::appear). One system call. False: without memory it can not be.
+    pub fn hide_in_fork_child(&mut self) -> bool {
+        let Some(copy) = self.at_fork.take() else { return false };
+        self.is_hidden = self.put_in_place(copy).is_ok();
+        if self.is_hidden {
+            self.pid = kernel::process_id();
+        }
+        self.is_hidden
+    }
+
+    /// Gives the child its file after all. What another thread changes in a slot meanwhile may not be seen in it.
+    ///
+    /// # Errors
+    /// As [`after_fork_in_child`](Self::after_fork_in_child).
+    pub fn appear(&mut self) -> Result<(), RegistryError> {
+        if std::mem::take(&mut self.is_hidden) {
+            self.renew_with_file()
+        } else {
+            Ok(())
+        }
+    }
+
     /// Removes this process's file. Does nothing in a process that did not create it, such as a
     /// fork child that has not renewed it.
     pub fn remove(&self) {
-        if kernel::process_id() == self.pid {
+        if !self.is_hidden && kernel::process_id() == self.pid {
             if let Ok(folder) = self.folder.open_existing() {
                 // A process that changed its user may not; the next one to look sweeps it.
                 let _ = kernel::unlink(&folder, file_name(self.pid, true).as_c_str());
@@ -244,10 +272,13 @@ impl Registry {
         self.copy_slots(from, new.table(), reserve)
             .map_err(RegistryError::io("find room in", self.folder))?;
 
+        self.put_in_place(new).map_err(RegistryError::io("move the table of", self.folder))
+    }
+
+    fn put_in_place(&self, new: NewTable) -> io::Result<()> {
         let old = std::ptr::from_ref(self.table).cast_mut().cast();
         // SAFETY: both are mappings of FILE_SIZE bytes; nothing refers to the new one's address.
-        unsafe { kernel::move_over(new.address, old, FILE_SIZE) }
-            .map_err(RegistryError::io("move the table of", self.folder))?;
+        unsafe { kernel::move_over(new.address, old, FILE_SIZE) }?;
         std::mem::forget(new);
         Ok(())
     }

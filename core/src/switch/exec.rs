@@ -17,6 +17,7 @@ use super::socket::{phase, Socket};
 use super::stand_in;
 use super::table::{self, Pinned};
 use super::trust;
+use super::unseen;
 use super::{is_borrowed, owner};
 use crate::logging;
 use crate::reason::Reason;
@@ -210,6 +211,7 @@ pub fn before_confinement() {
     if is_borrowed() {
         return;
     }
+    unseen::appear();
     trust::distrust_all();
     CONFINED.store(true, Relaxed);
     give_all(Reason::HandedOver, WaitForRoom::Whole);

@@ -14,6 +14,7 @@ use super::setup::{self, shared};
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table::{self, Pinned};
+use super::unseen;
 use crate::fabric;
 use crate::provider::shm::CLOSED;
 use crate::registry;
@@ -173,6 +174,8 @@ pub fn replacing(to: Fd) {
 /// A fork under way: the structure is locked until it is over.
 pub struct Fork {
     structure: Structure,
+    /// A connection is on the SAN.
+    has_san: bool,
     fabric: fabric::Forking,
 }
 
@@ -184,14 +187,16 @@ pub fn before_fork() -> Fork {
     if let Some(registry) = &mut structure.registry {
         registry.before_fork();
     }
+    let mut has_san = false;
     each_shared(|socket| {
         if let Some(stream) = socket.stream() {
             stream.endpoint.holders.fetch_add(1, SeqCst);
+            has_san = true;
         }
         shared::add_holder(socket);
     });
     let fabric = fabric::before_fork();
-    Fork { structure, fabric }
+    Fork { structure, has_san, fabric }
 }
 
 /// Each socket of this process, once.
@@ -227,11 +232,7 @@ impl Fork {
         exec::after_fork_in_child();
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
-        if let Some(registry) = &mut self.structure.registry {
-            if let Err(e) = registry.after_fork_in_child() {
-                log::warn!("this process is not published: {e}");
-            }
-        }
+        unseen::after_fork_in_child(&mut self.structure, self.has_san);
         epoll::after_fork_in_child();
     }
 }

@@ -10,7 +10,7 @@
 //! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`], [`remains`]
 //! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
 //! - peers on other hosts: [`far`], [`away`]
-//! - bookkeeping: [`table`], [`socket`], [`spare`], [`structure`], [`lifecycle`], [`memory`], [`options`]
+//! - bookkeeping: [`table`], [`socket`], [`spare`], [`structure`], [`lifecycle`], [`memory`], [`unseen`], [`options`]
 
 mod adopt;
 pub mod arrival;
@@ -59,6 +59,7 @@ pub mod transfer;
 mod transfer_tests;
 pub mod trust;
 mod turn;
+pub mod unseen;
 mod urgent;
 mod wait;
 

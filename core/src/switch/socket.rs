@@ -12,6 +12,7 @@ use super::spare;
 use super::spin;
 use super::stream::Stream;
 use super::structure::Structure;
+use super::unseen;
 use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State};
 use crate::reason::Reason;
@@ -380,6 +381,7 @@ impl Socket {
 
     /// Publishes the socket in the registry, or what changed of it.
     pub fn publish(&self, structure: &mut Structure, identity: &registry::Identity) {
+        unseen::appear_within(structure);
         if self.statistics.load(Ordering::Relaxed).is_null() {
             let Some(slot) = structure.registry.as_ref().and_then(|r| r.allocate()) else { return };
             self.statistics.store(slot as *const _ as *mut _, Ordering::Relaxed);

@@ -187,6 +187,18 @@ pub fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned)) {
     }
 }
 
+/// Calls `each` with every known socket of this process, whose only thread is the caller: none is pinned for it, so that a
+/// fork child's pages stay its parent's.
+pub(super) fn each_socket_alone(mut each: impl FnMut(&'static Socket)) {
+    for fd in 0..HIGHEST.load(Ordering::Relaxed) {
+        let value = entry(fd as Fd).map_or(0, |entry| entry.load(Ordering::Relaxed));
+        if value != 0 && value & SET == 0 {
+            // SAFETY: sockets live in memory that is never freed or used for anything else.
+            each(unsafe { &*(value as *const Socket) });
+        }
+    }
+}
+
 /// Calls `each` with every known descriptor from `first` to `last`.
 pub fn each_known(first: Fd, last: Fd, mut each: impl FnMut(Fd)) {
     let end = HIGHEST.load(Ordering::Relaxed).min((last.max(0) as usize).saturating_add(1));

@@ -1,11 +1,14 @@
-//! unshare and setns: into another PID namespace, where threads of this process have other numbers.
+//! unshare and setns: into another PID namespace, where threads of this process have other numbers. And chroot: out of
+//! these and it, where the registry may be another one's.
 
 use crate::real::hooks;
-use libc::c_int;
+use libc::{c_char, c_int};
 use sanshim_core::switch::exec::{before_other_pids, same_pids_after_all};
+use sanshim_core::switch::unseen;
 use sanshim_core::sys::process::is_pid_namespace;
 
 fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {
+    unseen::appear();
     if !concerns {
         return call();
     }
@@ -26,5 +29,10 @@ hooks! {
     fn setns(fd: c_int, kind: c_int) -> c_int = |real| {
         let concerns = kind & libc::CLONE_NEWPID != 0 || (kind == 0 && is_pid_namespace(fd));
         around(concerns, || real(fd, kind))
+    }
+
+    fn chroot(folder: *const c_char) -> c_int = |real| {
+        unseen::appear();
+        real(folder)
     }
 }

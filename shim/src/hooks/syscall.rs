@@ -4,7 +4,7 @@ use super::asynchronous::may_be_submitted;
 use super::batches::{recvmmsg, sendmmsg};
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
 use super::message::{recvmsg, sendmsg};
-use super::namespaces::{setns, unshare};
+use super::namespaces::{chroot, setns, unshare};
 use super::options::{getsockopt, setsockopt};
 use super::process::{execve, execveat, prctl};
 use super::readiness::{
@@ -99,6 +99,7 @@ hooks! {
                 libc::SYS_epoll_pwait2 => {
                     epoll_pwait2(fd, b as _, c as c_int, d as _, e as _) as isize
                 }
+                libc::SYS_chroot => chroot(a as _) as isize,
                 libc::SYS_unshare => unshare(a as c_int) as isize,
                 libc::SYS_setns => setns(fd, b as c_int) as isize,
                 libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _) as isize,

@@ -2,13 +2,14 @@
 
 use crate::real::hooks;
 use libc::{c_int, uid_t};
-use sanshim_core::switch::setup;
 use sanshim_core::switch::trust::before_user_change;
+use sanshim_core::switch::{setup, unseen};
 
 /// What leaves a user as it is.
 const SAME: uid_t = uid_t::MAX;
 
 pub(super) fn before(effective: uid_t) {
+    unseen::appear();
     setup::before_user_change();
     before_user_change((effective != SAME).then_some(effective));
 }

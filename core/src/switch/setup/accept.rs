@@ -10,6 +10,7 @@ use super::super::socket::{phase, Socket};
 use super::super::stream::Stream;
 use super::super::structure::Structure;
 use super::super::table::{self, Pinned};
+use super::super::unseen;
 use super::connect::show;
 use super::listener::Listener;
 use super::tuple::Tuple;
@@ -27,6 +28,7 @@ const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 
 /// After listen succeeded in the kernel.
 pub fn listening(fd: Fd) {
+    unseen::appear();
     let Some(socket) = table::socket(fd) else { return };
     if !matches!(socket.phase(), phase::FRESH | phase::NATIVE) || socket.listener().is_some() {
         return;
@@ -76,6 +78,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     if listening.phase() != phase::LISTENER {
         return;
     }
+    unseen::appear();
     let tuple = if fabric::may_exist() { Tuple::of_accepted(fd).ok() } else { None };
     let offered = tuple.and_then(|tuple| {
         let (from, local) = (tuple.connector.ip(), tuple.acceptor.ip());

@@ -31,14 +31,19 @@ pub(super) use traffic::{initialize, note_transfer, Way};
 use super::socket::{phase, Socket};
 use super::structure::Structure;
 use super::table;
-use crate::sys::{process, Fd};
+use crate::sys::process;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// In a fork child, whose sockets on TCP are its parent's as well.
 pub(super) fn after_fork_in_child(structure: &mut Structure) {
     if let Some(door) = structure.door.take() {
         door.close();
     }
-    table::each_socket(0, Fd::MAX - 1, |_, socket| {
+    table::each_socket_alone(|socket| {
+        // Most have none.
+        if !socket.is_looked_at.load(Relaxed) {
+            return;
+        }
         if let Some(prospect) = socket.guarded(structure).prospect.take() {
             prospect.forget();
         }

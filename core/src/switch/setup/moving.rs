@@ -14,6 +14,7 @@ use super::super::policy::{self, Relation};
 use super::super::socket::{phase, Socket};
 use super::super::structure::Structure;
 use super::super::table;
+use super::super::unseen;
 use super::super::wait::{self, Event};
 use super::door::{self, Door};
 use super::shared;
@@ -100,6 +101,10 @@ pub(super) fn step(socket: &Socket) {
     if process::is_borrowed() || exec::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
+    if unseen::is_unseen() && socket.traffic.begins_quietly() {
+        // It may be over before anybody looks.
+        return;
+    }
     // Who closes it from now on waits until this is over.
     socket.is_looked_at.store(true, SeqCst);
     let mut structure = Structure::lock();
@@ -118,7 +123,12 @@ pub(super) fn step(socket: &Socket) {
                 show(socket, &mut structure, Reason::Quiet);
                 return;
             }
-            Look::Quiet => return,
+            Look::Quiet => {
+                if !socket.is_published() {
+                    show(socket, &mut structure, Reason::Quiet);
+                }
+                return;
+            }
             Look::Busy => begin(socket, &mut structure, role),
         },
         Some(Prospect::PutUp { tuple, looks }) => follow_card(socket, &mut structure, tuple, looks),

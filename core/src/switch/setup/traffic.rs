@@ -167,6 +167,11 @@ impl Traffic {
         self.due.store(self.calls.load(Relaxed).wrapping_add(calls), Relaxed);
     }
 
+    /// Makes the look that is due if it is the first, after which nobody has to do anything.
+    pub(super) fn begins_quietly(&self) -> bool {
+        self.looked_at.load(Relaxed) == 0 && !is_eager() && self.look() == Look::First
+    }
+
     /// A look that was due.
     pub(super) fn look(&self) -> Look {
         self.look_at(time::now())
