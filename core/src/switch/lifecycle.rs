@@ -31,13 +31,31 @@ pub fn created(fd: Fd) {
     }
 }
 
-/// Before a descriptor is closed, by close or by another taking its number.
+/// Before the program closes a descriptor. A vfork child has descriptors of its own: its notes would be its parent's.
+pub fn before_close(fd: Fd) {
+    close_unless(fd, process::is_borrowed);
+}
+
+/// Before a descriptor of this process is closed, by close or by another taking its number.
 pub fn closing(fd: Fd) {
+    close_unless(fd, || false);
+}
+
+fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
     if let Some(set) = table::set(fd) {
-        return epoll::closing(set, fd);
+        if !is_borrowed() {
+            epoll::closing(set, fd);
+        }
+        return;
     }
     let Some(socket) = table::socket(fd) else { return };
-    if socket.is_plain() {
+    let is_plain = socket.is_plain();
+    // By mistake its parent's would stay on TCP, where nobody else has it.
+    let matters = !is_plain || shared::is_counted(&socket) || process::may_be_borrowed();
+    if matters && is_borrowed() {
+        return;
+    }
+    if is_plain {
         if !table::take(fd, socket.get()) {
             return;
         }
@@ -60,7 +78,7 @@ pub fn closing(fd: Fd) {
 fn forget(socket: Pinned) {
     shared::remove_holder(&socket);
     socket.set_anchor(-1);
-    drop(Pinned::adopt(socket.get()));
+    socket.keep().unpin_twice();
 }
 
 /// The descriptor `fd` is in the table no more; `is_last`: no other is.

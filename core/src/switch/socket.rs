@@ -187,7 +187,7 @@ impl Socket {
         socket.noted.begin_anew();
         socket.is_looked_at.store(false, Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
-        socket.set_phase(phase::FRESH);
+        socket.phase.store(phase::FRESH, Ordering::Relaxed);
         // A look-up that lost its race may have it pinned as well.
         socket.pins.fetch_sub(UNUSED - 1, Ordering::SeqCst);
         socket
@@ -217,6 +217,13 @@ impl Socket {
         }
     }
 
+    /// Gives two pins back.
+    pub(super) fn unpin_twice(&'static self) {
+        if self.pins.fetch_sub(2, Ordering::SeqCst) == 2 && self.is_callers() {
+            self.recycle();
+        }
+    }
+
     /// As [`unpin`](Self::unpin), by who has the structure lock.
     pub(super) fn unpin_within(&'static self, structure: &mut Structure) {
         if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
@@ -242,7 +249,7 @@ impl Socket {
 
     fn recycle(&'static self) {
         if self.is_plain() {
-            self.set_phase(phase::FREE);
+            self.phase.store(phase::FREE, Ordering::Relaxed);
             if !spare::give(self) {
                 put_on_list(&mut Structure::lock(), self);
             }

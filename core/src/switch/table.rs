@@ -156,7 +156,9 @@ pub fn put_set(fd: Fd, set: &'static Set) -> bool {
 fn put(fd: Fd, value: usize) -> bool {
     let Some(entry) = entry(fd) else { return false };
     entry.store(value, Ordering::SeqCst);
-    HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
+    if HIGHEST.load(Ordering::Relaxed) <= fd as usize {
+        HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
+    }
     true
 }
 

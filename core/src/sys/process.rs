@@ -1,7 +1,7 @@
 //! Processes, threads and scheduling.
 
 use super::{call, thread, Fd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// This process's id, from the kernel (never a cached value: true in a vfork child too).
 #[inline]
@@ -26,6 +26,21 @@ pub fn owner() -> u32 {
 pub fn is_borrowed() -> bool {
     let owner = owner();
     owner != 0 && pid() != owner
+}
+
+/// A child may come that [`is_borrowed`] is about.
+static BORROWERS: AtomicBool = AtomicBool::new(cfg!(not(target_arch = "x86_64")));
+
+/// Before the program makes a child that shares its memory, or past the handlers of fork.
+pub fn expect_borrower() {
+    BORROWERS.store(true, Ordering::Relaxed);
+}
+
+/// False if this can hardly be one: spares the kernel's answer where a mistake only keeps a connection on TCP. Who makes a child
+/// by an instruction of his own is not seen.
+#[inline]
+pub fn may_be_borrowed() -> bool {
+    BORROWERS.load(Ordering::Relaxed) && is_borrowed()
 }
 
 /// This thread's id.

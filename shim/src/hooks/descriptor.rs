@@ -5,11 +5,9 @@ use libc::{c_int, c_uint, c_ulong};
 use sanshim_core::switch::{self, lifecycle, options, table};
 use sanshim_core::sys::{hidden, user};
 
-/// Before a number of the program's is reused or closed, unless a vfork child does it: that one
-/// has descriptors of its own, and its notes would be its parent's.
 fn closing(fd: c_int) {
-    if table::is_known(fd) && !switch::is_borrowed() {
-        lifecycle::closing(fd);
+    if table::is_known(fd) {
+        lifecycle::before_close(fd);
     }
 }
 

@@ -1,12 +1,14 @@
-//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork.
+//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork; of other children it is
+//! noted that there may be some.
 
 use super::file_actions;
-use crate::real::{hooks, set_errno};
+use crate::real::{hooks, set_errno, symbol, Symbol};
 use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
 use sanshim_core::switch::exec::{before_confinement, before_exec, Way};
 use sanshim_core::switch::image::Program;
 use sanshim_core::switch::lifecycle;
+use sanshim_core::sys::process::expect_borrower;
 
 type Arguments = *const *const c_char;
 
@@ -132,6 +134,11 @@ hooks! {
         real(option, a, b, c, d)
     }
 
+    fn _Fork() -> pid_t = |real| {
+        expect_borrower();
+        real()
+    }
+
     fn _exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
             lifecycle::exiting();
@@ -145,6 +152,60 @@ hooks! {
         }
         real(status)
     }
+}
+
+/// Notes the child; libc's own vfork.
+extern "C" fn before_vfork() -> *mut libc::c_void {
+    static SYMBOL: Symbol = symbol!(vfork);
+    expect_borrower();
+    SYMBOL.address()
+}
+
+/// The same for clone.
+extern "C" fn before_clone() -> *mut libc::c_void {
+    static SYMBOL: Symbol = symbol!(clone);
+    expect_borrower();
+    SYMBOL.address()
+}
+
+/// Returns twice, so libc's own goes on in this one's place.
+#[cfg(target_arch = "x86_64")]
+#[no_mangle]
+#[unsafe(naked)]
+unsafe extern "C" fn vfork() -> pid_t {
+    std::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "jmp rax",
+        before = sym before_vfork,
+    )
+}
+
+/// Variadic: libc's own finds the arguments where they were.
+#[cfg(target_arch = "x86_64")]
+#[no_mangle]
+#[unsafe(naked)]
+unsafe extern "C" fn clone() -> c_int {
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        before = sym before_clone,
+    )
 }
 
 /// The list forms of exec are variadic, which a Rust function can not be. The arguments that came in registers are

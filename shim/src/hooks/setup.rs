@@ -6,6 +6,7 @@ use libc::{c_int, sockaddr, socklen_t};
 use sanshim_core::switch::{self, lifecycle, setup, shutdown, table, trust};
 use sanshim_core::sys::file;
 use sanshim_core::sys::net::{self, Target};
+use sanshim_core::sys::process::may_be_borrowed;
 use sanshim_core::sys::user::{self, Access};
 
 /// A Unix socket that nobody but this program can have yet: made close-on-exec, which it stays only if the program
@@ -30,7 +31,7 @@ hooks! {
         let stream = kind & 0xf == libc::SOCK_STREAM;
         let tcp = protocol == 0 || protocol == libc::IPPROTO_TCP;
         if fd >= 0 && stream && tcp && matches!(domain, libc::AF_INET | libc::AF_INET6)
-            && !switch::is_borrowed()
+            && !may_be_borrowed()
         {
             lifecycle::created(fd);
         }

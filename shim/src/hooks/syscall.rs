@@ -20,6 +20,7 @@ use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
 use sanshim_core::switch::exec::before_confinement;
 use sanshim_core::sys::handlers::before_set;
+use sanshim_core::sys::process::expect_borrower;
 use sanshim_core::sys::user;
 
 /// Operations of seccomp() that forbid system calls.
@@ -112,6 +113,10 @@ hooks! {
                 }
                 libc::SYS_seccomp if matches!(a as u32, SECCOMP_STRICT | SECCOMP_FILTER) => {
                     before_confinement();
+                    return real(number, a, b, c, d, e, f);
+                }
+                libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+                    expect_borrower();
                     return real(number, a, b, c, d, e, f);
                 }
                 libc::SYS_setuid => {

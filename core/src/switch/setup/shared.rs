@@ -57,9 +57,14 @@ pub(in crate::switch) fn add_holder(socket: &Socket) {
     }
 }
 
+/// True if processes that have it are counted: there are, or were, several.
+pub(in crate::switch) fn is_counted(socket: &Socket) -> bool {
+    !socket.holders.load(Relaxed).is_null()
+}
+
 /// This process has it no longer.
 pub(in crate::switch) fn remove_holder(socket: &Socket) {
-    if socket.holders.load(Relaxed).is_null() {
+    if !is_counted(socket) {
         return;
     }
     // SAFETY: counts are never unmapped.
