@@ -4,7 +4,7 @@ use crate::hooks;
 use crate::real::Symbol;
 use sanshim_core::config::Config;
 use sanshim_core::logging;
-use sanshim_core::switch::{self, image, lifecycle};
+use sanshim_core::switch::{self, fork, image};
 use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Recv};
 use std::cell::UnsafeCell;
 
@@ -77,11 +77,11 @@ fn note_library() {
 }
 
 extern "C" fn end() {
-    lifecycle::exiting();
+    fork::exiting();
 }
 
 /// The fork under way. The structure lock is held while it is `Some`.
-struct UnderWay(UnsafeCell<Option<lifecycle::Fork>>);
+struct UnderWay(UnsafeCell<Option<fork::Fork>>);
 
 // SAFETY: only touched between the lock's taking and its release by the forking thread.
 unsafe impl Sync for UnderWay {}
@@ -89,7 +89,7 @@ unsafe impl Sync for UnderWay {}
 static FORK: UnderWay = UnderWay(UnsafeCell::new(None));
 
 unsafe extern "C" fn before_fork() {
-    let fork = lifecycle::before_fork();
+    let fork = fork::before_fork();
     // SAFETY: the structure lock is held.
     unsafe { *FORK.0.get() = Some(fork) };
 }

@@ -5,8 +5,8 @@ use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
 use sanshim_core::switch::exec::{before_confinement, before_exec, Way};
+use sanshim_core::switch::fork;
 use sanshim_core::switch::image::Program;
-use sanshim_core::switch::lifecycle;
 
 type Arguments = *const *const c_char;
 
@@ -134,14 +134,14 @@ hooks! {
 
     fn _exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            lifecycle::exiting();
+            fork::exiting();
         }
         real(status)
     }
 
     fn _Exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            lifecycle::exiting();
+            fork::exiting();
         }
         real(status)
     }

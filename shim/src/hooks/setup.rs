@@ -3,7 +3,7 @@
 use super::{as_result, or_real};
 use crate::real::hooks;
 use libc::{c_int, sockaddr, socklen_t};
-use sanshim_core::switch::{self, lifecycle, setup, shutdown, table, trust};
+use sanshim_core::switch::{self, lifecycle, shutdown, table, trust};
 use sanshim_core::sys::file;
 use sanshim_core::sys::net::{self, Target};
 use sanshim_core::sys::user::{self, Access};
@@ -54,21 +54,21 @@ hooks! {
     fn listen(fd: c_int, backlog: c_int) -> c_int = |real| {
         let result = real(fd, backlog);
         if result == 0 && !switch::is_borrowed() {
-            setup::listening(fd);
+            switch::listening(fd);
         }
         result
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int = |real| {
         if table::is_known(fd) {
-            setup::serving(fd);
+            switch::serving(fd);
         } else {
             // SAFETY: the same contract.
             return unsafe { accept4(fd, address, length, 0) };
         }
         let accepted = real(fd, address, length);
         if accepted >= 0 && table::is_known(fd) {
-            setup::accepted(fd, accepted);
+            switch::accepted(fd, accepted);
         }
         accepted
     }
@@ -76,7 +76,7 @@ hooks! {
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int
     = |real| {
         if table::is_known(fd) {
-            setup::serving(fd);
+            switch::serving(fd);
         } else if trust::is_unix(fd) {
             let accepted = real(fd, address, length, flags | libc::SOCK_CLOEXEC);
             if accepted >= 0 {
@@ -86,7 +86,7 @@ hooks! {
         }
         let accepted = real(fd, address, length, flags);
         if accepted >= 0 && table::is_known(fd) {
-            setup::accepted(fd, accepted);
+            switch::accepted(fd, accepted);
         }
         accepted
     }
@@ -98,7 +98,7 @@ hooks! {
         let readable = user::check(address.cast(), length as usize, Access::Read).is_ok();
         // SAFETY: `length` bytes are readable.
         let target = if readable { unsafe { net::target(address, length) } } else { Target::Other };
-        let outcome = setup::connect(fd, target, || {
+        let outcome = switch::connect(fd, target, || {
             as_result(real(fd, address, length) as isize).map(drop)
         });
         or_real(outcome, || real(fd, address, length) as isize) as c_int

@@ -8,7 +8,9 @@
 mod advertisement_tests;
 mod at_once;
 mod control;
+pub(in crate::switch) mod counters;
 mod due;
+pub(in crate::switch) mod gather;
 mod holding;
 #[cfg(test)]
 mod hostile_tests;
@@ -25,19 +27,18 @@ mod tests;
 mod unread;
 mod urgent;
 
-pub(super) use due::Due;
 pub use holding::before_jump;
-pub(super) use holding::Hold;
-pub(super) use posted::Posted;
-pub(super) use urgent::Places;
+pub(in crate::switch) use holding::Hold;
+pub(in crate::switch) use posted::Posted;
+pub(in crate::switch) use urgent::Places;
 
-use super::control::{Control, Slept};
-use super::endpoint::Endpoint;
 use crate::fabric::Link;
 use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
 use crate::registry::{Control as Shown, Slot as Statistics};
 use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
+use crate::switch::endpoint::control::{Control, Slept};
+use crate::switch::endpoint::Endpoint;
 use crate::sys::lock::Busy;
 use crate::sys::process::State;
 use crate::sys::{Errno, Fd};

@@ -1,13 +1,18 @@
 //! Two ends of one connection in one process, and what is left when a thread of one dies inside a call.
 
-use super::{Broken, Denied, Held, Moved, Stream, Take};
+use super::Broken;
+use super::Denied;
+use super::Held;
+use super::Moved;
+use super::Stream;
+use super::Take;
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::registry;
 use crate::session::transfer::{Abilities, Call};
 use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
-use crate::switch::memory::Memory;
+use crate::switch::endpoint::memory::Memory;
 use crate::sys::{file, process};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 

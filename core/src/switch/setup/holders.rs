@@ -1,0 +1,101 @@
+//! How many processes have a connection that is on TCP: one that several have does not go to the SAN, because each of
+//! them may be in the middle of a system call on it.
+//!
+//! Counted in memory that a fork shares, from the first fork on. Where nobody can count (a program without the library, a
+//! message, a process that was killed) it stays above one, and the connection on TCP.
+
+use crate::switch::setup::moving::stay_on_tcp;
+use crate::switch::socket::table::{self, Pinned};
+use crate::switch::socket::{phase, Socket};
+use crate::sys::{file, Fd, PAGE};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Counts in a piece of memory; the first word says how many are in use.
+const COUNTS: u32 = (PAGE / size_of::<AtomicU32>()) as u32;
+
+/// Where the next count is taken from. A fork child goes on with its parent's, whose first word they share.
+static PIECE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A new count, which is never used again. Structure lock.
+fn allocate() -> Option<&'static AtomicU32> {
+    loop {
+        let piece = PIECE.load(Relaxed);
+        if !piece.is_null() {
+            // SAFETY: a page of counts, which is never unmapped.
+            let next = unsafe { (*piece).fetch_add(1, SeqCst) } + 1;
+            if next < COUNTS {
+                // SAFETY: within the page.
+                return Some(unsafe { &*piece.add(next as usize) });
+            }
+        }
+        PIECE.store(file::map_shared(None, PAGE).ok()?.cast(), Relaxed);
+    }
+}
+
+fn count(socket: &Socket) -> Option<&'static AtomicU32> {
+    // SAFETY: counts are never unmapped.
+    unsafe { socket.holders.load(Relaxed).as_ref() }
+}
+
+/// A process is about to be forked, or somebody nobody will hear of again gets a descriptor. Structure lock.
+pub(in crate::switch) fn add_holder(socket: &Socket) {
+    if !matches!(socket.phase(), phase::FRESH | phase::TCP) {
+        return;
+    }
+    match count(socket) {
+        Some(count) => {
+            count.fetch_add(1, SeqCst);
+        }
+        None => match allocate() {
+            Some(count) => {
+                count.store(2, SeqCst);
+                socket.holders.store(std::ptr::from_ref(count).cast_mut(), Relaxed);
+            }
+            None => socket.set_phase(phase::NATIVE),
+        },
+    }
+}
+
+/// This process has it no longer.
+pub(in crate::switch) fn remove_holder(socket: &Socket) {
+    if let Some(count) = count(socket) {
+        count.fetch_sub(1, SeqCst);
+        socket.holders.store(std::ptr::null_mut(), Relaxed);
+    }
+}
+
+/// Before another image gets these descriptors. Where this process becomes it, the connections that it does not get are given
+/// up: they are the result, for [`keep_after_all`]. Else those that it does get stay on TCP.
+pub(in crate::switch) fn before_image(
+    inherited: impl Iterator<Item = Fd>,
+    becomes_it: bool,
+) -> SmallVec<[(Pinned, &'static AtomicU32); 4]> {
+    let of = |fd: Fd| table::socket(fd).filter(|socket| socket.phase() == phase::TCP);
+    let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
+    let mut given_up = SmallVec::new();
+    if !becomes_it {
+        inherited.iter().for_each(|socket| stay_on_tcp(socket));
+        return given_up;
+    }
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        let goes = !inherited.iter().any(|one| std::ptr::eq(one.address(), socket.address()));
+        if let Some(count) = count(&socket).filter(|_| goes && socket.anchor() == fd) {
+            count.fetch_sub(1, SeqCst);
+            given_up.push((socket, count));
+        }
+    });
+    given_up
+}
+
+/// It failed.
+pub(in crate::switch) fn keep_after_all(given_up: &[(Pinned, &'static AtomicU32)]) {
+    for (_, count) in given_up {
+        count.fetch_add(1, SeqCst);
+    }
+}
+
+/// True if other processes have it, or may have.
+pub(in crate::switch) fn has_others(socket: &Socket) -> bool {
+    count(socket).is_some_and(|count| count.load(SeqCst) > 1)
+}
