@@ -17,7 +17,7 @@ const RDMA_AREAS: [&str; 8] =
 /// Areas whose cases take turns on sockets.
 const CONTROL_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "standstill"];
 /// Areas whose cases share sockets between processes, those above included.
-const SHARING_AREAS: [&str; 12] = [
+const SHARING_AREAS: [&str; 10] = [
     "control",
     "detach",
     "foreign",
@@ -26,8 +26,6 @@ const SHARING_AREAS: [&str; 12] = [
     "image_calls",
     "images",
     "passing",
-    "passing_later",
-    "passing_limits",
     "standstill",
     "steps",
 ];

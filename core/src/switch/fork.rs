@@ -9,7 +9,7 @@ use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory;
-use crate::switch::handing_on::exec;
+use crate::switch::handing_on::give;
 use crate::switch::policy;
 use crate::switch::setup;
 use crate::switch::setup::holders;
@@ -74,7 +74,7 @@ impl Fork {
         memory::note_fork();
         memory::forget_spares();
         setup::after_fork_in_child(&mut self.structure);
-        exec::after_fork_in_child();
+        give::after_fork_in_child();
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
         if let Some(registry) = REGISTRY.get(&mut self.structure) {

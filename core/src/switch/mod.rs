@@ -34,7 +34,7 @@ pub use back_to_tcp::from_outside;
 pub use descriptors::accept::{accepted, listening};
 pub use descriptors::connect::connect;
 pub use descriptors::{lifecycle, options, sets};
-pub use handing_on::{arrival, exec, image, passing, trust};
+pub use handing_on::{exec, give, passing};
 pub use outcome::Outcome;
 pub use readiness::{epoll, poll};
 pub use setup::{connecting, serving};
@@ -53,19 +53,8 @@ pub use stream::before_jump;
 /// Longest spin (ns) unless the configuration says otherwise.
 const SPIN: u64 = 50_000;
 
-/// True if the switch has to be started: the configuration wants it, or the image before this one
-/// left sockets that are on the SAN, or over which such may come.
-pub fn is_wanted(config: &Config) -> bool {
-    config.enabled || handing_on::adopt::Inheritance::is_there() || trust::inherits_any()
-}
-
 /// Starts the switch. Until then, and without it, every call passes.
 pub fn initialize(config: Config) -> Result<(), Errno> {
-    let enabled = config.enabled;
-    let inheritance = handing_on::adopt::Inheritance::find();
-    if !enabled && inheritance.is_none() && !trust::inherits_any() {
-        return Ok(());
-    }
     process::note_owner();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
     if config.providers.objects {
@@ -79,11 +68,7 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
         Ok(registry) => *REGISTRY.get(&mut Structure::lock()) = Some(registry),
         Err(e) => log::warn!("this process is not published: {e}"),
     }
-    table::initialize()?;
-    if let Some(inheritance) = inheritance {
-        inheritance.adopt();
-    }
-    Ok(())
+    table::initialize()
 }
 
 /// What the fabric's tests make ends of.

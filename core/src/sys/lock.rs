@@ -114,16 +114,6 @@ impl FamilyLock {
         }
     }
 
-    /// As [`lock`](Self::lock), as long as no thread keeps it for more than `patience` ns: else that thread, which stands
-    /// still. If the calling thread holds it, that.
-    pub fn lock_within(&self, patience: u64) -> Result<Acquired, u32> {
-        match self.try_lock() {
-            Ok(()) => Ok(Acquired::Clean),
-            Err(Busy::Reentered) => Err(own_tid()),
-            Err(Busy::Other) => self.lock_slowly(Some(patience)),
-        }
-    }
-
     #[cold]
     fn lock_slowly(&self, patience: Option<u64>) -> Result<Acquired, u32> {
         let tid = own_tid();

@@ -23,7 +23,6 @@ pub mod sock_diag;
 pub mod step_out;
 pub mod thread;
 pub mod time;
-pub mod unix_diag;
 pub mod user;
 
 use std::ffi::c_int;

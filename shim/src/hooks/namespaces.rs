@@ -2,7 +2,7 @@
 
 use crate::real::hooks;
 use libc::c_int;
-use sanshim_core::switch::exec::{before_other_pids, same_pids_after_all};
+use sanshim_core::switch::give::{before_other_pids, same_pids_after_all};
 use sanshim_core::sys::process::is_pid_namespace;
 
 fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {

@@ -26,7 +26,6 @@ use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::resend::{self, Resent};
 use crate::switch::back_to_tcp::stand_in;
 use crate::switch::endpoint::flag;
-use crate::switch::socket::arrivals;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
@@ -100,7 +99,7 @@ pub(in crate::switch) fn look_after_whole(
 #[cold]
 pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let done = advance_alone(socket, stream, why);
-    if stream.endpoint.has(flag::ONE_PROCESS) || arrivals::has_any() {
+    if stream.endpoint.has(flag::ONE_PROCESS) {
         // The other end may be in this process, whose only thread is about to wait for what that end
         // is to send again.
         table::each_socket(0, Fd::MAX - 1, |fd, other| {

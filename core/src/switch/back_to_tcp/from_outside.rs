@@ -11,8 +11,7 @@ use crate::reason::Reason;
 use crate::registry::{self, OnSan, Requests};
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory::Memory;
-use crate::switch::handing_on::passing::is_made_by_us;
+use crate::switch::endpoint::memory::{self, Memory};
 use crate::switch::stream::Stream;
 use crate::sys::{file, process, time, Errno, Fd, Result};
 
@@ -47,7 +46,7 @@ pub fn leave(requests: &Requests, connection: &OnSan) -> Result<bool> {
 
 /// `anchor` and `given` are those of a connection if it `is_there`.
 fn leave_over(anchor: Fd, given: [Fd; 2], is_there: impl Fn() -> bool) -> Result<bool> {
-    if !is_made_by_us(given[0]) {
+    if !memory::is_made_by_us(given[0]) {
         return Err(Errno(libc::EPERM));
     }
     let (Ok(segment), Some(memory)) =

@@ -10,6 +10,7 @@ use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
 use crate::switch::anchor::link;
 use crate::switch::anchor::options;
+use crate::switch::descriptors::lifecycle;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::policy::{self, Relation};
@@ -19,6 +20,7 @@ use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
+use crate::sys::process::is_borrowed;
 use crate::sys::{file, net, Fd};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,12 +54,23 @@ pub fn listening(fd: Fd) {
     }
 }
 
+/// The listener behind `fd`, one too that another program or process left to this one.
+fn listener_of(fd: Fd) -> Option<Pinned> {
+    if table::socket(fd).is_none() {
+        if is_borrowed()
+            || net::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) != Ok(libc::IPPROTO_TCP)
+        {
+            return None;
+        }
+        lifecycle::created(fd);
+        listening(fd);
+    }
+    table::socket(fd).filter(|socket| socket.phase() == phase::LISTENER)
+}
+
 /// After accept gave the program `fd`.
 pub fn accepted(listener: Fd, fd: Fd) {
-    let Some(listening) = table::socket(listener) else { return };
-    if listening.phase() != phase::LISTENER {
-        return;
-    }
+    let Some(listening) = listener_of(listener) else { return };
     let tuple = if fabric::may_exist() { Tuple::of_accepted(fd).ok() } else { None };
     let offered = tuple.and_then(|tuple| {
         let (from, local) = (tuple.connector.ip(), tuple.acceptor.ip());

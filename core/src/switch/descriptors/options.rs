@@ -6,7 +6,7 @@ use crate::switch::anchor::lanes;
 use crate::switch::anchor::options;
 use crate::switch::back_to_tcp::detach::WaitForRoom;
 use crate::switch::endpoint::flag;
-use crate::switch::handing_on::exec;
+use crate::switch::handing_on::give;
 use crate::switch::readiness::events;
 use crate::switch::setup;
 use crate::switch::socket::table;
@@ -195,7 +195,7 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
     apply(flag::ASYNC, asynchronous);
     if asynchronous == Some(true) && stream.fabric.is_some() {
         // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
-        exec::pass_because(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
+        give::pass_because(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
     } else if asynchronous == Some(true) {
         // From now on every event has to reach the anchor.
         let _ = counters::raise_elsewhere(&stream, counters::Event::Read);

@@ -8,7 +8,7 @@ use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::switch::endpoint::Endpoint;
 use crate::switch::policy::Relation;
-use crate::sys::{self, beyond, file, hidden, Fd, PAGE};
+use crate::sys::{self, beyond, file, hidden, process, Fd, PAGE};
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 const _: () = assert!(size_of::<Endpoint>() <= PAGE);
@@ -189,6 +189,11 @@ pub(in crate::switch) fn forget_descriptor(fd: Fd) {
             }
         }
     }
+}
+
+/// True if the memory behind `fd` was made by a process of this user; the kernel keeps that for a memfd's life.
+pub(in crate::switch) fn is_made_by_us(fd: Fd) -> bool {
+    file::stat(fd).is_ok_and(|found| found.st_uid == process::euid())
 }
 
 #[cfg(test)]

@@ -1,11 +1,7 @@
-//! Connections that another process, or another program in this one, is to go on with: by exec, or in a message.
+//! Connections that somebody is to go on with who cannot do so on the SAN: another program (exec), another process (a message),
+//! or this one by ways that pass the library's hooks. They go back to TCP before.
 
-pub(in crate::switch) mod adopt;
-pub mod arrival;
-mod crowded;
 pub mod exec;
-pub mod image;
-mod manifest;
+pub mod give;
 pub mod passing;
 mod remains;
-pub mod trust;

@@ -9,7 +9,6 @@ use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::events;
-use crate::switch::socket::arrivals;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
@@ -143,7 +142,7 @@ unsafe fn poll_entries(
         let slept = if entries.iter().any(|e| e.ready() != 0) {
             Ok(0)
         } else {
-            let slice = entries.iter().filter_map(Entry::slice).chain(arrivals::slice()).min();
+            let slice = entries.iter().filter_map(Entry::slice).min();
             let nap = match (remaining(timeout, start), slice) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),

@@ -4,11 +4,8 @@
 //! Counted in memory that a fork shares, from the first fork on. Where nobody can count (a program without the library, a
 //! message, a process that was killed) it stays above one, and the connection on TCP.
 
-use crate::switch::setup::moving::stay_on_tcp;
-use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, Fd, PAGE};
-use smallvec::SmallVec;
+use crate::sys::{file, PAGE};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Counts in a piece of memory; the first word says how many are in use.
@@ -33,7 +30,8 @@ fn allocate() -> Option<&'static AtomicU32> {
     }
 }
 
-fn count(socket: &Socket) -> Option<&'static AtomicU32> {
+/// The count of a socket, where there is one.
+pub(in crate::switch) fn count(socket: &Socket) -> Option<&'static AtomicU32> {
     // SAFETY: counts are never unmapped.
     unsafe { socket.holders.load(Relaxed).as_ref() }
 }
@@ -62,36 +60,6 @@ pub(in crate::switch) fn remove_holder(socket: &Socket) {
     if let Some(count) = count(socket) {
         count.fetch_sub(1, SeqCst);
         socket.holders.store(std::ptr::null_mut(), Relaxed);
-    }
-}
-
-/// Before another image gets these descriptors. Where this process becomes it, the connections that it does not get are given
-/// up: they are the result, for [`keep_after_all`]. Else those that it does get stay on TCP.
-pub(in crate::switch) fn before_image(
-    inherited: impl Iterator<Item = Fd>,
-    becomes_it: bool,
-) -> SmallVec<[(Pinned, &'static AtomicU32); 4]> {
-    let of = |fd: Fd| table::socket(fd).filter(|socket| socket.phase() == phase::TCP);
-    let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
-    let mut given_up = SmallVec::new();
-    if !becomes_it {
-        inherited.iter().for_each(|socket| stay_on_tcp(socket));
-        return given_up;
-    }
-    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-        let goes = !inherited.iter().any(|one| std::ptr::eq(one.address(), socket.address()));
-        if let Some(count) = count(&socket).filter(|_| goes && socket.anchor() == fd) {
-            count.fetch_sub(1, SeqCst);
-            given_up.push((socket, count));
-        }
-    });
-    given_up
-}
-
-/// It failed.
-pub(in crate::switch) fn keep_after_all(given_up: &[(Pinned, &'static AtomicU32)]) {
-    for (_, count) in given_up {
-        count.fetch_add(1, SeqCst);
     }
 }
 

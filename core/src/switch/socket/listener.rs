@@ -1,7 +1,7 @@
 //! A listener: what its processes share, and who of them serves connectors on other hosts.
 
 use crate::fabric;
-use crate::sys::{file, hidden, process, time, Fd, Result, PAGE};
+use crate::sys::{file, process, time, Result, PAGE};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -19,11 +19,9 @@ struct Family {
 
 /// See the module.
 pub struct Listener {
-    /// A hidden descriptor for the family's memory, by which another image maps it; -1: none.
-    family_fd: Fd,
     family: *mut Family,
-    /// Where it listens, and whether for both families; not known of one from another image.
-    address: Option<(SocketAddr, bool)>,
+    /// Where it listens, and whether for both families.
+    address: (SocketAddr, bool),
     /// Another listener may have the same address.
     grouped: bool,
     /// Connectors on other hosts, from `Box::into_raw`; null: another process serves them, or nobody.
@@ -35,42 +33,9 @@ pub struct Listener {
 impl Listener {
     /// Of a TCP listener bound to `address`.
     pub fn open(address: SocketAddr, dual: bool, grouped: bool) -> Result<Self> {
-        let fd = file::sealed_memory(c"sanshim-listener", PAGE);
-        let family = match file::map_shared(fd.ok(), PAGE) {
-            Ok(family) => family.cast(),
-            Err(e) => {
-                let _ = fd.map(file::close);
-                return Err(e);
-            }
-        };
-        let family_fd = fd.map_or(-1, hidden::keep);
-        Ok(Self::new(family_fd, family, Some((address, dual)), grouped))
-    }
-
-    fn new(
-        family_fd: Fd,
-        family: *mut Family,
-        address: Option<(SocketAddr, bool)>,
-        grouped: bool,
-    ) -> Self {
+        let family = file::map_shared(None, PAGE)?.cast();
         let (serving, looked_at) = (AtomicPtr::default(), AtomicU64::new(0));
-        Self { family_fd, family, address, grouped, serving, looked_at }
-    }
-
-    /// A listener that another image left: its hidden descriptor, as [`within_reach`] gave it.
-    ///
-    /// [`within_reach`]: Self::within_reach
-    pub fn of_other_image(family_fd: Fd) -> Option<Self> {
-        if file::sealed_size(family_fd) != Ok(Some(PAGE as u64)) {
-            return None;
-        }
-        let family = file::map_shared(Some(family_fd), PAGE).ok()?.cast();
-        Some(Self::new(family_fd, family, None, false))
-    }
-
-    /// The hidden descriptor that another image needs to accept as well.
-    pub fn within_reach(&self) -> Option<Fd> {
-        hidden::is_hidden(self.family_fd).then_some(self.family_fd)
+        Ok(Self { family, address: (address, dual), grouped, serving, looked_at })
     }
 
     /// Serves connectors on other hosts from now on, unless another process does.
@@ -80,7 +45,7 @@ impl Listener {
         if server == us || self.grouped {
             return;
         }
-        let Some((address, dual)) = self.address else { return };
+        let (address, dual) = self.address;
         if server != 0 {
             let (now, before) = (time::now(), self.looked_at.load(Ordering::Relaxed));
             if now.saturating_sub(before) < LOOK_AT_SERVER {
@@ -134,9 +99,6 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop_serving();
-        if self.family_fd >= 0 {
-            hidden::close(self.family_fd);
-        }
         // SAFETY: this is the last use in this process.
         unsafe { file::unmap(self.family.cast(), PAGE) };
     }

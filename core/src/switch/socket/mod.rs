@@ -3,7 +3,6 @@
 //! Sockets live in memory that is only ever reused for sockets, so a look-up may pin one without a
 //! lock and then check that it is still the one it wanted.
 
-pub(in crate::switch) mod arrivals;
 pub(in crate::switch) mod listener;
 pub(in crate::switch) mod prospect;
 pub(in crate::switch) mod registration;
@@ -29,7 +28,7 @@ use crate::switch::stream::Stream;
 use crate::sys::{file, process, Fd};
 use smallvec::SmallVec;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::Arc;
 
 /// What a socket is at present.
@@ -90,8 +89,6 @@ pub struct Socket {
     /// From `Arc::into_raw`; null where the peer shares the segment.
     link: AtomicPtr<Link>,
     listener: AtomicPtr<Listener>,
-    /// Of the kernel's socket, once somebody asked; else zero.
-    inode: AtomicU64,
     /// The program set options before the connection was on the SAN.
     pub has_options: AtomicBool,
     /// How many registrations in epoll sets there are: spares a look under the lock.
@@ -140,31 +137,18 @@ impl Socket {
             listener: AtomicPtr::new(std::ptr::null_mut()),
             has_options: AtomicBool::new(false),
             watch_count: AtomicU32::new(0),
-            inode: AtomicU64::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
             watched_at: AtomicU32::new(0),
             guarded: UnsafeCell::new(Parts::default()),
         }
     }
 
-    /// One that no table knows, for the descriptor `fd`: to do something with a connection that is not this
-    /// process's.
+    /// One that no table knows, for the descriptor `fd`.
+    #[cfg(test)]
     pub(in crate::switch) fn loose(fd: Fd) -> Socket {
         let socket = Self::blank();
         socket.anchor.store(fd, Ordering::Relaxed);
         socket
-    }
-
-    /// Inode of the kernel's socket.
-    pub(in crate::switch) fn inode(&self) -> Option<u64> {
-        match self.inode.load(Ordering::Relaxed) {
-            0 => {
-                let (_, inode) = file::identity(self.anchor()).ok()?;
-                self.inode.store(inode, Ordering::Relaxed);
-                Some(inode)
-            }
-            known => Some(known),
-        }
     }
 
     /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
@@ -180,7 +164,6 @@ impl Socket {
         socket.pins.fetch_add(1, Ordering::Relaxed);
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
-        socket.inode.store(0, Ordering::Relaxed);
         socket.has_options.store(false, Ordering::Relaxed);
         socket.traffic.begin();
         socket.role.store(0, Ordering::Relaxed);

@@ -120,12 +120,6 @@ pub fn connected(fd: Fd) -> Option<Pinned> {
     pin_if(fd, |p| matches!(p, phase::SAN | phase::TCP | phase::ENTERING))
 }
 
-/// True if the bytes of the socket behind `fd` go over the SAN, or may do so later.
-pub fn may_be_san(fd: Fd) -> bool {
-    const NOT: [u32; 3] = [phase::FREE, phase::NATIVE, phase::LISTENER];
-    pin_if(fd, |p| !NOT.contains(&p)).is_some()
-}
-
 /// The epoll set behind `fd`.
 #[inline]
 pub fn set(fd: Fd) -> Option<&'static Set> {

@@ -19,7 +19,6 @@ use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::request;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::sleepers::Place;
-use crate::switch::socket::arrivals;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::spin::spin;
 use crate::switch::stream::counters::{self, Event};
@@ -248,8 +247,6 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
         Some(slice)
     } else if socket.is_pending() {
         Some(stream.endpoint.unanswered.nap())
-    } else if let Some(slice) = arrivals::slice() {
-        Some(slice)
     } else if how.partial {
         Some(PARTIAL_SLICE)
     } else if event == Event::Read {

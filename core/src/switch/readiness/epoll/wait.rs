@@ -10,7 +10,6 @@ use crate::switch::back_to_tcp::request;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::events;
-use crate::switch::socket::arrivals;
 use crate::switch::socket::registration::Registration;
 use crate::switch::socket::set::{magic, nudge_data, Inner, Set};
 use crate::switch::socket::table;
@@ -439,7 +438,6 @@ fn longest_sleep(set: &'static Set) -> Option<u64> {
             .iter()
             .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
             .filter_map(Registration::slice)
-            .chain(arrivals::slice())
             .min()
     })
     .flatten()
