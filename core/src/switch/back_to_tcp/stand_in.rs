@@ -3,7 +3,7 @@
 //! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again as soon as it looks. One
 //! that computes, or waits for something else, does not look. Where the kernel lends us its socket, as it lends us its
 //! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
-//! buffers a process sends that is left behind for it. Where the kernel refuses, everything waits for the peer's next call.
+//! buffers, and everything where the kernel refuses, waits for the peer's next call.
 
 use crate::provider::shm::FINISHED;
 use crate::registry;
@@ -12,16 +12,14 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, net, orphan, process, sock_diag, time, Errno, Fd};
+use crate::sys::{file, net, process, sock_diag, time, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
 /// How long (ns) the peers are left to come to it themselves: those that sleep on the connection need less. After that it
 /// is sent in their stead, and one that is killed has sent it.
 const MOMENT: u64 = 2_000_000;
-/// The same before a process is left behind.
-const PEERS_TURN: u64 = 20_000_000;
-/// How long (ns) it is tried what the sender is in the middle of.
+/// How long (ns) it is tried what the sender is in the middle of, or the kernel has no room for.
 const ATTEMPTS_END: u64 = 40_000_000;
 const NAP: u64 = 1_000_000;
 
@@ -31,7 +29,7 @@ pub(in crate::switch) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, 
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
         .filter(|(stream, _)| stream.fabric.is_none() && is_due(stream))
-        .map(|(stream, anchor)| Due { stream, anchor, is_part_sent: false })
+        .map(|(stream, anchor)| Due { stream, anchor })
         .collect();
     let started = time::now();
     while !due.is_empty() {
@@ -61,64 +59,38 @@ fn is_recalled(stream: &Stream) -> bool {
 struct Due<'a> {
     stream: Stream<'a>,
     anchor: Fd,
-    /// It was sent in the peer's stead, and the reader's kernel has not got all of it yet.
-    is_part_sent: bool,
 }
 
 impl Due<'_> {
     /// What is to be done after so long (ns); true if that is not all.
-    fn goes_on(&mut self, passed: u64) -> bool {
-        let stays = passed > PEERS_TURN;
-        if passed < MOMENT || (self.is_part_sent && !stays) {
-            return is_recalled(&self.stream);
-        }
+    fn goes_on(&self, passed: u64) -> bool {
         if !is_recalled(&self.stream) {
             return false;
         }
-        match self.send(stays) {
-            Some(Sent::Nothing) => passed < ATTEMPTS_END,
-            Some(Sent::Part) => {
-                self.is_part_sent = true;
-                !stays
-            }
-            Some(Sent::All) | None => false,
+        if passed < MOMENT {
+            return true;
+        }
+        match self.send() {
+            Some(Resent::Unknown | Resent::Part) => passed < ATTEMPTS_END,
+            Some(Resent::All) | None => false,
         }
     }
 
-    /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it. `stays`: a process is
-    /// left behind with what the reader's kernel has not got then.
-    fn send(&self, stays: bool) -> Option<Sent> {
+    /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it.
+    fn send(&self) -> Option<Resent> {
         if self.stream.peer().sending.0.doorbells.state().ringing {
-            return Some(Sent::Nothing);
+            return Some(Resent::Unknown);
         }
         // A fork child must not get the peer's socket.
         let _structure = (!process::is_borrowed()).then(Structure::lock);
-        let (theirs, lender) = socket_of_peer(self.anchor)?;
-        let sent = match send_over(&self.stream, theirs) {
-            Resent::Unknown => Sent::Nothing,
-            Resent::All if net::is_all_taken(theirs) => Sent::All,
-            Resent::All | Resent::Part => Sent::Part,
-        };
-        if sent == Sent::Part && stays {
-            orphan::leave_behind(theirs, || send_rest(&self.stream, theirs, lender));
-        }
+        let theirs = socket_of_peer(self.anchor)?;
+        let sent = send_over(&self.stream, theirs);
         file::close(theirs);
-        if sent != Sent::Nothing {
+        if sent != Resent::Unknown {
             log::info!("fd {}: sent in the peer's stead", self.anchor);
         }
         Some(sent)
     }
-}
-
-/// What came of an attempt.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sent {
-    /// The sender is at it, or somebody else in its stead.
-    Nothing,
-    /// Not all of it has arrived.
-    Part,
-    /// The reader's kernel has all of it.
-    All,
 }
 
 /// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
@@ -140,50 +112,6 @@ fn send_over(stream: &Stream, theirs: Fd) -> Resent {
     };
     stands_in.store(0, SeqCst);
     sent
-}
-
-/// How often in a row it is tried what the sender, or somebody in its stead, is in the middle of.
-const ATTEMPTS: u32 = 1000;
-
-/// Until the reader's kernel has all of it, or the sender comes to it, or nobody is there any more.
-fn send_rest(stream: &Stream, theirs: Fd, lender: u32) {
-    let mut attempts = 0;
-    while attempts < ATTEMPTS && !stream.peer().sending.0.doorbells.state().left {
-        match send_over(stream, theirs) {
-            Resent::All if net::is_all_taken(theirs) => {
-                return end_of_the_dead(stream, theirs, lender)
-            }
-            Resent::All | Resent::Part => attempts = 0,
-            Resent::Unknown => attempts += 1,
-        }
-        time::sleep(5 * NAP);
-    }
-}
-
-/// If the sender is gone meanwhile, its socket ends with this process. A doorbell that is left there would make the kernel
-/// reset the connection.
-fn end_of_the_dead(stream: &Stream, theirs: Fd, lender: u32) {
-    let Ok(identity) = file::identity(theirs) else { return };
-    let mut is_gone = !process::lives(lender);
-    registry::each_published(|pid| {
-        is_gone = is_gone && file::number_in(pid, identity).is_none();
-    });
-    // Where that is in doubt the doorbells are the sender's to hear.
-    if !is_gone {
-        return;
-    }
-    // Urgent ones in their places.
-    let _ = net::set_option(theirs, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
-    let Some(taken) = net::bytes_taken(theirs) else { return };
-    let mut unheard = stream.own().sending.0.doorbells.state().bells.saturating_sub(taken);
-    let mut bytes = [0u8; 64];
-    while unheard > 0 {
-        let most = (unheard as usize).min(bytes.len());
-        match net::recv(theirs, &mut bytes[..most], libc::MSG_DONTWAIT) {
-            Ok(n) if n > 0 => unheard -= n as u64,
-            _ => break,
-        }
-    }
 }
 
 /// As far as the kernel has room. Receive lock.
@@ -213,9 +141,9 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     Resent::All
 }
 
-/// The other end of the connection, ours to close, and the process with this library that has it open. `None` also where
-/// the kernel does not count what is sent there.
-fn socket_of_peer(anchor: Fd) -> Option<(Fd, u32)> {
+/// The other end of the connection, which a process with this library has open; ours to close. `None` also where the kernel
+/// does not count what is sent there.
+fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);
     let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
@@ -223,7 +151,7 @@ fn socket_of_peer(anchor: Fd) -> Option<(Fd, u32)> {
     let lent_by = |pid| {
         let fd = process::descriptor_of(pid, file::number_in(pid, identity)?).ok()?;
         let is_it = file::identity(fd) == Ok(identity) && net::bytes_written(fd).is_some();
-        is_it.then_some((fd, pid)).or_else(|| {
+        is_it.then_some(fd).or_else(|| {
             file::close(fd);
             None
         })

@@ -4,12 +4,11 @@
 //! the holder, or the one it is kept for, still comes.
 
 use crate::session::token::{Claim, Refused, Step, Taken, Token, Wake};
-use crate::sys::lock::{Busy, Watch, CHECK_INTERVAL};
+use crate::sys::lock::{Busy, CHECK_INTERVAL};
+use crate::sys::process;
 use crate::sys::process::owner;
-use crate::sys::process::{self, State};
 use crate::sys::thread::own_tid;
 use crate::sys::{futex, time, Errno};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How often a waiter looks before it queues or sleeps: most holders copy a few bytes.
 const LOOKS: u32 = 100;
@@ -19,8 +18,6 @@ const LOOKS: u32 = 100;
 pub struct Slept {
     /// A signal ended it.
     pub signalled: bool,
-    /// The holder stands still (SIGSTOP), and could not be led on.
-    pub resisting: Option<u32>,
 }
 
 /// See the module. All zero is free.
@@ -28,17 +25,6 @@ pub struct Slept {
 #[derive(Debug, Default)]
 pub struct Control {
     token: Token,
-    /// The thread that waits and leads the holder on, which stands still (SIGSTOP); zero: none.
-    leader: AtomicU32,
-}
-
-/// The calling thread alone leads the holder on until this is dropped.
-struct Leads<'a>(&'a AtomicU32);
-
-impl Drop for Leads<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.compare_exchange(own_tid(), 0, Relaxed, Relaxed);
-    }
 }
 
 #[inline]
@@ -90,12 +76,12 @@ impl Control {
             }
             std::hint::spin_loop();
         }
-        let (mut ticket, mut signalled, mut watch) = (None, false, Watch::default());
+        let (mut ticket, mut signalled) = (None, false);
         let mut checked = time::now();
         loop {
             let mut step = self.token.look(claim, &mut ticket);
             if let Step::Sleep(seen) = step {
-                if let Err(why) = goes_on(Slept { signalled, resisting: watch.resisting() }) {
+                if let Err(why) = goes_on(Slept { signalled }) {
                     if let Some(ticket) = ticket {
                         self.token.give_up(ticket);
                         self.wake_all();
@@ -114,17 +100,10 @@ impl Control {
                     continue;
                 }
                 checked = time::now();
-                let is_out = |holder| self.token.holder() != Some(holder);
-                let lives = |holder| watch.lives(holder, || self.lead(), || is_out(holder));
-                step = self.token.waited_in_vain(claim, ticket, seen, lives);
-                signalled |= watch.was_signalled();
+                step = self.token.waited_in_vain(claim, ticket, seen, process::lives);
             }
             match step {
-                Step::Taken(taken) => {
-                    // Who led the one before on may have been killed then.
-                    self.leader.store(0, Relaxed);
-                    return Ok(taken);
-                }
+                Step::Taken(taken) => return Ok(taken),
                 Step::WakeAll => self.wake_all(),
                 Step::Again | Step::Sleep(_) => {}
             }
@@ -157,22 +136,6 @@ impl Control {
         self.token.is_waited_for()
     }
 
-    /// `None`: another thread leads the holder on.
-    fn lead(&self) -> Option<Leads<'_>> {
-        let before = self.leader.load(Relaxed);
-        if before != 0 && before != own_tid() && process::lives(before) {
-            return None;
-        }
-        let taken = self.leader.compare_exchange(before, own_tid(), Relaxed, Relaxed);
-        taken.is_ok().then_some(Leads(&self.leader))
-    }
-
-    /// True if the holder is to let go as soon as it can: it stood still, and is led on, instruction by instruction.
-    #[inline]
-    pub fn is_hurried(&self) -> bool {
-        self.leader.load(Relaxed) != 0
-    }
-
     /// The calling thread will not give it back, or a thread of the image before this one that had its id: if it
     /// holds it, it counts as dead.
     pub fn abandon_own(&self) {
@@ -194,9 +157,9 @@ impl Control {
         self.token.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
     }
 
-    /// True if a thread holds it of which that is true. Costs system calls.
-    pub fn is_held_by(&self, is_true: impl FnOnce(State, u32) -> bool) -> bool {
-        self.token.holder().is_some_and(|thread| is_true(process::state(thread), thread))
+    /// True if a thread holds it that lives. Costs system calls.
+    pub fn is_held_by_the_living(&self) -> bool {
+        self.token.holder().is_some_and(process::lives)
     }
 
     /// Times control changed from one process to another.

@@ -19,7 +19,6 @@ use crate::switch::endpoint::patience::Patience;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
 use crate::sys::lock::{self, FamilyLock};
-use crate::sys::step_out::Resistance;
 use crate::sys::{process, Errno};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
@@ -113,8 +112,6 @@ pub struct SendHalf {
     pub transfers: Sending,
     /// 1: the holder of the lock is in an RDMA transfer that waits for the peer.
     pub awaits_peer: AtomicU32,
-    /// The holder of the lock that stood still and could not be led on.
-    pub resistance: Resistance,
     /// 1: it is in one of that transfer's waits, or the last holder that was did not come out of it.
     pub waits: AtomicU32,
     /// Whether RDMA pays here.

@@ -181,7 +181,8 @@ fn before_image(
     inherited: impl Iterator<Item = Fd>,
     becomes_it: bool,
 ) -> SmallVec<[(Pinned, &'static AtomicU32); 4]> {
-    let of = |fd: Fd| table::socket(fd).filter(|socket| socket.phase() == phase::TCP);
+    let may_leave = |socket: &Pinned| matches!(socket.phase(), phase::FRESH | phase::TCP);
+    let of = |fd: Fd| table::socket(fd).filter(may_leave);
     let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
     let mut given_up = SmallVec::new();
     if !becomes_it {

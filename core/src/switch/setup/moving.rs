@@ -92,13 +92,14 @@ pub(super) fn step(socket: &Socket) {
     }
 }
 
-/// One on TCP stays there for good. The caller's pin keeps it from entering meanwhile.
+/// One on TCP, or not connected yet, stays there for good. The caller's pin keeps it from entering meanwhile.
 pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
-    if socket.phase() != phase::TCP {
+    let may_leave = || matches!(socket.phase(), phase::FRESH | phase::TCP);
+    if !may_leave() {
         return;
     }
     let mut structure = Structure::lock();
-    if socket.phase() == phase::TCP {
+    if may_leave() {
         socket.set_phase(phase::NATIVE);
         if process::is_borrowed() {
             // Its descriptors are the parent's, which ends what there is when the socket goes.

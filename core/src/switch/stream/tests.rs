@@ -314,7 +314,7 @@ fn who_may_not_wait_for_the_peer_gives_the_lock_up_although_it_waits_already() {
         let mut asked = 0;
         let denied = left.lock_send_while(|_| {
             asked += 1;
-            if left.sending_waits() {
+            if left.is_kept_from_sending() {
                 Err("would block")
             } else {
                 Ok(())

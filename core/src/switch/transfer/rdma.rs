@@ -120,7 +120,7 @@ pub(in crate::switch) fn send(
     // Who is thrown out of its waits again and again gets on in messages.
     let thrown_out = sending.waits.load(Relaxed) != 0;
     sending.waits.store(0, Relaxed);
-    if thrown_out || sending.lock.is_hurried() || (!waits && !abilities.write) {
+    if thrown_out || (!waits && !abilities.write) {
         return stream.send(from);
     }
     let measures = waits && policy::measures();
@@ -369,7 +369,6 @@ impl Transfer<'_, '_> {
         let (socket, stream) = (self.socket, self.stream);
         self.awaits.get_or_insert_with(|| Awaits::peer(&stream.endpoint.send));
         let transfers = &stream.endpoint.send.transfers;
-        let is_hurried = || stream.endpoint.send.lock.is_hurried();
         let mut scanned = time::now();
         loop {
             if stream.send_due_now() {
@@ -379,7 +378,7 @@ impl Transfer<'_, '_> {
             let how = Wait::in_transfer(left, self.limit);
             let waited = match self.stopped {
                 None => wait::wait(socket, stream, &how, || {
-                    is_hurried() || !matches!(self.look(lent), Ok(Progress::Waiting))
+                    !matches!(self.look(lent), Ok(Progress::Waiting))
                 }),
                 Some(e) => Err(e),
             };
@@ -392,7 +391,6 @@ impl Transfer<'_, '_> {
                 returning::is_due(stream) || stream.own().sending.0.doorbells.state().recalled;
             if waited != Ok(wait::Woken::Perhaps)
                 || returns
-                || is_hurried()
                 || stream.is_held_back()
                 || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET | flag::SEND_SHUT)
             {

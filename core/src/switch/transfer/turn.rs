@@ -22,8 +22,7 @@ pub(in crate::switch) fn reentered(stream: &Stream, flags: i32) -> Errno {
 
 /// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
 /// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
-/// (EAGAIN), unless that stands still and can be led on, until a signal (EINTR), until the time-out (EAGAIN). `partial`: it
-/// has moved bytes.
+/// (EAGAIN), until a signal (EINTR), until the time-out (EAGAIN). `partial`: it has moved bytes.
 #[inline(always)]
 pub(in crate::switch) fn lock<'a>(
     socket: &Socket,
@@ -35,15 +34,11 @@ pub(in crate::switch) fn lock<'a>(
     let mut signalled = false;
     let goes_on = |slept: Slept| {
         signalled |= slept.signalled;
-        if let Some(thread) = slept.resisting {
-            stream.endpoint.send.resistance.note(thread);
+        if !stream.is_kept_from_sending() {
+            return Ok(());
         }
         if !waits(stream, flags) {
-            let is_kept = stream.is_kept_from_sending();
-            return if is_kept { Err(Errno(libc::EAGAIN)) } else { Ok(()) };
-        }
-        if !stream.sending_waits() {
-            return Ok(());
+            return Err(Errno(libc::EAGAIN));
         }
         let left = limit.left(socket, Event::Write);
         // As the kernel: a call without a time-out is restarted if the program asks for that.
