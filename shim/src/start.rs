@@ -4,7 +4,7 @@ use crate::hooks;
 use crate::real::Symbol;
 use sanshim_core::config::Config;
 use sanshim_core::logging;
-use sanshim_core::switch::{self, image, lifecycle};
+use sanshim_core::switch::{self, fork};
 use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Recv};
 use std::cell::UnsafeCell;
 
@@ -28,11 +28,8 @@ extern "C" fn start() {
         off.enabled = false;
         off
     });
-    if !switch::is_wanted(&config) {
+    if !config.enabled {
         return;
-    }
-    if config.enabled {
-        note_library();
     }
     let real = [RECV.address(), PPOLL.address(), EPOLL_PWAIT.address()];
     if real.iter().any(|address| address.is_null()) {
@@ -54,7 +51,6 @@ extern "C" fn start() {
         return;
     }
     hooks::jumps::prepare();
-    hooks::stdio::replace_standard();
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.
     unsafe { dlmalloc::enable_alloc_after_fork() };
@@ -63,25 +59,12 @@ extern "C" fn start() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
 }
 
-/// The file that this code is in.
-fn note_library() {
-    // SAFETY: plain data, which dladdr fills in.
-    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for; the name lives as long as the library.
-    unsafe {
-        let address = start as extern "C" fn() as *const libc::c_void;
-        if libc::dladdr(address, &mut found) != 0 && !found.dli_fname.is_null() {
-            image::note_library(std::ffi::CStr::from_ptr(found.dli_fname));
-        }
-    }
-}
-
 extern "C" fn end() {
-    lifecycle::exiting();
+    fork::exiting();
 }
 
 /// The fork under way. The structure lock is held while it is `Some`.
-struct UnderWay(UnsafeCell<Option<lifecycle::Fork>>);
+struct UnderWay(UnsafeCell<Option<fork::Fork>>);
 
 // SAFETY: only touched between the lock's taking and its release by the forking thread.
 unsafe impl Sync for UnderWay {}
@@ -89,7 +72,7 @@ unsafe impl Sync for UnderWay {}
 static FORK: UnderWay = UnderWay(UnsafeCell::new(None));
 
 unsafe extern "C" fn before_fork() {
-    let fork = lifecycle::before_fork();
+    let fork = fork::before_fork();
     // SAFETY: the structure lock is held.
     unsafe { *FORK.0.get() = Some(fork) };
 }

@@ -248,7 +248,7 @@ ENDS(low_water_beyond_the_send_buffer, below_the_mark, marked)
 /* ---- other programs ------------------------------------------------------------------------- */
 
 /* A connection as another program's standard input and output. */
-SAN_CASE(spawn_with_a_connection) {
+MIXED_CASE(spawn_with_a_connection) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   posix_spawn_file_actions_t actions;

@@ -294,7 +294,7 @@ static void run_true(int way) {
       EQ(WEXITSTATUS(status), 7);
   }
 }
-SAN_CASE(started_programs_leave_connections_alone) {
+MIXED_CASE(started_programs_leave_connections_alone) {
   struct pair p = open_pair(V4);
   uint64_t at = 0;
   for (int way = 0; way < 7; way++) {
@@ -308,7 +308,7 @@ SAN_CASE(started_programs_leave_connections_alone) {
 }
 
 /* Descriptors without CLOEXEC that the started program never uses. */
-SAN_CASE(inherited_by_a_program_that_ignores_them) {
+MIXED_CASE(inherited_by_a_program_that_ignores_them) {
   struct pair p = open_pair(V4);
   SYS(fcntl(p.client, F_SETFD, 0)), SYS(fcntl(p.server, F_SETFD, 0));
   for (int way = 0; way < 7; way++) run_true(way), exercise(p.client, p.server);
@@ -337,7 +337,7 @@ static void *transfer_loop(void *arg) {
   while (!stop) exercise(p->client, p->server);
   return NULL;
 }
-SAN_CASE(spawned_while_threads_transfer) {
+MIXED_CASE(spawned_while_threads_transfer) {
   struct pair p[2] = {open_pair(V4), open_pair(V6)};
   pthread_t thread[2];
   for (int i = 0; i < 2; i++) thread[i] = start_thread(transfer_loop, &p[i]);

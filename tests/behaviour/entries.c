@@ -45,7 +45,7 @@ SAN_CASE(underscored) {
 }
 
 /* stdio, as programs of the last century were linked. */
-SAN_CASE(streams_by_old_names) {
+MIXED_CASE(streams_by_old_names) {
   struct pair p = open_pair(V4);
   FILE *stream = ENTRY("_IO_fdopen", fdopen)(p.server, "w");
   CHECK(stream && fputs("by stream", stream) >= 0 && ENTRY("_IO_fclose", fclose)(stream) == 0);

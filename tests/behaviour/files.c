@@ -169,7 +169,7 @@ SAN_CASE(dprintf_on_a_socket) {
   exercise(p.client, p.server);
 }
 
-SAN_CASE(stdio_writes) {
+MIXED_CASE(stdio_writes) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   FILE *out = stream(p.client, "w");
@@ -184,7 +184,7 @@ SAN_CASE(stdio_writes) {
   expect_eof(p.server);
 }
 
-SAN_CASE(stdio_reads) {
+MIXED_CASE(stdio_reads) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   FILE *in = stream(p.server, "r");
@@ -224,7 +224,7 @@ static void stdio_server(int fd) {
   CHECK(feof(in));
   fclose(in), fclose(out);
 }
-ENDS(stdio_conversation, stdio_client, stdio_server)
+CARRIED_ENDS(stdio_conversation, stdio_client, stdio_server, BT_MIXED)
 
 /* Streams that are older than the connection. */
 static void early_streams(bool nonblocking) {
@@ -253,8 +253,8 @@ static void early_streams(bool nonblocking) {
   expect_eof(server);
   SYS(close(server)), SYS(close(listener));
 }
-SAN_CASE(stdio_made_before_connect) { early_streams(false); }
-SAN_CASE(stdio_made_before_a_nonblocking_connect) { early_streams(true); }
+CASE(stdio_made_before_connect) { early_streams(false); }
+CASE(stdio_made_before_a_nonblocking_connect) { early_streams(true); }
 
 /* Streams made in the middle of a transfer both ways, dprintf among what they write. */
 enum { EARLY = 100000, TRANSFER = 2000000, STEP = 7001 };
@@ -300,4 +300,4 @@ static void beside_stdio(int fd) {
   end_thread(sender);
   SYS(close(fd));
 }
-ENDS(stdio_in_flight, stdio_in_the_middle, beside_stdio)
+CARRIED_ENDS(stdio_in_flight, stdio_in_the_middle, beside_stdio, BT_MIXED)

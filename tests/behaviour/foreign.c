@@ -78,7 +78,7 @@ static void server(int fd) {
 }
 static void hand_on(enum kind kind, bool spawn, bool connector) {
   build(kind);
-  spawned = spawn, anywhere = true;
+  spawned = spawn;
   if (connector) run_processes(V6, server, client);
   else run_processes(V4, client, server);
 }

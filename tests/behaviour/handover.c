@@ -113,13 +113,12 @@ static void server(int fd) {
   SYS(close(fd));
   if (pid > 0) end_child(pid);
 }
-/* Mixed where the new program is without the library. */
 #define HANDS_OVER(name, how_, client_)                                       \
   MIXED_CASE(name) {                                                          \
     how = how_;                                                               \
     run_processes(V4, client_, server);                                       \
   }                                                                           \
-  SAN_CASE(name##_to_the_shim) {                                              \
+  MIXED_CASE(name##_to_the_shim) {                                              \
     how = how_, shimmed = true;                                               \
     run_processes(V6, client_, server);                                       \
   }
@@ -138,7 +137,7 @@ MIXED_CASE(connector_execs) {
 
 /* ---- through programs that leave the connection alone --------------------------------------- */
 
-SAN_CASE(a_helper_does_not_disturb) {
+MIXED_CASE(a_helper_does_not_disturb) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   for (int i = 0; i < 5; i++) {
@@ -155,7 +154,7 @@ SAN_CASE(a_helper_does_not_disturb) {
   }
   close_pair(&p);
 }
-SAN_CASE(failed_exec) {
+MIXED_CASE(failed_exec) {
   struct pair p = open_pair(V4);
   send_pattern(p.client, 0, 50000);
   char *const argv[] = {"none", NULL};
@@ -237,7 +236,7 @@ static void passing_server(int fd) {
     hops = hops_;                                                             \
     run_processes(V4, client_, passing_server);                               \
   }                                                                           \
-  SAN_CASE(name##_to_the_shim) {                                              \
+  MIXED_CASE(name##_to_the_shim) {                                              \
     hops = hops_, shimmed = true;                                             \
     run_processes(V4, client_, passing_server);                               \
   }

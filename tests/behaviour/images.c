@@ -1,5 +1,5 @@
-/* Connections and listeners that go on in another program image: over exec and posix_spawn, through
- * images that leave them alone. Under the shim the bytes go on over the SAN. */
+/* Connections and listeners that go on in another program image: over exec and posix_spawn, through images that leave them
+ * alone. Connections go back to TCP for that; what a listener accepts there comes to the SAN. */
 #include "handed_on.h"
 #include <dirent.h>
 #include <linux/filter.h>
@@ -13,10 +13,6 @@ extern char **environ;
 
 /* ---- the other image ------------------------------------------------------------------------ */
 
-static void echo_from(int fd) {
-  echo_all(fd);
-  on_san(fd);
-}
 /* Arguments: the descriptor, and how many more images come before the one that echoes. */
 PART(echo) {
   int fd = atoi(bt_arguments[0]), more = atoi(bt_arguments[1]);
@@ -26,7 +22,7 @@ PART(echo) {
     execl("/proc/self/exe", "images", "@echo", bt_arguments[0], number, (char *)NULL);
     FAIL("exec");
   }
-  echo_from(fd);
+  echo_all(fd);
 }
 
 enum how { FORK, VFORK, SPAWN, SPAWN_DUP, REPLACE, SHELL, ENV };
@@ -90,11 +86,11 @@ static void server(int fd) {
   end_child(pid);
 }
 #define GOES_ON(name, how_, hops_)                                            \
-  SAN_CASE(name) {                                                            \
+  MIXED_CASE(name) {                                                            \
     how = how_, hops = hops_;                                                 \
     run_processes(V4, client, server);                                        \
   }                                                                           \
-  SAN_CASE(name##_at_the_connector) {                                         \
+  MIXED_CASE(name##_at_the_connector) {                                         \
     how = how_, hops = hops_;                                                 \
     run_processes(V6, server, client);                                        \
   }
@@ -118,7 +114,7 @@ static void run(const char *program, const char *argument, const char *second) {
   }
   end_child(pid);
 }
-SAN_CASE(a_helper_does_not_disturb) {
+MIXED_CASE(a_helper_does_not_disturb) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   for (int i = 0; i < 5; i++) {
@@ -135,11 +131,9 @@ SAN_CASE(a_helper_does_not_disturb) {
   send_pattern(p.client, 0, 300000);
   run("/bin/true", NULL, NULL);
   recv_pattern(p.server, 0, 300000);
-  on_san(p.client);
-  on_san(p.server);
   close_pair(&p);
 }
-SAN_CASE(failed_exec_and_spawn) {
+MIXED_CASE(failed_exec_and_spawn) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   send_pattern(p.client, 0, 500000);
@@ -149,7 +143,6 @@ SAN_CASE(failed_exec_and_spawn) {
   EQ(posix_spawn(&pid, "/nowhere/none", NULL, NULL, argv, environ), ENOENT);
   recv_pattern(p.server, 0, 500000);
   exercise(p.client, p.server);
-  on_san(p.client);
   close_pair(&p);
 }
 
@@ -158,9 +151,8 @@ PART(turns) {
   int fd = atoi(bt_arguments[0]), told = atoi(bt_arguments[1]);
   char byte;
   while (SYS(read(told, &byte, 1)) == 1) get(fd, "to image"), put(fd, "of image");
-  on_san(fd);
 }
-SAN_CASE(parent_and_image_take_turns) {
+MIXED_CASE(parent_and_image_take_turns) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
@@ -184,7 +176,6 @@ SAN_CASE(parent_and_image_take_turns) {
   SYS(close(ends[1]));
   end_child(pid);
   exercise(p.client, p.server);
-  on_san(p.client);
   close_pair(&p);
 }
 
@@ -210,7 +201,7 @@ static pid_t start_holder(int *input) {
   return pid;
 }
 /* The last of all that have it ends the connection, whoever that is. */
-SAN_CASE(the_last_holder_ends_it) {
+MIXED_CASE(the_last_holder_ends_it) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
@@ -227,7 +218,7 @@ SAN_CASE(the_last_holder_ends_it) {
   expect_eof(p.client);
   SYS(close(p.client));
 }
-SAN_CASE(the_starter_ends_it) {
+MIXED_CASE(the_starter_ends_it) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
@@ -242,7 +233,7 @@ SAN_CASE(the_starter_ends_it) {
   expect_eof(p.client);
   SYS(close(p.client));
 }
-SAN_CASE(a_killed_image_ends_it) {
+MIXED_CASE(a_killed_image_ends_it) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   SYS(fcntl(p.client, F_SETFD, FD_CLOEXEC));
@@ -289,8 +280,8 @@ static void killed_on_the_way(bool alone) {
     }
   }
 }
-SAN_CASE(killed_on_the_way_with_the_last_copy) { killed_on_the_way(true); }
-SAN_CASE(killed_on_the_way_with_a_copy) { killed_on_the_way(false); }
+MIXED_CASE(killed_on_the_way_with_the_last_copy) { killed_on_the_way(true); }
+MIXED_CASE(killed_on_the_way_with_a_copy) { killed_on_the_way(false); }
 /* What close-on-exec closes is closed. */
 SAN_CASE(close_on_exec_closes) {
   struct pair p = open_pair(V4);
@@ -343,9 +334,9 @@ static void image_closes(const char *how_to) {
   EQ(SYS(waitpid(pid, &status, 0)), pid);
   SYS(close(p.client));
 }
-SAN_CASE(image_closes_a_range) { image_closes("close_range"); }
-SAN_CASE(image_closes_from) { image_closes("closefrom"); }
-SAN_CASE(image_closes_each) { image_closes("each"); }
+MIXED_CASE(image_closes_a_range) { image_closes("close_range"); }
+MIXED_CASE(image_closes_from) { image_closes("closefrom"); }
+MIXED_CASE(image_closes_each) { image_closes("each"); }
 
 /* The first descriptors that an image sees, and gets, are those it would have without us. */
 PART(numbers) {
@@ -368,7 +359,7 @@ PART(numbers) {
   SYS(closedir(folder));
   EQ(SYS(open("/dev/null", O_RDONLY)), count);
 }
-SAN_CASE(numbers_are_as_without_us) {
+MIXED_CASE(numbers_are_as_without_us) {
   struct pair p = open_pair(V4);
   inherit(p.client), inherit(p.server);
   exercise(p.client, p.server);
@@ -384,7 +375,6 @@ SAN_CASE(numbers_are_as_without_us) {
   }
   end_child(pid);
   exercise(first, second);
-  on_san(first);
 }
 
 /* ---- standard input and output: inetd's way -------------------------------------------------- */
@@ -422,7 +412,6 @@ PART(stdio) {
   EQ(fileno(stderr), 2);
   /* Comes out when the process ends. */
   fputs("end", stdout);
-  on_san(0);
 }
 static void run_with_streams(int fd) {
   pid_t pid = start_child();
@@ -435,7 +424,7 @@ static void run_with_streams(int fd) {
   SYS(close(fd));
   end_child(pid);
 }
-SAN_CASE(standard_streams) { run_processes(V4, converse, run_with_streams); }
+MIXED_CASE(standard_streams) { run_processes(V4, converse, run_with_streams); }
 static void shell(int fd) {
   pid_t pid = start_child();
   if (pid == 0) {
@@ -454,14 +443,9 @@ static void shell_client(int fd) {
   recv_pattern(fd, 0, 300000);
   SYS(shutdown(fd, SHUT_WR));
   expect_eof(fd);
-  on_san(fd);
 }
-SAN_CASE(standard_streams_of_a_shell) { run_processes(V4, shell_client, shell); }
+MIXED_CASE(standard_streams_of_a_shell) { run_processes(V4, shell_client, shell); }
 
-static void client_anywhere(int fd) {
-  anywhere = true;
-  client(fd);
-}
 /* ---- seccomp: a filter that allows what TCP needs, and kills for anything else ---------------- */
 
 static void confine(void) {
@@ -491,7 +475,7 @@ static void confined_server(int fd) {
   end_child(pid);
 }
 /* Mixed: it goes back to TCP before. */
-MIXED_CASE(a_seccomp_filter) { run_processes(V4, client_anywhere, confined_server); }
+MIXED_CASE(a_seccomp_filter) { run_processes(V4, client, confined_server); }
 
 /* ---- listeners ------------------------------------------------------------------------------ */
 
@@ -567,7 +551,7 @@ static void server_off(int fd) {
   SYS(close(fd));
   end_child(pid);
 }
-MIXED_CASE(an_image_that_is_switched_off) { run_processes(V4, client_anywhere, server_off); }
+MIXED_CASE(an_image_that_is_switched_off) { run_processes(V4, client, server_off); }
 
 /* A rule keeps the image on TCP: it may do anything, past the library too. */
 PART(echo_past_the_library) {
@@ -593,4 +577,4 @@ static void server_with_rules(int fd) {
   SYS(close(fd));
   end_child(pid);
 }
-MIXED_CASE(an_image_that_a_rule_keeps_on_tcp) { run_processes(V4, client_anywhere, server_with_rules); }
+MIXED_CASE(an_image_that_a_rule_keeps_on_tcp) { run_processes(V4, client, server_with_rules); }

@@ -163,10 +163,10 @@ static void hand_over_by_exec(bool preload) {
   expect_echo(p.client);
   end_child(pid);
 }
-SAN_CASE(exec_with_a_connection) { hand_over_by_exec(true); }
+MIXED_CASE(exec_with_a_connection) { hand_over_by_exec(true); }
 MIXED_CASE(exec_of_a_plain_program_with_a_connection) { hand_over_by_exec(false); }
 
-SAN_CASE(connection_passed_over_a_unix_socket) {
+MIXED_CASE(connection_passed_over_a_unix_socket) {
   struct pair p = open_pair(V4);
   int channel[2];
   SYS(socketpair(AF_UNIX, SOCK_STREAM, 0, channel));

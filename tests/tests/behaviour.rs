@@ -15,9 +15,9 @@ use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mod
 const RDMA_AREAS: [&str; 8] =
     ["endings", "flags", "forking", "interrupted", "lent_memory", "signals", "transfer", "urgent"];
 /// Areas whose cases take turns on sockets.
-const CONTROL_AREAS: [&str; 5] = ["control", "detach", "forking", "handover", "standstill"];
+const CONTROL_AREAS: [&str; 4] = ["control", "detach", "forking", "handover"];
 /// Areas whose cases share sockets between processes, those above included.
-const SHARING_AREAS: [&str; 12] = [
+const SHARING_AREAS: [&str; 9] = [
     "control",
     "detach",
     "foreign",
@@ -26,9 +26,6 @@ const SHARING_AREAS: [&str; 12] = [
     "image_calls",
     "images",
     "passing",
-    "passing_later",
-    "passing_limits",
-    "standstill",
     "steps",
 ];
 

@@ -18,14 +18,14 @@ struct Policy {
 static POLICY: OnceLock<Policy> = OnceLock::new();
 
 /// Fixes the policy; the first call counts.
-pub(super) fn initialize(config: Config) {
+pub(in crate::switch) fn initialize(config: Config) {
     let _ = POLICY.set(Policy { config, loaded_as: process::euid() });
 }
 
 /// True if a process of this user may map memory together with us, at either end: one of our own
 /// user, one of the user we were started as, root (who can read us anyway), or one the
 /// configuration names.
-pub(super) fn may_share_with(uid: u32) -> bool {
+pub(in crate::switch) fn may_share_with(uid: u32) -> bool {
     let Some(policy) = POLICY.get() else { return false };
     uid == 0
         || uid == process::euid()
@@ -34,7 +34,7 @@ pub(super) fn may_share_with(uid: u32) -> bool {
 }
 
 /// Users as whom processes may be known that [may share](may_share_with) memory with this one.
-pub(super) fn identities() -> impl Iterator<Item = u32> {
+pub(in crate::switch) fn identities() -> impl Iterator<Item = u32> {
     let policy = POLICY.get();
     let loaded_as = policy.map(|policy| policy.loaded_as);
     let allowed = policy.into_iter().flat_map(|policy| policy.config.allow_users.iter().copied());
@@ -48,17 +48,17 @@ static UNSEEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether new connections of this process stay on TCP whatever the rules say; not those of a fork child. Whether they
 /// did so before.
-pub(super) fn stay_on_tcp(stays: bool) -> bool {
+pub(in crate::switch) fn stay_on_tcp(stays: bool) -> bool {
     STAYS.swap(stays, Ordering::Relaxed)
 }
 
 /// They stay there because the program may use them past the hooks, and a fork child's too. Whether they did so before.
-pub(super) fn stay_on_tcp_unseen(stays: bool) -> bool {
+pub(in crate::switch) fn stay_on_tcp_unseen(stays: bool) -> bool {
     UNSEEN.swap(stays, Ordering::Relaxed)
 }
 
 /// Why new connections stay on TCP whatever the rules say, if they do.
-pub(super) fn may_leave_tcp() -> Result<(), Reason> {
+pub(in crate::switch) fn may_leave_tcp() -> Result<(), Reason> {
     if UNSEEN.load(Ordering::Relaxed) {
         return Err(Reason::UnseenUse);
     }
@@ -69,7 +69,7 @@ pub(super) fn may_leave_tcp() -> Result<(), Reason> {
 }
 
 /// Whether the rules let a connection in this role, to or at this address, use the SAN.
-pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
+pub(in crate::switch) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
     may_leave_tcp()?;
     match POLICY.get() {
         Some(policy) if !policy.config.enabled => Err(Reason::Off),
@@ -80,12 +80,12 @@ pub(super) fn check(role: Role, address: &SocketAddr) -> Result<(), Reason> {
 }
 
 /// Whether connections may use shared memory.
-pub(super) fn shares_memory() -> bool {
+pub(in crate::switch) fn shares_memory() -> bool {
     POLICY.get().is_none_or(|policy| policy.config.providers.shm)
 }
 
 /// How segments are divided.
-pub(super) fn geometry() -> Geometry {
+pub(in crate::switch) fn geometry() -> Geometry {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     Geometry {
         buffers: u32::from(shm.message_buffers),
@@ -98,7 +98,7 @@ pub(super) fn geometry() -> Geometry {
 
 /// What is known of who is at the other end.
 #[derive(Clone, Copy)]
-pub(super) struct Relation {
+pub(in crate::switch) struct Relation {
     /// It has our effective user.
     pub same_user: bool,
     /// It is this process.
@@ -107,10 +107,11 @@ pub(super) struct Relation {
 
 impl Relation {
     /// To a process of another host.
-    pub(super) const ELSEWHERE: Relation = Relation { same_user: false, same_process: false };
+    pub(in crate::switch) const ELSEWHERE: Relation =
+        Relation { same_user: false, same_process: false };
 
     /// To the process `pid` of user `uid`, as the kernel says.
-    pub(super) fn to(pid: u32, uid: u32) -> Relation {
+    pub(in crate::switch) fn to(pid: u32, uid: u32) -> Relation {
         Relation { same_user: uid == process::euid(), same_process: pid == process::pid() }
     }
 }
@@ -118,7 +119,7 @@ impl Relation {
 /// What the shm provider offers on a connection (A2). RDMA is the kernel's access to another
 /// process: only among processes of one user, who may do so anyway. A peer with fewer rights than
 /// ours could otherwise name somebody else's memory.
-pub(super) fn abilities(peer: Relation) -> Abilities {
+pub(in crate::switch) fn abilities(peer: Relation) -> Abilities {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     let threshold = match shm.rdma_threshold {
         RdmaThreshold::Never => return Abilities::NONE,
@@ -136,12 +137,24 @@ pub(super) fn abilities(peer: Relation) -> Abilities {
 }
 
 /// Whether RDMA is used only where it proves faster than messages.
-pub(super) fn measures() -> bool {
+pub(in crate::switch) fn measures() -> bool {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     shm.rdma_threshold == RdmaThreshold::Measured
 }
 
 /// Whether control moves to another process only while the session is suspended (D4).
-pub(super) fn swaps_by_suspension() -> bool {
+pub(in crate::switch) fn swaps_by_suspension() -> bool {
     POLICY.get().is_some_and(|policy| policy.config.shm.swap == Swap::Suspend)
+}
+
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// This process may forbid itself what it does not do by itself, from now on.
+pub(in crate::switch) fn confine() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
+/// True if this process may have forbidden itself what it does not do by itself.
+pub(in crate::switch) fn is_confined() -> bool {
+    CONFINED.load(Ordering::Relaxed)
 }

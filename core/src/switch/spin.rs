@@ -29,14 +29,14 @@ const SHARED: u64 = 1_000;
 const CROWDED: u64 = 20_000;
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
-pub(super) fn initialize(limit: u64) {
+pub(in crate::switch) fn initialize(limit: u64) {
     LIMIT.store(limit, Ordering::Relaxed);
     let looks = if process::processors_online() > 1 { PATIENT } else { 0 };
     MOST_LOOKS.store(looks, Ordering::Relaxed);
 }
 
 /// True with a single processor: nobody else gets on while we look.
-pub(super) fn is_alone() -> bool {
+pub(in crate::switch) fn is_alone() -> bool {
     MOST_LOOKS.load(Ordering::Relaxed) == 0
 }
 
@@ -105,7 +105,11 @@ impl Memory {
 
 /// Looks until `ready`, at most the time that is worth it and at most `budget` nanoseconds.
 #[inline]
-pub(super) fn spin(memory: &Memory, budget: u64, mut ready: impl FnMut() -> bool) -> bool {
+pub(in crate::switch) fn spin(
+    memory: &Memory,
+    budget: u64,
+    mut ready: impl FnMut() -> bool,
+) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     if limit == 0 {
         return ready();

@@ -46,16 +46,6 @@ pub fn duplicate_high(fd: Fd) -> Result<Fd> {
     call!(fcntl, fd, libc::F_DUPFD, FLOOR).map(|fd| fd as Fd)
 }
 
-/// As [`duplicate_high`], under that very number; EBUSY if it is taken.
-pub fn duplicate_to(fd: Fd, number: Fd) -> Result<()> {
-    let made = call!(fcntl, fd, libc::F_DUPFD, number)? as Fd;
-    if made == number {
-        return Ok(());
-    }
-    close(made);
-    Err(Errno(libc::EBUSY))
-}
-
 /// Has `number` refer to the file of `fd`, whatever it was before; inherited over exec.
 pub fn put_at(fd: Fd, number: Fd) -> Result<()> {
     call!(dup3, fd, number, 0).map(drop)
@@ -201,29 +191,6 @@ pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
             Err(e)
         }
     }
-}
-
-/// An anonymous file of these words that nobody can change any more.
-pub fn sealed_content(name: &std::ffi::CStr, words: &[u64]) -> Result<Fd> {
-    let size = std::mem::size_of_val(words);
-    if file_size_limit() < size as u64 {
-        return Err(Errno(libc::EFBIG));
-    }
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    let fd = call!(memfd_create, name.as_ptr() as usize, flags)? as Fd;
-    let sealed = match write(fd, words.as_ptr().cast(), size) {
-        Ok(n) if n == size => call!(fcntl, fd, libc::F_ADD_SEALS, SEALS | libc::F_SEAL_WRITE),
-        Ok(_) => Err(Errno(libc::ENOSPC)),
-        Err(e) => Err(e),
-    };
-    sealed.map(|_| fd).inspect_err(|_| close(fd))
-}
-
-/// The size in bytes of what nobody can change any more; `None` if `fd` is nothing such.
-pub fn sealed_content_size(fd: Fd) -> Option<usize> {
-    let all = SEALS | libc::F_SEAL_WRITE;
-    let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).ok()? as i32;
-    (seals & all == all).then(|| size(fd).ok())?.and_then(|size| usize::try_from(size).ok())
 }
 
 /// False if `more` bytes at the file's end would pass RLIMIT_FSIZE: the kernel kills for that (SIGXFSZ).

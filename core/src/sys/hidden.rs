@@ -58,12 +58,6 @@ pub fn close(fd: Fd) {
     }
 }
 
-/// Closes a descriptor that was received and perhaps kept.
-pub fn close_any(fd: Fd) {
-    forget(fd);
-    file::close(fd);
-}
-
 /// A socket of ours that is made once and used again: for questions that come up with every
 /// connection. Used by one thread at a time, because an answer must not reach another's question;
 /// who finds it in use, or in another network namespace, makes another.

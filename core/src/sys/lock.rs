@@ -3,10 +3,8 @@
 //! The word holds the owner's thread id, so a waiter can see that the owner is gone and take the
 //! lock over. It must lie in memory the peer of a connection can not write.
 
-use super::process::State;
-use super::step_out::step_out;
 use super::thread::own_tid;
-use super::{futex, process, time};
+use super::{futex, process};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONTENDED: u32 = 1 << 31;
@@ -14,10 +12,6 @@ const CONTENDED: u32 = 1 << 31;
 pub const NOBODY: u32 = CONTENDED - 1;
 /// How long a waiter sleeps before it looks whether the owner still lives.
 pub const CHECK_INTERVAL: u64 = 20_000_000;
-/// How long (ns) an owner that stands still and could not be led out of it is left alone; twice as long each time.
-const STANDSTILL: u64 = 1_000_000_000;
-const LONGEST_STANDSTILL: u64 = 60_000_000_000;
-
 /// How a lock was obtained.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Acquired {
@@ -34,52 +28,6 @@ pub enum Busy {
     Other,
     /// The calling thread has it: a signal handler interrupted its own thread's operation.
     Reentered,
-}
-
-/// What a waiter knows of the owner that it waits for, in another process.
-#[derive(Debug, Default)]
-pub struct Watch {
-    owner: u32,
-    /// Clock (ns) from which on it may be tried again to lead it on, and how long (ns) it is left alone then.
-    again: u64,
-    pause: u64,
-    signalled: bool,
-    resists: Option<u32>,
-}
-
-impl Watch {
-    /// False if the owner is dead. One that is stopped is led on until `is_out`: TCP's lets go before it stops; by one
-    /// at a time: who got something of `claim`, which is dropped afterwards.
-    pub fn lives<T>(
-        &mut self,
-        owner: u32,
-        claim: impl Fn() -> Option<T>,
-        is_out: impl Fn() -> bool,
-    ) -> bool {
-        let state = process::state(owner);
-        if self.owner != owner {
-            (self.owner, self.again, self.pause) = (owner, 0, STANDSTILL);
-        }
-        if state == State::Stopped && time::now() > self.again {
-            let Some(_leads) = claim() else { return true };
-            let led = step_out(owner, is_out);
-            self.signalled |= led.signalled;
-            self.resists = led.resists.then_some(owner);
-            self.again = time::now() + self.pause;
-            self.pause = LONGEST_STANDSTILL.min(2 * self.pause);
-        }
-        state != State::Dead
-    }
-
-    /// The owner, once, if it stands still and could not be led on.
-    pub fn resisting(&mut self) -> Option<u32> {
-        self.resists.take()
-    }
-
-    /// True, once, if a handler of the calling thread ran while it led an owner on.
-    pub fn was_signalled(&mut self) -> bool {
-        std::mem::take(&mut self.signalled)
-    }
 }
 
 /// The lock. All zero is unlocked.
@@ -110,31 +58,19 @@ impl FamilyLock {
         match self.try_lock() {
             Ok(()) => Ok(Acquired::Clean),
             Err(Busy::Reentered) => Err(Busy::Reentered),
-            Err(Busy::Other) => self.lock_slowly(None).map_err(|_| Busy::Other),
-        }
-    }
-
-    /// As [`lock`](Self::lock), as long as no thread keeps it for more than `patience` ns: else that thread, which stands
-    /// still. If the calling thread holds it, that.
-    pub fn lock_within(&self, patience: u64) -> Result<Acquired, u32> {
-        match self.try_lock() {
-            Ok(()) => Ok(Acquired::Clean),
-            Err(Busy::Reentered) => Err(own_tid()),
-            Err(Busy::Other) => self.lock_slowly(Some(patience)),
+            Err(Busy::Other) => Ok(self.lock_slowly()),
         }
     }
 
     #[cold]
-    fn lock_slowly(&self, patience: Option<u64>) -> Result<Acquired, u32> {
+    fn lock_slowly(&self) -> Acquired {
         let tid = own_tid();
         for _ in 0..100 {
             if self.try_lock().is_ok() {
-                return Ok(Acquired::Clean);
+                return Acquired::Clean;
             }
             std::hint::spin_loop();
         }
-        let (mut keeper, mut since) = (0, 0);
-        let mut watch = Watch::default();
         loop {
             let word = self.0.load(Ordering::Relaxed);
             if word == 0 {
@@ -143,9 +79,8 @@ impl FamilyLock {
                     .compare_exchange(0, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
                 {
-                    return Ok(Acquired::Clean);
+                    return Acquired::Clean;
                 }
-                keeper = 0;
                 continue;
             }
             let wanted = word | CONTENDED;
@@ -162,20 +97,13 @@ impl FamilyLock {
                     == Err(super::Errno(libc::ETIMEDOUT));
             let owner = wanted & !CONTENDED;
             if in_vain
-                && !watch.lives(owner, || Some(()), || self.holder() != owner)
+                && !process::lives(owner)
                 && self
                     .0
                     .compare_exchange(wanted, tid | CONTENDED, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
             {
-                return Ok(Acquired::FromTheDead);
-            }
-            let Some(patience) = patience else { continue };
-            let now = time::now();
-            if keeper != owner {
-                (keeper, since) = (owner, now);
-            } else if now - since > patience {
-                return Err(keeper);
+                return Acquired::FromTheDead;
             }
         }
     }

@@ -4,7 +4,6 @@
 //! core must never call them. Everything here goes to the kernel directly and returns
 //! `Result<_, Errno>`; nothing here touches `errno`.
 
-pub mod beside;
 pub mod beyond;
 pub mod blocking;
 pub mod control;
@@ -15,15 +14,12 @@ pub mod hidden;
 pub mod jump;
 pub mod lock;
 pub mod net;
-pub mod orphan;
 pub mod packet;
 pub mod poll;
 pub mod process;
 pub mod sock_diag;
-pub mod step_out;
 pub mod thread;
 pub mod time;
-pub mod unix_diag;
 pub mod user;
 
 use std::ffi::c_int;

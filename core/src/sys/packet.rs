@@ -154,21 +154,6 @@ pub struct Peeked {
     pub truncated: bool,
 }
 
-/// Looks at a message without taking it, or waiting. Its descriptors are made (close-on-exec).
-pub fn peek(fd: Fd, bytes: &mut [u8], control: &mut [u8]) -> Result<Peeked> {
-    let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: msghdr is plain data; all pointers outlive the call.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut iov;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = control.len();
-    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    let bytes = call!(recvmsg, fd, &mut message as *mut _ as usize, flags)?;
-    let truncated = message.msg_flags & libc::MSG_CTRUNC != 0;
-    Ok(Peeked { bytes, control: message.msg_controllen, truncated })
-}
-
 /// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes: the end.
 pub fn receive(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
     match receive_one(fd, buffer) {

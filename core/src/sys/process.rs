@@ -63,43 +63,23 @@ pub fn users_and_groups() -> ([u32; 3], [u32; 3]) {
     (ids[0], ids[1])
 }
 
-/// Whether a thread, or process, can go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It can.
-    Lives,
-    /// By SIGSTOP or a terminal, until it is continued.
-    Stopped,
-    /// There is none with that id, or it is a zombie.
-    Dead,
-}
-
 /// True while a thread or process with this id exists and is not a zombie.
 pub fn lives(tid: u32) -> bool {
-    state(tid) != State::Dead
-}
-
-/// The state of the thread or process with this id.
-pub fn state(tid: u32) -> State {
     if call!(kill, tid, 0) == Err(super::Errno(libc::ESRCH)) {
-        return State::Dead;
+        return false;
     }
     let path = path_of(tid, "stat");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
         // Hidden from us is not dead.
-        return State::Lives;
+        return true;
     };
     let mut text = [0u8; 128];
     let n = super::file::read(fd as super::Fd, text.as_mut_ptr(), text.len()).unwrap_or(0);
     super::file::close(fd as super::Fd);
     // "pid (name) S": the name may hold anything, so from its end.
     let state = text[..n].iter().rposition(|b| *b == b')').and_then(|at| text.get(at + 2));
-    match state {
-        Some(b'Z' | b'X') => State::Dead,
-        Some(b'T') => State::Stopped,
-        _ => State::Lives,
-    }
+    !matches!(state, Some(b'Z' | b'X'))
 }
 
 /// "/proc/TID/FILE" and zeros, where FILE has few letters, without allocating: a signal handler or a vfork child may ask.

@@ -5,7 +5,7 @@ use super::transfer::on_san;
 use super::{or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
-use sanshim_core::switch::{arrival, options, Outcome};
+use sanshim_core::switch::{options, Outcome};
 use sanshim_core::sys::time;
 use sanshim_core::sys::user::{self, Access};
 
@@ -121,14 +121,6 @@ hooks! {
         timeout: *mut libc::timespec) -> c_int
     = |real| {
         let Some(socket) = on_san(fd) else {
-            if count > 0 && arrival::asks(fd, messages.cast()) {
-                // SAFETY: the program gave `count` headers.
-                return unsafe {
-                    receive_all(messages, count, flags, timeout, |message, flags| {
-                        recvmsg(fd, message, flags)
-                    })
-                };
-            }
             return real(fd, messages, count, flags, timeout);
         };
         let mut is_first = true;

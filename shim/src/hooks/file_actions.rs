@@ -1,10 +1,9 @@
-//! posix_spawn's file actions: what they do, and copies that do more.
+//! posix_spawn's file actions: which descriptors they put elsewhere.
 //!
 //! glibc offers no way to read them. Their layout has been the same since posix_spawn exists; an
 //! action that is not known here is never guessed.
 
 use libc::{c_int, posix_spawn_file_actions_t};
-use sanshim_core::switch::exec::Actions;
 
 #[repr(C)]
 struct FileActions {
@@ -17,7 +16,6 @@ struct FileActions {
 const _: () = assert!(size_of::<FileActions>() == size_of::<posix_spawn_file_actions_t>());
 
 #[repr(C)]
-#[derive(Clone, Copy)]
 struct Action {
     kind: c_int,
     /// Beyond the kind everything is a union, aligned for a pointer.
@@ -27,21 +25,7 @@ struct Action {
     rest: [usize; 2],
 }
 
-const CLOSE: c_int = 0;
 const DUP2: c_int = 1;
-const OPEN: c_int = 2;
-const CHDIR: c_int = 3;
-const FCHDIR: c_int = 4;
-
-/// What file actions do.
-pub(super) struct Read {
-    /// To descriptors.
-    pub actions: Actions,
-    /// The program's path counts from another folder.
-    pub changes_folder: bool,
-    /// False: there is one among them whose effect is not told here (closefrom).
-    pub complete: bool,
-}
 
 unsafe fn all<'a>(actions: *const posix_spawn_file_actions_t) -> &'a [Action] {
     // SAFETY: null, or an initialized object of glibc's.
@@ -55,73 +39,19 @@ unsafe fn all<'a>(actions: *const posix_spawn_file_actions_t) -> &'a [Action] {
     }
 }
 
-pub(super) unsafe fn read(actions: *const posix_spawn_file_actions_t) -> Read {
-    let mut read = Read { actions: Actions::default(), changes_folder: false, complete: true };
+/// The descriptors that dup2 puts elsewhere.
+pub(super) unsafe fn duplicated(actions: *const posix_spawn_file_actions_t) -> Vec<c_int> {
     // SAFETY: the caller's promise.
-    for one in unsafe { all(actions) } {
-        match one.kind {
-            CLOSE | OPEN => read.actions.replaced.push(one.fd),
-            DUP2 => {
-                read.actions.replaced.push(one.to);
-                read.actions.duplicated.push((one.fd, one.to));
-            }
-            CHDIR | FCHDIR => read.changes_folder = true,
-            _ => read.complete = false,
-        }
-    }
-    read
-}
-
-/// A copy of file actions with more at its end.
-pub(super) struct Extended {
-    header: FileActions,
-    _actions: Vec<Action>,
-}
-
-impl Extended {
-    /// `more`: dup2 from, to; the same number twice clears close-on-exec.
-    pub(super) unsafe fn new(
-        given: *const posix_spawn_file_actions_t,
-        more: &[(c_int, c_int)],
-    ) -> Extended {
-        // SAFETY: the caller's promise.
-        let mut actions = unsafe { all(given) }.to_vec();
-        actions.extend(more.iter().map(|(from, to)| Action {
-            kind: DUP2,
-            padding: 0,
-            fd: *from,
-            to: *to,
-            rest: [0; 2],
-        }));
-        let count = actions.len() as c_int;
-        let header = FileActions {
-            allocated: count,
-            used: count,
-            actions: actions.as_ptr(),
-            padding: [0; 16],
-        };
-        Extended { header, _actions: actions }
-    }
-
-    /// For posix_spawn, as long as this exists.
-    pub(super) fn as_ptr(&self) -> *const posix_spawn_file_actions_t {
-        (&raw const self.header).cast()
-    }
+    let all = unsafe { all(actions) };
+    all.iter().filter(|one| one.kind == DUP2).map(|one| one.fd).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    extern "C" {
-        fn posix_spawn_file_actions_addclosefrom_np(
-            actions: *mut posix_spawn_file_actions_t,
-            from: c_int,
-        ) -> c_int;
-    }
-
     #[test]
-    fn actions_made_by_libc_are_read_and_extended() {
+    fn actions_made_by_libc_are_read() {
         let mut given = std::mem::MaybeUninit::<posix_spawn_file_actions_t>::uninit();
         // SAFETY: initialized by the first call.
         unsafe {
@@ -130,18 +60,10 @@ mod tests {
             libc::posix_spawn_file_actions_adddup2(at, 7, 0);
             libc::posix_spawn_file_actions_addclose(at, 8);
             libc::posix_spawn_file_actions_addopen(at, 9, c"/dev/null".as_ptr(), 0, 0);
-            let before = read(at);
-            assert_eq!(before.actions.duplicated, [(7, 0)]);
-            assert_eq!(before.actions.replaced, [0, 8, 9]);
-            assert!(before.complete && !before.changes_folder);
-            let extended = Extended::new(at, &[(5, 5)]);
-            let after = read(extended.as_ptr());
-            assert_eq!(after.actions.duplicated, [(7, 0), (5, 5)]);
-            assert_eq!(after.actions.replaced, [0, 8, 9, 5]);
-            posix_spawn_file_actions_addclosefrom_np(at, 3);
-            assert!(!read(at).complete);
+            libc::posix_spawn_file_actions_adddup2(at, 5, 5);
+            assert_eq!(duplicated(at), [7, 5]);
             libc::posix_spawn_file_actions_destroy(at);
-            assert!(read(std::ptr::null()).complete);
+            assert!(duplicated(std::ptr::null()).is_empty());
         }
     }
 }

@@ -1,15 +1,14 @@
 //! sendmsg and recvmsg: on the SAN, and where messages take descriptors along.
 
-use super::transfer::{cancellation_point, checked, on_san};
+use super::transfer::{checked, on_san};
 use super::{or_real, returned};
 use crate::real::hooks;
-use libc::{c_int, iovec, msghdr, ssize_t};
+use libc::{c_int, msghdr, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
-use sanshim_core::switch::passing::{self, Sent};
 use sanshim_core::switch::table::Pinned;
-use sanshim_core::switch::{arrival, transfer, Outcome};
-use sanshim_core::sys::net;
+use sanshim_core::switch::{passing, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
+use sanshim_core::sys::{net, Errno};
 
 /// A recvmsg's header after a receive with `flags` on a stream: no address, no control data.
 unsafe fn clear_received(message: *mut msghdr, flags: c_int) {
@@ -81,49 +80,10 @@ unsafe fn pass_message(
     real: impl Fn(c_int, *const msghdr, c_int) -> ssize_t,
 ) -> ssize_t {
     // SAFETY: the program's message.
-    if !unsafe { has_control(message) } {
-        return real(fd, message, flags);
+    if unsafe { has_control(message) && !passing::before_message(message) } {
+        return returned(Err(Errno(libc::EOPNOTSUPP)));
     }
-    cancellation_point();
-    // SAFETY: as above.
-    let sent = match unsafe { passing::send(fd, message, flags) } {
-        Sent::Kernel => return real(fd, message, flags),
-        Sent::Failed(e) => return returned(Err(e)),
-        Sent::Part(sent) => sent,
-    };
-    // SAFETY: the kernel has just read it.
-    let header = unsafe { message.read_unaligned() };
-    // SAFETY: as above.
-    if sent < unsafe { total(&header) } && passing::may_block(fd, flags) {
-        // SAFETY: as above.
-        let mut rest = unsafe { rest_of(&header, sent) };
-        let (iov, count) = (rest.as_mut_ptr(), rest.len());
-        let more = msghdr {
-            msg_iov: iov,
-            msg_iovlen: count,
-            msg_control: std::ptr::null_mut(),
-            msg_controllen: 0,
-            ..header
-        };
-        return sent as ssize_t + real(fd, &more, flags).max(0);
-    }
-    sent as ssize_t
-}
-
-/// The buffers of a message after its first `sent` bytes.
-unsafe fn rest_of(message: &msghdr, mut sent: usize) -> Vec<iovec> {
-    let mut rest = Vec::new();
-    for i in 0..message.msg_iovlen {
-        // SAFETY: the program gave `msg_iovlen` buffers.
-        let one = unsafe { message.msg_iov.add(i).read_unaligned() };
-        let skipped = sent.min(one.iov_len);
-        sent -= skipped;
-        if one.iov_len > skipped {
-            let base = one.iov_base.cast::<u8>().wrapping_add(skipped).cast();
-            rest.push(iovec { iov_base: base, iov_len: one.iov_len - skipped });
-        }
-    }
-    rest
+    real(fd, message, flags)
 }
 
 hooks! {
@@ -139,10 +99,6 @@ hooks! {
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = |real| {
         match on_san(fd) {
-            None if arrival::asks(fd, message) => {
-                // SAFETY: the program gave a message header.
-                unsafe { arrival::receive(fd, message, flags, |message, flags| real(fd, message, flags)) }
-            }
             None => real(fd, message, flags),
             // SAFETY: the program gave a message header.
             Some(socket) => or_real(unsafe { receive_message(&socket, message, flags) },

@@ -15,7 +15,7 @@ mod readiness;
 mod rings;
 mod setup;
 mod signals;
-pub(crate) mod stdio;
+mod stdio;
 mod syscall;
 mod transfer;
 mod users;

@@ -3,7 +3,7 @@
 
 use crate::real::hooks;
 use libc::{c_char, c_int};
-use sanshim_core::switch::exec::{before_other_pids, same_pids_after_all};
+use sanshim_core::switch::give::{before_other_pids, same_pids_after_all};
 use sanshim_core::switch::unseen;
 use sanshim_core::sys::process::is_pid_namespace;
 

@@ -3,7 +3,7 @@
 use super::returned;
 use crate::real::hooks;
 use libc::{c_int, c_void, socklen_t};
-use sanshim_core::switch::{options, table, trust};
+use sanshim_core::switch::{options, table};
 use sanshim_core::sys::user;
 
 /// An option value of int size, if the program gave one.
@@ -62,12 +62,6 @@ hooks! {
             return result;
         }
         let result = real(fd, level, name, value, length);
-        if result == 0 && level == libc::SOL_SOCKET && name == libc::SO_RCVBUF && !table::is_known(fd) {
-            if let Some(size) = integer(value, user::read(length).unwrap_or(0)) {
-                // SAFETY: the kernel has just written there.
-                unsafe { store(value, length, &trust::shown(size).to_ne_bytes()) };
-            }
-        }
         if result == 0 && table::is_known(fd) {
             // SAFETY: the kernel has just written there.
             unsafe {

@@ -5,111 +5,62 @@ use super::file_actions;
 use crate::real::{hooks, set_errno, symbol, Symbol};
 use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
-use sanshim_core::switch::exec::{before_confinement, before_exec, Way};
-use sanshim_core::switch::image::Program;
-use sanshim_core::switch::lifecycle;
+use sanshim_core::switch::exec::{before_exec, Way};
+use sanshim_core::switch::fork;
+use sanshim_core::switch::give::before_confinement;
 use sanshim_core::sys::process::expect_borrower;
 
 type Arguments = *const *const c_char;
 
 /// Runs an exec; comes back only if it failed.
-fn exec(program: Program, real: impl FnOnce() -> c_int) -> c_int {
-    let prepared = before_exec(&program, Way::Exec);
+fn exec(real: impl FnOnce() -> c_int) -> c_int {
+    let prepared = before_exec(Way::Exec);
     let result = real();
     let e = crate::real::errno();
-    prepared.undo(true);
+    prepared.undo();
     set_errno(e);
     result
 }
 
-/// What runs with this process's own environment.
-fn environment() -> Arguments {
-    extern "C" {
-        static environ: Arguments;
-    }
-    // SAFETY: libc's own; whoever changes it meanwhile races with libc's exec as well.
-    unsafe { environ }
-}
-
 unsafe fn spawn(
-    program: Program,
-    given: *const libc::posix_spawn_file_actions_t,
-    real: impl FnOnce(*const libc::posix_spawn_file_actions_t) -> c_int,
+    actions: *const libc::posix_spawn_file_actions_t,
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
     // SAFETY: the program's file actions.
-    let read = unsafe { file_actions::read(given) };
-    let is_clear = read.complete && (program.is_absolute() || !read.changes_folder);
-    let way = if is_clear { Way::Spawn(&read.actions) } else { Way::Unseen(&read.actions) };
-    let prepared = before_exec(&program, way);
-    let more: Vec<_> = prepared.actions().collect();
-    let result = if more.is_empty() {
-        real(given)
-    } else {
-        // SAFETY: as above.
-        let extended = unsafe { file_actions::Extended::new(given, &more) };
-        real(extended.as_ptr())
-    };
-    prepared.undo(result != 0);
+    let duplicated = unsafe { file_actions::duplicated(actions) };
+    let prepared = before_exec(Way::Spawn(&duplicated));
+    let result = real();
+    prepared.undo();
     result
 }
 
 hooks! {
     fn execve(path: *const c_char, arguments: Arguments, environment: Arguments) -> c_int
-    = |real| {
-        // SAFETY: the program's arguments.
-        let program = unsafe { Program::at(path, environment) };
-        exec(program, || real(path, arguments, environment))
-    }
+    = |real| { exec(|| real(path, arguments, environment)) }
 
-    fn execv(path: *const c_char, arguments: Arguments) -> c_int = |real| {
-        // SAFETY: the program's arguments.
-        let program = unsafe { Program::at(path, environment()) };
-        exec(program, || real(path, arguments))
-    }
+    fn execv(path: *const c_char, arguments: Arguments) -> c_int
+    = |real| { exec(|| real(path, arguments)) }
 
-    fn execvp(file: *const c_char, arguments: Arguments) -> c_int = |real| {
-        // SAFETY: the program's arguments.
-        let program = unsafe { Program::named(file, environment()) };
-        exec(program, || real(file, arguments))
-    }
+    fn execvp(file: *const c_char, arguments: Arguments) -> c_int
+    = |real| { exec(|| real(file, arguments)) }
 
     fn execvpe(file: *const c_char, arguments: Arguments, environment: Arguments) -> c_int
-    = |real| {
-        // SAFETY: the program's arguments.
-        let program = unsafe { Program::named(file, environment) };
-        exec(program, || real(file, arguments, environment))
-    }
+    = |real| { exec(|| real(file, arguments, environment)) }
 
-    fn fexecve(fd: c_int, arguments: Arguments, environment: Arguments) -> c_int = |real| {
-        let path = format!("/proc/self/fd/{fd}\0");
-        // SAFETY: a terminated string, and the program's environment.
-        let program = unsafe { Program::at(path.as_ptr().cast(), environment) };
-        exec(program, || real(fd, arguments, environment))
-    }
+    fn fexecve(fd: c_int, arguments: Arguments, environment: Arguments) -> c_int
+    = |real| { exec(|| real(fd, arguments, environment)) }
 
     fn execveat(folder: c_int, path: *const c_char, arguments: Arguments,
         environment: Arguments, flags: c_int) -> c_int
-    = |real| {
-        // SAFETY: the program's arguments.
-        let program = match unsafe { Program::at(path, environment) } {
-            program if flags == 0 && (folder == libc::AT_FDCWD || program.is_absolute()) => program,
-            _ => Program::UNKNOWN,
-        };
-        exec(program, || real(folder, path, arguments, environment, flags))
-    }
+    = |real| { exec(|| real(folder, path, arguments, environment, flags)) }
 
     fn posix_spawn(pid: *mut pid_t, path: *const c_char,
         actions: *const libc::posix_spawn_file_actions_t,
         attributes: *const libc::posix_spawnattr_t,
         arguments: Arguments, environment: Arguments) -> c_int
     = |real| {
-        // SAFETY: the program's arguments.
-        unsafe {
-            let program = Program::at(path, environment);
-            spawn(program, actions, |actions| {
-                real(pid, path, actions, attributes, arguments, environment)
-            })
-        }
+        // SAFETY: the program's file actions.
+        unsafe { spawn(actions, || real(pid, path, actions, attributes, arguments, environment)) }
     }
 
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char,
@@ -117,13 +68,8 @@ hooks! {
         attributes: *const libc::posix_spawnattr_t,
         arguments: Arguments, environment: Arguments) -> c_int
     = |real| {
-        // SAFETY: the program's arguments.
-        unsafe {
-            let program = Program::named(file, environment);
-            spawn(program, actions, |actions| {
-                real(pid, file, actions, attributes, arguments, environment)
-            })
-        }
+        // SAFETY: the program's file actions.
+        unsafe { spawn(actions, || real(pid, file, actions, attributes, arguments, environment)) }
     }
 
     // Variadic in libc: the arguments are there or not, and passing them on does no harm.
@@ -141,14 +87,14 @@ hooks! {
 
     fn _exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            lifecycle::exiting();
+            fork::exiting();
         }
         real(status)
     }
 
     fn _Exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            lifecycle::exiting();
+            fork::exiting();
         }
         real(status)
     }

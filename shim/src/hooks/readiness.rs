@@ -3,7 +3,7 @@
 use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
-use sanshim_core::switch::{self, epoll, poll as core_poll, table, trust, Outcome};
+use sanshim_core::switch::{self, epoll, poll as core_poll, sets, table, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{Errno, Result};
 
@@ -118,7 +118,7 @@ hooks! {
     fn epoll_create(size: c_int) -> c_int = |real| {
         let fd = real(size);
         if fd >= 0 && !switch::is_borrowed() {
-            epoll::created(fd);
+            sets::created(fd);
         }
         fd
     }
@@ -126,7 +126,7 @@ hooks! {
     fn epoll_create1(flags: c_int) -> c_int = |real| {
         let fd = real(flags);
         if fd >= 0 && !switch::is_borrowed() {
-            epoll::created(fd);
+            sets::created(fd);
         }
         fd
     }
@@ -134,9 +134,6 @@ hooks! {
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int
     = |real| {
         if !table::is_known(fd) {
-            if operation == libc::EPOLL_CTL_ADD {
-                trust::ask(fd);
-            }
             return real(set, operation, fd, event);
         }
         let wanted = if event.is_null() || operation == libc::EPOLL_CTL_DEL {

@@ -4,7 +4,7 @@
 
 use crate::real::{symbol, Symbol};
 use libc::{c_int, c_uint, c_void, size_t};
-use sanshim_core::switch::exec::before_unseen_calls;
+use sanshim_core::switch::give::before_unseen_calls;
 use sanshim_core::sys::file;
 
 /// Defines hooks of functions that make a ring and report errors as negative values, each with what ends that ring.

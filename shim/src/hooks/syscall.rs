@@ -11,14 +11,14 @@ use super::readiness::{
     epoll_create, epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll,
     pselect, select,
 };
-use super::setup::{accept, accept4, connect, listen, shutdown, socket, socketpair};
+use super::setup::{accept, accept4, connect, listen, shutdown, socket};
 use super::transfer::{
     fail, preadv2, pwritev2, read, readv, recvfrom, sendfile, sendto, splice, write, writev,
 };
-use super::users::before as before_user;
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
-use sanshim_core::switch::exec::before_confinement;
+use sanshim_core::switch::give::before_confinement;
+use sanshim_core::switch::setup::before_user_change;
 use sanshim_core::sys::handlers::before_set;
 use sanshim_core::sys::process::expect_borrower;
 use sanshim_core::sys::user;
@@ -36,9 +36,6 @@ hooks! {
         let result = unsafe {
             match number {
                 libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int) as isize,
-                libc::SYS_socketpair => {
-                    socketpair(a as c_int, b as c_int, c as c_int, d as _) as isize
-                }
                 libc::SYS_execve => execve(a as _, b as _, c as _) as isize,
                 libc::SYS_execveat => execveat(fd, b as _, c as _, d as _, e as c_int) as isize,
                 libc::SYS_listen => listen(fd, b as c_int) as isize,
@@ -120,11 +117,11 @@ hooks! {
                     return real(number, a, b, c, d, e, f);
                 }
                 libc::SYS_setuid => {
-                    before_user(a as libc::uid_t);
+                    before_user_change();
                     return real(number, a, b, c, d, e, f);
                 }
                 libc::SYS_setreuid | libc::SYS_setresuid => {
-                    before_user(b as libc::uid_t);
+                    before_user_change();
                     return real(number, a, b, c, d, e, f);
                 }
                 libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => {

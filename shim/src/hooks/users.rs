@@ -2,36 +2,26 @@
 
 use crate::real::hooks;
 use libc::{c_int, uid_t};
-use sanshim_core::switch::trust::before_user_change;
-use sanshim_core::switch::{setup, unseen};
-
-/// What leaves a user as it is.
-const SAME: uid_t = uid_t::MAX;
-
-pub(super) fn before(effective: uid_t) {
-    unseen::appear();
-    setup::before_user_change();
-    before_user_change((effective != SAME).then_some(effective));
-}
+use sanshim_core::switch::setup::before_user_change;
 
 hooks! {
     fn setuid(user: uid_t) -> c_int = |real| {
-        before(user);
+        before_user_change();
         real(user)
     }
 
     fn seteuid(user: uid_t) -> c_int = |real| {
-        before(user);
+        before_user_change();
         real(user)
     }
 
     fn setreuid(user: uid_t, effective: uid_t) -> c_int = |real| {
-        before(effective);
+        before_user_change();
         real(user, effective)
     }
 
     fn setresuid(user: uid_t, effective: uid_t, saved: uid_t) -> c_int = |real| {
-        before(effective);
+        before_user_change();
         real(user, effective, saved)
     }
 }

@@ -4,7 +4,7 @@
 //! A card is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`door`](super::door)).
 //! Read and written by system calls, so that nothing that happens to the file can hurt a process that looks at it.
 
-use super::tuple::Tuple;
+use crate::switch::socket::tuple::Tuple;
 use crate::sys::{file, Errno, Fd, Result};
 use std::ffi::CString;
 

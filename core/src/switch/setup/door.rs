@@ -1,10 +1,12 @@
 //! A process's door: a Unix socket of a name that its cards say, where connectors hand in sessions for connections it accepted.
 //! The kernel says of both sides who they are. Must not judge what is handed in.
 
-use super::super::policy::{self, Relation};
-use super::board::{self, Card};
-use super::tuple::Tuple;
+use super::board;
+use super::board::Card;
 use crate::reason::Reason;
+use crate::switch::policy::{self, Relation};
+use crate::switch::socket::structure::Guarded;
+use crate::switch::socket::tuple::Tuple;
 use crate::sys::packet::{self, AbstractName};
 use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
 
@@ -16,7 +18,7 @@ const MOST_HEARD: usize = 64;
 const KEPT_FOR: u64 = 1_000_000_000;
 
 /// See the module. Closed with [`Door::close`].
-pub struct Door {
+pub(super) struct Door {
     listener: Fd,
     board: Fd,
     card: Card,
@@ -26,6 +28,9 @@ pub struct Door {
     /// Connectors that were heard before they had handed anything in, and when (clock, ns).
     late: Vec<(Fd, u64)>,
 }
+
+/// This process's, once it was needed.
+pub(super) static DOOR: Guarded<Option<Door>> = Guarded::new(None);
 
 /// A session that a connector handed in.
 pub(super) struct HandedIn {

@@ -2,29 +2,30 @@
 //! card, the connector hands in a session where that leads, the acceptor takes it, the connector confirms: both live then,
 //! and no session meets a later connection of the same addresses. Whoever goes on over TCP meanwhile withdraws it.
 //!
-//! Under the structure lock. Moves no bytes: each direction [turns](super::super::lanes) for itself.
+//! Under the structure lock. Moves no bytes: each direction [turns](crate::switch::anchor::lanes) for itself.
 
-use super::super::endpoint::flag;
-use super::super::epoll;
-use super::super::exec;
-use super::super::lanes;
-use super::super::memory::Memory;
-use super::super::options;
-use super::super::policy::{self, Relation};
-use super::super::socket::{phase, Socket};
-use super::super::structure::Structure;
-use super::super::table;
-use super::super::unseen;
-use super::super::wait::{self, Event};
-use super::door::{self, Door};
-use super::shared;
-use super::traffic::{is_eager, Look};
-use super::tuple::Tuple;
+use super::door;
+use super::door::{Door, DOOR};
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as Shown};
 use crate::session::Kind;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::options;
+use crate::switch::anchor::watchers;
+use crate::switch::endpoint::flag;
+use crate::switch::endpoint::memory::Memory;
+use crate::switch::policy::{self, Relation};
+use crate::switch::setup::holders;
+use crate::switch::socket::prospect::{Agreed, Prospect};
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table;
+use crate::switch::socket::traffic::{is_eager, Look};
+use crate::switch::socket::tuple::Tuple;
+use crate::switch::socket::unseen;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::counters::{self, Event};
 use crate::sys::{file, hidden, net, poll, process, sock_diag, Fd};
 use std::sync::atomic::{
     AtomicBool,
@@ -39,66 +40,21 @@ const MOST_LOOKS_AGREED: u32 = 1024;
 /// Transfers between two looks at whether it is busy.
 const PAUSE: u32 = 16;
 
-/// What the ends of a connection agreed on so far, as this one knows it.
-#[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
-pub(in crate::switch) enum Prospect {
-    /// The acceptor put up its card.
-    PutUp {
-        /// The connection.
-        tuple: Tuple,
-        /// How often it has looked for an answer since.
-        looks: u32,
-    },
-    /// A session is offered, by the connector, or taken, by the acceptor.
-    Agreed(Agreed),
-}
-
-/// See [`Prospect::Agreed`].
-pub(in crate::switch) struct Agreed {
-    segment: Segment,
-    /// By which other images map it; hidden.
-    fd: Fd,
-    peer: Relation,
-    looks: u32,
-}
-
-impl Prospect {
-    /// The connection does not go to the SAN, or not now: the peer learns of it.
-    pub(in crate::switch) fn end(self, structure: &mut Structure) {
-        match self {
-            Prospect::PutUp { tuple, .. } => {
-                if let Some(door) = &mut structure.door {
-                    door.forget(&tuple);
-                }
+/// The connection does not go to the SAN, or not now: the peer learns of it.
+pub(in crate::switch) fn end(prospect: Prospect, structure: &mut Structure) {
+    match prospect {
+        Prospect::PutUp { tuple, .. } => {
+            if let Some(door) = DOOR.get(structure) {
+                door.forget(&tuple);
             }
-            Prospect::Agreed(agreed) => agreed.end(),
         }
-    }
-
-    /// In a fork child: it is the parent's.
-    pub(in crate::switch) fn forget(self) {
-        if let Prospect::Agreed(agreed) = self {
-            agreed.forget();
-        }
-    }
-}
-
-impl Agreed {
-    fn end(self) {
-        self.segment.withdraw();
-        self.forget();
-    }
-
-    fn forget(self) {
-        hidden::close(self.fd);
-        // SAFETY: no other copy exists before the end enters.
-        unsafe { self.segment.unmap() };
+        Prospect::Agreed(agreed) => agreed.end(),
     }
 }
 
 /// A busy socket on TCP passes by. The caller has pinned it once.
 pub(super) fn step(socket: &Socket) {
-    if process::is_borrowed() || exec::is_confined() {
+    if process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
     if unseen::is_unseen() && socket.traffic.begins_quietly() {
@@ -155,20 +111,21 @@ pub(super) fn step(socket: &Socket) {
     }
 }
 
-/// One on TCP stays there for good. The caller's pin keeps it from entering meanwhile.
+/// One on TCP, or not connected yet, stays there for good. The caller's pin keeps it from entering meanwhile.
 pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
-    if socket.phase() != phase::TCP {
+    let may_leave = || matches!(socket.phase(), phase::FRESH | phase::TCP);
+    if !may_leave() {
         return;
     }
     let mut structure = Structure::lock();
-    if socket.phase() == phase::TCP {
+    if may_leave() {
         socket.set_phase(phase::NATIVE);
         if process::is_borrowed() {
             // Its descriptors are the parent's, which ends what there is when the socket goes.
             return;
         }
         if let Some(prospect) = socket.guarded(&mut structure).prospect.take() {
-            prospect.end(&mut structure);
+            end(*prospect, &mut structure);
         }
     }
 }
@@ -176,7 +133,7 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
 /// Why the connection has to stay on TCP for now, if it does.
 fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     policy::may_leave_tcp()?;
-    if shared::has_others(socket) {
+    if holders::has_others(socket) {
         return Err(Reason::Shared);
     }
     if options::unsupported(socket) {
@@ -233,10 +190,10 @@ fn begin(
 
 /// This process's door, opened when first needed.
 fn door(structure: &mut Structure, like: Fd) -> Option<&mut Door> {
-    if structure.door.as_ref().is_some_and(|door| !door.serves(like)) {
-        structure.door.take()?.close();
+    if DOOR.get(structure).as_ref().is_some_and(|door| !door.serves(like)) {
+        DOOR.get(structure).take()?.close();
     }
-    if structure.door.is_none() {
+    if DOOR.get(structure).is_none() {
         let opened = Door::open(like);
         static SAID: AtomicBool = AtomicBool::new(false);
         if let Some(e) = opened.as_ref().err().filter(|_| !SAID.swap(true, Relaxed)) {
@@ -244,14 +201,15 @@ fn door(structure: &mut Structure, like: Fd) -> Option<&mut Door> {
                 "connectors of this host do not find this process, TCP only: {e} (/dev/shm)"
             );
         }
-        structure.door = opened.ok();
+        *DOOR.get(structure) = opened.ok();
     }
-    structure.door.as_mut()
+    DOOR.get(structure).as_mut()
 }
 
 /// Before this process changes its user: who meets it later is to see which it was started as.
 pub fn before_user_change() {
-    if process::is_borrowed() || policy::may_leave_tcp().is_err() || exec::is_confined() {
+    unseen::appear();
+    if process::is_borrowed() || policy::may_leave_tcp().is_err() || policy::is_confined() {
         return;
     }
     let mut structure = Structure::lock();
@@ -317,7 +275,7 @@ fn follow_card(
     tuple: Tuple,
     looks: u32,
 ) -> Result<Option<Prospect>, Reason> {
-    let door = structure.door.as_mut().ok_or(Reason::OutOfMemory)?;
+    let door = DOOR.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
     let Some(handed) = door.take(&tuple) else {
         if looks >= MOST_LOOKS {
             return Err(Reason::PeerNative);
@@ -388,7 +346,7 @@ fn enter(
     let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
     // A direction that has ended on TCP can not go on elsewhere.
     let may = socket.is_used_by_caller_alone() && net::is_established(fd) && !is_urgent();
-    if !may || !epoll::may_switch(structure, socket) {
+    if !may || !watchers::may_switch(structure, socket) {
         socket.set_phase(phase::TCP);
         agreed.looks = (agreed.looks + 1).min(LOOKS);
         return Ok(Some(Prospect::Agreed(agreed)));
@@ -441,11 +399,11 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     options::inherit(socket);
     if stream.endpoint.has(flag::ASYNC) {
         // For the signal the first event rings.
-        let _ = wait::raise(&stream, Event::Read);
+        let _ = counters::raise(&stream, Event::Read);
     }
     stream.peer().sending.0.doorbells.enter();
     lanes::try_turn(&stream);
-    epoll::to_switch(structure, socket);
+    watchers::to_switch(structure, socket);
 }
 
 /// Publishes the connection, or what is new of it.

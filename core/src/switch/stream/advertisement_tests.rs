@@ -1,7 +1,10 @@
 //! Two ends with RDMA: in which messages advertisements go, when they are out of date, and whose memory they name.
 
-use super::tests::{receive, send, Ends};
-use super::{Posted, Stream};
+use super::tests::receive;
+use super::tests::send;
+use super::tests::Ends;
+use super::Posted;
+use super::Stream;
 use crate::provider::shm::{Refusal, Right};
 use crate::session::transfer::{Abilities, Plan};
 use crate::session::{Control, Header, Kind, Mode, LARGEST_BODY};

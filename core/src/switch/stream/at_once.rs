@@ -2,9 +2,11 @@
 //! in one piece, and a receive of the message, or the one piece, that is there. Wherever anything else is to be done
 //! too, nothing is, and it is left to `send` and `receive`, of which each step here is one.
 
-use super::control::{body_of, data_of};
+use super::control::body_of;
+use super::control::data_of;
 use super::send::WINDOW;
-use super::{Stream, CHUNK};
+use super::Stream;
+use super::CHUNK;
 use crate::session::{Header, Kind};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;

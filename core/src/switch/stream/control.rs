@@ -1,6 +1,7 @@
 //! Control messages of a stream: taking them in, and sending credit updates.
 
-use super::{Broken, Stream};
+use super::Broken;
+use super::Stream;
 use crate::provider::shm::{Part, Role, Slot};
 use crate::session::transfer;
 use crate::session::{Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};

@@ -1,8 +1,12 @@
 //! Two ends whose shared memory somebody writes anything into: each call comes back, with bytes or with the end of
 //! the connection.
 
-use super::tests::{Ends, GEOMETRY};
-use super::{Broken, Moved, Stream, Take};
+use super::tests::Ends;
+use super::tests::GEOMETRY;
+use super::Broken;
+use super::Moved;
+use super::Stream;
+use super::Take;
 use crate::provider::shm::Part;
 use crate::session::transfer::Call;
 use crate::session::{Control, Mode};

@@ -8,7 +8,9 @@
 mod advertisement_tests;
 mod at_once;
 mod control;
+pub(in crate::switch) mod counters;
 mod due;
+pub(in crate::switch) mod gather;
 mod holding;
 #[cfg(test)]
 mod hostile_tests;
@@ -25,21 +27,19 @@ mod tests;
 mod unread;
 mod urgent;
 
-pub(super) use due::Due;
 pub use holding::before_jump;
-pub(super) use holding::Hold;
-pub(super) use posted::Posted;
-pub(super) use urgent::Places;
+pub(in crate::switch) use holding::Hold;
+pub(in crate::switch) use posted::Posted;
+pub(in crate::switch) use urgent::Places;
 
-use super::control::{Control, Slept};
-use super::endpoint::Endpoint;
 use crate::fabric::Link;
 use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
 use crate::registry::{Control as Shown, Slot as Statistics};
 use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
+use crate::switch::endpoint::control::{Control, Slept};
+use crate::switch::endpoint::Endpoint;
 use crate::sys::lock::Busy;
-use crate::sys::process::State;
 use crate::sys::{Errno, Fd};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -196,31 +196,13 @@ impl<'a> Stream<'a> {
         Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
     }
 
-    /// True while the holder of the send lock waits for the peer in an RDMA transfer, and so nobody else
-    /// can send.
-    #[inline]
-    pub fn sending_waits(&self) -> bool {
-        self.sending_waits_for(|state, _| state != State::Dead)
-    }
-
-    /// True if whoever would send would wait for that: the writable condition of poll is not met. (A holder that stands
-    /// still, SIGSTOP, is led on by who sends.)
+    /// True while the holder of the send lock waits for the peer in an RDMA transfer: whoever would send would wait for that,
+    /// so the writable condition of poll is not met.
     #[inline]
     pub fn is_kept_from_sending(&self) -> bool {
-        let resistance = &self.endpoint.send.resistance;
-        self.sending_waits_for(|state, holder| match state {
-            State::Lives => true,
-            State::Stopped => resistance.is_of(holder),
-            State::Dead => false,
-        })
-    }
-
-    /// `counts` is asked only of the holders that other processes may be.
-    #[inline]
-    fn sending_waits_for(&self, counts: impl FnOnce(State, u32) -> bool) -> bool {
         let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
         send.awaits_peer.load(SeqCst) != 0
-            && (holders.load(Relaxed) == 1 || send.lock.is_held_by(counts))
+            && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
     }
 
     /// The receive lock; as [`Stream::lock_send`].

@@ -1,7 +1,8 @@
 //! Receives' buffers lent to the sender for RDMA write: nothing is written to them any more when the call that posted
 //! them returns, is cancelled, or is left by a jump out of a signal handler.
 
-use super::holding::{take_back, Hold};
+use super::holding::take_back;
+use super::holding::Hold;
 use super::Stream;
 use crate::switch::endpoint::flag;
 

@@ -5,8 +5,12 @@
 
 use super::control::data_of;
 use super::holding::Hold;
-use super::posted::{self, Posted};
-use super::{Broken, Moved, Stream, Take};
+use super::posted;
+use super::posted::Posted;
+use super::Broken;
+use super::Moved;
+use super::Stream;
+use super::Take;
 use crate::provider::shm::{Refusal, Right};
 use crate::session::transfer::{Call, Posting, Rest};
 use crate::session::{Available, Complete, Control, Kind, LARGEST_TRANSFER};

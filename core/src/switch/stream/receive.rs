@@ -1,13 +1,18 @@
 //! The receiving half of a stream: unread messages first, then the peer's send buffer.
 
-use super::control::{body_of, data_of};
+use super::control::body_of;
+use super::control::data_of;
 use super::rdma::Read;
-use super::{Broken, Moved, Stream, Take, CHUNK};
+use super::Broken;
+use super::Moved;
+use super::Stream;
+use super::Take;
+use super::CHUNK;
 use crate::provider::shm::FINISHED;
 use crate::session::transfer::Call;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
-use crate::switch::lanes;
+use crate::sys::net;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Rounds without a byte before a receive gives up: a peer may send control messages for ever.
@@ -263,7 +268,7 @@ impl Stream<'_> {
     #[inline]
     pub fn arrival_stamp(&self) -> u64 {
         if self.endpoint.has(flag::RECEIVES_TCP) {
-            return lanes::arrival_stamp(self);
+            return tcp_stamp(self);
         }
         let expected = self.endpoint.session.expected();
         let mut ahead = 0;
@@ -306,4 +311,10 @@ impl Stream<'_> {
         own.total.swap(receive.total(), SeqCst);
         self.recover_signals();
     }
+}
+
+/// Changes with what arrives over TCP.
+fn tcp_stamp(stream: &Stream) -> u64 {
+    let unread = net::unread(stream.anchor).unwrap_or(0);
+    unread.wrapping_add(net::bytes_taken(stream.anchor).unwrap_or(0))
 }

@@ -1,6 +1,9 @@
 //! The sending half of a stream: messages while the send buffer is empty, else the send buffer.
 
-use super::{Broken, Moved, Stream, CHUNK};
+use super::Broken;
+use super::Moved;
+use super::Stream;
+use super::CHUNK;
 use crate::provider::shm::Part;
 use crate::session::{Advertisement, Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::buffers::Buffers;

@@ -1,7 +1,8 @@
 //! The suspended session on a stream (D4, D5): answering the peer, and the messages of who asks. Who asks,
 //! and how long it waits, is `switch::suspend`'s.
 
-use super::{Broken, Stream};
+use super::Broken;
+use super::Stream;
 use crate::provider::shm::Role;
 use crate::session::{Control, ProtocolError, LARGEST_TRANSFER};
 

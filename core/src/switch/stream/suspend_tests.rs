@@ -1,6 +1,10 @@
 //! The suspended session between two ends that share memory.
 
-use super::tests::{die_sending, receive, send, Ends, GEOMETRY};
+use super::tests::die_sending;
+use super::tests::receive;
+use super::tests::send;
+use super::tests::Ends;
+use super::tests::GEOMETRY;
 use super::Stream;
 use crate::provider::shm::{Refusal, Right};
 use crate::sys::process;

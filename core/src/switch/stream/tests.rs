@@ -1,13 +1,18 @@
 //! Two ends of one connection in one process, and what is left when a thread of one dies inside a call.
 
-use super::{Broken, Denied, Held, Moved, Stream, Take};
+use super::Broken;
+use super::Denied;
+use super::Held;
+use super::Moved;
+use super::Stream;
+use super::Take;
 use crate::provider::shm::{Geometry, Role, Segment};
 use crate::registry;
 use crate::session::transfer::{Abilities, Call};
 use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
-use crate::switch::memory::Memory;
+use crate::switch::endpoint::memory::Memory;
 use crate::sys::{file, process};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -309,7 +314,7 @@ fn who_may_not_wait_for_the_peer_gives_the_lock_up_although_it_waits_already() {
         let mut asked = 0;
         let denied = left.lock_send_while(|_| {
             asked += 1;
-            if left.sending_waits() {
+            if left.is_kept_from_sending() {
                 Err("would block")
             } else {
                 Ok(())

@@ -1,7 +1,9 @@
 //! What a receiver that stopped reading from the segment left there.
 
-use super::control::{body_of, data_of};
-use super::{Broken, Stream};
+use super::control::body_of;
+use super::control::data_of;
+use super::Broken;
+use super::Stream;
 use crate::session::Header;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 

@@ -1,7 +1,8 @@
 //! The urgent mark and its byte, at both ends (S8). The byte is in the stream, as in TCP: what is urgent about it is that
 //! it can be read before its turn, and that who does not read it inline passes it over.
 
-use super::{Broken, Stream};
+use super::Broken;
+use super::Stream;
 use crate::session::{Gone, Mark, Omitted};
 use crate::switch::endpoint::flag;
 use crate::sys::process;

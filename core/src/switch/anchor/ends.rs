@@ -1,0 +1,176 @@
+//! What the anchor tells of the connection's end, and what TCP would make of it. Takes nothing off the anchor.
+
+use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
+use crate::registry;
+use crate::switch::anchor::link;
+use crate::switch::anchor::native;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::Socket;
+use crate::switch::stream::{Broken, Stream};
+use crate::sys::{net, poll};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Flags under which the kernel shows the anchor readable for ever.
+pub(in crate::switch) const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT | flag::UNBELLED;
+
+/// Ends the connection because the peer broke the protocol.
+#[cold]
+pub(in crate::switch) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
+    if stream.endpoint.set(flag::RESET) {
+        log::error!("fd {}: connection reset, the peer broke the protocol: {why}", socket.anchor());
+        stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+        socket.statistics().set_state(registry::State::Failed);
+        // Everybody who sleeps on the anchor has to learn of it, the peer too.
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
+    }
+}
+
+/// True if the peer's end does not wake who sleeps on the anchor: it is to be looked for.
+pub(in crate::switch) fn hears_no_end(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::RECEIVE_SHUT) && !stream.endpoint.has(flag::ANCHOR_ENDED)
+}
+
+/// True if nothing more will come: the peer shut its direction down, or its anchor ended.
+/// To be asked before the stream is looked at: what was sent before the end comes first.
+#[inline]
+pub(in crate::switch) fn ended(stream: &Stream) -> bool {
+    // Over a fabric what lies here unread then comes again.
+    let is_told = |finished| {
+        finished & FINISHED != 0
+            && (stream.fabric.is_none() || !stream.endpoint.has(flag::READ_OUT))
+    };
+    is_told(stream.peer().sending.0.finished.load(Acquire))
+        || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
+}
+
+/// True if the peer says it closed and what that means is not noted yet.
+#[inline]
+pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
+    stream.peer().sending.0.finished.load(Relaxed) & (CLOSED | FAILED) != 0
+        && (!stream.endpoint.has(flag::ANCHOR_ENDED) || link::is_unread_behind_end(stream))
+}
+
+/// Asks the kernel whether the anchor ended, without draining it.
+#[cold]
+pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
+    link::look(socket, stream);
+    let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
+        return;
+    };
+    if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP | libc::POLLIN) == 0
+        || is_our_own_end(socket, stream, events)
+    {
+        return;
+    }
+    if let Some(link) = stream.fabric {
+        // What came before the end counts before it.
+        link.catch_up();
+    }
+    if returning::is_kernels(stream) {
+        // What the kernel says comes after what is still to be read here, and is the kernel's to say.
+        returning::follow(stream);
+        return;
+    }
+    if socket.is_pending() {
+        // The peer's kernel speaks and nobody took the session: whoever it is has no shim.
+        if native::withdraw(socket) {
+            return;
+        }
+    }
+    if stream.fabric.is_some_and(|link| link::is_early(stream, link, socket.anchor())) {
+        return;
+    }
+    if events & libc::POLLERR != 0 {
+        let e = net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
+        note_error(socket, stream, e);
+    }
+    if events & (libc::POLLRDHUP | libc::POLLHUP) != 0 {
+        note_end(socket, stream);
+    }
+}
+
+/// True if the kernel shows these events of the anchor only because this end shut its receiving direction down.
+fn is_our_own_end(socket: &Socket, stream: &Stream, events: i16) -> bool {
+    stream.endpoint.has(flag::RECEIVE_SHUT)
+        && events & (libc::POLLERR | libc::POLLHUP) == 0
+        && !net::is_ended_by_peer(socket.anchor())
+        && net::unread(socket.anchor()) == Some(0)
+}
+
+pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
+    match error {
+        0 => {}
+        // A peer's kernel resets also for a doorbell byte nobody drained; between hosts that is an urgent one, which may come
+        // after the close. TCP resets only when the program left data unread, or asked for it (SO_LINGER).
+        libc::ECONNRESET
+            if (stream.fabric.is_none() || link::is_closed_by_peer(stream))
+                && stream.endpoint.has(flag::ESTABLISHED)
+                && !stream.endpoint.has(flag::LEFT)
+                && stream.peer_consumed_all()
+                && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>
+        {
+            stream.endpoint.set(flag::ANCHOR_ENDED | flag::GONE);
+        }
+        // The end of the stream came before the reset: it stays the end of the stream.
+        libc::EPIPE => {
+            note_end(socket, stream);
+            if !stream.endpoint.has(flag::RESET) {
+                break_pipe(stream);
+            }
+        }
+        e => {
+            stream.endpoint.error.store(e as u32, Relaxed);
+            stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
+            socket.statistics().set_state(registry::State::Failed);
+        }
+    }
+}
+
+/// What TCP makes of a send to a peer that is gone.
+pub(in crate::switch) fn break_pipe(stream: &Stream) {
+    stream.endpoint.error.store(libc::EPIPE as u32, Relaxed);
+    stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
+}
+
+/// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have
+/// sent a reset instead.
+pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
+    if stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return;
+    }
+    // After our own shutdown the kernel shows an end that need not be the peer's.
+    if stream.endpoint.has(flag::RECEIVE_SHUT) && !net::is_ended_by_peer(socket.anchor()) {
+        return;
+    }
+    let half_closed = stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0;
+    if !half_closed && !stream.endpoint.has(flag::RESET) && !stream.peer_consumed_all() {
+        stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+        stream.endpoint.set(flag::RESET);
+        socket.statistics().set_state(registry::State::Failed);
+    }
+    stream.endpoint.set(flag::ANCHOR_ENDED);
+    show_ends(socket, stream);
+}
+
+/// Publishes which directions have ended.
+#[cold]
+pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
+    use registry::State;
+    if stream.endpoint.has(flag::RESET) {
+        return;
+    }
+    socket.statistics().set_state(match (stream.endpoint.has(flag::SEND_SHUT), ended(stream)) {
+        (false, false) => State::Established,
+        (true, false) => State::FinWait,
+        (false, true) => State::CloseWait,
+        (true, true) => State::Closing,
+    });
+}
+
+/// True if TCP would have answered what was sent with a reset by now: the peer closed for good, on this host.
+pub(in crate::switch) fn is_answered_by_reset(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::ANCHOR_ENDED)
+        && stream.fabric.is_none()
+        && stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
+}

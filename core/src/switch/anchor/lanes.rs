@@ -1,0 +1,269 @@
+//! The turn of a connection's directions from TCP to the SAN, each at a byte of the stream that both ends know.
+//!
+//! An end that has [entered](crate::switch::setup) the SAN sends over TCP until its peer has entered too, then notes how many bytes
+//! that were, and [turns](turn). The peer reads as many from the kernel, and then from the segment. Must not decide
+//! whether a connection goes there, nor bring it back ([`detach`](crate::switch::back_to_tcp::detach)) but for an end whose peer never came.
+
+use crate::provider::shm::State;
+use crate::reason::Reason;
+use crate::registry::Provider;
+use crate::switch::anchor::options;
+use crate::switch::anchor::watchers;
+use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::{Broken, Moved, Stream, Take};
+use crate::sys::user::Access;
+use crate::sys::{net, poll, process, Errno};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// How often a turn is tried while the receiver takes bytes off at this very moment: it does not wait there.
+const ATTEMPTS: u32 = 200;
+
+/// Sends over the SAN from now on, if it did not and the receiver is ready; true if it does. Send lock.
+pub(in crate::switch) fn turn(stream: &Stream) -> bool {
+    let (e, sending) = (stream.endpoint, &stream.own().sending.0);
+    if !e.has(flag::SENDS_TCP) {
+        return true;
+    }
+    let word = sending.doorbells.state();
+    if !word.turned {
+        if !word.entered || word.is_final() {
+            return false;
+        }
+        let Some(position) = net::bytes_written(stream.anchor) else { return false };
+        sending.turned_at.store(position, Release);
+        let turned = (0..ATTEMPTS).any(|attempt| {
+            if attempt > ATTEMPTS / 2 {
+                process::yield_now();
+            }
+            sending.doorbells.turn(position)
+        });
+        if !turned {
+            return false;
+        }
+    }
+    e.clear(flag::SENDS_TCP);
+    true
+}
+
+/// [`turn`], where no lock is held and nobody waits for it.
+pub(in crate::switch) fn try_turn(stream: &Stream) -> bool {
+    !stream.endpoint.has(flag::SENDS_TCP)
+        || stream.borrow(&stream.endpoint.send.lock).is_some_and(|_held| turn(stream))
+}
+
+/// Sends over TCP what the kernel takes at once. Send lock; the direction has not turned.
+pub(in crate::switch) fn send(stream: &Stream, from: &mut Buffers) -> Moved {
+    let mut moved = Moved::default();
+    while from.remaining() > 0 {
+        let (at, length) = match from.piece(from.remaining(), Access::Read) {
+            Ok(piece) => piece,
+            Err(e) => return Moved { fault: Some(e), ..moved },
+        };
+        // SAFETY: the kernel checks what is the program's; nothing here reads it.
+        let bytes = unsafe { std::slice::from_raw_parts(at, length) };
+        match net::send(stream.anchor, bytes, libc::MSG_DONTWAIT) {
+            Ok(sent) => {
+                from.skip(sent);
+                moved.bytes += sent;
+                stream.statistics.sent.bytes.add(sent as u64);
+            }
+            Err(Errno(libc::EAGAIN)) => break,
+            Err(e) => return Moved { fault: Some(e), ..moved },
+        }
+    }
+    moved
+}
+
+/// Where the next bytes of the stream are.
+enum Inbound {
+    /// In the kernel, and so are those behind them.
+    Tcp,
+    /// So many of them in the kernel, then in the segment.
+    Before(u64),
+    /// In the segment.
+    San,
+}
+
+/// Receive lock.
+fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
+    let (e, sending) = (stream.endpoint, &stream.peer().sending.0);
+    let word = sending.doorbells.state();
+    if !word.turned {
+        return Ok(Inbound::Tcp);
+    }
+    let at = match e.receive.turned_at.load(Relaxed) {
+        0 => {
+            // Once: the peer can write there at any time.
+            let at = sending.turned_at.load(Acquire);
+            if at > word.bells {
+                return Err(Broken::Doorbells);
+            }
+            e.receive.turned_at.store(at + 1, Relaxed);
+            at
+        }
+        noted => noted - 1,
+    };
+    if sending.urgent.load(Acquire) != 0 {
+        // A doorbell with an urgent byte: the kernel counts it in its place.
+        let _ = net::set_option(stream.anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
+    }
+    let left = match net::bytes_taken(stream.anchor) {
+        Some(taken) if taken > at => return Err(Broken::Doorbells),
+        Some(taken) => at - taken,
+        // The kernel's connection is over; of what it still has the doorbells are the last.
+        None => {
+            let doorbells = word.bells.saturating_sub(at);
+            net::unread(stream.anchor).unwrap_or(0).saturating_sub(doorbells)
+        }
+    };
+    if left > 0 {
+        return Ok(Inbound::Before(left));
+    }
+    e.bells_heard.store(at, Relaxed);
+    e.clear(flag::RECEIVES_TCP);
+    Ok(Inbound::San)
+}
+
+/// Whether a read would not wait, as the kernel says; `None`: it is for the segment to say. For an end that [receives
+/// over TCP](flag::RECEIVES_TCP).
+#[cold]
+pub(in crate::switch) fn readable(stream: &Stream) -> Option<bool> {
+    // Who has the lock receives right now and will know better.
+    let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return Some(true) };
+    if !stream.endpoint.has(flag::RECEIVES_TCP) {
+        return None;
+    }
+    let next = inbound(stream);
+    drop(held);
+    match next {
+        Ok(Inbound::San) => None,
+        Ok(_) => Some(poll::poll_one(stream.anchor, libc::POLLIN).is_ok_and(|events| events != 0)),
+        Err(_) => Some(true),
+    }
+}
+
+/// True if all that comes is the kernel's to tell, urgent data and the end too: the peer has not turned.
+pub(in crate::switch) fn receives_all_over_tcp(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::RECEIVES_TCP) && !stream.peer().sending.0.doorbells.state().turned
+}
+
+/// Bytes that the kernel has for such an end. Receive lock.
+pub(in crate::switch) fn unread(stream: &Stream) -> u64 {
+    let there = net::unread(stream.anchor).unwrap_or(0);
+    match inbound(stream) {
+        Ok(Inbound::Tcp) => there,
+        Ok(Inbound::Before(left)) => there.min(left),
+        _ => 0,
+    }
+}
+
+/// What a look at the kernel for bytes came to.
+pub(in crate::switch) enum Taken {
+    /// So many were taken, or looked at.
+    Bytes(usize),
+    /// None are there.
+    Nothing,
+    /// The stream ended in the kernel, or failed with this error.
+    End(i32),
+    /// All that went over TCP is read.
+    Over,
+}
+
+/// Takes bytes of the stream off the anchor. Receive lock.
+pub(in crate::switch) fn take(
+    stream: &Stream,
+    to: &mut Buffers,
+    take: Take,
+) -> Result<Taken, Broken> {
+    let doorbells = &stream.peer().sending.0.doorbells;
+    let most = match inbound(stream)? {
+        Inbound::San => return Ok(Taken::Over),
+        Inbound::Before(left) => left,
+        // If it turns at this moment, that is found the next time.
+        Inbound::Tcp if doorbells.take() => u64::MAX,
+        Inbound::Tcp if doorbells.state().turned => return Ok(Taken::Bytes(0)),
+        // Nobody else takes any under this lock.
+        Inbound::Tcp => return Err(Broken::Doorbells),
+    };
+    let most_here = usize::try_from(most).unwrap_or(usize::MAX);
+    let received = match take {
+        Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
+        Take::Peek | Take::Consume => {
+            to.piece(to.remaining(), Access::Write).and_then(|(at, length)| {
+                let peek = if take == Take::Peek { libc::MSG_PEEK } else { 0 };
+                // SAFETY: the program's memory, which only the kernel writes to, and checks.
+                let room = unsafe { std::slice::from_raw_parts_mut(at, length.min(most_here)) };
+                net::recv(stream.anchor, room, peek | libc::MSG_DONTWAIT)
+            })
+        }
+    };
+    if most == u64::MAX {
+        doorbells.took();
+    }
+    Ok(match received {
+        Ok(0) if to.remaining() > 0 => Taken::End(0),
+        Ok(n) => {
+            to.skip(n);
+            if take != Take::Peek {
+                stream.statistics.received.bytes.add(n as u64);
+            }
+            Taken::Bytes(n)
+        }
+        Err(Errno(libc::EAGAIN)) => Taken::Nothing,
+        Err(Errno(error)) => Taken::End(error),
+    })
+}
+
+/// True if all that lies on the anchor, and will, is the stream's: the peer returned to TCP before it rang a doorbell.
+pub(in crate::switch) fn is_without_doorbells(stream: &Stream) -> bool {
+    let word = stream.peer().sending.0.doorbells.state();
+    let at = || stream.peer().sending.0.turned_at.load(Acquire);
+    word.is_final() && (!word.turned || word.bells == at())
+}
+
+/// Takes an end that entered back to plain TCP, if its peer has not entered, and from then on cannot; true if it is
+/// there now. No lock is held.
+pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
+    if stream.fabric.is_some() || !stream.endpoint.has(flag::SENDS_TCP) {
+        return false;
+    }
+    if !stream.segment.withdraw() {
+        return false;
+    }
+    let mut structure = Structure::lock();
+    if socket.phase() == phase::SAN {
+        options::give_back_sending(stream, stream.anchor);
+        options::give_back_receiving(stream, stream.anchor);
+        socket.set_phase(phase::TCP);
+        watchers::to_kernel(&mut structure, socket);
+        socket.set_reason(Reason::Quiet);
+        socket.statistics().set_provider(Provider::Tcp);
+    }
+    true
+}
+
+/// Before what cannot go over both lanes: brings a socket on the SAN wholly there, or wholly back. True: it is on TCP.
+pub(in crate::switch) fn decide(socket: &Socket, stream: &Stream) -> bool {
+    if !stream.endpoint.has(flag::SENDS_TCP) || stream.fabric.is_some() {
+        return false;
+    }
+    if retreat(socket, stream) {
+        return true;
+    }
+    // The peer has entered: it stands in the way only while it takes bytes.
+    for _ in 0..ATTEMPTS {
+        if try_turn(stream) {
+            return false;
+        }
+        process::yield_now();
+    }
+    false
+}
+
+/// True if the peer never came, and does not come any more.
+pub(in crate::switch) fn is_given_up(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::SENDS_TCP) && stream.segment.state() == State::Withdrawn
+}

@@ -1,0 +1,209 @@
+//! What is different where the peer is on another host, and a [`Link`] plays its part.
+//!
+//! The doorbell is a descriptor of the link's beside the anchor, because nobody here can put a byte
+//! on the anchor; the anchor tells of the connection's end as ever. A fork child uses such a connection through its parent's
+//! link. It [goes back to TCP](crate::switch::back_to_tcp::detach) with the help of both ends' links.
+
+use crate::fabric::{self, Link};
+use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
+use crate::registry;
+use crate::switch::anchor::ends;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::Socket;
+use crate::switch::stream::Stream;
+use crate::sys::{file, hidden, net, time, Errno, Fd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// How long (ns) an offer waits for the acceptor to accept, before it is asked back.
+const OFFERED: u64 = 3_000_000_000;
+/// How long (ns) the answer to that is waited for where it cannot be put off.
+const ANSWER: u64 = 1_000_000_000;
+/// How long (ns) a sleeper whose link is another process's, which may have died, or has failed, sleeps at a time.
+const SLICE: u64 = 500_000_000;
+/// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
+/// what it sent.
+pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
+pub(in crate::switch) const PAUSE: u64 = 50_000;
+
+/// What such a connection is shown to be on.
+pub(in crate::switch) fn provider() -> registry::Provider {
+    if fabric::is_of_this_host() {
+        registry::Provider::Shm
+    } else {
+        registry::Provider::Verbs
+    }
+}
+
+/// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
+pub(in crate::switch) fn knock(socket: &Socket, stream: &Stream) {
+    if returning::is_begun(stream) {
+        // The byte would be one of the stream.
+        return;
+    }
+    if let Err(Errno(error)) = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT) {
+        if error != libc::EAGAIN && !stream.endpoint.has(flag::SEND_SHUT) {
+            ends::note_error(socket, stream, error);
+        }
+    }
+}
+
+/// How long to sleep at most on a connection over a link.
+pub(in crate::switch) fn slice(stream: &Stream) -> Option<u64> {
+    let link = stream.fabric?;
+    let may_be_broken = link.has_failed() && !stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET);
+    // Where the anchor is not looked at, it tells nothing of a relative that died either.
+    let is_silent = stream.endpoint.has(ends::SILENT);
+    (may_be_broken || is_silent || link.is_foreign()).then_some(SLICE)
+}
+
+/// Notes what TCP cannot tell: that the peer [left bytes unread](is_unread_behind_end), and that the link is broken.
+pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
+    let Some(link) = stream.fabric else { return };
+    let is_failed = link.is_failed_by_peer();
+    if is_unread_behind_end(stream) {
+        ends::break_pipe(stream);
+    }
+    if !is_failed {
+        return;
+    }
+    if socket.is_pending() || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
+        return;
+    }
+    if !link.is_broken() {
+        // TCP's end tells of it.
+        return;
+    }
+    let error = link.error();
+    log::info!("fd {}: connection ended, its link is broken: {error}", socket.anchor());
+    stream.endpoint.error.store(error.0 as u32, Relaxed);
+    stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
+    socket.statistics().set_state(registry::State::Failed);
+    // The peer, and everybody who sleeps on the anchor, has to learn of it.
+    net::reset(socket.anchor());
+}
+
+/// [`Stream::has_space`] once more after a look at the fabric.
+#[inline]
+pub(in crate::switch) fn has_space(stream: &Stream) -> bool {
+    stream.fabric.is_some_and(|link| {
+        link.poll();
+        stream.has_space()
+    })
+}
+
+/// Before a send of `wanted` bytes, which `waits` for room: if there is no room for all, takes what the peer told of what it
+/// read since. (Where TCP has room for all of a write, none of another process's comes in between.) Send lock.
+#[inline]
+pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bool) {
+    let Some(link) = stream.fabric else { return };
+    let may_fit = waits && wanted <= stream.limit() as usize;
+    if !may_fit || !stream.room().is_ok_and(|room| room < wanted as u64) {
+        return;
+    }
+    if !link.is_foreign() {
+        link.poll();
+    } else if !link.is_failed_by_peer() {
+        link.catch_up();
+    }
+}
+
+/// True if an offer that nobody took may be withdrawn: the acceptor's shim alone decides.
+pub(in crate::switch) fn may_withdraw(stream: &Stream, link: &Link) -> bool {
+    link.withdraw();
+    let start = time::now();
+    loop {
+        link.poll();
+        match stream.segment.state() {
+            State::Refused => return true,
+            State::Pending if time::now() - start < ANSWER => time::sleep(PAUSE),
+            _ => return false,
+        }
+    }
+}
+
+/// Looks after an offer that nobody took yet.
+pub(in crate::switch) fn scan(stream: &Stream, link: &Link) {
+    link.poll();
+    let unanswered = &stream.endpoint.unanswered;
+    if unanswered.waited(time::now()) > OFFERED {
+        unanswered.start_anew();
+        link.withdraw();
+    }
+}
+
+/// Another descriptor keeps TCP's end back until the peer has everything.
+pub(in crate::switch) fn hold_anchor(socket: &Socket, link: &Link) {
+    if let Ok(anchor) = file::duplicate_high(socket.anchor()) {
+        let _ = file::set_descriptor_flags(anchor, libc::FD_CLOEXEC);
+        link.keep_open(hidden::keep(anchor));
+    }
+}
+
+/// True if TCP tells an end before which the link is to tell something: that the peer left, and what it sent before. The
+/// connection goes back to TCP, or TCP has brought bytes already.
+pub(in crate::switch) fn is_early(stream: &Stream, link: &Link, anchor: Fd) -> bool {
+    let sending = &stream.peer().sending.0;
+    let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
+        || sending.doorbells.state().left
+        || link.is_failed_by_peer();
+    let returns =
+        || returning::is_due(stream) || stream.own().sending.0.doorbells.state().is_final();
+    !is_told && (returns() || net::unread(anchor).is_some_and(|bytes| bytes > 0))
+}
+
+/// Before the connection is the kernel's: its end comes only when the peer knows how it went back.
+pub(in crate::switch) fn before_kernel(socket: &Socket, stream: &Stream) {
+    if let Some(link) = stream.fabric.filter(|link| !link.is_foreign()) {
+        if !is_flushed(stream, link) {
+            hold_anchor(socket, link);
+        }
+    }
+}
+
+/// True if the peer closed, or is gone, with bytes unread after its stream had ended in order, and that is not noted yet. (TCP
+/// resets then.)
+pub(in crate::switch) fn is_unread_behind_end(stream: &Stream) -> bool {
+    stream.fabric.is_some()
+        && stream.endpoint.has(flag::ANCHOR_ENDED)
+        && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
+        && stream.peer().sending.0.finished.load(SeqCst) & (CLOSED | FAILED) != 0
+        && !stream.peer_consumed_all()
+}
+
+/// True if the peer says that it closed.
+pub(in crate::switch) fn is_closed_by_peer(stream: &Stream) -> bool {
+    stream.fabric.is_some() && stream.peer().sending.0.finished.load(SeqCst) & CLOSED != 0
+}
+
+/// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program is
+/// about to go on where the link cannot follow, and may end TCP's connection.
+pub(in crate::switch) fn has_all(stream: &Stream) -> bool {
+    let Some(link) = stream.fabric.filter(|_| stream.segment.state() == State::Taken) else {
+        return true;
+    };
+    wait_for(stream, link);
+    if !is_flushed(stream, link) {
+        return false;
+    }
+    if link.has_returned() || !link.is_failed_by_peer() {
+        return true;
+    }
+    // That the peer ended the link may be heard before what came before it.
+    link.catch_up();
+    link.has_returned()
+}
+
+pub(in crate::switch) fn is_flushed(stream: &Stream, link: &Link) -> bool {
+    link.is_flushed(stream.endpoint.session.last_sent().wrapping_add(1))
+}
+
+pub(in crate::switch) fn wait_for(stream: &Stream, link: &Link) {
+    wait_until(stream, link, time::now() + LINGER);
+}
+
+pub(in crate::switch) fn wait_until(stream: &Stream, link: &Link, until: u64) {
+    while !is_flushed(stream, link) && time::now() < until {
+        time::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,81 @@
+//! Whether a read, or a write, on a connection would not wait.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::link;
+use crate::switch::endpoint::flag;
+use crate::switch::stream::Stream;
+use crate::sys::poll;
+
+/// True if a read would not wait: data, end, or error. `None`: a message has to be taken in to know.
+#[inline]
+fn known_readable(stream: &Stream) -> Option<bool> {
+    stream.poll();
+    if stream.endpoint.has(flag::RECEIVES_TCP) {
+        let on_tcp = lanes::readable(stream);
+        if on_tcp.is_some() {
+            return on_tcp;
+        }
+    }
+    if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ends::ended(stream) {
+        return Some(!stream.endpoint.has(flag::READ_OUT) || ends::ended(stream));
+    }
+    if stream.has_mark_ahead() {
+        return Some(readable_around_mark(stream));
+    }
+    stream.peek_readable()
+}
+
+/// What a read passes over is not to be read.
+#[cold]
+fn readable_around_mark(stream: &Stream) -> bool {
+    let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
+    let unread = stream.unread();
+    drop(held);
+    stream.try_answer_suspension();
+    unread != Ok(0)
+}
+
+/// As [`readable`], and true also of a message that says that it has data: the read takes it in.
+#[inline]
+pub(in crate::switch) fn announced(stream: &Stream) -> bool {
+    known_readable(stream).unwrap_or_else(|| stream.next_announces_data() || readable(stream))
+}
+
+/// True if a read would not wait: data, end, or error.
+#[inline]
+pub(in crate::switch) fn readable(stream: &Stream) -> bool {
+    match known_readable(stream) {
+        Some(readable) => readable,
+        None => {
+            // If not, somebody receives right now and will know better.
+            let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
+            let absorbed = stream.absorb();
+            drop(held);
+            stream.try_answer_suspension();
+            absorbed.is_err() || stream.peek_readable() != Some(false)
+        }
+    }
+}
+
+/// True if a write would not wait: space, or error.
+#[inline]
+pub(in crate::switch) fn writable(stream: &Stream) -> bool {
+    const FAILS: u32 = flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE;
+    match stream.endpoint.flags() {
+        // The kernel knows: see `readiness::of_socket`.
+        f if f & flag::LEFT != 0 => false,
+        // What goes first has no room.
+        f if f & (flag::LEAVING | FAILS) == flag::LEAVING => false,
+        f if f & (flag::SENDS_TCP | FAILS) == flag::SENDS_TCP => {
+            poll::poll_one(stream.anchor, libc::POLLOUT).is_ok_and(|events| events != 0)
+        }
+        f => {
+            f & FAILS != 0
+                || stream.has_space()
+                || link::has_space(stream)
+                // Who shut both directions down before it closed is heard once, at the first.
+                || ends::is_answered_by_reset(stream)
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How far a connection is on its way back to TCP, as its end's state says. Changes nothing of it
+//! ([`back_to_tcp`](crate::switch::back_to_tcp)).
+
+use crate::provider::shm::RETURNED;
+use crate::switch::anchor::lanes;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::Socket;
+use crate::switch::stream::Stream;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// So did its end that sends: nothing can be sent over TCP either.
+pub(in crate::switch) const ENDED: u32 = flag::RESET | flag::BROKEN_PIPE;
+
+/// The connection ended: there is nothing to bring back.
+pub(in crate::switch) const OVER: u32 =
+    flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::GONE;
+
+/// True if either end has begun to go back. One load of each side's word.
+#[inline]
+pub(in crate::switch) fn is_due(stream: &Stream) -> bool {
+    const BEGUN: u32 = flag::LEFT | flag::LEAVING | flag::READ_OUT | flag::NATIVE;
+    stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0 || stream.endpoint.has(BEGUN)
+}
+
+/// [`is_due`] for a socket.
+pub(in crate::switch) fn is_due_for(socket: &Socket) -> bool {
+    socket.stream().is_some_and(|stream| is_due(&stream))
+}
+
+/// True if this end has left, and part of what goes over TCP first is still to be sent: there was no room, or a process
+/// died meanwhile. To be asked under the send lock by who is about to send.
+#[inline]
+pub(in crate::switch) fn is_half_left(stream: &Stream) -> bool {
+    const OTHERWISE: u32 = flag::LEFT | flag::RESET | flag::BROKEN_PIPE;
+    stream.endpoint.flags() & (flag::LEAVING | OTHERWISE) == flag::LEAVING
+}
+
+/// True if this end is about to leave, or half left: something is to go over TCP still. Send lock.
+pub(in crate::switch) fn is_leaving(stream: &Stream) -> bool {
+    stream.own().sending.0.doorbells.state().is_final() && !stream.endpoint.has(flag::LEFT)
+}
+
+/// True if this end leaves before it sends anything else, and can. Send lock.
+pub(in crate::switch) fn leaves_first(stream: &Stream) -> bool {
+    is_leaving(stream) && (stream.endpoint.has(flag::LEAVING) || !stream.endpoint.has(OVER))
+}
+
+/// How long (ns) to sleep at most while that is so: the kernel's room is looked for by the clock.
+pub(in crate::switch) const NAP: u64 = 10_000_000;
+
+/// Longest sleep on the connection, if this end [half left](is_half_left).
+#[inline]
+pub(in crate::switch) fn slice(stream: &Stream) -> Option<u64> {
+    is_half_left(stream).then_some(NAP)
+}
+
+/// True if either end has begun to go back, or this end has stopped reading from the segment.
+pub(in crate::switch) fn is_begun(stream: &Stream) -> bool {
+    is_due(stream) || is_recalled(stream)
+}
+
+/// True if the peer wants again what it did not read.
+pub(in crate::switch) fn is_recalled(stream: &Stream) -> bool {
+    stream.own().sending.0.doorbells.state().recalled
+}
+
+/// True if what the kernel says of the anchor concerns bytes that are TCP's.
+pub(in crate::switch) fn is_kernels(stream: &Stream) -> bool {
+    stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
+}
+
+/// The peer has left: this end does the same at the next opportunity, although there was no hint, as a peer that is not
+/// honest may have it.
+#[cold]
+pub(in crate::switch) fn follow(stream: &Stream) {
+    if !is_due(stream) {
+        stream.peer().sending.0.finished.fetch_or(RETURNED, SeqCst);
+    }
+}
+
+/// As [`tells_urgent_data`], where locks are held.
+pub(in crate::switch) fn may_tell_urgent_data(socket: &Socket) -> bool {
+    let is_unbelled = |stream: Stream| {
+        stream.endpoint.has(flag::UNBELLED) || lanes::receives_all_over_tcp(&stream)
+    };
+    socket.is_pending() || socket.stream().is_none_or(is_unbelled)
+}
+
+/// True if this end may leave later, as the peer wants.
+pub(in crate::switch) fn may_go_on(stream: &Stream) -> bool {
+    !stream.endpoint.has(ENDED | flag::LEFT)
+}
+
+/// True if a return that has not begun may do so at another time.
+pub(in crate::switch) fn may_begin_later(stream: &Stream) -> bool {
+    !stream.endpoint.has(OVER | flag::LEFT)
+}

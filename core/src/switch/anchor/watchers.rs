@@ -1,0 +1,300 @@
+//! The epoll sets that watch a socket: its registrations' way between the kernel's sets and the shadow sets, and that a set looks
+//! at it itself.
+
+use crate::switch::endpoint::flag;
+use crate::switch::socket::registration::Registration;
+use crate::switch::socket::set::{Inner, Set, Watch};
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::Socket;
+use crate::sys::{poll, Errno, Fd, Result};
+use std::sync::atomic::Ordering;
+
+/// What is noted in a socket is put into the books. False: nobody knows what the kernel has.
+pub(in crate::switch) fn enter_noted(structure: &mut Structure, socket: &Socket) -> bool {
+    let Ok(noted) = socket.noted.take() else { return false };
+    if let Some(noted) = noted {
+        // SAFETY: what a set watches was in the table, and such sockets are never freed.
+        let socket = unsafe { &*std::ptr::from_ref(socket) };
+        let mut registration = Registration::new(noted.fd, socket, noted.events, noted.data);
+        registration.in_kernel = true;
+        add(structure, noted.set, registration);
+    }
+    true
+}
+
+/// Where the registration of `fd` is in the set.
+pub(in crate::switch) fn find(
+    structure: &mut Structure,
+    set: &Set,
+    fd: Fd,
+    socket: &Socket,
+) -> Option<u32> {
+    let watches = &socket.guarded(structure).watches;
+    watches.iter().filter(|w| std::ptr::eq(w.set, set)).map(|w| w.index).find(|index| {
+        set.with(|inner| inner.registrations[*index as usize].as_ref().is_some_and(|r| r.fd == fd))
+            .unwrap_or(false)
+    })
+}
+
+impl Inner {
+    /// Room for one more, with the hot list able to hold it. Structure lock.
+    fn insert(&mut self, registration: Registration) -> u32 {
+        if let Some(free) = self.free.pop() {
+            self.registrations[free as usize] = Some(registration);
+            return free;
+        }
+        self.registrations.push(Some(registration));
+        let missing = self.registrations.len().saturating_sub(self.hot.len());
+        self.hot.reserve(missing);
+        self.free.reserve(self.registrations.len().saturating_sub(self.free.len()));
+        self.registrations.len() as u32 - 1
+    }
+}
+
+pub(in crate::switch) fn add(
+    structure: &mut Structure,
+    set: &'static Set,
+    registration: Registration,
+) -> u32 {
+    let socket = registration.socket;
+    let index = set.with(|inner| inner.insert(registration)).unwrap_or(0);
+    socket.guarded(structure).watches.push(Watch { set, index });
+    socket.watch_count.fetch_add(1, Ordering::Relaxed);
+    socket.watched_at.store(index, Ordering::Relaxed);
+    socket.watched_by.store(std::ptr::from_ref(set).cast_mut(), Ordering::Release);
+    index
+}
+
+/// Takes a registration out of the books, and returns it.
+pub(in crate::switch) fn remove(
+    structure: &mut Structure,
+    set: &'static Set,
+    socket: &Socket,
+    index: u32,
+) -> Option<Registration> {
+    let watches = &mut socket.guarded(structure).watches;
+    let before = watches.len();
+    watches.retain(|w| !(std::ptr::eq(w.set, set) && w.index == index));
+    socket.watch_count.fetch_sub((before - watches.len()) as u32, Ordering::Relaxed);
+    set.with(|inner| {
+        let mut taken = inner.registrations.get_mut(index as usize)?.take()?;
+        inner.free.push(index);
+        if taken.hot {
+            inner.hot.retain(|i| *i != index);
+        }
+        if !taken.in_kernel {
+            taken.disarm();
+            set.san.fetch_sub(1, Ordering::SeqCst);
+        }
+        Some(taken)
+    })
+    .flatten()
+}
+
+/// What is deleted as far as the program knows now is; true if it was so.
+pub(in crate::switch) fn remove_if_parked(
+    structure: &mut Structure,
+    set: &'static Set,
+    socket: &Socket,
+    index: u32,
+) -> bool {
+    let is_parked = set
+        .with(|inner| inner.registrations[index as usize].as_ref().is_some_and(|r| r.parked))
+        .unwrap_or(false);
+    if is_parked {
+        if let Some(mut r) = remove(structure, set, socket, index) {
+            leave_shadow(set, &mut r);
+        }
+    }
+    is_parked
+}
+
+pub(in crate::switch) fn events_of(set: &Set, index: u32) -> u32 {
+    set.with(|inner| inner.registrations[index as usize].as_ref().map_or(0, |r| r.events))
+        .unwrap_or(0)
+}
+
+/// Puts a registration into the shadow set, hot.
+pub(in crate::switch) fn enter_shadow(set: &'static Set, index: u32) -> Result<()> {
+    let shadow = set.shadow()?;
+    set.with(|inner| {
+        let r = inner.registrations[index as usize].as_mut().ok_or(Errno(libc::ENOENT))?;
+        let ended =
+            r.socket.stream().is_some_and(|s| s.endpoint.has(flag::ANCHOR_ENDED | flag::UNBELLED));
+        if !ended {
+            let events = r.kernel_events();
+            poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, r.fd, events, u64::from(index))?;
+            r.in_shadow = true;
+        }
+        r.watch_bell(shadow, index);
+        r.in_kernel = false;
+        set.san.fetch_add(1, Ordering::SeqCst);
+        inner.heat(index);
+        Ok(())
+    })
+    .unwrap_or(Err(Errno(libc::EINTR)))
+}
+
+/// In a fork child that goes on waiting on a set of its parent's: the sockets' anchors enter a
+/// shadow of the child's own.
+pub(in crate::switch) fn take_over(set: &'static Set) {
+    let _structure = Structure::lock();
+    let Ok(shadow) = set.shadow() else { return };
+    set.with(|inner| {
+        for (index, slot) in inner.registrations.iter_mut().enumerate() {
+            if let Some(r) = slot.as_mut().filter(|r| !r.in_kernel && !r.in_shadow) {
+                let (fd, events) = (r.fd, r.kernel_events());
+                r.in_shadow =
+                    poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, fd, events, index as u64).is_ok();
+                r.watch_bell(shadow, index as u32);
+            }
+        }
+    });
+}
+
+pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration) {
+    let shadow = set.shadow.load(Ordering::Relaxed);
+    registration.forget_bell(shadow);
+    if registration.in_shadow && shadow >= 0 {
+        let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, registration.fd, 0, 0);
+    }
+}
+
+/// A change may have made something ready that sleepers, or watchers of the set, have to see.
+pub(in crate::switch) fn wake_others(set: &'static Set) {
+    if set.has_other_waiters() {
+        set.kick();
+    }
+}
+
+/// True if the sets that watch the socket can do so on the SAN.
+pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) -> bool {
+    if !enter_noted(structure, socket) {
+        return false;
+    }
+    let watches = &socket.guarded(structure).watches;
+    watches.iter().all(|watch| watch.set.shadow().is_ok())
+}
+
+/// The socket is on the SAN now: its registrations move from the kernel's sets.
+pub(in crate::switch) fn to_switch(structure: &mut Structure, socket: &Socket) {
+    let _ = enter_noted(structure, socket);
+    let count = socket.guarded(structure).watches.len();
+    for at in 0..count {
+        let Watch { set, index } = socket.guarded(structure).watches[at];
+        let fd = set
+            .with(|inner| {
+                inner.registrations[index as usize].as_ref().filter(|r| r.in_kernel).map(|r| r.fd)
+            })
+            .flatten();
+        let Some(fd) = fd else { continue };
+        note_reported(set, index, fd);
+        set.with(|inner| {
+            if let Some(r) = inner.registrations[index as usize].as_mut() {
+                r.begin_anew();
+            }
+        });
+        let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
+        if let Err(e) = enter_shadow(set, index) {
+            log::error!("fd {fd}: its epoll registration was lost: {e}");
+        }
+        wake_others(set);
+    }
+}
+
+/// Notes whether the kernel reported a registration that it reports once.
+pub(in crate::switch) fn note_reported(set: &Set, index: u32, fd: Fd) {
+    if !Registration::is_one_shot(events_of(set, index)) {
+        return;
+    }
+    let waited_for = poll::epoll_events(set.kernel_fd(), fd);
+    let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(events));
+    set.with(|inner| {
+        if let Some(Some(r)) = inner.registrations.get_mut(index as usize) {
+            r.was_reported_by_kernel(is_over);
+        }
+    });
+}
+
+/// The socket went back to TCP: its registrations move to the kernel's sets.
+pub(in crate::switch) fn to_kernel(structure: &mut Structure, socket: &Socket) {
+    let mut at = 0;
+    while let Some(Watch { set, index }) = socket.guarded(structure).watches.get(at).copied() {
+        if remove_if_parked(structure, set, socket, index) {
+            continue;
+        }
+        at += 1;
+        set.with(|inner| {
+            inner.hot.retain(|i| *i != index);
+            let r = inner.registrations[index as usize].as_mut()?;
+            if r.in_kernel {
+                return None;
+            }
+            r.disarm();
+            leave_shadow(set, r);
+            (r.in_kernel, r.in_shadow, r.hot) = (true, false, false);
+            set.san.fetch_sub(1, Ordering::SeqCst);
+            let (events, data) = (r.events_for_kernel(), r.data);
+            let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, r.fd, events, data);
+            Some(())
+        });
+    }
+}
+
+/// The last descriptor of a socket in this process is going: so do its registrations.
+pub(in crate::switch) fn forget_socket(structure: &mut Structure, socket: &'static Socket) {
+    while let Some(Watch { set, index }) = socket.guarded(structure).watches.last().copied() {
+        match remove(structure, set, socket, index) {
+            Some(mut r) => leave_shadow(set, &mut r),
+            None => {
+                socket.guarded(structure).watches.pop();
+            }
+        }
+    }
+}
+
+/// A set is going: so do its registrations.
+pub(in crate::switch) fn clear(structure: &mut Structure, set: &'static Set) {
+    let all = set.with(|inner| inner.registrations.len()).unwrap_or(0);
+    for index in 0..all as u32 {
+        let socket = set
+            .with(|inner| inner.registrations[index as usize].as_ref().map(|r| r.socket))
+            .flatten();
+        if let Some(socket) = socket {
+            remove(structure, set, socket, index);
+        }
+    }
+}
+
+/// A doorbell was taken off an anchor by somebody else: the sets that were to hear it look
+/// themselves.
+pub(in crate::switch) fn doorbell_drained(socket: &Socket) {
+    have_looked_at(socket, |registration| {
+        registration.belled = false;
+        registration.disarm();
+    });
+}
+
+/// The sets that watch the socket look at it themselves for now.
+pub(in crate::switch) fn look_again(socket: &Socket) {
+    have_looked_at(socket, |_| {});
+}
+
+pub(in crate::switch) fn have_looked_at(socket: &Socket, before: impl Fn(&mut Registration)) {
+    if socket.watch_count.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut structure = Structure::lock();
+    for Watch { set, index } in &socket.guarded(&mut structure).watches {
+        let asleep = set.with(|inner| {
+            if let Some(Some(r)) = inner.registrations.get_mut(*index as usize) {
+                before(r);
+            }
+            inner.heat(*index);
+            set.has_other_waiters()
+        });
+        if asleep == Some(true) {
+            set.kick();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The way back to TCP of connections over a fabric, where the program does not look: the fabric's helper does what the
+//! program's next call would do.
+
+use crate::fabric::{Away, Link};
+use crate::provider::software::inherited::Descriptor;
+use crate::reason::Reason;
+use crate::registry;
+use crate::switch::anchor::returning;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table::{self, Pinned};
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::Stream;
+use crate::sys::{file, Fd, Result};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// What the helper calls.
+pub(in crate::switch) const AWAY: Away =
+    Away { come_to, serve_requests, reachable: registry::publish_helper };
+
+/// The peer brings the connection of this link back. True: once more in a moment.
+fn come_to(link: &Link) -> bool {
+    let is_it = |socket: &Socket| {
+        let fabric = socket.stream().and_then(|stream| stream.fabric);
+        fabric.is_some_and(|one| std::ptr::eq(one, link))
+    };
+    bring_back(is_it, |one| {
+        let is_offered = one.socket.phase() == phase::CONNECTING;
+        is_offered || one.goes_on(Reason::PeerReturned, returning::may_go_on)
+    })
+}
+
+/// Requests that were served here. Threads of the program count for themselves ([`request`](crate::switch::back_to_tcp::request)).
+static SERVED: AtomicU32 = AtomicU32::new(0);
+
+/// `sanctl` may ask for something that the program does not come to. True: once more in a moment.
+fn serve_requests() -> bool {
+    let made = registry::requests();
+    if made == SERVED.load(Relaxed) {
+        return false;
+    }
+    let is_asked = |socket: &Socket| {
+        socket.phase() == phase::SAN
+            && socket.statistics().is_asked_to_detach()
+            && !socket.is_pending()
+            && socket.stream().is_some_and(|stream| stream.fabric.is_some())
+    };
+    let again =
+        bring_back(is_asked, |one| one.goes_on(Reason::Detached, returning::may_begin_later));
+    if !again {
+        SERVED.store(made, Relaxed);
+    }
+    again
+}
+
+/// Goes on with such connections; true if one of them is to be tried again.
+fn bring_back(is_one: impl Fn(&Socket) -> bool, mut goes_on: impl FnMut(&Found) -> bool) -> bool {
+    let structure = Structure::lock();
+    let mut found: SmallVec<[(Pinned, Result<Descriptor>); 4]> = SmallVec::new();
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        if socket.anchor() == fd && is_one(&socket) {
+            // The program may close its own meanwhile.
+            found.push((socket, file::duplicate_high(fd).map(Descriptor::new)));
+        }
+    });
+    drop(structure);
+    let mut again = false;
+    for (socket, anchor) in found {
+        let Ok(anchor) = anchor else {
+            again = true;
+            continue;
+        };
+        let one = Found { socket, anchor };
+        again |= goes_on(&one);
+        // No fork while it is closed. The pin, perhaps the last, goes without the lock, which it takes.
+        let structure = Structure::lock();
+        drop(one.anchor);
+        drop(structure);
+    }
+    again
+}
+
+struct Found {
+    socket: Pinned,
+    anchor: Descriptor,
+}
+
+impl Found {
+    /// True if it is to be tried again, because it is not back, but may be.
+    fn goes_on(&self, why: Reason, may_be: fn(&Stream) -> bool) -> bool {
+        let socket = &self.socket;
+        let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+            return false;
+        };
+        // Who has them may be interrupted, by whatever.
+        let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
+        let is_back = is_free && detach::return_anchor(socket, &stream, self.anchor.get(), why);
+        if is_back {
+            detach::leave_to_kernel(socket, &stream);
+        }
+        !is_back && may_be(&stream)
+    }
+}

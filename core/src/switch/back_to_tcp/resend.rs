@@ -1,0 +1,147 @@
+//! What goes over TCP first when an end leaves the SAN: the doorbells that are missing and, behind them, what the peer
+//! wants again. The kernel knows how much of that it took, so it can go on at any time, in any process of this
+//! end, after one that died as well; and by the peer in this end's stead ([`stand_in`](crate::switch::back_to_tcp::stand_in)).
+//!
+//! Waits for nothing: where TCP has no room, its sender is one who has to wait.
+
+use crate::switch::anchor::native;
+use crate::switch::stream::{Broken, Places, Stream};
+use crate::sys::{net, Errno, Fd};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::switch) enum Resent {
+    /// It is out, or nobody is there any more.
+    All,
+    /// There is no room for the rest now.
+    Part,
+    /// Nobody can tell how much is out.
+    Unknown,
+}
+
+/// Most doorbells that can be missing there: the last, and the one that is owed at most.
+const MOST_MISSING: u64 = 2;
+
+/// Puts bytes of a stream on an anchor, behind those that the kernel took before.
+pub(in crate::switch) struct Behind {
+    anchor: Fd,
+    /// Bytes of that stream that are out already.
+    skip: u64,
+    /// Of the bytes that were left unread.
+    places: Places,
+    /// How many of those were here.
+    at: u64,
+    /// Where the kernel does not say what it took (before Linux 4.19) all goes at once, however long that takes.
+    waits: bool,
+    failed: Option<Errno>,
+}
+
+impl Behind {
+    /// Behind `skip` bytes of it.
+    pub(in crate::switch) fn new(anchor: Fd, skip: u64, places: Places) -> Self {
+        Self { anchor, skip, places, at: 0, waits: false, failed: None }
+    }
+
+    /// The next of the bytes that were left unread; false if there was no room for all of them, or nobody is there.
+    pub(in crate::switch) fn put(&mut self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.failed.is_none() {
+            let (alike, flags) = self.next(rest.len());
+            let (now, later) = rest.split_at(alike);
+            if let Some(flags) = flags {
+                self.send(now, flags);
+            }
+            self.at += alike as u64;
+            rest = later;
+        }
+        self.failed.is_none()
+    }
+
+    /// How many of the next bytes are alike, and the flags that they are sent with; `None`: they are not sent.
+    fn next(&self, most: usize) -> (usize, Option<i32>) {
+        let Places { omitted, urgent } = self.places;
+        if self.at < omitted.first() {
+            return (most.min((omitted.first() - self.at) as usize), None);
+        }
+        if omitted.other() == Some(self.at) {
+            return (1, None);
+        }
+        if urgent == Some(self.at) {
+            return (1, Some(libc::MSG_OOB));
+        }
+        let special = [omitted.other(), urgent].into_iter().flatten().filter(|at| *at > self.at);
+        let ordinary = special.min().map_or(most, |next| most.min((next - self.at) as usize));
+        (ordinary, Some(0))
+    }
+
+    /// A doorbell; as [`put`](Self::put).
+    pub(in crate::switch) fn put_doorbell(&mut self) -> bool {
+        self.send(&[0], 0);
+        self.failed.is_none()
+    }
+
+    fn send(&mut self, bytes: &[u8], flags: i32) {
+        let skipped = self.skip.min(bytes.len() as u64);
+        self.skip -= skipped;
+        let mut rest = &bytes[skipped as usize..];
+        while !rest.is_empty() && self.failed.is_none() {
+            let sent = if self.waits {
+                native::send_all(self.anchor, rest, flags).map(|()| rest.len())
+            } else {
+                net::send(self.anchor, rest, flags | libc::MSG_DONTWAIT)
+            };
+            match sent {
+                Ok(n) => rest = &rest[n..],
+                Err(e) => self.failed = Some(e),
+            }
+        }
+    }
+
+    /// Why it put no more.
+    pub(in crate::switch) fn failed(&self) -> Option<Errno> {
+        self.failed
+    }
+}
+
+/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and bell lock; the direction has left.
+pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
+    let sending = &stream.own().sending.0;
+    let owed = u64::from(stream.endpoint.bells_owed.load(Relaxed));
+    let word = sending.doorbells.state();
+    let counted = net::bytes_written(anchor);
+    // The last doorbell tells that this end left, unless the peer was first.
+    let is_rung = word.turned && !word.recalled && stream.fabric.is_none();
+    let first = word.bells.saturating_sub(owed + u64::from(is_rung));
+    let Some(written) = (if resumed { counted } else { Some(first) }) else {
+        return Resent::Unknown;
+    };
+    let missing = word.bells.saturating_sub(written);
+    if missing > MOST_MISSING {
+        return Resent::Unknown;
+    }
+    let places = stream.places_unread();
+    let mut to = Behind::new(anchor, written.saturating_sub(word.bells), places);
+    to.waits = counted.is_none();
+    for _ in 0..missing {
+        to.put_doorbell();
+    }
+    if word.recalled && to.failed.is_none() {
+        if let Err(why) = stream.each_unread(|bytes| to.put(bytes)) {
+            broken(anchor, why);
+        }
+    }
+    match to.failed {
+        Some(Errno(libc::EAGAIN)) => Resent::Part,
+        Some(e) => {
+            log::warn!("fd {anchor}: replaying onto TCP failed: {e}");
+            Resent::All
+        }
+        None => Resent::All,
+    }
+}
+
+fn broken(anchor: Fd, why: Broken) {
+    log::error!("fd {anchor}: connection reset, the peer broke the protocol: {why}");
+    let _ = net::shutdown(anchor, libc::SHUT_RDWR);
+}

@@ -1,0 +1,184 @@
+//! Sends over TCP, in the peer's stead, what the peer is to send again (design 6).
+//!
+//! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again as soon as it looks. One
+//! that computes, or waits for something else, does not look. Where the kernel lends us its socket, as it lends us its
+//! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
+//! buffers, and everything where the kernel refuses, waits for the peer's next call.
+
+use crate::provider::shm::FINISHED;
+use crate::registry;
+use crate::switch::back_to_tcp::resend::{Behind, Resent};
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::Socket;
+use crate::switch::stream::Stream;
+use crate::sys::thread::own_tid;
+use crate::sys::{file, net, process, sock_diag, time, Errno, Fd};
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+
+/// How long (ns) the peers are left to come to it themselves: those that sleep on the connection need less. After that it
+/// is sent in their stead, and one that is killed has sent it.
+const MOMENT: u64 = 2_000_000;
+/// How long (ns) it is tried what the sender is in the middle of, or the kernel has no room for.
+const ATTEMPTS_END: u64 = 40_000_000;
+const NAP: u64 = 1_000_000;
+
+/// After connections went back for who cannot read from the segment: sees to it that what was unread comes. With each
+/// socket a descriptor of it.
+pub(in crate::switch) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
+    let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
+    let mut due: SmallVec<[Due; 4]> = streams
+        .filter(|(stream, _)| stream.fabric.is_none() && is_due(stream))
+        .map(|(stream, anchor)| Due { stream, anchor })
+        .collect();
+    let started = time::now();
+    while !due.is_empty() {
+        time::sleep(NAP);
+        let passed = time::now() - started;
+        due.retain(|one| one.goes_on(passed));
+    }
+}
+
+/// True if the peer is to send again what lies here, or its end, and nobody has come to it.
+fn is_due(stream: &Stream) -> bool {
+    let sending = &stream.peer().sending.0;
+    let is_more = || {
+        let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
+        unread || sending.finished.load(Acquire) & FINISHED != 0
+    };
+    is_recalled(stream) && !sending.doorbells.state().replayed && is_more()
+}
+
+/// True if the peer was asked to send again, and has not come to it.
+fn is_recalled(stream: &Stream) -> bool {
+    let word = stream.peer().sending.0.doorbells.state();
+    word.recalled && !word.left
+}
+
+/// A connection of which something is to come again.
+struct Due<'a> {
+    stream: Stream<'a>,
+    anchor: Fd,
+}
+
+impl Due<'_> {
+    /// What is to be done after so long (ns); true if that is not all.
+    fn goes_on(&self, passed: u64) -> bool {
+        if !is_recalled(&self.stream) {
+            return false;
+        }
+        if passed < MOMENT {
+            return true;
+        }
+        match self.send() {
+            Some(Resent::Unknown | Resent::Part) => passed < ATTEMPTS_END,
+            Some(Resent::All) | None => false,
+        }
+    }
+
+    /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it.
+    fn send(&self) -> Option<Resent> {
+        if self.stream.peer().sending.0.doorbells.state().ringing {
+            return Some(Resent::Unknown);
+        }
+        // A fork child must not get the peer's socket.
+        let _structure = (!process::is_borrowed()).then(Structure::lock);
+        let theirs = socket_of_peer(self.anchor)?;
+        let sent = send_over(&self.stream, theirs);
+        file::close(theirs);
+        if sent != Resent::Unknown {
+            log::info!("fd {}: sent in the peer's stead", self.anchor);
+        }
+        Some(sent)
+    }
+}
+
+/// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
+fn send_over(stream: &Stream, theirs: Fd) -> Resent {
+    let doorbells = &stream.peer().sending.0.doorbells;
+    // Before the claim, which must not last.
+    let Ok(_held) = stream.lock_receive() else { return Resent::Unknown };
+    // If one died in here, it is for the peer to find out: nobody else claims again.
+    let stands_in = &stream.own().receiving.0.stands_in;
+    if stands_in.compare_exchange(0, own_tid(), SeqCst, SeqCst).is_err() {
+        return Resent::Unknown;
+    }
+    let sent = if doorbells.claim() {
+        let sent = send_left(stream, theirs);
+        doorbells.release();
+        sent
+    } else {
+        Resent::Unknown
+    };
+    stands_in.store(0, SeqCst);
+    sent
+}
+
+/// As far as the kernel has room. Receive lock.
+fn send_left(stream: &Stream, to: Fd) -> Resent {
+    let sending = &stream.peer().sending.0;
+    // Before the bytes are looked at: they are all there.
+    let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
+    let promised = sending.doorbells.state().bells;
+    let Some(written) = net::bytes_written(to) else { return Resent::Unknown };
+    let places = stream.places_recalled();
+    let mut behind = Behind::new(to, written.saturating_sub(promised), places);
+    match promised.saturating_sub(written) {
+        0 => {}
+        // It is owed: there was no room.
+        1 if behind.put_doorbell() => {}
+        1 if behind.failed() == Some(Errno(libc::EAGAIN)) => return Resent::Part,
+        1 => return Resent::All,
+        _ => return Resent::Unknown,
+    }
+    let valid = stream.each_left(|bytes| behind.put(bytes));
+    if valid.is_ok() && behind.failed() == Some(Errno(libc::EAGAIN)) {
+        return Resent::Part;
+    }
+    if valid.is_ok() && behind.failed().is_none() && is_finished {
+        let _ = net::shutdown(to, libc::SHUT_WR);
+    }
+    Resent::All
+}
+
+/// The other end of the connection, which a process with this library has open; ours to close. `None` also where the kernel
+/// does not count what is sent there.
+fn socket_of_peer(anchor: Fd) -> Option<Fd> {
+    let ours = net::unmapped(net::local_address(anchor).ok()?);
+    let theirs = net::unmapped(net::peer_address(anchor).ok()?);
+    let inode = sock_diag::lookup(anchor, theirs, ours).ok()??.inode;
+    let identity = (file::identity(anchor).ok()?.0, u64::from(inode));
+    let lent_by = |pid| {
+        let fd = process::descriptor_of(pid, file::number_in(pid, identity)?).ok()?;
+        let is_it = file::identity(fd) == Ok(identity) && net::bytes_written(fd).is_some();
+        is_it.then_some(fd).or_else(|| {
+            file::close(fd);
+            None
+        })
+    };
+    let mut found = None;
+    registry::each_published(|pid| found = found.or_else(|| lent_by(pid)));
+    found
+}
+
+/// How long (ns) who leaves waits for a peer that sends in its stead.
+const PATIENCE: u64 = 500_000_000;
+
+/// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done, or dead; false if
+/// it is not in time, so that nobody knows what it may still send.
+pub(in crate::switch) fn is_over(stream: &Stream) -> bool {
+    let doorbells = &stream.own().sending.0.doorbells;
+    let stands_in = &stream.peer().receiving.0.stands_in;
+    let started = time::now();
+    while doorbells.state().claimed {
+        if time::now() - started > PATIENCE {
+            return false;
+        }
+        time::sleep(NAP / 10);
+        let thread = stands_in.load(SeqCst);
+        if thread != 0 && !process::lives(thread) {
+            doorbells.release();
+        }
+    }
+    true
+}

@@ -1,0 +1,187 @@
+//! Descriptors and processes: dup, close, fork, exit.
+
+use crate::provider::shm::CLOSED;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::native;
+use crate::switch::anchor::watchers;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::descriptors::link_end;
+use crate::switch::descriptors::sets;
+use crate::switch::endpoint::flag;
+use crate::switch::endpoint::memory;
+use crate::switch::setup;
+use crate::switch::setup::holders;
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table::{self, Pinned};
+use crate::switch::socket::{phase, Socket};
+use crate::switch::waiting::ring;
+use crate::sys::{hidden, process, Fd};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// After socket gave the program a TCP socket.
+pub fn created(fd: Fd) {
+    if let Some(socket) = Socket::allocate(fd) {
+        if !table::put_socket(fd, socket) {
+            socket.remove_descriptor();
+            drop(Pinned::adopt(socket));
+        }
+    }
+}
+
+/// Before the program closes a descriptor. A vfork child has descriptors of its own: its notes would be its parent's.
+pub fn before_close(fd: Fd) {
+    close_unless(fd, process::is_borrowed);
+}
+
+/// Before a descriptor of this process is closed, by close or by another taking its number.
+pub fn closing(fd: Fd) {
+    close_unless(fd, || false);
+}
+
+fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
+    if let Some(set) = table::set(fd) {
+        if !is_borrowed() {
+            sets::closing(set, fd);
+        }
+        return;
+    }
+    let Some(socket) = table::socket(fd) else { return };
+    let is_plain = socket.is_plain();
+    // By mistake its parent's would stay on TCP, where nobody else has it.
+    let matters = !is_plain || holders::is_counted(&socket) || process::may_be_borrowed();
+    if matters && is_borrowed() {
+        return;
+    }
+    if is_plain {
+        if !table::take(fd, socket.get()) {
+            return;
+        }
+        let is_last = socket.remove_descriptor();
+        if is_last && socket.is_plain() {
+            // As most: nothing but TCP's own end is due, and nothing that a handler must not meet half done.
+            return forget(socket);
+        }
+        return take_leave(Structure::lock(), socket, fd, is_last);
+    }
+    let structure = Structure::lock();
+    // Else another thread closes the same number.
+    if table::take(fd, socket.get()) {
+        let is_last = socket.remove_descriptor();
+        take_leave(structure, socket, fd, is_last);
+    }
+}
+
+/// The last pins of this process on a socket that is TCP's: the descriptor's and the caller's.
+fn forget(socket: Pinned) {
+    holders::remove_holder(&socket);
+    socket.set_anchor(-1);
+    socket.keep().unpin_twice();
+}
+
+/// The descriptor `fd` is in the table no more; `is_last`: no other is.
+fn take_leave(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
+    if !is_last {
+        if socket.anchor() == fd {
+            let mut other = None;
+            table::each_socket(0, Fd::MAX - 1, |candidate, s| {
+                if std::ptr::eq(s.address(), socket.address()) {
+                    other = Some(candidate);
+                }
+            });
+            if let Some(other) = other {
+                socket.set_anchor(other);
+            }
+        }
+    } else {
+        watchers::forget_socket(&mut structure, socket.get());
+        if let Some(prospect) = socket.guarded(&mut structure).prospect.take() {
+            setup::end(*prospect, &mut structure);
+        }
+        holders::remove_holder(&socket);
+        if !matches!(socket.phase(), phase::SAN | phase::CONNECTING) {
+            // As most: nothing but TCP's own end is due.
+            socket.set_anchor(-1);
+            let socket = socket.keep();
+            socket.unpin_within(&mut structure);
+            return socket.unpin_within(&mut structure);
+        }
+        drop(structure);
+        last_close(&socket);
+        // The number may soon be another file's.
+        socket.set_anchor(-1);
+    }
+    // The pin that came with the descriptor.
+    drop(Pinned::adopt(socket.get()));
+}
+
+/// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
+fn last_close(socket: &Socket) {
+    let Some(stream) = socket.stream() else { return };
+    if lanes::decide(socket, &stream) {
+        return;
+    }
+    stream.settle_posted();
+    let shared = socket.leave(stream.endpoint);
+    if shared {
+        // What the peer wants again any process can send, and the others may not look, or be dead.
+        detach::look_after(socket, &stream);
+    }
+    if let Some(link) = stream.fabric.filter(|_| shared) {
+        return link_end::leave_to_relatives(socket, &stream, link);
+    }
+    // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
+    if shared {
+        return;
+    }
+    let sleepers = &stream.endpoint.sleepers;
+    sleepers.forget_the_dead();
+    if sleepers.any() {
+        return;
+    }
+    if native::withdraw_at_end(socket) {
+        return;
+    }
+    if detach::finish(socket, &stream) {
+        return;
+    }
+    if let Some(link) = stream.fabric {
+        return link_end::close(socket, &stream, link);
+    }
+    // Nobody of ours sleeps here any more.
+    let counters = &stream.own().counters.0;
+    counters.read.signal();
+    counters.write.signal();
+    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    // A doorbell byte left on the anchor would make the kernel reset the connection.
+    if !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        ring::drain_at_end(socket, &stream);
+    }
+}
+
+/// After the program made `to` another descriptor for `from`. What `to` was before must have been
+/// announced by [`closing`].
+pub fn duplicated(from: Fd, to: Fd) {
+    if from == to {
+        return;
+    }
+    if let Some(set) = table::set(from) {
+        return sets::duplicated(set, to);
+    }
+    if let Some(socket) = table::socket(from) {
+        let _structure = Structure::lock();
+        socket.add_descriptor();
+        table::put_socket(to, socket.get());
+    }
+}
+
+/// Before dup2 puts another file at `to`.
+pub fn replacing(to: Fd) {
+    if hidden::is_hidden(to) {
+        hidden::forget(to);
+        memory::forget_descriptor(to);
+        table::each_socket(0, Fd::MAX - 1, |_, socket| socket.forget_descriptor(to));
+    }
+    if table::is_known(to) {
+        closing(to);
+    }
+}

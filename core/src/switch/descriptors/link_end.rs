@@ -1,0 +1,107 @@
+//! The end of a connection whose peer is on another host: TCP's end is kept back until the peer has everything.
+
+use crate::fabric::Link;
+use crate::provider::shm::CLOSED;
+use crate::switch::anchor::link;
+use crate::switch::anchor::returning;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::Stream;
+use crate::sys::{net, time};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Most doorbells of urgent data that are taken off when it is closed.
+const MOST_URGENT: usize = 1 << 16;
+
+/// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
+/// control.
+const LEAVING: u64 = 1_000_000_000;
+
+/// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
+pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
+    say_closed(socket, stream);
+    if link::is_flushed(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return;
+    }
+    // Who sends the rest, or will, may have no descriptor to keep TCP's end back with.
+    if link.is_foreign() || link.is_moving() {
+        return link::wait_for(stream, link);
+    }
+    link::hold_anchor(socket, link);
+}
+
+/// No process of this end uses it any more. What is on the anchor are doorbells of urgent data, which the program has from
+/// the stream: left there, the kernel would reset the connection.
+fn say_closed(socket: &Socket, stream: &Stream) {
+    stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    stream.poll();
+    let is_streams =
+        socket.is_pending() || returning::is_due(stream) || returning::is_kernels(stream);
+    if is_streams || stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return;
+    }
+    let mut bytes = [0; 256];
+    for _ in 0..MOST_URGENT / bytes.len() {
+        if !matches!(net::recv(socket.anchor(), &mut bytes, libc::MSG_DONTWAIT), Ok(1..)) {
+            break;
+        }
+    }
+}
+
+/// A process of several closes its last descriptor of the connection.
+pub(in crate::switch) fn leave_to_relatives(socket: &Socket, stream: &Stream, link: &Link) {
+    if !link.is_foreign() && !link::is_flushed(stream, link) {
+        link::hold_anchor(socket, link);
+    }
+}
+
+/// The process exits with the connection open.
+pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) {
+    static COMES_UNTIL: AtomicU64 = AtomicU64::new(0);
+    static GONE_UNTIL: AtomicU64 = AtomicU64::new(0);
+    let shared = socket.phase() == phase::SAN && socket.leave(stream.endpoint);
+    let is_over = match socket.phase() {
+        phase::SAN if socket.is_pending() => false,
+        phase::SAN if shared => detach::look_after(socket, stream),
+        phase::SAN => detach::finish(socket, stream),
+        phase::NATIVE => true,
+        _ => return,
+    };
+    if is_over {
+        link::wait_until(stream, link, first_and(&GONE_UNTIL, link::LINGER));
+        return;
+    }
+    while link.withdraw_wish()
+        && !link.is_failed_by_peer()
+        && time::now() < first_and(&COMES_UNTIL, LEAVING)
+    {
+        time::sleep(link::PAUSE);
+    }
+    if shared && !link.is_foreign() {
+        return leave_control_to_relatives(link);
+    }
+    if !shared && !socket.is_pending() {
+        say_closed(socket, stream);
+    }
+    if !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        link::wait_for(stream, link);
+    }
+}
+
+/// The time (clock, ns) that far after the first who asked.
+fn first_and(first: &AtomicU64, then: u64) -> u64 {
+    let until = time::now() + then;
+    first.compare_exchange(0, until, Relaxed, Relaxed).err().unwrap_or(until)
+}
+
+/// Others go on with the connection: one of them takes control of its link. (D12: else it ends.)
+fn leave_control_to_relatives(link: &Link) {
+    static GOES_UNTIL: AtomicU64 = AtomicU64::new(0);
+    let until = first_and(&GOES_UNTIL, LEAVING);
+    while link.offer_control() && time::now() < until {
+        time::sleep(link::PAUSE);
+    }
+    link.abandon();
+}

@@ -1,0 +1,203 @@
+//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's.
+
+use crate::reason::Reason;
+use crate::switch::anchor::ends;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::options;
+use crate::switch::back_to_tcp::detach::WaitForRoom;
+use crate::switch::endpoint::flag;
+use crate::switch::handing_on::give;
+use crate::switch::readiness::events;
+use crate::switch::setup;
+use crate::switch::socket::table;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::counters;
+use crate::switch::waiting::wait;
+use crate::sys::{time, Errno, Fd};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// After setsockopt succeeded in the kernel: an option with an integer value.
+pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
+    let Some(socket) = table::socket(fd) else { return };
+    if is_ours(level, name) {
+        socket.has_options.store(true, Relaxed);
+    }
+    let Some(stream) = socket.stream() else { return };
+    if level == libc::IPPROTO_TCP {
+        return options::note_tcp(&socket, &stream, name, value != 0);
+    }
+    if level != libc::SOL_SOCKET {
+        return;
+    }
+    match name {
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => {
+            // The kernel doubles the value for its own overhead, and so do we.
+            options::fix_send_buffer(&stream, value.saturating_mul(2));
+        }
+        libc::SO_RCVLOWAT => options::note_low_water(&socket, &stream, value),
+        libc::SO_OOBINLINE => options::note_urgent_inline(&socket, &stream, value != 0),
+        _ => {}
+    }
+}
+
+/// After SO_LINGER was set: a zero time makes the last close a reset.
+pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
+    let Some(socket) = table::socket(fd) else { return };
+    socket.has_options.store(true, Relaxed);
+    if let Some(stream) = socket.stream() {
+        options::note_linger(&stream, on && seconds == 0);
+    }
+}
+
+/// Options that [`inherit`] and [`unsupported`] would ask the kernel for.
+fn is_ours(level: i32, name: i32) -> bool {
+    match level {
+        libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_CORK),
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_SNDBUF
+                | libc::SO_SNDBUFFORCE
+                | libc::SO_RCVLOWAT
+                | libc::SO_OOBINLINE
+                | libc::SO_ZEROCOPY
+                | libc::SO_PEEK_OFF
+        ),
+        _ => false,
+    }
+}
+
+/// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.
+pub fn error(fd: Fd) -> Option<i32> {
+    if let Some(socket) = crate::switch::setup::connecting(fd) {
+        drop(socket);
+        return None;
+    }
+    let socket = table::san(fd)?;
+    ends::look(&socket, &socket.stream()?);
+    take_error(&socket).map(|e| e.0)
+}
+
+/// The error of a broken connection, as far as that was noticed, told once.
+pub fn take_error(socket: &Socket) -> Option<Errno> {
+    let e = broken_by(socket)?;
+    socket.stream()?.endpoint.set(flag::ERROR_REPORTED).then_some(e)
+}
+
+/// What a call was told and can not report: the next one does, as in the kernel.
+pub fn put_error_back(socket: &Socket, e: Errno) {
+    if broken_by(socket) == Some(e) {
+        if let Some(stream) = socket.stream() {
+            stream.endpoint.clear(flag::ERROR_REPORTED);
+        }
+    }
+}
+
+/// Why a connection is broken, told or not.
+fn broken_by(socket: &Socket) -> Option<Errno> {
+    let stream = socket.stream()?;
+    let is_broken = stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE);
+    is_broken.then(|| stream.endpoint.broken_by())
+}
+
+/// Options whose value the kernel does not know for a SAN socket: the value, if it is one.
+pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
+    let socket = table::san(fd)?;
+    let stream = socket.stream()?;
+    if level == libc::IPPROTO_TCP {
+        return match name {
+            libc::TCP_NODELAY => Some(i32::from(stream.endpoint.has(flag::NODELAY))),
+            libc::TCP_CORK => Some(i32::from(stream.endpoint.has(flag::CORK))),
+            _ => None,
+        };
+    }
+    if level != libc::SOL_SOCKET {
+        return None;
+    }
+    match name {
+        libc::SO_RCVLOWAT => Some(stream.endpoint.receive.low_water.load(Relaxed) as i32),
+        libc::SO_OOBINLINE => Some(i32::from(stream.endpoint.has(flag::URGENT_INLINE))),
+        _ => None,
+    }
+}
+
+/// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see; `None`:
+/// the kernel's stands.
+pub fn tcp_state(fd: Fd) -> Option<u8> {
+    const FIN_WAIT2: u8 = 5;
+    const CLOSE_WAIT: u8 = 8;
+    const CLOSE: u8 = 7;
+    let socket = table::san(fd)?;
+    let stream = socket.stream()?;
+    match (ends::ended(&stream), stream.endpoint.has(flag::SEND_SHUT)) {
+        (false, false) => None,
+        (true, false) => Some(CLOSE_WAIT),
+        (false, true) => Some(FIN_WAIT2),
+        (true, true) => Some(CLOSE),
+    }
+}
+
+/// Before an option is set that the SAN can not honour: the errno that says so.
+pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
+    // Completions of zero-copy sends would never come, and the kernel's peek offset counts the
+    // anchor's bytes.
+    let unsupported =
+        (name == libc::SO_ZEROCOPY && value != 0) || (name == libc::SO_PEEK_OFF && value >= 0);
+    if level == libc::SOL_SOCKET && unsupported {
+        return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
+    }
+    if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
+        let socket = table::socket(fd)?;
+        setup::stay_on_tcp(&socket);
+        // As where the kernel has no TLS: programs encrypt themselves then.
+        return (socket.phase() == phase::SAN).then_some(Errno(libc::ENOENT));
+    }
+    None
+}
+
+/// ioctl requests with an integer result.
+pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
+    let socket = table::san(fd).or_else(|| crate::switch::setup::connecting(fd))?;
+    let stream = socket.stream()?;
+    let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
+    match request {
+        libc::FIONREAD => {
+            wait::look_if_stale(&socket, &stream, time::ticks());
+            Some(clamp(events::available(&stream)))
+        }
+        libc::TIOCOUTQ if stream.endpoint.has(flag::SENDS_TCP) => None,
+        libc::TIOCOUTQ => {
+            ends::look(&socket, &stream);
+            Some(clamp(stream.unsent()))
+        }
+        SIOCATMARK if lanes::receives_all_over_tcp(&stream) => None,
+        SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
+        _ => None,
+    }
+}
+
+/// Whether the next byte is the urgent mark (sockatmark).
+pub const SIOCATMARK: u64 = 0x8905;
+
+/// The open file description's flags changed, as far as they matter to us.
+pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Option<bool>) {
+    let Some(socket) = table::socket(fd) else { return };
+    let Some(stream) = socket.stream() else { return };
+    let apply = |bit: u32, on: Option<bool>| match on {
+        Some(true) => {
+            stream.endpoint.set(bit);
+        }
+        Some(false) => {
+            stream.endpoint.clear(bit);
+        }
+        None => {}
+    };
+    apply(flag::NONBLOCK, nonblocking);
+    apply(flag::ASYNC, asynchronous);
+    if asynchronous == Some(true) && stream.fabric.is_some() {
+        // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
+        give::pass_because(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
+    } else if asynchronous == Some(true) {
+        // From now on every event has to reach the anchor.
+        let _ = counters::raise_elsewhere(&stream, counters::Event::Read);
+    }
+}

@@ -1,0 +1,75 @@
+//! Descriptors of epoll sets: made, duplicated, closed, and over a fork.
+
+use crate::switch::anchor::watchers;
+use crate::switch::socket::set::{Set, FREE};
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table;
+use crate::sys::{hidden, Fd};
+use std::sync::atomic::Ordering;
+
+/// After epoll_create gave the program `fd`.
+pub fn created(fd: Fd) {
+    let mut structure = Structure::lock();
+    let set = match FREE.get(&mut structure).pop() {
+        Some(set) => set,
+        None => Box::leak(Box::new(Set::blank())),
+    };
+    set.fd.store(fd, Ordering::Relaxed);
+    set.descriptors.store(1, Ordering::Relaxed);
+    set.nested.store(false, Ordering::Relaxed);
+    table::put_set(fd, set);
+}
+
+/// After the program made another descriptor for a set.
+pub fn duplicated(set: &'static Set, to: Fd) {
+    let _structure = Structure::lock();
+    set.descriptors.fetch_add(1, Ordering::Relaxed);
+    table::put_set(to, set);
+}
+
+/// Before the program closes a descriptor of a set.
+pub fn closing(set: &'static Set, fd: Fd) {
+    let mut structure = Structure::lock();
+    table::clear(fd);
+    if set.descriptors.fetch_sub(1, Ordering::Relaxed) > 1 {
+        if set.fd.load(Ordering::Relaxed) == fd {
+            let mut other = None;
+            table::each_known(0, Fd::MAX - 1, |candidate| {
+                if table::set(candidate).is_some_and(|s| std::ptr::eq(s, set)) {
+                    other = Some(candidate);
+                }
+            });
+            set.fd.store(other.unwrap_or(-1), Ordering::Relaxed);
+        }
+        return;
+    }
+    set.generation.fetch_add(1, Ordering::Relaxed);
+    watchers::clear(&mut structure, set);
+    set.with(|inner| inner.members.clear());
+    set.has_members.store(false, Ordering::Relaxed);
+    let shadow = set.shadow.swap(-1, Ordering::Relaxed);
+    if shadow >= 0 {
+        hidden::close(shadow);
+    }
+    FREE.get(&mut structure).push(set);
+}
+
+/// In a fork child: no other thread exists that could hold a set's lock or sleep in it.
+pub fn after_fork_in_child() {
+    table::each_known(0, Fd::MAX - 1, |fd| {
+        if let Some(set) = table::set(fd) {
+            set.lock.reset();
+            set.sleepers.store(0, Ordering::Relaxed);
+            // The shadow set and the raised counters are the parent's. What the child goes on
+            // watching, it watches through a shadow of its own.
+            let shadow = set.shadow.swap(-1, Ordering::Relaxed);
+            if shadow >= 0 {
+                hidden::close(shadow);
+                set.inherited.store(true, Ordering::Relaxed);
+            }
+            // SAFETY: this is the only thread.
+            let inner = unsafe { &mut *set.inner.get() };
+            inner.heat_all();
+        }
+    });
+}

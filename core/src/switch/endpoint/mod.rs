@@ -1,0 +1,407 @@
+//! One end of a connection: the state that the processes sharing it have in common.
+//!
+//! It lies in memory that a fork shares and that the peer can not reach, so any process of the
+//! family can go on where another stopped (D1), and nothing here has to be mistrusted.
+
+pub(in crate::switch) mod control;
+pub(in crate::switch) mod due;
+pub(in crate::switch) mod gather;
+pub(in crate::switch) mod memory;
+pub(in crate::switch) mod patience;
+pub(in crate::switch) mod sleepers;
+
+use crate::fabric::Controller;
+use crate::provider::shm::{Geometry, Role};
+use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
+use crate::session::{Called, Resize, Session, Suspension};
+use crate::switch::endpoint::control::Control;
+use crate::switch::endpoint::patience::Patience;
+use crate::switch::endpoint::sleepers::Sleepers;
+use crate::switch::policy::{self, Relation};
+use crate::sys::lock::{self, FamilyLock};
+use crate::sys::{process, Errno};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+
+/// Conditions of an endpoint, kept as bits.
+pub(super) mod flag {
+    /// The open file description has O_NONBLOCK, as far as the hooks saw.
+    pub(crate) const NONBLOCK: u32 = 1 << 0;
+    /// This end will send nothing more.
+    pub(crate) const SEND_SHUT: u32 = 1 << 1;
+    /// This end wants to receive nothing more.
+    pub(crate) const RECEIVE_SHUT: u32 = 1 << 2;
+    /// The kernel reported the end of the anchor's stream: the peer closed or died.
+    pub(crate) const ANCHOR_ENDED: u32 = 1 << 3;
+    /// The connection was reset.
+    pub(crate) const RESET: u32 = 1 << 4;
+    /// The program has been told of the error: from now on end of stream and EPIPE.
+    pub(crate) const ERROR_REPORTED: u32 = 1 << 5;
+    /// O_ASYNC: every event must reach the anchor, where the kernel raises the signal.
+    pub(crate) const ASYNC: u32 = 1 << 6;
+    /// The peer's first header arrived: it has the session (A1).
+    pub(crate) const ESTABLISHED: u32 = 1 << 7;
+    /// The peer is gone and its kernel said so after the end of the stream: sending is EPIPE.
+    pub(crate) const BROKEN_PIPE: u32 = 1 << 9;
+    /// The anchor is dead in the kernel, where TCP would only have seen the end of the stream:
+    /// the next send breaks the pipe.
+    pub(crate) const GONE: u32 = 1 << 10;
+    /// TCP_NODELAY, as the program set it: the anchor itself always has it, for the doorbells.
+    pub(crate) const NODELAY: u32 = 1 << 12;
+    /// TCP_CORK, as the program set it: the anchor itself never has it.
+    pub(crate) const CORK: u32 = 1 << 13;
+    /// SO_OOBINLINE: urgent bytes are read in their place in the stream.
+    pub(crate) const URGENT_INLINE: u32 = 1 << 11;
+    /// This end sends over TCP again.
+    pub(crate) const LEFT: u32 = 1 << 14;
+    /// This end reads nothing more from the segment.
+    pub(crate) const READ_OUT: u32 = 1 << 15;
+    /// The peer's doorbells are all off the anchor and no more will come: what it shows from now on
+    /// is TCP's.
+    pub(crate) const UNBELLED: u32 = 1 << 16;
+    /// Both directions are back on TCP: every process that shares the socket leaves it to the
+    /// kernel.
+    pub(crate) const NATIVE: u32 = 1 << 17;
+    /// Both ends were in one process when the session was made.
+    pub(crate) const ONE_PROCESS: u32 = 1 << 18;
+    /// The peer sent what made no sense: nothing is taken in any more.
+    pub(crate) const BROKEN: u32 = 1 << 19;
+    /// This end has left, and not all is out that goes over TCP first: whoever comes next goes on with that.
+    pub(crate) const LEAVING: u32 = 1 << 20;
+    /// Over a fabric: whether this end [reads](READ_OUT) nothing more is for the peer to say.
+    pub(crate) const ASKS: u32 = 1 << 21;
+    /// This end's direction has not turned: it sends over TCP.
+    pub(crate) const SENDS_TCP: u32 = 1 << 22;
+    /// The peer's direction has not turned, or not all that it sent before is read: this end receives over TCP.
+    pub(crate) const RECEIVES_TCP: u32 = 1 << 23;
+}
+
+/// Private to the holder of the send lock.
+#[repr(C, align(64))]
+pub struct SendHalf {
+    /// One sender at a time (D2).
+    pub lock: Control,
+    /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
+    pub fixed: AtomicU32,
+    /// Bytes ever put into the send buffer.
+    pub tail: AtomicU64,
+    /// The peer's head as last seen: a lower bound.
+    pub seen_head: AtomicU64,
+    /// Bytes ever sent in messages, and the last message that they include: see [`Tally`].
+    pub in_messages: Tally,
+    /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
+    pub stalls: AtomicU32,
+    /// How often the send buffer was found full since the connection began or it grew (A9).
+    pub full: AtomicU32,
+    /// One above the position from which on bytes lie in the large send buffer; zero: none do.
+    pub grown: AtomicU64,
+    /// Where the window of bytes began whose time is taken, when, and how many in a row were fast.
+    pub window: AtomicU64,
+    /// See [`window`](Self::window); clock in ns.
+    pub window_at: AtomicU64,
+    /// See [`window`](Self::window).
+    pub fast_windows: AtomicU32,
+    /// Clock (ns) when it grew.
+    pub grown_at: AtomicU64,
+    /// Bytes of a message buffer after a resize (A9); zero: never resized.
+    pub message_size: AtomicU32,
+    /// Number of the last message in a buffer of the first size.
+    pub resized_by: AtomicU32,
+    /// 1 while that message, which says so, may be out and `message_size` not changed yet.
+    pub resizes: AtomicU32,
+    /// RDMA transfers of what this end sends.
+    pub transfers: Sending,
+    /// 1: the holder of the lock is in an RDMA transfer that waits for the peer.
+    pub awaits_peer: AtomicU32,
+    /// 1: it is in one of that transfer's waits, or the last holder that was did not come out of it.
+    pub waits: AtomicU32,
+    /// Whether RDMA pays here.
+    pub preference: Preference,
+}
+
+/// Private to the holder of the receive lock.
+#[repr(C, align(64))]
+pub struct ReceiveHalf {
+    /// One receiver at a time (D2).
+    pub lock: Control,
+    /// Upper half: sequence number of the message the program reads from next; lower half: bytes of it
+    /// already read.
+    pub position: AtomicU64,
+    /// Bytes of the messages read to the end, and the next message: see [`Tally`].
+    pub in_messages: Tally,
+    /// SO_RCVLOWAT.
+    pub low_water: AtomicU32,
+    /// One above the bytes that the peer sent over TCP before it turned; zero: not known yet.
+    pub turned_at: AtomicU64,
+    /// Bytes ever taken from the peer's send buffer.
+    pub head: AtomicU64,
+    /// 2^32 plus the number of the control message that is being obeyed; zero: none.
+    pub obeying: AtomicU64,
+    /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
+    pub seen: AtomicU64,
+    /// The peer's urgent mark that was passed already.
+    pub urgent_passed: AtomicU64,
+    /// The one whose byte was read out of its place.
+    pub urgent_read: AtomicU64,
+    /// Checked payloads of received messages, since a header is read only once: bytes of data in
+    /// the lower 24 bits, bytes of the body before it in the upper 8.
+    pub lengths: [AtomicU32; 64],
+    /// As in [`SendHalf::message_size`], for what this end receives.
+    pub message_size: AtomicU32,
+    /// 2^32 plus the number of the last message of the old size, while one may be unread; else zero.
+    pub old_size_until: AtomicU64,
+    /// The size that this end granted the sender last, who will say when it begins to use it.
+    pub granted_size: AtomicU32,
+    /// RDMA transfers of what this end receives.
+    pub transfers: Receiving,
+    /// The thread whose buffer is, or was last, posted for RDMA write.
+    pub poster: AtomicU32,
+    /// What is known of letting data gather before it is read.
+    pub gather: crate::switch::endpoint::gather::Gather,
+}
+
+/// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
+/// word, so that who takes over from the dead knows whether the newest is.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Tally(AtomicU64);
+
+impl Tally {
+    /// Bytes counted so far; the lower 56 bits.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) >> 8
+    }
+
+    /// Counts `bytes` more, up to message `sequence`.
+    #[inline]
+    pub fn count(&self, bytes: u64, sequence: u32) {
+        let counted = (self.bytes() + bytes) << 8 | u64::from(sequence as u8);
+        self.0.store(counted, Ordering::Release);
+    }
+
+    /// True if it is counted up to message `sequence`, and not up to a neighbour of that.
+    pub fn is_up_to(&self, sequence: u32) -> bool {
+        self.0.load(Ordering::Relaxed) as u8 == sequence as u8
+    }
+}
+
+impl ReceiveHalf {
+    /// Sequence number of the message the program reads from next.
+    #[inline]
+    pub fn next_read(&self) -> u32 {
+        (self.position.load(Ordering::Relaxed) >> 32) as u32
+    }
+
+    /// Bytes of that message already read.
+    #[inline]
+    pub fn offset(&self) -> u32 {
+        self.position.load(Ordering::Relaxed) as u32
+    }
+
+    /// `offset` bytes of message `next` are read.
+    #[inline]
+    pub fn read_to(&self, next: u32, offset: u32) {
+        self.position.store(u64::from(next) << 32 | u64::from(offset), Ordering::Release);
+    }
+
+    /// A message with `bytes` of data is read to the end; the next one is `next`.
+    #[inline]
+    pub fn finish(&self, next: u32, bytes: u32) {
+        self.in_messages.count(bytes.into(), next);
+        self.read_to(next, 0);
+    }
+
+    /// Bytes ever received.
+    #[inline]
+    pub fn total(&self) -> u64 {
+        let buffered = self.head.load(Ordering::Relaxed);
+        let in_messages = self.in_messages.bytes() + u64::from(self.offset());
+        buffered + in_messages + self.transfers.bytes()
+    }
+
+    /// True if message `sequence` was sent before message buffers grew (A9).
+    #[inline]
+    pub fn is_of_old_size(&self, sequence: u32) -> bool {
+        let until = self.old_size_until.load(Ordering::Relaxed);
+        until != 0 && (until as u32).wrapping_sub(sequence) as i32 >= 0
+    }
+}
+
+/// For each of the peer's select counters, how far doorbells rang.
+#[repr(C)]
+pub struct Calls {
+    /// For data, or the end of the stream.
+    pub read: Called,
+    /// For space.
+    pub write: Called,
+}
+
+impl SendHalf {
+    /// Bytes ever sent.
+    #[inline]
+    pub fn total(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed) + self.in_messages.bytes() + self.transfers.bytes()
+    }
+}
+
+/// See the module.
+#[repr(C)]
+pub struct Endpoint {
+    /// Credits and sequence numbers.
+    pub session: Session,
+    /// Sending.
+    pub send: SendHalf,
+    /// Receiving.
+    pub receive: ReceiveHalf,
+    /// The size of message buffers.
+    pub resize: Resize,
+    /// Whether the session is suspended, so that control can move (D4).
+    pub suspension: Suspension,
+    /// Of a connection with another host: the process that has its queue pair.
+    pub controller: Controller,
+    /// Control messages that wait for credit, or for the send lock.
+    pub due: crate::switch::endpoint::due::Due,
+    /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.
+    threshold: AtomicU32,
+    /// RDMA operations of the provider: see [`Endpoint::abilities`].
+    operations: AtomicU32,
+    /// See [`flag`].
+    flags: AtomicU32,
+    /// Which of our signals a doorbell rang for.
+    pub called: Calls,
+    /// Held to drain the anchor, and to count a sleeper on it: never both at once.
+    pub anchor: FamilyLock,
+    /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.
+    pub bells_heard: AtomicU64,
+    /// Held from the promise of a doorbell until it is sent, and to leave for TCP.
+    pub bell: FamilyLock,
+    /// Doorbells promised for which the anchor had no room yet. Changed with `bell` held.
+    pub bells_owed: AtomicU32,
+    /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
+    pub returning: AtomicU32,
+    /// Threads asleep in the kernel on the anchor, of all processes that share it.
+    pub(in crate::switch) sleepers: Sleepers,
+    /// Processes that were forked while they had the socket open, this one included.
+    pub holders: AtomicU32,
+    /// 1: a thread was thrown out of a call, and may have left something to make up for.
+    pub thrown_out: AtomicU32,
+    /// Over a fabric: how long the session is offered and not taken.
+    pub unanswered: Patience,
+    /// Connector or acceptor.
+    role: AtomicU8,
+    /// errno that the kernel reported for the anchor; zero: none.
+    pub error: AtomicU32,
+    /// Clock (ticks) of the last look at the anchor in the kernel.
+    pub looked_at: AtomicU64,
+    /// What the peer had done by then.
+    pub seen_alive: AtomicU64,
+    /// How many forks there had been when it was made: see [`crate::switch::endpoint::memory`].
+    pub forks: AtomicU32,
+}
+
+impl Endpoint {
+    /// Makes blank memory an endpoint of a connection with `peer`. `forks`: see [`Endpoint::forks`].
+    ///
+    /// # Safety
+    /// `at` is zeroed memory of sufficient size that is nobody else's.
+    pub(in crate::switch) unsafe fn begin(
+        at: *mut Endpoint,
+        role: Role,
+        geometry: Geometry,
+        peer: Relation,
+        forks: u32,
+    ) {
+        // SAFETY: the caller's promise; only the session is not all zero.
+        let e = unsafe {
+            (&raw mut (*at).session).write(Session::new(geometry.buffers as u16));
+            &*at
+        };
+        e.receive.finish(1, 0);
+        e.receive.low_water.store(1, Ordering::Relaxed);
+        e.holders.store(1, Ordering::Relaxed);
+        e.role.store(role as u8, Ordering::Relaxed);
+        e.forks.store(forks, Ordering::Relaxed);
+        e.offer(policy::abilities(peer));
+        if peer.same_process {
+            e.set(flag::ONE_PROCESS);
+        }
+    }
+
+    /// True if other processes have this end too.
+    pub fn is_shared(&self) -> bool {
+        self.holders.load(Ordering::Relaxed) > 1
+    }
+
+    /// In a new image of this process: the threads of the one before are gone, and their buffers.
+    pub fn abandon_own(&self) {
+        self.send.lock.abandon_own();
+        self.receive.lock.abandon_own();
+        self.anchor.abandon_own();
+        self.bell.abandon_own();
+        let nobody = lock::NOBODY;
+        let poster = &self.receive.poster;
+        let _ =
+            poster.compare_exchange(process::tid(), nobody, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Fixes what the provider offers on this connection (A2). Before anything is sent or received.
+    pub(in crate::switch) fn offer(&self, abilities: Abilities) {
+        self.threshold.store(abilities.threshold, Ordering::Relaxed);
+        let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
+        self.operations.store(operations, Ordering::Relaxed);
+    }
+
+    /// What the provider offers on this connection (A2).
+    pub fn abilities(&self) -> Abilities {
+        let operations = self.operations.load(Ordering::Relaxed);
+        Abilities {
+            threshold: self.threshold(),
+            read: operations & 1 != 0,
+            write: operations & 2 != 0,
+        }
+    }
+
+    /// Smallest transfer in bytes that RDMA is worth here.
+    #[inline]
+    pub fn threshold(&self) -> u32 {
+        self.threshold.load(Ordering::Relaxed)
+    }
+
+    /// Which end this is.
+    #[inline]
+    pub fn role(&self) -> Role {
+        if self.role.load(Ordering::Relaxed) == Role::Connector as u8 {
+            Role::Connector
+        } else {
+            Role::Acceptor
+        }
+    }
+
+    /// True if any of these flags is set. Acquire.
+    #[inline]
+    pub fn has(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & flags != 0
+    }
+
+    /// All flags. Acquire.
+    #[inline]
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Acquire)
+    }
+
+    /// The error of a connection that is broken: what the kernel reported, or that it was reset.
+    pub fn broken_by(&self) -> Errno {
+        let e = self.error.load(Ordering::Relaxed) as i32;
+        Errno(if e == 0 { libc::ECONNRESET } else { e })
+    }
+
+    /// Sets flags; true if any of them was new. Sequentially consistent.
+    pub fn set(&self, flags: u32) -> bool {
+        self.flags.fetch_or(flags, Ordering::SeqCst) & flags != flags
+    }
+
+    /// Clears flags; true if any of them was set.
+    pub fn clear(&self, flags: u32) -> bool {
+        self.flags.fetch_and(!flags, Ordering::SeqCst) & flags != 0
+    }
+}

@@ -1,0 +1,122 @@
+//! What happens to a process's sockets as a whole: over a fork, and when it exits.
+
+use crate::fabric;
+use crate::registry;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::native;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::descriptors::link_end;
+use crate::switch::descriptors::sets;
+use crate::switch::endpoint::flag;
+use crate::switch::endpoint::memory;
+use crate::switch::handing_on::give;
+use crate::switch::policy;
+use crate::switch::setup;
+use crate::switch::setup::holders;
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table;
+use crate::switch::socket::unseen;
+use crate::switch::socket::{phase, Socket, REGISTRY};
+use crate::switch::waiting::ring;
+use crate::sys::{beyond, process, sock_diag, thread, Fd};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// A fork under way: the structure is locked until it is over.
+pub struct Fork {
+    structure: Structure,
+    /// A connection is on the SAN.
+    has_san: bool,
+    fabric: fabric::Forking,
+}
+
+/// Before fork.
+pub fn before_fork() -> Fork {
+    let mut structure = Structure::lock();
+    beyond::before_fork();
+    memory::note_fork();
+    if let Some(registry) = REGISTRY.get(&mut structure) {
+        registry.before_fork();
+    }
+    let mut has_san = false;
+    each_shared(|socket| {
+        if let Some(stream) = socket.stream() {
+            stream.endpoint.holders.fetch_add(1, SeqCst);
+            has_san = true;
+        }
+        holders::add_holder(socket);
+    });
+    let fabric = fabric::before_fork();
+    Fork { structure, has_san, fabric }
+}
+
+/// Each socket of this process, once.
+fn each_shared(mut each: impl FnMut(&Socket)) {
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        if socket.anchor() == fd {
+            each(&socket);
+        }
+    });
+}
+
+impl Fork {
+    /// In the parent. After a fork that failed the sockets count as shared although they are not,
+    /// which costs a hint to the peer at close and nothing else.
+    pub fn in_parent(mut self) {
+        beyond::after_fork();
+        memory::note_fork();
+        if let Some(registry) = REGISTRY.get(&mut self.structure) {
+            registry.after_fork_in_parent();
+        }
+    }
+
+    /// In the child: its only thread is this one.
+    pub fn in_child(mut self) {
+        thread::forget_tid();
+        beyond::after_fork();
+        self.structure.adopt_after_fork();
+        process::note_owner();
+        policy::stay_on_tcp(false);
+        memory::note_fork();
+        memory::forget_spares();
+        setup::after_fork_in_child(&mut self.structure);
+        give::after_fork_in_child();
+        self.fabric.in_child();
+        sock_diag::after_fork_in_child();
+        unseen::after_fork_in_child(&mut self.structure, self.has_san);
+        sets::after_fork_in_child();
+    }
+}
+
+/// When the process exits normally: what the kernel would misread is tidied up.
+pub fn exiting() {
+    if policy::is_confined() {
+        return;
+    }
+    let mut structure = Structure::lock();
+    if let Some(registry) = REGISTRY.get(&mut structure) {
+        registry.remove();
+    }
+    drop(structure);
+    each_shared(|socket| {
+        let Some(stream) = socket.stream() else { return holders::remove_holder(socket) };
+        if let Some(link) = stream.fabric {
+            return link_end::exiting(socket, &stream, link);
+        }
+        if socket.phase() != phase::SAN || lanes::decide(socket, &stream) {
+            holders::remove_holder(socket);
+            return;
+        }
+        if socket.leave(stream.endpoint) {
+            detach::look_after(socket, &stream);
+            return;
+        }
+        if !native::withdraw_at_end(socket)
+            && !detach::finish(socket, &stream)
+            && !stream.endpoint.has(flag::ANCHOR_ENDED)
+        {
+            ring::drain_at_end(socket, &stream);
+            socket.statistics().set_state(registry::State::Closing);
+        }
+    });
+    fabric::exiting();
+}

@@ -1,0 +1,207 @@
+//! Connections that another program gets over exec, or by posix_spawn: they go back to TCP before, all that was not read yet
+//! included (D1). The program may not load this library, and one that does begins on TCP as ever.
+
+use crate::reason::Reason;
+use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
+use crate::switch::back_to_tcp::stand_in;
+use crate::switch::handing_on::give::{abandon_all, give, Ours};
+use crate::switch::handing_on::remains;
+use crate::switch::setup::{self, holders};
+use crate::switch::socket::phase;
+use crate::switch::socket::table::{self, Pinned};
+use crate::sys::process::is_borrowed;
+use crate::sys::{file, time, Fd};
+use smallvec::SmallVec;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// How the other program comes to be.
+#[derive(Clone, Copy)]
+pub enum Way<'a> {
+    /// exec in this process, or in a vfork child of it.
+    Exec,
+    /// posix_spawn: libc makes a child that puts these descriptors elsewhere (dup2) and executes it.
+    Spawn(&'a [Fd]),
+}
+
+/// What [`before_exec`] changed, to be put back if the exec fails.
+#[derive(Default)]
+pub struct Exec {
+    /// Descriptors made close-on-exec, and what keeps their sockets open beyond the exec.
+    kept_back: SmallVec<[(Fd, Fd); 16]>,
+    /// Descriptors that refer to the end of another connection, and what they referred to.
+    replaced: SmallVec<[(Fd, Fd); 4]>,
+    /// Connections that the new image will not have any more, although this process does.
+    given_up: SmallVec<[Pinned; 4]>,
+    /// The same of connections on TCP, with how many processes have them.
+    given_up_on_tcp: SmallVec<[(Pinned, &'static AtomicU32); 4]>,
+}
+
+/// Before exec: every connection that the new image has goes back to TCP. Changes of memory only what the processes of the
+/// connection share: the caller may be a vfork child.
+///
+/// A connection that cannot go back is kept from the image, which finds that out at once (EBADF), and held open, as it would
+/// be on TCP.
+pub fn before_exec(way: Way) -> Exec {
+    let mut exec = Exec::default();
+    let inherited = inherited(way);
+    let becomes_it = matches!(way, Way::Exec) && !is_borrowed();
+    let numbers = inherited.iter().map(|(fd, _)| *fd);
+    exec.given_up_on_tcp = before_image(numbers, becomes_it);
+    let ours = Ours::collect();
+    if ours.0.is_empty() {
+        return exec;
+    }
+    let found = Found::of(&ours, &inherited);
+    abandon_all(found.iter().map(|one| one.socket), Reason::HandedOver);
+    let until = time::now() + remains::PATIENCE;
+    for one in &found {
+        let stays = !exec.is_seen_to(one.here)
+            && !give(one.socket, one.here, Reason::HandedOver, WaitForRoom::Whole);
+        if stays && !one.duplicated && !(becomes_it && exec.replace(one, &found, until)) {
+            exec.keep_back(one.here);
+        }
+    }
+    if becomes_it {
+        exec.give_up(&ours, &found);
+    }
+    ours.follow();
+    stand_in::see_to(found.iter().map(|one| (one.socket.get(), one.here)));
+    exec
+}
+
+/// The descriptors that the new image has, by their numbers here, each with whether a file action says so.
+fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
+    let mut all: SmallVec<[(Fd, bool); 64]> = SmallVec::new();
+    if let Way::Spawn(duplicated) = way {
+        all.extend(duplicated.iter().map(|from| (*from, true)));
+    }
+    let _ = file::each_open(|fd| {
+        if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
+            all.push((fd, false));
+        }
+    });
+    all
+}
+
+/// A descriptor that the new image has.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    /// Its number here.
+    here: Fd,
+    /// The new image has it because a file action says so.
+    duplicated: bool,
+    socket: &'a Pinned,
+    identity: (u64, u64),
+}
+
+impl<'a> Found<'a> {
+    fn of(ours: &'a Ours, inherited: &[(Fd, bool)]) -> SmallVec<[Found<'a>; 16]> {
+        inherited
+            .iter()
+            .filter_map(|&(here, duplicated)| {
+                let (socket, identity) = ours.find(here)?;
+                if socket.phase() == phase::LISTENER {
+                    return None;
+                }
+                Some(Found { here, duplicated, socket, identity: *identity })
+            })
+            .collect()
+    }
+}
+
+impl Exec {
+    fn is_seen_to(&self, fd: Fd) -> bool {
+        self.replaced.iter().chain(&self.kept_back).any(|(number, _)| *number == fd)
+    }
+
+    /// Puts the end of a connection that brings what is unread where the new image has this one.
+    fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
+        let Some(stream) = one.socket.stream() else { return false };
+        let Ok(end) = remains::in_place_of(one.here, &stream, until) else { return false };
+        for number in all.iter().filter(|o| o.identity == one.identity).map(|o| o.here) {
+            match file::duplicate_high(number) {
+                Ok(before) => {
+                    let _ = file::set_close_on_exec(before, true);
+                    let _ = file::put_at(end, number);
+                    self.replaced.push((number, before));
+                }
+                Err(_) => self.keep_back(number),
+            }
+        }
+        file::close(end);
+        log::info!("fd {}: its peer is gone; another connection brings what it sent", one.here);
+        true
+    }
+
+    fn keep_back(&mut self, fd: Fd) {
+        let flags = file::descriptor_flags(fd).unwrap_or(libc::FD_CLOEXEC);
+        let holder = file::duplicate_high(fd).unwrap_or(-1);
+        let _ = file::set_descriptor_flags(fd, flags | libc::FD_CLOEXEC);
+        self.kept_back.push((fd, holder));
+    }
+
+    /// This process holds what close-on-exec closes no longer.
+    fn give_up(&mut self, ours: &Ours, found: &[Found]) {
+        for (socket, identity) in &ours.0 {
+            if found.iter().any(|one| one.identity == *identity) {
+                continue;
+            }
+            if let Some(stream) = socket.stream() {
+                if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
+                    detach::look_after_whole(socket, &stream, WaitForRoom::Whole);
+                }
+                self.given_up.push(Pinned::new(socket.get()));
+            }
+        }
+    }
+
+    /// The exec failed, or it was another process that made it.
+    pub fn undo(self) {
+        for (number, before) in &self.replaced {
+            let _ = file::put_at(*before, *number);
+            file::close(*before);
+        }
+        for (fd, holder) in &self.kept_back {
+            file::close(*holder);
+            if let Ok(flags) = file::descriptor_flags(*fd) {
+                let _ = file::set_descriptor_flags(*fd, flags & !libc::FD_CLOEXEC);
+            }
+        }
+        for stream in self.given_up.iter().filter_map(|socket| socket.stream()) {
+            stream.endpoint.holders.fetch_add(1, SeqCst);
+        }
+        keep_after_all(&self.given_up_on_tcp);
+    }
+}
+
+/// Before another image gets these descriptors. Where this process becomes it, the connections that it does not get are given
+/// up: they are the result, for [`keep_after_all`]. Else those that it does get stay on TCP.
+fn before_image(
+    inherited: impl Iterator<Item = Fd>,
+    becomes_it: bool,
+) -> SmallVec<[(Pinned, &'static AtomicU32); 4]> {
+    let may_leave = |socket: &Pinned| matches!(socket.phase(), phase::FRESH | phase::TCP);
+    let of = |fd: Fd| table::socket(fd).filter(may_leave);
+    let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
+    let mut given_up = SmallVec::new();
+    if !becomes_it {
+        inherited.iter().for_each(|socket| setup::stay_on_tcp(socket));
+        return given_up;
+    }
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        let goes = !inherited.iter().any(|one| std::ptr::eq(one.address(), socket.address()));
+        if let Some(count) = holders::count(&socket).filter(|_| goes && socket.anchor() == fd) {
+            count.fetch_sub(1, SeqCst);
+            given_up.push((socket, count));
+        }
+    });
+    given_up
+}
+
+/// It failed.
+fn keep_after_all(given_up: &[(Pinned, &'static AtomicU32)]) {
+    for (_, count) in given_up {
+        count.fetch_add(1, SeqCst);
+    }
+}

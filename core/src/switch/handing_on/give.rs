@@ -1,0 +1,191 @@
+//! Connections go back to TCP for a use that the library does not see: by a program without it, past its hooks, or under
+//! rules that forbid it to work.
+
+use crate::logging;
+use crate::reason::Reason;
+use crate::registry::Provider;
+use crate::switch::anchor::native;
+use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
+use crate::switch::back_to_tcp::stand_in;
+use crate::switch::policy;
+use crate::switch::setup;
+use crate::switch::socket::phase;
+use crate::switch::socket::table::{self, Pinned};
+use crate::switch::socket::unseen;
+use crate::sys::lock::FamilyLock;
+use crate::sys::process::{is_borrowed, owner};
+use crate::sys::{file, hidden, user, Fd};
+use smallvec::SmallVec;
+
+/// Before descriptors go to a process that may not load this library: true if that may use them. False: what
+/// one refers to is on the SAN, and has to stay there.
+pub(in crate::switch) fn pass(fds: &[Fd]) -> bool {
+    pass_because(fds, Reason::HandedOver, WaitForRoom::Whole)
+}
+
+/// Before this process uses a descriptor in a way that goes past the hooks: true if it may. False: what
+/// it refers to is on the SAN, and has to stay there.
+pub fn before_unseen_use(fd: Fd) -> bool {
+    pass_because(&[fd], Reason::UnseenUse, WaitForRoom::Whole)
+}
+
+/// As [`pass`], for another reason, and perhaps with this process going on with them.
+pub(in crate::switch) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
+    let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
+    for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
+        setup::stay_on_tcp(&socket);
+    }
+    let known = |fd: &Fd| Some((table::socket(*fd).filter(on_offer)?, *fd));
+    let found: SmallVec<[(Pinned, Fd); 4]> = fds.iter().filter_map(known).collect();
+    if found.is_empty() {
+        return true;
+    }
+    abandon_all(found.iter().map(|(socket, _)| socket), why);
+    // Each of them: all have stopped reading.
+    let given = found.iter().fold(true, |all, (socket, fd)| give(socket, *fd, why, wait) && all);
+    Ours::collect().follow();
+    stand_in::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
+    given
+}
+
+/// Before this process forbids itself system calls (seccomp), as sshd does once it has a connection: a
+/// filter made for TCP would not let us work, so connections go back to TCP while they can.
+pub fn before_confinement() {
+    if is_borrowed() {
+        return;
+    }
+    unseen::appear();
+    policy::confine();
+    give_all(Reason::HandedOver, WaitForRoom::Whole);
+    // Neither is worth a system call that the filter may punish.
+    logging::stop();
+    user::stop_asking();
+}
+
+/// Before this process's children get numbers of another PID namespace: processes of one connection tell the living
+/// from the dead by their numbers. So connections go back to TCP, and new ones stay there. True if they did not before.
+pub fn before_other_pids() -> bool {
+    if is_borrowed() {
+        return false;
+    }
+    let stayed = policy::stay_on_tcp(true);
+    give_all(Reason::HandedOver, WaitForRoom::Whole);
+    !stayed
+}
+
+/// One thread at a time brings all connections back.
+static BRINGING_BACK: FamilyLock = FamilyLock::new();
+
+/// In a fork child.
+pub(in crate::switch) fn after_fork_in_child() {
+    BRINGING_BACK.reset();
+}
+
+/// When this process has the means to use its sockets past the hooks, whichever they are: connections go back to TCP,
+/// new ones stay there, and nobody finds its listeners any more. False: one cannot go back, so it must not have them.
+pub fn before_unseen_calls() -> bool {
+    if is_borrowed() || BRINGING_BACK.lock().is_err() {
+        return true;
+    }
+    let stayed = policy::stay_on_tcp_unseen(true);
+    let ours = give_all(Reason::UnseenUse, WaitForRoom::Moment);
+    let is_back = |(socket, _): &(Pinned, _)| socket.phase() != phase::SAN;
+    let all_are_back = ours.0.iter().all(is_back);
+    policy::stay_on_tcp_unseen(stayed || all_are_back);
+    for (socket, _) in ours.0.iter().filter(|_| all_are_back) {
+        if let Some(listener) = socket.listener() {
+            listener.retire();
+            socket.set_reason(Reason::UnseenUse);
+            socket.statistics().set_provider(Provider::Tcp);
+        }
+    }
+    BRINGING_BACK.unlock();
+    all_are_back
+}
+
+/// The call failed for which [`before_other_pids`] changed something.
+pub fn same_pids_after_all() {
+    policy::stay_on_tcp(false);
+}
+
+/// All of them before any goes back: both ends of a connection may be among them.
+pub(super) fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Reason) {
+    for socket in sockets {
+        if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
+            detach::abandon(socket, &stream, why);
+        }
+    }
+}
+
+fn give_all(why: Reason, wait: WaitForRoom) -> Ours {
+    let ours = Ours::collect();
+    let connections = || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.listener().is_none());
+    abandon_all(connections(), why);
+    for socket in connections() {
+        give(socket, socket.anchor(), why, wait);
+    }
+    ours.follow();
+    stand_in::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
+    ours
+}
+
+/// The sockets of this process that another image has to know of, with their identities.
+pub(super) struct Ours(pub(super) SmallVec<[(Pinned, (u64, u64)); 16]>);
+
+impl Ours {
+    pub(super) fn collect() -> Self {
+        let mut all = SmallVec::new();
+        table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+            let concerned =
+                matches!(socket.phase(), phase::SAN | phase::CONNECTING | phase::LISTENER);
+            if concerned && socket.anchor() == fd {
+                // In a vfork child the number may be another file's by now.
+                if let Ok(identity) = file::identity_in(owner(), fd) {
+                    all.push((socket, identity));
+                }
+            }
+        });
+        Self(all)
+    }
+
+    /// The other ends that are in this process follow at once: its only thread may be about to wait
+    /// for what they are to send again.
+    pub(super) fn follow(&self) {
+        for (socket, _) in self.0.iter().filter(|_| !is_borrowed()) {
+            if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
+                detach::look_after(socket, &stream);
+            }
+        }
+    }
+
+    pub(super) fn find(&self, fd: Fd) -> Option<&(Pinned, (u64, u64))> {
+        if hidden::is_hidden(fd) || !file::is_socket(fd) {
+            return None;
+        }
+        let identity = file::identity(fd).ok()?;
+        self.0.iter().find(|(_, of)| *of == identity)
+    }
+}
+
+/// Brings a connection back to TCP for who can not read from the segment.
+pub(super) fn give(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
+    if socket.phase() == phase::CONNECTING {
+        setup::establish(socket.get());
+        // The books are changed at once, so the descriptor must be the one in them.
+        let same = || file::identity(fd) == file::identity(socket.anchor());
+        if socket.phase() == phase::CONNECTING && same() && native::withdraw(socket) {
+            return true;
+        }
+    }
+    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+        return true;
+    };
+    if !detach::give(socket, &stream, fd, why, wait) {
+        log::error!("fd {fd}: cannot go back to TCP ({})", why.code());
+        return false;
+    }
+    if !is_borrowed() {
+        detach::look_after(socket, &stream);
+    }
+    true
+}

@@ -1,0 +1,67 @@
+//! What a peer that is gone left unread, for a program without the library that this process is about to become (exec):
+//! nobody is there who could send it again over TCP. So that program gets an end of a fresh connection of this host,
+//! which brings the same bytes and then ends in the same way. Only its ports differ.
+
+use crate::switch::anchor::options;
+use crate::switch::anchor::returning;
+use crate::switch::back_to_tcp::resend::Behind;
+use crate::switch::endpoint::flag;
+use crate::switch::stream::Stream;
+use crate::sys::{file, net, time, Errno, Fd, Result};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// How long (ns) others are given to close the connection: the parent of who was forked for it is about to.
+pub(in crate::switch) const PATIENCE: u64 = 200_000_000;
+const NAP: u64 = 1_000_000;
+
+/// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.
+///
+/// # Errors
+/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and longer, which would
+/// read the same bytes again; what the kernel says where there is no room for all of them, or no socket.
+pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
+    let e = stream.endpoint;
+    let is_over = || e.has(flag::ANCHOR_ENDED) && !returning::is_begun(stream);
+    if !is_over() || !is_alone(stream, until) || !is_over() {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    let ours = net::local_address(anchor)?.ip();
+    // A connection that was reset has no peer any more.
+    let theirs = net::peer_address(anchor).map_or(ours, |peer| peer.ip());
+    let [end, peer] = net::pair(ours, theirs)?;
+    let brought = bring(stream, peer);
+    if e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED) {
+        let _ = net::reset_at_close(peer);
+    }
+    file::close(peer);
+    if let Err(why) = brought {
+        file::close(end);
+        return Err(why);
+    }
+    let _ = file::status_flags(anchor).map(|flags| file::set_status_flags(end, flags));
+    options::give_back_sending(stream, end);
+    options::give_back_receiving(stream, end);
+    if e.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(end, libc::SHUT_WR);
+    }
+    Ok(end)
+}
+
+fn is_alone(stream: &Stream, until: u64) -> bool {
+    while stream.endpoint.holders.load(SeqCst) != 1 {
+        if time::now() > until {
+            return false;
+        }
+        time::sleep(NAP);
+    }
+    true
+}
+
+/// Sends what is unread over `to`, if there is room for all of it.
+fn bring(stream: &Stream, to: Fd) -> Result<()> {
+    let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
+    let mut behind = Behind::new(to, 0, stream.places_left());
+    let valid = stream.each_left(|bytes| behind.put(bytes));
+    valid.map_err(|_| Errno(libc::ECONNRESET))?;
+    behind.failed().map_or(Ok(()), Err)
+}

@@ -1,0 +1,216 @@
+//! epoll_ctl, and sockets that change sides between the kernel and the SAN.
+
+use crate::fabric;
+use crate::switch::anchor::watchers;
+use crate::switch::event_bits as bit;
+use crate::switch::outcome::Outcome;
+use crate::switch::socket::registration::Registration;
+use crate::switch::socket::set::Set;
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table;
+use crate::switch::socket::{phase, Socket};
+use crate::sys::{poll, Errno, Fd, Result};
+use std::sync::atomic::Ordering;
+
+/// epoll_ctl. `event` is null only for EPOLL_CTL_DEL.
+pub fn control(
+    epoll: Fd,
+    operation: i32,
+    fd: Fd,
+    event: Option<(u32, u64)>,
+    real: impl FnOnce() -> Result<()>,
+) -> Outcome {
+    let Some(set) = table::set(epoll) else { return Outcome::Pass };
+    if let Some(inner) = table::set(fd) {
+        let done = real();
+        if done.is_ok() {
+            set.note_member(operation, inner);
+        }
+        return Outcome::Done(done.map(|()| 0));
+    }
+    let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
+    if pinned.phase() == phase::LISTENER && fabric::may_exist() {
+        crate::switch::setup::serve(&pinned);
+    }
+    let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
+    let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
+    if is_left && !is_watched && pinned.noted.is_empty() {
+        return Outcome::Pass;
+    }
+    // Only from FRESH, and for other hosts, it is on the SAN without having been on TCP.
+    let is_tcps = pinned.phase() == phase::TCP
+        || !fabric::may_exist() && (is_left || pinned.phase() == phase::FRESH);
+    if is_tcps && !is_watched {
+        if let Some(change) = pinned.noted.change(set, operation, fd, event) {
+            let done = real();
+            change.end(&done);
+            return Outcome::Done(done.map(|()| 0));
+        }
+    }
+    crate::switch::setup::establish(pinned.get());
+    if pinned.phase() == phase::SAN {
+        if let Some(done) = quickly(set, operation, fd, &pinned, event) {
+            return Outcome::Done(done.map(|()| 0));
+        }
+    }
+    let mut structure = Structure::lock();
+    let _ = watchers::enter_noted(&mut structure, pinned.get());
+    let done = if pinned.phase() == phase::SAN {
+        on_san(&mut structure, set, operation, fd, pinned.get(), event)
+    } else {
+        real().inspect(|()| {
+            in_kernel(&mut structure, set, operation, fd, pinned.get(), event);
+        })
+    };
+    Outcome::Done(done.map(|()| 0))
+}
+
+/// The changes that programs make for every request, without the structure lock and without the
+/// kernel: MOD, and DEL followed by ADD. `None`: the long way.
+fn quickly(
+    set: &'static Set,
+    operation: i32,
+    fd: Fd,
+    socket: &Socket,
+    event: Option<(u32, u64)>,
+) -> Option<Result<()>> {
+    if !std::ptr::eq(socket.watched_by.load(Ordering::Acquire), set) {
+        return None;
+    }
+    let index = socket.watched_at.load(Ordering::Relaxed);
+    let done = set.with(|inner| {
+        let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+        if r.fd != fd || !std::ptr::eq(r.socket, socket) || r.in_kernel {
+            return None;
+        }
+        let same_in_kernel = |events: u32| (events ^ r.events) & (bit::PRI | EXCLUSIVE) == 0;
+        match (operation, event) {
+            (libc::EPOLL_CTL_ADD, Some((events, data)))
+                if r.parked && r.in_shadow && same_in_kernel(events) =>
+            {
+                r.parked = false;
+                r.modify(events, data);
+                inner.heat(index);
+                Some(Ok(()))
+            }
+            (libc::EPOLL_CTL_MOD, Some((events, data)))
+                if !r.parked && same_in_kernel(events) && events & EXCLUSIVE == 0 =>
+            {
+                r.disarm();
+                r.modify(events, data);
+                inner.heat(index);
+                Some(Ok(()))
+            }
+            (libc::EPOLL_CTL_DEL, _) if !r.parked => {
+                r.disarm();
+                r.parked = true;
+                Some(Ok(()))
+            }
+            _ => None,
+        }
+    })??;
+    watchers::wake_others(set);
+    Some(done)
+}
+
+/// A change of a socket that the kernel's set serves, which succeeded there: remembered, because
+/// the socket may move to the SAN later.
+fn in_kernel(
+    structure: &mut Structure,
+    set: &'static Set,
+    operation: i32,
+    fd: Fd,
+    socket: &'static Socket,
+    event: Option<(u32, u64)>,
+) {
+    match (operation, event) {
+        (libc::EPOLL_CTL_ADD, Some((events, data))) => {
+            let mut registration = Registration::new(fd, socket, events, data);
+            registration.in_kernel = true;
+            watchers::add(structure, set, registration);
+        }
+        (libc::EPOLL_CTL_MOD, Some((events, data))) => {
+            let Some(index) = watchers::find(structure, set, fd, socket) else { return };
+            set.with(|inner| {
+                inner.registrations[index as usize].as_mut()?.modify(events, data);
+                Some(())
+            });
+        }
+        _ => {
+            if let Some(index) = watchers::find(structure, set, fd, socket) {
+                watchers::remove(structure, set, socket, index);
+            }
+        }
+    }
+}
+
+fn on_san(
+    structure: &mut Structure,
+    set: &'static Set,
+    operation: i32,
+    fd: Fd,
+    socket: &'static Socket,
+    event: Option<(u32, u64)>,
+) -> Result<()> {
+    let found = watchers::find(structure, set, fd, socket)
+        .filter(|index| !watchers::remove_if_parked(structure, set, socket, *index));
+    match (operation, event, found) {
+        (libc::EPOLL_CTL_ADD, Some(_), Some(_)) => Err(Errno(libc::EEXIST)),
+        (libc::EPOLL_CTL_ADD, Some((events, _)), None)
+            if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 =>
+        {
+            Err(Errno(libc::EINVAL))
+        }
+        (libc::EPOLL_CTL_MOD, Some((events, _)), Some(index))
+            if (events | watchers::events_of(set, index)) & EXCLUSIVE != 0 =>
+        {
+            Err(Errno(libc::EINVAL))
+        }
+        (libc::EPOLL_CTL_ADD, Some((events, data)), None) => {
+            let index = watchers::add(structure, set, Registration::new(fd, socket, events, data));
+            if let Err(e) = watchers::enter_shadow(set, index) {
+                // It never counted as one of the set's SAN registrations.
+                set.san.fetch_add(1, Ordering::SeqCst);
+                watchers::remove(structure, set, socket, index);
+                return Err(e);
+            }
+            watchers::wake_others(set);
+            Ok(())
+        }
+        (libc::EPOLL_CTL_MOD, Some((events, data)), Some(index)) => {
+            let shadow = set.shadow()?;
+            set.with(|inner| {
+                let r = inner.registrations[index as usize].as_mut()?;
+                let before = r.kernel_events();
+                r.disarm();
+                r.modify(events, data);
+                if r.in_shadow && before != r.kernel_events() {
+                    let events = r.kernel_events();
+                    let _ =
+                        poll::epoll_ctl(shadow, libc::EPOLL_CTL_MOD, fd, events, u64::from(index));
+                }
+                inner.heat(index);
+                Some(())
+            });
+            watchers::wake_others(set);
+            Ok(())
+        }
+        (libc::EPOLL_CTL_DEL, _, Some(index)) => {
+            if let Some(mut r) = watchers::remove(structure, set, socket, index) {
+                watchers::leave_shadow(set, &mut r);
+            }
+            Ok(())
+        }
+        (libc::EPOLL_CTL_MOD, Some(_), None) | (libc::EPOLL_CTL_DEL, _, None) => {
+            Err(Errno(libc::ENOENT))
+        }
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None, _) => Err(Errno(libc::EFAULT)),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// EPOLLEXCLUSIVE goes with few other bits and can not be modified.
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+const WITH_EXCLUSIVE: u32 = EXCLUSIVE
+    | (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP) as u32
+    | (libc::EPOLLWAKEUP | libc::EPOLLET) as u32;

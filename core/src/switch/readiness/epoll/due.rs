@@ -1,0 +1,132 @@
+//! When a registration is due to be reported, and what it waits for.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::link;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
+use crate::switch::event_bits as bit;
+use crate::switch::readiness::events;
+use crate::switch::socket::registration::{Registration, ONE_SHOT};
+use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::Stream;
+use crate::switch::waiting::wait;
+use crate::sys::poll;
+use std::sync::atomic::Ordering::Relaxed;
+
+const EDGE: u32 = libc::EPOLLET as u32;
+/// How often it is looked again for what comes meanwhile.
+const LOOKS: u32 = 3;
+
+/// Changes with whatever makes an edge: data, urgent data, the end of the stream, an error.
+fn stamp(stream: &Stream) -> u64 {
+    const ENDS: u32 =
+        flag::ANCHOR_ENDED | flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
+    let ends = u64::from(stream.endpoint.flags() & ENDS);
+    let urgent = stream.peer().sending.0.urgent.load(Relaxed);
+    stream.arrival_stamp() ^ urgent.rotate_left(32) ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Registration {
+    /// What the kernel said of the anchor.
+    pub(super) fn note(&mut self, events: u32) {
+        self.belled |= events & (bit::IN | bit::PRI) != 0;
+        self.urgent.set(events & bit::PRI != 0 && returning::may_tell_urgent_data(self.socket));
+    }
+
+    /// The events to report now, if any; remembers that they were.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let stream = self.socket.stream()?;
+        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings that,
+        // is part of this one.
+        let mut before = stamp(&stream);
+        let mut events = self.due()?;
+        for _ in 0..LOOKS {
+            let after = stamp(&stream);
+            if after == before {
+                break;
+            }
+            before = after;
+            events = self.due()?;
+        }
+        self.reported = before;
+        if events & bit::ANY_OUT != 0 {
+            // Not for an event without it: the space it waits for comes later.
+            self.stalls = stream.endpoint.send.stalls.load(Relaxed);
+        }
+        self.fresh = false;
+        self.idle = 0;
+        self.disabled = self.events & ONE_SHOT != 0;
+        Some(events)
+    }
+
+    /// The events to report now, if any.
+    #[inline]
+    pub(super) fn due(&self) -> Option<u32> {
+        if self.disabled || self.parked {
+            return None;
+        }
+        let stream = self.socket.stream()?;
+        let mut events = events::of_socket(self.socket, self.events);
+        if self.urgent.get() {
+            // Nothing tells when the program read the urgent byte, but the kernel knows.
+            let still = poll::poll_one(self.socket.anchor(), libc::POLLPRI).unwrap_or(0) != 0;
+            self.urgent.set(still);
+            events |= if still { self.events & bit::PRI } else { 0 };
+        }
+        if events == 0 {
+            return None;
+        }
+        if self.events & EDGE == 0 || self.fresh {
+            return Some(events);
+        }
+        let space =
+            events & bit::ANY_OUT != 0 && stream.endpoint.send.stalls.load(Relaxed) != self.stalls;
+        (stamp(&stream) != self.reported || space).then_some(events)
+    }
+
+    /// Raises the select counters of what it waits for. To be asked [`due`](Self::due) afterwards.
+    pub(super) fn arm(&mut self) {
+        let Some(stream) = self.socket.stream() else { return };
+        // An old ticket may have been used up by a signal since.
+        self.disarm();
+        self.read = Some(counters::raise_elsewhere(&stream, Event::Read));
+        if self.events & bit::ANY_OUT != 0 {
+            self.write = Some(counters::raise(&stream, Event::Write));
+        }
+    }
+
+    /// Longest sleep on this socket, where no doorbell can be relied on.
+    pub(super) fn slice(&self) -> Option<u64> {
+        let stream = self.socket.stream()?;
+        if self.socket.is_pending() {
+            return Some(stream.endpoint.unanswered.nap());
+        }
+        let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
+        unbelled.or_else(|| returning::slice(&stream)).or_else(|| link::slice(&stream))
+    }
+
+    /// It waits for space, and the peer can not tell.
+    fn waits_unbelled(&self) -> bool {
+        self.events & bit::ANY_OUT != 0
+            && !self.disabled
+            && self.socket.stream().is_some_and(|s| {
+                s.endpoint.has(ends::SILENT | flag::LEFT | flag::SENDS_TCP)
+                    || s.is_kept_from_sending()
+            })
+    }
+
+    /// It waits for space, and another thread's send for the peer.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.events & bit::ANY_OUT != 0
+            && !self.disabled
+            && self.socket.stream().is_some_and(|s| s.is_kept_from_sending())
+    }
+
+    /// True if it must be looked at however idle it is.
+    pub(super) fn stays_hot(&self) -> bool {
+        self.belled
+            || self.socket.is_pending()
+            || self.waits_unbelled()
+            || self.socket.stream().is_some_and(|stream| returning::is_half_left(&stream))
+    }
+}

@@ -1,0 +1,17 @@
+//! Epoll sets with SAN sockets in them: what they report, and to whom.
+//!
+//! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data.
+//! SAN sockets are registered in a hidden shadow set, which is itself a member of the program's
+//! set, so a sleeper, an outer set or poll on the set's descriptor wakes for them too.
+//!
+//! A SAN registration is hot or cold. Hot ones have had traffic lately: `epoll_wait` looks at
+//! their streams itself, and raises their select counters only to sleep. Cold ones stay raised,
+//! and cost nothing until their doorbell rings (A18).
+
+mod control;
+mod due;
+mod nested;
+mod wait;
+
+pub use control::control;
+pub use wait::wait;

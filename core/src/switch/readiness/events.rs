@@ -1,0 +1,101 @@
+//! What poll and epoll say of a SAN socket.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::ready;
+use crate::switch::endpoint::flag;
+use crate::switch::event_bits as bit;
+use crate::switch::socket::Socket;
+use crate::switch::stream::{Broken, Stream};
+use crate::sys::poll;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// [`of`] for a socket, after a look at its anchor if the peer hinted that it closed.
+#[inline]
+pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
+    let Some(stream) = socket.stream() else { return 0 };
+    if ends::hinted_end(&stream) && !socket.is_pending() {
+        ends::look(socket, &stream);
+    }
+    let mut ready = of(&stream, interest);
+    if stream.endpoint.has(flag::LEFT) && interest & bit::ANY_OUT != 0 {
+        let writable = poll::poll_one(socket.anchor(), libc::POLLOUT) == Ok(libc::POLLOUT);
+        ready |= if writable { interest & bit::ANY_OUT } else { 0 };
+    }
+    ready
+}
+
+/// The readiness among `interest` (and what is always reported) at this moment.
+#[inline]
+pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
+    let e = stream.endpoint;
+    let mut mask = 0;
+    // Asked before the data, so that an end never hides data that came before it.
+    let ended = ends::ended(stream) || e.has(flag::RECEIVE_SHUT);
+    if ended {
+        mask |= bit::IN | bit::RDNORM | bit::RDHUP;
+        if e.has(flag::SEND_SHUT) {
+            mask |= bit::HUP;
+        }
+        if e.has(flag::RESET | flag::BROKEN_PIPE) {
+            mask |= bit::HUP;
+            if !e.has(flag::ERROR_REPORTED) {
+                mask |= bit::ERR;
+            }
+        }
+    }
+    if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream) {
+        mask |= bit::IN | bit::RDNORM;
+    }
+    if interest & bit::ANY_OUT != 0 && ready::writable(stream) && !stream.is_kept_from_sending() {
+        mask |= bit::OUT | bit::WRNORM;
+    }
+    if interest & bit::PRI != 0 && stream.is_urgent() {
+        mask |= bit::PRI;
+    }
+    mask & (interest | bit::ALWAYS)
+}
+
+#[inline]
+fn enough_to_read(stream: &Stream) -> bool {
+    if !ready::readable(stream) {
+        return false;
+    }
+    let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
+    // A sender without space can not send what is missing.
+    low_water <= 1
+        || counted(stream, |stream| stream.unread()) >= low_water
+        || stream.peer().sending.0.stalled.load(Relaxed) != 0
+}
+
+/// Bytes to read (FIONREAD).
+pub(in crate::switch) fn available(stream: &Stream) -> u64 {
+    counted(stream, |stream| stream.before_urgent())
+}
+
+fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u64 {
+    match stream.lock_receive() {
+        Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
+            let before = lanes::unread(stream);
+            if stream.endpoint.has(flag::RECEIVES_TCP) {
+                return before;
+            }
+            count(stream).unwrap_or(0)
+        }
+        Ok(_held) => {
+            let bytes = count(stream).unwrap_or(0);
+            stream.note_seen(bytes);
+            bytes
+        }
+        Err(_) => 0,
+    }
+}
+
+/// Brings a socket's view of its anchor up to date with what the kernel reported.
+pub(in crate::switch) fn note_kernel_events(socket: &Socket, events: u32) {
+    if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 || socket.is_pending() {
+        if let Some(stream) = socket.stream() {
+            ends::look(socket, &stream);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The registration of a socket on TCP that the kernel's set serves, noted in the socket itself: most connections end before
+//! anybody asks for it. No lock is taken, so nothing has to keep signal handlers away. Where two calls meet on one socket,
+//! of which one may be a handler's that never comes back, what the kernel has is not known any more, and the socket stays on TCP.
+
+use super::set::Set;
+use crate::sys::{Fd, Result};
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+/// Nothing is noted.
+const EMPTY: u32 = 0;
+/// One registration is.
+const NOTED: u32 = 1;
+/// A call changes it at this moment.
+const BUSY: u32 = 2;
+/// What the kernel has is not known.
+const LOST: u32 = 3;
+
+/// See the module.
+pub struct Noted {
+    state: AtomicU32,
+    generation: AtomicU32,
+    fd: AtomicI32,
+    events: AtomicU32,
+    data: AtomicU64,
+    set: AtomicPtr<Set>,
+}
+
+/// What was noted.
+pub(in crate::switch) struct Entry {
+    pub(in crate::switch) set: &'static Set,
+    pub(in crate::switch) fd: Fd,
+    pub(in crate::switch) events: u32,
+    pub(in crate::switch) data: u64,
+}
+
+/// An epoll_ctl that the kernel is about to do.
+pub(in crate::switch) struct Change<'a> {
+    noted: &'a Noted,
+    /// The state afterwards, if it succeeds, and if it fails.
+    then: [u32; 2],
+    event: Option<(u32, u64)>,
+}
+
+impl Noted {
+    pub(in crate::switch) const fn new() -> Self {
+        Noted {
+            state: AtomicU32::new(EMPTY),
+            generation: AtomicU32::new(0),
+            fd: AtomicI32::new(-1),
+            events: AtomicU32::new(0),
+            data: AtomicU64::new(0),
+            set: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    /// Of a new socket, that no other call has.
+    pub(in crate::switch) fn begin_anew(&self) {
+        self.state.store(EMPTY, Relaxed);
+    }
+
+    /// True if no registration is noted, and none is being.
+    pub(in crate::switch) fn is_empty(&self) -> bool {
+        self.state.load(Relaxed) == EMPTY
+    }
+
+    /// True if the socket has to stay on TCP.
+    pub(in crate::switch) fn is_lost(&self) -> bool {
+        self.state.load(Relaxed) == LOST
+    }
+
+    /// Makes the state BUSY, and gives the one before; LOST if that cannot be.
+    fn claim(&self) -> u32 {
+        let next = |state| match state {
+            EMPTY | NOTED => Some(BUSY),
+            _ => Some(LOST),
+        };
+        match self.state.fetch_update(AcqRel, Acquire, next) {
+            Ok(before @ (EMPTY | NOTED)) => before,
+            _ => LOST,
+        }
+    }
+
+    /// Ends that, unless another call came between.
+    fn release(&self, state: u32) {
+        let _ = self.state.compare_exchange(BUSY, state, Release, Relaxed);
+    }
+
+    /// Before the kernel changes a registration; `None`: it is not the one that is noted, or would be a second one.
+    pub(in crate::switch) fn change(
+        &self,
+        set: &'static Set,
+        operation: i32,
+        fd: Fd,
+        event: Option<(u32, u64)>,
+    ) -> Option<Change<'_>> {
+        let before = self.claim();
+        let is_it = || {
+            before == NOTED
+                && self.fd.load(Relaxed) == fd
+                && std::ptr::eq(self.set.load(Relaxed), set)
+                && self.generation.load(Relaxed) == set.generation()
+        };
+        let then = match (operation, event) {
+            _ if before == LOST => [LOST; 2],
+            (libc::EPOLL_CTL_ADD, Some(_)) if before == EMPTY => {
+                self.set.store(from_ref(set).cast_mut(), Relaxed);
+                self.generation.store(set.generation(), Relaxed);
+                self.fd.store(fd, Relaxed);
+                [NOTED, EMPTY]
+            }
+            (libc::EPOLL_CTL_MOD, Some(_)) if is_it() => [NOTED; 2],
+            (libc::EPOLL_CTL_DEL, _) if is_it() => [EMPTY, NOTED],
+            _ => {
+                self.release(before);
+                return None;
+            }
+        };
+        Some(Change { noted: self, then, event })
+    }
+
+    /// Takes the note out, for the books of the set. `Err`: it is not known. Structure lock, under which no set ends.
+    pub(in crate::switch) fn take(&self) -> std::result::Result<Option<Entry>, ()> {
+        let entry = match self.claim() {
+            LOST => return Err(()),
+            // SAFETY: sets are never freed.
+            NOTED => unsafe { self.set.load(Relaxed).as_ref() }.map(|set| Entry {
+                set,
+                fd: self.fd.load(Relaxed),
+                events: self.events.load(Relaxed),
+                data: self.data.load(Relaxed),
+            }),
+            _ => None,
+        };
+        // Of a set that was closed since the kernel has none.
+        let entry = entry.filter(|entry| entry.set.generation() == self.generation.load(Relaxed));
+        self.release(EMPTY);
+        Ok(entry)
+    }
+}
+
+impl Change<'_> {
+    /// The kernel has done so.
+    pub(in crate::switch) fn end(self, done: &Result<()>) {
+        let Change { noted, then: [done_state, failed_state], event } = self;
+        if done_state == LOST {
+            return;
+        }
+        if done.is_err() {
+            return noted.release(failed_state);
+        }
+        if let (NOTED, Some((events, data))) = (done_state, event) {
+            noted.events.store(events, Relaxed);
+            noted.data.store(data, Relaxed);
+        }
+        noted.release(done_state);
+    }
+}

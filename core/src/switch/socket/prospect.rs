@@ -1,0 +1,54 @@
+//! What the ends of a connection on TCP agreed on so far of going to the SAN, as one of them knows it. Decides nothing
+//! ([`setup`](crate::switch::setup)).
+
+use crate::provider::shm::Segment;
+use crate::switch::policy::Relation;
+use crate::switch::socket::tuple::Tuple;
+use crate::sys::{hidden, Fd};
+
+/// See the module.
+#[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
+pub(in crate::switch) enum Prospect {
+    /// The acceptor put up its card.
+    PutUp {
+        /// The connection.
+        tuple: Tuple,
+        /// How often it has looked for an answer since.
+        looks: u32,
+    },
+    /// A session is offered, by the connector, or taken, by the acceptor.
+    Agreed(Agreed),
+}
+
+/// See [`Prospect::Agreed`].
+pub(in crate::switch) struct Agreed {
+    pub(in crate::switch) segment: Segment,
+    /// By which other images map it; hidden.
+    pub(in crate::switch) fd: Fd,
+    pub(in crate::switch) peer: Relation,
+    pub(in crate::switch) looks: u32,
+}
+
+impl Prospect {
+    /// In a fork child: it is the parent's.
+    pub(in crate::switch) fn forget(self) {
+        if let Prospect::Agreed(agreed) = self {
+            agreed.forget();
+        }
+    }
+}
+
+impl Agreed {
+    /// Nothing comes of it: the peer learns of that.
+    pub(in crate::switch) fn end(self) {
+        self.segment.withdraw();
+        self.forget();
+    }
+
+    /// Nothing comes of it here.
+    pub(in crate::switch) fn forget(self) {
+        hidden::close(self.fd);
+        // SAFETY: no other copy exists before the end enters.
+        unsafe { self.segment.unmap() };
+    }
+}

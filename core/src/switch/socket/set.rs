@@ -1,0 +1,211 @@
+//! An epoll set of this process, and the sockets registered in it. What it reports is [`readiness`](crate::switch::readiness)'s.
+//!
+//! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data. SAN sockets are registered in
+//! a hidden shadow set, which is itself a member of the program's set.
+
+use crate::switch::socket::registration::Registration;
+use crate::switch::socket::structure::Guarded;
+use crate::switch::spin;
+use crate::sys::lock::FamilyLock;
+use crate::sys::{file, hidden, poll, time, Errno, Fd, Result};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+/// A socket's registration in a set, as the socket remembers it.
+#[derive(Clone, Copy)]
+pub struct Watch {
+    /// The set.
+    pub set: &'static Set,
+    /// Where in it.
+    pub index: u32,
+}
+
+/// An epoll set of this process. Never freed, only recycled.
+pub struct Set {
+    pub(in crate::switch) fd: AtomicI32,
+    pub(in crate::switch) descriptors: AtomicU32,
+    /// How many sets this was before.
+    pub(in crate::switch) generation: AtomicU32,
+    /// Hidden set with the SAN sockets' anchors; -1 before the first.
+    pub(in crate::switch) shadow: AtomicI32,
+    /// SAN registrations; zero: the kernel alone serves the set.
+    pub(in crate::switch) san: AtomicU32,
+    /// Threads of this process asleep in the kernel on the set.
+    pub(in crate::switch) sleepers: AtomicU32,
+    /// Somebody may wait for the set's own descriptor to be readable.
+    pub(in crate::switch) nested: AtomicBool,
+    pub(in crate::switch) has_members: AtomicBool,
+    /// Came over a fork with SAN sockets in it, and has not been waited on since.
+    pub(in crate::switch) inherited: AtomicBool,
+    /// Busy streams left no room for the kernel's own descriptors, which come first the next time.
+    pub(in crate::switch) passed_over: AtomicBool,
+    pub(in crate::switch) spin: spin::Memory,
+    /// Guards `inner`. Taken after the structure lock, never before it.
+    pub(in crate::switch) lock: FamilyLock,
+    pub(in crate::switch) inner: UnsafeCell<Inner>,
+}
+
+// SAFETY: `inner` is only reached with `lock` held.
+unsafe impl Sync for Set {}
+
+/// What the set's lock guards.
+#[derive(Default)]
+pub(in crate::switch) struct Inner {
+    /// Changed only with the structure lock held as well.
+    pub(in crate::switch) registrations: Vec<Option<Registration>>,
+    /// Unused places among them.
+    pub(in crate::switch) free: Vec<u32>,
+    /// Indices of hot registrations; capacity for all, so that it never grows while scanned.
+    pub(in crate::switch) hot: Vec<u32>,
+    /// Sets in this set.
+    pub(in crate::switch) members: Vec<&'static Set>,
+    /// Where the next scan begins, so that none is starved by a small `maxevents`.
+    pub(in crate::switch) cursor: usize,
+    /// Waits served.
+    pub(in crate::switch) calls: u32,
+    /// Clock (ticks) of the last look at the kernel's set.
+    pub(in crate::switch) looked_at: u64,
+    /// Clock (ticks) of the last look after sessions that may go back to TCP.
+    pub(in crate::switch) scanned_at: u64,
+}
+
+/// User data of the shadow set inside the program's set, and of the nudge.
+static MAGIC: AtomicU64 = AtomicU64::new(0);
+
+/// Sets to use again.
+pub(in crate::switch) static FREE: Guarded<Vec<&'static Set>> = Guarded::new(Vec::new());
+
+/// Always readable; registered in a set for a moment to wake its sleepers.
+static NUDGE: AtomicI32 = AtomicI32::new(-1);
+
+pub(in crate::switch) fn magic() -> u64 {
+    let magic = MAGIC.load(Ordering::Relaxed);
+    if magic != 0 {
+        return magic;
+    }
+    let mut random = [0u8; 8];
+    // Unpredictable enough that no program's own data collides with it.
+    let at = (&random as *const _ as u64).rotate_left(32) ^ time::now();
+    // SAFETY: eight writable bytes; getrandom is not hooked.
+    unsafe { libc::getrandom(random.as_mut_ptr().cast(), 8, libc::GRND_NONBLOCK) };
+    let made = (u64::from_ne_bytes(random) ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
+    let _ = MAGIC.compare_exchange(0, made & !2, Ordering::Relaxed, Ordering::Relaxed);
+    MAGIC.load(Ordering::Relaxed)
+}
+
+pub(in crate::switch) fn nudge_data() -> u64 {
+    magic() | 2
+}
+
+impl Inner {
+    /// In a fork child: everything is looked at anew.
+    pub(in crate::switch) fn heat_all(&mut self) {
+        self.hot.clear();
+        for (index, slot) in self.registrations.iter_mut().enumerate() {
+            if let Some(r) = slot {
+                r.forget_parent();
+                r.hot = !r.in_kernel;
+                if r.hot {
+                    self.hot.push(index as u32);
+                }
+            }
+        }
+    }
+
+    /// Has the set look at a registration itself.
+    pub(in crate::switch) fn heat(&mut self, index: u32) {
+        if let Some(Some(r)) = self.registrations.get_mut(index as usize) {
+            r.idle = 0;
+            if !r.hot && !r.in_kernel {
+                r.hot = true;
+                self.hot.push(index);
+            }
+        }
+    }
+}
+
+impl Set {
+    /// Of no descriptor yet.
+    pub(in crate::switch) fn blank() -> Set {
+        Set {
+            fd: AtomicI32::new(-1),
+            descriptors: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            shadow: AtomicI32::new(-1),
+            san: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            nested: AtomicBool::new(false),
+            has_members: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
+            passed_over: AtomicBool::new(false),
+            spin: spin::Memory::new(),
+            lock: FamilyLock::new(),
+            inner: UnsafeCell::new(Inner::default()),
+        }
+    }
+
+    /// Runs `f` with the set's lock; `None` in a signal handler that interrupted its holder.
+    pub(in crate::switch) fn with<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
+        self.lock.lock().ok()?;
+        // SAFETY: the lock is held.
+        let result = f(unsafe { &mut *self.inner.get() });
+        self.lock.unlock();
+        Some(result)
+    }
+
+    pub(super) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::switch) fn kernel_fd(&self) -> Fd {
+        self.fd.load(Ordering::Relaxed)
+    }
+
+    /// The shadow set, made when first needed.
+    pub(in crate::switch) fn shadow(&self) -> Result<Fd> {
+        let shadow = self.shadow.load(Ordering::Relaxed);
+        // The program may have put a file of its own there by dup2.
+        if shadow >= 0 && hidden::is_hidden(shadow) {
+            return Ok(shadow);
+        }
+        let made = hidden::keep(poll::epoll_create()?);
+        let events = libc::EPOLLIN as u32;
+        if let Err(e) =
+            poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_ADD, made, events, magic())
+        {
+            hidden::close(made);
+            return Err(e);
+        }
+        self.shadow.store(made, Ordering::Relaxed);
+        Ok(made)
+    }
+
+    /// Makes the kernel's set readable once, for sleepers and outer sets.
+    pub(in crate::switch) fn kick(&self) {
+        let mut nudge = NUDGE.load(Ordering::Relaxed);
+        if nudge < 0 {
+            let Ok(made) = file::eventfd(1) else { return };
+            nudge = hidden::keep(made);
+            NUDGE.store(nudge, Ordering::Relaxed);
+        }
+        let events = (libc::EPOLLIN | libc::EPOLLONESHOT) as u32;
+        let (fd, data) = (self.kernel_fd(), nudge_data());
+        if poll::epoll_ctl(fd, libc::EPOLL_CTL_MOD, nudge, events, data) == Err(Errno(libc::ENOENT))
+        {
+            let _ = poll::epoll_ctl(fd, libc::EPOLL_CTL_ADD, nudge, events, data);
+        }
+    }
+
+    /// Takes a nudge back that nobody heard.
+    pub(in crate::switch) fn quieten(&self) {
+        let nudge = NUDGE.load(Ordering::Relaxed);
+        if nudge >= 0 {
+            let _ = poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_DEL, nudge, 0, 0);
+        }
+    }
+
+    /// Somebody else may be waiting for what this set's registrations do.
+    pub(in crate::switch) fn has_other_waiters(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) != 0 || self.nested.load(Ordering::Relaxed)
+    }
+}

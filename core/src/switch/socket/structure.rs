@@ -1,0 +1,55 @@
+//! The lock over everything that changes the shape of things: sockets coming and going, epoll
+//! registrations, listeners. Never taken to move bytes.
+//!
+//! While it is held, signals are held back too where the program has handlers: none of them meets a
+//! half-made change in its own thread. A fork takes it first, so a child never inherits one.
+
+use crate::sys::handlers::Undisturbed;
+use crate::sys::lock::FamilyLock;
+use std::cell::UnsafeCell;
+
+static LOCK: FamilyLock = FamilyLock::new();
+
+/// The lock, held.
+pub struct Structure {
+    _signals: Undisturbed,
+}
+
+impl Structure {
+    /// Waits for the lock.
+    pub fn lock() -> Structure {
+        let signals = Undisturbed::begin();
+        // No handler interrupts this thread, so it can not have it already.
+        let _ = LOCK.lock();
+        Structure { _signals: signals }
+    }
+
+    /// In a fork child of a process that held the lock over the fork: it is the child's now.
+    pub fn adopt_after_fork(&mut self) {
+        LOCK.reset();
+        let _ = LOCK.lock();
+    }
+}
+
+impl Drop for Structure {
+    fn drop(&mut self) {
+        LOCK.unlock();
+    }
+}
+
+/// What only the holder of the lock reaches.
+pub(in crate::switch) struct Guarded<T>(UnsafeCell<T>);
+
+// SAFETY: reached only with the lock held.
+unsafe impl<T> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    pub(in crate::switch) const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    pub(in crate::switch) fn get<'a>(&'static self, _: &'a mut Structure) -> &'a mut T {
+        // SAFETY: there is one Structure at a time, which is borrowed for as long as the result.
+        unsafe { &mut *self.0.get() }
+    }
+}

@@ -1,0 +1,358 @@
+//! Whether the SAN pays for a connection. It does where whom a message is for is awake, or looks for it before it sleeps: so
+//! a connection goes there when both ends send without pausing before, and comes back when most of its messages had to wake
+//! somebody. Knows no socket and no peer.
+
+use crate::sys::time;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Transfers between two looks at the clock.
+const WINDOW: u32 = 16;
+/// Bytes after which the clock is looked at all the same.
+const MUCH: u64 = 1 << 20;
+/// A window is busy if it takes no longer (ns) than this,
+const LONGEST: u64 = 50_000_000;
+/// and the process did something else for no longer (ticks; some 30 µs) before each send on the average,
+const PAUSE: u64 = 90_000;
+/// or waited before each receive;
+const WAIT: u64 = 3 * PAUSE;
+/// or if a byte takes no longer than this (ns).
+const PACE_OF_BYTE: u64 = 10;
+/// Doorbells of which most must have brought more than one message, or much of the stream each.
+const DOORBELLS: u32 = 32;
+const MUCH_FOR_ONE: u64 = 64 << 10;
+
+/// Windows until the next attempt after one that failed, doubled each time,
+const FIRST_PAUSE: u32 = 4;
+/// and how often: both ends have to try at the same time.
+const MOST_DOUBLINGS: u32 = 4;
+/// How long (ns) a connection that came back to TCP stays there at least; doubled as well.
+const LEAST_STAY: u64 = 5_000_000;
+const MOST_STAY_DOUBLINGS: u32 = 9;
+
+/// Busy windows in a row before the ends look for each other; zero: every connection goes to the SAN as early as can be.
+static ENOUGH: AtomicU32 = AtomicU32::new(2);
+
+/// How many transfers in quick succession it takes.
+pub(in crate::switch) fn initialize(transfers: u32) {
+    ENOUGH.store(transfers.div_ceil(WINDOW), Relaxed);
+}
+
+pub(in crate::switch) fn is_eager() -> bool {
+    ENOUGH.load(Relaxed) == 0
+}
+
+/// When (ticks) this process last made a transfer.
+static LAST: AtomicU64 = AtomicU64::new(0);
+/// What is made so soon (ticks) after another is not noted: the word is every thread's.
+const AT_ONCE: u64 = PAUSE / 8;
+
+/// A transfer over the SAN, which the pause before the next one on TCP begins with.
+#[inline]
+pub(in crate::switch) fn note_transfer(now: u64) {
+    if now.saturating_sub(LAST.load(Relaxed)) > AT_ONCE {
+        LAST.store(now, Relaxed);
+    }
+}
+
+/// See the module. Threads count past each other, and lose a transfer now and then.
+pub struct Traffic {
+    calls: AtomicU32,
+    /// At how many the next look is.
+    due: AtomicU32,
+    bytes: AtomicU64,
+    /// Sends since the last look, and the pauses (ticks) before them and before receives in all.
+    sends: AtomicU32,
+    pauses: AtomicU64,
+    waits: AtomicU64,
+    /// Clock (ns) of the last look.
+    looked_at: AtomicU64,
+    /// Busy windows in a row.
+    busy: AtomicU32,
+    /// Windows that pass until the next attempt.
+    pause: AtomicU32,
+    /// Attempts that failed.
+    failures: AtomicU32,
+    /// On the SAN: doorbells that were heard, and how many messages and bytes had come before the first.
+    doorbells: AtomicU32,
+    messages_before: AtomicU32,
+    bytes_before: AtomicU64,
+    /// Times it came back, and until when (clock, ns) it stays.
+    returns: AtomicU32,
+    stays_until: AtomicU64,
+}
+
+/// The way a transfer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::switch) enum Way {
+    /// From the peer.
+    Receive,
+    /// To it.
+    Send,
+}
+
+/// What a look at the clock found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::switch) enum Look {
+    /// It is the first.
+    First,
+    /// TCP is right for it.
+    Quiet,
+    /// The ends should look for each other.
+    Busy,
+}
+
+impl Traffic {
+    /// Of no connection yet.
+    pub(in crate::switch) const fn new() -> Self {
+        Traffic {
+            calls: AtomicU32::new(0),
+            due: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            sends: AtomicU32::new(0),
+            pauses: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
+            busy: AtomicU32::new(0),
+            pause: AtomicU32::new(0),
+            failures: AtomicU32::new(0),
+            doorbells: AtomicU32::new(0),
+            messages_before: AtomicU32::new(0),
+            bytes_before: AtomicU64::new(0),
+            returns: AtomicU32::new(0),
+            stays_until: AtomicU64::new(0),
+        }
+    }
+
+    /// Of a new connection.
+    pub(in crate::switch) fn begin(&self) {
+        let counts = [&self.calls, &self.sends, &self.busy, &self.pause, &self.failures];
+        for word in counts.into_iter().chain([&self.returns]) {
+            word.store(0, Relaxed);
+        }
+        self.pauses.store(0, Relaxed);
+        self.waits.store(0, Relaxed);
+        self.due.store(if is_eager() { 1 } else { 4 }, Relaxed);
+        self.bytes.store(0, Relaxed);
+        self.looked_at.store(0, Relaxed);
+        self.stays_until.store(0, Relaxed);
+    }
+
+    /// Counts a transfer; true if a look is due.
+    #[inline]
+    pub(in crate::switch) fn count(&self, way: Way, bytes: usize) -> bool {
+        self.count_at(time::ticks(), way, bytes)
+    }
+
+    #[inline]
+    fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
+        let pause = now.saturating_sub(LAST.load(Relaxed));
+        LAST.store(now, Relaxed);
+        let before = match way {
+            Way::Send => {
+                self.sends.store(self.sends.load(Relaxed) + 1, Relaxed);
+                &self.pauses
+            }
+            Way::Receive => &self.waits,
+        };
+        before.store(before.load(Relaxed).saturating_add(pause), Relaxed);
+        let calls = self.calls.load(Relaxed).wrapping_add(1);
+        let moved = self.bytes.load(Relaxed) + bytes as u64;
+        self.calls.store(calls, Relaxed);
+        self.bytes.store(moved, Relaxed);
+        calls == self.due.load(Relaxed) || moved >= MUCH
+    }
+
+    /// The next look comes after so many transfers.
+    pub(in crate::switch) fn look_after(&self, calls: u32) {
+        self.due.store(self.calls.load(Relaxed).wrapping_add(calls), Relaxed);
+    }
+
+    /// Makes the look that is due if it is the first, after which nobody has to do anything.
+    pub(in crate::switch) fn begins_quietly(&self) -> bool {
+        self.looked_at.load(Relaxed) == 0 && !is_eager() && self.look() == Look::First
+    }
+
+    /// A look that was due.
+    pub(in crate::switch) fn look(&self) -> Look {
+        self.look_at(time::now())
+    }
+
+    fn look_at(&self, now: u64) -> Look {
+        let before = self.looked_at.load(Relaxed);
+        let calls = if is_eager() { 1 } else { WINDOW };
+        self.looked_at.store(now, Relaxed);
+        let bytes = self.bytes.swap(0, Relaxed);
+        let (sends, pauses) = (self.sends.swap(0, Relaxed), self.pauses.swap(0, Relaxed));
+        let waits = self.waits.swap(0, Relaxed);
+        self.look_after(calls);
+        if before == 0 && !is_eager() {
+            return Look::First;
+        }
+        let took = now - before;
+        let receives = calls.saturating_sub(sends);
+        let is_quick = pauses <= u64::from(sends) * PAUSE
+            && waits <= u64::from(receives) * WAIT
+            && took <= LONGEST;
+        let is_busy = is_quick || took <= bytes * PACE_OF_BYTE;
+        if is_eager() {
+            return self.passed_pause();
+        }
+        if !is_busy {
+            self.busy.store(0, Relaxed);
+            return Look::Quiet;
+        }
+        let busy = self.busy.load(Relaxed) + 1;
+        self.busy.store(busy, Relaxed);
+        if busy < ENOUGH.load(Relaxed) || now < self.stays_until.load(Relaxed) {
+            return Look::Quiet;
+        }
+        self.passed_pause()
+    }
+
+    fn passed_pause(&self) -> Look {
+        match self.pause.load(Relaxed) {
+            0 => Look::Busy,
+            pause => {
+                self.pause.store(pause - 1, Relaxed);
+                Look::Quiet
+            }
+        }
+    }
+
+    /// An attempt failed.
+    pub(in crate::switch) fn failed(&self) {
+        let failures = self.failures.load(Relaxed);
+        self.failures.store((failures + 1).min(MOST_DOUBLINGS), Relaxed);
+        let first = if is_eager() { 1 } else { FIRST_PAUSE };
+        self.pause.store((first << failures) - 1, Relaxed);
+    }
+
+    /// On the SAN, so many doorbells more were heard, of a connection to which so many messages and bytes came in all. True:
+    /// TCP serves it better.
+    pub(in crate::switch) fn was_woken(&self, doorbells: u32, messages: u32, bytes: u64) -> bool {
+        let heard = self.doorbells.load(Relaxed) + doorbells;
+        self.doorbells.store(heard, Relaxed);
+        if heard < DOORBELLS {
+            return false;
+        }
+        self.doorbells.store(0, Relaxed);
+        let messages = messages.wrapping_sub(self.messages_before.swap(messages, Relaxed));
+        let bytes = bytes.wrapping_sub(self.bytes_before.swap(bytes, Relaxed));
+        let is_worth_it = messages >= 2 * heard || bytes >= u64::from(heard) * MUCH_FOR_ONE;
+        !is_worth_it && !is_eager()
+    }
+
+    /// It is on the SAN from now on.
+    pub(in crate::switch) fn entered(&self) {
+        self.doorbells.store(0, Relaxed);
+        self.messages_before.store(0, Relaxed);
+        self.bytes_before.store(0, Relaxed);
+    }
+
+    /// True if attempts failed again and again.
+    pub(in crate::switch) fn fails_always(&self) -> bool {
+        self.failures.load(Relaxed) == MOST_DOUBLINGS
+    }
+
+    /// The connection came back to TCP, because the SAN did not pay or the peer wanted it.
+    pub(in crate::switch) fn returned(&self) {
+        self.returned_at(time::now());
+    }
+
+    fn returned_at(&self, now: u64) {
+        let returns = self.returns.load(Relaxed);
+        self.returns.store((returns + 1).min(MOST_STAY_DOUBLINGS), Relaxed);
+        self.stays_until.store(now + (LEAST_STAY << returns), Relaxed);
+        self.busy.store(0, Relaxed);
+        self.pause.store(0, Relaxed);
+        self.failures.store(0, Relaxed);
+        self.bytes.store(0, Relaxed);
+        self.look_after(WINDOW);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the looks find that so many exchanges make due, with a pause (ticks) before each send.
+    fn exchanges(traffic: &Traffic, clock: &mut u64, count: u32, pause: u64) -> Vec<Look> {
+        let mut looks = Vec::new();
+        for _ in 0..count {
+            for (way, ticks) in [(Way::Send, pause), (Way::Receive, 100_000)] {
+                LAST.store(*clock, Relaxed);
+                *clock += ticks;
+                if traffic.count_at(*clock, way, 1) {
+                    // As if a tick were a third of a nanosecond.
+                    looks.push(traffic.look_at(*clock / 3));
+                }
+            }
+        }
+        looks
+    }
+
+    fn begun() -> (Traffic, u64) {
+        let traffic = Traffic::new();
+        traffic.begin();
+        (traffic, 1)
+    }
+
+    // One test, for the clock of the last transfer is the process's.
+    #[test]
+    fn who_sends_without_pausing_is_busy_and_who_pauses_is_not() {
+        let (traffic, mut clock) = begun();
+        let mut looks = |count, pause| exchanges(&traffic, &mut clock, count, pause);
+        assert_eq!(looks(1, 1), []);
+        assert_eq!(looks(1, 1), [Look::First], "it is no short one");
+        assert_eq!(looks(16, PAUSE), [Look::Quiet, Look::Busy]);
+        assert_eq!(looks(16, PAUSE + 1), [Look::Quiet; 2]);
+        assert_eq!(looks(16, PAUSE), [Look::Quiet, Look::Busy]);
+        assert_eq!(looks(8, 3 * LONGEST / 8), [Look::Quiet]);
+
+        let (traffic, mut clock) = begun();
+        exchanges(&traffic, &mut clock, 10, 1);
+        let mut before = 0;
+        for _ in 0..5 {
+            let mut windows = 1;
+            while exchanges(&traffic, &mut clock, WINDOW / 2, 1) != [Look::Busy] {
+                windows += 1;
+            }
+            traffic.failed();
+            assert!(windows > before, "attempts that fail get rarer: {windows}");
+            before = windows;
+        }
+
+        let (traffic, mut clock) = begun();
+        traffic.returned_at(clock / 3);
+        assert!(!exchanges(&traffic, &mut clock, 32, 1).contains(&Look::Busy), "it came back");
+        clock += 3 * LEAST_STAY;
+        exchanges(&traffic, &mut clock, 16, 1);
+        assert!(exchanges(&traffic, &mut clock, 16, 1).contains(&Look::Busy));
+    }
+
+    #[test]
+    fn much_data_is_busy_however_few_the_transfers() {
+        let (traffic, mut clock) = begun();
+        let mut looks = Vec::new();
+        for _ in 0..4 {
+            clock += MUCH * PACE_OF_BYTE;
+            if traffic.count(Way::Receive, MUCH as usize) {
+                looks.push(traffic.look_at(clock));
+            }
+        }
+        assert_eq!(looks, [Look::First, Look::Quiet, Look::Busy, Look::Busy]);
+    }
+
+    #[test]
+    fn who_wakes_somebody_with_each_message_is_better_off_on_tcp() {
+        let traffic = Traffic::new();
+        let woken = |messages: u32, bytes: u64| {
+            (1..=DOORBELLS).any(|n| traffic.was_woken(1, n * messages, u64::from(n) * bytes))
+        };
+        assert!(woken(1, 100));
+        traffic.entered();
+        assert!(!woken(3, 100));
+        traffic.entered();
+        assert!(!woken(0, MUCH_FOR_ONE));
+    }
+}

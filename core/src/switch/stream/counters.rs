@@ -1,0 +1,43 @@
+//! Raising the select counters of this end's events: whoever raised one is told of the event by a doorbell (A18).
+
+use crate::session::Ticket;
+use crate::switch::stream::Stream;
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::switch) enum Event {
+    /// Data, the end of the stream, or an error.
+    Read,
+    /// Space in the send buffer, or an error.
+    Write,
+}
+
+/// Raises the counter of an event.
+pub(in crate::switch) fn raise(stream: &Stream, event: Event) -> Ticket {
+    let counters = &stream.own().counters.0;
+    let ticket = match event {
+        Event::Read => counters.read.raise(),
+        Event::Write => counters.write.raise(),
+    };
+    if let Some(link) = stream.fabric {
+        link.before_sleep();
+    }
+    ticket
+}
+
+/// [`raise`] for who sleeps in no call on the socket: on an epoll set, or until a signal.
+pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: Event) -> Ticket {
+    if let Some(link) = stream.fabric {
+        link.is_awaited_elsewhere();
+    }
+    raise(stream, event)
+}
+
+/// Takes it back.
+pub(in crate::switch) fn withdraw(stream: &Stream, event: Event, ticket: Ticket) {
+    let counters = &stream.own().counters.0;
+    match event {
+        Event::Read => counters.read.withdraw(ticket),
+        Event::Write => counters.write.withdraw(ticket),
+    }
+}

@@ -1,0 +1,107 @@
+//! sendfile and splice with a SAN socket at one end.
+
+use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
+use crate::switch::outcome::Outcome;
+use crate::switch::setup;
+use crate::switch::socket::traffic::Way;
+use crate::switch::socket::Socket;
+use crate::switch::transfer;
+use crate::sys::{blocking, file, Errno, Fd};
+use libc::iovec;
+
+/// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
+pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
+    if !setup::is_on_san(socket, Way::Send, count) {
+        return Outcome::Pass;
+    }
+    let mut at = offset.as_deref().copied();
+    // Found out before anything is sent: a bad descriptor, a socket or a pipe.
+    if let Err(e) = file::check_open(from) {
+        return Outcome::Done(Err(e));
+    }
+    if at.is_none() && file::seek(from, 0, libc::SEEK_CUR).is_err() {
+        return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
+    let result = transfer::send_from(socket, count, 0, |to, n| {
+        let read = match &mut at {
+            Some(at) => {
+                let read = file::pread(from, to, n, *at)?;
+                *at += read as i64;
+                read
+            }
+            None => file::read(from, to, n)?,
+        };
+        Ok(read)
+    });
+    if let (Some(offset), Some(at)) = (offset, at) {
+        *offset = at;
+    }
+    result
+}
+
+/// Waits until a pipe can be read or written; EAGAIN at once for `SPLICE_F_NONBLOCK`.
+fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
+    let timeout = if flags & libc::SPLICE_F_NONBLOCK != 0 { Some(0) } else { None };
+    let mut fds = [libc::pollfd { fd: pipe, events, revents: 0 }];
+    // SAFETY: no signal mask.
+    match unsafe { blocking::poll(&mut fds, timeout, std::ptr::null()) }? {
+        0 => Err(Errno(libc::EAGAIN)),
+        _ => Ok(()),
+    }
+}
+
+/// splice from a pipe into a SAN socket.
+pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
+    if !setup::is_on_san(socket, Way::Send, count) {
+        return Outcome::Pass;
+    }
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    // Not while the send lock is held.
+    if let Err(e) = await_pipe(pipe, libc::POLLIN, flags) {
+        return Outcome::Done(Err(e));
+    }
+    let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || stream.endpoint.has(flag::NONBLOCK);
+    let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
+    let mut first = true;
+    transfer::send_from(socket, count, flags, |to, n| {
+        // One read: a pipe gives what it has, and splice returns then.
+        if !std::mem::replace(&mut first, false) {
+            return Ok(0);
+        }
+        file::read_now(pipe, to, n)
+    })
+}
+
+/// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
+pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
+    const PIECE: usize = 16 << 10;
+    if !setup::is_on_san(socket, Way::Receive, count) {
+        return Outcome::Pass;
+    }
+    let mut bytes = [0u8; PIECE];
+    let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(PIECE) }];
+    let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };
+    // Whether to wait for data is the socket's matter alone: the kernel ignores
+    // SPLICE_F_NONBLOCK there.
+    let peeked = match transfer::receive(socket, buffers, libc::MSG_PEEK) {
+        Outcome::Done(Ok(n)) if n > 0 => n,
+        other => return other,
+    };
+    let written = loop {
+        match file::write_now(pipe, bytes.as_ptr(), peeked) {
+            Ok(written) => break written,
+            Err(Errno(libc::EAGAIN)) => {
+                if let Err(e) = await_pipe(pipe, libc::POLLOUT, flags) {
+                    return Outcome::Done(Err(e));
+                }
+            }
+            Err(e) => return Outcome::Done(Err(e)),
+        }
+    };
+    let taken = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: written }];
+    match Buffers::new(&taken) {
+        Ok(taken) => transfer::receive(socket, taken, libc::MSG_DONTWAIT),
+        Err(e) => Outcome::Done(Err(e)),
+    }
+}

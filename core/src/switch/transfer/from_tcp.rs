@@ -1,0 +1,112 @@
+//! Receives of an end whose peer's direction has not turned: bytes of the stream that come over TCP.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::lanes::{self, Taken};
+use crate::switch::anchor::ready;
+use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
+use crate::switch::outcome::Outcome;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::counters::Event;
+use crate::switch::stream::{Stream, Take};
+use crate::switch::transfer::receive::rest_from_kernel;
+use crate::switch::transfer::turn::{reentered, waits};
+use crate::switch::waiting::wait::{self, Limit, Wait};
+use crate::sys::Errno;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
+#[cold]
+pub(super) fn receive(
+    socket: &Socket,
+    stream: &Stream,
+    to: &mut Buffers,
+    flags: i32,
+    got: &mut usize,
+) -> Option<Outcome> {
+    let limit = Limit::default();
+    let how = match flags {
+        f if f & libc::MSG_PEEK != 0 => Take::Peek,
+        f if f & libc::MSG_TRUNC != 0 => Take::Discard,
+        _ => Take::Consume,
+    };
+    let wanted = to.remaining();
+    loop {
+        // The number may be another one by now.
+        let stream = &stream.over(socket.anchor());
+        let Ok(held) = stream.lock_receive() else {
+            return Some(Outcome::Done(Err(reentered(stream, flags))));
+        };
+        if socket.phase() != phase::SAN {
+            return Some(rest_from_kernel(socket, to.clone(), *got, flags));
+        }
+        if !stream.endpoint.has(flag::RECEIVES_TCP) {
+            return None;
+        }
+        let taken = lanes::take(stream, to, how);
+        drop(held);
+        match taken.unwrap_or_else(|why| {
+            ends::fail(socket, stream, why);
+            Taken::End(0)
+        }) {
+            Taken::Over => return None,
+            Taken::Bytes(n) => {
+                // As much as there is: who gets less than it asked for takes it that nothing is left.
+                *got += n;
+                if to.remaining() == 0 || (n > 0 && how == Take::Peek) {
+                    return Some(Outcome::Done(Ok(*got)));
+                }
+                continue;
+            }
+            Taken::End(error) if error == libc::EFAULT || error == libc::EINTR => {
+                let told = if *got > 0 { Ok(*got) } else { Err(Errno(error)) };
+                return Some(Outcome::Done(told));
+            }
+            Taken::End(error) => {
+                note_end(socket, stream, error);
+                return None;
+            }
+            Taken::Nothing if *got > 0 && flags & libc::MSG_WAITALL == 0 => {
+                return Some(Outcome::Done(Ok(*got)));
+            }
+            Taken::Nothing => {}
+        }
+        if let Some(outcome) = pause(socket, stream, (flags, *got, wanted), &limit) {
+            return Some(outcome);
+        }
+    }
+}
+
+/// The kernel's stream ended before the peer turned: nothing comes from the segment.
+fn note_end(socket: &Socket, stream: &Stream, error: i32) {
+    if error == 0 {
+        ends::note_end(socket, stream);
+    } else {
+        ends::note_error(socket, stream, error);
+    }
+    let word = stream.peer().sending.0.doorbells.state();
+    stream.endpoint.bells_heard.store(word.bells, Relaxed);
+    stream.endpoint.set(flag::ANCHOR_ENDED);
+    stream.endpoint.clear(flag::RECEIVES_TCP);
+}
+
+/// Waits for more, if the call does.
+fn pause(
+    socket: &Socket,
+    stream: &Stream,
+    (flags, got, wanted): (i32, usize, usize),
+    limit: &Limit,
+) -> Option<Outcome> {
+    let told = |e| Some(Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }));
+    if stream.endpoint.has(flag::RECEIVE_SHUT) {
+        return Some(Outcome::Done(Ok(got)));
+    }
+    if wanted == 0 || !waits(stream, flags) {
+        return told(Errno(libc::EAGAIN));
+    }
+    let how = Wait::new(Event::Read, got > 0, limit);
+    match wait::wait(socket, stream, &how, || ready::readable(stream)) {
+        Ok(_) => None,
+        Err(e) => told(e),
+    }
+}

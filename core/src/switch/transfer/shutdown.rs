@@ -1,0 +1,76 @@
+//! Ending one direction of a connection, or both, as the program asks. A FIN of a half-close goes through the stream;
+//! what the peer's end means is [`wait`]'s.
+
+use crate::provider::shm::FINISHED;
+use crate::registry;
+use crate::switch::anchor::ends;
+use crate::switch::anchor::lanes;
+use crate::switch::anchor::returning;
+use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
+use crate::switch::endpoint::flag;
+use crate::switch::outcome::Outcome;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::Stream;
+use crate::switch::waiting::ring;
+use crate::sys::{net, Errno};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Ends directions of a connection (shutdown).
+pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
+    if socket.phase() != phase::CONNECTING && !socket.has_entered() {
+        return Outcome::Pass;
+    }
+    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
+        return Outcome::Done(Err(Errno(libc::EINVAL)));
+    }
+    if socket.phase() != phase::SAN || lanes::decide(socket, &stream) {
+        return Outcome::Pass;
+    }
+    if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
+        return Outcome::Done(Err(Errno(libc::ENOTCONN)));
+    }
+    if how != libc::SHUT_RD && stream.endpoint.set(flag::SEND_SHUT) {
+        finish_sending(socket, &stream);
+    }
+    if how != libc::SHUT_WR {
+        stream.endpoint.set(flag::RECEIVE_SHUT);
+        let state = registry::State::Closing;
+        // Wakes our own sleepers. The FIN of a half-close goes through the stream instead, because
+        // the anchor must go on carrying doorbells for what the peer still sends; or it comes behind what goes first.
+        let held = stream.lock_send();
+        let now = if returning::is_leaving(&stream) { libc::SHUT_RD } else { how };
+        let _ = net::shutdown(socket.anchor(), now);
+        drop(held);
+        socket.statistics().set_state(state);
+    }
+    Outcome::Done(Ok(0))
+}
+
+/// Tells the peer that nothing follows.
+fn finish_sending(socket: &Socket, stream: &Stream) {
+    let own = stream.own();
+    // Under the lock, so that a send under way in another thread comes before the end.
+    let held = stream.lock_send();
+    if returning::is_half_left(stream) {
+        // Who goes on with that ends the direction as well.
+    } else if stream.endpoint.has(flag::LEFT) {
+        let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
+    } else {
+        own.sending.0.finished.fetch_or(FINISHED, SeqCst);
+    }
+    // Before the lock is given back: who takes it from a dead holder signals.
+    let ring = stream.signal_read();
+    drop(held);
+    if ring {
+        ring::ring(socket);
+    }
+    ring::make_up(socket, stream);
+    if stream.endpoint.has(flag::NONBLOCK) {
+        detach::look_after(socket, stream);
+    } else {
+        // It may be the last call for long.
+        detach::look_after_whole(socket, stream, WaitForRoom::Second);
+    }
+    ends::show_ends(socket, stream);
+}

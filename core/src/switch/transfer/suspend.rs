@@ -1,0 +1,107 @@
+//! Moving control of a direction to another process while the session is suspended (D4), where the
+//! configuration wants it. On shared memory the token alone would do, so this is how the steps are run that a
+//! provider needs whose connections belong to one process.
+//!
+//! Who has just got the token does them, for the old controller too: all that both know lies in the same memory.
+//! It has both locks meanwhile. A peer whose program is elsewhere does not answer, and needs not,
+//! because nothing is under way there: after [`PATIENCE`] the session goes on as if it had.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::control::Control;
+use crate::switch::endpoint::flag;
+use crate::switch::policy;
+use crate::switch::socket::Socket;
+use crate::switch::stream::{Broken, Held, Stream};
+use crate::switch::waiting::ring;
+use crate::sys::{process, time};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// How long (ns) the peer is waited for: much longer than one that looks takes to answer, and no
+/// longer than a program that waits for nothing may be held up.
+const PATIENCE: u64 = 2_000_000;
+/// How long (ns) the answer is looked for without sleeping, and the naps after that.
+const SPIN: u64 = 20_000;
+const NAP: u64 = 50_000;
+
+/// Whether the log has it that this process did so.
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// After control of a direction was taken for a transfer: suspends the session and resumes it, if another
+/// process had control before.
+#[inline]
+pub(in crate::switch) fn after(socket: &Socket, stream: &Stream, held: &Held, other: &Control) {
+    if held.swapped {
+        swap(socket, stream, other);
+    }
+}
+
+#[cold]
+fn swap(socket: &Socket, stream: &Stream, other: &Control) {
+    const NEVER_AGAIN: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::NATIVE;
+    if !policy::swaps_by_suspension()
+        || stream.fabric.is_some()
+        || !stream.endpoint.has(flag::ESTABLISHED)
+        || stream.endpoint.has(NEVER_AGAIN)
+        || ends::hinted_end(stream)
+        || returning::is_begun(stream)
+    {
+        return;
+    }
+    let started = time::now();
+    let until = started + PATIENCE;
+    let mut borrowed = None;
+    if !pause_until(until, || {
+        borrowed = stream.borrow(other);
+        borrowed.is_some()
+    }) {
+        // Operations of the other direction are under way, or whoever has it is stopped.
+        return;
+    }
+    let before = stream.endpoint.suspension.completed();
+    let suspended = suspend(socket, stream, until);
+    if stream.resume() {
+        ring::ring(socket);
+    }
+    drop(borrowed);
+    if stream.endpoint.suspension.completed() != before {
+        if !SAID.swap(true, Relaxed) {
+            log::info!("fd {}: control came by a suspended session", socket.anchor());
+        }
+        socket.statistics().suspensions.add(1);
+        socket.statistics().suspended.add(time::now() - started);
+    }
+    if let Err(why) = suspended {
+        ends::fail(socket, stream, why);
+    }
+}
+
+/// Returns when the session is suspended, or will not be.
+fn suspend(socket: &Socket, stream: &Stream, until: u64) -> Result<(), Broken> {
+    let suspension = &stream.endpoint.suspension;
+    let mut looked = Ok(());
+    pause_until(until, || {
+        looked = stream.look_for_suspension();
+        if looked.is_ok()
+            && (!suspension.is_asking() || suspension.gave_way())
+            && stream.ask_to_suspend() == Some(true)
+        {
+            ring::ring(socket);
+        }
+        looked.is_err() || suspension.is_suspended()
+    });
+    looked
+}
+
+/// Looks until it is `done`, or the time has come; true: done.
+fn pause_until(until: u64, mut done: impl FnMut() -> bool) -> bool {
+    let spins_until = time::now() + SPIN;
+    while !done() {
+        match time::now() {
+            now if now >= until => return false,
+            now if now < spins_until => process::yield_now(),
+            _ => time::sleep(NAP),
+        }
+    }
+    true
+}

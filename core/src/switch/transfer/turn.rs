@@ -1,0 +1,58 @@
+//! A call's turn to send: what it waits for while others have the connection, and what it gets where it may not.
+
+use crate::switch::endpoint::control::Slept;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::Socket;
+use crate::switch::stream::counters::Event;
+use crate::switch::stream::{Denied, Held, Stream};
+use crate::switch::waiting::wait::Limit;
+use crate::sys::{handlers, Errno};
+
+/// True if a call with these flags may wait.
+#[inline]
+pub(in crate::switch) fn waits(stream: &Stream, flags: i32) -> bool {
+    flags & libc::MSG_DONTWAIT == 0 && !stream.endpoint.has(flag::NONBLOCK)
+}
+
+/// A thread that is interrupted inside a call on a socket and calls again from its signal handler
+/// must not wait for itself.
+pub(in crate::switch) fn reentered(stream: &Stream, flags: i32) -> Errno {
+    Errno(if waits(stream, flags) { libc::EINTR } else { libc::EAGAIN })
+}
+
+/// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
+/// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
+/// (EAGAIN), until a signal (EINTR), until the time-out (EAGAIN). `partial`: it has moved bytes.
+#[inline(always)]
+pub(in crate::switch) fn lock<'a>(
+    socket: &Socket,
+    stream: &'a Stream,
+    flags: i32,
+    partial: bool,
+    limit: &Limit,
+) -> Result<Held<'a>, Errno> {
+    let mut signalled = false;
+    let goes_on = |slept: Slept| {
+        signalled |= slept.signalled;
+        if !stream.is_kept_from_sending() {
+            return Ok(());
+        }
+        if !waits(stream, flags) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let left = limit.left(socket, Event::Write);
+        // As the kernel: a call without a time-out is restarted if the program asks for that.
+        let restarts = || !partial && left.is_none() && handlers::restart();
+        if std::mem::take(&mut signalled) && !restarts() {
+            return Err(Errno(libc::EINTR));
+        }
+        if left == Some(0) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        Ok(())
+    };
+    stream.lock_send_while(goes_on).map_err(|denied| match denied {
+        Denied::Reentered => reentered(stream, flags),
+        Denied::GaveUp(e) => e,
+    })
+}
