@@ -76,6 +76,36 @@ fn a_fork_child_publishes_what_was_there_at_the_fork() {
 }
 
 #[test]
+fn a_fork_child_that_hides_is_seen_once_it_appears() {
+    let folder = Folder::new();
+    let mut registry = folder.registry().expect("open");
+    let slot = registry.allocate().expect("a slot");
+    slot.publish(&identity(7));
+    slot.sent.bytes.add(100);
+    registry.before_fork();
+    let status = in_child(|| {
+        assert!(registry.hide_in_fork_child());
+        let pid = std::process::id();
+        let ours = || folder.read().processes.into_iter().find(|p| p.pid == pid);
+        assert!(ours().is_none());
+        slot.sent.bytes.add(11);
+        registry.allocate().expect("a slot").publish(&identity(8));
+        registry.remove();
+
+        registry.appear().expect("a file for the child");
+        let ours = ours().expect("the child");
+        assert_eq!(ours.program, "some-program");
+        assert_eq!(ours.connections.iter().map(|c| c.fd).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(ours.connections[0].sent.bytes, 111);
+        registry.remove();
+        0
+    });
+    assert_eq!(status, 0);
+    registry.after_fork_in_parent();
+    assert_eq!(folder.only_process().connections[0].sent.bytes, 100);
+}
+
+#[test]
 fn a_fork_child_without_a_file_keeps_valid_slots_of_its_own() {
     let folder = Folder::new();
     let mut registry = folder.registry().expect("open");
