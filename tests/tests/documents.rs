@@ -5,10 +5,7 @@ use std::process::Command;
 
 fn would_change_nothing(script: &str) {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts");
-    let output = Command::new(scripts.join(script))
-        .arg("--check")
-        .output()
-        .expect("the script");
+    let output = Command::new(scripts.join(script)).arg("--check").output().expect("the script");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
