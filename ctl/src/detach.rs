@@ -98,7 +98,7 @@ fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
 /// Calls `each` with the other ends of these, whose processes may be elsewhere too.
 fn each_peer(of: &[OnSan], mut each: impl FnMut(&Requests, &OnSan)) {
     let wanted: HashSet<_> = of.iter().map(|one| (one.peer, one.local)).collect();
-    for process in registry::read_all().processes {
+    for process in registry::read_published().processes {
         let Ok(requests) = Requests::to(&process.file, process.pid) else { continue };
         let ends = requests.on_san().unwrap_or_default();
         for end in ends.iter().filter(|end| wanted.contains(&(end.local, end.peer))) {
@@ -108,5 +108,5 @@ fn each_peer(of: &[OnSan], mut each: impl FnMut(&Requests, &OnSan)) {
 }
 
 fn find(pid: u32) -> Option<Process> {
-    registry::read_all().processes.into_iter().find(|process| process.pid == pid)
+    registry::read_published().processes.into_iter().find(|process| process.pid == pid)
 }

@@ -206,6 +206,7 @@ static void all_of_it(int fd) {
 ENDS(large_send_then_close, sixty_four_megabytes_and_gone, all_of_it)
 
 /* The sender's process ends at once, without close(). */
+/* D11: what is unsent when a process exits reaches the peer. */
 static void send_and_exit(int fd) {
   send_pattern(fd, 0, 3000000);
   _exit(0);

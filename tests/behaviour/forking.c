@@ -1,4 +1,4 @@
-/* Connections over fork(): either process uses, ignores or closes what both hold. */
+/* Connections over fork(): either process uses, ignores or closes what both hold (D1). */
 #include "bt.h"
 #include <sched.h>
 

@@ -33,7 +33,9 @@ pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
 pub use folder::{each_published, is_published};
-pub use reader::{read_all, read_folder, Connection, Problem, Process, Snapshot, Traffic};
+pub use reader::{
+    read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
+};
 pub use request::{OnSan, Requests};
 pub use silent_hosts::SilentHosts;
 pub use slot::{spare, Identity, Provider, Slot, State};

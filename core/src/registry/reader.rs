@@ -127,6 +127,17 @@ impl fmt::Display for Problem {
 /// processes that have ended are removed where they belong to the caller. Connections with next to no traffic are
 /// taken from the kernel.
 pub fn read_all() -> Snapshot {
+    let mut snapshot = read_published();
+    for process in &mut snapshot.processes {
+        let quiet = super::quiet::connections(process.pid, &process.connections);
+        process.connections.extend(quiet);
+        process.connections.sort_by_key(|connection| connection.fd);
+    }
+    snapshot
+}
+
+/// As [`read_all`], but only what the processes publish: connections that were on the SAN, or may soon be.
+pub fn read_published() -> Snapshot {
     let mut snapshot = Snapshot::default();
     // SAFETY: no memory is involved.
     let user = unsafe { libc::geteuid() };
@@ -145,11 +156,6 @@ pub fn read_all() -> Snapshot {
         }
     }
     snapshot.sort();
-    for process in &mut snapshot.processes {
-        let quiet = super::quiet::connections(process.pid, &process.connections);
-        process.connections.extend(quiet);
-        process.connections.sort_by_key(|connection| connection.fd);
-    }
     snapshot
 }
 

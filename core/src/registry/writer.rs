@@ -43,6 +43,9 @@ pub struct Registry {
 /// This process's header; the same address in fork children, which have their own file.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The mailbox of the helper, which may come to be while the process gets its file.
+static HELPER: AtomicU64 = AtomicU64::new(0);
+
 #[inline]
 fn header() -> Option<&'static Header> {
     // SAFETY: null, or in a table that is never unmapped.
@@ -65,8 +68,9 @@ pub fn count_return(reason: Reason) {
 
 /// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child begins with none.
 pub fn publish_helper(mailbox: u64) {
+    HELPER.store(mailbox, Ordering::SeqCst);
     if let Some(header) = header() {
-        header.helper.store(mailbox, Ordering::Relaxed);
+        header.helper.store(mailbox, Ordering::SeqCst);
     }
 }
 
@@ -164,6 +168,7 @@ impl Registry {
     /// do they stay in the parent's file.
     pub fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
         self.pid = kernel::process_id();
+        HELPER.store(0, Ordering::Relaxed);
         let result = self.renew_with_file();
         if result.is_err() {
             let private = NewTable::private()
@@ -181,6 +186,7 @@ impl Registry {
         self.is_hidden = self.put_in_place(copy).is_ok();
         if self.is_hidden {
             self.pid = kernel::process_id();
+            HELPER.store(0, Ordering::Relaxed);
         }
         self.is_hidden
     }
@@ -190,11 +196,13 @@ impl Registry {
     /// # Errors
     /// As [`after_fork_in_child`](Self::after_fork_in_child).
     pub fn appear(&mut self) -> Result<(), RegistryError> {
-        if std::mem::take(&mut self.is_hidden) {
-            self.renew_with_file()
-        } else {
-            Ok(())
+        if !std::mem::take(&mut self.is_hidden) {
+            return Ok(());
         }
+        let result = self.renew_with_file();
+        // Whoever publishes it from now on finds the file in its place.
+        self.table.header.helper.store(HELPER.load(Ordering::SeqCst), Ordering::SeqCst);
+        result
     }
 
     /// Removes this process's file. Does nothing in a process that did not create it, such as a

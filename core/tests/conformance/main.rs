@@ -1,4 +1,4 @@
-//! The conformance suite of the provider interface: every case runs against every provider, through
+//! The conformance suite of the provider interface and its objects (N1): every case runs against every provider, through
 //! the C table.
 //!
 //! Both ends are in this process; what only two processes can show is in [`processes`]. The cases of `verbs` need an RDMA device: they are ignored unless asked for, as

@@ -1,4 +1,4 @@
-//! Servers whose processes share a listener or inherit a connection: apache2, gunicorn, PostgreSQL.
+//! Servers whose processes share a listener (D10) or inherit a connection: apache2, gunicorn, PostgreSQL.
 
 use crate::both;
 use sanshim_tests::programs::{eventually, locate, port, Mode, Running, Sandbox};

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_lie_apart_and_inside() {
+    fn m4_buffers_lie_apart_and_inside() {
         let small = Geometry {
             buffers: 4,
             message_size: 256,

@@ -1,4 +1,4 @@
-//! The end of a connection whose peer is on another host: TCP's end is kept back until the peer has everything.
+//! The end of a connection whose peer is on another host: TCP's end is kept back until the peer has everything (D11).
 
 use crate::fabric::Link;
 use crate::provider::shm::CLOSED;

@@ -1,4 +1,4 @@
-//! Connectors on other hosts are served by who waits on a listener, or accepts from it.
+//! Connectors on other hosts are served by who waits on a listener, or accepts from it (D10).
 
 use crate::fabric;
 use crate::switch::socket::table;

@@ -1,4 +1,5 @@
-//! The sending half of a stream: messages while the send buffer is empty, else the send buffer.
+//! The sending half of a stream: messages while the send buffer is empty, else the send buffer, so that a program that does not
+//! wait may send again at once (S7).
 
 use super::Broken;
 use super::Moved;

@@ -6,7 +6,8 @@ use crate::switch::outcome::Outcome;
 use crate::switch::setup;
 use crate::switch::socket::traffic::Way;
 use crate::switch::socket::Socket;
-use crate::switch::transfer;
+use crate::switch::transfer::receive;
+use crate::switch::transfer::send;
 use crate::sys::{blocking, file, Errno, Fd};
 use libc::iovec;
 
@@ -23,7 +24,7 @@ pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usi
     if at.is_none() && file::seek(from, 0, libc::SEEK_CUR).is_err() {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
     }
-    let result = transfer::send_from(socket, count, 0, |to, n| {
+    let result = send::send_from(socket, count, 0, |to, n| {
         let read = match &mut at {
             Some(at) => {
                 let read = file::pread(from, to, n, *at)?;
@@ -64,7 +65,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
     let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || stream.endpoint.has(flag::NONBLOCK);
     let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
     let mut first = true;
-    transfer::send_from(socket, count, flags, |to, n| {
+    send::send_from(socket, count, flags, |to, n| {
         // One read: a pipe gives what it has, and splice returns then.
         if !std::mem::replace(&mut first, false) {
             return Ok(0);
@@ -84,7 +85,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };
     // Whether to wait for data is the socket's matter alone: the kernel ignores
     // SPLICE_F_NONBLOCK there.
-    let peeked = match transfer::receive(socket, buffers, libc::MSG_PEEK) {
+    let peeked = match receive::receive(socket, buffers, libc::MSG_PEEK) {
         Outcome::Done(Ok(n)) if n > 0 => n,
         other => return other,
     };
@@ -101,7 +102,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     };
     let taken = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: written }];
     match Buffers::new(&taken) {
-        Ok(taken) => transfer::receive(socket, taken, libc::MSG_DONTWAIT),
+        Ok(taken) => receive::receive(socket, taken, libc::MSG_DONTWAIT),
         Err(e) => Outcome::Done(Err(e)),
     }
 }

@@ -9,10 +9,9 @@ use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Stream, Take};
-use crate::switch::transfer::receive::rest_from_kernel;
 use crate::switch::transfer::turn::{reentered, waits};
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::Errno;
+use crate::sys::{blocking, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
@@ -109,4 +108,32 @@ fn pause(
         Ok(_) => None,
         Err(e) => told(e),
     }
+}
+
+/// Goes on with a receive on a socket that returned to TCP after `got` bytes.
+#[cold]
+pub(super) fn rest_from_kernel(
+    socket: &Socket,
+    mut to: Buffers,
+    mut got: usize,
+    flags: i32,
+) -> Outcome {
+    if got == 0 {
+        return Outcome::Pass;
+    }
+    let mut piece = [0u8; 4096];
+    while flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0 && to.remaining() > 0 {
+        let n = to.remaining().min(piece.len());
+        match blocking::receive(socket.anchor(), &mut piece[..n], flags & !libc::MSG_TRUNC) {
+            Ok(n) if n > 0 => {
+                // SAFETY: `n` bytes are there, and at most what remains was asked for.
+                if unsafe { to.copy_in(piece.as_ptr(), n) }.is_err() {
+                    break;
+                }
+                got += n;
+            }
+            _ => break,
+        }
+    }
+    Outcome::Done(Ok(got))
 }

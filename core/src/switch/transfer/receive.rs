@@ -16,12 +16,12 @@ use crate::switch::stream::gather::gather;
 use crate::switch::stream::{Broken, Moved, Posted, Stream, Take};
 use crate::switch::transfer::from_tcp;
 use crate::switch::transfer::suspend;
+use crate::switch::transfer::told::{happened_before, reset_error};
 use crate::switch::transfer::turn::{reentered, waits};
 use crate::switch::transfer::urgent;
-use crate::switch::transfer::{happened_before, reset_error};
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{blocking, process, time, Errno};
+use crate::sys::{process, time, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long (ns) a receive that may not wait looks again for bytes that the program saw before.
@@ -142,7 +142,7 @@ fn receive_step_by_step(
             return Outcome::Done(Ok(got));
         }
         if returning::is_due(stream) && detach::look_after(socket, stream) {
-            return rest_from_kernel(socket, to, got, flags);
+            return from_tcp::rest_from_kernel(socket, to, got, flags);
         }
         if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
             if got == 0 && stream.endpoint.has(flag::RESET) {
@@ -189,7 +189,7 @@ fn receive_step_by_step(
             }
         }
         if socket.phase() != phase::SAN {
-            return rest_from_kernel(socket, to, got, flags);
+            return from_tcp::rest_from_kernel(socket, to, got, flags);
         }
         if let Err(e) = woken {
             return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
@@ -218,34 +218,6 @@ fn receive_simply(socket: &Socket, stream: &Stream, to: &mut Buffers, got: &mut 
     }
     *got += bytes;
     true
-}
-
-/// Goes on with a receive on a socket that returned to TCP after `got` bytes.
-#[cold]
-pub(in crate::switch) fn rest_from_kernel(
-    socket: &Socket,
-    mut to: Buffers,
-    mut got: usize,
-    flags: i32,
-) -> Outcome {
-    if got == 0 {
-        return Outcome::Pass;
-    }
-    let mut piece = [0u8; 4096];
-    while flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0 && to.remaining() > 0 {
-        let n = to.remaining().min(piece.len());
-        match blocking::receive(socket.anchor(), &mut piece[..n], flags & !libc::MSG_TRUNC) {
-            Ok(n) if n > 0 => {
-                // SAFETY: `n` bytes are there, and at most what remains was asked for.
-                if unsafe { to.copy_in(piece.as_ptr(), n) }.is_err() {
-                    break;
-                }
-                got += n;
-            }
-            _ => break,
-        }
-    }
-    Outcome::Done(Ok(got))
 }
 
 enum Failure {

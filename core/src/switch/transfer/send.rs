@@ -16,9 +16,9 @@ use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Broken, Moved, Stream};
 use crate::switch::transfer::rdma;
 use crate::switch::transfer::suspend;
+use crate::switch::transfer::told::{happened_before, unable};
 use crate::switch::transfer::turn::{self, waits};
 use crate::switch::transfer::urgent;
-use crate::switch::transfer::{happened_before, reset_error};
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{net, process, time, Errno};
@@ -275,20 +275,4 @@ fn transmit(
 
 fn is_broken(stream: &Stream) -> bool {
     stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE | flag::SEND_SHUT)
-}
-
-/// Why nothing can be sent any more, if so.
-pub(super) fn unable(stream: &Stream) -> Option<Errno> {
-    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::BROKEN_PIPE;
-    if !stream.endpoint.has(ANY) {
-        return None;
-    }
-    if stream.endpoint.has(flag::BROKEN_PIPE) {
-        stream.endpoint.set(flag::ERROR_REPORTED);
-        return Some(Errno(libc::EPIPE));
-    }
-    if stream.endpoint.has(flag::SEND_SHUT) {
-        return Some(Errno(libc::EPIPE));
-    }
-    reset_error(stream, Err(Errno(libc::EPIPE))).err()
 }

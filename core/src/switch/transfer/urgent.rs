@@ -15,7 +15,8 @@ use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::Stream;
-use crate::switch::transfer;
+use crate::switch::transfer::send as sending;
+use crate::switch::transfer::told;
 use crate::switch::transfer::turn;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
@@ -52,7 +53,7 @@ pub(in crate::switch) fn send(
     let mut before = from;
     before.truncate(length - 1);
     if length > 1 {
-        match transfer::send(socket, before, flags & !libc::MSG_OOB) {
+        match sending::send(socket, before, flags & !libc::MSG_OOB) {
             Outcome::Done(Ok(sent)) if sent == length - 1 => {}
             other => return other,
         }
@@ -87,7 +88,7 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
         if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
             return Outcome::Pass;
         }
-        if let Some(e) = transfer::unable(stream) {
+        if let Some(e) = told::unable(stream) {
             return Outcome::Done(Err(e));
         }
         if stream.room() == Ok(0) {

@@ -1,0 +1,371 @@
+//! The stream as a whole: what both halves share, its locks, its doorbell's due, and what goes wrong.
+
+use super::holding::Hold;
+use crate::fabric::Link;
+use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
+use crate::registry::{Control as Shown, Slot as Statistics};
+use crate::session::token::Taken;
+use crate::session::{ProtocolError, HEADER_SIZE};
+use crate::switch::endpoint::control::{Control, Slept};
+use crate::switch::endpoint::Endpoint;
+use crate::sys::lock::Busy;
+use crate::sys::{Errno, Fd};
+use std::convert::Infallible;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Bytes copied into the send buffer before the peer is told: both ends then copy at once.
+pub(super) const CHUNK: usize = 64 << 10;
+
+/// The peer broke the protocol; the connection must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A message made no sense.
+    Message(ProtocolError),
+    /// A position of a send buffer made no sense.
+    Position,
+    /// The doorbells, or what is said of them, made no sense.
+    Doorbells,
+    /// Something before made no sense, as was logged.
+    Before,
+}
+
+impl From<ProtocolError> for Broken {
+    fn from(e: ProtocolError) -> Self {
+        Broken::Message(e)
+    }
+}
+
+impl From<Overrun> for Broken {
+    fn from(_: Overrun) -> Self {
+        Broken::Position
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Broken::Message(e) => write!(f, "{e}"),
+            Broken::Position => write!(f, "a send buffer position is out of range"),
+            Broken::Doorbells => write!(f, "its doorbells make no sense"),
+            Broken::Before => write!(f, "a message before made no sense"),
+        }
+    }
+}
+
+/// What a transfer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes transferred.
+    pub bytes: usize,
+    /// The peer sleeps and must be woken through the anchor (A18).
+    pub ring: bool,
+    /// The program's memory, or another source, failed after those bytes.
+    pub fault: Option<Errno>,
+}
+
+/// What receiving does with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Deliver and consume.
+    Consume,
+    /// Deliver and leave (MSG_PEEK).
+    Peek,
+    /// Consume without delivering (MSG_TRUNC).
+    Discard,
+}
+
+/// Why a lock was not obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied<E> {
+    /// The calling thread has it already.
+    Reentered,
+    /// The caller did not wait any longer, for this reason.
+    GaveUp(E),
+}
+
+/// The send lock or the receive lock, held.
+pub struct Held<'a> {
+    control: &'a Control,
+    /// Another process had control before (D2).
+    pub swapped: bool,
+    _hold: Hold<'a>,
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.control.unlock();
+    }
+}
+
+/// Bytes of payload in a message buffer of `size` bytes.
+#[inline]
+pub(super) fn payload_of(size: u32) -> u32 {
+    size - HEADER_SIZE as u32
+}
+
+/// See the module. Cheap to copy.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    /// Our end.
+    pub endpoint: &'a Endpoint,
+    /// Which end that is.
+    pub role: Role,
+    /// What each end publishes: asked for many times in a transfer.
+    own: &'a Side,
+    peer: &'a Side,
+    /// The shared memory.
+    pub segment: &'a Segment,
+    /// What `sanctl` shows.
+    pub statistics: &'a Statistics,
+    /// What plays the peer's part in the segment, where the peer is on another host.
+    pub fabric: Option<&'a Link>,
+    /// The TCP connection; -1: not known, and neither direction sends over it.
+    pub anchor: Fd,
+}
+
+impl<'a> Stream<'a> {
+    /// One end of the connection that `segment` holds.
+    #[inline]
+    pub fn new(
+        endpoint: &'a Endpoint,
+        segment: &'a Segment,
+        statistics: &'a Statistics,
+        fabric: Option<&'a Link>,
+    ) -> Self {
+        let role = endpoint.role();
+        let (own, peer) = (segment.side(role), segment.side(role.peer()));
+        Self { endpoint, role, own, peer, segment, statistics, fabric, anchor: -1 }
+    }
+
+    /// The same over this TCP connection.
+    #[inline]
+    pub fn over(self, anchor: Fd) -> Self {
+        Self { anchor, ..self }
+    }
+
+    /// The send lock, however long that takes; what a dead holder left half done is put right.
+    #[inline]
+    pub fn lock_send(&self) -> Result<Held<'_>, Denied<Infallible>> {
+        self.lock_send_while(|_| Ok(()))
+    }
+
+    /// As [`Stream::lock_send`]. While another thread has it `goes_on` is asked before each sleep, and
+    /// told of the last one.
+    #[inline]
+    pub fn lock_send_while<E>(
+        &self,
+        goes_on: impl FnMut(Slept) -> Result<(), E>,
+    ) -> Result<Held<'_>, Denied<E>> {
+        let (lock, hold) = (&self.endpoint.send.lock, Hold::of(self));
+        let taken = self.take(lock, &self.statistics.send_control, goes_on)?;
+        if taken.from_the_dead {
+            self.recover_sender();
+        }
+        Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
+    }
+
+    /// True while the holder of the send lock waits for the peer in an RDMA transfer: whoever would send would wait for that,
+    /// so the writable condition of poll is not met.
+    #[inline]
+    pub fn is_kept_from_sending(&self) -> bool {
+        let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
+        send.awaits_peer.load(SeqCst) != 0
+            && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
+    }
+
+    /// The receive lock; as [`Stream::lock_send`].
+    #[inline]
+    pub fn lock_receive(&self) -> Result<Held<'_>, Denied<Infallible>> {
+        let (lock, hold) = (&self.endpoint.receive.lock, Hold::of(self));
+        let taken = self.take(lock, &self.statistics.receive_control, |_| Ok(()))?;
+        if taken.from_the_dead {
+            self.recover_receiver();
+        }
+        Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
+    }
+
+    /// Control of a direction, if it is free and this process had it last.
+    #[inline(always)]
+    pub(super) fn hold_again<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
+        let hold = Hold::of(self);
+        control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
+    }
+
+    /// Control of a direction, if it is free, for what is no transfer of the calling process: it stays whose it is (D3).
+    #[inline]
+    pub fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
+        let hold = Hold::of(self);
+        control.try_borrow().then(|| Held { control, swapped: false, _hold: hold })
+    }
+
+    /// Takes control of a direction, and tells `sanctl` when it comes from another process.
+    #[inline]
+    pub(super) fn take<E>(
+        &self,
+        lock: &Control,
+        shown: &Shown,
+        goes_on: impl FnMut(Slept) -> Result<(), E>,
+    ) -> Result<Taken, Denied<E>> {
+        let taken = match lock.try_lock() {
+            Ok(taken) => taken,
+            Err(Busy::Reentered) => return Err(Denied::Reentered),
+            Err(Busy::Other) => {
+                shown.while_waiting(|| lock.wait(goes_on)).map_err(Denied::GaveUp)?
+            }
+        };
+        shown.note(taken.swapped, lock.swaps());
+        Ok(taken)
+    }
+
+    /// Takes the locks over that dead threads hold, so that what these published is told to the peer.
+    pub fn succeed_the_dead(&self) {
+        let e = self.endpoint;
+        if e.send.lock.is_held_by_the_dead() {
+            drop(self.lock_send());
+        }
+        if e.receive.lock.is_held_by_the_dead() {
+            drop(self.lock_receive());
+        }
+    }
+
+    /// True if any thread holds a lock of this end.
+    pub fn is_locked(&self) -> bool {
+        self.endpoint.send.lock.is_held() || self.endpoint.receive.lock.is_held()
+    }
+
+    /// Signals the peer's FD_READ counter; true if the doorbell must ring.
+    #[inline]
+    pub fn signal_read(&self) -> bool {
+        self.peer().counters.0.read.signal_after(&self.endpoint.called.read)
+    }
+
+    /// Signals the peer's FD_WRITE counter; true if the doorbell must ring.
+    #[inline]
+    pub fn signal_write(&self) -> bool {
+        self.peer().counters.0.write.signal_after(&self.endpoint.called.write)
+    }
+
+    /// After a lock came from a dead holder, which may have published something and not have come to
+    /// signalling it: whoever comes next rings.
+    pub(super) fn recover_signals(&self) {
+        let _ = (self.signal_read(), self.signal_write());
+    }
+
+    /// True if the peer was signalled, by whomever, and no doorbell rang since.
+    pub fn owes_doorbell(&self) -> bool {
+        let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
+        called.read.is_behind(&counters.read) || called.write.is_behind(&counters.write)
+    }
+
+    /// Rings the doorbell by `call`, for all that was signalled before.
+    pub fn ring_by(&self, call: impl FnOnce()) {
+        let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
+        called.read.make(&counters.read, || called.write.make(&counters.write, call));
+    }
+
+    /// Takes what has arrived over the fabric.
+    #[inline]
+    pub fn poll(&self) {
+        if let Some(link) = self.fabric {
+            link.poll();
+        }
+    }
+
+    /// The buffer of message `sequence` that we send. Send lock.
+    #[inline]
+    pub(super) fn slot_out(&self, sequence: u32) -> Slot {
+        let size = self.endpoint.send.message_size.load(Relaxed);
+        self.segment.slot(self.role, sequence, size)
+    }
+
+    /// The buffer of a message that was sent before, perhaps when buffers were smaller. Send lock.
+    pub(super) fn sent_slot(&self, sequence: u32) -> Slot {
+        let send = &self.endpoint.send;
+        let size = send.message_size.load(Relaxed);
+        let before = send.resized_by.load(Relaxed).wrapping_sub(sequence);
+        let size = if before < self.segment.geometry().buffers { 0 } else { size };
+        self.segment.slot(self.role, sequence, size)
+    }
+
+    /// Bytes of payload in the largest message that was sent.
+    pub(super) fn largest_payload_out(&self) -> u32 {
+        self.payload_out().max(self.payload(0))
+    }
+
+    /// The buffer of message `sequence` that we receive.
+    #[inline(always)]
+    pub(super) fn slot_in(&self, sequence: u32) -> Slot {
+        let mut size = self.endpoint.receive.message_size.load(Relaxed);
+        if size != 0 && self.endpoint.receive.is_of_old_size(sequence) {
+            size = 0;
+        }
+        self.segment.slot(self.role.peer(), sequence, size)
+    }
+
+    /// Bytes of payload in a message that we send.
+    #[inline]
+    pub(super) fn payload_out(&self) -> u32 {
+        self.payload(self.endpoint.send.message_size.load(Relaxed))
+    }
+
+    /// Bytes of payload in a message that we receive.
+    #[inline]
+    pub(super) fn payload_in(&self) -> u32 {
+        self.payload(self.endpoint.receive.message_size.load(Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn payload(&self, resized: u32) -> u32 {
+        payload_of(if resized == 0 { self.segment.geometry().message_size } else { resized })
+    }
+
+    /// Where the send buffer's byte at `position` lies, and how many of `length` follow it there.
+    /// `grown` is one above the position at which the send buffer grew, or zero.
+    #[inline]
+    pub(super) fn stretch(
+        &self,
+        sender: Role,
+        grown: u64,
+        position: u64,
+        length: usize,
+    ) -> (*mut u8, usize) {
+        let large = grown != 0 && position >= grown - 1;
+        let before = if grown != 0 && !large { grown - 1 - position } else { u64::MAX };
+        let length = length.min(usize::try_from(before).unwrap_or(usize::MAX));
+        self.segment.send_buffer(sender, large).stretch(position, length)
+    }
+
+    /// Where the byte at `position` of our send buffer lies, and how many of `length` follow it.
+    pub fn sent_at(&self, position: u64, length: usize) -> (*mut u8, usize) {
+        let grown = self.endpoint.send.grown.load(Relaxed);
+        self.stretch(self.role, grown, position, length)
+    }
+
+    /// The peer's send buffer, for its size, and where it grew.
+    #[inline]
+    pub(super) fn buffer_in(&self) -> (Ring, u64) {
+        let grown = self.peer().sending.0.grown.load(Relaxed);
+        (self.segment.send_buffer(self.role.peer(), grown != 0), grown)
+    }
+
+    /// What this end publishes.
+    #[inline]
+    pub fn own(&self) -> &'a Side {
+        self.own
+    }
+
+    /// What the peer publishes.
+    #[inline]
+    pub fn peer(&self) -> &'a Side {
+        self.peer
+    }
+
+    /// A stamp that changes with whatever the peer does: sends, or takes from us.
+    pub fn activity_of_peer(&self) -> u64 {
+        let sent = u64::from(self.endpoint.session.last_received());
+        let tail = self.peer().sending.0.tail.load(Relaxed);
+        let taken = self.peer().receiving.0.total.load(Relaxed);
+        sent.rotate_left(40) ^ tail.rotate_left(20) ^ taken
+    }
+}

@@ -1,0 +1,46 @@
+//! What a call tells besides bytes: the error of a broken connection, once, and by a signal (O_ASYNC) that something came.
+
+use crate::switch::anchor::ready;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::Socket;
+use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::Stream;
+use crate::switch::waiting::ring;
+use crate::sys::Errno;
+
+/// The error of a broken connection, told once; afterwards `then`.
+pub(super) fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
+    if stream.endpoint.set(flag::ERROR_REPORTED) {
+        return Err(stream.endpoint.broken_by());
+    }
+    then
+}
+
+/// With O_ASYNC, when a call is done: from now on the next event reaches the anchor, where the kernel raises the signal.
+/// True if one did not have to.
+pub(super) fn happened_before(socket: &Socket, stream: &Stream, event: Event) -> bool {
+    if !ready::readable(stream) {
+        ring::drain(socket, stream, || false);
+    }
+    let _ = counters::raise_elsewhere(stream, event);
+    match event {
+        Event::Read => ready::readable(stream),
+        Event::Write => ready::writable(stream),
+    }
+}
+
+/// Why nothing can be sent any more, if so.
+pub(super) fn unable(stream: &Stream) -> Option<Errno> {
+    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::BROKEN_PIPE;
+    if !stream.endpoint.has(ANY) {
+        return None;
+    }
+    if stream.endpoint.has(flag::BROKEN_PIPE) {
+        stream.endpoint.set(flag::ERROR_REPORTED);
+        return Some(Errno(libc::EPIPE));
+    }
+    if stream.endpoint.has(flag::SEND_SHUT) {
+        return Some(Errno(libc::EPIPE));
+    }
+    reset_error(stream, Err(Errno(libc::EPIPE))).err()
+}
