@@ -2,8 +2,7 @@
 //! at it itself.
 
 use crate::switch::endpoint::flag;
-use crate::switch::socket::registration::Registration;
-use crate::switch::socket::set::{Inner, Set, Watch};
+use crate::switch::socket::set::{Inner, Registration, Set, Watch};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::sys::{poll, Errno, Fd, Result};

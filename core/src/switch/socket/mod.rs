@@ -6,7 +6,6 @@
 pub(in crate::switch) mod listener;
 mod noted;
 pub(in crate::switch) mod prospect;
-pub(in crate::switch) mod registration;
 pub(in crate::switch) mod set;
 mod spare;
 pub(in crate::switch) mod structure;

@@ -6,7 +6,7 @@ use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::readiness::events;
-use crate::switch::socket::registration::{Registration, ONE_SHOT};
+use crate::switch::socket::set::{Registration, ONE_SHOT};
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
 use crate::switch::waiting::wait;
