@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::fabric::HANDED_ON;
 use super::Program;
 
-/// Longer than any case takes, and than its own waits (`HANG_MS` in `bt.h`).
+/// Longer than any case takes, and than its own waits (`HANG_MS` in `bt.h`), unless `BT_HANG_S` says otherwise.
 const HANG: Duration = Duration::from_secs(60);
 /// The area whose connections come to the SAN when the library thinks so.
 const OF_THEMSELVES: &str = "quiet";
@@ -261,16 +261,22 @@ fn judge(carrier: Carrier, log: &str) -> Result<Verdict, String> {
     Ok(Verdict::Passed)
 }
 
+/// How long a case may take.
+fn limit() -> Duration {
+    let seconds = std::env::var("BT_HANG_S").ok().and_then(|text| text.parse().ok());
+    seconds.map_or(HANG, Duration::from_secs)
+}
+
 /// Waits for the case, then ends what is left of its process group.
 fn guard(child: &mut Child) -> Result<ExitStatus, String> {
     let group = i32::try_from(child.id()).expect("a process id fits pid_t");
-    let deadline = Instant::now() + HANG;
+    let deadline = Instant::now() + limit();
     let mut pause = Duration::from_millis(1);
     let ended = loop {
         match exited(group) {
             Ok(true) => break Ok(()),
             Ok(false) if Instant::now() < deadline => std::thread::sleep(pause),
-            Ok(false) => break Err(format!("hung: no end after {} s", HANG.as_secs())),
+            Ok(false) => break Err(format!("hung: no end after {} s", limit().as_secs())),
             Err(e) => break Err(format!("waiting for process {group}: {e}")),
         }
         pause = (pause * 2).min(Duration::from_millis(10));

@@ -142,7 +142,7 @@ fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Option<O
     })?;
     let made = Segment::create(geometry);
     let (segment, fd) = made.map_err(|e| {
-        log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
+        setup::tell(socket, &e);
         link.close(None);
         Reason::OutOfMemory
     })?;

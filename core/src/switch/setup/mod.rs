@@ -21,12 +21,22 @@ pub(in crate::switch) use moving::{end, stay_on_tcp};
 pub(in crate::switch) use serving::serve;
 pub use serving::serving;
 
+use crate::provider::shm::SegmentError;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::Way;
 use crate::switch::socket::{phase, Socket};
 use door::DOOR;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Says why there is no segment. That memory is short concerns the process, whose every connection tries again and again: once.
+pub(in crate::switch) fn tell(socket: &Socket, why: &SegmentError) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let is_shortage = matches!(why, SegmentError::System(_));
+    if !is_shortage || !SAID.swap(true, Relaxed) {
+        log::warn!("fd {}: staying on TCP: {why}", socket.anchor());
+    }
+}
 
 /// In a fork child, whose sockets on TCP are its parent's as well.
 pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {

@@ -228,7 +228,7 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Prospect>, Reason> {
     let mut made = None;
     let handed = door::hand_in(socket.anchor(), tuple, || {
         let (segment, fd) = Segment::create(policy::geometry()).map_err(|e| {
-            log::warn!("fd {}: staying on TCP: {e}", socket.anchor());
+            super::tell(socket, &e);
             Reason::OutOfMemory
         })?;
         made = Some((segment, fd));
@@ -283,7 +283,7 @@ fn follow_card(
         return Ok(Some(Prospect::PutUp { tuple, looks: looks + 1 }));
     };
     let segment = Segment::attach(handed.segment).map_err(|e| {
-        log::warn!("fd {}: {e}", socket.anchor());
+        super::tell(socket, &e);
         hidden::close(handed.segment);
         match e {
             SegmentError::Version(_) => Reason::VersionMismatch,
