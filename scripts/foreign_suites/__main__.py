@@ -1,0 +1,105 @@
+"""Runs other projects' test suites natively and under the shim, and says what differs. See scripts/foreign."""
+import argparse
+import importlib
+import os
+import pathlib
+import sys
+
+import known
+import modes
+import report
+import results
+from failure import Failure
+from runner import Runner
+from sandbox import spaces
+
+HERE = pathlib.Path(__file__).parent
+
+
+def suites():
+    names = sorted(path.stem for path in (HERE / "suites").glob("*.py") if path.stem != "__init__")
+    found = [importlib.import_module(f"suites.{name}").SUITE for name in names]
+    # CPython first: it tests the most.
+    return {suite.name: suite for suite in sorted(found, key=lambda suite: (suite.name != "cpython", suite.name))}
+
+
+def options(every):
+    parser = argparse.ArgumentParser(prog="scripts/foreign")
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--figures", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
+    chosen = parser.parse_args()
+    for name in chosen.suites:
+        if name not in every:
+            parser.error(f"there is no suite '{name}', but {', '.join(every)}")
+    return chosen
+
+
+def chosen_units(suite, place, chosen):
+    """With --only those units alone that had such a test when last seen, or are named so; if there are none, all."""
+    units = suite.units(place, chosen.short)
+    if not chosen.only:
+        return units
+    earlier = results.load(place)
+    having = [
+        unit
+        for unit in units
+        if any(one in unit.name or any(one in test for test in results.tests(earlier, unit.name)) for one in chosen.only)
+    ]
+    return having or units
+
+
+def main():
+    every = suites()
+    chosen = options(every)
+    root, target = pathlib.Path(os.environ["SANSHIM_ROOT"]), pathlib.Path(os.environ["FOREIGN_TARGET"])
+    sanctl = os.environ["SANCTL"]
+    names = chosen.suites or (["cpython", "libevent"] if chosen.short else list(every))
+    if chosen.figures:
+        report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
+        return 0
+    unshare = spaces()
+    if unshare is None:
+        raise Failure("namespaces cannot be made here (unshare): run this as root, or allow users their own")
+
+    unexpected, absent = 0, []
+    for name in names:
+        suite, place = every[name], target / name
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            suite.prepare(place)
+        except Failure as failure:
+            print(f"{suite.title}: cannot be had here: {failure}", flush=True)
+            absent.append(name)
+            continue
+        units = chosen_units(suite, place, chosen)
+        if chosen.list:
+            earlier = results.load(place)
+            for unit in units:
+                print(f"{name}: {unit.name}")
+                for test in results.tests(earlier, unit.name):
+                    print(f"  {test}")
+            continue
+        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.short)
+        result = runner.suite(suite, units, chosen.jobs)
+        for line in report.lines(suite, suite.version(place), result):
+            print(line, flush=True)
+        unexpected += sum(not known.expected(name, one) and not one.varies for one in result.differences)
+        if not chosen.only and not chosen.short:
+            results.save(place, suite.version(place), result)
+    if not chosen.list and not chosen.suites and not chosen.only and not chosen.short:
+        report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
+    return 1 if unexpected or absent else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        sys.exit(f"scripts/foreign: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,77 @@
+"""CPython's own tests of what uses sockets, descriptors, processes, signals and threads: Debian's package of them."""
+import re
+
+import sources
+from suite import FAILED, PASSED, SKIPPED, Suite, Unit
+
+MODULES = """
+asynchat asyncio asyncore concurrent_futures docxmlrpc epoll eintr fcntl fork1 ftplib httplib httpservers imaplib logging
+multiprocessing_fork multiprocessing_forkserver multiprocessing_spawn multiprocessing_main_handling nntplib os poll poplib posix
+pty select selectors signal smtpd smtplib socket socketserver ssl subprocess telnetlib thread threading threadsignals timeout
+urllib urllib2 urllib2_localnet wait3 wait4 wsgiref xmlrpc
+""".split()
+SHORT = ("socket", "select", "selectors", "asyncio")
+# What a virtual machine answers, or does not, and no TCP.
+LEFT_OUT = ("*VSOCK*",)
+
+BEGINS = re.compile(r"^(\w+) \(((?:test|__main__)[\w.]*)\)")
+ENDS = re.compile(r"(?:^|\.\.\. )(?:(ok|expected failure)|(FAIL|ERROR|unexpected success)|(skipped .*))$")
+WRONG = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.MULTILINE)
+
+
+def parse(text):
+    """unittest's verbose output. What a test prints stands between its name and its outcome."""
+    found, current = {}, None
+    for line in text.splitlines():
+        begins = BEGINS.match(line)
+        if begins:
+            name, where = begins.groups()
+            current = where if where.endswith(f".{name}") else f"{where}.{name}"
+            found.setdefault(current, None)
+        ends = ENDS.search(line)
+        if ends and current and found[current] is None:
+            good, bad, _ = ends.groups()
+            found[current] = PASSED if good else FAILED if bad else SKIPPED
+            current = None
+    for name, where in WRONG.findall(text):
+        found[where if where.endswith(f".{name}") else f"{where}.{name}"] = FAILED
+    # Output in between may hide an outcome, but only the last test that began can be the one that hung.
+    names = list(found)
+    for test in names:
+        if found[test] is None and (test != current or re.search(r"^Ran \d+ tests? in", text, re.MULTILINE)):
+            found[test] = PASSED
+    return found
+
+
+def command(module, folder, done):
+    ignored = folder / "ignored"
+    ignored.write_text("\n".join([*LEFT_OUT, *sorted(done)]) + "\n")
+    return ["/usr/bin/python3.11", "-m", "test", "-v", "-u", "network", "--ignorefile", ignored, f"test_{module}"]
+
+
+class CPython(Suite):
+    name = "cpython"
+    title = "CPython"
+    forks = True
+
+    def prepare(self, place):
+        sources.install(place, "python3.11", "libpython3.11-testsuite")
+
+    def version(self, place):
+        return sources.installed("libpython3.11-testsuite")
+
+    def units(self, place, short):
+        return [
+            Unit(
+                name=f"test_{module}",
+                command=lambda folder, done, module=module: command(module, folder, done),
+                parse=parse,
+                stall=120,
+                limit=900,
+                resumes=True,
+            )
+            for module in (SHORT if short else MODULES)
+        ]
+
+
+SUITE = CPython()
