@@ -3,15 +3,15 @@ import argparse
 import importlib
 import os
 import pathlib
+import shutil
+import signal
 import sys
 
-import known
-import modes
 import report
 import results
 from failure import Failure
 from runner import Runner
-from sandbox import spaces
+from sandbox import spaces, stopped
 
 HERE = pathlib.Path(__file__).parent
 
@@ -53,6 +53,18 @@ def chosen_units(suite, place, chosen):
     return having or units
 
 
+def copied(sanctl, target):
+    """The library and sanctl as they are now: a later build must not change what a run tests."""
+    folder = target / "tested"
+    folder.mkdir(parents=True, exist_ok=True)
+    library = pathlib.Path(os.environ.get("SANSHIM_LIBRARY") or pathlib.Path(sanctl).parent / "libsanshim.so")
+    for file in (pathlib.Path(sanctl), library):
+        beside = folder / f"{file.name}.new"
+        shutil.copy2(file, beside)
+        os.replace(beside, folder / file.name)
+    return str(folder / "sanctl")
+
+
 def main():
     every = suites()
     chosen = options(every)
@@ -66,6 +78,7 @@ def main():
     if unshare is None:
         raise Failure("namespaces cannot be made here (unshare): run this as root, or allow users their own")
 
+    sanctl = copied(sanctl, target)
     unexpected, absent = 0, []
     for name in names:
         suite, place = every[name], target / name
@@ -88,7 +101,9 @@ def main():
         result = runner.suite(suite, units, chosen.jobs)
         for line in report.lines(suite, suite.version(place), result):
             print(line, flush=True)
-        unexpected += sum(not known.expected(name, one) and not one.varies for one in result.differences)
+        verdicts = [report.verdict(suite, one) for one in result.differences]
+        # CI's machine is busy with other tests, and suites measure time.
+        unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))
         if not chosen.only and not chosen.short:
             results.save(place, suite.version(place), result)
     if not chosen.list and not chosen.suites and not chosen.only and not chosen.short:
@@ -97,9 +112,10 @@ def main():
 
 
 if __name__ == "__main__":
+    # What runs is ended by the threads that started it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopped.set())
     try:
         sys.exit(main())
     except Failure as failure:
         sys.exit(f"scripts/foreign: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)

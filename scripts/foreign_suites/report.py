@@ -29,7 +29,9 @@ def totals(result, mode):
 def verdict(suite, one):
     if one.varies:
         return "varies natively"
-    return "known" if known.expected(suite.name, one) else "differs"
+    if known.expected(suite.name, one):
+        return "known"
+    return "differed once" if one.once else "differs"
 
 
 def how_often(outcomes):

@@ -6,12 +6,14 @@ import sys
 
 import modes
 from sandbox import Sandbox
-from suite import DIED, HUNG, PASSED
+from suite import DIED, HUNG, PASSED, SKIPPED
 
 # A unit whose test hung or whose program died goes on without it, so often.
 RESUMES = 8
-# A test's outcome is believed natively after so many runs, and what differs is run so often under the shim.
-NATIVE_RUNS, SHIM_RUNS = 3, 3
+# What differs is run so often again each way, in turn; a program whose tests cannot be chosen less often, whole.
+AGAIN, WHOLE_AGAIN = 5, 2
+# The one id of a program of which nothing is known but how it ended.
+WHOLE = "(the whole)"
 
 
 @dataclasses.dataclass
@@ -22,6 +24,8 @@ class Run:
     seconds: float
     known: int = 0
     on_san: int = 0
+    # The tests that were chosen, where not all ran.
+    chosen: list | None = None
 
 
 @dataclasses.dataclass
@@ -37,6 +41,11 @@ class Difference:
         """Natively it is not always the same either."""
         return len(set(self.native)) > 1
 
+    @property
+    def once(self):
+        """It was so in the one run alone, and in none of those after it."""
+        return len(self.shim) > 2 and len(set(self.shim[1:]) - set(self.native)) == 0
+
 
 @dataclasses.dataclass
 class Result:
@@ -51,44 +60,38 @@ class Runner:
         self.place, self.sanctl, self.unshare = place, sanctl, unshare
         self.only, self.keep, self.short = only, keep, short
 
-    def once(self, unit, mode, number):
+    def once(self, unit, mode, number, chosen=()):
         name = f"{unit.name}.{mode}.{number}".replace("/", "_").replace(", ", "-").replace(" ", "-")
         box = Sandbox(self.place / "runs" / name, self.unshare)
         outcomes, seconds, done = {}, 0.0, set()
         for attempt in range(RESUMES):
-            command, extra = modes.wrap(mode, unit.command(box.folder, done), self.sanctl, box.folder)
+            command, extra = modes.wrap(mode, unit.command(box.folder, done, chosen), self.sanctl, box.folder)
             output = box.folder / f"output.{attempt}"
             ended = box.run(command, output, unit.cwd, unit.env | extra, unit.stall, unit.limit - seconds)
             seconds += ended.seconds
             found = unit.parse(output.read_text(errors="replace"))
-            open_ones = [test for test, outcome in found.items() if outcome is None]
-            for test in open_ones:
-                found[test] = HUNG if ended.status is None else DIED
-            if not open_ones and ended.status != 0 and PASSED in found.values() and set(found.values()) <= {PASSED, "skipped"}:
+            unfinished = [test for test, outcome in found.items() if outcome is None]
+            how = HUNG if ended.status is None else DIED
+            found |= dict.fromkeys(unfinished, how)
+            if not found or ended.status != 0 and set(found.values()) <= {PASSED, SKIPPED}:
                 # All that was reported is well, and yet the program says it is not.
-                found["(the whole)"] = HUNG if ended.status is None else DIED
-            elif not found:
-                found["(the whole)"] = HUNG if ended.status is None else (DIED if ended.status else "passed")
+                found[WHOLE] = PASSED if ended.status == 0 else how
             outcomes |= found
             done |= set(found)
-            if not (unit.resumes and open_ones) or seconds > unit.limit:
+            if not (unit.selects and unfinished) or seconds > unit.limit:
                 break
         known, on_san = modes.connections(box.folder)
-        wrong = any(outcome in (HUNG, DIED, "failed") for outcome in outcomes.values())
-        if not self.keep and not wrong:
+        if not self.keep and set(outcomes.values()) <= {PASSED, SKIPPED}:
             shutil.rmtree(box.folder, ignore_errors=True)
         if self.only:
-            outcomes = {test: outcome for test, outcome in outcomes.items() if self.wanted(test)}
+            outcomes = {test: outcome for test, outcome in outcomes.items() if any(one in test for one in self.only)}
         self.tell(unit, mode, outcomes, seconds, known, on_san)
-        return Run(outcomes, seconds, known, on_san)
+        return Run(outcomes, seconds, known, on_san, sorted(chosen) or None)
 
     def tell(self, unit, mode, outcomes, seconds, known, on_san):
         counts = ", ".join(f"{n} {kind}" for kind, n in tally(outcomes).items() if n)
         carried = "" if mode == modes.NATIVE else f"; {on_san} of {known} connections on the SAN"
         print(f"{unit.name}, {mode}: {counts}, {seconds:.0f} s{carried}", file=sys.stderr, flush=True)
-
-    def wanted(self, test):
-        return any(one in test for one in self.only)
 
     def unit(self, unit, suite):
         """All runs of a unit: natively, in each mode, and again where something differs."""
@@ -98,22 +101,22 @@ class Runner:
             runs[modes.NATIVE].append(self.once(unit, modes.NATIVE, 2))
         for mode in chosen:
             runs[mode] = [self.once(unit, mode, 1)]
-        differing = [mode for mode in chosen if different(runs, mode)]
-        if differing:
-            while len(runs[modes.NATIVE]) < NATIVE_RUNS:
-                runs[modes.NATIVE].append(self.once(unit, modes.NATIVE, len(runs[modes.NATIVE]) + 1))
-        found = []
-        for mode in differing:
-            if not different(runs, mode):
-                continue
-            while len(runs[mode]) < SHIM_RUNS:
-                runs[mode].append(self.once(unit, mode, len(runs[mode]) + 1))
         for mode in chosen:
-            found += [
-                Difference(unit.name, test, outcomes_of(runs[modes.NATIVE], test), mode, outcomes_of(runs[mode], test))
-                for test in different(runs, mode)
-            ]
-        return runs, found
+            self.again(unit, mode, runs)
+        return runs, [
+            Difference(unit.name, test, outcomes_of(runs[modes.NATIVE], test), mode, outcomes_of(runs[mode], test))
+            for mode in chosen
+            for test in different(runs, mode)
+        ]
+
+    def again(self, unit, mode, runs):
+        differing = different(runs, mode)
+        if not differing:
+            return
+        selects = unit.selects and WHOLE not in differing
+        for _ in range(AGAIN if selects else WHOLE_AGAIN):
+            for each in (modes.NATIVE, mode):
+                runs[each].append(self.once(unit, each, len(runs[each]) + 1, differing if selects else ()))
 
     def suite(self, suite, units, parallel):
         result = Result()
@@ -126,11 +129,11 @@ class Runner:
 
 
 def outcomes_of(runs, test):
-    return [run.outcomes.get(test, "absent") for run in runs]
+    return [run.outcomes.get(test, "absent") for run in runs if run.chosen is None or test in run.chosen]
 
 
 def different(runs, mode):
-    """The tests with an outcome in this mode that none of the native runs had, and those that vary natively and were seen to."""
+    """The tests with an outcome in this mode that none of the native runs had."""
     tests = {test for each in (modes.NATIVE, mode) for run in runs[each] for test in run.outcomes}
     return sorted(
         test for test in tests if not set(outcomes_of(runs[mode], test)) <= set(outcomes_of(runs[modes.NATIVE], test))

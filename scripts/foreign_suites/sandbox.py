@@ -6,7 +6,10 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import threading
 import time
+
+from failure import Failure
 
 SPACES = ("--net", "--pid", "--mount", "--ipc", "--fork", "--kill-child", "--mount-proc")
 # The shell stays as the first process: that one has no default actions of signals, and collects orphans.
@@ -20,6 +23,10 @@ exit $?
 """
 # Nothing of the caller's environment but this: a suite must run alike wherever it is started.
 KEPT = ("PATH", "CARGO_HOME", "RUSTUP_HOME")
+
+
+# Set when the user ends all of it: no run goes on or begins then.
+stopped = threading.Event()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +99,8 @@ class Sandbox:
             found = os.waitid(os.P_PID, process.pid, ended)
             if found:
                 return found.si_status if found.si_code == os.CLD_EXITED else 128 + found.si_status
+            if stopped.is_set():
+                raise Failure("ended by a signal")
             now, grown = time.monotonic(), output.stat().st_size
             if grown != size:
                 size, since = grown, now

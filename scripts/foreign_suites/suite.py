@@ -8,9 +8,9 @@ PASSED, FAILED, SKIPPED, HUNG, DIED = "passed", "failed", "skipped", "hung", "di
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """A program of a suite that is run as one. `command` is given the run's folder and the ids that an earlier try of the same
-    run has done or hung in, which it leaves out; `parse` makes {id: outcome} of the output, and `None` for a test that began
-    and has no outcome."""
+    """A program of a suite that is run as one. `command` is given the run's folder, the ids that an earlier try of the same
+    run has done or hung in, which it leaves out, and the ids it is to run alone, if any; `parse` makes {id: outcome} of the
+    output, and `None` for a test that began and has no outcome."""
 
     name: str
     command: collections.abc.Callable
@@ -20,10 +20,8 @@ class Unit:
     # Seconds without any output after which a test hangs, and for the whole unit.
     stall: int = 60
     limit: int = 900
-    # Whether `command` can leave ids out.
-    resumes: bool = False
-    # How many of these run side by side.
-    alone: bool = False
+    # Whether `command` can leave ids out and run some alone.
+    selects: bool = False
 
 
 class Suite:

@@ -1,4 +1,5 @@
 """CPython's own tests of what uses sockets, descriptors, processes, signals and threads: Debian's package of them."""
+import functools
 import re
 
 import sources
@@ -43,10 +44,12 @@ def parse(text):
     return found
 
 
-def command(module, folder, done):
-    ignored = folder / "ignored"
+def command(module, folder, done, only):
+    ignored, matched = folder / "ignored", folder / "matched"
     ignored.write_text("\n".join([*LEFT_OUT, *sorted(done)]) + "\n")
-    return ["/usr/bin/python3.11", "-m", "test", "-v", "-u", "network", "--ignorefile", ignored, f"test_{module}"]
+    matched.write_text("\n".join(sorted(only)) + "\n")
+    choice = ["--ignorefile", ignored, *(["--matchfile", matched] if only else [])]
+    return ["/usr/bin/python3.11", "-m", "test", "-v", "-u", "network", *choice, f"test_{module}"]
 
 
 class CPython(Suite):
@@ -64,11 +67,11 @@ class CPython(Suite):
         return [
             Unit(
                 name=f"test_{module}",
-                command=lambda folder, done, module=module: command(module, folder, done),
+                command=functools.partial(command, module),
                 parse=parse,
                 stall=120,
                 limit=900,
-                resumes=True,
+                selects=True,
             )
             for module in (SHORT if short else MODULES)
         ]

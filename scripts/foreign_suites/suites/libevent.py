@@ -42,15 +42,16 @@ class Libevent(Suite):
         return [
             Unit(
                 name=f"regress with {way}",
-                command=lambda folder, done: [
+                command=lambda _, done, only: [
                     place / "source" / "test" / "regress",
+                    *sorted(only),
                     *(f":{test}" for test in sorted(done)),
                 ],
                 parse=parse,
                 cwd=place / "source" / "test",
                 env={f"EVENT_NO{other}": "1" for other in others},
                 limit=600,
-                resumes=True,
+                selects=True,
             )
             for way, others in WAYS.items()
             if way == "epoll" or not short

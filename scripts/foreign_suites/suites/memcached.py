@@ -1,0 +1,28 @@
+"""memcached's t/."""
+import sources
+import tap
+from suite import Suite
+
+
+
+class Memcached(Suite):
+    name = "memcached"
+    title = "memcached"
+
+    def prepare(self, place):
+        sources.install(place, "gcc", "make", "libc6-dev", "libevent-dev", "perl", "autoconf", "automake")
+        source = sources.debian(place, "memcached")
+        sources.build(place, source, ["./configure", "--disable-docs"], ["make", sources.jobs()])
+
+    def version(self, place):
+        return sources.debian_version(place)
+
+    def units(self, place, short):
+        source = place / "source"
+        return [
+            tap.unit(test.stem, ["perl", "-Ilib", f"t/{test.name}"], cwd=source, limit=240, env={"PERL_USE_UNSAFE_INC": "1"})
+            for test in sorted((source / "t").glob("*.t"))
+        ]
+
+
+SUITE = Memcached()
