@@ -30,6 +30,7 @@ def options(every):
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--once", action="store_true")
     parser.add_argument("--figures", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
@@ -97,15 +98,19 @@ def main():
                 for test in results.tests(earlier, unit.name):
                     print(f"  {test}")
             continue
-        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.short)
-        result = runner.suite(suite, units, chosen.jobs)
-        for line in report.lines(suite, suite.version(place), result):
+        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once or chosen.short)
+        version, kept = suite.version(place), not chosen.only and not chosen.short
+        result = runner.suite(
+            suite,
+            units,
+            chosen.jobs,
+            lambda so_far: kept and results.save(place, version, so_far, len(so_far.runs) == len(units)),
+        )
+        for line in report.lines(suite, version, result):
             print(line, flush=True)
         verdicts = [report.verdict(suite, one) for one in result.differences]
         # CI's machine is busy with other tests, and suites measure time.
         unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))
-        if not chosen.only and not chosen.short:
-            results.save(place, suite.version(place), result)
     if not chosen.list and not chosen.suites and not chosen.only and not chosen.short:
         report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
     return 1 if unexpected or absent else 0

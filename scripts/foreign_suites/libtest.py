@@ -59,4 +59,4 @@ def unit(name, program, source, left_out=(), **limits):
         # One at a time: its name is there before it hangs.
         return [program, "--test-threads=1", "--exact", *skipped, *sorted(only)]
 
-    return Unit(name=name, command=command, parse=parse, cwd=source, selects=True, **limits)
+    return Unit(name=name, command=command, parse=parse, cwd=source, selects=True, stall=120, **limits)

@@ -6,20 +6,19 @@ import os
 import modes
 
 
-def save(place, version, result):
-    text = json.dumps(
-        {
-            "version": version,
-            "runs": {
-                unit: {mode: [dataclasses.asdict(run) for run in runs] for mode, runs in each.items()}
-                for unit, each in result.runs.items()
-            },
-            "differences": [dataclasses.asdict(one) for one in result.differences],
-        },
-        indent=1,
-    )
+def save(place, version, result, complete):
+    """Replaces what is there of the units that ran, or all of it where all of them did."""
+    runs = {
+        unit: {mode: [dataclasses.asdict(run) for run in each] for mode, each in modes_of.items()}
+        for unit, modes_of in result.runs.items()
+    }
+    differences = [dataclasses.asdict(one) for one in result.differences]
+    earlier = load(place)
+    if earlier and not complete and earlier["version"] == version:
+        differences += [one for one in earlier["differences"] if one["unit"] not in runs]
+        runs = earlier["runs"] | runs
     beside = place / "results.json.new"
-    beside.write_text(text)
+    beside.write_text(json.dumps({"version": version, "runs": runs, "differences": differences}, indent=1))
     os.replace(beside, place / "results.json")
 
 

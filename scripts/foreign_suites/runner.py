@@ -56,9 +56,9 @@ class Result:
 
 
 class Runner:
-    def __init__(self, place, sanctl, unshare, only, keep, short):
+    def __init__(self, place, sanctl, unshare, only, keep, once):
         self.place, self.sanctl, self.unshare = place, sanctl, unshare
-        self.only, self.keep, self.short = only, keep, short
+        self.only, self.keep, self.natively_once = only, keep, once
 
     def once(self, unit, mode, number, chosen=()):
         name = f"{unit.name}.{mode}.{number}".replace("/", "_").replace(", ", "-").replace(" ", "-")
@@ -97,7 +97,7 @@ class Runner:
         """All runs of a unit: natively, in each mode, and again where something differs."""
         chosen = modes.of(suite)
         runs = {modes.NATIVE: [self.once(unit, modes.NATIVE, 1)]}
-        if not self.short:
+        if not self.natively_once:
             runs[modes.NATIVE].append(self.once(unit, modes.NATIVE, 2))
         for mode in chosen:
             runs[mode] = [self.once(unit, mode, 1)]
@@ -106,7 +106,7 @@ class Runner:
         return runs, [
             Difference(unit.name, test, outcomes_of(runs[modes.NATIVE], test), mode, outcomes_of(runs[mode], test))
             for mode in chosen
-            for test in different(runs, mode)
+            for test in sorted({*different(runs, mode), *varying(runs)})
         ]
 
     def again(self, unit, mode, runs):
@@ -118,13 +118,15 @@ class Runner:
             for each in (modes.NATIVE, mode):
                 runs[each].append(self.once(unit, each, len(runs[each]) + 1, differing if selects else ()))
 
-    def suite(self, suite, units, parallel):
+    def suite(self, suite, units, parallel, done):
+        """All units; `done` is called with what there is after each."""
         result = Result()
         with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
-            pending = {unit.name: pool.submit(self.unit, unit, suite) for unit in units}
-            for name, future in pending.items():
-                result.runs[name], found = future.result()
+            pending = {pool.submit(self.unit, unit, suite): unit.name for unit in units}
+            for future in concurrent.futures.as_completed(pending):
+                result.runs[pending[future]], found = future.result()
                 result.differences += found
+                done(result)
         return result
 
 
@@ -138,6 +140,12 @@ def different(runs, mode):
     return sorted(
         test for test in tests if not set(outcomes_of(runs[mode], test)) <= set(outcomes_of(runs[modes.NATIVE], test))
     )
+
+
+def varying(runs):
+    """The tests that are not natively always the same."""
+    natively = runs[modes.NATIVE]
+    return {test for run in natively for test in run.outcomes if len(set(outcomes_of(natively, test))) > 1}
 
 
 def tally(outcomes):

@@ -63,7 +63,7 @@ def install(place, *packages):
 
 
 def debian(place, package):
-    """The unpacked source of the package's newest version in this release. Where to get it is said in a configuration of our own:
+    """The unpacked source of the package in this release. Where to get it is said in a configuration of our own:
     the machine's need not name sources."""
     unpacked = place / "source"
     if unpacked.exists():
@@ -87,10 +87,17 @@ def debian(place, package):
     )
     env, log = {"APT_CONFIG": str(settings)}, place / "fetch.log"
     fetched = place / "fetched"
-    shutil.rmtree(fetched, ignore_errors=True)
-    fetched.mkdir()
     call(["apt-get", "-q", "update"], log, env=env)
-    call(["apt-get", "-q", "source", "--download-only", package], log, cwd=fetched, env=env)
+    # A mirror may name a newest version that it does not have.
+    for wanted, last in ((package, False), (f"{package}/{release}", True)):
+        shutil.rmtree(fetched, ignore_errors=True)
+        fetched.mkdir()
+        try:
+            call(["apt-get", "-q", "source", "--download-only", wanted], log, cwd=fetched, env=env)
+            break
+        except Failure:
+            if last:
+                raise
     [description] = fetched.glob("*.dsc")
     half = place / "unpacking"
     shutil.rmtree(half, ignore_errors=True)

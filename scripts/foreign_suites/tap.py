@@ -1,19 +1,18 @@
-"""The output of tests that speak TAP, Perl's among them: `ok 3 - description`."""
+"""The output of tests that speak TAP, Perl's among them: `ok 3 - description`. The number is the id: descriptions may hold
+addresses, times and what came in a hash's order."""
 import re
 
 from suite import FAILED, PASSED, SKIPPED, Unit
 
-LINE = re.compile(r"^(not )?ok\b *(\d+)? *-? *([^#\n]*)(?:# *(skip|todo)?.*)?", re.IGNORECASE | re.MULTILINE)
+LINE = re.compile(r"^(not )?ok\b *(\d+)?[^#\n]*(?:# *(skip|todo)?.*)?", re.IGNORECASE | re.MULTILINE)
 PLAN = re.compile(r"^1\.\.(\d+)(?: *# *skip)?", re.IGNORECASE | re.MULTILINE)
-# What a description says of this run alone.
-OWN = re.compile(r"0x[0-9a-f]+|\b\d{4,}\b|/tmp/\S+|\bport \d+")
 
 
 def parse(name, text):
     found, number = {}, 0
-    for bad, given, description, directive in LINE.findall(text):
+    for bad, given, directive in LINE.findall(text):
         number = int(given) if given else number + 1
-        test = f"{name} {number} {OWN.sub('…', description.strip())}".strip()
+        test = f"{name} {number}"
         if directive.lower() == "skip":
             found[test] = SKIPPED
         else:

@@ -5,11 +5,12 @@ import re
 import sources
 from suite import FAILED, PASSED, SKIPPED, Suite, Unit
 
+# Those that take long come last.
 MODULES = """
-asynchat asyncio asyncore concurrent_futures docxmlrpc epoll eintr fcntl fork1 ftplib httplib httpservers imaplib logging
-multiprocessing_fork multiprocessing_forkserver multiprocessing_spawn multiprocessing_main_handling nntplib os poll poplib posix
-pty select selectors signal smtpd smtplib socket socketserver ssl subprocess telnetlib thread threading threadsignals timeout
-urllib urllib2 urllib2_localnet wait3 wait4 wsgiref xmlrpc
+socket select selectors poll epoll asyncore asynchat telnetlib ftplib poplib imaplib smtplib smtpd nntplib httplib httpservers
+socketserver timeout ssl urllib urllib2 urllib2_localnet xmlrpc docxmlrpc wsgiref fcntl fork1 os posix pty eintr wait3 wait4
+thread threadsignals signal threading logging subprocess multiprocessing_main_handling asyncio multiprocessing_fork
+multiprocessing_forkserver multiprocessing_spawn concurrent_futures
 """.split()
 SHORT = ("socket", "select", "selectors", "asyncio")
 # What a virtual machine answers, or does not, and no TCP.
