@@ -35,7 +35,7 @@ def options(every):
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
     for name in chosen.suites:
-        if name not in every:
+        if name.partition(":")[0] not in every:
             parser.error(f"there is no suite '{name}', but {', '.join(every)}")
     return chosen
 
@@ -82,6 +82,7 @@ def main():
     sanctl = copied(sanctl, target)
     unexpected, absent = 0, []
     for name in names:
+        name, _, program = name.partition(":")
         suite, place = every[name], target / name
         place.mkdir(parents=True, exist_ok=True)
         try:
@@ -90,7 +91,9 @@ def main():
             print(f"{suite.title}: cannot be had here: {failure}", flush=True)
             absent.append(name)
             continue
-        units = chosen_units(suite, place, chosen)
+        units = [unit for unit in chosen_units(suite, place, chosen) if program in ("", unit.name)]
+        if not units:
+            raise Failure(f"{suite.title} has no program '{program}'; see --list")
         if chosen.list:
             earlier = results.load(place)
             for unit in units:
@@ -98,13 +101,13 @@ def main():
                 for test in results.tests(earlier, unit.name):
                     print(f"  {test}")
             continue
-        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once or chosen.short)
+        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short)
         version, kept = suite.version(place), not chosen.only and not chosen.short
         result = runner.suite(
             suite,
             units,
             chosen.jobs,
-            lambda so_far: kept and results.save(place, version, so_far, len(so_far.runs) == len(units)),
+            lambda so_far: kept and results.save(place, version, so_far, not program and len(so_far.runs) == len(units)),
         )
         for line in report.lines(suite, version, result):
             print(line, flush=True)

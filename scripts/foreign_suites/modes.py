@@ -8,12 +8,12 @@ NATIVE, SHIM, EAGER, SUSPEND = "native", "shim", "shim, at once", "shim, suspend
 CONNECTION = re.compile(r"^sanshim\[(\d+)\] info: fd \d+: (\S+) (\S+) provider=(\w+) reason=(\S+) role=connector", re.MULTILINE)
 
 
-def of(suite):
-    return [SHIM, EAGER, SUSPEND] if suite.forks else [SHIM, EAGER]
+def of(suite, short=False):
+    return [SHIM, EAGER, SUSPEND] if suite.forks and not short else [SHIM, EAGER]
 
 
-def wrap(mode, command, sanctl, folder):
-    """The command and the environment for a mode."""
+def wrap(mode, command, sanctl, folder, logged):
+    """The command and the environment for a mode, with a log in the folder or without."""
     if mode == NATIVE:
         return command, {}
     extra = {}
@@ -23,7 +23,8 @@ def wrap(mode, command, sanctl, folder):
         rules = folder / "rules.toml"
         rules.write_text('[shm]\nswap = "suspend"\n')
         extra["SANSHIM_CONFIG"] = str(rules)
-    return [sanctl, "run", "--log", "info", "--log-file", str(folder / "log"), "--", *command], extra
+    log = ["--log", "info", "--log-file", str(folder / "log")] if logged else []
+    return [sanctl, "run", *log, "--", *command], extra
 
 
 def connections(folder):

@@ -27,11 +27,7 @@ def totals(result, mode):
 
 
 def verdict(suite, one):
-    if one.varies:
-        return "varies natively"
-    if known.expected(suite.name, one):
-        return "known"
-    return "differed once" if one.once else "differs"
+    return "known" if one.kind == "differs" and known.expected(suite.name, one) else one.kind
 
 
 def how_often(outcomes):
@@ -44,7 +40,7 @@ def how_often(outcomes):
 def sentence(suite, one):
     return (
         f"{verdict(suite, one)}: {one.unit}: {one.test}: natively {how_often(one.native)}; "
-        f"{one.mode}: {how_often(one.shim)}"
+        f"{one.mode}: {how_often(one.logged + one.plain)}"
     )
 
 

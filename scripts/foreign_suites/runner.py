@@ -10,8 +10,9 @@ from suite import DIED, HUNG, PASSED, SKIPPED
 
 # A unit whose test hung or whose program died goes on without it, so often.
 RESUMES = 8
-# What differs is run so often again each way, in turn; a program whose tests cannot be chosen less often, whole.
-AGAIN, WHOLE_AGAIN = 5, 2
+# What differs is run so often again each way, in turn; a program whose tests cannot be chosen less often, whole. Under the shim
+# without a log then: its file is a descriptor more, which tests can see. What is well without one is looked at with one again.
+AGAIN, WHOLE_AGAIN, LOGGED_AGAIN = 5, 2, 2
 # The one id of a program of which nothing is known but how it ended.
 WHOLE = "(the whole)"
 
@@ -26,25 +27,27 @@ class Run:
     on_san: int = 0
     # The tests that were chosen, where not all ran.
     chosen: list | None = None
+    logged: bool = True
 
 
 @dataclasses.dataclass
 class Difference:
+    """A test's outcomes natively, and in a mode with a log and without one."""
+
     unit: str
     test: str
     native: list
     mode: str
-    shim: list
+    logged: list
+    plain: list
 
     @property
-    def varies(self):
-        """Natively it is not always the same either."""
-        return len(set(self.native)) > 1
-
-    @property
-    def once(self):
-        """It was so in the one run alone, and in none of those after it."""
-        return len(self.shim) > 2 and len(set(self.shim[1:]) - set(self.native)) == 0
+    def kind(self):
+        if len(set(self.native)) > 1:
+            return "varies natively"
+        if not self.plain or set(self.plain) - set(self.native):
+            return "differs"
+        return "differs with a log" if sum(one not in self.native for one in self.logged) > 1 else "differed once"
 
 
 @dataclasses.dataclass
@@ -56,16 +59,17 @@ class Result:
 
 
 class Runner:
-    def __init__(self, place, sanctl, unshare, only, keep, once):
+    def __init__(self, place, sanctl, unshare, only, keep, once, short):
         self.place, self.sanctl, self.unshare = place, sanctl, unshare
-        self.only, self.keep, self.natively_once = only, keep, once
+        self.only, self.keep, self.natively_once = only, keep, once or short
+        self.short = short
 
-    def once(self, unit, mode, number, chosen=()):
+    def once(self, unit, mode, number, chosen=(), logged=True):
         name = f"{unit.name}.{mode}.{number}".replace("/", "_").replace(", ", "-").replace(" ", "-")
         box = Sandbox(self.place / "runs" / name, self.unshare)
         outcomes, seconds, done = {}, 0.0, set()
         for attempt in range(RESUMES):
-            command, extra = modes.wrap(mode, unit.command(box.folder, done, chosen), self.sanctl, box.folder)
+            command, extra = modes.wrap(mode, unit.command(box.folder, done, chosen), self.sanctl, box.folder, logged)
             output = box.folder / f"output.{attempt}"
             ended = box.run(command, output, unit.cwd, unit.env | extra, unit.stall, unit.limit - seconds)
             seconds += ended.seconds
@@ -86,7 +90,7 @@ class Runner:
         if self.only:
             outcomes = {test: outcome for test, outcome in outcomes.items() if any(one in test for one in self.only)}
         self.tell(unit, mode, outcomes, seconds, known, on_san)
-        return Run(outcomes, seconds, known, on_san, sorted(chosen) or None)
+        return Run(outcomes, seconds, known, on_san, sorted(chosen) or None, logged)
 
     def tell(self, unit, mode, outcomes, seconds, known, on_san):
         counts = ", ".join(f"{n} {kind}" for kind, n in tally(outcomes).items() if n)
@@ -95,7 +99,7 @@ class Runner:
 
     def unit(self, unit, suite):
         """All runs of a unit: natively, in each mode, and again where something differs."""
-        chosen = modes.of(suite)
+        chosen = modes.of(suite, self.short)
         runs = {modes.NATIVE: [self.once(unit, modes.NATIVE, 1)]}
         if not self.natively_once:
             runs[modes.NATIVE].append(self.once(unit, modes.NATIVE, 2))
@@ -104,7 +108,14 @@ class Runner:
         for mode in chosen:
             self.again(unit, mode, runs)
         return runs, [
-            Difference(unit.name, test, outcomes_of(runs[modes.NATIVE], test), mode, outcomes_of(runs[mode], test))
+            Difference(
+                unit.name,
+                test,
+                outcomes_of(runs[modes.NATIVE], test),
+                mode,
+                outcomes_of([run for run in runs[mode] if run.logged], test),
+                outcomes_of([run for run in runs[mode] if not run.logged], test),
+            )
             for mode in chosen
             for test in sorted({*different(runs, mode), *varying(runs)})
         ]
@@ -114,9 +125,17 @@ class Runner:
         if not differing:
             return
         selects = unit.selects and WHOLE not in differing
+        chosen = differing if selects else ()
+
+        def run(each, logged):
+            runs[each].append(self.once(unit, each, len(runs[each]) + 1, chosen, logged))
+
         for _ in range(AGAIN if selects else WHOLE_AGAIN):
-            for each in (modes.NATIVE, mode):
-                runs[each].append(self.once(unit, each, len(runs[each]) + 1, differing if selects else ()))
+            run(modes.NATIVE, logged=True)
+            run(mode, logged=False)
+        if not different({modes.NATIVE: runs[modes.NATIVE], mode: [one for one in runs[mode] if not one.logged]}, mode):
+            for _ in range(LOGGED_AGAIN):
+                run(mode, logged=True)
 
     def suite(self, suite, units, parallel, done):
         """All units; `done` is called with what there is after each."""

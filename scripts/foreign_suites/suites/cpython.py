@@ -12,7 +12,15 @@ socketserver timeout ssl urllib urllib2 urllib2_localnet xmlrpc docxmlrpc wsgire
 thread threadsignals signal threading logging subprocess multiprocessing_main_handling asyncio multiprocessing_fork
 multiprocessing_forkserver multiprocessing_spawn concurrent_futures
 """.split()
-SHORT = ("socket", "select", "selectors", "asyncio")
+SHORT = {
+    "socket": (),
+    "select": (),
+    "selectors": (),
+    "asyncio": tuple(
+        f"test.test_asyncio.test_{part}.*"
+        for part in ("buffered_proto", "events", "selector_events", "sendfile", "server", "sock_lowlevel", "sslproto", "streams")
+    ),
+}
 # What a virtual machine answers, or does not, and no TCP.
 LEFT_OUT = ("*VSOCK*",)
 
@@ -45,11 +53,12 @@ def parse(text):
     return found
 
 
-def command(module, folder, done, only):
+def command(module, patterns, folder, done, only):
     ignored, matched = folder / "ignored", folder / "matched"
     ignored.write_text("\n".join([*LEFT_OUT, *sorted(done)]) + "\n")
-    matched.write_text("\n".join(sorted(only)) + "\n")
-    choice = ["--ignorefile", ignored, *(["--matchfile", matched] if only else [])]
+    wanted = sorted(only) or patterns
+    matched.write_text("\n".join(wanted) + "\n")
+    choice = ["--ignorefile", ignored, *(["--matchfile", matched] if wanted else [])]
     return ["/usr/bin/python3.11", "-m", "test", "-v", "-u", "network", *choice, f"test_{module}"]
 
 
@@ -68,7 +77,7 @@ class CPython(Suite):
         return [
             Unit(
                 name=f"test_{module}",
-                command=functools.partial(command, module),
+                command=functools.partial(command, module, SHORT[module] if short else ()),
                 parse=parse,
                 stall=120,
                 limit=900,
