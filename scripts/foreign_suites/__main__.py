@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 
+import modes
 import report
 import results
 from failure import Failure
@@ -111,6 +112,9 @@ def main():
         )
         for line in report.lines(suite, version, result):
             print(line, flush=True)
+        if not report.totals(result, modes.NATIVE)[0]:
+            print("  nothing of it passes natively: it cannot be run here", flush=True)
+            absent.append(name)
         verdicts = [report.verdict(suite, one) for one in result.differences]
         # CI's machine is busy with other tests, and suites measure time.
         unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))

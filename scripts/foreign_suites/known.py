@@ -1,4 +1,4 @@
-"""Differences that docs/limitations.md explains: the test ids it names after a suite's name."""
+"""Differences that docs/limitations.md explains, in lines "| `suite` | `test id` | why |"; * and ? as in a shell."""
 import fnmatch
 import os
 import pathlib

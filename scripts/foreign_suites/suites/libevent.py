@@ -8,7 +8,7 @@ WAYS = {"epoll": ("POLL", "SELECT"), "poll": ("EPOLL", "SELECT"), "select": ("EP
 
 # What waits long is left out of the short form.
 SHORT = [f"{group}/.." for group in ("main", "bufferevent", "listener", "et", "thread", "evbuffer", "signal", "rpc", "ssl")]
-SHORT += [f"http/{test}" for test in ("base", "post", "put", "delete", "persist_connection", "chunk_out", "stream_out", "request")]
+SHORT += [f"http/{test}" for test in ("base", "post", "put", "delete", "persist_connection", "chunk_out", "stream_out")]
 
 LINE = re.compile(r"^([\w/-]+): (?:\[forking\] )?(.*)$")
 ENDS = re.compile(r"(OK|FAILED|SKIPPED|DISABLED)\b")
