@@ -13,6 +13,10 @@ import results
 import runner
 
 
+# So many tests of a program to which the same happened are named.
+NAMED = 6
+
+
 def totals(result, mode):
     """Passed, failed (hung and died among them) and skipped of the first runs in a mode; connections, and those on the SAN."""
     counts, known_ones, on_san = collections.Counter(), 0, 0
@@ -37,11 +41,15 @@ def how_often(outcomes):
     )
 
 
-def sentence(suite, one):
-    return (
-        f"{verdict(suite, one)}: {one.unit}: {one.test}: natively {how_often(one.native)}; "
-        f"{one.mode}: {how_often(one.logged + one.plain)}"
-    )
+def sentences(suite, result):
+    """What differs, with the tests of a program together to which the same happened."""
+    alike = collections.defaultdict(list)
+    for one in result.differences:
+        what = f"natively {how_often(one.native)}; {one.mode}: {how_often(one.logged + one.plain)}"
+        alike[verdict(suite, one), one.unit, what].append(one.test)
+    for (kind, unit, what), tests in alike.items():
+        more = f" and {len(tests) - NAMED} more" if len(tests) > NAMED else ""
+        yield f"{kind}: {unit}: {', '.join(tests[:NAMED])}{more}: {what}"
 
 
 def lines(suite, version, result):
@@ -54,12 +62,12 @@ def lines(suite, version, result):
         carried = "" if mode == modes.NATIVE else f", {on_san} of {connections} connections on the SAN"
         parts.append(f"{mode}: {passed} passed, {failed} failed, {skipped} skipped{carried}")
     yield f"{suite.title} {version}: {'; '.join(parts)}"
-    for one in result.differences:
-        yield f"  {sentence(suite, one)}"
+    for each in sentences(suite, result):
+        yield f"  {each}"
 
 
 def row(suite, version, result):
-    cells = [suite.title, version]
+    cells = [suite.title, version, str(len(result.runs))]
     for mode in (modes.NATIVE, modes.SHIM, modes.EAGER, modes.SUSPEND):
         found = totals(result, mode)
         if found is None:
@@ -72,8 +80,8 @@ def row(suite, version, result):
     return "| " + " | ".join(cells) + " |"
 
 
-HEAD = """| suite | version | natively | shim | SAN | at once | SAN | suspended | SAN |
-| --- | --- | --: | --: | --: | --: | --: | --: | --: |"""
+HEAD = """| suite | version | programs | natively | shim | SAN | at once | SAN | suspended | SAN |
+| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |"""
 
 
 def machine():
@@ -92,16 +100,18 @@ def write(path, target, every, sanctl):
             continue
         result = results.revive(saved)
         rows.append(row(suite, saved["version"], result))
-        differing += [f"- {suite.title}, {sentence(suite, one)}" for one in result.differences]
+        differing += [f"- {suite.title}, {each}" for each in sentences(suite, result)]
     text = (
         "# Other projects' test suites, natively and under the shim\n\n"
         f"{datetime.date.today().isoformat()}, {version.replace('sanctl', 'sanshim')}, {machine()}. Made by `scripts/foreign`.\n\n"
         "Passed / failed / skipped tests of one run: natively, under `sanctl run` as users have it, with `SANSHIM_MOVE_AFTER=0`\n"
         "(every connection goes to the SAN at once), and, where programs fork, with `swap = \"suspend\"` in addition. SAN: how many of the connections that\n"
-        "programs made under the shim were on it at some time. Both ends are under the shim, in a network namespace with `lo` alone. What fails\n"
+        "the log tells of, those with traffic, were on it at some time. Both ends are under the shim, in a network namespace with `lo` alone. What fails\n"
         "natively too is the suite's or the machine's: it wants a network, another user, or hardware.\n\n"
         + "\n".join([HEAD, *rows])
-        + "\n\n## What differs\n\nEach was run three times natively and three times under the shim.\n\n"
+        + "\n\n## What differs\n\n"
+        "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen). Once: in none of\n"
+        "those again; suites measure time, and the machine was busy. With a log: it sees the descriptor of the log that counts connections.\n\n"
         + ("\n".join(differing) or "Nothing.")
         + (f"\n\nNot run: {', '.join(missing)}." if missing else "")
         + "\n"

@@ -89,12 +89,12 @@ class Runner:
             shutil.rmtree(box.folder, ignore_errors=True)
         if self.only:
             outcomes = {test: outcome for test, outcome in outcomes.items() if any(one in test for one in self.only)}
-        self.tell(unit, mode, outcomes, seconds, known, on_san)
+        carried = f"; {on_san} of {known} connections on the SAN" if mode != modes.NATIVE and logged else ""
+        self.tell(unit, mode, outcomes, seconds, carried)
         return Run(outcomes, seconds, known, on_san, sorted(chosen) or None, logged)
 
-    def tell(self, unit, mode, outcomes, seconds, known, on_san):
+    def tell(self, unit, mode, outcomes, seconds, carried):
         counts = ", ".join(f"{n} {kind}" for kind, n in tally(outcomes).items() if n)
-        carried = "" if mode == modes.NATIVE else f"; {on_san} of {known} connections on the SAN"
         print(f"{unit.name}, {mode}: {counts}, {seconds:.0f} s{carried}", file=sys.stderr, flush=True)
 
     def unit(self, unit, suite):

@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -17,7 +18,12 @@ ENTER = """
 ip link set lo up || exit 125
 mount -t tmpfs tmpfs /dev/shm || exit 125
 [ -z "$FOREIGN_TMP" ] || mount --bind "$FOREIGN_TMP" /tmp || exit 125
-unset FOREIGN_TMP
+# What it writes where it runs is this run's alone.
+here=$PWD
+mount -t tmpfs tmpfs "$FOREIGN_LAYER" && mkdir "$FOREIGN_LAYER/upper" "$FOREIGN_LAYER/work" &&
+    mount -t overlay -o "lowerdir=$here,upperdir=$FOREIGN_LAYER/upper,workdir=$FOREIGN_LAYER/work" overlay "$here" &&
+    cd / && cd "$here" || exit 125
+unset FOREIGN_TMP FOREIGN_LAYER here
 "$@"
 exit $?
 """
@@ -40,9 +46,11 @@ class Ended:
 def spaces():
     """What `unshare` is called with here, or None where namespaces cannot be had."""
     for user in ((), ("--user", "--map-root-user")):
-        command = ["unshare", *user, *SPACES, "sh", "-c", ENTER, "sh", "true"]
-        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return ["unshare", *user, *SPACES]
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as layer:
+            command = ["unshare", *user, *SPACES, "sh", "-c", ENTER, "sh", "true"]
+            environ = os.environ | {"FOREIGN_TMP": "", "FOREIGN_LAYER": layer}
+            if subprocess.run(command, capture_output=True, cwd=folder, env=environ, check=False).returncode == 0:
+                return ["unshare", *user, *SPACES]
     return None
 
 
@@ -61,14 +69,15 @@ class Sandbox:
     def __init__(self, folder, unshare):
         shutil.rmtree(folder, ignore_errors=True)
         self.folder, self.unshare = folder, unshare
-        self.home, self.tmp = folder / "home", folder / "tmp"
+        self.home, self.tmp, self.layer = folder / "home", folder / "tmp", folder / "layer"
         self.home.mkdir(parents=True)
+        self.layer.mkdir()
         self.tmp.mkdir(mode=0o1777)
         self.tmp.chmod(0o1777)
 
     def run(self, command, output, cwd, extra, stall, limit):
         """Runs it until it ends, has printed nothing for `stall` seconds, or has run for `limit`."""
-        environ = environment(self.home) | extra
+        environ = environment(self.home) | extra | {"FOREIGN_LAYER": str(self.layer)}
         # A project that itself lies below /tmp must stay visible: then /tmp is shared.
         if pathlib.Path("/tmp") not in self.folder.resolve().parents:
             environ["FOREIGN_TMP"] = str(self.tmp)

@@ -1,5 +1,7 @@
 """Perl's own tests of sockets, files and processes, with the perl that is installed, which is of the same version."""
+import pathlib
 import shutil
+import subprocess
 
 import sources
 import tap
@@ -18,10 +20,18 @@ class Perl(Suite):
     def prepare(self, place):
         sources.install(place, "perl")
         source = sources.debian(place, "perl")
-        # Beside the rest of the source its tests would take the modules there, which are not built.
-        if not (place / "core").exists():
-            shutil.copytree(source / "t", place / "unpacking" / "t")
-            (place / "unpacking").rename(place / "core")
+        # Its tests take the modules of ../lib, which in the source are not built.
+        core, half = place / "core", place / "unpacking"
+        if not core.exists():
+            shutil.rmtree(half, ignore_errors=True)
+            shutil.copytree(source / "t", half / "t")
+            (half / "ext").mkdir()
+            found = subprocess.run(["perl", "-e", "print join qq(\n), @INC"], capture_output=True, text=True, check=True)
+            # What comes first wins.
+            for folder in reversed(found.stdout.splitlines()):
+                if pathlib.Path(folder).is_dir() and not folder.startswith(("/etc", "/usr/local")):
+                    shutil.copytree(folder, half / "lib", dirs_exist_ok=True)
+            half.rename(core)
 
     def version(self, place):
         return sources.debian_version(place)
@@ -31,7 +41,7 @@ class Perl(Suite):
         for folder in FOLDERS:
             where = place / "source" / folder
             found += [
-                tap.unit(f"{folder}/{test.stem}", ["perl", "-I.", f"t/{test.name}"], cwd=where, limit=240)
+                tap.unit(f"{folder}/{test.stem}", ["perl", "-I.", "-Iblib", f"t/{test.name}"], cwd=where, limit=240)
                 for test in sorted((where / "t").glob("*.t"))
             ]
         return found
