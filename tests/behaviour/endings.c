@@ -383,6 +383,27 @@ SAN_CASE(names_after_the_end) {
   local_address(p.server);
 }
 
+/* A send that the closed peer answers with a reset leaves no peer, and neither do two ends that both have shut. */
+SAN_CASE(no_peer_after_the_end) {
+  struct pair p = open_pair(V4);
+  union address address;
+  socklen_t len = sizeof address;
+  SYS(close(p.client));
+  wait_for(p.server, POLLRDHUP);
+  peer_address(p.server);
+  EQ(send(p.server, "x", 1, MSG_NOSIGNAL), 1);
+  wait_revents(p.server, 0, POLLERR | POLLHUP);
+  ERR(getpeername(p.server, &address.any, &len), ENOTCONN);
+  local_address(p.server);
+  SYS(close(p.server));
+  p = open_pair(V4);
+  SYS(shutdown(p.client, SHUT_WR));
+  expect_eof(p.server);
+  SYS(shutdown(p.server, SHUT_WR));
+  expect_eof(p.client);
+  UNTIL(getpeername(p.client, &address.any, &len) < 0 && getpeername(p.server, &address.any, &len) < 0);
+}
+
 /* ---- a peer that is killed ------------------------------------------------------------------ */
 
 /* Starts a process that runs one end and then waits to be killed; returns our end. */

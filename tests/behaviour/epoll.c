@@ -581,3 +581,15 @@ SAN_CASE(timeouts_are_kept) {
   EQ(epoll_pwait2(set, &got, 1, &(struct timespec){50, 0}, NULL), 1);
   EQ(epoll_pwait(set, &got, 1, -1, NULL), 1);
 }
+
+CASE(all_that_is_ready_at_once) {
+  enum { MANY = 200 };
+  struct epoll_event got[MANY + 8];
+  int set = new_set();
+  for (int i = 0; i < MANY; i++) {
+    /* Ready by itself, and of the kernel alone. */
+    add(set, SYS(socket(AF_INET, SOCK_DGRAM, 0)), EPOLLOUT, i);
+    EQ(epoll_wait(set, got, MANY + 8, 0), i + 1);
+  }
+  EQ(epoll_wait(set, got, MANY - 1, HANG_MS), MANY - 1);
+}

@@ -1,10 +1,10 @@
-//! getsockopt and setsockopt.
+//! getsockopt, setsockopt and getpeername.
 
 use super::returned;
 use crate::real::hooks;
-use libc::{c_int, c_void, socklen_t};
+use libc::{c_int, c_void, sockaddr, socklen_t};
 use sanshim_core::switch::{options, table};
-use sanshim_core::sys::user;
+use sanshim_core::sys::{user, Errno};
 
 /// An option value of int size, if the program gave one.
 fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
@@ -45,6 +45,14 @@ hooks! {
             options::linger_was_set(fd, linger.l_onoff != 0, linger.l_linger);
         } else {
             options::was_set(fd, level, name, number);
+        }
+        result
+    }
+
+    fn getpeername(fd: c_int, to: *mut sockaddr, length: *mut socklen_t) -> c_int = |real| {
+        let result = real(fd, to, length);
+        if result == 0 && table::is_known(fd) && options::has_no_peer(fd) {
+            return returned(Err(Errno(libc::ENOTCONN))) as c_int;
         }
         result
     }

@@ -5,7 +5,7 @@ use super::batches::{recvmmsg, sendmmsg};
 use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
 use super::message::{recvmsg, sendmsg};
 use super::namespaces::{chroot, setns, unshare};
-use super::options::{getsockopt, setsockopt};
+use super::options::{getpeername, getsockopt, setsockopt};
 use super::process::{execve, execveat, prctl};
 use super::readiness::{
     epoll_create, epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll,
@@ -70,6 +70,7 @@ hooks! {
                 libc::SYS_dup3 => dup3(fd, b as c_int, c as c_int) as isize,
                 libc::SYS_fcntl => fcntl(fd, b as c_int, c as _) as isize,
                 libc::SYS_ioctl => ioctl(fd, b as _, c as _) as isize,
+                libc::SYS_getpeername => getpeername(fd, b as _, c as _) as isize,
                 libc::SYS_getsockopt => {
                     getsockopt(fd, b as c_int, c as c_int, d as _, e as _) as isize
                 }

@@ -136,6 +136,16 @@ pub fn tcp_state(fd: Fd) -> Option<u8> {
     }
 }
 
+/// True once a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it, still
+/// has a peer then, where TCP's has none.
+pub fn has_no_peer(fd: Fd) -> bool {
+    const CLOSE: u8 = 7;
+    let Some(socket) = table::san(fd) else { return false };
+    let Some(stream) = socket.stream() else { return false };
+    ends::look(&socket, &stream);
+    broken_by(&socket).is_some() || tcp_state(fd) == Some(CLOSE)
+}
+
 /// Before an option is set that the SAN can not honour: the errno that says so.
 pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
     // Completions of zero-copy sends would never come, and the kernel's peek offset counts the

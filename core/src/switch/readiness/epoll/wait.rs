@@ -67,16 +67,22 @@ unsafe fn wait_on(
     while set.san.load(Ordering::SeqCst) == 0 {
         let left = remaining(timeout, &mut start);
         set.settle_members();
+        // With nothing of ours in the kernel's set the program gets as much at once as it has room for.
+        let alone = set.shadow.load(Ordering::Relaxed) < 0;
         let asleep = Sleeper::on(set);
         // Once more: who adds one looks for sleepers afterwards.
         let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
+            let to = if alone { &mut *events } else { room.for_at_most(events) };
             // SAFETY: the caller's promise.
-            unsafe { blocking::epoll_wait(set.kernel_fd(), room.for_at_most(events), left, mask) }
+            unsafe { blocking::epoll_wait(set.kernel_fd(), to, left, mask) }
         });
         drop(asleep);
         let Some(slept) = slept else { break };
         let n = slept?;
-        let kept = sort_out(set, room.first(n), events);
+        let kept = match alone {
+            true => sort_out_in_place(set, n, events),
+            false => sort_out(set, room.first(n), events),
+        };
         if kept > 0 || n == 0 || timeout == Some(0) {
             return Ok(kept);
         }
@@ -287,6 +293,17 @@ fn sort_out(
     }
     if bells {
         hear_bells(set);
+    }
+    kept
+}
+
+/// As [`sort_out`] of the first `n` of the program's array, where the kernel reported into it. There is something of ours only
+/// if another thread added it meanwhile.
+fn sort_out_in_place(set: &'static Set, n: usize, events: &mut [libc::epoll_event]) -> usize {
+    let mut kept = 0;
+    for at in 0..n {
+        let event = [events[at]];
+        kept += sort_out(set, &event, &mut events[kept..]);
     }
     kept
 }

@@ -1,0 +1,121 @@
+"""The lines of a suite, and the table of all of them in docs/figures/foreign.md."""
+import collections
+import datetime
+import os
+import pathlib
+import platform
+import re
+import subprocess
+
+import known
+import modes
+import results
+import runner
+
+
+# So many tests of a program to which the same happened are named.
+NAMED = 6
+
+
+def totals(result, mode):
+    """Passed, failed (hung and died among them) and skipped of the first runs in a mode; connections, and those on the SAN."""
+    counts, known_ones, on_san = collections.Counter(), 0, 0
+    for each in result.runs.values():
+        if mode not in each:
+            return None
+        counts.update(runner.tally(each[mode][0].outcomes))
+        known_ones += each[mode][0].known
+        on_san += each[mode][0].on_san
+    failed = counts["failed"] + counts["hung"] + counts["died"]
+    return counts["passed"], failed, counts["skipped"], known_ones, on_san
+
+
+def verdict(suite, one):
+    return "known" if one.kind == "differs" and known.expected(suite.name, one) else one.kind
+
+
+def how_often(outcomes):
+    counts = collections.Counter(outcomes)
+    return " and ".join(
+        kind if len(counts) == 1 else f"{n} of {len(outcomes)} {kind}" for kind, n in counts.most_common()
+    )
+
+
+def sentences(suite, result):
+    """What differs, with the tests of a program together to which the same happened."""
+    alike = collections.defaultdict(list)
+    for one in result.differences:
+        what = f"natively {how_often(one.native)}; {one.mode}: {how_often(one.logged + one.plain)}"
+        alike[verdict(suite, one), one.unit, what].append(one.test)
+    for (kind, unit, what), tests in alike.items():
+        more = f" and {len(tests) - NAMED} more" if len(tests) > NAMED else ""
+        yield f"{kind}: {unit}: {', '.join(tests[:NAMED])}{more}: {what}"
+
+
+def lines(suite, version, result):
+    parts = []
+    for mode in (modes.NATIVE, *modes.of(suite)):
+        found = totals(result, mode)
+        if found is None:
+            continue
+        passed, failed, skipped, connections, on_san = found
+        carried = "" if mode == modes.NATIVE else f", {on_san} of {connections} connections on the SAN"
+        parts.append(f"{mode}: {passed} passed, {failed} failed, {skipped} skipped{carried}")
+    yield f"{suite.title} {version}: {'; '.join(parts)}"
+    for each in sentences(suite, result):
+        yield f"  {each}"
+
+
+def row(suite, version, result):
+    cells = [suite.title, version, str(len(result.runs))]
+    for mode in (modes.NATIVE, modes.SHIM, modes.EAGER, modes.SUSPEND):
+        found = totals(result, mode)
+        if found is None:
+            cells += [""] if mode == modes.NATIVE else ["", ""]
+            continue
+        passed, failed, skipped, connections, on_san = found
+        cells.append(f"{passed} / {failed} / {skipped}")
+        if mode != modes.NATIVE:
+            cells.append(f"{on_san} of {connections}")
+    return "| " + " | ".join(cells) + " |"
+
+
+HEAD = """| suite | version | programs | natively | shim | SAN | at once | SAN | suspended | SAN |
+| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |"""
+
+
+def machine():
+    system = re.search(r'^PRETTY_NAME="?([^"\n]*)', pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)
+    return f"{len(os.sched_getaffinity(0))} cores, {system[1] if system else 'unknown'}, Linux {platform.release()}"
+
+
+def write(path, target, every, sanctl):
+    """From what the last run of each suite left."""
+    version = subprocess.run([sanctl, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    rows, differing, missing = [], [], []
+    for name, suite in every.items():
+        saved = results.load(target / name)
+        if saved is None:
+            missing.append(suite.title)
+            continue
+        result = results.revive(saved)
+        rows.append(row(suite, saved["version"], result))
+        differing += [f"- {suite.title}, {each}" for each in sentences(suite, result)]
+    text = (
+        "# Other projects' test suites, natively and under the shim\n\n"
+        f"{datetime.date.today().isoformat()}, {version.replace('sanctl', 'sanshim')}, {machine()}. Made by `scripts/foreign`.\n\n"
+        "Passed / failed / skipped tests of one run: natively, under `sanctl run` as users have it, with `SANSHIM_MOVE_AFTER=0`\n"
+        "(every connection goes to the SAN at once), and, where programs fork, with `swap = \"suspend\"` in addition. SAN: how many of the connections that\n"
+        "the log tells of, those with traffic, were on it at some time. Both ends are under the shim, in a network namespace with `lo` alone. What fails\n"
+        "natively too is the suite's or the machine's: it wants a network, another user, or hardware.\n\n"
+        + "\n".join([HEAD, *rows])
+        + "\n\n## What differs\n\n"
+        "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen). Once: in none of\n"
+        "those again; suites measure time, and the machine was busy. With a log: it sees the descriptor of the log that counts connections.\n\n"
+        + ("\n".join(differing) or "Nothing.")
+        + (f"\n\nNot run: {', '.join(missing)}." if missing else "")
+        + "\n"
+    )
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(text)
+    os.replace(beside, path)
