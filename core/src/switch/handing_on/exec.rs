@@ -50,7 +50,7 @@ pub fn before_exec(way: Way) -> Exec {
     let numbers = inherited.iter().map(|(fd, _)| *fd);
     exec.given_up_on_tcp = before_image(numbers, becomes_it);
     let ours = Ours::collect();
-    if ours.0.is_empty() {
+    if ours.0.iter().all(|(socket, _)| socket.phase() == phase::LISTENER) {
         return exec;
     }
     let found = Found::of(&ours, &inherited);
@@ -190,9 +190,11 @@ fn before_image(
         inherited.iter().for_each(|socket| setup::stay_on_tcp(socket));
         return given_up;
     }
+    let mut stay: SmallVec<[_; 16]> = inherited.iter().map(Pinned::address).collect();
+    stay.sort_unstable();
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-        let goes = !inherited.iter().any(|one| std::ptr::eq(one.address(), socket.address()));
-        if let Some(count) = holders::count(&socket).filter(|_| goes && socket.anchor() == fd) {
+        let goes = socket.anchor() == fd && stay.binary_search(&socket.address()).is_err();
+        if let Some(count) = holders::count(&socket).filter(|_| goes) {
             count.fetch_sub(1, SeqCst);
             given_up.push((socket, count));
         }
