@@ -25,6 +25,8 @@ const MUCH_FOR_ONE: u64 = 64 << 10;
 const FIRST_PAUSE: u32 = 4;
 /// and how often: both ends have to try at the same time.
 const MOST_DOUBLINGS: u32 = 4;
+/// The same where every connection is to go there as early as can be.
+const MOST_EAGER_DOUBLINGS: u32 = 2;
 /// How long (ns) a connection that came back to TCP stays there at least; doubled as well.
 const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u32 = 9;
@@ -223,8 +225,12 @@ impl Traffic {
     pub(in crate::switch) fn failed(&self) {
         let failures = self.failures.load(Relaxed);
         self.failures.store((failures + 1).min(MOST_DOUBLINGS), Relaxed);
-        let first = if is_eager() { 1 } else { FIRST_PAUSE };
-        self.pause.store((first << failures) - 1, Relaxed);
+        let pause = if is_eager() {
+            1 << failures.min(MOST_EAGER_DOUBLINGS)
+        } else {
+            FIRST_PAUSE << failures
+        };
+        self.pause.store(pause - 1, Relaxed);
     }
 
     /// On the SAN, so many doorbells more were heard, of a connection to which so many messages and bytes came in all. True:
