@@ -26,7 +26,7 @@ use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unseen;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
-use crate::sys::{file, hidden, net, poll, process, sock_diag, Fd};
+use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -37,6 +37,8 @@ const LOOKS: u32 = 32;
 const MOST_LOOKS: u32 = 64;
 /// The same for a session that is offered or taken, which the other end finds when it next looks.
 const MOST_LOOKS_AGREED: u32 = 1024;
+/// How long (ns) it looks for that at least: the other end may get no processor, and this one looks all the time.
+const LEAST_AGREED: u64 = 100_000_000;
 /// Transfers between two looks at whether it is busy.
 const PAUSE: u32 = 16;
 
@@ -237,12 +239,12 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Prospect>, Reason> {
     match (handed, made) {
         (Ok(peer), Some((segment, fd))) => {
             let fd = hidden::keep(fd);
-            Ok(Some(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0 })))
+            Ok(Some(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0, since: time::now() })))
         }
         (handed, made) => {
             if let Some((segment, fd)) = made {
                 let fd = hidden::keep(fd);
-                Agreed { segment, fd, peer: Relation::ELSEWHERE, looks: 0 }.end();
+                Agreed { segment, fd, peer: Relation::ELSEWHERE, looks: 0, since: 0 }.end();
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
@@ -291,7 +293,8 @@ fn follow_card(
             _ => Reason::SegmentInvalid,
         }
     })?;
-    let agreed = Agreed { segment, fd: handed.segment, peer: handed.connector, looks: 0 };
+    let (fd, peer) = (handed.segment, handed.connector);
+    let agreed = Agreed { segment, fd, peer, looks: 0, since: time::now() };
     if let Err(why) = may_leave_tcp(socket) {
         segment.decide(State::Refused);
         agreed.forget();
@@ -323,7 +326,7 @@ fn follow(
         (State::Withdrawn, _) => Reason::Quiet,
         (_, Err(why)) => why,
         (state, Ok(())) if state == awaited => return enter(socket, structure, role, agreed),
-        _ if agreed.looks < MOST_LOOKS_AGREED => {
+        _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Prospect::Agreed(agreed)));
         }

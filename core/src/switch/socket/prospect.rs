@@ -27,6 +27,8 @@ pub(in crate::switch) struct Agreed {
     pub(in crate::switch) fd: Fd,
     pub(in crate::switch) peer: Relation,
     pub(in crate::switch) looks: u32,
+    /// Clock (ns) when it was offered, or taken.
+    pub(in crate::switch) since: u64,
 }
 
 impl Prospect {
