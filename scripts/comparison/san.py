@@ -11,6 +11,8 @@ UNCONNECTED = ("listener", "not-connected")
 # Why a connection is on TCP of which an end got no processor in time, so that it paused or was not there when the other
 # end looked for it.
 TIMED = {"withdrawn", "handed-over", "peer-returned", "quiet", "pending", "peer-native"}
+# Looks of which one at least sees a connection that is there.
+ENOUGH_LOOKS = 5
 # What a connection goes back to TCP for as it is meant to, to come again.
 PASSING = {"quiet", "peer-returned"}
 
@@ -55,21 +57,23 @@ def describe(found):
 
 
 def failure(seen, reasons):
-    """What says that the SAN was not used, if anything was seen: for these reasons, or it was seen too early."""
+    """What says that the SAN was not used: for these reasons, of what was seen, or there was no time to see it."""
     return Again if seen and reasons <= TIMED else Failure
 
 
 def require_shm(stage, server, client, count, quiet=0):
     """Returns once the server has `count` connections on shared memory, where each begins on TCP, and no others but
     `quiet` ones; fails if the client ends before that was so."""
-    seen = []
+    seen, looks = [], 0
     while client.poll() is None:
+        looks += 1
         seen = connections(processes(stage.sanctl, server.pid)) or seen
         others = [one["reason"] for one in seen if one["provider"] != "shm"]
         if len(seen) - len(others) >= count and len(others) <= quiet and set(others) <= {"quiet"}:
             return
         stage.pause(0.02)
-    raise failure(seen, {one["reason"] for one in seen if one["provider"] != "shm"})(
+    reasons = {one["reason"] for one in seen if one["provider"] != "shm"}
+    raise failure(seen or looks < ENOUGH_LOOKS, reasons)(
         f"the SAN was not used: '{client.line}' never had all of its {count} connections to "
         f"'{server.line}' on shared memory; sanctl status last showed {describe(seen)}.\n"
         f"Its output:\n{stage.output(client)}"
