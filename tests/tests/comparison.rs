@@ -4,20 +4,28 @@ use sanshim_tests::programs::{eventually, locate, Mode, Running, Sandbox};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by a test while it runs: beside another's programs a measurement finds connections that pause.
+fn alone() -> MutexGuard<'static, ()> {
+    static MEASURING: Mutex<()> = Mutex::new(());
+    MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A quick comparison of nginx that writes its files into the sandbox, without building anything.
 fn compare(sandbox: &Sandbox, settings: &Path) -> Running {
-    sandbox.launch("compare", command(sandbox, settings))
+    sandbox.launch("compare", command(sandbox, settings, &["--quick"]))
 }
 
-fn command(sandbox: &Sandbox, settings: &Path) -> Command {
+fn command(sandbox: &Sandbox, settings: &Path, length: &[&str]) -> Command {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts");
     let temporary = temporary(sandbox);
     fs::create_dir(&temporary).expect("the folder for temporary files");
     let mut command = Mode::Native.command("python3");
     command
         .arg(scripts.join("comparison"))
-        .args(["--quick", "--only", "nginx", "--output"])
+        .args(length)
+        .args(["--only", "nginx", "--output"])
         .arg(sandbox.file("figures"))
         .env("SANCTL", locate::sanctl())
         .env("SANSHIM_ROOT", sandbox.path())
@@ -52,6 +60,7 @@ fn assert_nothing_is_left(sandbox: &Sandbox, when: &str) {
 
 #[test]
 fn writes_a_table_and_a_plot() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let table = compare(&sandbox, sandbox.path()).finish();
     assert_eq!(table.lines().filter(|line| line.starts_with("nginx")).count(), 5, "{table}");
@@ -66,6 +75,7 @@ fn writes_a_table_and_a_plot() {
 /// With a rules file that turns the shim off there is nothing to compare.
 #[test]
 fn fails_when_the_san_is_not_used() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
     let settings = sandbox.file("settings");
     fs::create_dir(&settings).expect("the settings folder");
@@ -79,9 +89,15 @@ fn fails_when_the_san_is_not_used() {
 /// A connection that was on the SAN when it was looked at, and then left it.
 #[test]
 fn fails_when_a_connection_leaves_the_san() {
+    let _alone = alone();
     let sandbox = Sandbox::new();
-    let mut command = command(&sandbox, sandbox.path());
-    command.env("SANCTL", locate::helper("detaching.py")).env("SANCTL_BEHIND", locate::sanctl());
+    // A quick one may be over before the connection is detached.
+    let mut command = command(&sandbox, sandbox.path(), &["--rounds", "1"]);
+    command
+        .env("SANCTL", locate::helper("detaching.py"))
+        .env("SANCTL_BEHIND", locate::sanctl())
+        // Or one that paused before it could be detached went back for that, which is no failure.
+        .env("SANSHIM_MOVE_AFTER", "0");
     let message = sandbox.launch("compare", command).fail();
     assert!(message.contains("the SAN was not used to the end:"), "{message}");
     assert!(message.contains("{'detached': 1}"), "{message}");
@@ -90,6 +106,7 @@ fn fails_when_a_connection_leaves_the_san() {
 
 #[test]
 fn leaves_nothing_when_it_is_ended() {
+    let _alone = alone();
     for last in ["nginx", "wrk"] {
         let sandbox = Sandbox::new();
         let program = compare(&sandbox, sandbox.path());
