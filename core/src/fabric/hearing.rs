@@ -129,7 +129,7 @@ impl Link {
         Some(Sleeper { port, generation: generation() })
     }
 
-    /// The calling thread sleeps on its bell, among other things: the helper is to hear the queue.
+    /// The calling thread sleeps on its event, among other things: the helper is to hear the queue.
     pub fn let_helper_hear(&self) {
         if !self.is_foreign() {
             self.port().hearing.give_to_helper(self.port());

@@ -8,7 +8,7 @@
 use super::link::{Link, Tell, Wire};
 use super::mailbox::{Address, Mailbox, Message};
 use super::port::Port;
-use super::{berth, no_fork, rendezvous, Users, AWAY};
+use super::{berth, no_fork, rendezvous, Users, CALLS};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{file, handlers, hidden, poll, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -132,8 +132,8 @@ fn helper() -> Option<&'static Helper> {
         return None;
     }
     HELPER.store(std::ptr::from_ref(helper).cast_mut(), Ordering::Release);
-    if let Some(away) = AWAY.get() {
-        (away.reachable)(helper.mailbox.address);
+    if let Some(calls) = CALLS.get() {
+        (calls.reachable)(helper.mailbox.address);
     }
     Some(helper)
 }
@@ -302,8 +302,9 @@ impl Helper {
         let mut requests = 0;
         loop {
             // A fork may come meanwhile.
-            let goes_on = |link: &Arc<Link>| AWAY.get().is_some_and(|away| (away.come_to)(link));
-            let is_asked = requests > 0 && AWAY.get().is_some_and(|away| (away.serve_requests)());
+            let goes_on = |link: &Arc<Link>| CALLS.get().is_some_and(|calls| (calls.come_to)(link));
+            let is_asked =
+                requests > 0 && CALLS.get().is_some_and(|calls| (calls.serve_requests)());
             requests = if is_asked { requests - 1 } else { 0 };
             let (on, over) = returning.drain(..).partition(goes_on);
             returning = on;

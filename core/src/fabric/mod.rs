@@ -113,14 +113,14 @@ pub enum Source {
 /// Allows the use of a provider for connections, if there may be any: not on a host without RDMA devices, or without
 /// the library. At the start, before the program has threads, or forbids itself anything.
 ///
-/// `away` is for connections that go back to TCP.
-pub fn enable(source: Source, away: Away) {
+/// `calls` is for connections that go back to TCP.
+pub fn enable(source: Source, calls: HelperCalls) {
     let is_there = || {
         std::fs::read_dir(DEVICES).is_ok_and(|mut devices| devices.next().is_some())
             && own_folder().is_some_and(|folder| folder.join(LIBRARY).exists())
     };
     if source == Source::SharedMemory || is_there() {
-        let _ = AWAY.set(away);
+        let _ = CALLS.set(calls);
         SOURCE.store(source as u32, Ordering::Relaxed);
     }
 }
@@ -128,7 +128,7 @@ pub fn enable(source: Source, away: Away) {
 /// What the helper has done where the program does not look. It holds no lock of this module then, so that the switch may take
 /// its own, which must be free within moments.
 #[derive(Debug)]
-pub struct Away {
+pub struct HelperCalls {
     /// Goes on with a connection that its peer brings back to TCP; true: once more in a moment.
     pub come_to: fn(&Link) -> bool,
     /// Does what was asked for from outside; true: once more in a moment.
@@ -137,7 +137,7 @@ pub struct Away {
     pub reachable: fn(u64),
 }
 
-static AWAY: OnceLock<Away> = OnceLock::new();
+static CALLS: OnceLock<HelperCalls> = OnceLock::new();
 
 /// Has the helper of another process, which is reachable there, look for what it was asked for.
 ///

@@ -4,7 +4,8 @@
 use super::reader::{connection, Connection};
 use super::slot::{Identity, Provider, Slot, State};
 use crate::reason::Reason;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
@@ -15,21 +16,41 @@ const STATES: [(u8, State); 4] =
 
 type Ends = (SocketAddr, SocketAddr, State);
 
+/// The kernel's table of TCP connections, by inode, of each network namespace that was asked for: closed connections
+/// that linger make it long, and each process of the namespace has the same.
+#[derive(Default)]
+pub(super) struct Tables(HashMap<OsString, HashMap<u64, Ends>>);
+
+impl Tables {
+    /// That of the process's namespace.
+    fn of(&mut self, pid: u32) -> &HashMap<u64, Ends> {
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
+        self.0.entry(namespace.into_os_string()).or_insert_with(|| tcp(pid))
+    }
+}
+
 /// Those of `pid` beside the `published` ones.
-pub(super) fn connections(pid: u32, published: &[Connection]) -> Vec<Connection> {
-    let sockets = sockets(pid);
-    let inode_of = |fd: RawFd| sockets.iter().find(|(one, _)| *one == fd).map(|(_, inode)| *inode);
-    let known: Vec<u64> = published.iter().filter_map(|one| inode_of(one.fd)).collect();
-    if sockets.iter().all(|(_, inode)| known.contains(inode)) {
+pub(super) fn connections(
+    pid: u32,
+    published: &[Connection],
+    tables: &mut Tables,
+) -> Vec<Connection> {
+    let mut sockets = sockets(pid);
+    let known: HashSet<u64> = {
+        let inodes: HashMap<RawFd, u64> = sockets.iter().copied().collect();
+        published.iter().filter_map(|one| inodes.get(&one.fd).copied()).collect()
+    };
+    // A connection with several descriptors has the lowest.
+    let mut seen = HashSet::new();
+    sockets.retain(|(_, inode)| !known.contains(inode) && seen.insert(*inode));
+    if sockets.is_empty() {
         return Vec::new();
     }
-    let mut others = tcp(pid);
-    others.retain(|inode, _| !known.contains(inode));
-    // A connection with several descriptors has the lowest.
+    let table = tables.of(pid);
     sockets
         .into_iter()
         .filter_map(|(fd, inode)| {
-            let (local, peer, state) = others.remove(&inode)?;
+            let (local, peer, state) = *table.get(&inode)?;
             let (provider, reason) = (Provider::Tcp, Reason::Quiet);
             let slot = Slot::new();
             slot.publish(&Identity { fd, local, peer, provider, reason, state });
@@ -101,7 +122,7 @@ mod tests {
         let _copy = stream.try_clone().unwrap();
         let pid = std::process::id();
         let of_ours = |published: &[Connection]| {
-            let found = connections(pid, published).into_iter();
+            let found = connections(pid, published, &mut Tables::default()).into_iter();
             found.filter(|one| one.local == stream.local_addr().unwrap()).collect::<Vec<_>>()
         };
         let found = of_ours(&[]);

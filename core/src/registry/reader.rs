@@ -128,8 +128,9 @@ impl fmt::Display for Problem {
 /// taken from the kernel.
 pub fn read_all() -> Snapshot {
     let mut snapshot = read_published();
+    let mut tables = super::quiet::Tables::default();
     for process in &mut snapshot.processes {
-        let quiet = super::quiet::connections(process.pid, &process.connections);
+        let quiet = super::quiet::connections(process.pid, &process.connections, &mut tables);
         process.connections.extend(quiet);
         process.connections.sort_by_key(|connection| connection.fd);
     }

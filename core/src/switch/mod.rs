@@ -1,16 +1,17 @@
 //! The switch: decides for each of a program's sockets whether its bytes go over the SAN, and
 //! carries them there with TCP's semantics.
 //!
-//! The program's descriptor is always a kernel TCP socket, the anchor (design 1). Modules:
+//! The program's descriptor is always a kernel TCP socket, the anchor (design 1). The files of this folder are the ground, its
+//! folders are rooms on floors: each may call what lies below it, and its `mod.rs` says what it is for. docs/architecture.md
+//! has them in order. From the top:
 //!
-//! - set-up: [`setup`], [`lanes`], [`policy`], [`native`]
-//! - transfer: [`transfer`] over [`stream`], [`control`], [`suspend`] and [`endpoint`]; [`buffers`], [`urgent`], [`files`]
-//! - the way back to TCP: [`detach`], [`resend`], [`stand_in`], [`request`], [`from_outside`]
-//! - readiness: [`wait`], [`bell`], [`spin`], [`readiness`], [`poll`], [`epoll`]
-//! - other images of the process: [`exec`], [`image`], [`manifest`], [`adopt`], [`remains`]
-//! - descriptors in messages: [`passing`], [`arrival`], [`crowded`], [`trust`]
-//! - peers on other hosts: [`far`], [`away`]
-//! - bookkeeping: [`table`], [`socket`], [`structure`], [`lifecycle`], [`memory`], [`options`]
+//! - `fork`: what becomes of it all in a child
+//! - `descriptors`: calls that make, copy, set and close sockets
+//! - `handing_on`: connections that go to another program or process (exec, messages)
+//! - `readiness`: poll, select and epoll; `transfer`: send and receive
+//! - `setup`: how a connection comes to the SAN; `back_to_tcp`: how it leaves
+//! - `waiting`: sleeping and waking; `anchor`: what goes over the kernel's socket of a connection on the SAN
+//! - `socket`: what is known of a descriptor; `stream`: both directions of a connection; `endpoint`: their shared state
 
 mod anchor;
 mod back_to_tcp;
@@ -58,9 +59,9 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
     spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
     if config.providers.objects {
-        fabric::enable(fabric::Source::SharedMemory, back_to_tcp::away::AWAY);
+        fabric::enable(fabric::Source::SharedMemory, back_to_tcp::helper_calls::CALLS);
     } else if config.providers.verbs {
-        fabric::enable(fabric::Source::Library, back_to_tcp::away::AWAY);
+        fabric::enable(fabric::Source::Library, back_to_tcp::helper_calls::CALLS);
     }
     socket::traffic::initialize(config.shm.move_after);
     policy::initialize(config);

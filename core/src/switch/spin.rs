@@ -46,7 +46,7 @@ pub struct Memory {
     /// Above zero: spinning pays.
     score: AtomicI32,
     /// Looks before the first yield.
-    patience: AtomicU32,
+    budget: AtomicU32,
     /// Tries while spinning did not pay.
     probes: AtomicU32,
 }
@@ -60,7 +60,7 @@ impl Memory {
     const fn of(score: i32) -> Self {
         Self {
             score: AtomicI32::new(score),
-            patience: AtomicU32::new(PATIENT / 4),
+            budget: AtomicU32::new(PATIENT / 4),
             probes: AtomicU32::new(0),
         }
     }
@@ -81,9 +81,9 @@ impl Memory {
     /// of a place where nothing is known.
     pub fn begin_with(&self, others: &Memory) {
         let pays = others.score.load(Ordering::Relaxed) > PAYS;
-        let known = others.patience.load(Ordering::Relaxed);
+        let known = others.budget.load(Ordering::Relaxed);
         self.score.store(if pays { PAYS + 1 } else { PAYS }, Ordering::Relaxed);
-        self.patience.store(if pays { known } else { PATIENT / 4 }, Ordering::Relaxed);
+        self.budget.store(if pays { known } else { PATIENT / 4 }, Ordering::Relaxed);
     }
 
     /// Ends a connection, for `others` to learn from. After one for which spinning did not pay, the
@@ -92,8 +92,8 @@ impl Memory {
         let (score, common) = (&self.score, &others.score);
         let next = match (score.load(Ordering::Relaxed), common.load(Ordering::Relaxed)) {
             (own, _) if own > PAYS => {
-                let patience = self.patience.load(Ordering::Relaxed);
-                others.patience.store(patience, Ordering::Relaxed);
+                let budget = self.budget.load(Ordering::Relaxed);
+                others.budget.store(budget, Ordering::Relaxed);
                 own
             }
             (_, before) if before > PAYS => WORST,
@@ -115,13 +115,13 @@ pub(in crate::switch) fn spin(
         return ready();
     }
     let score = memory.score.load(Ordering::Relaxed);
-    let patience = memory.patience.load(Ordering::Relaxed);
+    let budget = memory.budget.load(Ordering::Relaxed);
     let most = MOST_LOOKS.load(Ordering::Relaxed);
-    let looks = if score > PAYS { patience.min(most) } else { (patience / 4).min(most) };
+    let looks = if score > PAYS { budget.min(most) } else { (budget / 4).min(most) };
     for _ in 0..looks {
         if ready() {
-            if patience < PATIENT {
-                memory.patience.store(patience + 1, Ordering::Relaxed);
+            if budget < PATIENT {
+                memory.budget.store(budget + 1, Ordering::Relaxed);
             }
             if score < BEST {
                 memory.score.store(improved(score), Ordering::Relaxed);
@@ -159,14 +159,14 @@ fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -
         let now = time::now();
         let took = now - before;
         if found {
-            let patience = memory.patience.load(Ordering::Relaxed);
+            let budget = memory.budget.load(Ordering::Relaxed);
             let learnt = if took > SHARED {
                 // It was the yield that let the peer work: yield sooner.
-                (patience / 2).max(IMPATIENT)
+                (budget / 2).max(IMPATIENT)
             } else {
-                (patience + patience / 4).min(PATIENT)
+                (budget + budget / 4).min(PATIENT)
             };
-            memory.patience.store(learnt, Ordering::Relaxed);
+            memory.budget.store(learnt, Ordering::Relaxed);
             memory.score.store(improved(score), Ordering::Relaxed);
             return true;
         }

@@ -4,13 +4,13 @@
 //! core must never call them. Everything here goes to the kernel directly and returns
 //! `Result<_, Errno>`; nothing here touches `errno`.
 
-pub mod beyond;
 pub mod blocking;
 pub mod control;
 pub mod file;
 pub mod futex;
 pub mod handlers;
 pub mod hidden;
+pub mod high_descriptors;
 pub mod jump;
 pub mod lock;
 pub mod net;

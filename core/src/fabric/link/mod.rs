@@ -115,7 +115,7 @@ pub struct Link {
     made_in: AtomicU32,
     /// A socket to write to helpers from.
     mail: Fd,
-    bell: Fd,
+    event: Fd,
     moving: Moving,
     wishes: Wishes,
     returning: Returning,
@@ -169,7 +169,7 @@ impl Link {
         let (mail, _) = helper::mailbox().ok_or(Error::InsufficientResources)?;
         let wire = Wire::new(port, connector)?;
         let number = wire.number;
-        let bell = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
+        let event = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
         let link = Arc::new_cyclic(|own| Link {
             own: own.clone(),
             id: process::random()[0],
@@ -177,7 +177,7 @@ impl Link {
             owner: AtomicU32::new(generation()),
             made_in: AtomicU32::new(generation()),
             mail,
-            bell: hidden::keep(bell),
+            event: hidden::keep(event),
             moving: Moving::default(),
             wishes: Wishes::default(),
             returning: Returning::default(),
@@ -240,8 +240,8 @@ impl Link {
     }
 
     /// Readable when a sleeper's event came: what a doorbell is on an anchor.
-    pub fn bell(&self) -> Fd {
-        self.bell
+    pub fn event(&self) -> Fd {
+        self.event
     }
 
     /// True in the process that controls it.
@@ -449,7 +449,7 @@ impl Link {
         }
     }
 
-    /// A thread of this end is about to sleep until the bell rings; it looks once more afterwards.
+    /// A thread of this end is about to sleep until the event rings; it looks once more afterwards.
     pub fn before_sleep(&self) {
         if !self.is_ours() {
             self.want_if_orphaned();
@@ -540,7 +540,7 @@ impl Link {
         if ring {
             self.port().wakes();
             let one = 1u64.to_ne_bytes();
-            let _ = file::write(self.bell, one.as_ptr(), one.len());
+            let _ = file::write(self.event, one.as_ptr(), one.len());
         }
     }
 }
@@ -567,7 +567,7 @@ impl Drop for Link {
         let mut out = std::mem::take(self.out.get_mut());
         self.release(&mut out);
         *self.out.get_mut() = out;
-        hidden::close(self.bell);
+        hidden::close(self.event);
     }
 }
 

@@ -25,14 +25,14 @@ pub(in crate::switch) fn ring_urgent(
 ) -> (bool, Option<Errno>) {
     let e = stream.endpoint;
     let _hold = Hold::of(stream);
-    let held = e.bell.lock();
+    let held = e.doorbell_lock.lock();
     if held == Ok(Acquired::FromTheDead) {
         recount_sent(stream, socket.anchor());
     }
     let sent = send_doorbell(socket, stream, byte, libc::MSG_OOB);
     if held.is_ok() {
         stream.own().sending.0.doorbells.rung();
-        e.bell.unlock();
+        e.doorbell_lock.unlock();
     }
     sent
 }
@@ -57,7 +57,7 @@ pub(in crate::switch) fn send_doorbell(
     (true, sent.err().filter(|_| !full))
 }
 
-/// After the bell lock came from a dead holder: the kernel knows whether its doorbell was sent.
+/// After the doorbell lock came from a dead holder: the kernel knows whether its doorbell was sent.
 pub(in crate::switch) fn recount_sent(stream: &Stream, anchor: Fd) {
     let doorbells = &stream.own().sending.0.doorbells;
     doorbells.rung();
@@ -90,13 +90,13 @@ pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, anchor: Fd) 
     let _ = take_off_within(socket, stream, anchor, PATIENCE_AT_END, || false);
 }
 
-/// As [`take_off`], but waits `patience` (ns) until threads that a doorbell was to wake are awake; not once `ready`. How many
+/// As [`take_off`], but waits `timeout` (ns) until threads that a doorbell was to wake are awake; not once `ready`. How many
 /// there were.
 pub(in crate::switch) fn take_off_within(
     socket: &Socket,
     stream: &Stream,
     anchor: Fd,
-    patience: u64,
+    timeout: u64,
     ready: impl FnMut() -> bool,
 ) -> u64 {
     let e = stream.endpoint;
@@ -112,7 +112,7 @@ pub(in crate::switch) fn take_off_within(
         }
         return 0;
     }
-    let forced = match let_sleepers_leave(stream, anchor, patience, ready) {
+    let forced = match let_sleepers_leave(stream, anchor, timeout, ready) {
         Departure::Done => false,
         Departure::Never => true,
         Departure::Awaited => return 0,
@@ -289,7 +289,7 @@ const LOOK_FOR_DEAD: u64 = 1_000_000;
 pub(in crate::switch) fn let_sleepers_leave(
     stream: &Stream,
     anchor: Fd,
-    patience: u64,
+    timeout: u64,
     mut ready: impl FnMut() -> bool,
 ) -> Departure {
     let mut started = 0;
@@ -308,7 +308,7 @@ pub(in crate::switch) fn let_sleepers_leave(
         let now = time::now();
         if started == 0 {
             started = now;
-        } else if now - started > patience {
+        } else if now - started > timeout {
             return Departure::Never;
         } else if now - started > LOOK_FOR_DEAD {
             sleepers.forget_the_dead();

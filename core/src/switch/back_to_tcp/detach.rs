@@ -24,7 +24,7 @@ use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::resend::{self, Resent};
-use crate::switch::back_to_tcp::stand_in;
+use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
@@ -60,7 +60,8 @@ impl WaitForRoom {
 /// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
 fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) {
     let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
-    let is_interrupted = || e.send.lock.is_held_by_caller() || e.bell.holder() == own_tid();
+    let is_interrupted =
+        || e.send.lock.is_held_by_caller() || e.doorbell_lock.holder() == own_tid();
     while returning::is_half_left(stream) && !is_interrupted() && time::now() < until {
         let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
         let _ = poll::poll(&mut room, Some(returning::NAP), thread::nap_mask());
@@ -194,9 +195,9 @@ fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: Wa
 }
 
 /// How long (ns), with pauses, it is tried again where something is under way.
-const PATIENCE: u64 = 200_000_000;
+const LONGEST_PAUSE: u64 = 200_000_000;
 /// The same where the peer has to answer.
-const PATIENCE_BETWEEN_HOSTS: u64 = 2_000_000_000;
+const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
 const PAUSE: u64 = 1_000_000;
 
 /// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
@@ -208,7 +209,7 @@ pub(in crate::switch) fn give(
     why: Reason,
     wait: WaitForRoom,
 ) -> bool {
-    let patience = if stream.fabric.is_some() { PATIENCE_BETWEEN_HOSTS } else { PATIENCE };
+    let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
     let mut paused = 0;
     loop {
         if socket.phase() != phase::SAN || lanes::decide(socket, stream) {
@@ -224,7 +225,7 @@ pub(in crate::switch) fn give(
             return true;
         }
         let is_offered = socket.is_pending() && stream.fabric.is_some();
-        if !is_under_way(stream) || is_offered || paused >= patience {
+        if !is_under_way(stream) || is_offered || paused >= longest {
             return false;
         }
         time::sleep(PAUSE);
@@ -306,7 +307,7 @@ pub(in crate::switch) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool
     if !must && !gone && state & libc::POLLOUT == 0 {
         return false;
     }
-    let Ok(how) = e.bell.lock() else { return false };
+    let Ok(how) = e.doorbell_lock.lock() else { return false };
     if how == Acquired::FromTheDead {
         doorbell::recount_sent(stream, anchor);
     }
@@ -321,12 +322,12 @@ pub(in crate::switch) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     let resent = if gone {
         Resent::All
-    } else if !stand_in::is_over(stream) {
+    } else if !resend_for_peer::is_over(stream) {
         Resent::Unknown
     } else {
         resend::resend(stream, anchor, begun || before.replayed)
     };
-    e.bell.unlock();
+    e.doorbell_lock.unlock();
     if let Some(link) = stream.fabric {
         link.tell_return();
     }

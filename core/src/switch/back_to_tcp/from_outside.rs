@@ -81,7 +81,7 @@ const NAP: u64 = 1_000_000;
 /// Waits until nobody is in the middle of sending there; false if that does not end: it may be stopped.
 fn is_free(stream: &Stream) -> bool {
     let until = time::now() + TURN;
-    while stream.endpoint.send.lock.is_held() || stream.endpoint.bell.holder() != 0 {
+    while stream.endpoint.send.lock.is_held() || stream.endpoint.doorbell_lock.holder() != 0 {
         if time::now() > until {
             return false;
         }

@@ -1,6 +1,6 @@
 //! What goes over TCP first when an end leaves the SAN: the doorbells that are missing and, behind them, what the peer
 //! wants again. The kernel knows how much of that it took, so it can go on at any time, in any process of this
-//! end, after one that died as well; and by the peer in this end's stead ([`stand_in`](crate::switch::back_to_tcp::stand_in)).
+//! end, after one that died as well; and by the peer in this end's stead ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
 //!
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
@@ -104,7 +104,7 @@ impl Behind {
     }
 }
 
-/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and bell lock; the direction has left.
+/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and doorbell lock; the direction has left.
 pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
     let sending = &stream.own().sending.0;
     let owed = u64::from(stream.endpoint.bells_owed.load(Relaxed));

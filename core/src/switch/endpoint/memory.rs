@@ -8,7 +8,7 @@ use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::switch::endpoint::Endpoint;
 use crate::switch::policy::Relation;
-use crate::sys::{self, beyond, file, hidden, process, Fd, PAGE};
+use crate::sys::{self, file, hidden, high_descriptors, process, Fd, PAGE};
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
 
 const _: () = assert!(size_of::<Endpoint>() <= PAGE);
@@ -43,9 +43,10 @@ impl Memory {
     ) -> sys::Result<Memory> {
         let forks = FORKS.load(Ordering::SeqCst);
         let memory = match SPARES.iter().find_map(take) {
-            Some(spare) => {
-                Memory { segment: beyond::duplicate([segment]).map_or(-1, |[fd]| fd), ..spare }
-            }
+            Some(spare) => Memory {
+                segment: high_descriptors::duplicate([segment]).map_or(-1, |[fd]| fd),
+                ..spare
+            },
             None => Self::fresh(segment)?,
         };
         // SAFETY: blank, and nobody else's.
@@ -59,7 +60,7 @@ impl Memory {
             return Ok(Memory { at, fd: -1, segment: -1 });
         };
         let at = file::map_shared(Some(fd), PAGE);
-        let kept = at.is_ok().then(|| beyond::duplicate([fd, segment])).flatten();
+        let kept = at.is_ok().then(|| high_descriptors::duplicate([fd, segment])).flatten();
         file::close(fd);
         let [fd, segment] = kept.unwrap_or([-1, -1]);
         Ok(Memory { at: at?.cast(), fd, segment })
@@ -145,7 +146,7 @@ impl Memory {
         spare.compare_exchange(0, self.pack(), kept, relaxed).is_ok()
     }
 
-    /// The page's number above the descriptor plus one, which takes 20 bits (see `beyond`).
+    /// The page's number above the descriptor plus one, which takes 20 bits (see `high_descriptors`).
     fn pack(self) -> u64 {
         (self.at as u64 >> 12) << 20 | (self.fd + 1) as u64
     }

@@ -3,11 +3,11 @@
 //! It lies in memory that a fork shares and that the peer can not reach, so any process of the
 //! family can go on where another stopped (D1), and nothing here has to be mistrusted.
 
+pub(in crate::switch) mod batching;
 pub(in crate::switch) mod control;
 pub(in crate::switch) mod due;
-pub(in crate::switch) mod gather;
 pub(in crate::switch) mod memory;
-pub(in crate::switch) mod patience;
+pub(in crate::switch) mod offer_timeout;
 pub(in crate::switch) mod sleepers;
 
 use crate::fabric::Controller;
@@ -15,7 +15,7 @@ use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Called, Resize, Session, Suspension};
 use crate::switch::endpoint::control::Control;
-use crate::switch::endpoint::patience::Patience;
+use crate::switch::endpoint::offer_timeout::OfferTimeout;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
 use crate::sys::lock::{self, FamilyLock};
@@ -155,8 +155,8 @@ pub struct ReceiveHalf {
     pub transfers: Receiving,
     /// The thread whose buffer is, or was last, posted for RDMA write.
     pub poster: AtomicU32,
-    /// What is known of letting data gather before it is read.
-    pub gather: crate::switch::endpoint::gather::Gather,
+    /// What is known of letting the sender get ahead.
+    pub batching: crate::switch::endpoint::batching::Batching,
 }
 
 /// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
@@ -274,8 +274,8 @@ pub struct Endpoint {
     /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.
     pub bells_heard: AtomicU64,
     /// Held from the promise of a doorbell until it is sent, and to leave for TCP.
-    pub bell: FamilyLock,
-    /// Doorbells promised for which the anchor had no room yet. Changed with `bell` held.
+    pub doorbell_lock: FamilyLock,
+    /// Doorbells promised for which the anchor had no room yet. Changed with `doorbell_lock` held.
     pub bells_owed: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
     pub returning: AtomicU32,
@@ -286,7 +286,7 @@ pub struct Endpoint {
     /// 1: a thread was thrown out of a call, and may have left something to make up for.
     pub thrown_out: AtomicU32,
     /// Over a fabric: how long the session is offered and not taken.
-    pub unanswered: Patience,
+    pub unanswered: OfferTimeout,
     /// Connector or acceptor.
     role: AtomicU8,
     /// errno that the kernel reported for the anchor; zero: none.
@@ -337,7 +337,7 @@ impl Endpoint {
         self.send.lock.abandon_own();
         self.receive.lock.abandon_own();
         self.anchor.abandon_own();
-        self.bell.abandon_own();
+        self.doorbell_lock.abandon_own();
         let nobody = lock::NOBODY;
         let poster = &self.receive.poster;
         let _ =

@@ -3,9 +3,9 @@
 
 use crate::reason::Reason;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
-use crate::switch::back_to_tcp::stand_in;
+use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::handing_on::give::{abandon_all, give, Ours};
-use crate::switch::handing_on::remains;
+use crate::switch::handing_on::substitute;
 use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::phase;
@@ -55,7 +55,7 @@ pub fn before_exec(way: Way) -> Exec {
     }
     let found = Found::of(&ours, &inherited);
     abandon_all(found.iter().map(|one| one.socket), Reason::HandedOver);
-    let until = time::now() + remains::PATIENCE;
+    let until = time::now() + substitute::PATIENCE;
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
             && !give(one.socket, one.here, Reason::HandedOver, WaitForRoom::Whole);
@@ -67,7 +67,7 @@ pub fn before_exec(way: Way) -> Exec {
         exec.give_up(&ours, &found);
     }
     ours.follow();
-    stand_in::see_to(found.iter().map(|one| (one.socket.get(), one.here)));
+    resend_for_peer::see_to(found.iter().map(|one| (one.socket.get(), one.here)));
     exec
 }
 
@@ -119,7 +119,7 @@ impl Exec {
     /// Puts the end of a connection that brings what is unread where the new image has this one.
     fn replace(&mut self, one: &Found, all: &[Found], until: u64) -> bool {
         let Some(stream) = one.socket.stream() else { return false };
-        let Ok(end) = remains::in_place_of(one.here, &stream, until) else { return false };
+        let Ok(end) = substitute::in_place_of(one.here, &stream, until) else { return false };
         for number in all.iter().filter(|o| o.identity == one.identity).map(|o| o.here) {
             match file::duplicate_high(number) {
                 Ok(before) => {

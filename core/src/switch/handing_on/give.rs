@@ -6,7 +6,7 @@ use crate::reason::Reason;
 use crate::registry::Provider;
 use crate::switch::anchor::native;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
-use crate::switch::back_to_tcp::stand_in;
+use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::policy;
 use crate::switch::setup;
 use crate::switch::socket::phase;
@@ -44,7 +44,7 @@ pub(in crate::switch) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom
     // Each of them: all have stopped reading.
     let given = found.iter().fold(true, |all, (socket, fd)| give(socket, *fd, why, wait) && all);
     Ours::collect().follow();
-    stand_in::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
+    resend_for_peer::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
     given
 }
 
@@ -125,7 +125,7 @@ fn give_all(why: Reason, wait: WaitForRoom) -> Ours {
         give(socket, socket.anchor(), why, wait);
     }
     ours.follow();
-    stand_in::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
+    resend_for_peer::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
     ours
 }
 

@@ -4,4 +4,4 @@
 pub mod exec;
 pub mod give;
 pub mod passing;
-mod remains;
+mod substitute;

@@ -253,7 +253,7 @@ impl Entry {
 
     /// And where the peer is on another host.
     fn on_bell(&self) -> Option<libc::pollfd> {
-        let fd = self.socket.stream()?.fabric?.bell();
+        let fd = self.socket.stream()?.fabric?.event();
         Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
     }
 

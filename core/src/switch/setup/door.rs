@@ -1,8 +1,8 @@
-//! A process's door: a Unix socket of a name that its cards say, where connectors hand in sessions for connections it accepted.
+//! A process's door: a Unix socket of a name that its entry say, where connectors hand in sessions for connections it accepted.
 //! The kernel says of both sides who they are. Must not judge what is handed in.
 
-use super::board;
-use super::board::Card;
+use super::peer_table;
+use super::peer_table::Entry;
 use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::structure::Guarded;
@@ -20,8 +20,8 @@ const KEPT_FOR: u64 = 1_000_000_000;
 /// See the module. Closed with [`Door::close`].
 pub(super) struct Door {
     listener: Fd,
-    board: Fd,
-    card: Card,
+    table: Fd,
+    entry: Entry,
     /// The network namespace that it is in.
     namespace: u64,
     kept: Vec<HandedIn>,
@@ -42,12 +42,12 @@ pub(super) struct HandedIn {
     at: u64,
 }
 
-fn name(card: Card) -> AbstractName {
-    let [a, b] = card.door;
+fn name(entry: Entry) -> AbstractName {
+    let [a, b] = entry.door;
     AbstractName::new(format!("sanshim/2/{a:016x}{b:016x}").as_bytes())
 }
 
-/// The network namespace of a socket, as far as boards have to be told apart.
+/// The network namespace of a socket, as far as peer tables have to be told apart.
 fn namespace_of(socket: Fd) -> u64 {
     // Before Linux 5.14: a door of another one is not reached.
     net::namespace(socket).unwrap_or(0)
@@ -57,15 +57,15 @@ impl Door {
     /// Opens one in the network namespace of that socket.
     pub(super) fn open(like: Fd) -> Result<Door> {
         let (uid, namespace) = (process::euid(), namespace_of(like));
-        let board = hidden::keep(board::open_own(uid, namespace)?);
-        let card = Card { door: process::random() };
-        match packet::listen(&name(card), 4096) {
+        let table = hidden::keep(peer_table::open_own(uid, namespace)?);
+        let entry = Entry { door: process::random() };
+        match packet::listen(&name(entry), 4096) {
             Ok(listener) => {
                 let listener = hidden::keep(listener);
-                Ok(Door { listener, board, card, namespace, kept: Vec::new(), late: Vec::new() })
+                Ok(Door { listener, table, entry, namespace, kept: Vec::new(), late: Vec::new() })
             }
             Err(e) => {
-                hidden::close(board);
+                hidden::close(table);
                 Err(e)
             }
         }
@@ -75,12 +75,12 @@ impl Door {
     pub(super) fn serves(&self, socket: Fd) -> bool {
         self.namespace == namespace_of(socket)
             && hidden::is_hidden(self.listener)
-            && hidden::is_hidden(self.board)
+            && hidden::is_hidden(self.table)
     }
 
     /// Tells the peer of a connection that its other end is here.
     pub(super) fn put_up(&self, tuple: &Tuple) -> Result<()> {
-        board::put_up(self.board, tuple, self.card)
+        peer_table::put_up(self.table, tuple, self.entry)
     }
 
     /// The session that was handed in for a connection, if one was.
@@ -131,7 +131,7 @@ impl Door {
     /// The process does not need it any more, or it is the parent's of a fork child.
     pub(in crate::switch) fn close(self) {
         hidden::close(self.listener);
-        hidden::close(self.board);
+        hidden::close(self.table);
         let late = self.late.into_iter().map(|(connection, _)| connection);
         late.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
     }
@@ -181,12 +181,12 @@ pub(super) fn hand_in(
     segment: impl FnOnce() -> std::result::Result<Fd, Reason>,
 ) -> std::result::Result<Relation, Reason> {
     let namespace = namespace_of(socket);
-    let card = policy::identities()
-        .find_map(|uid| board::find(uid, namespace, tuple))
+    let entry = policy::identities()
+        .find_map(|uid| peer_table::find(uid, namespace, tuple))
         .ok_or(Reason::PeerNative)?;
     let fd = packet::socket(true).map_err(|_| Reason::OutOfMemory)?;
     let handed = (|| {
-        packet::connect(fd, &name(card)).map_err(|e| match e {
+        packet::connect(fd, &name(entry)).map_err(|e| match e {
             // Its queue is full, which it will not be long.
             Errno(libc::EAGAIN) => Reason::Quiet,
             _ => Reason::PeerNative,

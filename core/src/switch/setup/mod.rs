@@ -1,17 +1,17 @@
 //! How a connection comes to the SAN.
 //!
 //! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy ([`traffic`]) its ends look
-//! for each other ([`board`], [`door`]) and agree ([`moving`]); from then on each direction [turns](crate::switch::anchor::lanes) when
+//! for each other ([`peer_table`], [`door`]) and agree ([`moving`]); from then on each direction [turns](crate::switch::anchor::lanes) when
 //! both are ready. Until then everything is TCP's, and nobody waits for anybody.
 //!
 //! Connections between hosts still agree before TCP connects ([`connect`], [`listener`]). May call the books (socket, table,
 //! structure), streams and epoll; knows nothing of transfers.
 
-mod board;
 mod door;
 mod establish;
 pub(in crate::switch) mod holders;
 mod moving;
+mod peer_table;
 mod serving;
 
 pub use establish::connecting;

@@ -1,5 +1,5 @@
 //! Two ends of a busy connection agree to use a session, each when it passes by, and enter the SAN. The acceptor puts up a
-//! card, the connector hands in a session where that leads, the acceptor takes it, the connector confirms: both live then,
+//! entry, the connector hands in a session where that leads, the acceptor takes it, the connector confirms: both live then,
 //! and no session meets a later connection of the same addresses. Whoever goes on over TCP meanwhile withdraws it.
 //!
 //! Under the structure lock. Moves no bytes: each direction [turns](crate::switch::anchor::lanes) for itself.
@@ -270,7 +270,7 @@ fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
     }
 }
 
-/// An acceptor looks whether its card brought somebody.
+/// An acceptor looks whether its entry brought somebody.
 fn follow_card(
     socket: &Socket,
     structure: &mut Structure,

@@ -234,7 +234,7 @@ pub(in crate::switch) struct Registration {
     pub(in crate::switch) in_kernel: bool,
     /// In the shadow set; not any more once the anchor's stream ended.
     pub(in crate::switch) in_shadow: bool,
-    /// The link's bell is too, where the peer is on another host.
+    /// The link's event is too, where the peer is on another host.
     pub(in crate::switch) bell_in_shadow: bool,
     pub(in crate::switch) hot: bool,
     /// Looks in a row that found nothing.
@@ -321,23 +321,23 @@ impl Registration {
         bit::IN | bit::RDHUP | (self.events & bit::PRI)
     }
 
-    fn bell(&self) -> Option<Fd> {
-        self.socket.stream()?.fabric.map(Link::bell)
+    fn event(&self) -> Option<Fd> {
+        self.socket.stream()?.fabric.map(Link::event)
     }
 
-    /// Puts the link's bell into the shadow set as well.
+    /// Puts the link's event into the shadow set as well.
     pub(in crate::switch) fn watch_bell(&mut self, shadow: Fd, index: u32) {
-        if let Some(bell) = self.bell() {
+        if let Some(event) = self.event() {
             let added =
-                poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, bell, bit::IN, u64::from(index));
+                poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, event, bit::IN, u64::from(index));
             self.bell_in_shadow = added.is_ok();
         }
     }
 
     /// Takes it out.
     pub(in crate::switch) fn forget_bell(&mut self, shadow: Fd) {
-        if let Some(bell) = self.bell().filter(|_| self.bell_in_shadow) {
-            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, bell, 0, 0);
+        if let Some(event) = self.event().filter(|_| self.bell_in_shadow) {
+            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, event, 0, 0);
         }
         self.bell_in_shadow = false;
     }

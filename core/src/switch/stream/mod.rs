@@ -7,10 +7,10 @@
 #[cfg(test)]
 mod advertisement_tests;
 mod at_once;
+pub(in crate::switch) mod batching;
 mod control;
 pub(in crate::switch) mod counters;
 mod due;
-pub(in crate::switch) mod gather;
 mod holding;
 #[cfg(test)]
 mod hostile_tests;

@@ -11,8 +11,8 @@ use crate::switch::outcome::Outcome;
 use crate::switch::setup;
 use crate::switch::socket::traffic::{note_transfer, Way};
 use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::batching::let_sender_ahead;
 use crate::switch::stream::counters::Event;
-use crate::switch::stream::gather::gather;
 use crate::switch::stream::{Broken, Moved, Posted, Stream, Take};
 use crate::switch::transfer::from_tcp;
 use crate::switch::transfer::suspend;
@@ -80,7 +80,7 @@ fn receive_step_by_step(
     };
     let limit = Limit::default();
     let call = stream.call(wanted);
-    gather(stream, wanted);
+    let_sender_ahead(stream, wanted);
     loop {
         if waited_at.is_some() && receive_at_once(socket, stream, &mut to, flags, &mut got) {
             return Outcome::Done(Ok(got));

@@ -16,18 +16,18 @@ use crate::sys::{blocking, handlers};
 use crate::sys::{file, time, Errno, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Takes the rings off the bell. Only for who found the stream empty and is about to raise a
+/// Takes the rings off the event. Only for who found the stream empty and is about to raise a
 /// counter; waits until the threads it was to wake are awake.
 pub(in crate::switch) fn drain(
     socket: &Socket,
     stream: &Stream,
     link: &Link,
-    patience: u64,
+    timeout: u64,
     ready: impl FnMut() -> bool,
 ) {
     let e = stream.endpoint;
     wait::look_if_stale(socket, stream, time::ticks());
-    let forced = match let_sleepers_leave(stream, link.bell(), patience, ready) {
+    let forced = match let_sleepers_leave(stream, link.event(), timeout, ready) {
         Departure::Done => false,
         Departure::Never => true,
         Departure::Awaited => return,
@@ -44,7 +44,7 @@ pub(in crate::switch) fn drain(
         doorbell::take_off_urgent(stream, socket.anchor());
     }
     let mut rings = [0u8; 8];
-    let drained = file::read(link.bell(), rings.as_mut_ptr(), rings.len()).is_ok();
+    let drained = file::read(link.event(), rings.as_mut_ptr(), rings.len()).is_ok();
     if forced {
         e.sleepers.clear();
     }
@@ -60,7 +60,7 @@ pub(in crate::switch) fn drain(
     }
 }
 
-/// Sleeps until the bell rings, the anchor tells something, or something arrived that this thread, the `sleeper`, hears. The
+/// Sleeps until the event rings, the anchor tells something, or something arrived that this thread, the `sleeper`, hears. The
 /// counter is raised. No longer than `limit`, and `slice`, at a time. `partial`: the call has moved bytes.
 pub(in crate::switch) fn sleep(
     socket: &Socket,
@@ -95,7 +95,7 @@ pub(in crate::switch) fn sleep(
         let events = if silent { 0 } else { libc::POLLIN | libc::POLLRDHUP };
         let mut fds = [
             libc::pollfd { fd: if silent { -1 } else { anchor }, events, revents: 0 },
-            libc::pollfd { fd: link.bell(), events: libc::POLLIN, revents: 0 },
+            libc::pollfd { fd: link.event(), events: libc::POLLIN, revents: 0 },
             libc::pollfd {
                 fd: ear.as_ref().and_then(Ear::descriptor).unwrap_or(-1),
                 events: libc::POLLIN,
@@ -121,7 +121,7 @@ pub(in crate::switch) fn sleep(
             crate::switch::anchor::native::scan(socket);
         }
         if let Some(ear) = ear.as_ref().filter(|_| fds[2].revents & libc::POLLIN != 0) {
-            // Who looks is awake: no bell need ring.
+            // Who looks is awake: no event need ring.
             ear.heard();
             return Ok(Woken::Perhaps);
         }

@@ -25,7 +25,7 @@ pub(in crate::switch) fn ring(socket: &Socket) {
         return;
     }
     let _hold = Hold::of(&stream);
-    let held = e.bell.lock();
+    let held = e.doorbell_lock.lock();
     if held == Ok(Acquired::FromTheDead) {
         doorbell::recount_sent(&stream, socket.anchor());
     }
@@ -37,7 +37,7 @@ pub(in crate::switch) fn ring(socket: &Socket) {
         }
     }
     if held.is_ok() {
-        e.bell.unlock();
+        e.doorbell_lock.unlock();
     }
     if let Some(Errno(error)) = failed.filter(|_| !e.has(flag::SEND_SHUT)) {
         // The kernel tells each error once, and whoever waits for space would never learn of it.
@@ -87,16 +87,16 @@ pub(in crate::switch) fn drain_at_end(socket: &Socket, stream: &Stream) {
     drain_within(socket, stream, doorbell::PATIENCE_AT_END, || false);
 }
 
-fn drain_within(socket: &Socket, stream: &Stream, patience: u64, ready: impl FnMut() -> bool) {
+fn drain_within(socket: &Socket, stream: &Stream, timeout: u64, ready: impl FnMut() -> bool) {
     if socket.is_pending() {
         // Doorbells come from who took the session. Bytes from anybody else are the program's.
         return ends::look(socket, stream);
     }
     stream.shrink_if_idle();
     if let Some(link) = stream.fabric {
-        return link_sleep::drain(socket, stream, link, patience, ready);
+        return link_sleep::drain(socket, stream, link, timeout, ready);
     }
-    let drained = doorbell::take_off_within(socket, stream, socket.anchor(), patience, ready);
+    let drained = doorbell::take_off_within(socket, stream, socket.anchor(), timeout, ready);
     if drained > 0 && is_better_off_on_tcp(socket, stream, drained) {
         detach::advance(socket, stream, Reason::Quiet);
     }

@@ -19,7 +19,7 @@ pub(super) struct Parts {
     /// The memory that both ends map.
     pub(super) memory: Mapping,
     /// This end's socket of the doorbell.
-    pub(super) bell: Descriptor,
+    pub(super) doorbell: Descriptor,
     /// Where the connection was made; its end is the connection's.
     pub(super) control: Arc<Descriptor>,
     /// The peer's process, as the kernel says; zero: of another namespace.
@@ -70,8 +70,8 @@ impl Channel {
     }
 
     /// Readable when the peer rang, or is gone.
-    pub(super) fn bell(&self) -> Fd {
-        self.parts.bell.get()
+    pub(super) fn doorbell(&self) -> Fd {
+        self.parts.doorbell.get()
     }
 
     /// Rings if the peer sleeps and wants to be rung for `what`: after publishing it. The fence orders
@@ -89,7 +89,7 @@ impl Channel {
     #[cold]
     pub(super) fn ring(&self) {
         // Full: it is readable. Gone: this end is told by its own socket.
-        let _ = net::send(self.parts.bell.get(), &[1], libc::MSG_DONTWAIT);
+        let _ = net::send(self.parts.doorbell.get(), &[1], libc::MSG_DONTWAIT);
     }
 
     /// Has this end be rung for `what` too from now on. To be followed by a look: the fence orders the word
@@ -103,7 +103,7 @@ impl Channel {
     pub(super) fn hear(&self) {
         let mut bytes = [0u8; 256];
         for _ in 0..BATCH {
-            match net::recv(self.parts.bell.get(), &mut bytes, libc::MSG_DONTWAIT) {
+            match net::recv(self.parts.doorbell.get(), &mut bytes, libc::MSG_DONTWAIT) {
                 Ok(n) if n == bytes.len() => {}
                 Ok(1..) | Err(Errno(libc::EAGAIN | libc::EINTR)) => return,
                 Ok(_) | Err(_) => return self.over.store(true, Ordering::Release),
@@ -121,7 +121,7 @@ impl Channel {
     /// accessed any more, which it learns from the doorbell; this end goes on to listen for the same.
     pub(super) fn hang_up(&self) {
         let _ = net::shutdown(self.parts.control.get(), libc::SHUT_RDWR);
-        let _ = net::shutdown(self.parts.bell.get(), libc::SHUT_WR);
+        let _ = net::shutdown(self.parts.doorbell.get(), libc::SHUT_WR);
     }
 
     /// Shows the peer where this process's memory is, and tells it whether this process can access the peer's,

@@ -79,7 +79,7 @@ impl Queue {
 
     /// It is connected: its doorbell wakes who waits.
     pub(super) fn watch(&self, pair: &Pair, channel: &Channel) -> Result<()> {
-        watch(&self.set, channel.bell(), pair.key)?;
+        watch(&self.set, channel.doorbell(), pair.key)?;
         if self.is_awaited() {
             // It was armed without this one.
             self.kick();
@@ -96,7 +96,7 @@ impl Queue {
     }
 
     fn unwatch(&self, channel: &Channel) {
-        let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel.bell(), 0, 0);
+        let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel.doorbell(), 0, 0);
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Pair>>)) {

@@ -34,7 +34,7 @@ enum Phase {
 pub(super) struct ConnectionRequest {
     pub(super) control: Descriptor,
     pub(super) memory: Descriptor,
-    pub(super) bell: Descriptor,
+    pub(super) doorbell: Descriptor,
     pub(super) process: u32,
     pub(super) message: Message,
 }
@@ -114,7 +114,7 @@ impl Inner {
         self.waiting.watch(control.get())?;
         state.parts = Some(Parts {
             memory,
-            bell: request.bell,
+            doorbell: request.doorbell,
             control: control.clone(),
             peer: request.process,
             number: 1,
@@ -135,7 +135,7 @@ impl Inner {
         };
         let (control, peer) = handshake::approach(to)?;
         let control = Arc::new(control);
-        let [bell, theirs] =
+        let [doorbell, theirs] =
             net::stream_pair().map_err(|_| Error::InsufficientResources)?.map(Descriptor::new);
         let (memory, fd) = Mapping::create()?;
         // Before the peer looks whether it can reach this process.
@@ -148,7 +148,7 @@ impl Inner {
             error => error,
         })?;
         self.waiting.watch(control.get())?;
-        state.parts = Some(Parts { memory, bell, control: control.clone(), peer, number: 0 });
+        state.parts = Some(Parts { memory, doorbell, control: control.clone(), peer, number: 0 });
         state.control = Some(control);
         state.local = Some(local);
         state.remote = Some(to);

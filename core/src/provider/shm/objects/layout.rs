@@ -167,8 +167,8 @@ mod tests {
         let small = file::sealed_memory(c"test", PAGE).unwrap();
         assert_eq!(Mapping::of(small).err(), Some(Error::InvalidParameter));
         file::close(small);
-        let bell = file::eventfd(0).unwrap();
-        assert_eq!(Mapping::of(bell).err(), Some(Error::InvalidParameter));
-        file::close(bell);
+        let doorbell = file::eventfd(0).unwrap();
+        assert_eq!(Mapping::of(doorbell).err(), Some(Error::InvalidParameter));
+        file::close(doorbell);
     }
 }

@@ -115,8 +115,10 @@ impl Listener {
 /// `None`: it is refused by the end of its socket.
 fn request_of(control: Descriptor, process: u32, received: Received) -> Option<ConnectionRequest> {
     match received {
-        Received::Message(message, [Some(memory), Some(bell)]) if message.kind == Kind::Request => {
-            Some(ConnectionRequest { control, memory, bell, process, message })
+        Received::Message(message, [Some(memory), Some(doorbell)])
+            if message.kind == Kind::Request =>
+        {
+            Some(ConnectionRequest { control, memory, doorbell, process, message })
         }
         _ => None,
     }

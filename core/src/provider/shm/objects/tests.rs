@@ -92,13 +92,13 @@ fn parts() -> [Parts; 2] {
     let theirs = Mapping::of(fd).unwrap();
     file::close(fd);
     theirs.end(1).proof.0.offer();
-    let [bell, other_bell] = net::stream_pair().unwrap().map(Descriptor::new);
+    let [doorbell, other_bell] = net::stream_pair().unwrap().map(Descriptor::new);
     let [control, other_control] =
         net::stream_pair().unwrap().map(|fd| Arc::new(Descriptor::new(fd)));
     let peer = process::pid();
-    let ours = Parts { memory, bell, control, peer, number: 0 };
-    let (bell, control) = (other_bell, other_control);
-    [ours, Parts { memory: theirs, bell, control, peer, number: 1 }]
+    let ours = Parts { memory, doorbell, control, peer, number: 0 };
+    let (doorbell, control) = (other_bell, other_control);
+    [ours, Parts { memory: theirs, doorbell, control, peer, number: 1 }]
 }
 
 fn joined() -> (End, End) {
@@ -199,13 +199,13 @@ fn nobody_is_rung_who_does_not_sleep() {
     let (a, b) = joined();
     b.pair.receive(1, &[b.segment(0, 64)]).unwrap();
     a.pair.send_inline(1, b"x", Flags::NONE).unwrap();
-    let bell = b.pair.0.channel.get().unwrap().bell();
-    assert_eq!(poll::poll_one(bell, libc::POLLIN), Ok(0));
+    let doorbell = b.pair.0.channel.get().unwrap().doorbell();
+    assert_eq!(poll::poll_one(doorbell, libc::POLLIN), Ok(0));
     assert_eq!(b.results().len(), 1);
     let _ = b.queue.notify(1).unwrap();
     assert_eq!(b.end().sleeping.0.armed.load(Relaxed), MESSAGES);
     a.pair.send_inline(2, b"x", Flags::NONE).unwrap();
-    assert_eq!(poll::poll_one(bell, libc::POLLIN), Ok(libc::POLLIN));
+    assert_eq!(poll::poll_one(doorbell, libc::POLLIN), Ok(libc::POLLIN));
     // One ring for each time that it is armed.
     assert_eq!(b.end().sleeping.0.armed.load(Relaxed), 0);
     assert_eq!(b.queue.next_result(), None, "there is no buffer for it");

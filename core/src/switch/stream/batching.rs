@@ -1,4 +1,4 @@
-//! Letting data gather before it is read, where a stream flows.
+//! Letting the sender get ahead, where a stream flows.
 //!
 //! A receiver that keeps up with its sender reads every line while it is still dirty in the
 //! sender's cache, which costs several times what it costs once the line has moved on. So
@@ -16,7 +16,7 @@ const PAUSE: u64 = 20_000;
 const LONGEST: u64 = 1_000_000;
 /// Before a receive of `wanted` bytes: lets a sender that streams get ahead.
 #[inline]
-pub(in crate::switch) fn gather(stream: &Stream, wanted: usize) {
+pub(in crate::switch) fn let_sender_ahead(stream: &Stream, wanted: usize) {
     if stream.streams_in() {
         let_gather(stream, wanted);
     }
@@ -24,7 +24,7 @@ pub(in crate::switch) fn gather(stream: &Stream, wanted: usize) {
 
 #[cold]
 fn let_gather(stream: &Stream, wanted: usize) {
-    let state = &stream.endpoint.receive.gather;
+    let state = &stream.endpoint.receive.batching;
     let (there, target) = stream.ahead();
     if there >= (wanted as u64).min(target / 4) || target == 0 {
         return;

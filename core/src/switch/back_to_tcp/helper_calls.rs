@@ -1,7 +1,7 @@
 //! The way back to TCP of connections over a fabric, where the program does not look: the fabric's helper does what the
 //! program's next call would do.
 
-use crate::fabric::{Away, Link};
+use crate::fabric::{HelperCalls, Link};
 use crate::provider::software::inherited::Descriptor;
 use crate::reason::Reason;
 use crate::registry;
@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// What the helper calls.
-pub(in crate::switch) const AWAY: Away =
-    Away { come_to, serve_requests, reachable: registry::publish_helper };
+pub(in crate::switch) const CALLS: HelperCalls =
+    HelperCalls { come_to, serve_requests, reachable: registry::publish_helper };
 
 /// The peer brings the connection of this link back. True: once more in a moment.
 fn come_to(link: &Link) -> bool {
@@ -94,7 +94,7 @@ impl Found {
             return false;
         };
         // Who has them may be interrupted, by whatever.
-        let is_free = !stream.is_locked() && stream.endpoint.bell.holder() == 0;
+        let is_free = !stream.is_locked() && stream.endpoint.doorbell_lock.holder() == 0;
         let is_back = is_free && detach::return_anchor(socket, &stream, self.anchor.get(), why);
         if is_back {
             detach::leave_to_kernel(socket, &stream);

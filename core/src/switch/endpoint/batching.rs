@@ -1,4 +1,4 @@
-//! When a receiver next lets data [gather](crate::switch::stream::gather).
+//! When a receiver next [lets its sender get ahead](crate::switch::stream::batching).
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -9,14 +9,14 @@ const MOST: u32 = 1 << 16;
 /// See the module. Zeroed memory is a valid start. Receive lock.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Gather {
+pub struct Batching {
     /// Receives until the next attempt may be made.
     after: AtomicU32,
     /// How many that will be after an attempt that fails.
     pause: AtomicU32,
 }
 
-impl Gather {
+impl Batching {
     /// True if the receive that asks may try; counts it if not.
     pub(in crate::switch) fn is_time(&self) -> bool {
         let after = self.after.load(Relaxed);

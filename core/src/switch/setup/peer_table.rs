@@ -1,37 +1,37 @@
-//! Where processes find out who has the other end of a connection: a file of cards in shared memory, one file for each user and
-//! network namespace. Its address hashed is a card's place; what else lies there is lost, and put up again.
+//! Where processes find out who has the other end of a connection: a file of entry in shared memory, one file for each user and
+//! network namespace. Its address hashed is a entry's place; what else lies there is lost, and put up again.
 //!
-//! A card is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`door`](super::door)).
+//! An entry is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`door`](super::door)).
 //! Read and written by system calls, so that nothing that happens to the file can hurt a process that looks at it.
 
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::{file, Errno, Fd, Result};
 use std::ffi::CString;
 
-const CARD: usize = 64;
-const CARDS: u64 = 4096;
+const ENTRY_SIZE: usize = 64;
+const ENTRIES: u64 = 4096;
 const MAGIC: [u8; 8] = *b"sanshim\x02";
 
 /// Which process has the acceptor's end, and where it is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Card {
+pub(super) struct Entry {
     /// Names its [`Door`](super::Door).
     pub door: [u64; 2],
 }
 
-fn encode(tuple: &Tuple, card: Card) -> [u8; CARD] {
-    let mut bytes = [0; CARD];
+fn encode(tuple: &Tuple, entry: Entry) -> [u8; ENTRY_SIZE] {
+    let mut bytes = [0; ENTRY_SIZE];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..44].copy_from_slice(&tuple.encode());
-    bytes[48..56].copy_from_slice(&card.door[0].to_ne_bytes());
-    bytes[56..].copy_from_slice(&card.door[1].to_ne_bytes());
+    bytes[48..56].copy_from_slice(&entry.door[0].to_ne_bytes());
+    bytes[56..].copy_from_slice(&entry.door[1].to_ne_bytes());
     bytes
 }
 
-fn decode(bytes: &[u8; CARD], tuple: &Tuple) -> Option<Card> {
+fn decode(bytes: &[u8; ENTRY_SIZE], tuple: &Tuple) -> Option<Entry> {
     let is_its = bytes[..8] == MAGIC && bytes[8..44] == tuple.encode();
     let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
-    is_its.then_some(Card { door: [word(48)?, word(56)?] })
+    is_its.then_some(Entry { door: [word(48)?, word(56)?] })
 }
 
 fn place(tuple: &Tuple) -> i64 {
@@ -39,15 +39,15 @@ fn place(tuple: &Tuple) -> i64 {
     let hash = tuple.encode().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    ((hash ^ hash >> 32) % CARDS) as i64 * CARD as i64
+    ((hash ^ hash >> 32) % ENTRIES) as i64 * ENTRY_SIZE as i64
 }
 
 /// The file of a user in a network namespace.
 fn path(uid: u32, namespace: u64) -> CString {
-    CString::new(format!("/dev/shm/sanshim-board-{uid}-{namespace:x}")).unwrap_or_default()
+    CString::new(format!("/dev/shm/sanshim-peers-{uid}-{namespace:x}")).unwrap_or_default()
 }
 
-/// Opens the user's own, to put cards up.
+/// Opens the user's own, to put entry up.
 pub(super) fn open_own(uid: u32, namespace: u64) -> Result<Fd> {
     const FLAGS: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let fd = file::open(&path(uid, namespace), FLAGS, 0o644)?;
@@ -70,24 +70,24 @@ fn check(fd: Fd, uid: u32) -> Result<()> {
     }
 }
 
-/// Puts a card up.
-pub(super) fn put_up(board: Fd, tuple: &Tuple, card: Card) -> Result<()> {
-    if !file::may_grow_to(CARDS as usize * CARD) {
+/// Puts a entry up.
+pub(super) fn put_up(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
+    if !file::may_grow_to(ENTRIES as usize * ENTRY_SIZE) {
         // The kernel would end the process.
         return Err(Errno(libc::EFBIG));
     }
-    file::pwrite(board, &encode(tuple, card), place(tuple)).map(drop)
+    file::pwrite(table, &encode(tuple, entry), place(tuple)).map(drop)
 }
 
-/// The card on the board of that user, if there is one.
-pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Card> {
+/// The entry in the table of that user, if there is one.
+pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Entry> {
     const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let board = file::open(&path(uid, namespace), FLAGS, 0).ok()?;
-    let mut bytes = [0; CARD];
-    let read =
-        check(board, uid).and_then(|()| file::pread(board, bytes.as_mut_ptr(), CARD, place(tuple)));
-    file::close(board);
-    decode(&bytes, tuple).filter(|_| read == Ok(CARD))
+    let table = file::open(&path(uid, namespace), FLAGS, 0).ok()?;
+    let mut bytes = [0; ENTRY_SIZE];
+    let read = check(table, uid)
+        .and_then(|()| file::pread(table, bytes.as_mut_ptr(), ENTRY_SIZE, place(tuple)));
+    file::close(table);
+    decode(&bytes, tuple).filter(|_| read == Ok(ENTRY_SIZE))
 }
 
 #[cfg(test)]
@@ -103,17 +103,17 @@ mod tests {
             Tuple { connector, acceptor }
         };
         assert_eq!(find(uid, namespace, &tuple(2)), None);
-        let board = open_own(uid, namespace).unwrap();
-        let card = Card { door: [7, u64::MAX] };
-        put_up(board, &tuple(2), card).unwrap();
-        assert_eq!(find(uid, namespace, &tuple(2)), Some(card));
+        let table = open_own(uid, namespace).unwrap();
+        let entry = Entry { door: [7, u64::MAX] };
+        put_up(table, &tuple(2), entry).unwrap();
+        assert_eq!(find(uid, namespace, &tuple(2)), Some(entry));
         assert_eq!(find(uid, namespace, &tuple(3)), None);
-        // Another connection's card in the same place.
+        // Another connection's entry in the same place.
         let other = (3..).map(tuple).find(|other| place(other) == place(&tuple(2))).unwrap();
-        put_up(board, &other, Card { door: [8, 8] }).unwrap();
+        put_up(table, &other, Entry { door: [8, 8] }).unwrap();
         assert_eq!(find(uid, namespace, &tuple(2)), None);
         assert_eq!(find(uid + 1, namespace, &other), None);
-        file::close(board);
+        file::close(table);
         std::fs::remove_file(path(uid, namespace).to_str().unwrap()).unwrap();
     }
 

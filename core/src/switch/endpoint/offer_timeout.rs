@@ -17,7 +17,7 @@ const MOST_COUNTED: u64 = 2 * (FIRST_NAP << DOUBLINGS_ACCEPTED);
 /// All zero is a valid start. May lie in memory that the processes of one side share.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Patience {
+pub struct OfferTimeout {
     naps: AtomicU32,
     /// Clock (ns) of the last look; zero: none yet.
     looked_at: AtomicU64,
@@ -25,7 +25,7 @@ pub struct Patience {
     waited: AtomicU64,
 }
 
-impl Patience {
+impl OfferTimeout {
     /// How long (ns) to sleep before the next look.
     pub fn nap(&self) -> u64 {
         let accepted = self.looked_at.load(Relaxed) != 0;
@@ -57,40 +57,37 @@ mod tests {
 
     #[test]
     fn naps_grow_and_are_shorter_once_the_connection_is_accepted() {
-        let patience = Patience::default();
-        let naps: Vec<u64> = (0..12).map(|_| patience.nap()).collect();
+        let timeout = OfferTimeout::default();
+        let naps: Vec<u64> = (0..12).map(|_| timeout.nap()).collect();
         assert!(naps.is_sorted());
         assert_eq!(naps[11], 128 * MS);
-        assert_eq!(patience.waited(MS), 0);
-        assert_eq!(patience.nap(), 16 * MS);
+        assert_eq!(timeout.waited(MS), 0);
+        assert_eq!(timeout.nap(), 16 * MS);
     }
 
     #[test]
     fn naps_count_in_full() {
-        let patience = Patience::default();
+        let timeout = OfferTimeout::default();
         let mut now = 1;
-        assert_eq!(patience.waited(now), 0);
-        let naps: Vec<u64> = (0..40).map(|_| patience.nap()).collect();
+        assert_eq!(timeout.waited(now), 0);
+        let naps: Vec<u64> = (0..40).map(|_| timeout.nap()).collect();
         for nap in &naps {
             now += nap;
-            patience.waited(now);
+            timeout.waited(now);
         }
-        assert_eq!(patience.waited(now), naps.iter().sum());
-        patience.start_anew();
-        assert_eq!(patience.waited(now + 1), 0);
+        assert_eq!(timeout.waited(now), naps.iter().sum());
+        timeout.start_anew();
+        assert_eq!(timeout.waited(now + 1), 0);
     }
 
     /// Both ends stopped for a minute, again and again: the acceptor has not failed to answer.
     #[test]
     fn a_standstill_counts_as_one_nap() {
-        let patience = Patience::default();
-        patience.waited(MS);
+        let timeout = OfferTimeout::default();
+        timeout.waited(MS);
         for standstills in 1..7 {
-            assert_eq!(
-                patience.waited((1 + standstills * 60_000) * MS),
-                standstills * MOST_COUNTED
-            );
+            assert_eq!(timeout.waited((1 + standstills * 60_000) * MS), standstills * MOST_COUNTED);
         }
-        assert!(patience.waited(360_002 * MS) < 250 * MS);
+        assert!(timeout.waited(360_002 * MS) < 250 * MS);
     }
 }
