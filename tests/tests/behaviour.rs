@@ -30,7 +30,7 @@ const SHARING_AREAS: [&str; 9] = [
 ];
 
 /// Cases that run over the fabric too each time; the others with `--ignored`, for not all of them pass always
-/// (docs/limitations.md, "Other hosts").
+/// (docs/reference/other-hosts.md).
 const OVER_FABRIC: [(&str, &str); 14] = [
     ("connect", "bound_source"),
     ("control", "all_write"),

@@ -1,4 +1,4 @@
-//! What is different where connections use what those between hosts use (docs/limitations.md, "Other hosts").
+//! What is different where connections use what those between hosts use (docs/reference/other-hosts.md).
 
 use super::{Carrier, Case};
 
