@@ -1,11 +1,17 @@
 //! What the documents say of the code is so: the scripts that write it would change nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 fn would_change_nothing(script: &str) {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts");
-    let output = Command::new(scripts.join(script)).arg("--check").output().expect("the script");
+    let output = Command::new(root().join("scripts").join(script))
+        .arg("--check")
+        .output()
+        .expect("the script");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -17,4 +23,48 @@ fn every_requirement_is_in_the_code_and_in_a_test() {
 #[test]
 fn no_import_of_the_switch_runs_up_and_no_circle_leaves_its_room() {
     would_change_nothing("structure");
+}
+
+/// The Markdown files of a folder and those below it.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let own = files.into_iter().filter(|file| file.extension().is_some_and(|end| end == "md"));
+    own.chain(folders.iter().flat_map(|folder| pages(folder))).collect()
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> Vec<String> {
+    let headings = page
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim());
+    let kept = |heading: &str| -> String {
+        let lower = heading.to_lowercase();
+        lower.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).collect()
+    };
+    headings.map(|heading| kept(heading).replace(' ', "-")).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut all = pages(&root().join("docs"));
+    all.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let mut broken = Vec::new();
+    for page in &all {
+        let text = std::fs::read_to_string(page).expect("the page");
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { page.clone() } else { page.with_file_name(file) };
+            let has_anchor = |page: String| anchors(&page).iter().any(|one| one == anchor);
+            let is_there = file.exists()
+                && (anchor.is_empty() || std::fs::read_to_string(&file).is_ok_and(has_anchor));
+            if !is_there {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(all.len() > 10 && broken.is_empty(), "{broken:#?}");
 }
