@@ -2,20 +2,20 @@
 
 use crate::fabric;
 use crate::registry;
-use crate::switch::anchor::lanes;
-use crate::switch::anchor::native;
+use crate::switch::anchor::switchover;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory;
-use crate::switch::handing_on::give;
+use crate::switch::handing_on::bring_back;
 use crate::switch::policy;
 use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
-use crate::switch::socket::unseen;
+use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket, REGISTRY};
 use crate::switch::waiting::ring;
 use crate::sys::{high_descriptors, process, sock_diag, thread, Fd};
@@ -79,10 +79,10 @@ impl Fork {
         memory::note_fork();
         memory::forget_spares();
         setup::after_fork_in_child(&mut self.structure);
-        give::after_fork_in_child();
+        bring_back::after_fork_in_child();
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
-        unseen::after_fork_in_child(&mut self.structure, self.has_san);
+        unpublished::after_fork_in_child(&mut self.structure, self.has_san);
         sets::after_fork_in_child();
     }
 }
@@ -102,7 +102,7 @@ pub fn exiting() {
         if let Some(link) = stream.fabric {
             return link_end::exiting(socket, &stream, link);
         }
-        if socket.phase() != phase::SAN || lanes::decide(socket, &stream) {
+        if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, &stream) {
             holders::remove_holder(socket);
             return;
         }
@@ -110,7 +110,7 @@ pub fn exiting() {
             detach::look_after(socket, &stream);
             return;
         }
-        if !native::withdraw_at_end(socket)
+        if !untaken_offer::withdraw_at_end(socket)
             && !detach::finish(socket, &stream)
             && !stream.endpoint.has(flag::ANCHOR_ENDED)
         {

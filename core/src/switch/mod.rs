@@ -35,11 +35,11 @@ pub use back_to_tcp::from_outside;
 pub use descriptors::accept::{accepted, listening};
 pub use descriptors::connect::connect;
 pub use descriptors::{lifecycle, options, sets};
-pub use handing_on::{exec, give, passing};
+pub use handing_on::{bring_back, exec, passing};
 pub use outcome::Outcome;
 pub use readiness::{epoll, poll};
 pub use setup::{connecting, serving};
-pub use socket::{table, unseen};
+pub use socket::{table, unpublished};
 pub use transfer::{files, shutdown};
 
 use crate::config::{program_name, Config};

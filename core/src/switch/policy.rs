@@ -53,7 +53,7 @@ pub(in crate::switch) fn stay_on_tcp(stays: bool) -> bool {
 }
 
 /// They stay there because the program may use them past the hooks, and a fork child's too. Whether they did so before.
-pub(in crate::switch) fn stay_on_tcp_unseen(stays: bool) -> bool {
+pub(in crate::switch) fn stay_on_tcp_for_unhooked_use(stays: bool) -> bool {
     UNSEEN.swap(stays, Ordering::Relaxed)
 }
 

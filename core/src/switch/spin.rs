@@ -9,40 +9,40 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 static LIMIT: AtomicU64 = AtomicU64::new(50_000);
 /// Most looks in a row without a yield; zero with a single processor.
-static MOST_LOOKS: AtomicU32 = AtomicU32::new(0);
+static LOOKS_BEFORE_YIELD: AtomicU32 = AtomicU32::new(0);
 
 /// Looks without a yield while both ends have a processor of their own: some 10 µs.
-const PATIENT: u32 = 1024;
+const MOST_LOOKS: u32 = 1024;
 /// As few when they share one.
-const IMPATIENT: u32 = 8;
+const FEWEST_LOOKS: u32 = 8;
 /// Score above which the whole limit is used, and below which nobody yields.
-const PAYS: i32 = 0;
-const BEST: i32 = 8;
-const WORST: i32 = -16;
+const NEUTRAL_SCORE: i32 = 0;
+const HIGHEST_SCORE: i32 = 8;
+const LOWEST_SCORE: i32 = -16;
 /// Share of the limit used while spinning does not pay: enough to notice when it would at once.
-const PROBE: u64 = 16;
+const PROBE_SHARE: u64 = 16;
 /// Every so many of these tries use the whole limit: else nobody would notice that a later event comes while it lasts.
-const LONG_PROBE: u32 = 4;
+const LONG_PROBE_EVERY: u32 = 4;
 /// A yield that took longer than this (ns) let somebody else work.
-const SHARED: u64 = 1_000;
+const SHARED_YIELD: u64 = 1_000;
 /// A yield that took longer than this (ns) let somebody else work who keeps the processor busy.
-const CROWDED: u64 = 20_000;
+const CROWDED_YIELD: u64 = 20_000;
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
 pub(in crate::switch) fn initialize(limit: u64) {
     LIMIT.store(limit, Ordering::Relaxed);
-    let looks = if process::processors_online() > 1 { PATIENT } else { 0 };
-    MOST_LOOKS.store(looks, Ordering::Relaxed);
+    let looks = if process::processors_online() > 1 { MOST_LOOKS } else { 0 };
+    LOOKS_BEFORE_YIELD.store(looks, Ordering::Relaxed);
 }
 
 /// True with a single processor: nobody else gets on while we look.
 pub(in crate::switch) fn is_alone() -> bool {
-    MOST_LOOKS.load(Ordering::Relaxed) == 0
+    LOOKS_BEFORE_YIELD.load(Ordering::Relaxed) == 0
 }
 
 /// What earlier spins at one place taught.
 #[derive(Debug)]
-pub struct Memory {
+pub struct History {
     /// Above zero: spinning pays.
     score: AtomicI32,
     /// Looks before the first yield.
@@ -51,52 +51,52 @@ pub struct Memory {
     probes: AtomicU32,
 }
 
-impl Memory {
+impl History {
     /// Nothing learnt yet.
     pub const fn new() -> Self {
-        Self::of(PAYS)
+        Self::of(NEUTRAL_SCORE)
     }
 
     const fn of(score: i32) -> Self {
         Self {
             score: AtomicI32::new(score),
-            budget: AtomicU32::new(PATIENT / 4),
+            budget: AtomicU32::new(MOST_LOOKS / 4),
             probes: AtomicU32::new(0),
         }
     }
 
     /// Nothing learnt yet, of a place where the event is expected at once.
     pub const fn hopeful() -> Self {
-        Self::of(PAYS + 1)
+        Self::of(NEUTRAL_SCORE + 1)
     }
 
     /// A try while spinning does not pay: true if it is to use the whole limit.
     fn probes_long(&self) -> bool {
         let probes = self.probes.load(Ordering::Relaxed).wrapping_add(1);
         self.probes.store(probes, Ordering::Relaxed);
-        probes.is_multiple_of(LONG_PROBE)
+        probes.is_multiple_of(LONG_PROBE_EVERY)
     }
 
     /// Begins a connection with what `others` learnt: the full limit if it paid, else the short try
     /// of a place where nothing is known.
-    pub fn begin_with(&self, others: &Memory) {
-        let pays = others.score.load(Ordering::Relaxed) > PAYS;
+    pub fn begin_with(&self, others: &History) {
+        let pays = others.score.load(Ordering::Relaxed) > NEUTRAL_SCORE;
         let known = others.budget.load(Ordering::Relaxed);
-        self.score.store(if pays { PAYS + 1 } else { PAYS }, Ordering::Relaxed);
-        self.budget.store(if pays { known } else { PATIENT / 4 }, Ordering::Relaxed);
+        self.score.store(if pays { NEUTRAL_SCORE + 1 } else { NEUTRAL_SCORE }, Ordering::Relaxed);
+        self.budget.store(if pays { known } else { MOST_LOOKS / 4 }, Ordering::Relaxed);
     }
 
     /// Ends a connection, for `others` to learn from. After one for which spinning did not pay, the
     /// full limit is tried again by the sixteenth or so.
-    pub fn leave_to(&self, others: &Memory) {
+    pub fn leave_to(&self, others: &History) {
         let (score, common) = (&self.score, &others.score);
         let next = match (score.load(Ordering::Relaxed), common.load(Ordering::Relaxed)) {
-            (own, _) if own > PAYS => {
+            (own, _) if own > NEUTRAL_SCORE => {
                 let budget = self.budget.load(Ordering::Relaxed);
                 others.budget.store(budget, Ordering::Relaxed);
                 own
             }
-            (_, before) if before > PAYS => WORST,
+            (_, before) if before > NEUTRAL_SCORE => LOWEST_SCORE,
             (_, before) => before + 1,
         };
         common.store(next, Ordering::Relaxed);
@@ -106,7 +106,7 @@ impl Memory {
 /// Looks until `ready`, at most the time that is worth it and at most `budget` nanoseconds.
 #[inline]
 pub(in crate::switch) fn spin(
-    memory: &Memory,
+    history: &History,
     budget: u64,
     mut ready: impl FnMut() -> bool,
 ) -> bool {
@@ -114,43 +114,44 @@ pub(in crate::switch) fn spin(
     if limit == 0 {
         return ready();
     }
-    let score = memory.score.load(Ordering::Relaxed);
-    let budget = memory.budget.load(Ordering::Relaxed);
-    let most = MOST_LOOKS.load(Ordering::Relaxed);
-    let looks = if score > PAYS { budget.min(most) } else { (budget / 4).min(most) };
+    let score = history.score.load(Ordering::Relaxed);
+    let budget = history.budget.load(Ordering::Relaxed);
+    let most = LOOKS_BEFORE_YIELD.load(Ordering::Relaxed);
+    let looks = if score > NEUTRAL_SCORE { budget.min(most) } else { (budget / 4).min(most) };
     for _ in 0..looks {
         if ready() {
-            if budget < PATIENT {
-                memory.budget.store(budget + 1, Ordering::Relaxed);
+            if budget < MOST_LOOKS {
+                history.budget.store(budget + 1, Ordering::Relaxed);
             }
-            if score < BEST {
-                memory.score.store(improved(score), Ordering::Relaxed);
+            if score < HIGHEST_SCORE {
+                history.score.store(improved(score), Ordering::Relaxed);
             }
             return true;
         }
         std::hint::spin_loop();
     }
-    if score < PAYS {
+    if score < NEUTRAL_SCORE {
         // Not this time: to yield would cost more than to sleep.
-        memory.score.store(score + 1, Ordering::Relaxed);
+        history.score.store(score + 1, Ordering::Relaxed);
         return ready();
     }
-    let limit = if score > PAYS || memory.probes_long() { limit } else { limit / PROBE };
-    spin_yielding(memory, limit, ready)
+    let limit =
+        if score > NEUTRAL_SCORE || history.probes_long() { limit } else { limit / PROBE_SHARE };
+    spin_yielding(history, limit, ready)
 }
 
 fn improved(score: i32) -> i32 {
     // Quick to believe in spinning again, slow to give it up.
-    if score < PAYS {
+    if score < NEUTRAL_SCORE {
         score / 2
     } else {
-        (score + 1).min(BEST)
+        (score + 1).min(HIGHEST_SCORE)
     }
 }
 
 /// The slower half: lets others have the processor between looks.
-fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -> bool {
-    let score = memory.score.load(Ordering::Relaxed);
+fn spin_yielding(history: &History, limit: u64, mut ready: impl FnMut() -> bool) -> bool {
+    let score = history.score.load(Ordering::Relaxed);
     let start = time::now();
     let mut before = start;
     loop {
@@ -159,28 +160,32 @@ fn spin_yielding(memory: &Memory, limit: u64, mut ready: impl FnMut() -> bool) -
         let now = time::now();
         let took = now - before;
         if found {
-            let budget = memory.budget.load(Ordering::Relaxed);
-            let learnt = if took > SHARED {
+            let budget = history.budget.load(Ordering::Relaxed);
+            let learnt = if took > SHARED_YIELD {
                 // It was the yield that let the peer work: yield sooner.
-                (budget / 2).max(IMPATIENT)
+                (budget / 2).max(FEWEST_LOOKS)
             } else {
-                (budget + budget / 4).min(PATIENT)
+                (budget + budget / 4).min(MOST_LOOKS)
             };
-            memory.budget.store(learnt, Ordering::Relaxed);
-            memory.score.store(improved(score), Ordering::Relaxed);
+            history.budget.store(learnt, Ordering::Relaxed);
+            history.score.store(improved(score), Ordering::Relaxed);
             return true;
         }
-        if now - start >= limit || took >= CROWDED {
+        if now - start >= limit || took >= CROWDED_YIELD {
             // Where others keep the processor busy, or it did not pay before either: not for a
             // while. A sleeper is woken ahead of them, who yields waits behind them.
-            let learnt = if took >= CROWDED || score == PAYS { WORST } else { score - 1 };
-            memory.score.store(learnt, Ordering::Relaxed);
+            let learnt = if took >= CROWDED_YIELD || score == NEUTRAL_SCORE {
+                LOWEST_SCORE
+            } else {
+                score - 1
+            };
+            history.score.store(learnt, Ordering::Relaxed);
             return false;
         }
         before = now;
-        for _ in 0..IMPATIENT.min(MOST_LOOKS.load(Ordering::Relaxed)) {
+        for _ in 0..FEWEST_LOOKS.min(LOOKS_BEFORE_YIELD.load(Ordering::Relaxed)) {
             if ready() {
-                memory.score.store(improved(score), Ordering::Relaxed);
+                history.score.store(improved(score), Ordering::Relaxed);
                 return true;
             }
             std::hint::spin_loop();
@@ -194,32 +199,32 @@ mod tests {
 
     #[test]
     fn some_tries_use_the_whole_limit_and_the_first_does_not() {
-        let memory = Memory::new();
-        let long: Vec<_> = (0..2 * LONG_PROBE).filter(|_| memory.probes_long()).collect();
-        assert_eq!(long, [LONG_PROBE - 1, 2 * LONG_PROBE - 1]);
+        let history = History::new();
+        let long: Vec<_> = (0..2 * LONG_PROBE_EVERY).filter(|_| history.probes_long()).collect();
+        assert_eq!(long, [LONG_PROBE_EVERY - 1, 2 * LONG_PROBE_EVERY - 1]);
     }
 
     #[test]
     fn a_new_connection_begins_with_what_others_learnt() {
-        let score = |m: &Memory| m.score.load(Ordering::Relaxed);
-        let (others, one) = (Memory::hopeful(), Memory::new());
+        let score = |m: &History| m.score.load(Ordering::Relaxed);
+        let (others, one) = (History::hopeful(), History::new());
         one.begin_with(&others);
-        assert!(score(&one) > PAYS);
+        assert!(score(&one) > NEUTRAL_SCORE);
         // A wait in vain or two, and it does not pay.
-        while score(&one) >= PAYS {
+        while score(&one) >= NEUTRAL_SCORE {
             assert!(!spin_yielding(&one, 0, || false));
         }
         one.leave_to(&others);
-        for _ in WORST..=PAYS {
+        for _ in LOWEST_SCORE..=NEUTRAL_SCORE {
             one.begin_with(&others);
-            assert_eq!(score(&one), PAYS, "the short try");
+            assert_eq!(score(&one), NEUTRAL_SCORE, "the short try");
             one.leave_to(&others);
         }
         one.begin_with(&others);
-        assert!(score(&one) > PAYS, "the full limit");
+        assert!(score(&one) > NEUTRAL_SCORE, "the full limit");
         assert!(spin(&one, u64::MAX, || true));
         one.leave_to(&others);
         one.begin_with(&others);
-        assert!(score(&one) > PAYS);
+        assert!(score(&one) > NEUTRAL_SCORE);
     }
 }

@@ -4,7 +4,7 @@
 use super::returned;
 use crate::real::hooks;
 use libc::{aiocb, c_int, c_long, iocb, sigevent};
-use sanshim_core::switch::give;
+use sanshim_core::switch::bring_back;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{self, Errno};
 
@@ -16,12 +16,12 @@ fn may_be_made(request: *const aiocb) -> bool {
     }
     // SAFETY: it is readable.
     let (fd, operation) = unsafe { ((*request).aio_fildes, (*request).aio_lio_opcode) };
-    operation == libc::LIO_NOP || give::before_unseen_use(fd)
+    operation == libc::LIO_NOP || bring_back::before_unhooked_use(fd)
 }
 
 /// As [`may_be_made`], of a call whose operation is not in the request.
 fn may_be_used(request: *const aiocb) -> bool {
-    user::read(request.cast::<c_int>()).map_or(true, give::before_unseen_use)
+    user::read(request.cast::<c_int>()).map_or(true, bring_back::before_unhooked_use)
 }
 
 /// The entries of an array of pointers, as far as they can be read.
@@ -39,7 +39,7 @@ fn may_all_be_made(list: *const *mut aiocb, count: c_int) -> bool {
 pub(super) fn may_be_submitted(list: *const *mut iocb, count: c_long) -> bool {
     entries(list, count.max(0) as usize)
         .filter_map(|request| user::read(request).ok())
-        .all(|request| give::before_unseen_use(request.aio_fildes as c_int))
+        .all(|request| bring_back::before_unhooked_use(request.aio_fildes as c_int))
 }
 
 fn refused() -> c_int {

@@ -3,12 +3,12 @@
 
 use crate::real::hooks;
 use libc::{c_char, c_int};
-use sanshim_core::switch::give::{before_other_pids, same_pids_after_all};
-use sanshim_core::switch::unseen;
+use sanshim_core::switch::bring_back::{before_other_pids, same_pids_after_all};
+use sanshim_core::switch::unpublished;
 use sanshim_core::sys::process::is_pid_namespace;
 
 fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {
-    unseen::appear();
+    unpublished::publish();
     if !concerns {
         return call();
     }
@@ -32,7 +32,7 @@ hooks! {
     }
 
     fn chroot(folder: *const c_char) -> c_int = |real| {
-        unseen::appear();
+        unpublished::publish();
         real(folder)
     }
 }

@@ -5,9 +5,9 @@ use super::file_actions;
 use crate::real::{hooks, set_errno, symbol, Symbol};
 use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
+use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::exec::{before_exec, Way};
 use sanshim_core::switch::fork;
-use sanshim_core::switch::give::before_confinement;
 use sanshim_core::sys::process::expect_borrower;
 
 type Arguments = *const *const c_char;

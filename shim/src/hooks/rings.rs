@@ -4,7 +4,7 @@
 
 use crate::real::{symbol, Symbol};
 use libc::{c_int, c_uint, c_void, size_t};
-use sanshim_core::switch::give::before_unseen_calls;
+use sanshim_core::switch::bring_back::before_unhooked_calls;
 use sanshim_core::sys::file;
 
 /// Defines hooks of functions that make a ring and report errors as negative values, each with what ends that ring.
@@ -23,7 +23,7 @@ macro_rules! makers {
                     std::mem::transmute(address);
                 function($($arg),*)
             };
-            if made >= 0 && !before_unseen_calls() {
+            if made >= 0 && !before_unhooked_calls() {
                 $end(made, $($arg),*);
                 return -libc::ENOSYS;
             }

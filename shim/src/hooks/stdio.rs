@@ -4,10 +4,10 @@
 use super::transfer::{find, write};
 use crate::real::{hooks, set_errno};
 use libc::{c_char, c_int, c_void, FILE};
-use sanshim_core::switch::give::before_unseen_use;
+use sanshim_core::switch::bring_back::before_unhooked_use;
 
 fn open(fd: c_int, real: impl FnOnce() -> *mut FILE) -> *mut FILE {
-    if before_unseen_use(fd) {
+    if before_unhooked_use(fd) {
         return real();
     }
     set_errno(libc::EOPNOTSUPP);

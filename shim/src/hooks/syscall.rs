@@ -17,7 +17,7 @@ use super::transfer::{
 };
 use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
-use sanshim_core::switch::give::before_confinement;
+use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::setup::before_user_change;
 use sanshim_core::sys::handlers::before_set;
 use sanshim_core::sys::process::expect_borrower;

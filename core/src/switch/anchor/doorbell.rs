@@ -5,8 +5,8 @@
 //! back to TCP, [`detach`]) and not one of its bytes is taken for a doorbell.
 
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::options;
+use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
@@ -44,8 +44,8 @@ pub(in crate::switch) fn send_doorbell(
     byte: u8,
     flags: i32,
 ) -> (bool, Option<Errno>) {
-    let bells_owed = &stream.endpoint.bells_owed;
-    let owed = bells_owed.load(Relaxed);
+    let doorbells_owed = &stream.endpoint.doorbells_owed;
+    let owed = doorbells_owed.load(Relaxed);
     let doorbells = &stream.own().sending.0.doorbells;
     if !(if owed == 0 { doorbells.promise() } else { doorbells.resume() }) {
         return (false, None);
@@ -53,7 +53,7 @@ pub(in crate::switch) fn send_doorbell(
     socket.statistics().wakeups_sent.add(1);
     let sent = net::send(socket.anchor(), &[byte], flags | libc::MSG_DONTWAIT);
     let full = sent == Err(Errno(libc::EAGAIN));
-    bells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
+    doorbells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
     (true, sent.err().filter(|_| !full))
 }
 
@@ -65,7 +65,7 @@ pub(in crate::switch) fn recount_sent(stream: &Stream, anchor: Fd) {
     let Some(written) = net::bytes_written(anchor) else { return };
     if !word.left {
         let owed = word.bells.saturating_sub(written).min(1);
-        stream.endpoint.bells_owed.store(owed as u32, Relaxed);
+        stream.endpoint.doorbells_owed.store(owed as u32, Relaxed);
     }
 }
 
@@ -87,7 +87,7 @@ const MOST_LOOKS: u32 = 64;
 
 /// Takes the doorbells off `anchor`, which is the socket's, before it is the kernel's.
 pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, anchor: Fd) {
-    let _ = take_off_within(socket, stream, anchor, PATIENCE_AT_END, || false);
+    let _ = take_off_within(socket, stream, anchor, SLEEPERS_TIMEOUT_AT_END, || false);
 }
 
 /// As [`take_off`], but waits `timeout` (ns) until threads that a doorbell was to wake are awake; not once `ready`. How many
@@ -102,11 +102,11 @@ pub(in crate::switch) fn take_off_within(
     let e = stream.endpoint;
     // Over a fabric it is not known before how many there are.
     let is_known = || stream.peer().sending.0.doorbells.state().is_final();
-    if e.has(flag::UNBELLED) || (stream.fabric.is_some() && !is_known()) {
+    if e.has(flag::NO_MORE_DOORBELLS) || (stream.fabric.is_some() && !is_known()) {
         return 0;
     }
     if e.has(flag::RECEIVES_TCP) {
-        if lanes::is_without_doorbells(stream) && e.anchor.lock().is_ok() {
+        if switchover::is_without_doorbells(stream) && e.anchor.lock().is_ok() {
             all_are_off(stream, anchor);
             e.anchor.unlock();
         }
@@ -119,7 +119,7 @@ pub(in crate::switch) fn take_off_within(
     };
     let _hold = Hold::of(stream);
     let Ok(how) = e.anchor.lock() else { return 0 };
-    if e.has(flag::UNBELLED) {
+    if e.has(flag::NO_MORE_DOORBELLS) {
         // Meanwhile: what is there is the stream's.
         e.anchor.unlock();
         return 0;
@@ -168,7 +168,7 @@ pub(in crate::switch) fn take_all(stream: &Stream, anchor: Fd) -> bool {
         match net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT) {
             Ok(0) => break true,
             Ok(n) => {
-                e.bells_heard.fetch_add(n as u64, Relaxed);
+                e.doorbells_taken.fetch_add(n as u64, Relaxed);
             }
             // At an urgent byte a signal that waits ends a look before its time.
             Err(Errno(libc::EAGAIN)) if looks < 2 => looks += 1,
@@ -181,7 +181,7 @@ pub(in crate::switch) fn take_all(stream: &Stream, anchor: Fd) -> bool {
 
 /// Takes off what the peer promised and not a byte more. Anchor lock.
 fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
-    let heard = &stream.endpoint.bells_heard;
+    let heard = &stream.endpoint.doorbells_taken;
     let sending = &stream.peer().sending.0;
     let mut bytes = [0u8; 64];
     let (mut drained, mut looks, mut counts_urgent) = (0u64, 0, false);
@@ -248,13 +248,13 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
 /// From now on the anchor shows what is TCP's, urgent bytes as the program wants them. Anchor lock.
 fn all_are_off(stream: &Stream, anchor: Fd) {
     options::give_back_urgent(stream, anchor);
-    stream.endpoint.set(flag::UNBELLED);
+    stream.endpoint.set(flag::NO_MORE_DOORBELLS);
 }
 
 /// After the anchor lock came from a dead holder: the kernel knows what it took off. Anchor lock.
 fn recount_heard(stream: &Stream, anchor: Fd) {
     if let Some(taken) = net::bytes_taken(anchor) {
-        stream.endpoint.bells_heard.store(taken, Relaxed);
+        stream.endpoint.doorbells_taken.store(taken, Relaxed);
     }
 }
 
@@ -280,8 +280,8 @@ pub(in crate::switch) enum Departure {
 
 /// How long (ns) sleepers may take to come out of the kernel once the byte is there. One that is
 /// given up too early falls asleep again without having seen what it was woken for.
-pub(in crate::switch) const PATIENCE: u64 = 2_000_000_000;
-pub(in crate::switch) const PATIENCE_AT_END: u64 = 3_000_000;
+pub(in crate::switch) const SLEEPERS_TIMEOUT: u64 = 2_000_000_000;
+pub(in crate::switch) const SLEEPERS_TIMEOUT_AT_END: u64 = 3_000_000;
 /// After so long (ns) it is asked whether they live.
 const LOOK_FOR_DEAD: u64 = 1_000_000;
 

@@ -3,8 +3,8 @@
 use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::switch::anchor::link;
-use crate::switch::anchor::native;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Stream};
@@ -12,7 +12,8 @@ use crate::sys::{net, poll};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Flags under which the kernel shows the anchor readable for ever.
-pub(in crate::switch) const SILENT: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT | flag::UNBELLED;
+pub(in crate::switch) const ALWAYS_READABLE: u32 =
+    flag::ANCHOR_ENDED | flag::RECEIVE_SHUT | flag::NO_MORE_DOORBELLS;
 
 /// Ends the connection because the peer broke the protocol.
 #[cold]
@@ -74,7 +75,7 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     }
     if socket.is_pending() {
         // The peer's kernel speaks and nobody took the session: whoever it is has no shim.
-        if native::withdraw(socket) {
+        if untaken_offer::withdraw(socket) {
             return;
         }
     }

@@ -20,7 +20,7 @@ const OFFERED: u64 = 3_000_000_000;
 /// How long (ns) the answer to that is waited for where it cannot be put off.
 const ANSWER: u64 = 1_000_000_000;
 /// How long (ns) a sleeper whose link is another process's, which may have died, or has failed, sleeps at a time.
-const SLICE: u64 = 500_000_000;
+const LONGEST_NAP: u64 = 500_000_000;
 /// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
 /// what it sent.
 pub(in crate::switch) const LINGER: u64 = 5_000_000_000;
@@ -36,7 +36,7 @@ pub(in crate::switch) fn provider() -> registry::Provider {
 }
 
 /// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
-pub(in crate::switch) fn knock(socket: &Socket, stream: &Stream) {
+pub(in crate::switch) fn provoke_reset(socket: &Socket, stream: &Stream) {
     if returning::is_begun(stream) {
         // The byte would be one of the stream.
         return;
@@ -49,12 +49,12 @@ pub(in crate::switch) fn knock(socket: &Socket, stream: &Stream) {
 }
 
 /// How long to sleep at most on a connection over a link.
-pub(in crate::switch) fn slice(stream: &Stream) -> Option<u64> {
+pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
     let link = stream.fabric?;
     let may_be_broken = link.has_failed() && !stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET);
     // Where the anchor is not looked at, it tells nothing of a relative that died either.
-    let is_silent = stream.endpoint.has(ends::SILENT);
-    (may_be_broken || is_silent || link.is_foreign()).then_some(SLICE)
+    let is_silent = stream.endpoint.has(ends::ALWAYS_READABLE);
+    (may_be_broken || is_silent || link.is_foreign()).then_some(LONGEST_NAP)
 }
 
 /// Notes what TCP cannot tell: that the peer [left bytes unread](is_unread_behind_end), and that the link is broken.

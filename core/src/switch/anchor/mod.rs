@@ -3,10 +3,10 @@
 
 pub(in crate::switch) mod doorbell;
 pub(in crate::switch) mod ends;
-pub(in crate::switch) mod lanes;
 pub(in crate::switch) mod link;
-pub(in crate::switch) mod native;
 pub(in crate::switch) mod options;
 pub(in crate::switch) mod ready;
 pub(in crate::switch) mod returning;
+pub(in crate::switch) mod switchover;
+pub(in crate::switch) mod untaken_offer;
 pub(in crate::switch) mod watchers;

@@ -1,8 +1,8 @@
 //! Whether a read, or a write, on a connection would not wait.
 
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::link;
+use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
 use crate::sys::poll;
@@ -12,7 +12,7 @@ use crate::sys::poll;
 fn known_readable(stream: &Stream) -> Option<bool> {
     stream.poll();
     if stream.endpoint.has(flag::RECEIVES_TCP) {
-        let on_tcp = lanes::readable(stream);
+        let on_tcp = switchover::readable(stream);
         if on_tcp.is_some() {
             return on_tcp;
         }

@@ -2,7 +2,7 @@
 //! ([`back_to_tcp`](crate::switch::back_to_tcp)).
 
 use crate::provider::shm::RETURNED;
-use crate::switch::anchor::lanes;
+use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
@@ -50,7 +50,7 @@ pub(in crate::switch) const NAP: u64 = 10_000_000;
 
 /// Longest sleep on the connection, if this end [half left](is_half_left).
 #[inline]
-pub(in crate::switch) fn slice(stream: &Stream) -> Option<u64> {
+pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
     is_half_left(stream).then_some(NAP)
 }
 
@@ -80,10 +80,10 @@ pub(in crate::switch) fn follow(stream: &Stream) {
 
 /// As [`tells_urgent_data`], where locks are held.
 pub(in crate::switch) fn may_tell_urgent_data(socket: &Socket) -> bool {
-    let is_unbelled = |stream: Stream| {
-        stream.endpoint.has(flag::UNBELLED) || lanes::receives_all_over_tcp(&stream)
+    let is_free_of_doorbells = |stream: Stream| {
+        stream.endpoint.has(flag::NO_MORE_DOORBELLS) || switchover::receives_all_over_tcp(&stream)
     };
-    socket.is_pending() || socket.stream().is_none_or(is_unbelled)
+    socket.is_pending() || socket.stream().is_none_or(is_free_of_doorbells)
 }
 
 /// True if this end may leave later, as the peer wants.

@@ -9,8 +9,11 @@ use crate::sys::{poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// What is noted in a socket is put into the books. False: nobody knows what the kernel has.
-pub(in crate::switch) fn enter_noted(structure: &mut Structure, socket: &Socket) -> bool {
-    let Ok(noted) = socket.noted.take() else { return false };
+pub(in crate::switch) fn enter_kernel_registration(
+    structure: &mut Structure,
+    socket: &Socket,
+) -> bool {
+    let Ok(noted) = socket.kernel_registration.take() else { return false };
     if let Some(noted) = noted {
         // SAFETY: what a set watches was in the table, and such sockets are never freed.
         let socket = unsafe { &*std::ptr::from_ref(socket) };
@@ -118,17 +121,19 @@ pub(in crate::switch) fn enter_shadow(set: &'static Set, index: u32) -> Result<(
     let shadow = set.shadow()?;
     set.with(|inner| {
         let r = inner.registrations[index as usize].as_mut().ok_or(Errno(libc::ENOENT))?;
-        let ended =
-            r.socket.stream().is_some_and(|s| s.endpoint.has(flag::ANCHOR_ENDED | flag::UNBELLED));
+        let ended = r
+            .socket
+            .stream()
+            .is_some_and(|s| s.endpoint.has(flag::ANCHOR_ENDED | flag::NO_MORE_DOORBELLS));
         if !ended {
             let events = r.kernel_events();
             poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, r.fd, events, u64::from(index))?;
             r.in_shadow = true;
         }
-        r.watch_bell(shadow, index);
+        r.watch_link(shadow, index);
         r.in_kernel = false;
         set.san.fetch_add(1, Ordering::SeqCst);
-        inner.heat(index);
+        inner.make_hot(index);
         Ok(())
     })
     .unwrap_or(Err(Errno(libc::EINTR)))
@@ -145,7 +150,7 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
                 let (fd, events) = (r.fd, r.kernel_events());
                 r.in_shadow =
                     poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, fd, events, index as u64).is_ok();
-                r.watch_bell(shadow, index as u32);
+                r.watch_link(shadow, index as u32);
             }
         }
     });
@@ -153,7 +158,7 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
 
 pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
-    registration.forget_bell(shadow);
+    registration.unwatch_link(shadow);
     if registration.in_shadow && shadow >= 0 {
         let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, registration.fd, 0, 0);
     }
@@ -162,13 +167,13 @@ pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration
 /// A change may have made something ready that sleepers, or watchers of the set, have to see.
 pub(in crate::switch) fn wake_others(set: &'static Set) {
     if set.has_other_waiters() {
-        set.kick();
+        set.wake();
     }
 }
 
 /// True if the sets that watch the socket can do so on the SAN.
 pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) -> bool {
-    if !enter_noted(structure, socket) {
+    if !enter_kernel_registration(structure, socket) {
         return false;
     }
     let watches = &socket.guarded(structure).watches;
@@ -177,7 +182,7 @@ pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) 
 
 /// The socket is on the SAN now: its registrations move from the kernel's sets.
 pub(in crate::switch) fn to_switch(structure: &mut Structure, socket: &Socket) {
-    let _ = enter_noted(structure, socket);
+    let _ = enter_kernel_registration(structure, socket);
     let count = socket.guarded(structure).watches.len();
     for at in 0..count {
         let Watch { set, index } = socket.guarded(structure).watches[at];
@@ -269,7 +274,7 @@ pub(in crate::switch) fn clear(structure: &mut Structure, set: &'static Set) {
 /// themselves.
 pub(in crate::switch) fn doorbell_drained(socket: &Socket) {
     have_looked_at(socket, |registration| {
-        registration.belled = false;
+        registration.has_doorbell = false;
         registration.disarm();
     });
 }
@@ -289,11 +294,11 @@ pub(in crate::switch) fn have_looked_at(socket: &Socket, before: impl Fn(&mut Re
             if let Some(Some(r)) = inner.registrations.get_mut(*index as usize) {
                 before(r);
             }
-            inner.heat(*index);
+            inner.make_hot(*index);
             set.has_other_waiters()
         });
         if asleep == Some(true) {
-            set.kick();
+            set.wake();
         }
     }
 }

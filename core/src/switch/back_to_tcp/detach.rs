@@ -17,11 +17,11 @@ use crate::registry::{self, Provider};
 use crate::session::Rung;
 use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::link;
-use crate::switch::anchor::native;
 use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::switchover;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::resend::{self, Resent};
 use crate::switch::back_to_tcp::resend_for_peer;
@@ -40,7 +40,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum WaitForRoom {
     /// Until it has left: nobody goes on with it afterwards.
-    Whole,
+    UntilDone,
     /// A second: longer than who reads at all lets it wait.
     Second,
     /// Not beyond what anything else takes.
@@ -50,7 +50,7 @@ pub(in crate::switch) enum WaitForRoom {
 impl WaitForRoom {
     fn time(self) -> u64 {
         match self {
-            WaitForRoom::Whole => u64::MAX,
+            WaitForRoom::UntilDone => u64::MAX,
             WaitForRoom::Second => 1_000_000_000,
             WaitForRoom::Moment => 0,
         }
@@ -58,7 +58,7 @@ impl WaitForRoom {
 }
 
 /// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
-fn leave_whole(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) {
+fn finish_leaving(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) {
     let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
     let is_interrupted =
         || e.send.lock.is_held_by_caller() || e.doorbell_lock.holder() == own_tid();
@@ -86,13 +86,13 @@ pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
 }
 
 /// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes now.
-pub(in crate::switch) fn look_after_whole(
+pub(in crate::switch) fn look_after_to_the_end(
     socket: &Socket,
     stream: &Stream,
     wait: WaitForRoom,
 ) -> bool {
     look_after(socket, stream);
-    leave_whole(socket, stream, socket.anchor(), Reason::PeerReturned, wait);
+    finish_leaving(socket, stream, socket.anchor(), Reason::PeerReturned, wait);
     look_after(socket, stream)
 }
 
@@ -127,9 +127,9 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
         return true;
     }
     if socket.is_pending() {
-        return native::withdraw(socket);
+        return untaken_offer::withdraw(socket);
     }
-    if lanes::decide(socket, stream) {
+    if switchover::complete_or_retreat(socket, stream) {
         return true;
     }
     let was_half_left = returning::is_half_left(stream);
@@ -162,9 +162,9 @@ pub(in crate::switch) fn return_anchor(
 }
 
 /// Stops reading from the segment for a program that cannot: what was not read yet comes again over
-/// TCP, as soon as the peer looks. [`hand_over`] follows; false if it cannot. The peer's direction is
+/// TCP, as soon as the peer looks. [`return_after_recall`] follows; false if it cannot. The peer's direction is
 /// recalled before ours is left, because the peer follows at once and then sends nothing again.
-pub(in crate::switch) fn abandon(socket: &Socket, stream: &Stream, why: Reason) -> bool {
+pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let e = stream.endpoint;
     if socket.is_pending() || e.has(flag::READ_OUT) {
         return true;
@@ -183,14 +183,20 @@ fn note_reason(stream: &Stream, why: Reason) {
     let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
 }
 
-/// Like [`return_anchor`], after [`abandon`].
-fn hand_over(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) -> bool {
+/// Like [`return_anchor`], after [`recall_unread`].
+fn return_after_recall(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    why: Reason,
+    wait: WaitForRoom,
+) -> bool {
     if socket.is_pending() {
         // Its books are changed at once, so the descriptor must be the one in them.
         return file::identity(anchor) == file::identity(socket.anchor())
-            && native::withdraw(socket);
+            && untaken_offer::withdraw(socket);
     }
-    leave_whole(socket, stream, anchor, why, wait);
+    finish_leaving(socket, stream, anchor, why, wait);
     return_anchor(socket, stream, anchor, why)
 }
 
@@ -202,7 +208,7 @@ const PAUSE: u64 = 1_000_000;
 
 /// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
 /// The socket need not be in this process's books; `anchor` is it under any number.
-pub(in crate::switch) fn give(
+pub(in crate::switch) fn bring_back(
     socket: &Socket,
     stream: &Stream,
     anchor: Fd,
@@ -212,12 +218,12 @@ pub(in crate::switch) fn give(
     let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
     let mut paused = 0;
     loop {
-        if socket.phase() != phase::SAN || lanes::decide(socket, stream) {
+        if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
             return link::has_all(stream);
         }
-        if abandon(socket, stream, why)
+        if recall_unread(socket, stream, why)
             && (socket.is_pending() || is_answered(stream))
-            && hand_over(socket, stream, anchor, why, wait)
+            && return_after_recall(socket, stream, anchor, why, wait)
         {
             return link::has_all(stream);
         }
@@ -243,7 +249,7 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         return false;
     }
     let Ok(_held) = stream.lock_receive() else { return false };
-    let is_on_tcp = lanes::receives_all_over_tcp(stream);
+    let is_on_tcp = switchover::receives_all_over_tcp(stream);
     if stream.available() != Ok(0) || !(is_on_tcp || doorbell::take_all(stream, anchor)) {
         return false;
     }
@@ -253,7 +259,7 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(anchor, libc::SHUT_WR);
     }
-    e.set(flag::LEFT | flag::READ_OUT | flag::UNBELLED | flag::NATIVE);
+    e.set(flag::LEFT | flag::READ_OUT | flag::NO_MORE_DOORBELLS | flag::NATIVE);
     true
 }
 
@@ -264,11 +270,11 @@ fn is_under_way(stream: &Stream) -> bool {
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
 pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
-    if look_after_whole(socket, stream, WaitForRoom::Whole) {
+    if look_after_to_the_end(socket, stream, WaitForRoom::UntilDone) {
         return true;
     }
     let closed = stream.own().sending.0.doorbells.close();
-    if closed.recalled && look_after_whole(socket, stream, WaitForRoom::Whole) {
+    if closed.recalled && look_after_to_the_end(socket, stream, WaitForRoom::UntilDone) {
         return true;
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
@@ -364,7 +370,7 @@ fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
         return false;
     }
     doorbell::take_off(socket, stream, anchor);
-    if !e.has(flag::UNBELLED) {
+    if !e.has(flag::NO_MORE_DOORBELLS) {
         return false;
     }
     if e.set(flag::NATIVE) {
@@ -374,7 +380,7 @@ fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
 }
 
 /// Ends reading from the segment if all was read, or may be abandoned; true once it has ended.
-fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
+fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -> bool {
     let doorbells = &stream.peer().sending.0.doorbells;
     let Ok(_held) = stream.lock_receive() else { return false };
     loop {
@@ -391,7 +397,7 @@ fn read_out(socket: &Socket, stream: &Stream, abandon: bool) -> bool {
                 return false;
             }
         };
-        if unread > 0 && (left || closed || !abandon) {
+        if unread > 0 && (left || closed || !recalls_unread) {
             return false;
         }
         if !left {

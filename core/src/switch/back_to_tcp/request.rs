@@ -13,7 +13,7 @@ static HEARD: AtomicU32 = AtomicU32::new(0);
 
 /// Serves requests made since the last look. No lock is held.
 #[inline]
-pub(in crate::switch) fn heed() {
+pub(in crate::switch) fn check() {
     let made = registry::requests();
     if made != HEARD.load(Relaxed) {
         serve(made);

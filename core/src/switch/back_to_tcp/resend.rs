@@ -4,7 +4,7 @@
 //!
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
-use crate::switch::anchor::native;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::stream::{Broken, Places, Stream};
 use crate::sys::{net, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,7 +87,7 @@ impl Behind {
         let mut rest = &bytes[skipped as usize..];
         while !rest.is_empty() && self.failed.is_none() {
             let sent = if self.waits {
-                native::send_all(self.anchor, rest, flags).map(|()| rest.len())
+                untaken_offer::send_all(self.anchor, rest, flags).map(|()| rest.len())
             } else {
                 net::send(self.anchor, rest, flags | libc::MSG_DONTWAIT)
             };
@@ -107,7 +107,7 @@ impl Behind {
 /// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and doorbell lock; the direction has left.
 pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
     let sending = &stream.own().sending.0;
-    let owed = u64::from(stream.endpoint.bells_owed.load(Relaxed));
+    let owed = u64::from(stream.endpoint.doorbells_owed.load(Relaxed));
     let word = sending.doorbells.state();
     let counted = net::bytes_written(anchor);
     // The last doorbell tells that this end left, unless the peer was first.

@@ -162,7 +162,7 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
 }
 
 /// How long (ns) who leaves waits for a peer that sends in its stead.
-const PATIENCE: u64 = 500_000_000;
+const STAND_IN_TIMEOUT: u64 = 500_000_000;
 
 /// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done, or dead; false if
 /// it is not in time, so that nobody knows what it may still send.
@@ -171,7 +171,7 @@ pub(in crate::switch) fn is_over(stream: &Stream) -> bool {
     let stands_in = &stream.peer().receiving.0.stands_in;
     let started = time::now();
     while doorbells.state().claimed {
-        if time::now() - started > PATIENCE {
+        if time::now() - started > STAND_IN_TIMEOUT {
             return false;
         }
         time::sleep(NAP / 10);

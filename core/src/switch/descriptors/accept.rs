@@ -1,12 +1,12 @@
 //! listen and accept: TCP's own, and a note of which end of the connection this is. Connections between hosts find their session
 //! here.
 
-use super::connect::show;
+use super::connect::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric::{self, Claim};
 use crate::provider::shm::{Role, Segment, State};
 use crate::reason::Reason;
-use crate::registry::{Identity, Provider, State as Shown};
+use crate::registry::{Identity, Provider, State as ConnectionState};
 use crate::session::Kind;
 use crate::switch::anchor::link;
 use crate::switch::anchor::options;
@@ -18,7 +18,7 @@ use crate::switch::socket::listener::Listener;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::tuple::Tuple;
-use crate::switch::socket::unseen;
+use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
 use crate::sys::process::is_borrowed;
@@ -30,14 +30,14 @@ const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPEC
 
 /// After listen succeeded in the kernel.
 pub fn listening(fd: Fd) {
-    unseen::appear();
+    unpublished::publish();
     let Some(socket) = table::socket(fd) else { return };
     if !matches!(socket.phase(), phase::FRESH | phase::NATIVE) || socket.listener().is_some() {
         return;
     }
     let Ok(address) = net::local_address(fd) else { return };
     if policy::check(ConfigRole::Listen, &net::unmapped(address)).is_err() {
-        show(&socket, &NOBODY, Provider::Tcp, Reason::Policy, Shown::Listen);
+        publish(&socket, &NOBODY, Provider::Tcp, Reason::Policy, ConnectionState::Listen);
         return;
     }
     let dual = address.is_ipv6()
@@ -46,12 +46,12 @@ pub fn listening(fd: Fd) {
     match Listener::open(address, dual, shared) {
         Ok(listener) => {
             socket.set_listener(Box::new(listener));
-            show(&socket, &NOBODY, Provider::Shm, Reason::Listener, Shown::Listen);
+            publish(&socket, &NOBODY, Provider::Shm, Reason::Listener, ConnectionState::Listen);
             log::info!("fd {fd}: listening on {address}");
         }
         Err(e) => {
             log::warn!("fd {fd}: no memory for the listener on {address}: {e}: TCP only");
-            show(&socket, &NOBODY, Provider::Tcp, Reason::OutOfMemory, Shown::Listen);
+            publish(&socket, &NOBODY, Provider::Tcp, Reason::OutOfMemory, ConnectionState::Listen);
         }
     }
 }
@@ -73,7 +73,7 @@ fn listener_of(fd: Fd) -> Option<Pinned> {
 /// After accept gave the program `fd`.
 pub fn accepted(listener: Fd, fd: Fd) {
     let Some(listening) = listener_of(listener) else { return };
-    unseen::appear();
+    unpublished::publish();
     let tuple = if fabric::may_exist() { Tuple::of_accepted(fd).ok() } else { None };
     let offered = tuple.and_then(|tuple| {
         let (from, local) = (tuple.connector.ip(), tuple.acceptor.ip());
@@ -113,7 +113,7 @@ fn accepted_from_afar(socket: &Socket, tuple: &Tuple, claim: Claim) {
     };
     socket.set_reason(reason);
     let (fd, local, peer) = (socket.anchor(), tuple.acceptor, tuple.connector);
-    let state = Shown::Established;
+    let state = ConnectionState::Established;
     let shown = Identity { fd, local, peer, provider, reason, state };
     socket.publish(&mut Structure::lock(), &shown);
     if let Some(stream) = socket.stream() {

@@ -5,7 +5,7 @@ use crate::config::Role as ConfigRole;
 use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State, ABORTIVE};
 use crate::reason::Reason;
-use crate::registry::{Identity, Provider, State as Shown};
+use crate::registry::{Identity, Provider, State as ConnectionState};
 use crate::session::Kind;
 use crate::switch::anchor::link;
 use crate::switch::anchor::options;
@@ -44,7 +44,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
             setup::establish(socket.get());
             return Outcome::Done(result.map(|()| 0));
         }
-        phase::SAN if target == Target::Nothing => return dissolve(fd, socket.get(), real),
+        phase::SAN if target == Target::Nothing => return disconnect(fd, socket.get(), real),
         _ => return Outcome::Pass,
     }
     if target == Target::Nothing {
@@ -59,7 +59,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
     if !fabric::may_exist() {
         return Outcome::Done(connect_over_tcp(&socket, &mut real).map(|()| 0));
     }
-    let target = effective(target);
+    let target = effective_target(target);
     if net::peer_address(fd).is_ok() {
         return Outcome::Pass;
     }
@@ -70,7 +70,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
             let result = real();
             if is_under_way(result) {
                 socket.set_phase(phase::NATIVE);
-                show(&socket, &target, Provider::Tcp, reason, Shown::Established);
+                publish(&socket, &target, Provider::Tcp, reason, ConnectionState::Established);
             }
             return Outcome::Done(result.map(|()| 0));
         }
@@ -93,7 +93,7 @@ fn connect_over_tcp(socket: &Socket, real: &mut impl FnMut() -> Result<()>) -> R
 }
 
 /// connect to AF_UNSPEC: the peer sees a reset, and the descriptor is as good as new.
-fn dissolve(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>) -> Outcome {
+fn disconnect(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>) -> Outcome {
     if let Some(stream) = socket.stream() {
         stream.own().sending.0.finished.fetch_or(ABORTIVE, SeqCst);
     }
@@ -110,7 +110,7 @@ fn dissolve(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>) 
 }
 
 /// Where a connect to this address really goes.
-fn effective(target: SocketAddr) -> SocketAddr {
+fn effective_target(target: SocketAddr) -> SocketAddr {
     let target = net::unmapped(target);
     let ip = match target.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -142,7 +142,7 @@ fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Option<O
     })?;
     let made = Segment::create(geometry);
     let (segment, fd) = made.map_err(|e| {
-        setup::tell(socket, &e);
+        setup::warn_about_segment(socket, &e);
         link.close(None);
         Reason::OutOfMemory
     })?;
@@ -215,7 +215,7 @@ fn connect_then_bind(
             Err(_) => unsafe { segment.unmap() },
         }
         socket.set_phase(phase::NATIVE);
-        show(socket, target, Provider::Tcp, Reason::OutOfMemory, Shown::Established);
+        publish(socket, target, Provider::Tcp, Reason::OutOfMemory, ConnectionState::Established);
         return if blocking { go_on(fd, started, signals, real) } else { started };
     }
     options::inherit(socket);
@@ -224,7 +224,7 @@ fn connect_then_bind(
         // While TCP connects, the program may wait in ways we do not see: the first event rings.
         let _ = counters::raise(&stream, Event::Read);
     }
-    show(socket, target, link::provider(), Reason::Pending, Shown::Connecting);
+    publish(socket, target, link::provider(), Reason::Pending, ConnectionState::Connecting);
     let result = if blocking { go_on(fd, started, signals, real) } else { started };
     match result {
         Ok(()) => setup::established(socket),
@@ -275,12 +275,12 @@ fn go_on(
 }
 
 /// Publishes a connection in the registry.
-pub(super) fn show(
+pub(super) fn publish(
     socket: &Socket,
     peer: &SocketAddr,
     provider: Provider,
     reason: Reason,
-    state: Shown,
+    state: ConnectionState,
 ) {
     socket.set_reason(reason);
     let fd = socket.anchor();

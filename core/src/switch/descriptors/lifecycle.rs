@@ -1,8 +1,8 @@
 //! Descriptors and processes: dup, close, fork, exit.
 
 use crate::provider::shm::CLOSED;
-use crate::switch::anchor::lanes;
-use crate::switch::anchor::native;
+use crate::switch::anchor::switchover;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::descriptors::link_end;
@@ -94,8 +94,8 @@ fn take_leave(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
         }
     } else {
         watchers::forget_socket(&mut structure, socket.get());
-        if let Some(prospect) = socket.guarded(&mut structure).prospect.take() {
-            setup::end(*prospect, &mut structure);
+        if let Some(negotiation) = socket.guarded(&mut structure).negotiation.take() {
+            setup::end(*negotiation, &mut structure);
         }
         holders::remove_holder(&socket);
         if !matches!(socket.phase(), phase::SAN | phase::CONNECTING) {
@@ -117,7 +117,7 @@ fn take_leave(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
 fn last_close(socket: &Socket) {
     let Some(stream) = socket.stream() else { return };
-    if lanes::decide(socket, &stream) {
+    if switchover::complete_or_retreat(socket, &stream) {
         return;
     }
     stream.settle_posted();
@@ -138,7 +138,7 @@ fn last_close(socket: &Socket) {
     if sleepers.any() {
         return;
     }
-    if native::withdraw_at_end(socket) {
+    if untaken_offer::withdraw_at_end(socket) {
         return;
     }
     if detach::finish(socket, &stream) {

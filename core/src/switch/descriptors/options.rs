@@ -2,11 +2,11 @@
 
 use crate::reason::Reason;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::options;
+use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach::WaitForRoom;
 use crate::switch::endpoint::flag;
-use crate::switch::handing_on::give;
+use crate::switch::handing_on::bring_back;
 use crate::switch::readiness::events;
 use crate::switch::setup;
 use crate::switch::socket::table;
@@ -179,7 +179,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             ends::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
-        SIOCATMARK if lanes::receives_all_over_tcp(&stream) => None,
+        SIOCATMARK if switchover::receives_all_over_tcp(&stream) => None,
         SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
         _ => None,
     }
@@ -205,7 +205,7 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
     apply(flag::ASYNC, asynchronous);
     if asynchronous == Some(true) && stream.fabric.is_some() {
         // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
-        give::pass_because(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
+        bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
     } else if asynchronous == Some(true) {
         // From now on every event has to reach the anchor.
         let _ = counters::raise_elsewhere(&stream, counters::Event::Read);

@@ -69,7 +69,7 @@ pub fn after_fork_in_child() {
             }
             // SAFETY: this is the only thread.
             let inner = unsafe { &mut *set.inner.get() };
-            inner.heat_all();
+            inner.make_all_hot();
         }
     });
 }

@@ -57,7 +57,7 @@ pub(super) mod flag {
     pub(crate) const READ_OUT: u32 = 1 << 15;
     /// The peer's doorbells are all off the anchor and no more will come: what it shows from now on
     /// is TCP's.
-    pub(crate) const UNBELLED: u32 = 1 << 16;
+    pub(crate) const NO_MORE_DOORBELLS: u32 = 1 << 16;
     /// Both directions are back on TCP: every process that shares the socket leaves it to the
     /// kernel.
     pub(crate) const NATIVE: u32 = 1 << 17;
@@ -272,11 +272,11 @@ pub struct Endpoint {
     /// Held to drain the anchor, and to count a sleeper on it: never both at once.
     pub anchor: FamilyLock,
     /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.
-    pub bells_heard: AtomicU64,
+    pub doorbells_taken: AtomicU64,
     /// Held from the promise of a doorbell until it is sent, and to leave for TCP.
     pub doorbell_lock: FamilyLock,
     /// Doorbells promised for which the anchor had no room yet. Changed with `doorbell_lock` held.
-    pub bells_owed: AtomicU32,
+    pub doorbells_owed: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
     pub returning: AtomicU32,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.

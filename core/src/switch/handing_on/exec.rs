@@ -4,7 +4,7 @@
 use crate::reason::Reason;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::back_to_tcp::resend_for_peer;
-use crate::switch::handing_on::give::{abandon_all, give, Ours};
+use crate::switch::handing_on::bring_back::{bring_back, recall_all, Ours};
 use crate::switch::handing_on::substitute;
 use crate::switch::setup;
 use crate::switch::setup::holders;
@@ -54,11 +54,11 @@ pub fn before_exec(way: Way) -> Exec {
         return exec;
     }
     let found = Found::of(&ours, &inherited);
-    abandon_all(found.iter().map(|one| one.socket), Reason::HandedOver);
-    let until = time::now() + substitute::PATIENCE;
+    recall_all(found.iter().map(|one| one.socket), Reason::HandedOver);
+    let until = time::now() + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
-            && !give(one.socket, one.here, Reason::HandedOver, WaitForRoom::Whole);
+            && !bring_back(one.socket, one.here, Reason::HandedOver, WaitForRoom::UntilDone);
         if stays && !one.duplicated && !(becomes_it && exec.replace(one, &found, until)) {
             exec.keep_back(one.here);
         }
@@ -150,7 +150,7 @@ impl Exec {
             }
             if let Some(stream) = socket.stream() {
                 if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
-                    detach::look_after_whole(socket, &stream, WaitForRoom::Whole);
+                    detach::look_after_to_the_end(socket, &stream, WaitForRoom::UntilDone);
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }

@@ -1,6 +1,6 @@
 //! Descriptors that a message takes to another process (SCM_RIGHTS): connections go back to TCP before, and stay there.
 
-use crate::switch::handing_on::give;
+use crate::switch::handing_on::bring_back;
 use crate::sys::control;
 use crate::sys::user::{self, Access};
 use crate::sys::Fd;
@@ -20,7 +20,7 @@ pub unsafe fn before_message(message: *const libc::msghdr) -> bool {
             fds.extend(control::descriptors(data));
         }
     });
-    give::pass(&fds)
+    bring_back::before_passing(&fds)
 }
 
 /// The control messages, where there are any that can be read.

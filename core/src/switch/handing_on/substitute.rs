@@ -11,7 +11,7 @@ use crate::sys::{file, net, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How long (ns) others are given to close the connection: the parent of who was forked for it is about to.
-pub(in crate::switch) const PATIENCE: u64 = 200_000_000;
+pub(in crate::switch) const HOLDERS_TIMEOUT: u64 = 200_000_000;
 const NAP: u64 = 1_000_000;
 
 /// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.

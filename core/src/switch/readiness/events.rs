@@ -1,8 +1,8 @@
 //! What poll and epoll say of a SAN socket.
 
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::ready;
+use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::Socket;
@@ -76,7 +76,7 @@ pub(in crate::switch) fn available(stream: &Stream) -> u64 {
 fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u64 {
     match stream.lock_receive() {
         Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
-            let before = lanes::unread(stream);
+            let before = switchover::unread(stream);
             if stream.endpoint.has(flag::RECEIVES_TCP) {
                 return before;
             }

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 /// Spinning has one memory for all poll calls of a process: the descriptors change from call to
 /// call.
-static SPIN: spin::Memory = spin::Memory::new();
+static SPIN: spin::History = spin::History::new();
 
 /// Descriptors that a call can have without allocating.
 const FEW: usize = 32;
@@ -132,7 +132,7 @@ unsafe fn poll_entries(
         if mask.is_null() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
             continue;
         }
-        request::heed();
+        request::check();
         entries.iter_mut().for_each(Entry::arm);
         if entries.iter().any(|e| e.socket.phase() != phase::SAN) {
             entries.iter_mut().for_each(Entry::disarm);
@@ -142,7 +142,7 @@ unsafe fn poll_entries(
         let slept = if entries.iter().any(|e| e.ready() != 0) {
             Ok(0)
         } else {
-            let slice = entries.iter().filter_map(Entry::slice).min();
+            let slice = entries.iter().filter_map(Entry::longest_nap).min();
             let nap = match (remaining(timeout, start), slice) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -150,7 +150,7 @@ unsafe fn poll_entries(
             for e in &entries {
                 work[e.at] = e.on_anchor(fds[e.at].fd);
             }
-            work.extend(entries.iter().filter_map(Entry::on_bell));
+            work.extend(entries.iter().filter_map(Entry::on_link));
             let mask = signals.mask(slice.is_some(), mask);
             // SAFETY: the caller's promise; ours is there as long as `signals`.
             unsafe { blocking::poll(&mut work, nap, mask) }
@@ -246,13 +246,13 @@ impl Entry {
 
     /// What the kernel is asked for the socket's sake.
     fn on_anchor(&self, fd: Fd) -> libc::pollfd {
-        let silent = self.socket.stream().is_some_and(|s| s.endpoint.has(ends::SILENT));
+        let silent = self.socket.stream().is_some_and(|s| s.endpoint.has(ends::ALWAYS_READABLE));
         let events = libc::POLLIN | libc::POLLRDHUP | self.urgent_interest();
         libc::pollfd { fd: if silent { -1 } else { fd }, events, revents: 0 }
     }
 
     /// And where the peer is on another host.
-    fn on_bell(&self) -> Option<libc::pollfd> {
+    fn on_link(&self) -> Option<libc::pollfd> {
         let fd = self.socket.stream()?.fabric?.event();
         Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
     }
@@ -267,7 +267,7 @@ impl Entry {
         if let Some(link) = stream.fabric {
             link.let_helper_hear();
         }
-        ring::make_up(&self.socket, &stream);
+        ring::recover_if_needed(&self.socket, &stream);
     }
 
     fn disarm(&mut self) {
@@ -281,16 +281,16 @@ impl Entry {
     }
 
     /// Longest sleep on this socket, where no doorbell can be relied on.
-    fn slice(&self) -> Option<u64> {
+    fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         if self.socket.is_pending() {
             return Some(stream.endpoint.unanswered.nap());
         }
-        let silent = stream.endpoint.has(ends::SILENT | flag::LEFT | flag::SENDS_TCP);
+        let silent = stream.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP);
         let unbelled = ((silent || stream.is_kept_from_sending())
             && self.interest & bit::ANY_OUT != 0)
-            .then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| returning::slice(&stream)).or_else(|| link::slice(&stream))
+            .then_some(wait::NAP_WITHOUT_DOORBELL);
+        unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
     }
 
     /// Looks after a connection that may have to go back to TCP.

@@ -1,23 +1,23 @@
 //! How a connection comes to the SAN.
 //!
 //! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy ([`traffic`]) its ends look
-//! for each other ([`peer_table`], [`door`]) and agree ([`moving`]); from then on each direction [turns](crate::switch::anchor::lanes) when
+//! for each other ([`peer_table`], [`offer_socket`]) and agree ([`negotiate`]); from then on each direction [turns](crate::switch::anchor::switchover) when
 //! both are ready. Until then everything is TCP's, and nobody waits for anybody.
 //!
 //! Connections between hosts still agree before TCP connects ([`connect`], [`listener`]). May call the books (socket, table,
 //! structure), streams and epoll; knows nothing of transfers.
 
-mod door;
 mod establish;
 pub(in crate::switch) mod holders;
-mod moving;
+mod negotiate;
+mod offer_socket;
 mod peer_table;
 mod serving;
 
 pub use establish::connecting;
 pub(in crate::switch) use establish::{establish, established};
-pub use moving::before_user_change;
-pub(in crate::switch) use moving::{end, stay_on_tcp};
+pub use negotiate::before_user_change;
+pub(in crate::switch) use negotiate::{end, stay_on_tcp};
 pub(in crate::switch) use serving::serve;
 pub use serving::serving;
 
@@ -26,11 +26,11 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::Way;
 use crate::switch::socket::{phase, Socket};
-use door::DOOR;
+use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Says why there is no segment. That memory is short concerns the process, whose every connection tries again and again: once.
-pub(in crate::switch) fn tell(socket: &Socket, why: &SegmentError) {
+pub(in crate::switch) fn warn_about_segment(socket: &Socket, why: &SegmentError) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let is_shortage = matches!(why, SegmentError::System(_));
     if !is_shortage || !SAID.swap(true, Relaxed) {
@@ -40,16 +40,16 @@ pub(in crate::switch) fn tell(socket: &Socket, why: &SegmentError) {
 
 /// In a fork child, whose sockets on TCP are its parent's as well.
 pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
-    if let Some(door) = DOOR.get(structure).take() {
-        door.close();
+    if let Some(offers) = OFFER_SOCKET.get(structure).take() {
+        offers.close();
     }
     table::each_socket_alone(|socket| {
         // Most have none.
         if !socket.is_looked_at.load(Relaxed) {
             return;
         }
-        if let Some(prospect) = socket.guarded(structure).prospect.take() {
-            prospect.forget();
+        if let Some(negotiation) = socket.guarded(structure).negotiation.take() {
+            negotiation.forget();
         }
     });
 }
@@ -61,14 +61,14 @@ pub(in crate::switch) fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> b
     match socket.phase() {
         phase::SAN => true,
         phase::TCP if !socket.traffic.count(way, bytes) => false,
-        _ => passes_by(socket),
+        _ => consider_moving(socket),
     }
 }
 
 #[cold]
-fn passes_by(socket: &Socket) -> bool {
+fn consider_moving(socket: &Socket) -> bool {
     if socket.phase() == phase::TCP {
-        moving::step(socket);
+        negotiate::step(socket);
     }
     socket.has_entered()
 }

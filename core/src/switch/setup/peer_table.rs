@@ -1,7 +1,7 @@
-//! Where processes find out who has the other end of a connection: a file of entry in shared memory, one file for each user and
-//! network namespace. Its address hashed is a entry's place; what else lies there is lost, and put up again.
+//! Where processes find out who has the other end of a connection: a file of entries in shared memory, one file for each user and
+//! network namespace. A hash of its addresses is an entry's place; what else lies there is lost, and put up again.
 //!
-//! An entry is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`door`](super::door)).
+//! An entry is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`offer_socket`](super::offer_socket)).
 //! Read and written by system calls, so that nothing that happens to the file can hurt a process that looks at it.
 
 use crate::switch::socket::tuple::Tuple;
@@ -15,23 +15,23 @@ const MAGIC: [u8; 8] = *b"sanshim\x02";
 /// Which process has the acceptor's end, and where it is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Names its [`Door`](super::Door).
-    pub door: [u64; 2],
+    /// Names its [`OfferSocket`](super::offer_socket::OfferSocket).
+    pub socket: [u64; 2],
 }
 
 fn encode(tuple: &Tuple, entry: Entry) -> [u8; ENTRY_SIZE] {
     let mut bytes = [0; ENTRY_SIZE];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..44].copy_from_slice(&tuple.encode());
-    bytes[48..56].copy_from_slice(&entry.door[0].to_ne_bytes());
-    bytes[56..].copy_from_slice(&entry.door[1].to_ne_bytes());
+    bytes[48..56].copy_from_slice(&entry.socket[0].to_ne_bytes());
+    bytes[56..].copy_from_slice(&entry.socket[1].to_ne_bytes());
     bytes
 }
 
 fn decode(bytes: &[u8; ENTRY_SIZE], tuple: &Tuple) -> Option<Entry> {
     let is_its = bytes[..8] == MAGIC && bytes[8..44] == tuple.encode();
     let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_ne_bytes).ok();
-    is_its.then_some(Entry { door: [word(48)?, word(56)?] })
+    is_its.then_some(Entry { socket: [word(48)?, word(56)?] })
 }
 
 fn place(tuple: &Tuple) -> i64 {
@@ -47,7 +47,7 @@ fn path(uid: u32, namespace: u64) -> CString {
     CString::new(format!("/dev/shm/sanshim-peers-{uid}-{namespace:x}")).unwrap_or_default()
 }
 
-/// Opens the user's own, to put entry up.
+/// Opens the user's own, to put entries in.
 pub(super) fn open_own(uid: u32, namespace: u64) -> Result<Fd> {
     const FLAGS: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let fd = file::open(&path(uid, namespace), FLAGS, 0o644)?;
@@ -70,8 +70,8 @@ fn check(fd: Fd, uid: u32) -> Result<()> {
     }
 }
 
-/// Puts a entry up.
-pub(super) fn put_up(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
+/// Puts an entry in.
+pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
     if !file::may_grow_to(ENTRIES as usize * ENTRY_SIZE) {
         // The kernel would end the process.
         return Err(Errno(libc::EFBIG));
@@ -96,7 +96,7 @@ mod tests {
     use crate::sys::process;
 
     #[test]
-    fn a_card_is_found_by_its_connection_alone() {
+    fn an_entry_is_found_by_its_connection_alone() {
         let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 63);
         let tuple = |port| {
             let [connector, acceptor] = [port, 1].map(|port| ([127, 0, 0, 1], port).into());
@@ -104,13 +104,13 @@ mod tests {
         };
         assert_eq!(find(uid, namespace, &tuple(2)), None);
         let table = open_own(uid, namespace).unwrap();
-        let entry = Entry { door: [7, u64::MAX] };
-        put_up(table, &tuple(2), entry).unwrap();
+        let entry = Entry { socket: [7, u64::MAX] };
+        advertise(table, &tuple(2), entry).unwrap();
         assert_eq!(find(uid, namespace, &tuple(2)), Some(entry));
         assert_eq!(find(uid, namespace, &tuple(3)), None);
         // Another connection's entry in the same place.
         let other = (3..).map(tuple).find(|other| place(other) == place(&tuple(2))).unwrap();
-        put_up(table, &other, Entry { door: [8, 8] }).unwrap();
+        advertise(table, &other, Entry { socket: [8, 8] }).unwrap();
         assert_eq!(find(uid, namespace, &tuple(2)), None);
         assert_eq!(find(uid + 1, namespace, &other), None);
         file::close(table);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_board_of_that_user_is_not_believed() {
+    fn what_is_no_table_of_that_user_is_not_believed() {
         let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 62);
         let name = path(uid, namespace);
         let path = name.to_str().unwrap();

@@ -3,16 +3,16 @@
 //! Sockets live in memory that is only ever reused for sockets, so a look-up may pin one without a
 //! lock and then check that it is still the one it wanted.
 
+mod kernel_registration;
 pub(in crate::switch) mod listener;
-mod noted;
-pub(in crate::switch) mod prospect;
+pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod set;
 mod spare;
 pub(in crate::switch) mod structure;
 pub mod table;
 pub(in crate::switch) mod traffic;
 pub(in crate::switch) mod tuple;
-pub mod unseen;
+pub mod unpublished;
 
 use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State};
@@ -20,9 +20,9 @@ use crate::reason::Reason;
 use crate::registry::{self, Registry, Slot as Statistics};
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::endpoint::{flag, Endpoint};
+use crate::switch::socket::kernel_registration::KernelRegistration;
 use crate::switch::socket::listener::Listener;
-use crate::switch::socket::noted::Noted;
-use crate::switch::socket::prospect::Prospect;
+use crate::switch::socket::negotiation::Negotiation;
 use crate::switch::socket::set::Watch;
 use crate::switch::socket::structure::{Guarded, Structure};
 use crate::switch::socket::traffic::Traffic;
@@ -60,7 +60,7 @@ static FREE: Guarded<Option<&'static Socket>> = Guarded::new(None);
 pub(in crate::switch) static REGISTRY: Guarded<Option<Registry>> = Guarded::new(None);
 
 /// Whether spinning paid off for connections that are gone, for each [`Role`].
-static LEARNT: [spin::Memory; 2] = [const { spin::Memory::hopeful() }; 2];
+static LEARNT: [spin::History; 2] = [const { spin::History::hopeful() }; 2];
 
 /// Of the pins: the socket is in no use, or is about to be in none. Whoever sets it has it for himself.
 const UNUSED: u32 = 1 << 31;
@@ -75,7 +75,7 @@ pub struct Socket {
     anchor: AtomicI32,
     reason: AtomicU32,
     /// Whether spinning for its events has paid off lately.
-    pub spin: spin::Memory,
+    pub spin: spin::History,
     /// Whether the SAN may pay.
     pub traffic: Traffic,
     /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
@@ -104,7 +104,7 @@ pub struct Socket {
     /// See `watched_by`.
     pub watched_at: AtomicU32,
     /// Its registration in a kernel's set, while nobody had to know more.
-    pub noted: Noted,
+    pub kernel_registration: KernelRegistration,
     /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure lock.
     pub(super) is_looked_at: AtomicBool,
     /// Changed and read under the structure lock.
@@ -117,7 +117,7 @@ pub struct Parts {
     /// Registrations in epoll sets.
     pub watches: SmallVec<[Watch; 1]>,
     /// What both ends have agreed on so far of going to the SAN.
-    pub(in crate::switch) prospect: Option<Box<Prospect>>,
+    pub(in crate::switch) negotiation: Option<Box<Negotiation>>,
     /// Next in the list of free sockets.
     next_free: Option<&'static Socket>,
 }
@@ -134,7 +134,7 @@ impl Socket {
             phase: AtomicU32::new(phase::FREE),
             anchor: AtomicI32::new(-1),
             reason: AtomicU32::new(0),
-            spin: spin::Memory::new(),
+            spin: spin::History::new(),
             traffic: Traffic::new(),
             role: AtomicU32::new(0),
             holders: AtomicPtr::new(std::ptr::null_mut()),
@@ -149,7 +149,7 @@ impl Socket {
             watch_count: AtomicU32::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
             watched_at: AtomicU32::new(0),
-            noted: Noted::new(),
+            kernel_registration: KernelRegistration::new(),
             is_looked_at: AtomicBool::new(false),
             guarded: UnsafeCell::new(Parts::default()),
         }
@@ -178,7 +178,7 @@ impl Socket {
         socket.role.store(0, Ordering::Relaxed);
         socket.holders.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
-        socket.noted.begin_anew();
+        socket.kernel_registration.begin_anew();
         socket.is_looked_at.store(false, Ordering::Relaxed);
         socket.set_reason(Reason::NotConnected);
         socket.phase.store(phase::FRESH, Ordering::Relaxed);
@@ -254,7 +254,8 @@ impl Socket {
 
     fn recycle_within(&'static self, structure: &mut Structure) {
         self.set_phase(phase::FREE);
-        if let Some(Prospect::Agreed(agreed)) = self.guarded(structure).prospect.take().map(|p| *p)
+        if let Some(Negotiation::Agreed(agreed)) =
+            self.guarded(structure).negotiation.take().map(|p| *p)
         {
             agreed.end();
         }
@@ -380,7 +381,7 @@ impl Socket {
 
     /// Publishes the socket in the registry, or what changed of it.
     pub fn publish(&self, structure: &mut Structure, identity: &registry::Identity) {
-        unseen::appear_within(structure);
+        unpublished::publish_within(structure);
         if self.statistics.load(Ordering::Relaxed).is_null() {
             let Some(slot) = REGISTRY.get(structure).as_ref().and_then(|r| r.allocate()) else {
                 return;

@@ -44,8 +44,8 @@ pub struct Set {
     /// Came over a fork with SAN sockets in it, and has not been waited on since.
     pub(in crate::switch) inherited: AtomicBool,
     /// Busy streams left no room for the kernel's own descriptors, which come first the next time.
-    pub(in crate::switch) passed_over: AtomicBool,
-    pub(in crate::switch) spin: spin::Memory,
+    pub(in crate::switch) kernel_was_passed_over: AtomicBool,
+    pub(in crate::switch) spin: spin::History,
     /// Guards `inner`. Taken after the structure lock, never before it.
     pub(in crate::switch) lock: FamilyLock,
     pub(in crate::switch) inner: UnsafeCell<Inner>,
@@ -76,7 +76,7 @@ pub(in crate::switch) struct Inner {
 }
 
 /// User data of the shadow set inside the program's set, and of the nudge.
-static MAGIC: AtomicU64 = AtomicU64::new(0);
+static SHADOW_DATA: AtomicU64 = AtomicU64::new(0);
 
 /// Sets to use again.
 pub(in crate::switch) static FREE: Guarded<Vec<&'static Set>> = Guarded::new(Vec::new());
@@ -84,10 +84,10 @@ pub(in crate::switch) static FREE: Guarded<Vec<&'static Set>> = Guarded::new(Vec
 /// Always readable; registered in a set for a moment to wake its sleepers.
 static NUDGE: AtomicI32 = AtomicI32::new(-1);
 
-pub(in crate::switch) fn magic() -> u64 {
-    let magic = MAGIC.load(Ordering::Relaxed);
-    if magic != 0 {
-        return magic;
+pub(in crate::switch) fn shadow_data() -> u64 {
+    let data = SHADOW_DATA.load(Ordering::Relaxed);
+    if data != 0 {
+        return data;
     }
     let mut random = [0u8; 8];
     // Unpredictable enough that no program's own data collides with it.
@@ -95,17 +95,17 @@ pub(in crate::switch) fn magic() -> u64 {
     // SAFETY: eight writable bytes; getrandom is not hooked.
     unsafe { libc::getrandom(random.as_mut_ptr().cast(), 8, libc::GRND_NONBLOCK) };
     let made = (u64::from_ne_bytes(random) ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
-    let _ = MAGIC.compare_exchange(0, made & !2, Ordering::Relaxed, Ordering::Relaxed);
-    MAGIC.load(Ordering::Relaxed)
+    let _ = SHADOW_DATA.compare_exchange(0, made & !2, Ordering::Relaxed, Ordering::Relaxed);
+    SHADOW_DATA.load(Ordering::Relaxed)
 }
 
 pub(in crate::switch) fn nudge_data() -> u64 {
-    magic() | 2
+    shadow_data() | 2
 }
 
 impl Inner {
     /// In a fork child: everything is looked at anew.
-    pub(in crate::switch) fn heat_all(&mut self) {
+    pub(in crate::switch) fn make_all_hot(&mut self) {
         self.hot.clear();
         for (index, slot) in self.registrations.iter_mut().enumerate() {
             if let Some(r) = slot {
@@ -119,7 +119,7 @@ impl Inner {
     }
 
     /// Has the set look at a registration itself.
-    pub(in crate::switch) fn heat(&mut self, index: u32) {
+    pub(in crate::switch) fn make_hot(&mut self, index: u32) {
         if let Some(Some(r)) = self.registrations.get_mut(index as usize) {
             r.idle = 0;
             if !r.hot && !r.in_kernel {
@@ -143,8 +143,8 @@ impl Set {
             nested: AtomicBool::new(false),
             has_members: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
-            passed_over: AtomicBool::new(false),
-            spin: spin::Memory::new(),
+            kernel_was_passed_over: AtomicBool::new(false),
+            spin: spin::History::new(),
             lock: FamilyLock::new(),
             inner: UnsafeCell::new(Inner::default()),
         }
@@ -177,7 +177,7 @@ impl Set {
         let made = hidden::keep(poll::epoll_create()?);
         let events = libc::EPOLLIN as u32;
         if let Err(e) =
-            poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_ADD, made, events, magic())
+            poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_ADD, made, events, shadow_data())
         {
             hidden::close(made);
             return Err(e);
@@ -187,7 +187,7 @@ impl Set {
     }
 
     /// Makes the kernel's set readable once, for sleepers and outer sets.
-    pub(in crate::switch) fn kick(&self) {
+    pub(in crate::switch) fn wake(&self) {
         let mut nudge = NUDGE.load(Ordering::Relaxed);
         if nudge < 0 {
             let Ok(made) = file::eventfd(1) else { return };
@@ -203,7 +203,7 @@ impl Set {
     }
 
     /// Takes a nudge back that nobody heard.
-    pub(in crate::switch) fn quieten(&self) {
+    pub(in crate::switch) fn withdraw_nudge(&self) {
         let nudge = NUDGE.load(Ordering::Relaxed);
         if nudge >= 0 {
             let _ = poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_DEL, nudge, 0, 0);
@@ -235,12 +235,12 @@ pub(in crate::switch) struct Registration {
     /// In the shadow set; not any more once the anchor's stream ended.
     pub(in crate::switch) in_shadow: bool,
     /// The link's event is too, where the peer is on another host.
-    pub(in crate::switch) bell_in_shadow: bool,
+    pub(in crate::switch) link_in_shadow: bool,
     pub(in crate::switch) hot: bool,
     /// Looks in a row that found nothing.
     pub(in crate::switch) idle: u32,
     /// A doorbell byte lies on the anchor.
-    pub(in crate::switch) belled: bool,
+    pub(in crate::switch) has_doorbell: bool,
     /// EPOLLPRI of what came by TCP, as the kernel reported it last.
     pub(in crate::switch) urgent: Cell<bool>,
     pub(in crate::switch) read: Option<Ticket>,
@@ -264,10 +264,10 @@ impl Registration {
             data,
             in_kernel: false,
             in_shadow: false,
-            bell_in_shadow: false,
+            link_in_shadow: false,
             hot: false,
             idle: 0,
-            belled: false,
+            has_doorbell: false,
             urgent: Cell::new(false),
             read: None,
             write: None,
@@ -282,7 +282,7 @@ impl Registration {
     /// In a fork child: what was raised and registered is the parent's.
     pub(in crate::switch) fn forget_parent(&mut self) {
         (self.read, self.write, self.in_shadow) = (None, None, false);
-        self.bell_in_shadow = false;
+        self.link_in_shadow = false;
         self.idle = 0;
     }
 
@@ -326,20 +326,20 @@ impl Registration {
     }
 
     /// Puts the link's event into the shadow set as well.
-    pub(in crate::switch) fn watch_bell(&mut self, shadow: Fd, index: u32) {
+    pub(in crate::switch) fn watch_link(&mut self, shadow: Fd, index: u32) {
         if let Some(event) = self.event() {
             let added =
                 poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, event, bit::IN, u64::from(index));
-            self.bell_in_shadow = added.is_ok();
+            self.link_in_shadow = added.is_ok();
         }
     }
 
     /// Takes it out.
-    pub(in crate::switch) fn forget_bell(&mut self, shadow: Fd) {
-        if let Some(event) = self.event().filter(|_| self.bell_in_shadow) {
+    pub(in crate::switch) fn unwatch_link(&mut self, shadow: Fd) {
+        if let Some(event) = self.event().filter(|_| self.link_in_shadow) {
             let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, event, 0, 0);
         }
-        self.bell_in_shadow = false;
+        self.link_in_shadow = false;
     }
 
     /// Nothing was reported of the session that begins.
@@ -348,7 +348,7 @@ impl Registration {
         // The kernel may have refused a send.
         self.stalls = stalls.wrapping_sub(1);
         self.fresh = true;
-        self.belled = false;
+        self.has_doorbell = false;
     }
 
     /// Takes the counters back.

@@ -1,8 +1,8 @@
 //! Receives of an end whose peer's direction has not turned: bytes of the stream that come over TCP.
 
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes::{self, Taken};
 use crate::switch::anchor::ready;
+use crate::switch::anchor::switchover::{self, Taken};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
@@ -42,7 +42,7 @@ pub(super) fn receive(
         if !stream.endpoint.has(flag::RECEIVES_TCP) {
             return None;
         }
-        let taken = lanes::take(stream, to, how);
+        let taken = switchover::take(stream, to, how);
         drop(held);
         match taken.unwrap_or_else(|why| {
             ends::fail(socket, stream, why);
@@ -84,7 +84,7 @@ fn note_end(socket: &Socket, stream: &Stream, error: i32) {
         ends::note_error(socket, stream, error);
     }
     let word = stream.peer().sending.0.doorbells.state();
-    stream.endpoint.bells_heard.store(word.bells, Relaxed);
+    stream.endpoint.doorbells_taken.store(word.bells, Relaxed);
     stream.endpoint.set(flag::ANCHOR_ENDED);
     stream.endpoint.clear(flag::RECEIVES_TCP);
 }

@@ -162,7 +162,7 @@ fn receive_step_by_step(
             if ends::ended(stream) {
                 continue;
             }
-            ring::make_up(socket, stream);
+            ring::recover_if_needed(socket, stream);
             if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Read) {
                 continue;
             }

@@ -1,10 +1,10 @@
 //! send in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::link;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -65,8 +65,8 @@ fn send_in_steps(
         &limit,
         |stream| {
             let stream = &stream.over(socket.anchor());
-            if !lanes::turn(stream) {
-                return Ok((lanes::send(stream, &mut from), from.remaining() == 0));
+            if !switchover::turn(stream) {
+                return Ok((switchover::send(stream, &mut from), from.remaining() == 0));
             }
             link::look_for_room(stream, from.remaining(), waits(stream, flags));
             // The rest of a large send too: its waits are a part of what that cost.
@@ -127,7 +127,7 @@ pub(super) fn send_from(
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
-    if lanes::decide(socket, &stream) {
+    if switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
     let mut left = length;
@@ -138,7 +138,7 @@ pub(super) fn send_from(
         flags,
         &Limit::default(),
         |stream| {
-            if !lanes::turn(stream) {
+            if !switchover::turn(stream) {
                 // The receiver is in the middle of something.
                 return Ok((Moved::default(), false));
             }
@@ -186,8 +186,8 @@ fn transmit(
         if returning::is_due(stream) {
             detach::look_after(socket, stream);
         }
-        if stream.endpoint.has(flag::SENDS_TCP) && lanes::is_given_up(stream) {
-            lanes::retreat(socket, stream);
+        if stream.endpoint.has(flag::SENDS_TCP) && switchover::is_given_up(stream) {
+            switchover::retreat(socket, stream);
         }
         let waits = waits(stream, flags);
         let held = match turn::lock(socket, stream, flags, sent > 0, limit) {
@@ -246,7 +246,7 @@ fn transmit(
             // To a peer that is gone the byte brings back TCP's own reset.
             ring::ring(socket);
             if stream.fabric.is_some() && stream.endpoint.has(flag::ANCHOR_ENDED) {
-                link::knock(socket, stream);
+                link::provoke_reset(socket, stream);
             }
         }
         if done || (sent > 0 && is_broken(stream)) {
@@ -256,7 +256,7 @@ fn transmit(
             return finish(sent, e);
         }
         if !waits {
-            ring::make_up(socket, stream);
+            ring::recover_if_needed(socket, stream);
             if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Write) {
                 continue;
             }

@@ -4,8 +4,8 @@
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
@@ -24,7 +24,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
     }
-    if socket.phase() != phase::SAN || lanes::decide(socket, &stream) {
+    if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
     if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
@@ -65,12 +65,12 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     if ring {
         ring::ring(socket);
     }
-    ring::make_up(socket, stream);
+    ring::recover_if_needed(socket, stream);
     if stream.endpoint.has(flag::NONBLOCK) {
         detach::look_after(socket, stream);
     } else {
         // It may be the last call for long.
-        detach::look_after_whole(socket, stream, WaitForRoom::Second);
+        detach::look_after_to_the_end(socket, stream, WaitForRoom::Second);
     }
     ends::show_ends(socket, stream);
 }

@@ -4,10 +4,10 @@
 use crate::reason::Reason;
 use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
-use crate::switch::anchor::native;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::switchover;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -35,11 +35,11 @@ pub(in crate::switch) fn send(
     from: Buffers,
     flags: i32,
 ) -> Outcome {
-    if socket.is_pending() && native::withdraw(socket) {
+    if socket.is_pending() && untaken_offer::withdraw(socket) {
         // Over both ways it might overtake the rest.
         return Outcome::Pass;
     }
-    if lanes::decide(socket, stream) {
+    if switchover::complete_or_retreat(socket, stream) {
         return Outcome::Pass;
     }
     let length = from.remaining();
@@ -163,7 +163,7 @@ pub(in crate::switch) fn receive(
     mut to: Buffers,
     flags: i32,
 ) -> Outcome {
-    if socket.is_pending() || lanes::receives_all_over_tcp(stream) {
+    if socket.is_pending() || switchover::receives_all_over_tcp(stream) {
         return Outcome::Pass;
     }
     if stream.endpoint.has(flag::URGENT_INLINE) {

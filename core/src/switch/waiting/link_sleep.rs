@@ -91,7 +91,7 @@ pub(in crate::switch) fn sleep(
         if left == Some(0) {
             return Err(Errno(libc::EAGAIN));
         }
-        let silent = stream.endpoint.has(ends::SILENT);
+        let silent = stream.endpoint.has(ends::ALWAYS_READABLE);
         let events = if silent { 0 } else { libc::POLLIN | libc::POLLRDHUP };
         let mut fds = [
             libc::pollfd { fd: if silent { -1 } else { anchor }, events, revents: 0 },
@@ -102,7 +102,7 @@ pub(in crate::switch) fn sleep(
                 revents: 0,
             },
         ];
-        let slice = [slice, link::slice(stream)].into_iter().flatten().min();
+        let slice = [slice, link::longest_nap(stream)].into_iter().flatten().min();
         let nap = [left, slice].into_iter().flatten().min();
         let mask = signals.mask(slice.is_some(), std::ptr::null());
         let nap_on = |fds: &mut [libc::pollfd], nap| {
@@ -118,7 +118,7 @@ pub(in crate::switch) fn sleep(
         }
         link::look(socket, stream);
         if socket.is_pending() {
-            crate::switch::anchor::native::scan(socket);
+            crate::switch::anchor::untaken_offer::scan(socket);
         }
         if let Some(ear) = ear.as_ref().filter(|_| fds[2].revents & libc::POLLIN != 0) {
             // Who looks is awake: no event need ring.

@@ -3,7 +3,7 @@
 use crate::reason::Reason;
 use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::lanes;
+use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
@@ -20,7 +20,7 @@ pub(in crate::switch) fn ring(socket: &Socket) {
         return stream.ring_by(|| link.ring());
     }
     let e = stream.endpoint;
-    if !lanes::try_turn(&stream) {
+    if !switchover::try_turn(&stream) {
         // It is owed: nothing but the stream's bytes may go over TCP yet.
         return;
     }
@@ -51,16 +51,16 @@ pub(in crate::switch) fn ring(socket: &Socket) {
 /// Before a thread sleeps on the connection, and where a call moved nothing: makes up for relatives that
 /// were killed inside a call, and for threads that were thrown out of one.
 #[inline]
-pub(in crate::switch) fn make_up(socket: &Socket, stream: &Stream) {
+pub(in crate::switch) fn recover_if_needed(socket: &Socket, stream: &Stream) {
     let e = stream.endpoint;
     if e.holders.load(Relaxed) > 1 || e.thrown_out.load(Relaxed) != 0 {
         e.thrown_out.store(0, Relaxed);
-        succeed_the_dead(socket, stream);
+        recover(socket, stream);
     }
 }
 
-/// True if [`make_up`] may find something, now or later.
-pub(in crate::switch) fn may_have_to_make_up(socket: &Socket) -> bool {
+/// True if [`recover_if_needed`] may find something, now or later.
+pub(in crate::switch) fn may_need_recovery(socket: &Socket) -> bool {
     socket.stream().is_some_and(|stream| {
         stream.endpoint.holders.load(Relaxed) > 1 && (stream.owes_doorbell() || stream.is_locked())
     })
@@ -69,7 +69,7 @@ pub(in crate::switch) fn may_have_to_make_up(socket: &Socket) -> bool {
 /// Takes over from threads that died with a lock, and rings for what any that died had published, or made
 /// room for. No lock is held.
 #[cold]
-pub(in crate::switch) fn succeed_the_dead(socket: &Socket, stream: &Stream) {
+pub(in crate::switch) fn recover(socket: &Socket, stream: &Stream) {
     stream.succeed_the_dead();
     if stream.owes_doorbell() {
         ring(socket);
@@ -79,12 +79,12 @@ pub(in crate::switch) fn succeed_the_dead(socket: &Socket, stream: &Stream) {
 /// Takes the doorbell bytes off the anchor. Only for who found the stream empty and is about to
 /// raise a counter. Waits until threads that the byte was to wake are awake; not once `ready`.
 pub(in crate::switch) fn drain(socket: &Socket, stream: &Stream, ready: impl FnMut() -> bool) {
-    drain_within(socket, stream, doorbell::PATIENCE, ready);
+    drain_within(socket, stream, doorbell::SLEEPERS_TIMEOUT, ready);
 }
 
 /// As [`drain`], before our end is closed: nobody who still sleeps here is waited for long.
 pub(in crate::switch) fn drain_at_end(socket: &Socket, stream: &Stream) {
-    drain_within(socket, stream, doorbell::PATIENCE_AT_END, || false);
+    drain_within(socket, stream, doorbell::SLEEPERS_TIMEOUT_AT_END, || false);
 }
 
 fn drain_within(socket: &Socket, stream: &Stream, timeout: u64, ready: impl FnMut() -> bool) {

@@ -13,9 +13,9 @@
 use crate::fabric::{Link, Sleeper};
 use crate::session::Ticket;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::native;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::request;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::sleepers::Place;
@@ -58,18 +58,18 @@ pub(in crate::switch) struct Wait<'a> {
     limit: &'a Limit,
     /// How long (ns) until a thread that holds the send lock has something to do itself, the end of the
     /// connection included.
-    slice: Option<u64>,
+    nap: Option<u64>,
 }
 
 impl<'a> Wait<'a> {
     /// For `event`, in a call that has moved bytes (`partial`) or not.
     pub(in crate::switch) fn new(event: Event, partial: bool, limit: &'a Limit) -> Self {
-        Wait { event, partial, limit, slice: None }
+        Wait { event, partial, limit, nap: None }
     }
 
-    /// For what the peer does about the transfer of a thread that holds the send lock, at most `slice` ns.
-    pub(in crate::switch) fn in_transfer(slice: u64, limit: &'a Limit) -> Self {
-        Wait { event: Event::Write, partial: true, limit, slice: Some(slice.max(1)) }
+    /// For what the peer does about the transfer of a thread that holds the send lock, at most `nap` ns.
+    pub(in crate::switch) fn in_transfer(nap: u64, limit: &'a Limit) -> Self {
+        Wait { event: Event::Write, partial: true, limit, nap: Some(nap.max(1)) }
     }
 }
 
@@ -86,9 +86,9 @@ pub(in crate::switch) enum Woken {
 /// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
 const FRESH_TICKS: u64 = 300_000;
 /// How long a wait without restart sleeps at a time.
-const PARTIAL_SLICE: u64 = 1_000_000_000;
+const NAP_IN_PARTIAL_CALL: u64 = 1_000_000_000;
 /// How often a writer looks that no doorbell can wake, because the peer's direction ended.
-pub(in crate::switch) const UNBELLED_SLICE: u64 = 1_000_000;
+pub(in crate::switch) const NAP_WITHOUT_DOORBELL: u64 = 1_000_000;
 
 /// True if what the kernel last said of the anchor is old `now` (ticks).
 #[inline]
@@ -109,10 +109,10 @@ pub(in crate::switch) fn look_if_stale(socket: &Socket, stream: &Stream, now: u6
 #[cold]
 fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
     stream.endpoint.looked_at.store(now, Relaxed);
-    request::heed();
+    request::check();
     if socket.is_pending() {
         // A program that never sleeps waits for an answer as well.
-        native::scan(socket);
+        untaken_offer::scan(socket);
         if socket.phase() == phase::NATIVE {
             return;
         }
@@ -197,16 +197,16 @@ pub(in crate::switch) fn wait(
     how: &Wait,
     mut ready: impl FnMut() -> bool,
 ) -> Result<Woken> {
-    let (event, in_transfer) = (how.event, how.slice.is_some());
+    let (event, in_transfer) = (how.event, how.nap.is_some());
     if !in_transfer && stream.endpoint.has(flag::NONBLOCK) {
         return Err(Errno(libc::EAGAIN));
     }
-    if spin(&socket.spin, how.slice.unwrap_or(u64::MAX), &mut ready) {
+    if spin(&socket.spin, how.nap.unwrap_or(u64::MAX), &mut ready) {
         return Ok(Woken::Perhaps);
     }
     if !in_transfer {
         // It may take the structure lock, which comes before the send lock.
-        request::heed();
+        request::check();
     }
     ring::drain(socket, stream, &mut ready);
     let asleep = fall_asleep(stream, event);
@@ -214,7 +214,7 @@ pub(in crate::switch) fn wait(
     if ready() || leaving || socket.phase() != phase::SAN {
         return Ok(Woken::Perhaps);
     }
-    ring::make_up(socket, stream);
+    ring::recover_if_needed(socket, stream);
     if socket.phase() != phase::SAN || (event == Event::Write && stream.endpoint.has(flag::LEFT)) {
         return Ok(Woken::Perhaps);
     }
@@ -237,22 +237,22 @@ pub(in crate::switch) fn wait(
 fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>) -> Result<Woken> {
     let (anchor, event) = (socket.anchor(), how.event);
     let limit = how.limit.left(socket, event);
-    let slice = if how.slice.is_some() {
-        how.slice
-    } else if stream.endpoint.has(ends::SILENT) && stream.fabric.is_none()
+    let nap = if how.nap.is_some() {
+        how.nap
+    } else if stream.endpoint.has(ends::ALWAYS_READABLE) && stream.fabric.is_none()
         || event == Event::Write && stream.endpoint.has(flag::SENDS_TCP)
     {
-        Some(UNBELLED_SLICE)
-    } else if let Some(slice) = returning::slice(stream) {
-        Some(slice)
+        Some(NAP_WITHOUT_DOORBELL)
+    } else if let Some(nap) = returning::longest_nap(stream) {
+        Some(nap)
     } else if socket.is_pending() {
         Some(stream.endpoint.unanswered.nap())
     } else if how.partial {
-        Some(PARTIAL_SLICE)
+        Some(NAP_IN_PARTIAL_CALL)
     } else if event == Event::Read {
         None
     } else {
-        limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| PARTIAL_SLICE))
+        limit.or_else(|| net::time_out(anchor, libc::SO_RCVTIMEO).map(|_| NAP_IN_PARTIAL_CALL))
     };
     if let Some(link) = stream.fabric {
         return link_sleep::sleep(
@@ -261,21 +261,21 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
             link,
             sleeper,
             (event, how.partial),
-            [limit, slice],
+            [limit, nap],
         );
     }
     // The kernel's own recv honours SO_RCVTIMEO, restarts and cancellation exactly.
-    let Some(slice) = slice else {
+    let Some(nap) = nap else {
         let end = |n| if n == 0 { Woken::Ended } else { Woken::Perhaps };
         return blocking::peek(anchor).map(end);
     };
-    if how.slice.is_none() && file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
+    if how.nap.is_none() && file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
     let start = time::now();
     let pending = socket.is_pending();
     let mut signals = NapSignals::default();
-    let mask = signals.mask(how.slice.is_none(), std::ptr::null());
+    let mask = signals.mask(how.nap.is_none(), std::ptr::null());
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
         if left == Some(0) {
@@ -283,35 +283,32 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
         }
         // At the end of the anchor's stream it is readable for ever: only time passes then.
         let events = match event {
-            _ if stream.endpoint.has(ends::SILENT) => 0,
+            _ if stream.endpoint.has(ends::ALWAYS_READABLE) => 0,
             // What is there to read does not matter.
             Event::Write if stream.endpoint.has(flag::SENDS_TCP) => libc::POLLOUT,
             _ => libc::POLLIN,
         };
         let mut fds = [libc::pollfd { fd: anchor, events, revents: 0 }];
-        let nap = left.map_or(slice, |l| l.min(slice));
+        let nap = left.map_or(nap, |l| l.min(nap));
         // SAFETY: the mask is there as long as `signals`.
         let n = match unsafe { blocking::poll(&mut fds, Some(nap), mask) } {
             // As the kernel's own recv; poll is never restarted.
             Err(Errno(libc::EINTR))
-                if how.slice.is_none()
-                    && !how.partial
-                    && limit.is_none()
-                    && handlers::restart() =>
+                if how.nap.is_none() && !how.partial && limit.is_none() && handlers::restart() =>
             {
                 0
             }
             slept => slept?,
         };
         let ended = n > 0 && fds[0].revents & (libc::POLLHUP | libc::POLLERR) != 0;
-        if how.slice.is_some() {
+        if how.nap.is_some() {
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
         if ended || ends::hears_no_end(stream) {
             ends::look(socket, stream);
         }
         if socket.is_pending() {
-            native::scan(socket);
+            untaken_offer::scan(socket);
         }
         let happened = match event {
             Event::Read => ready::readable(stream),

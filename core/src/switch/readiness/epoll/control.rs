@@ -33,14 +33,14 @@ pub fn control(
     }
     let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
     let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
-    if is_left && !is_watched && pinned.noted.is_empty() {
+    if is_left && !is_watched && pinned.kernel_registration.is_empty() {
         return Outcome::Pass;
     }
     // Only from FRESH, and for other hosts, it is on the SAN without having been on TCP.
     let is_tcps = pinned.phase() == phase::TCP
         || !fabric::may_exist() && (is_left || pinned.phase() == phase::FRESH);
     if is_tcps && !is_watched {
-        if let Some(change) = pinned.noted.change(set, operation, fd, event) {
+        if let Some(change) = pinned.kernel_registration.change(set, operation, fd, event) {
             let done = real();
             change.end(&done);
             return Outcome::Done(done.map(|()| 0));
@@ -53,7 +53,7 @@ pub fn control(
         }
     }
     let mut structure = Structure::lock();
-    let _ = watchers::enter_noted(&mut structure, pinned.get());
+    let _ = watchers::enter_kernel_registration(&mut structure, pinned.get());
     let done = if pinned.phase() == phase::SAN {
         on_san(&mut structure, set, operation, fd, pinned.get(), event)
     } else {
@@ -89,7 +89,7 @@ fn quickly(
             {
                 r.parked = false;
                 r.modify(events, data);
-                inner.heat(index);
+                inner.make_hot(index);
                 Some(Ok(()))
             }
             (libc::EPOLL_CTL_MOD, Some((events, data)))
@@ -97,7 +97,7 @@ fn quickly(
             {
                 r.disarm();
                 r.modify(events, data);
-                inner.heat(index);
+                inner.make_hot(index);
                 Some(Ok(()))
             }
             (libc::EPOLL_CTL_DEL, _) if !r.parked => {
@@ -188,7 +188,7 @@ fn on_san(
                     let _ =
                         poll::epoll_ctl(shadow, libc::EPOLL_CTL_MOD, fd, events, u64::from(index));
                 }
-                inner.heat(index);
+                inner.make_hot(index);
                 Some(())
             });
             watchers::wake_others(set);

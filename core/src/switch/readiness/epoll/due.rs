@@ -29,7 +29,7 @@ fn stamp(stream: &Stream) -> u64 {
 impl Registration {
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
-        self.belled |= events & (bit::IN | bit::PRI) != 0;
+        self.has_doorbell |= events & (bit::IN | bit::PRI) != 0;
         self.urgent.set(events & bit::PRI != 0 && returning::may_tell_urgent_data(self.socket));
     }
 
@@ -96,21 +96,21 @@ impl Registration {
     }
 
     /// Longest sleep on this socket, where no doorbell can be relied on.
-    pub(super) fn slice(&self) -> Option<u64> {
+    pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         if self.socket.is_pending() {
             return Some(stream.endpoint.unanswered.nap());
         }
-        let unbelled = self.waits_unbelled().then_some(wait::UNBELLED_SLICE);
-        unbelled.or_else(|| returning::slice(&stream)).or_else(|| link::slice(&stream))
+        let unbelled = self.waits_without_doorbell().then_some(wait::NAP_WITHOUT_DOORBELL);
+        unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
     }
 
     /// It waits for space, and the peer can not tell.
-    fn waits_unbelled(&self) -> bool {
+    fn waits_without_doorbell(&self) -> bool {
         self.events & bit::ANY_OUT != 0
             && !self.disabled
             && self.socket.stream().is_some_and(|s| {
-                s.endpoint.has(ends::SILENT | flag::LEFT | flag::SENDS_TCP)
+                s.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP)
                     || s.is_kept_from_sending()
             })
     }
@@ -124,9 +124,9 @@ impl Registration {
 
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
-        self.belled
+        self.has_doorbell
             || self.socket.is_pending()
-            || self.waits_unbelled()
+            || self.waits_without_doorbell()
             || self.socket.stream().is_some_and(|stream| returning::is_half_left(&stream))
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::fabric;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::native;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::back_to_tcp::request;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::events;
-use crate::switch::socket::set::{magic, nudge_data, Inner, Registration, Set};
+use crate::switch::socket::set::{nudge_data, shadow_data, Inner, Registration, Set};
 use crate::switch::socket::table;
 use crate::switch::spin::spin;
 use crate::switch::stream::Stream;
@@ -89,9 +89,9 @@ unsafe fn wait_on(
     }
     let mut signals = NapSignals::default();
     loop {
-        let passed_over = set.passed_over.load(Ordering::Relaxed);
-        let first = if passed_over {
-            set.passed_over.store(false, Ordering::Relaxed);
+        let kernel_was_passed_over = set.kernel_was_passed_over.load(Ordering::Relaxed);
+        let first = if kernel_was_passed_over {
+            set.kernel_was_passed_over.store(false, Ordering::Relaxed);
             look_at_kernel(set, events)?
         } else {
             0
@@ -100,9 +100,9 @@ unsafe fn wait_on(
             .with(|inner| collect(inner, &mut events[first..], timeout))
             .ok_or(Errno(libc::EINTR))?;
         let mut n = first + n;
-        let look = look && !passed_over;
+        let look = look && !kernel_was_passed_over;
         if look && n == events.len() {
-            set.passed_over.store(true, Ordering::Relaxed);
+            set.kernel_was_passed_over.store(true, Ordering::Relaxed);
         } else if look {
             n += look_at_kernel(set, &mut events[n..])?;
         }
@@ -126,10 +126,10 @@ unsafe fn wait_on(
             continue;
         }
         set.settle_members();
-        request::heed();
+        request::check();
         make_up(set);
         // Before this thread counts as asleep: the others are told of what is taken off, not it.
-        drain_belled(set, |_| true);
+        drain_doorbells(set, |_| true);
         let asleep = Sleeper::on(set);
         let raised = Raised(set);
         let slept = if arm(set) {
@@ -242,7 +242,7 @@ fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result
     if events.is_empty() {
         return Ok(0);
     }
-    request::heed();
+    request::check();
     let mut room = Room::new();
     let n = poll::epoll_wait(set.kernel_fd(), room.for_at_most(events), Some(0), None)?;
     let kept = sort_out(set, room.first(n), events);
@@ -279,7 +279,7 @@ fn sort_out(
     reported: &[libc::epoll_event],
     events: &mut [libc::epoll_event],
 ) -> usize {
-    let (shadow, nudge) = (magic(), nudge_data());
+    let (shadow, nudge) = (shadow_data(), nudge_data());
     let mut kept = 0;
     let mut bells = false;
     for event in reported {
@@ -292,7 +292,7 @@ fn sort_out(
         }
     }
     if bells {
-        hear_bells(set);
+        note_doorbells(set);
     }
     kept
 }
@@ -309,7 +309,7 @@ fn sort_out_in_place(set: &'static Set, n: usize, events: &mut [libc::epoll_even
 }
 
 /// Has the registrations looked at whose anchors the kernel reports.
-fn hear_bells(set: &'static Set) {
+fn note_doorbells(set: &'static Set) {
     let shadow = set.shadow.load(Ordering::Relaxed);
     if shadow < 0 {
         return;
@@ -326,7 +326,7 @@ fn hear_bells(set: &'static Set) {
             }
             r.note(bits);
             r.disarm();
-            inner.heat(index);
+            inner.make_hot(index);
             let r = inner.registrations[index as usize].as_ref()?;
             Some(table::Pinned::new(r.socket))
         });
@@ -337,8 +337,8 @@ fn hear_bells(set: &'static Set) {
             detach::look_after(&socket, &stream);
         }
         let silent = socket.stream().is_none_or(|s| {
-            s.endpoint.has(flag::UNBELLED)
-                || (s.endpoint.has(ends::SILENT) && bits & libc::EPOLLRDHUP as u32 != 0)
+            s.endpoint.has(flag::NO_MORE_DOORBELLS)
+                || (s.endpoint.has(ends::ALWAYS_READABLE) && bits & libc::EPOLLRDHUP as u32 != 0)
         });
         set.with(|inner| {
             let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
@@ -349,7 +349,7 @@ fn hear_bells(set: &'static Set) {
                 r.in_shadow = false;
             }
             if r.parked {
-                r.forget_bell(shadow);
+                r.unwatch_link(shadow);
             }
             Some(())
         });
@@ -397,7 +397,7 @@ fn disarm(set: &'static Set) {
 
 /// Turns idle registrations cold while the set is too busy to sleep.
 fn cool_down(set: &'static Set) {
-    drain_belled(set, |idle| idle >= COLD_AFTER);
+    drain_doorbells(set, |idle| idle >= COLD_AFTER);
     set.with(|inner| {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
@@ -417,7 +417,7 @@ fn cool_down(set: &'static Set) {
 }
 
 /// Takes heard doorbells off the anchors of sockets with nothing to report.
-fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
+fn drain_doorbells(set: &'static Set, wanted: impl Fn(u32) -> bool) {
     loop {
         let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
         let n = set.with(|inner| {
@@ -425,8 +425,8 @@ fn drain_belled(set: &'static Set, wanted: impl Fn(u32) -> bool) {
             for at in 0..inner.hot.len() {
                 let index = inner.hot[at] as usize;
                 let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
-                if r.belled && wanted(r.idle) && r.due().is_none() && n < BATCH {
-                    r.belled = false;
+                if r.has_doorbell && wanted(r.idle) && r.due().is_none() && n < BATCH {
+                    r.has_doorbell = false;
                     batch[n] = Some(table::Pinned::new(r.socket));
                     n += 1;
                 }
@@ -453,7 +453,7 @@ fn longest_sleep(set: &'static Set) -> Option<u64> {
             .hot
             .iter()
             .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
-            .filter_map(Registration::slice)
+            .filter_map(Registration::longest_nap)
             .min()
     })
     .flatten()
@@ -482,7 +482,7 @@ fn pin_hot(
 fn scan_pending(set: &'static Set) {
     for socket in pin_hot(set, |r| r.socket.is_pending() || returning::is_due_for(r.socket)) {
         if socket.is_pending() {
-            native::scan(&socket);
+            untaken_offer::scan(&socket);
         } else if let Some(stream) = socket.stream() {
             detach::look_after(&socket, &stream);
         }
@@ -491,9 +491,9 @@ fn scan_pending(set: &'static Set) {
 
 /// Before a sleep: makes up for relatives that were killed inside a call.
 fn make_up(set: &'static Set) {
-    for socket in pin_hot(set, |r| ring::may_have_to_make_up(r.socket)) {
+    for socket in pin_hot(set, |r| ring::may_need_recovery(r.socket)) {
         if let Some(stream) = socket.stream() {
-            ring::make_up(&socket, &stream);
+            ring::recover_if_needed(&socket, &stream);
         }
     }
 }
@@ -532,12 +532,12 @@ pub(super) fn settle(set: &'static Set) {
         catch_up(set);
     }
     // What the kernel shows of the set from now on is to be the truth.
-    hear_bells(set);
-    drain_belled(set, |_| true);
+    note_doorbells(set);
+    drain_doorbells(set, |_| true);
     if arm(set) || is_held_up(set) {
-        set.kick();
+        set.wake();
     } else {
-        set.quieten();
+        set.withdraw_nudge();
     }
 }
 

@@ -122,7 +122,7 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     if left > 0 {
         return Ok(Inbound::Before(left));
     }
-    e.bells_heard.store(at, Relaxed);
+    e.doorbells_taken.store(at, Relaxed);
     e.clear(flag::RECEIVES_TCP);
     Ok(Inbound::San)
 }
@@ -245,8 +245,8 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     true
 }
 
-/// Before what cannot go over both lanes: brings a socket on the SAN wholly there, or wholly back. True: it is on TCP.
-pub(in crate::switch) fn decide(socket: &Socket, stream: &Stream) -> bool {
+/// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on TCP.
+pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -> bool {
     if !stream.endpoint.has(flag::SENDS_TCP) || stream.fabric.is_some() {
         return false;
     }

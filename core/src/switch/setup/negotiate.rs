@@ -2,28 +2,28 @@
 //! entry, the connector hands in a session where that leads, the acceptor takes it, the connector confirms: both live then,
 //! and no session meets a later connection of the same addresses. Whoever goes on over TCP meanwhile withdraws it.
 //!
-//! Under the structure lock. Moves no bytes: each direction [turns](crate::switch::anchor::lanes) for itself.
+//! Under the structure lock. Moves no bytes: each direction [turns](crate::switch::anchor::switchover) for itself.
 
-use super::door;
-use super::door::{Door, DOOR};
+use super::offer_socket;
+use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
-use crate::registry::{Identity, Provider, State as Shown};
+use crate::registry::{Identity, Provider, State as ConnectionState};
 use crate::session::Kind;
-use crate::switch::anchor::lanes;
 use crate::switch::anchor::options;
+use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
-use crate::switch::socket::prospect::{Agreed, Prospect};
+use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
-use crate::switch::socket::unseen;
+use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
 use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Fd};
@@ -43,14 +43,14 @@ const LEAST_AGREED: u64 = 100_000_000;
 const PAUSE: u32 = 16;
 
 /// The connection does not go to the SAN, or not now: the peer learns of it.
-pub(in crate::switch) fn end(prospect: Prospect, structure: &mut Structure) {
-    match prospect {
-        Prospect::PutUp { tuple, .. } => {
-            if let Some(door) = DOOR.get(structure) {
-                door.forget(&tuple);
+pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure) {
+    match negotiation {
+        Negotiation::Advertised { tuple, .. } => {
+            if let Some(offers) = OFFER_SOCKET.get(structure) {
+                offers.forget(&tuple);
             }
         }
-        Prospect::Agreed(agreed) => agreed.end(),
+        Negotiation::Agreed(agreed) => agreed.end(),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn step(socket: &Socket) {
     if process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
-    if unseen::is_unseen() && socket.traffic.begins_quietly() {
+    if unpublished::is_unpublished() && socket.traffic.begins_quietly() {
         // It may be over before anybody looks.
         return;
     }
@@ -69,37 +69,39 @@ pub(super) fn step(socket: &Socket) {
     if socket.phase() != phase::TCP || !socket.is_open() {
         return;
     }
-    if socket.noted.is_lost() {
+    if socket.kernel_registration.is_unknown() {
         drop(structure);
         return stay_on_tcp(socket);
     }
     let Some(role) = socket.role() else { return };
-    let prospect = socket.guarded(&mut structure).prospect.take();
-    let next = match prospect.map(|prospect| *prospect) {
+    let negotiation = socket.guarded(&mut structure).negotiation.take();
+    let next = match negotiation.map(|negotiation| *negotiation) {
         None => match socket.traffic.look() {
             Look::First => {
-                show(socket, &mut structure, Reason::Quiet);
+                publish(socket, &mut structure, Reason::Quiet);
                 return;
             }
             Look::Quiet => {
                 if !socket.is_published() {
-                    show(socket, &mut structure, Reason::Quiet);
+                    publish(socket, &mut structure, Reason::Quiet);
                 }
                 return;
             }
             Look::Busy => begin(socket, &mut structure, role),
         },
-        Some(Prospect::PutUp { tuple, looks }) => follow_card(socket, &mut structure, tuple, looks),
-        Some(Prospect::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
+        Some(Negotiation::Advertised { tuple, looks }) => {
+            look_for_offer(socket, &mut structure, tuple, looks)
+        }
+        Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     match next {
         Ok(None) => {}
-        Ok(Some(prospect)) => {
-            let looks = match &prospect {
-                Prospect::PutUp { looks, .. } => *looks,
-                Prospect::Agreed(agreed) => agreed.looks,
+        Ok(Some(negotiation)) => {
+            let looks = match &negotiation {
+                Negotiation::Advertised { looks, .. } => *looks,
+                Negotiation::Agreed(agreed) => agreed.looks,
             };
-            socket.guarded(&mut structure).prospect = Some(Box::new(prospect));
+            socket.guarded(&mut structure).negotiation = Some(Box::new(negotiation));
             socket.traffic.look_after(if looks < LOOKS { 1 } else { 4 });
         }
         Err(why) => {
@@ -107,7 +109,7 @@ pub(super) fn step(socket: &Socket) {
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
             // In the eager mode the first attempts may be too early.
             if why != Reason::PeerNative || !is_eager() || socket.traffic.fails_always() {
-                show(socket, &mut structure, why);
+                publish(socket, &mut structure, why);
             }
         }
     }
@@ -126,8 +128,8 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
             // Its descriptors are the parent's, which ends what there is when the socket goes.
             return;
         }
-        if let Some(prospect) = socket.guarded(&mut structure).prospect.take() {
-            end(*prospect, &mut structure);
+        if let Some(negotiation) = socket.guarded(&mut structure).negotiation.take() {
+            end(*negotiation, &mut structure);
         }
     }
 }
@@ -163,7 +165,7 @@ fn begin(
     socket: &Socket,
     structure: &mut Structure,
     role: Role,
-) -> Result<Option<Prospect>, Reason> {
+) -> Result<Option<Negotiation>, Reason> {
     may_leave_tcp(socket)?;
     if !policy::shares_memory() {
         return Err(Reason::Policy);
@@ -176,9 +178,9 @@ fn begin(
     match role {
         Role::Acceptor => {
             policy::check(ConfigRole::Listen, &tuple.acceptor)?;
-            let door = door(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
-            door.put_up(&tuple).map_err(|_| Reason::OutOfMemory)?;
-            follow_card(socket, structure, tuple, 0)
+            let offers = offer_socket(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
+            offers.advertise(&tuple).map_err(|_| Reason::OutOfMemory)?;
+            look_for_offer(socket, structure, tuple, 0)
         }
         Role::Connector => {
             policy::check(ConfigRole::Connect, &tuple.acceptor)?;
@@ -190,27 +192,27 @@ fn begin(
     }
 }
 
-/// This process's door, opened when first needed.
-fn door(structure: &mut Structure, like: Fd) -> Option<&mut Door> {
-    if DOOR.get(structure).as_ref().is_some_and(|door| !door.serves(like)) {
-        DOOR.get(structure).take()?.close();
+/// This process's offer socket, opened when first needed.
+fn offer_socket(structure: &mut Structure, like: Fd) -> Option<&mut OfferSocket> {
+    if OFFER_SOCKET.get(structure).as_ref().is_some_and(|one| !one.serves(like)) {
+        OFFER_SOCKET.get(structure).take()?.close();
     }
-    if DOOR.get(structure).is_none() {
-        let opened = Door::open(like);
+    if OFFER_SOCKET.get(structure).is_none() {
+        let opened = OfferSocket::open(like);
         static SAID: AtomicBool = AtomicBool::new(false);
         if let Some(e) = opened.as_ref().err().filter(|_| !SAID.swap(true, Relaxed)) {
             log::warn!(
                 "connectors of this host do not find this process, TCP only: {e} (/dev/shm)"
             );
         }
-        *DOOR.get(structure) = opened.ok();
+        *OFFER_SOCKET.get(structure) = opened.ok();
     }
-    DOOR.get(structure).as_mut()
+    OFFER_SOCKET.get(structure).as_mut()
 }
 
 /// Before this process changes its user: who meets it later is to see which it was started as.
 pub fn before_user_change() {
-    unseen::appear();
+    unpublished::publish();
     if process::is_borrowed() || policy::may_leave_tcp().is_err() || policy::is_confined() {
         return;
     }
@@ -221,16 +223,16 @@ pub fn before_user_change() {
         found = found.or(may_accept.then_some(fd));
     });
     if let Some(fd) = found {
-        door(&mut structure, fd);
+        offer_socket(&mut structure, fd);
     }
 }
 
 /// A connector hands in a session.
-fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Prospect>, Reason> {
+fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> {
     let mut made = None;
-    let handed = door::hand_in(socket.anchor(), tuple, || {
+    let handed = offer_socket::offer(socket.anchor(), tuple, || {
         let (segment, fd) = Segment::create(policy::geometry()).map_err(|e| {
-            super::tell(socket, &e);
+            super::warn_about_segment(socket, &e);
             Reason::OutOfMemory
         })?;
         made = Some((segment, fd));
@@ -239,7 +241,13 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Prospect>, Reason> {
     match (handed, made) {
         (Ok(peer), Some((segment, fd))) => {
             let fd = hidden::keep(fd);
-            Ok(Some(Prospect::Agreed(Agreed { segment, fd, peer, looks: 0, since: time::now() })))
+            Ok(Some(Negotiation::Agreed(Agreed {
+                segment,
+                fd,
+                peer,
+                looks: 0,
+                since: time::now(),
+            })))
         }
         (handed, made) => {
             if let Some((segment, fd)) = made {
@@ -271,21 +279,21 @@ fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
 }
 
 /// An acceptor looks whether its entry brought somebody.
-fn follow_card(
+fn look_for_offer(
     socket: &Socket,
     structure: &mut Structure,
     tuple: Tuple,
     looks: u32,
-) -> Result<Option<Prospect>, Reason> {
-    let door = DOOR.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
-    let Some(handed) = door.take(&tuple) else {
+) -> Result<Option<Negotiation>, Reason> {
+    let offers = OFFER_SOCKET.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
+    let Some(handed) = offers.take(&tuple) else {
         if looks >= MOST_LOOKS {
             return Err(Reason::PeerNative);
         }
-        return Ok(Some(Prospect::PutUp { tuple, looks: looks + 1 }));
+        return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
     };
     let segment = Segment::attach(handed.segment).map_err(|e| {
-        super::tell(socket, &e);
+        super::warn_about_segment(socket, &e);
         hidden::close(handed.segment);
         match e {
             SegmentError::Version(_) => Reason::VersionMismatch,
@@ -305,7 +313,7 @@ fn follow_card(
         agreed.forget();
         return Err(Reason::Quiet);
     }
-    Ok(Some(Prospect::Agreed(agreed)))
+    Ok(Some(Negotiation::Agreed(agreed)))
 }
 
 /// Looks whether the other end is as far as this one.
@@ -314,7 +322,7 @@ fn follow(
     structure: &mut Structure,
     role: Role,
     mut agreed: Agreed,
-) -> Result<Option<Prospect>, Reason> {
+) -> Result<Option<Negotiation>, Reason> {
     let awaited = match role {
         Role::Connector => State::Taken,
         Role::Acceptor => State::Confirmed,
@@ -328,7 +336,7 @@ fn follow(
         (state, Ok(())) if state == awaited => return enter(socket, structure, role, agreed),
         _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
-            return Ok(Some(Prospect::Agreed(agreed)));
+            return Ok(Some(Negotiation::Agreed(agreed)));
         }
         _ => Reason::PeerNative,
     };
@@ -343,7 +351,7 @@ fn enter(
     structure: &mut Structure,
     role: Role,
     mut agreed: Agreed,
-) -> Result<Option<Prospect>, Reason> {
+) -> Result<Option<Negotiation>, Reason> {
     let fd = socket.anchor();
     socket.set_phase(phase::ENTERING);
     let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
@@ -352,7 +360,7 @@ fn enter(
     if !may || !watchers::may_switch(structure, socket) {
         socket.set_phase(phase::TCP);
         agreed.looks = (agreed.looks + 1).min(LOOKS);
-        return Ok(Some(Prospect::Agreed(agreed)));
+        return Ok(Some(Negotiation::Agreed(agreed)));
     }
     let Agreed { segment, peer, .. } = agreed;
     let Ok(memory) = Memory::create(role, segment.geometry(), peer, agreed.fd) else {
@@ -380,7 +388,7 @@ fn enter(
     socket.traffic.entered();
     begin_session(socket, structure, role);
     socket.set_phase(phase::SAN);
-    show(socket, structure, Reason::OnSan);
+    publish(socket, structure, Reason::OnSan);
     if let Some(stream) = socket.stream() {
         stream.publish_transfers();
     }
@@ -405,12 +413,12 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
         let _ = counters::raise(&stream, Event::Read);
     }
     stream.peer().sending.0.doorbells.enter();
-    lanes::try_turn(&stream);
+    switchover::try_turn(&stream);
     watchers::to_switch(structure, socket);
 }
 
 /// Publishes the connection, or what is new of it.
-fn show(socket: &Socket, structure: &mut Structure, reason: Reason) {
+fn publish(socket: &Socket, structure: &mut Structure, reason: Reason) {
     let Some(role) = socket.role() else { return };
     let Ok(tuple) = tuple(socket, role) else { return };
     let is_news = !socket.is_published() || socket.reason() != reason;
@@ -419,7 +427,7 @@ fn show(socket: &Socket, structure: &mut Structure, reason: Reason) {
         Role::Connector => (tuple.connector, tuple.acceptor),
         Role::Acceptor => (tuple.acceptor, tuple.connector),
     };
-    let (fd, state) = (socket.anchor(), Shown::Established);
+    let (fd, state) = (socket.anchor(), ConnectionState::Established);
     socket.set_reason(reason);
     socket.publish(structure, &Identity { fd, local, peer, provider, reason, state });
     if is_news {

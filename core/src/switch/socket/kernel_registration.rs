@@ -13,14 +13,14 @@ use std::sync::atomic::{
 /// Nothing is noted.
 const EMPTY: u32 = 0;
 /// One registration is.
-const NOTED: u32 = 1;
+const PRESENT: u32 = 1;
 /// A call changes it at this moment.
-const BUSY: u32 = 2;
+const CHANGING: u32 = 2;
 /// What the kernel has is not known.
-const LOST: u32 = 3;
+const UNKNOWN: u32 = 3;
 
 /// See the module.
-pub struct Noted {
+pub struct KernelRegistration {
     state: AtomicU32,
     generation: AtomicU32,
     fd: AtomicI32,
@@ -39,15 +39,15 @@ pub(in crate::switch) struct Entry {
 
 /// An epoll_ctl that the kernel is about to do.
 pub(in crate::switch) struct Change<'a> {
-    noted: &'a Noted,
+    registration: &'a KernelRegistration,
     /// The state afterwards, if it succeeds, and if it fails.
     then: [u32; 2],
     event: Option<(u32, u64)>,
 }
 
-impl Noted {
+impl KernelRegistration {
     pub(in crate::switch) const fn new() -> Self {
-        Noted {
+        KernelRegistration {
             state: AtomicU32::new(EMPTY),
             generation: AtomicU32::new(0),
             fd: AtomicI32::new(-1),
@@ -68,25 +68,25 @@ impl Noted {
     }
 
     /// True if the socket has to stay on TCP.
-    pub(in crate::switch) fn is_lost(&self) -> bool {
-        self.state.load(Relaxed) == LOST
+    pub(in crate::switch) fn is_unknown(&self) -> bool {
+        self.state.load(Relaxed) == UNKNOWN
     }
 
-    /// Makes the state BUSY, and gives the one before; LOST if that cannot be.
+    /// Makes the state CHANGING, and gives the one before; UNKNOWN if that cannot be.
     fn claim(&self) -> u32 {
         let next = |state| match state {
-            EMPTY | NOTED => Some(BUSY),
-            _ => Some(LOST),
+            EMPTY | PRESENT => Some(CHANGING),
+            _ => Some(UNKNOWN),
         };
         match self.state.fetch_update(AcqRel, Acquire, next) {
-            Ok(before @ (EMPTY | NOTED)) => before,
-            _ => LOST,
+            Ok(before @ (EMPTY | PRESENT)) => before,
+            _ => UNKNOWN,
         }
     }
 
     /// Ends that, unless another call came between.
     fn release(&self, state: u32) {
-        let _ = self.state.compare_exchange(BUSY, state, Release, Relaxed);
+        let _ = self.state.compare_exchange(CHANGING, state, Release, Relaxed);
     }
 
     /// Before the kernel changes a registration; `None`: it is not the one that is noted, or would be a second one.
@@ -99,35 +99,35 @@ impl Noted {
     ) -> Option<Change<'_>> {
         let before = self.claim();
         let is_it = || {
-            before == NOTED
+            before == PRESENT
                 && self.fd.load(Relaxed) == fd
                 && std::ptr::eq(self.set.load(Relaxed), set)
                 && self.generation.load(Relaxed) == set.generation()
         };
         let then = match (operation, event) {
-            _ if before == LOST => [LOST; 2],
+            _ if before == UNKNOWN => [UNKNOWN; 2],
             (libc::EPOLL_CTL_ADD, Some(_)) if before == EMPTY => {
                 self.set.store(from_ref(set).cast_mut(), Relaxed);
                 self.generation.store(set.generation(), Relaxed);
                 self.fd.store(fd, Relaxed);
-                [NOTED, EMPTY]
+                [PRESENT, EMPTY]
             }
-            (libc::EPOLL_CTL_MOD, Some(_)) if is_it() => [NOTED; 2],
-            (libc::EPOLL_CTL_DEL, _) if is_it() => [EMPTY, NOTED],
+            (libc::EPOLL_CTL_MOD, Some(_)) if is_it() => [PRESENT; 2],
+            (libc::EPOLL_CTL_DEL, _) if is_it() => [EMPTY, PRESENT],
             _ => {
                 self.release(before);
                 return None;
             }
         };
-        Some(Change { noted: self, then, event })
+        Some(Change { registration: self, then, event })
     }
 
     /// Takes the note out, for the books of the set. `Err`: it is not known. Structure lock, under which no set ends.
     pub(in crate::switch) fn take(&self) -> std::result::Result<Option<Entry>, ()> {
         let entry = match self.claim() {
-            LOST => return Err(()),
+            UNKNOWN => return Err(()),
             // SAFETY: sets are never freed.
-            NOTED => unsafe { self.set.load(Relaxed).as_ref() }.map(|set| Entry {
+            PRESENT => unsafe { self.set.load(Relaxed).as_ref() }.map(|set| Entry {
                 set,
                 fd: self.fd.load(Relaxed),
                 events: self.events.load(Relaxed),
@@ -145,17 +145,17 @@ impl Noted {
 impl Change<'_> {
     /// The kernel has done so.
     pub(in crate::switch) fn end(self, done: &Result<()>) {
-        let Change { noted, then: [done_state, failed_state], event } = self;
-        if done_state == LOST {
+        let Change { registration, then: [done_state, failed_state], event } = self;
+        if done_state == UNKNOWN {
             return;
         }
         if done.is_err() {
-            return noted.release(failed_state);
+            return registration.release(failed_state);
         }
-        if let (NOTED, Some((events, data))) = (done_state, event) {
-            noted.events.store(events, Relaxed);
-            noted.data.store(data, Relaxed);
+        if let (PRESENT, Some((events, data))) = (done_state, event) {
+            registration.events.store(events, Relaxed);
+            registration.data.store(data, Relaxed);
         }
-        noted.release(done_state);
+        registration.release(done_state);
     }
 }

@@ -1,5 +1,5 @@
-//! A process's door: a Unix socket of a name that its entry say, where connectors hand in sessions for connections it accepted.
-//! The kernel says of both sides who they are. Must not judge what is handed in.
+//! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections that this
+//! process accepted. The kernel says who both sides are. Must not judge what is offered.
 
 use super::peer_table;
 use super::peer_table::Entry;
@@ -17,23 +17,23 @@ const MOST_HEARD: usize = 64;
 /// How long (ns) a session is kept.
 const KEPT_FOR: u64 = 1_000_000_000;
 
-/// See the module. Closed with [`Door::close`].
-pub(super) struct Door {
+/// See the module. Closed with [`OfferSocket::close`].
+pub(super) struct OfferSocket {
     listener: Fd,
     table: Fd,
     entry: Entry,
     /// The network namespace that it is in.
     namespace: u64,
-    kept: Vec<HandedIn>,
+    kept: Vec<Offer>,
     /// Connectors that were heard before they had handed anything in, and when (clock, ns).
-    late: Vec<(Fd, u64)>,
+    silent: Vec<(Fd, u64)>,
 }
 
 /// This process's, once it was needed.
-pub(super) static DOOR: Guarded<Option<Door>> = Guarded::new(None);
+pub(super) static OFFER_SOCKET: Guarded<Option<OfferSocket>> = Guarded::new(None);
 
-/// A session that a connector handed in.
-pub(super) struct HandedIn {
+/// A session that a connector offered.
+pub(super) struct Offer {
     /// The connection that it is for.
     tuple: Tuple,
     /// Hidden.
@@ -43,26 +43,33 @@ pub(super) struct HandedIn {
 }
 
 fn name(entry: Entry) -> AbstractName {
-    let [a, b] = entry.door;
+    let [a, b] = entry.socket;
     AbstractName::new(format!("sanshim/2/{a:016x}{b:016x}").as_bytes())
 }
 
 /// The network namespace of a socket, as far as peer tables have to be told apart.
 fn namespace_of(socket: Fd) -> u64 {
-    // Before Linux 5.14: a door of another one is not reached.
+    // Before Linux 5.14: one of another namespace is not reached.
     net::namespace(socket).unwrap_or(0)
 }
 
-impl Door {
+impl OfferSocket {
     /// Opens one in the network namespace of that socket.
-    pub(super) fn open(like: Fd) -> Result<Door> {
+    pub(super) fn open(like: Fd) -> Result<OfferSocket> {
         let (uid, namespace) = (process::euid(), namespace_of(like));
         let table = hidden::keep(peer_table::open_own(uid, namespace)?);
-        let entry = Entry { door: process::random() };
+        let entry = Entry { socket: process::random() };
         match packet::listen(&name(entry), 4096) {
             Ok(listener) => {
                 let listener = hidden::keep(listener);
-                Ok(Door { listener, table, entry, namespace, kept: Vec::new(), late: Vec::new() })
+                Ok(OfferSocket {
+                    listener,
+                    table,
+                    entry,
+                    namespace,
+                    kept: Vec::new(),
+                    silent: Vec::new(),
+                })
             }
             Err(e) => {
                 hidden::close(table);
@@ -79,12 +86,12 @@ impl Door {
     }
 
     /// Tells the peer of a connection that its other end is here.
-    pub(super) fn put_up(&self, tuple: &Tuple) -> Result<()> {
-        peer_table::put_up(self.table, tuple, self.entry)
+    pub(super) fn advertise(&self, tuple: &Tuple) -> Result<()> {
+        peer_table::advertise(self.table, tuple, self.entry)
     }
 
-    /// The session that was handed in for a connection, if one was.
-    pub(super) fn take(&mut self, tuple: &Tuple) -> Option<HandedIn> {
+    /// The session that was offered for a connection, if one was.
+    pub(super) fn take(&mut self, tuple: &Tuple) -> Option<Offer> {
         self.hear();
         let at = self.kept.iter().rposition(|one| one.tuple == *tuple)?;
         Some(self.kept.remove(at))
@@ -99,19 +106,19 @@ impl Door {
             kept.extend(received.flatten());
             is_over
         };
-        self.late.retain(|&(connection, heard)| {
+        self.silent.retain(|&(connection, heard)| {
             let is_over = takes_in(connection, heard);
             if is_over {
                 hidden::close(connection);
             }
             !is_over
         });
-        while self.late.len() < MOST_HEARD {
+        while self.silent.len() < MOST_HEARD {
             let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
-            if !may_hand_in(connection) || takes_in(connection, now) {
+            if !may_offer(connection) || takes_in(connection, now) {
                 file::close(connection);
             } else {
-                self.late.push((hidden::keep(connection), now));
+                self.silent.push((hidden::keep(connection), now));
             }
         }
         let surplus = self.kept.len().saturating_sub(MOST_KEPT);
@@ -121,7 +128,7 @@ impl Door {
         }
     }
 
-    /// Nobody passes by any more for whom something was handed in.
+    /// Nobody passes by any more for whom something was offered.
     pub(super) fn forget(&mut self, tuple: &Tuple) {
         if let Some(handed) = self.take(tuple) {
             hidden::close(handed.segment);
@@ -132,13 +139,13 @@ impl Door {
     pub(in crate::switch) fn close(self) {
         hidden::close(self.listener);
         hidden::close(self.table);
-        let late = self.late.into_iter().map(|(connection, _)| connection);
-        late.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
+        let silent = self.silent.into_iter().map(|(connection, _)| connection);
+        silent.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
     }
 }
 
 /// What a connector sent, if that makes sense. `None`: it has not sent it yet.
-fn receive(connection: Fd, now: u64) -> Option<Option<HandedIn>> {
+fn receive(connection: Fd, now: u64) -> Option<Option<Offer>> {
     let mut buffer = [0u8; Tuple::ENCODED + 1];
     match packet::receive(connection, &mut buffer) {
         Err(Errno(libc::EAGAIN)) => None,
@@ -149,7 +156,7 @@ fn receive(connection: Fd, now: u64) -> Option<Option<HandedIn>> {
     }
 }
 
-fn may_hand_in(connection: Fd) -> bool {
+fn may_offer(connection: Fd) -> bool {
     let Ok((_, uid)) = packet::peer_credentials(connection) else { return false };
     let may = policy::may_share_with(uid);
     if !may {
@@ -158,11 +165,11 @@ fn may_hand_in(connection: Fd) -> bool {
     may
 }
 
-fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<HandedIn> {
+fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<Offer> {
     match (packet::peer_credentials(connection), tuple) {
         (Ok((pid, uid)), Some(tuple)) => {
             let segment = hidden::keep(segment);
-            Some(HandedIn { tuple, segment, connector: Relation::to(pid, uid), at: now })
+            Some(Offer { tuple, segment, connector: Relation::to(pid, uid), at: now })
         }
         _ => {
             file::close(segment);
@@ -171,11 +178,11 @@ fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<
     }
 }
 
-/// Hands a session in at whoever has the acceptor's end of a connection, over which `socket` is. Who that is.
+/// Offers a session to whoever has the acceptor's end of a connection, over which `socket` is. Who that is.
 ///
 /// # Errors
 /// [`Reason::PeerNative`] if nobody says that he has it, [`Reason::OtherUser`] if we must not share memory with him.
-pub(super) fn hand_in(
+pub(super) fn offer(
     socket: Fd,
     tuple: &Tuple,
     segment: impl FnOnce() -> std::result::Result<Fd, Reason>,

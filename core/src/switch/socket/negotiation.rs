@@ -8,9 +8,9 @@ use crate::sys::{hidden, Fd};
 
 /// See the module.
 #[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
-pub(in crate::switch) enum Prospect {
-    /// The acceptor put up its card.
-    PutUp {
+pub(in crate::switch) enum Negotiation {
+    /// The acceptor put its entry into the peer table.
+    Advertised {
         /// The connection.
         tuple: Tuple,
         /// How often it has looked for an answer since.
@@ -20,7 +20,7 @@ pub(in crate::switch) enum Prospect {
     Agreed(Agreed),
 }
 
-/// See [`Prospect::Agreed`].
+/// See [`Negotiation::Agreed`].
 pub(in crate::switch) struct Agreed {
     pub(in crate::switch) segment: Segment,
     /// By which other images map it; hidden.
@@ -31,10 +31,10 @@ pub(in crate::switch) struct Agreed {
     pub(in crate::switch) since: u64,
 }
 
-impl Prospect {
+impl Negotiation {
     /// In a fork child: it is the parent's.
     pub(in crate::switch) fn forget(self) {
-        if let Prospect::Agreed(agreed) = self {
+        if let Negotiation::Agreed(agreed) = self {
             agreed.forget();
         }
     }

@@ -4,14 +4,14 @@
 use crate::logging;
 use crate::reason::Reason;
 use crate::registry::Provider;
-use crate::switch::anchor::native;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::policy;
 use crate::switch::setup;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::{self, Pinned};
-use crate::switch::socket::unseen;
+use crate::switch::socket::unpublished;
 use crate::sys::lock::FamilyLock;
 use crate::sys::process::{is_borrowed, owner};
 use crate::sys::{file, hidden, user, Fd};
@@ -19,18 +19,18 @@ use smallvec::SmallVec;
 
 /// Before descriptors go to a process that may not load this library: true if that may use them. False: what
 /// one refers to is on the SAN, and has to stay there.
-pub(in crate::switch) fn pass(fds: &[Fd]) -> bool {
-    pass_because(fds, Reason::HandedOver, WaitForRoom::Whole)
+pub(in crate::switch) fn before_passing(fds: &[Fd]) -> bool {
+    bring_back_for(fds, Reason::HandedOver, WaitForRoom::UntilDone)
 }
 
 /// Before this process uses a descriptor in a way that goes past the hooks: true if it may. False: what
 /// it refers to is on the SAN, and has to stay there.
-pub fn before_unseen_use(fd: Fd) -> bool {
-    pass_because(&[fd], Reason::UnseenUse, WaitForRoom::Whole)
+pub fn before_unhooked_use(fd: Fd) -> bool {
+    bring_back_for(&[fd], Reason::UnseenUse, WaitForRoom::UntilDone)
 }
 
-/// As [`pass`], for another reason, and perhaps with this process going on with them.
-pub(in crate::switch) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
+/// As [`before_passing`], for another reason, and perhaps with this process going on with them.
+pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
     let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
     for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
         setup::stay_on_tcp(&socket);
@@ -40,9 +40,10 @@ pub(in crate::switch) fn pass_because(fds: &[Fd], why: Reason, wait: WaitForRoom
     if found.is_empty() {
         return true;
     }
-    abandon_all(found.iter().map(|(socket, _)| socket), why);
+    recall_all(found.iter().map(|(socket, _)| socket), why);
     // Each of them: all have stopped reading.
-    let given = found.iter().fold(true, |all, (socket, fd)| give(socket, *fd, why, wait) && all);
+    let given =
+        found.iter().fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait) && all);
     Ours::collect().follow();
     resend_for_peer::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
     given
@@ -54,9 +55,9 @@ pub fn before_confinement() {
     if is_borrowed() {
         return;
     }
-    unseen::appear();
+    unpublished::publish();
     policy::confine();
-    give_all(Reason::HandedOver, WaitForRoom::Whole);
+    bring_all_back(Reason::HandedOver, WaitForRoom::UntilDone);
     // Neither is worth a system call that the filter may punish.
     logging::stop();
     user::stop_asking();
@@ -69,7 +70,7 @@ pub fn before_other_pids() -> bool {
         return false;
     }
     let stayed = policy::stay_on_tcp(true);
-    give_all(Reason::HandedOver, WaitForRoom::Whole);
+    bring_all_back(Reason::HandedOver, WaitForRoom::UntilDone);
     !stayed
 }
 
@@ -83,15 +84,15 @@ pub(in crate::switch) fn after_fork_in_child() {
 
 /// When this process has the means to use its sockets past the hooks, whichever they are: connections go back to TCP,
 /// new ones stay there, and nobody finds its listeners any more. False: one cannot go back, so it must not have them.
-pub fn before_unseen_calls() -> bool {
+pub fn before_unhooked_calls() -> bool {
     if is_borrowed() || BRINGING_BACK.lock().is_err() {
         return true;
     }
-    let stayed = policy::stay_on_tcp_unseen(true);
-    let ours = give_all(Reason::UnseenUse, WaitForRoom::Moment);
+    let stayed = policy::stay_on_tcp_for_unhooked_use(true);
+    let ours = bring_all_back(Reason::UnseenUse, WaitForRoom::Moment);
     let is_back = |(socket, _): &(Pinned, _)| socket.phase() != phase::SAN;
     let all_are_back = ours.0.iter().all(is_back);
-    policy::stay_on_tcp_unseen(stayed || all_are_back);
+    policy::stay_on_tcp_for_unhooked_use(stayed || all_are_back);
     for (socket, _) in ours.0.iter().filter(|_| all_are_back) {
         if let Some(listener) = socket.listener() {
             listener.retire();
@@ -109,20 +110,20 @@ pub fn same_pids_after_all() {
 }
 
 /// All of them before any goes back: both ends of a connection may be among them.
-pub(super) fn abandon_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Reason) {
+pub(super) fn recall_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Reason) {
     for socket in sockets {
         if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
-            detach::abandon(socket, &stream, why);
+            detach::recall_unread(socket, &stream, why);
         }
     }
 }
 
-fn give_all(why: Reason, wait: WaitForRoom) -> Ours {
+fn bring_all_back(why: Reason, wait: WaitForRoom) -> Ours {
     let ours = Ours::collect();
     let connections = || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.listener().is_none());
-    abandon_all(connections(), why);
+    recall_all(connections(), why);
     for socket in connections() {
-        give(socket, socket.anchor(), why, wait);
+        bring_back(socket, socket.anchor(), why, wait);
     }
     ours.follow();
     resend_for_peer::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
@@ -168,19 +169,19 @@ impl Ours {
 }
 
 /// Brings a connection back to TCP for who can not read from the segment.
-pub(super) fn give(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
+pub(super) fn bring_back(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
     if socket.phase() == phase::CONNECTING {
         setup::establish(socket.get());
         // The books are changed at once, so the descriptor must be the one in them.
         let same = || file::identity(fd) == file::identity(socket.anchor());
-        if socket.phase() == phase::CONNECTING && same() && native::withdraw(socket) {
+        if socket.phase() == phase::CONNECTING && same() && untaken_offer::withdraw(socket) {
             return true;
         }
     }
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;
     };
-    if !detach::give(socket, &stream, fd, why, wait) {
+    if !detach::bring_back(socket, &stream, fd, why, wait) {
         log::error!("fd {fd}: cannot go back to TCP ({})", why.code());
         return false;
     }
