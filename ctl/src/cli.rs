@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::filter::Filter;
+use crate::top::Order;
 
 /// Runs programs under sanshim and shows what happens inside
 #[derive(Parser)]
@@ -17,6 +20,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(RunArguments),
     Status(StatusArguments),
+    Top(TopArguments),
     Detach(DetachArguments),
     Check(CheckArguments),
     Providers(ProvidersArguments),
@@ -66,13 +70,59 @@ pub(crate) struct StatusArguments {
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) verbose: bool,
 
-    /// Show this process only
-    #[arg(long, value_name = "PID")]
-    pub(crate) pid: Option<u32>,
+    #[command(flatten)]
+    pub(crate) filter: Filter,
 
     /// Read this folder instead of /dev/shm/sanshim-UID
     #[arg(long, value_name = "FOLDER")]
     pub(crate) registry: Option<PathBuf>,
+}
+
+/// Show what connections do now, second after second
+///
+/// Each line is a connection, or a process: bytes and messages a second, calls made to wake peers (WAKE) and events that
+/// needed none (AVOID). Keys: q ends it, < and > change the order, p turns to processes or connections, n shows only what is
+/// on TCP, the space bar pauses, arrows scroll.
+#[derive(Args)]
+pub(crate) struct TopArguments {
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) interval: f64,
+
+    /// What the largest of comes first
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) sort: Order,
+
+    /// What a line is
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) by: By,
+
+    /// Print one interval's rates and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Print JSON for programs instead of a table for people
+    #[arg(long, requires = "once")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+}
+
+/// What a line of `sanctl top` is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// A connection
+    #[default]
+    Connection,
+    /// A process
+    Process,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let is_fine = (0.1..=3600.0).contains(&seconds);
+    is_fine.then_some(seconds).ok_or_else(|| "not from 0.1 to 3600".to_owned())
 }
 
 /// Move connections back to TCP

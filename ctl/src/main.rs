@@ -9,11 +9,14 @@
 mod check;
 mod cli;
 mod detach;
+mod filter;
 mod library;
 mod output;
 mod providers;
 mod run;
 mod status;
+mod top;
+mod units;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -23,6 +26,7 @@ fn start() -> i32 {
     match Cli::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Status(arguments) => status::status(&arguments),
+        Command::Top(arguments) => top::top(&arguments),
         Command::Detach(arguments) => detach::detach(&arguments),
         Command::Check(arguments) => check::check(&arguments),
         Command::Providers(arguments) => providers::providers(&arguments),

@@ -7,7 +7,7 @@ use sanshim_core::registry::Connection;
 use sanshim_core::session::Behaviour;
 
 use super::sharing::{Control, End};
-use super::units::{bytes, count};
+use crate::units::{bytes, count};
 
 /// Nothing for what never had a session: listeners, and connections that were on TCP from the start.
 pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {

@@ -4,7 +4,6 @@ mod detail;
 mod json;
 mod sharing;
 mod table;
-mod units;
 
 use sanshim_core::registry::{self, Snapshot};
 
@@ -23,12 +22,14 @@ pub(crate) fn status(arguments: &StatusArguments) -> i32 {
     }
     // Of all processes, whichever are shown.
     let sharing = Sharing::of(&snapshot.processes);
-    if let Some(pid) = arguments.pid {
-        snapshot.processes.retain(|process| process.pid == pid);
-    }
+    let runs_any = !snapshot.processes.is_empty();
+    arguments.filter.apply(&mut snapshot.processes);
     let Snapshot { processes, .. } = snapshot;
-    match (arguments.json, arguments.pid) {
+    match (arguments.json, arguments.filter.pid) {
         (true, _) => print(&json::render(&processes, &sharing)),
+        (false, _) if processes.is_empty() && runs_any && arguments.filter.chooses() => {
+            print("Nothing under the shim is so. All that runs under it shows: sanctl status\n")
+        }
         (false, Some(pid)) if processes.is_empty() => {
             print(&format!("Process {pid} does not run under the shim (or has ended).\n"))
         }

@@ -8,8 +8,8 @@ use sanshim_core::registry::{Connection, Process};
 
 use super::detail;
 use super::sharing::Sharing;
-use super::units::{bytes, count};
 use crate::output::printable;
+use crate::units::{bytes, count};
 
 const COLUMNS: usize = 11;
 const HEADINGS: [&str; COLUMNS] = [

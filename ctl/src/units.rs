@@ -1,12 +1,12 @@
 //! Numbers for people, at most five characters.
 
 /// Bytes in powers of 1024: `999`, `1.0K`, `12M`.
-pub(super) fn bytes(number: u64) -> String {
+pub(crate) fn bytes(number: u64) -> String {
     scaled(number, 1024, ["", "K", "M", "G", "T", "P", "E"])
 }
 
 /// Counts in powers of 1000: `999`, `1.0k`, `12M`.
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     scaled(number, 1000, ["", "k", "M", "G", "T", "P", "E"])
 }
 

@@ -1,0 +1,58 @@
+//! Which processes and connections a command shows.
+
+use clap::Args;
+use sanshim_core::reason::Reason;
+use sanshim_core::registry::{Connection, Process, Provider};
+
+/// All of them, unless something is asked for.
+#[derive(Args, Clone, Default)]
+pub(crate) struct Filter {
+    /// Show this process only
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+
+    /// Show programs only whose name contains this
+    #[arg(long, value_name = "NAME")]
+    pub(crate) program: Option<String>,
+
+    /// Show connections and listening sockets only that have this port at one of their ends
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+
+    /// Show connections only that are on TCP
+    #[arg(long)]
+    pub(crate) not_on_san: bool,
+}
+
+impl Filter {
+    /// Leaves what is asked for; a process without such a connection goes, where connections are chosen.
+    pub(crate) fn apply(&self, processes: &mut Vec<Process>) {
+        processes.retain(|process| self.pid.is_none_or(|pid| process.pid == pid));
+        if let Some(name) = &self.program {
+            processes.retain(|process| process.program.contains(name.as_str()));
+        }
+        if self.port.is_none() && !self.not_on_san {
+            return;
+        }
+        for process in processes.iter_mut() {
+            process.connections.retain(|connection| self.is_shown(connection));
+        }
+        processes.retain(|process| !process.connections.is_empty());
+    }
+
+    /// True if something is asked for beside a process.
+    pub(crate) fn chooses(&self) -> bool {
+        self.program.is_some() || self.port.is_some() || self.not_on_san
+    }
+
+    fn is_shown(&self, connection: &Connection) -> bool {
+        let ports = [connection.local.port(), connection.peer.port()];
+        let is_on_tcp = connection.provider == Provider::Tcp && is_connection(connection);
+        self.port.is_none_or(|port| ports.contains(&port)) && (!self.not_on_san || is_on_tcp)
+    }
+}
+
+/// False for listening sockets and those that are not connected.
+pub(crate) fn is_connection(connection: &Connection) -> bool {
+    !matches!(connection.reason, Reason::Listener | Reason::NotConnected)
+}

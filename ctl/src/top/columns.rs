@@ -1,0 +1,125 @@
+//! The columns of both tables, and which of them a terminal has room for.
+
+use super::rates::{ProcessRow, Rates, Row};
+use crate::output::printable;
+use crate::units::{bytes, count};
+
+/// A column of rows of that kind.
+pub(super) struct Column<Of> {
+    pub(super) heading: &'static str,
+    pub(super) width: usize,
+    pub(super) is_number: bool,
+    cell: fn(&Of) -> String,
+}
+
+impl<Of> Column<Of> {
+    /// No longer than the column is wide: the end of a text is cut off.
+    pub(super) fn cell(&self, row: &Of) -> String {
+        let text = (self.cell)(row);
+        text.chars().take(self.width).collect()
+    }
+}
+
+const fn text<Of>(heading: &'static str, width: usize, cell: fn(&Of) -> String) -> Column<Of> {
+    Column { heading, width, is_number: false, cell }
+}
+
+const fn number<Of>(heading: &'static str, width: usize, cell: fn(&Of) -> String) -> Column<Of> {
+    Column { heading, width, is_number: true, cell }
+}
+
+/// In the order in which they are given up where there is no room, from the end. The first nine fit into 80 columns.
+pub(super) const CONNECTIONS: &[Column<Row>] = &[
+    number("PID", 7, |row| row.pid.to_string()),
+    text("PROGRAM", 10, |row| printable(&row.program)),
+    number("FD", 5, |row| row.fd.to_string()),
+    text("PEER", 21, |row| row.peer.to_string()),
+    text("ON", 5, |row| row.provider.to_owned()),
+    number("OUT/s", 6, |row| bytes(row.rates.sent_bytes)),
+    number("IN/s", 6, |row| bytes(row.rates.received_bytes)),
+    number("MSGS/s", 6, |row| count(row.rates.messages)),
+    number("WAKE/s", 6, |row| count(row.rates.wakeups_sent)),
+    number("AVOID/s", 7, |row| count(row.rates.wakeups_avoided)),
+    number("CREDIT", 6, |row| count(row.credits)),
+    text("WHY", 18, |row| row.reason.to_owned()),
+    text("MODE", 16, |row| row.mode.to_owned()),
+    text("LOCAL", 21, |row| row.local.to_string()),
+];
+
+/// Those of processes. All fit into 80 columns.
+pub(super) const PROCESSES: &[Column<ProcessRow>] = &[
+    number("PID", 7, |row| row.pid.to_string()),
+    text("PROGRAM", 18, |row| printable(&row.program)),
+    number("CONNS", 5, |row| count(row.connections)),
+    number("ON SAN", 6, |row| count(row.on_san)),
+    number("OUT/s", 6, |row| bytes(row.rates.sent_bytes)),
+    number("IN/s", 6, |row| bytes(row.rates.received_bytes)),
+    number("MSGS/s", 6, |row| count(row.rates.messages)),
+    number("WAKE/s", 6, |row| count(row.rates.wakeups_sent)),
+    number("AVOID/s", 7, |row| count(row.rates.wakeups_avoided)),
+];
+
+/// How many columns fit beside each other, with a space between them.
+pub(super) fn fitting<Of>(columns: &[Column<Of>], width: usize) -> usize {
+    let mut used = 0;
+    let fits = |column: &&Column<Of>| {
+        used += column.width + usize::from(used > 0);
+        used <= width
+    };
+    columns.iter().take_while(fits).count()
+}
+
+/// What rows can be ordered by; the largest comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Order {
+    /// Bytes of both ways
+    #[default]
+    Bytes,
+    /// Messages of both ways
+    Messages,
+    /// Wake-ups sent
+    Wakeups,
+    /// Wake-ups avoided
+    Avoided,
+    /// Process id, the smallest first
+    Pid,
+}
+
+impl Order {
+    pub(super) const ALL: [Order; 5] =
+        [Order::Bytes, Order::Messages, Order::Wakeups, Order::Avoided, Order::Pid];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Order::Bytes => "bytes",
+            Order::Messages => "messages",
+            Order::Wakeups => "wake-ups",
+            Order::Avoided => "avoided",
+            Order::Pid => "pid",
+        }
+    }
+
+    /// What the largest of comes first.
+    pub(super) fn key(self, pid: u32, rates: &Rates) -> u64 {
+        match self {
+            Order::Bytes => rates.sent_bytes.saturating_add(rates.received_bytes),
+            Order::Messages => rates.messages,
+            Order::Wakeups => rates.wakeups_sent,
+            Order::Avoided => rates.wakeups_avoided,
+            Order::Pid => u64::from(u32::MAX - pid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_tables_fit_an_ordinary_terminal() {
+        assert_eq!(fitting(CONNECTIONS, 80), 9);
+        assert_eq!(fitting(PROCESSES, 80), PROCESSES.len());
+        assert_eq!(fitting(CONNECTIONS, 200), CONNECTIONS.len());
+        assert_eq!(fitting(CONNECTIONS, 3), 0);
+    }
+}

@@ -1,0 +1,67 @@
+//! What is shown, and in which order: the state that keys change.
+
+use super::columns::Order;
+use super::rates::{by_process, ProcessRow, Row};
+use crate::cli::{By, TopArguments};
+use crate::filter::Filter;
+use std::cmp::Reverse;
+
+/// What the user chose.
+pub(super) struct View {
+    pub(super) filter: Filter,
+    pub(super) order: Order,
+    pub(super) by: By,
+}
+
+/// Rows to show, in order.
+pub(super) enum Shown {
+    Connections(Vec<Row>),
+    Processes(Vec<ProcessRow>),
+}
+
+impl Shown {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Shown::Connections(rows) => rows.len(),
+            Shown::Processes(rows) => rows.len(),
+        }
+    }
+}
+
+impl View {
+    pub(super) fn new(arguments: &TopArguments) -> View {
+        View { filter: arguments.filter.clone(), order: arguments.sort, by: arguments.by }
+    }
+
+    /// The rows as this view has them. Equals stay in the order of processes and descriptors.
+    pub(super) fn arrange(&self, rows: &[Row]) -> Shown {
+        let order = self.order;
+        match self.by {
+            By::Connection => {
+                let mut rows = rows.to_vec();
+                rows.sort_by_key(|row| Reverse(order.key(row.pid, &row.rates)));
+                Shown::Connections(rows)
+            }
+            By::Process => {
+                let mut rows = by_process(rows);
+                rows.sort_by_key(|row| Reverse(order.key(row.pid, &row.rates)));
+                Shown::Processes(rows)
+            }
+        }
+    }
+
+    /// The next order, or the one before it.
+    pub(super) fn turn_order(&mut self, forwards: bool) {
+        let all = Order::ALL;
+        let at = all.iter().position(|one| *one == self.order).unwrap_or(0);
+        let step = if forwards { 1 } else { all.len() - 1 };
+        self.order = all[(at + step) % all.len()];
+    }
+
+    pub(super) fn turn_by(&mut self) {
+        self.by = match self.by {
+            By::Connection => By::Process,
+            By::Process => By::Connection,
+        };
+    }
+}
