@@ -8,20 +8,20 @@
 //! Connections of this host use segments directly: a queue pair in between would cost a copy and a
 //! completion for each message. [`objects`] has the same memory behind the provider interface.
 
+mod layout;
 pub mod objects;
 mod proof;
+mod refusal;
 mod registration;
 mod segment;
 mod send_buffer;
 mod side;
 mod slot;
 
-pub use registration::{Busy, Refusal, Registration, Right};
-pub use segment::{Geometry, Part, Role, Segment, SegmentError, State};
+pub use layout::{Geometry, Role, SegmentError};
+pub use refusal::Refusal;
+pub use registration::{Busy, Registration, Right, THRESHOLD};
+pub use segment::{Part, Segment, State};
 pub use send_buffer::{Overrun, Ring};
 pub use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
 pub use slot::Slot;
-
-/// Smallest transfer (bytes) that RDMA, here a copy by the kernel, may be worth: below it the call
-/// alone costs more (A2).
-pub const THRESHOLD: u32 = 32 << 10;

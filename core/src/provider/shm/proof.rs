@@ -5,7 +5,7 @@
 //! In memory that both ends share: a hostile peer may write anything, and then reaches nothing that
 //! it could not reach by itself (the kernel lets processes of one user access each other).
 
-use super::registration::Refusal;
+use super::refusal::Refusal;
 use crate::sys::process;
 use libc::iovec;
 use std::sync::atomic::{AtomicU64, Ordering};

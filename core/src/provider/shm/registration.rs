@@ -6,8 +6,13 @@
 //! number and range. One word decides between an access and the owner's taking back.
 
 use super::proof::Proof;
-use crate::sys::{process, Errno};
+use super::refusal::Refusal;
+use crate::sys::process;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Smallest transfer (bytes) that RDMA, here a copy by the kernel, may be worth: below it the call
+/// alone costs more (A2).
+pub const THRESHOLD: u32 = 32 << 10;
 
 /// Not lent.
 const CLOSED: u64 = 0;
@@ -38,31 +43,6 @@ pub enum Right {
 /// The peer is writing to the memory at this moment: it cannot be had back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
-
-/// Why the peer's memory was not accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is not registered under this number, not any more, not for this, or not for so much.
-    NotRegistered,
-    /// The process that lent it is gone.
-    Gone,
-    /// The process of that number is another: of another namespace, or a later one.
-    Stranger,
-    /// The kernel does not let us access that process.
-    Forbidden,
-    /// Memory at either end is not there.
-    Fault,
-}
-
-impl From<Errno> for Refusal {
-    fn from(error: Errno) -> Self {
-        match error {
-            Errno(libc::ESRCH) => Refusal::Gone,
-            Errno(libc::EFAULT) => Refusal::Fault,
-            _ => Refusal::Forbidden,
-        }
-    }
-}
 
 /// See the module. Zeroed memory is a valid start: nothing is lent.
 #[repr(C)]

@@ -1,165 +1,12 @@
-//! Layout of a connection's segment.
-//!
-//! A connection made for one request touches two pages. One has the head, the buffers of both
-//! directions' second messages (the first with data) and the beginning of the connector's send
-//! buffer (what is sent before there is credit). The other begins with the buffers of the opening
-//! messages; that of the connector's third, which the acceptor looks for, follows.
+//! The segment of a connection as a process has it: made or mapped, checked, and its parts handed out. Who may use it is one
+//! word that both ends change.
 
-use super::side::{Line, Side};
+use super::layout::{Geometry, Head, Role, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
+use super::send_buffer::Ring;
+use super::side::Side;
 use super::slot::Slot;
 use crate::sys::{self, file, Fd, PAGE};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
-/// Version of the segment's layout and of the session protocol in it.
-const VERSION: u32 = 11;
-
-/// Which end of the connection a process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It called connect.
-    Connector = 0,
-    /// It called accept.
-    Acceptor = 1,
-}
-
-impl Role {
-    /// The other end.
-    pub fn peer(self) -> Self {
-        match self {
-            Role::Connector => Role::Acceptor,
-            Role::Acceptor => Role::Connector,
-        }
-    }
-}
-
-/// How a segment is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Message buffers per direction: 4 to 64, a power of two.
-    pub buffers: u32,
-    /// Bytes of a message buffer with its header: 256 to 65536, a multiple of 64.
-    pub message_size: u32,
-    /// Bytes of the send buffer per direction: 64 KiB to 64 MiB, a power of two.
-    pub send_buffer: u32,
-    /// Most bytes of a message buffer after a resize (A9), as `message_size`, and at least that.
-    pub largest_message: u32,
-    /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`, and at
-    /// least that.
-    pub largest_send_buffer: u32,
-}
-
-/// Bytes between large message buffers: messages that fill a part of theirs lie in all of a cache's sets.
-const SKEW: usize = PAGE + 64;
-/// Most message buffers per direction.
-const MOST_BUFFERS: u32 = 64;
-
-impl Geometry {
-    /// Refuses what does not fit the documented ranges.
-    pub fn check(self) -> Result<Self, SegmentError> {
-        let fits = (4..=MOST_BUFFERS).contains(&self.buffers)
-            && self.buffers.is_power_of_two()
-            && [self.message_size, self.largest_message]
-                .iter()
-                .all(|size| (256..=65536).contains(size) && size.is_multiple_of(64))
-            && [self.send_buffer, self.largest_send_buffer]
-                .iter()
-                .all(|size| (1 << 16..=1 << 26).contains(size) && size.is_power_of_two())
-            && self.message_size <= self.largest_message
-            && self.send_buffer <= self.largest_send_buffer;
-        if fits {
-            Ok(self)
-        } else {
-            Err(SegmentError::Geometry)
-        }
-    }
-
-    /// Where the message buffer for `sequence` lies in the segment; `pairs` is
-    /// [`pairs_offset`](Self::pairs_offset).
-    #[inline]
-    fn slot_offset(self, pairs: usize, sender: Role, sequence: u32) -> usize {
-        let size = self.message_size as usize;
-        let last = self.buffers - 1;
-        let index = sequence.wrapping_sub(2) & last;
-        // The pairs' order: 2, send buffers, 1, 3, 4, ...
-        let pair = if index == 0 {
-            size_of::<Head>()
-        } else if index == last {
-            pairs
-        } else {
-            pairs + 2 * index as usize * size
-        };
-        pair + sender as usize * size
-    }
-
-    /// Where all pairs of message buffers but the first begin: on a page of their own.
-    #[inline]
-    fn pairs_offset(self) -> usize {
-        let send_buffers = self.send_buffer_offset(Role::Connector) + 2 * self.send_buffer as usize;
-        send_buffers.next_multiple_of(PAGE)
-    }
-
-    #[inline]
-    fn send_buffer_offset(self, sender: Role) -> usize {
-        let first = size_of::<Head>() + 2 * self.message_size as usize;
-        first + sender as usize * self.send_buffer as usize
-    }
-
-    fn large_messages_bytes(self) -> usize {
-        let stride = self.largest_message as usize + SKEW;
-        (self.buffers as usize * stride).next_multiple_of(PAGE)
-    }
-
-    /// Where the message buffer of `size` bytes for `sequence` lies after a resize (A9); `messages` is where the large
-    /// ones begin.
-    #[inline]
-    fn large_slot_offset(self, messages: usize, sender: Role, sequence: u32, size: u32) -> usize {
-        let index = (sequence & (self.buffers - 1)) as usize;
-        let stride = size.min(self.largest_message) as usize + SKEW;
-        messages + sender as usize * self.large_messages_bytes() + index * stride
-    }
-
-    /// Where the parts begin that are used only after a resize (A9): large messages, large send
-    /// buffers, end. A part nobody touches costs no memory.
-    fn large_offsets(self) -> [usize; 3] {
-        let pairs = 2 * (self.buffers as usize - 1) * self.message_size as usize;
-        let messages = (self.pairs_offset() + pairs).next_multiple_of(PAGE);
-        let send_buffers = messages + 2 * self.large_messages_bytes();
-        [messages, send_buffers, send_buffers + 2 * self.largest_send_buffer as usize]
-    }
-
-    fn total(self) -> usize {
-        self.large_offsets()[2]
-    }
-}
-
-/// Why a segment can not be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentError {
-    /// The kernel refused memory or a mapping.
-    System(sys::Errno),
-    /// Not a segment, or its size is not sealed.
-    NotASegment,
-    /// Made by another version of sanshim.
-    Version(u32),
-    /// Sizes out of range.
-    Geometry,
-}
-
-impl std::fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SegmentError::System(e) => write!(f, "no memory for the segment: {e}"),
-            SegmentError::NotASegment => write!(f, "the peer did not send a sealed segment"),
-            SegmentError::Version(v) => {
-                write!(f, "the peer's segment has version {v}, ours is {VERSION}: run one version")
-            }
-            SegmentError::Geometry => write!(f, "the peer's segment has sizes out of range"),
-        }
-    }
-}
-
-impl std::error::Error for SegmentError {}
+use std::sync::atomic::Ordering;
 
 /// Who has the connection: one word decides, so both ends always agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,19 +36,6 @@ impl State {
             _ => State::Refused,
         }
     }
-}
-
-#[repr(C, align(64))]
-struct Head {
-    magic: AtomicU64,
-    version: AtomicU32,
-    buffers: AtomicU32,
-    message_size: AtomicU32,
-    send_buffer: AtomicU32,
-    largest_message: AtomicU32,
-    largest_send_buffer: AtomicU32,
-    state: Line<AtomicU32>,
-    sides: [Side; 2],
 }
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.
@@ -308,7 +142,7 @@ impl Segment {
 
     /// All of it, as a hostile peer can write it.
     #[cfg(test)]
-    pub(crate) fn words(&self) -> &[AtomicU32] {
+    pub(crate) fn words(&self) -> &[std::sync::atomic::AtomicU32] {
         // SAFETY: the mapping is as large, and its parts are atomics or raw bytes that are only copied.
         unsafe { std::slice::from_raw_parts(self.base.cast(), self.geometry.total() / 4) }
     }
@@ -373,7 +207,7 @@ impl Segment {
 
     /// The send buffer of the direction that `sender` sends, or the large one it may change to.
     #[inline]
-    pub fn send_buffer(&self, sender: Role, large: bool) -> super::Ring {
+    pub fn send_buffer(&self, sender: Role, large: bool) -> Ring {
         let geometry = &self.geometry;
         let (offset, size) = if large {
             let size = geometry.largest_send_buffer;
@@ -382,7 +216,7 @@ impl Segment {
             (geometry.send_buffer_offset(sender), geometry.send_buffer)
         };
         // SAFETY: the ring of `size` bytes lies within the mapping.
-        unsafe { super::Ring::new(self.base.add(offset), size) }
+        unsafe { Ring::new(self.base.add(offset), size) }
     }
 
     /// Makes sure that there is memory for `bytes` of the large messages or the large send buffer of
@@ -426,8 +260,6 @@ pub enum Part {
     SendBuffer,
 }
 
-const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,37 +285,6 @@ mod tests {
         unsafe {
             made.unmap();
             seen.unmap();
-        }
-    }
-
-    #[test]
-    fn m4_buffers_lie_apart_and_inside() {
-        let small = Geometry {
-            buffers: 4,
-            message_size: 256,
-            send_buffer: 1 << 16,
-            largest_message: 512,
-            largest_send_buffer: 1 << 17,
-        };
-        for g in [GEOMETRY, small, Geometry { buffers: 64, message_size: 65536, ..small }] {
-            let mut taken = vec![(0, size_of::<Head>())];
-            for sender in [Role::Connector, Role::Acceptor] {
-                let size = g.message_size as usize;
-                let slots = (u32::MAX - 1..=u32::MAX).chain(0..g.buffers - 2);
-                taken.extend(slots.map(|s| (g.slot_offset(g.pairs_offset(), sender, s), size)));
-                taken.push((g.send_buffer_offset(sender), g.send_buffer as usize));
-                let [messages, send_buffers, _] = g.large_offsets();
-                let (size, large) = (g.largest_message, g.largest_send_buffer as usize);
-                let slots = (0..g.buffers)
-                    .map(|s| (g.large_slot_offset(messages, sender, s, size), size as usize));
-                taken.extend(slots);
-                taken.push((send_buffers + sender as usize * large, large));
-                let slot = |sequence| g.slot_offset(g.pairs_offset(), sender, sequence);
-                assert_eq!(slot(7), slot(7 + g.buffers));
-            }
-            taken.sort_unstable();
-            assert!(taken.windows(2).all(|w| w[0].0 + w[0].1 <= w[1].0), "{g:?}");
-            assert!(taken.iter().all(|t| t.0 % 64 == 0 && t.0 + t.1 <= g.total()), "{g:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::connection::{Connection, Listening};
 use super::pair::{Pair, Posted};
 use crate::provider::interface::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
@@ -66,20 +66,7 @@ impl Fabric {
         self.pairs.get_mut(&id).ok_or(Error::InvalidParameter)
     }
 
-    /// Fails the queue pairs of an address, and with `both_ends` also those connected to it.
-    pub(super) fn fail_pairs_of(&mut self, ip: IpAddr, both_ends: bool, error: Error) {
-        let here = |pair: &Pair| pair.ip == ip;
-        let hit: Vec<u64> = self
-            .pairs
-            .iter()
-            .filter(|(_, pair)| {
-                let there = pair.peer.and_then(|peer| self.pairs.get(&peer));
-                here(pair) || (both_ends && there.is_some_and(here))
-            })
-            .map(|(&id, _)| id)
-            .collect();
-        for id in hit {
-            self.fail(id, error);
-        }
+    pub(super) fn connection(&mut self, id: u64) -> Result<&mut Connection> {
+        self.connections.get_mut(&id).ok_or(Error::InvalidParameter)
     }
 }

@@ -5,10 +5,12 @@
 //! 198.51.100.0/24, 2001:db8::/32) is an adapter, so that tests keep out of each other's way.
 //! [`lose_link`] and [`remove_device`] are the faults.
 
+mod connecting;
 mod connection;
 mod fabric;
 mod objects;
 mod pair;
+mod requests;
 
 pub use objects::Simulation;
 

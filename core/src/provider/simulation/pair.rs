@@ -1,6 +1,5 @@
-//! Simulated queue pairs: requests and their execution.
+//! What a simulated queue pair consists of.
 
-use super::fabric::Fabric;
 use crate::provider::interface::*;
 use crate::provider::software::{Completions, Memory};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +21,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    fn kind(&self) -> RequestKind {
+    pub(super) fn kind(&self) -> RequestKind {
         match self {
             Work::Send(_) => RequestKind::Send,
             Work::Read(..) => RequestKind::Read,
@@ -61,186 +60,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    fn received(&self, request: u64, result: Result<u32>) {
+    pub(super) fn received(&self, request: u64, result: Result<u32>) {
         let context = self.attributes.context;
         self.receive.add(Completion::new(RequestKind::Receive, request, context, result));
     }
 
-    fn initiated(&self, kind: RequestKind, request: u64, result: Result<u32>) {
+    pub(super) fn initiated(&self, kind: RequestKind, request: u64, result: Result<u32>) {
         let context = self.attributes.context;
         self.initiator.add(Completion::new(kind, request, context, result));
-    }
-}
-
-impl Fabric {
-    /// Posts a request and lets it run as far as it can.
-    pub(super) fn post(&mut self, id: u64, request: u64, work: Work, flags: Flags) -> Result<()> {
-        let pair = self.pair(id)?;
-        if pair.state == State::Idle {
-            return Err(Error::NotConnected);
-        }
-        if pair.outstanding.len() >= pair.attributes.initiator_depth as usize {
-            return Err(Error::InsufficientResources);
-        }
-        if pair.state == State::Failed {
-            pair.initiated(work.kind(), request, Err(Error::Cancelled));
-            return Ok(());
-        }
-        pair.outstanding.push_back((request, work, flags));
-        self.advance(id);
-        Ok(())
-    }
-
-    /// Posts a buffer on a queue pair of its own or on a shared queue, and lets messages that wait
-    /// for it arrive.
-    pub(super) fn post_receive(&mut self, id: u64, posted: Posted) -> Result<()> {
-        let pair = self.pair(id)?;
-        if pair.shared.is_some() {
-            return Err(Error::InvalidParameter);
-        }
-        if pair.posted.len() >= pair.attributes.receive_depth as usize {
-            return Err(Error::InsufficientResources);
-        }
-        if pair.state == State::Failed {
-            pair.received(posted.request, Err(Error::Cancelled));
-            return Ok(());
-        }
-        pair.posted.push_back(posted);
-        if let Some(peer) = pair.peer {
-            self.advance(peer);
-        }
-        Ok(())
-    }
-
-    /// Lets every sender to a queue pair of this shared receive queue go on.
-    pub(super) fn advance_towards(&mut self, shared: u64) {
-        let senders: Vec<u64> = self
-            .pairs
-            .values()
-            .filter(|p| p.shared == Some(shared))
-            .filter_map(|p| p.peer)
-            .collect();
-        for sender in senders {
-            self.advance(sender);
-        }
-    }
-
-    /// Runs a queue pair's requests in order until one has to wait.
-    pub(super) fn advance(&mut self, id: u64) {
-        loop {
-            let Some(pair) = self.pairs.get_mut(&id) else { return };
-            if pair.state != State::Connected {
-                return;
-            }
-            let Some((request, work, flags)) = pair.outstanding.pop_front() else { return };
-            let Some(result) = self.run(id, &work) else {
-                let pair = self.pairs.get_mut(&id).expect("looked up above");
-                pair.outstanding.push_front((request, work, flags));
-                return;
-            };
-            let pair = self.pairs.get_mut(&id).expect("looked up above");
-            if result.is_err() || !flags.has(Flags::SILENT) {
-                pair.initiated(work.kind(), request, result);
-            }
-            if result.is_err() {
-                self.fail(id, Error::Cancelled);
-            }
-        }
-    }
-
-    /// One request's effect; `None` if it has to wait.
-    fn run(&mut self, id: u64, work: &Work) -> Option<Result<u32>> {
-        let peer = self.pairs.get(&id)?.peer?;
-        match work {
-            Work::Send(bytes) => self.deliver(peer, bytes),
-            Work::Read(into, from) => {
-                Some(self.transfer(id, peer, into, *from, RemoteAccess::Read))
-            }
-            Work::Write(from, to) => Some(self.transfer(id, peer, from, *to, RemoteAccess::Write)),
-            Work::Bind(token, binding) => {
-                let pair = self.pairs.get_mut(&id)?;
-                if !pair.memory.covers(binding.region, &binding.range) {
-                    return Some(Err(Error::LocalAccess));
-                }
-                let binding = Binding { range: binding.range.clone(), ..*binding };
-                pair.bindings.insert(*token, binding);
-                Some(Ok(0))
-            }
-            Work::Invalidate(token) => {
-                let found = self.pairs.get_mut(&id)?.bindings.remove(token);
-                Some(found.map(|_| 0).ok_or(Error::InvalidParameter))
-            }
-        }
-    }
-
-    fn deliver(&mut self, to: u64, bytes: &[u8]) -> Option<Result<u32>> {
-        let pair = self.pairs.get_mut(&to)?;
-        if pair.state == State::Failed {
-            return None;
-        }
-        let queue = match pair.shared {
-            Some(shared) => self.shared.get_mut(&shared)?,
-            None => &mut pair.posted,
-        };
-        let posted = queue.pop_front()?;
-        match pair.memory.scatter(&posted.into, bytes) {
-            Ok(()) => {
-                pair.received(posted.request, Ok(bytes.len() as u32));
-                Some(Ok(0))
-            }
-            Err(error) => {
-                pair.received(posted.request, Err(error));
-                self.fail(to, Error::Cancelled);
-                Some(Err(error))
-            }
-        }
-    }
-
-    fn transfer(
-        &mut self,
-        id: u64,
-        peer: u64,
-        local: &[Segment],
-        remote: RemoteMemory,
-        access: RemoteAccess,
-    ) -> Result<u32> {
-        let ours = self.pair(id)?.memory.clone();
-        let length = ours.check(local)?;
-        let there = self.pair(peer)?;
-        let binding = there.bindings.get(&remote.token).ok_or(Error::RemoteAccess)?;
-        let end = remote.address.checked_add(length as u64).ok_or(Error::RemoteAccess)?;
-        let inside = binding.range.start <= remote.address && end <= binding.range.end;
-        if !inside || binding.access != access || there.state != State::Connected {
-            return Err(Error::RemoteAccess);
-        }
-        let far =
-            [Segment { address: remote.address, length: length as u32, token: binding.region }];
-        let theirs = there.memory.clone();
-        match access {
-            RemoteAccess::Read => {
-                let bytes = theirs.gather(&far).map_err(|_| Error::RemoteAccess)?;
-                ours.scatter(local, &bytes)?;
-            }
-            RemoteAccess::Write => {
-                let bytes = ours.gather(local)?;
-                theirs.scatter(&far, &bytes).map_err(|_| Error::RemoteAccess)?;
-            }
-        }
-        Ok(0)
-    }
-
-    /// Ends a queue pair: the first outstanding request with `first`, the rest cancelled.
-    pub(super) fn fail(&mut self, id: u64, first: Error) {
-        let Some(pair) = self.pairs.get_mut(&id) else { return };
-        pair.state = State::Failed;
-        pair.bindings.clear();
-        let mut error = first;
-        for (request, work, _) in std::mem::take(&mut pair.outstanding) {
-            pair.initiated(work.kind(), request, Err(error));
-            error = Error::Cancelled;
-        }
-        for posted in std::mem::take(&mut pair.posted) {
-            pair.received(posted.request, Err(Error::Cancelled));
-        }
     }
 }

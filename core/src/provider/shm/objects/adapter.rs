@@ -2,41 +2,15 @@
 
 use super::completion_queue::CompletionQueue;
 use super::connector::Connector;
-use super::engine::MAX_MESSAGE;
-use super::handshake::PRIVATE_DATA;
-use super::layout::RECEIVES;
+use super::limits::LIMITS;
 use super::listener::Listener;
 use super::queue_pair::QueuePair;
 use super::shared_receive_queue::SharedReceiveQueue;
-use super::work_queue::SEGMENTS;
 use crate::provider::interface::*;
-use crate::provider::shm::THRESHOLD;
 use crate::provider::software::{Memory, Region};
 use crate::sys::net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-
-/// What an adapter can do. Whether the kernel lets two processes access each other's memory is found out for
-/// each connection.
-pub(super) const LIMITS: Limits = Limits {
-    max_registration: 1 << 46,
-    max_message: MAX_MESSAGE,
-    // Copied when it is posted: who looks meanwhile waits for nobody, but what is behind it does.
-    max_transfer: 4 << 20,
-    max_inline: 256,
-    max_segments: SEGMENTS as u32,
-    max_receive_depth: RECEIVES as u32,
-    max_initiator_depth: 1024,
-    max_shared_receive_depth: 4096,
-    max_completion_depth: 16384,
-    max_inbound_reads: 16,
-    max_outbound_reads: 16,
-    max_private_data: PRIVATE_DATA as u32,
-    rdma_threshold: THRESHOLD,
-    // The kernel copies to and from a process as that would itself: a fork makes no difference.
-    flags: Limits::BIND | Limits::APPLICATION_MEMORY,
-    reserved: 0,
-};
 
 /// The provider.
 pub struct SharedMemory;

@@ -1,75 +1,36 @@
 //! A completion queue, and the queue pairs that make progress when it is asked for results.
 
-use super::channel::Channel;
 use super::pair::Pair;
-use crate::provider::interface::{implement, Completion, Error, Reported, Result, Started};
-use crate::provider::software::inherited::Descriptor;
-use crate::provider::software::{Completions, Notifier};
-use crate::sys::{poll, Fd};
+use super::results::{Results, KICK};
+use crate::provider::interface::{implement, Completion, Reported, Result, Started};
+use crate::sys::poll;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-/// What the descriptor is readable for, beside queue pairs' doorbells.
-const RESULT: u64 = 0;
-const KICK: u64 = 1;
 /// Doorbells heard at a time; the rest stays readable.
 const BATCH: usize = 16;
 /// Every so many looks without a result a client that never waits is told of peers that are gone.
 const IDLE_LOOKS: u32 = 4096;
 
-/// What queue pairs hold of it.
+/// The queue, with those that make progress in its calls.
 pub(super) struct Queue {
-    completions: Completions,
-    /// Somebody saw something that a sleeper is to look at.
-    kick: Notifier,
-    set: Descriptor,
+    /// What its queue pairs hold of it.
+    pub(super) results: Arc<Results>,
     members: RwLock<Vec<Arc<Pair>>>,
     /// Somebody could not look at the members.
     missed: AtomicBool,
     idle: AtomicU32,
 }
 
-fn watch(set: &Descriptor, fd: Fd, key: u64) -> Result<()> {
-    poll::epoll_ctl(set.get(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, key)
-        .map_err(|_| Error::InsufficientResources)
-}
-
 impl Queue {
-    /// The first key of a queue pair.
-    pub(super) const FIRST_KEY: u64 = 2;
-
     fn new(depth: u32) -> Result<Self> {
-        let (completions, kick) = (Completions::new(depth)?, Notifier::new()?);
-        let made = poll::epoll_create().map_err(|_| Error::InsufficientResources)?;
-        let queue = Queue {
-            completions,
-            kick,
-            set: Descriptor::new(made),
+        Ok(Queue {
+            results: Arc::new(Results::new(depth)?),
             members: RwLock::default(),
             missed: AtomicBool::new(false),
             idle: AtomicU32::new(0),
-        };
-        watch(&queue.set, queue.completions.descriptor(), RESULT)?;
-        watch(&queue.set, queue.kick.descriptor(), KICK)?;
-        Ok(queue)
-    }
-
-    /// Adds a result.
-    pub(super) fn add(&self, completion: Completion) {
-        self.completions.add(completion);
-    }
-
-    /// Whether the next result is to be told. SeqCst.
-    #[inline]
-    pub(super) fn is_awaited(&self) -> bool {
-        self.completions.is_awaited()
-    }
-
-    /// Has whoever waits look at all queue pairs.
-    #[cold]
-    pub(super) fn kick(&self) {
-        self.kick.raise();
+        })
     }
 
     /// The queue pair makes progress when this queue is asked.
@@ -77,26 +38,12 @@ impl Queue {
         self.change(|members| members.push(pair.clone()));
     }
 
-    /// It is connected: its doorbell wakes who waits.
-    pub(super) fn watch(&self, pair: &Pair, channel: &Channel) -> Result<()> {
-        watch(&self.set, channel.doorbell(), pair.key)?;
-        if self.is_awaited() {
-            // It was armed without this one.
-            self.kick();
-        }
-        Ok(())
-    }
-
     /// It is closed.
     pub(super) fn detach(&self, pair: &Pair) {
         if let Some(channel) = pair.channel.get() {
-            self.unwatch(channel);
+            self.results.unwatch(channel);
         }
         self.change(|members| members.retain(|one| !one.is_gone()));
-    }
-
-    fn unwatch(&self, channel: &Channel) {
-        let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel.doorbell(), 0, 0);
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Pair>>)) {
@@ -105,7 +52,7 @@ impl Queue {
         change(&mut members);
         drop(members);
         if self.missed.swap(false, Ordering::SeqCst) {
-            self.kick();
+            self.results.kick();
         }
     }
 
@@ -134,7 +81,7 @@ impl Queue {
     /// Has peers ring for what comes from now on where somebody waits for it; true if so: a look is to follow.
     fn arm(&self) -> bool {
         let Some(members) = self.members() else {
-            self.kick();
+            self.results.kick();
             return true;
         };
         let mut any = false;
@@ -149,13 +96,14 @@ impl Queue {
     /// queue of the same queue pair, whose one doorbell this is.
     fn listen(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
-        let count = poll::epoll_wait(self.set.get(), &mut events, Some(0), None).unwrap_or(0);
+        let count =
+            poll::epoll_wait(self.results.set.get(), &mut events, Some(0), None).unwrap_or(0);
         let mut heard = false;
         if let Some(members) = self.members() {
             for event in &events[..count.min(BATCH)] {
                 let key = { event.u64 };
                 if key == KICK {
-                    heard |= self.kick.lower();
+                    heard |= self.results.kick.lower();
                 } else if let Some(pair) = members.iter().find(|pair| pair.key == key) {
                     heard |= self.hear(pair);
                 }
@@ -175,7 +123,7 @@ impl Queue {
         channel.hear();
         if channel.is_over() {
             // Readable for ever.
-            self.unwatch(channel);
+            self.results.unwatch(channel);
         }
         true
     }
@@ -193,19 +141,19 @@ impl CompletionQueue {
 
 impl implement::Overlapped for CompletionQueue {
     fn descriptor(&self) -> RawFd {
-        self.0.set.get()
+        self.0.results.set.get()
     }
 
     fn next_result(&self) -> Option<Reported> {
-        if let Some(reported) = self.0.completions.next_result() {
+        if let Some(reported) = self.0.results.completions.next_result() {
             return Some(reported);
         }
         self.0.listen();
-        self.0.completions.next_result()
+        self.0.results.completions.next_result()
     }
 
     fn cancel(&self) {
-        self.0.completions.cancel();
+        self.0.results.completions.cancel();
     }
 }
 
@@ -213,7 +161,7 @@ impl implement::CompletionQueue for CompletionQueue {
     fn get_results(&self, into: &mut [Completion]) -> Result<usize> {
         let queue = &self.0;
         queue.look();
-        let count = queue.completions.take(into)?;
+        let count = queue.results.completions.take(into)?;
         if count > 0 {
             return Ok(count);
         }
@@ -224,11 +172,11 @@ impl implement::CompletionQueue for CompletionQueue {
             return Ok(0);
         }
         queue.listen();
-        queue.completions.take(into)
+        queue.results.completions.take(into)
     }
 
     fn notify(&self, request: u64) -> Result<Started> {
-        let started = self.0.completions.notify(request)?;
+        let started = self.0.results.completions.notify(request)?;
         self.0.arm();
         Ok(started)
     }

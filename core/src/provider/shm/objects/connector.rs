@@ -265,12 +265,12 @@ impl implement::Connector for Connector {
 
     fn connect(&self, pair: &QueuePair, to: SocketAddr, data: &[u8], r: u64) -> Result<Started> {
         let mut state = self.0.lock();
-        if state.phase != Phase::Idle || data.len() > PRIVATE_DATA || pair.0.phase() != IDLE {
+        if state.phase != Phase::Idle || data.len() > PRIVATE_DATA || pair.pair.phase() != IDLE {
             return Err(Error::InvalidParameter);
         }
         self.0.ask(&mut state, to, data)?;
         state.phase = Phase::Asking;
-        state.pair = Some(pair.0.clone());
+        state.pair = Some(pair.pair.clone());
         state.connecting = Some(r);
         Ok(Started::Pending)
     }
@@ -289,10 +289,10 @@ impl implement::Connector for Connector {
 
     fn accept(&self, pair: &QueuePair, data: &[u8], request: u64) -> Result<Started> {
         let mut state = self.0.lock();
-        if state.phase != Phase::Asked || data.len() > PRIVATE_DATA || pair.0.phase() != IDLE {
+        if state.phase != Phase::Asked || data.len() > PRIVATE_DATA || pair.pair.phase() != IDLE {
             return Err(Error::InvalidParameter);
         }
-        self.0.open(&mut state, &pair.0, Kind::Accept, data)?;
+        self.0.open(&mut state, &pair.pair, Kind::Accept, data)?;
         state.phase = Phase::Accepted;
         state.connecting = Some(request);
         Ok(Started::Pending)

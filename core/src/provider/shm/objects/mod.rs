@@ -16,14 +16,19 @@
 //!
 //! # Parts
 //!
-//! - [`handshake`]: how two processes find each other, and what they say before there is a connection
-//! - [`connector`], [`listener`]: making and ending connections
-//! - [`layout`], [`ring`], [`window`]: what lies in the shared memory
+//! Each uses only those above it, but for what a line puts side by side:
+//!
+//! - [`ring`], [`window`], [`layout`]: what lies in the shared memory
 //! - [`channel`]: one connection's memory, and the doorbell
 //! - [`work_queue`]: requests that were posted and are not over
-//! - [`queue_pair`], [`pair`]: posting; [`engine`]: working off what was posted: [`sending`], [`receiving`],
-//!   [`remote`] (RDMA)
-//! - [`completion_queue`], [`shared_receive_queue`]
+//! - [`results`], [`shared_receives`]: what a queue pair holds of its completion queues and its shared receive queue
+//! - [`pair`], [`progress`]: what a queue pair consists of, and how far it has come
+//! - [`remote`] (RDMA), [`ending`], [`sending`], [`receiving`]: the steps of its work; [`engine`]: whose turn it is
+//! - [`completion_queue`], [`shared_receive_queue`]: the queues, which know their queue pairs
+//! - [`queue_pair`] checks and posts
+//! - [`handshake`]: how two processes find each other, and what they say before there is a connection
+//! - [`connector`], then [`listener`]: making and ending connections
+//! - [`limits`], [`adapter`]: the provider itself
 //!
 //! # Sleeping
 //!
@@ -44,17 +49,22 @@ mod adapter;
 mod channel;
 mod completion_queue;
 mod connector;
+mod ending;
 mod engine;
 mod handshake;
 mod layout;
+mod limits;
 mod listener;
 mod pair;
+mod progress;
 mod queue_pair;
 mod receiving;
 mod remote;
+mod results;
 mod ring;
 mod sending;
 mod shared_receive_queue;
+mod shared_receives;
 mod window;
 mod work_queue;
 

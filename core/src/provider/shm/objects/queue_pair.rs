@@ -1,16 +1,23 @@
 //! A queue pair as its client has it: checks, and posts on the [`Pair`].
 
-use super::adapter::LIMITS;
 use super::completion_queue::Queue;
-use super::pair::{Pair, ENDED};
+use super::layout::ACKNOWLEDGEMENTS;
+use super::limits::LIMITS;
+use super::pair::{Pair, CONNECTED, ENDED};
 use super::shared_receive_queue::Shared;
-use super::work_queue::{List, Receive, Work};
+use super::work_queue::{List, Receive, Request, Stage, Work};
 use crate::provider::interface::*;
 use crate::provider::software::{Memory, Region};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// See the module.
-pub struct QueuePair(pub(super) Arc<Pair>);
+pub struct QueuePair {
+    pub(super) pair: Arc<Pair>,
+    receive: Arc<Queue>,
+    initiator: Arc<Queue>,
+    shared: Option<Arc<Shared>>,
+}
 
 impl QueuePair {
     pub(super) fn new(
@@ -29,7 +36,68 @@ impl QueuePair {
         {
             return Err(Error::InvalidParameter);
         }
-        Ok(QueuePair(Pair::new(wanted, receive, initiator, shared, memory)))
+        let receives = shared.map(|shared| &shared.receives);
+        let pair = Pair::new(wanted, &receive.results, &initiator.results, receives, memory);
+        let made = QueuePair {
+            pair: Arc::new(pair),
+            receive: receive.clone(),
+            initiator: initiator.clone(),
+            shared: shared.cloned(),
+        };
+        made.queues().for_each(|queue| queue.attach(&made.pair));
+        if let Some(shared) = shared {
+            shared.attach(&made.pair);
+        }
+        Ok(made)
+    }
+
+    /// The queues of its completions: one or two.
+    fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        let other = (!Arc::ptr_eq(&self.receive, &self.initiator)).then_some(&self.initiator);
+        std::iter::once(&self.receive).chain(other)
+    }
+
+    /// Posts a request that `make` gives, which is told its place, and begins what can begin.
+    fn post(
+        &self,
+        request: u64,
+        flags: Flags,
+        make: impl FnOnce(usize) -> Result<Work>,
+    ) -> Result<()> {
+        let pair = &self.pair;
+        match pair.phase() {
+            CONNECTED => {}
+            ENDED => return Err(Error::Cancelled),
+            _ => return Err(Error::NotConnected),
+        }
+        let make =
+            |place| Ok(Request { request, flags, work: make(place)?, stage: Stage::Waiting });
+        pair.requests.post(make, |number| {
+            if !flags.has(Flags::SILENT) {
+                pair.telling.store(number + 1, Ordering::SeqCst);
+            }
+        })?;
+        pair.pump();
+        if pair.phase() == ENDED {
+            pair.kick_awaited();
+        } else if pair.initiator.is_awaited() {
+            if let Some(channel) = pair.channel.get().filter(|_| pair.wants_acknowledgements()) {
+                channel.arm(ACKNOWLEDGEMENTS);
+            }
+            if pair.has_news() {
+                pair.initiator.kick();
+            }
+        }
+        Ok(())
+    }
+
+    /// The segments of a request, if they name at most `most` bytes of registered memory.
+    fn list(&self, segments: &[Segment], most: u32) -> Result<List> {
+        let list = List::of(segments, self.pair.attributes.segments)?;
+        if self.pair.memory.check(segments)? > most as usize {
+            return Err(Error::InvalidParameter);
+        }
+        Ok(list)
     }
 }
 
@@ -37,16 +105,16 @@ impl implement::QueuePair for QueuePair {
     type MemoryRegion = Region;
 
     fn send(&self, request: u64, from: &[Segment], flags: Flags) -> Result<()> {
-        let list = self.0.list(from, LIMITS.max_message)?;
-        self.0.post(request, flags, |_| Ok(Work::Send(list)))
+        let list = self.list(from, LIMITS.max_message)?;
+        self.post(request, flags, |_| Ok(Work::Send(list)))
     }
 
     fn send_inline(&self, request: u64, bytes: &[u8], flags: Flags) -> Result<()> {
-        if bytes.len() > self.0.inline.size() {
+        if bytes.len() > self.pair.inline.size() {
             return Err(Error::InvalidParameter);
         }
-        self.0.post(request, flags, |place| {
-            let to = self.0.inline.of(place);
+        self.post(request, flags, |place| {
+            let to = self.pair.inline.of(place);
             // SAFETY: they fit, and the place is ours until it is posted.
             unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             Ok(Work::Inline(bytes.len()))
@@ -54,7 +122,7 @@ impl implement::QueuePair for QueuePair {
     }
 
     fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
-        let pair = &self.0;
+        let pair = &self.pair;
         if pair.shared.is_some() {
             return Err(Error::InvalidParameter);
         }
@@ -80,13 +148,13 @@ impl implement::QueuePair for QueuePair {
     }
 
     fn read(&self, request: u64, into: &[Segment], from: RemoteMemory, flags: Flags) -> Result<()> {
-        let list = self.0.list(into, LIMITS.max_transfer)?;
-        self.0.post(request, flags, |_| Ok(Work::Read(list, from)))
+        let list = self.list(into, LIMITS.max_transfer)?;
+        self.post(request, flags, |_| Ok(Work::Read(list, from)))
     }
 
     fn write(&self, request: u64, from: &[Segment], to: RemoteMemory, flags: Flags) -> Result<()> {
-        let list = self.0.list(from, LIMITS.max_transfer)?;
-        self.0.post(request, flags, |_| Ok(Work::Write(list, to)))
+        let list = self.list(from, LIMITS.max_transfer)?;
+        self.post(request, flags, |_| Ok(Work::Write(list, to)))
     }
 
     fn bind(
@@ -99,21 +167,21 @@ impl implement::QueuePair for QueuePair {
         flags: Flags,
     ) -> Result<u32> {
         let end = address.checked_add(length).ok_or(Error::InvalidParameter)?;
-        if self.0.channel.get().is_some_and(|channel| !channel.is_reached()) {
+        if self.pair.channel.get().is_some_and(|channel| !channel.is_reached()) {
             // The kernel does not let the peer in: what it is given to access would end the connection.
             return Err(Error::NotSupported);
         }
-        let token = self.0.reserve_window(region.token()?, &(address..end))?;
-        let posted = self.0.post(request, flags, |_| Ok(Work::Bind(token, address, end, access)));
+        let token = self.pair.reserve_window(region.token()?, &(address..end))?;
+        let posted = self.post(request, flags, |_| Ok(Work::Bind(token, address, end, access)));
         if posted.is_err() {
-            self.0.release_window(token);
+            self.pair.release_window(token);
         }
         posted.map(|()| token)
     }
 
     fn invalidate(&self, request: u64, token: u32, flags: Flags) -> Result<()> {
-        self.0.post(request, flags, |_| {
-            if self.0.abandon_window(token) {
+        self.post(request, flags, |_| {
+            if self.pair.abandon_window(token) {
                 Ok(Work::Invalidate(token))
             } else {
                 Err(Error::InvalidParameter)
@@ -122,13 +190,24 @@ impl implement::QueuePair for QueuePair {
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.end();
+        self.pair.end();
         Ok(())
     }
 }
 
 impl Drop for QueuePair {
+    /// Nobody posts any more, and nothing more is told. A queue may keep the rest for a while: until the peer's last
+    /// write has ended.
     fn drop(&mut self) {
-        self.0.close();
+        let pair = &self.pair;
+        if pair.is_inherited() {
+            return;
+        }
+        pair.end();
+        pair.closed.store(true, Ordering::SeqCst);
+        self.queues().for_each(|queue| queue.detach(pair));
+        if let Some(shared) = &self.shared {
+            shared.detach(pair.key);
+        }
     }
 }

@@ -2,10 +2,10 @@
 //! for them. In a turn of the [`engine`](super::engine).
 
 use super::channel::Channel;
-use super::engine::{Engine, MAX_MESSAGE};
 use super::layout::{self, ACKNOWLEDGEMENTS};
 use super::pair::Pair;
-use super::ring::{record, HEADER, RING};
+use super::progress::Progress;
+use super::ring::{record, HEADER, MAX_MESSAGE, RING};
 use super::work_queue::Receive;
 use crate::provider::interface::{Completion, Error, RequestKind, Result};
 use std::sync::atomic::Ordering;
@@ -47,16 +47,16 @@ impl Pair {
     }
 
     /// Takes what the peer sent, as far as there are buffers.
-    pub(super) fn take_messages(&self, engine: &mut Engine, channel: &Channel) {
-        let before = engine.taken;
+    pub(super) fn take_messages(&self, progress: &mut Progress, channel: &Channel) {
+        let before = progress.taken;
         loop {
             let published = channel.peer().sending.0.published.load(Ordering::Acquire);
-            let available = published.wrapping_sub(engine.taken);
+            let available = published.wrapping_sub(progress.taken);
             if available == 0 {
                 break;
             }
             // Read once, and not taken for granted.
-            let length = channel.incoming().length(engine.taken);
+            let length = channel.incoming().length(progress.taken);
             let is_whole = available <= RING as u64
                 && length <= MAX_MESSAGE.into()
                 && record(length as usize) <= available;
@@ -65,27 +65,27 @@ impl Pair {
                 break;
             }
             let Some(receive) = self.receive_or_be_awaited() else { break };
-            if let Err(error) = self.take_message(engine, channel, &receive, length as usize) {
+            if let Err(error) = self.take_message(progress, channel, &receive, length as usize) {
                 self.tell_received(&receive, Err(error));
                 let overflow = error == Error::BufferOverflow;
-                engine.is_deaf = true;
+                progress.is_deaf = true;
                 self.stop(if overflow { layout::OVERFLOW } else { layout::ENDED });
                 break;
             }
             self.tell_received(&receive, Ok(length as u32));
             // Behind its completion: a sender that knows of it relies on that one.
-            engine.taken += record(length as usize);
-            self.seen.taken.store(engine.taken, Ordering::Relaxed);
-            channel.own().receiving.0.consumed.store(engine.taken, Ordering::Release);
+            progress.taken += record(length as usize);
+            self.seen.taken.store(progress.taken, Ordering::Relaxed);
+            channel.own().receiving.0.consumed.store(progress.taken, Ordering::Release);
         }
-        if engine.taken != before {
+        if progress.taken != before {
             channel.wake(ACKNOWLEDGEMENTS);
         }
     }
 
     fn take_message(
         &self,
-        engine: &Engine,
+        progress: &Progress,
         channel: &Channel,
         receive: &Receive,
         length: usize,
@@ -95,7 +95,7 @@ impl Pair {
             return Err(Error::BufferOverflow);
         }
         let ring = channel.incoming();
-        let (mut position, mut left) = (engine.taken + HEADER as u64, length);
+        let (mut position, mut left) = (progress.taken + HEADER as u64, length);
         self.memory.each(into, |at, bytes| {
             let bytes = bytes.min(left);
             // SAFETY: registered, so mapped and ours to write; a message is shorter than the ring.

@@ -9,7 +9,7 @@ use super::pair::Pair;
 use super::window::{self, Window};
 use super::work_queue::{List, Stage, Work};
 use crate::provider::interface::{Error, RemoteAccess, RemoteMemory, Result};
-use crate::provider::shm::registration::Refusal;
+use crate::provider::shm::Refusal;
 use crate::sys::{process, time};
 use std::ops::Range;
 use std::sync::atomic::{fence, Ordering};

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a ring: a power of two.
 pub(super) const RING: usize = 256 << 10;
+/// Largest message in bytes: at least three fit into a ring.
+pub(super) const MAX_MESSAGE: u32 = 64 << 10;
 /// Bytes before a message: its length, in 64 bits.
 pub(super) const HEADER: usize = 8;
 

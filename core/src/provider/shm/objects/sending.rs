@@ -2,9 +2,9 @@
 //! is told in order. In a turn of the [`engine`](super::engine).
 
 use super::channel::Channel;
-use super::engine::Engine;
 use super::layout::{self, MESSAGES, RECEIVES};
 use super::pair::Pair;
+use super::progress::Progress;
 use super::ring::{record, HEADER, RING};
 use super::work_queue::{Request, Stage, Work};
 use crate::provider::interface::{Completion, Error, Flags, Result, Segment};
@@ -12,57 +12,57 @@ use std::sync::atomic::{fence, Ordering};
 
 impl Pair {
     /// Begins requests in order, until one has to wait.
-    pub(super) fn issue(&self, engine: &mut Engine, channel: &Channel) {
+    pub(super) fn issue(&self, progress: &mut Progress, channel: &Channel) {
         let end = self.requests.outstanding().end;
-        let before = engine.sent;
-        while engine.issued < end && !engine.broken && !self.ending.load(Ordering::SeqCst) {
+        let before = progress.sent;
+        while progress.issued < end && !progress.broken && !self.ending.load(Ordering::SeqCst) {
             // SAFETY: begun in order, so it is outstanding; it is our turn.
-            let (request, place) = unsafe { self.requests.at(engine.issued) };
-            let Some(stage) = self.begin(engine, channel, &request.work, place) else { break };
-            engine.broken = matches!(stage, Stage::Over(Err(_)));
+            let (request, place) = unsafe { self.requests.at(progress.issued) };
+            let Some(stage) = self.begin(progress, channel, &request.work, place) else { break };
+            progress.broken = matches!(stage, Stage::Over(Err(_)));
             request.stage = stage;
-            engine.issued += 1;
+            progress.issued += 1;
         }
-        self.seen.issued.store(engine.issued, Ordering::Relaxed);
-        if engine.sent != before {
+        self.seen.issued.store(progress.issued, Ordering::Relaxed);
+        if progress.sent != before {
             // After the fence in there it is seen what the peer posted and did before it could see these.
             channel.wake(MESSAGES);
         }
-        let ripe = self.first(engine).and_then(|first| self.outcome(engine, channel, &first));
+        let ripe = self.first(progress).and_then(|first| self.outcome(progress, channel, &first));
         self.seen.ripe.store(ripe.is_some(), Ordering::Relaxed);
     }
 
     /// `None`: later.
     fn begin(
         &self,
-        engine: &mut Engine,
+        progress: &mut Progress,
         channel: &Channel,
         work: &Work,
         place: usize,
     ) -> Option<Stage> {
         match work {
-            Work::Send(list) => self.send(engine, channel, list.segments()),
+            Work::Send(list) => self.send(progress, channel, list.segments()),
             Work::Inline(length) => {
-                let position = match self.room(engine, channel, *length) {
+                let position = match self.room(progress, channel, *length) {
                     Ok(position) => position?,
                     Err(error) => return Some(Stage::Over(Err(error))),
                 };
                 let from = self.inline.of(place);
                 // SAFETY: so many bytes were put there when it was posted; there is room for them.
                 unsafe { channel.outgoing().put(position, from, *length) };
-                Some(self.publish(engine, channel, *length))
+                Some(self.publish(progress, channel, *length))
             }
             _ => self.begin_remote(channel, work),
         }
     }
 
-    fn send(&self, engine: &mut Engine, channel: &Channel, from: &[Segment]) -> Option<Stage> {
+    fn send(&self, progress: &mut Progress, channel: &Channel, from: &[Segment]) -> Option<Stage> {
         let failed = |error| Some(Stage::Over(Err(error)));
         let length = match self.memory.check(from) {
             Ok(length) => length,
             Err(error) => return failed(error),
         };
-        let mut position = match self.room(engine, channel, length) {
+        let mut position = match self.room(progress, channel, length) {
             Ok(position) => position?,
             Err(error) => return failed(error),
         };
@@ -80,15 +80,21 @@ impl Pair {
         // Once it is asked to end the client uses its buffers for something else. The fence orders the bytes
         // before the word.
         fence(Ordering::Acquire);
-        (!self.ending.load(Ordering::SeqCst)).then(|| self.publish(engine, channel, length))
+        (!self.ending.load(Ordering::SeqCst)).then(|| self.publish(progress, channel, length))
     }
 
     /// Where the bytes of the next message go; `None`: there is no room for it yet.
-    fn room(&self, engine: &mut Engine, channel: &Channel, length: usize) -> Result<Option<u64>> {
-        let position = engine.written + HEADER as u64;
-        let fits =
-            |engine: &Engine| engine.written - engine.acknowledged + record(length) <= RING as u64;
-        if fits(&*engine) || (self.acknowledge(engine, channel).is_some() && fits(&*engine)) {
+    fn room(
+        &self,
+        progress: &mut Progress,
+        channel: &Channel,
+        length: usize,
+    ) -> Result<Option<u64>> {
+        let position = progress.written + HEADER as u64;
+        let fits = |progress: &Progress| {
+            progress.written - progress.acknowledged + record(length) <= RING as u64
+        };
+        if fits(&*progress) || (self.acknowledge(progress, channel).is_some() && fits(&*progress)) {
             return Ok(Some(position));
         }
         match channel.peer().sleeping.0.ended.load(Ordering::Acquire) {
@@ -98,31 +104,31 @@ impl Pair {
     }
 
     /// The next message is in the ring.
-    fn publish(&self, engine: &mut Engine, channel: &Channel, length: usize) -> Stage {
-        channel.outgoing().put_length(engine.written, length);
-        engine.written += record(length);
-        let number = engine.sent;
-        engine.sent += 1;
-        channel.own().sending.0.published.store(engine.written, Ordering::Release);
-        Stage::Sent { number, length, end: engine.written }
+    fn publish(&self, progress: &mut Progress, channel: &Channel, length: usize) -> Stage {
+        channel.outgoing().put_length(progress.written, length);
+        progress.written += record(length);
+        let number = progress.sent;
+        progress.sent += 1;
+        channel.own().sending.0.published.store(progress.written, Ordering::Release);
+        Stage::Sent { number, length, end: progress.written }
     }
 
     /// How many bytes the peer took; `None` if it says what cannot be.
-    pub(super) fn acknowledge(&self, engine: &mut Engine, channel: &Channel) -> Option<u64> {
+    pub(super) fn acknowledge(&self, progress: &mut Progress, channel: &Channel) -> Option<u64> {
         let consumed = channel.peer().receiving.0.consumed.load(Ordering::Acquire);
-        if consumed < engine.acknowledged || consumed > engine.written {
+        if consumed < progress.acknowledged || consumed > progress.written {
             self.reject_peer(channel, "it says to have taken what was not sent");
             return None;
         }
-        engine.acknowledged = consumed;
+        progress.acknowledged = consumed;
         self.seen.acknowledged.store(consumed, Ordering::Relaxed);
         Some(consumed)
     }
 
     /// The first request that is not over, if it was begun.
-    pub(super) fn first(&self, engine: &Engine) -> Option<Request> {
+    pub(super) fn first(&self, progress: &Progress) -> Option<Request> {
         let outstanding = self.requests.outstanding();
-        if outstanding.is_empty() || outstanding.start >= engine.issued {
+        if outstanding.is_empty() || outstanding.start >= progress.issued {
             return None;
         }
         // SAFETY: outstanding; it is our turn, and the copy outlives the reference.
@@ -133,7 +139,7 @@ impl Pair {
     /// is posted there: it will be put into that one even if the connection ends.
     pub(super) fn outcome(
         &self,
-        engine: &mut Engine,
+        progress: &mut Progress,
         channel: &Channel,
         request: &Request,
     ) -> Option<Result<()>> {
@@ -142,14 +148,14 @@ impl Pair {
             Stage::Over(result) => return Some(result),
             Stage::Sent { number, length, end } => (number, length, end),
         };
-        if self.acknowledge(engine, channel)? >= end {
+        if self.acknowledge(progress, channel)? >= end {
             return Some(Ok(()));
         }
         let peer = channel.peer();
         let ended = peer.sleeping.0.ended.load(Ordering::Acquire);
         if ended != 0 {
             // It took what it still took, or is about to.
-            let has_arrived = self.acknowledge(engine, channel)? >= end;
+            let has_arrived = self.acknowledge(progress, channel)? >= end;
             let why = match ended {
                 layout::OVERFLOW => Error::BufferOverflow,
                 _ => Error::ConnectionReset,
@@ -172,9 +178,9 @@ impl Pair {
     }
 
     /// Tells of the requests that are over, in order.
-    pub(super) fn complete(&self, engine: &mut Engine, channel: &Channel) {
-        while let Some(first) = self.first(engine) {
-            let Some(result) = self.outcome(engine, channel, &first) else { break };
+    pub(super) fn complete(&self, progress: &mut Progress, channel: &Channel) {
+        while let Some(first) = self.first(progress) {
+            let Some(result) = self.outcome(progress, channel, &first) else { break };
             // Before it is told: there is room for another then.
             self.requests.end_first();
             self.tell(&first, result);

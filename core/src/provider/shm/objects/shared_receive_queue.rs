@@ -1,41 +1,19 @@
-//! A shared receive queue: buffers for the messages of several queue pairs.
-//!
-//! Who posts and who takes share a lock: a signal handler does neither while what it interrupted may be at it,
-//! which is the client's to see to.
+//! A shared receive queue, and the queue pairs whose messages go to its buffers.
 
 use super::pair::Pair;
-use super::work_queue::{List, Receive, SEGMENTS};
-use crate::provider::interface::{implement, Error, Result, Segment};
+use super::shared_receives::SharedReceives;
+use crate::provider::interface::{implement, Result, Segment};
 use crate::provider::software::Memory;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// What queue pairs hold of it.
+/// The queue, with those that a buffer may be for.
 pub(super) struct Shared {
-    memory: Arc<Memory>,
-    depth: usize,
-    posted: Mutex<VecDeque<Receive>>,
-    /// Some queue pair has a message and found no buffer.
-    not_ready: AtomicBool,
+    /// What its queue pairs hold of it.
+    pub(super) receives: Arc<SharedReceives>,
     members: RwLock<Vec<Arc<Pair>>>,
 }
 
 impl Shared {
-    fn posted(&self) -> MutexGuard<'_, VecDeque<Receive>> {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The oldest buffer.
-    pub(super) fn take(&self) -> Option<Receive> {
-        self.posted().pop_front()
-    }
-
-    /// A queue pair, which has noted so, found none: it looks once more.
-    pub(super) fn await_receive(&self) {
-        self.not_ready.store(true, Ordering::SeqCst);
-    }
-
     pub(super) fn attach(&self, pair: &Arc<Pair>) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.push(pair.clone());
@@ -56,32 +34,15 @@ impl SharedReceiveQueue {
     /// # Errors
     /// Without memory.
     pub(super) fn new(memory: &Arc<Memory>, depth: u32) -> Result<Self> {
-        let (depth, mut posted) = (depth as usize, VecDeque::new());
-        posted.try_reserve_exact(depth).map_err(|_| Error::InsufficientResources)?;
-        Ok(SharedReceiveQueue(Arc::new(Shared {
-            memory: memory.clone(),
-            depth,
-            posted: Mutex::new(posted),
-            not_ready: AtomicBool::new(false),
-            members: RwLock::default(),
-        })))
+        let receives = Arc::new(SharedReceives::new(memory, depth)?);
+        Ok(SharedReceiveQueue(Arc::new(Shared { receives, members: RwLock::default() })))
     }
 }
 
 impl implement::SharedReceiveQueue for SharedReceiveQueue {
     fn receive(&self, request: u64, into: &[Segment]) -> Result<()> {
-        let shared = &self.0;
-        let into = List::of(into, SEGMENTS as u32)?;
-        shared.memory.check(into.segments())?;
-        {
-            let mut posted = shared.posted();
-            if posted.len() >= shared.depth {
-                return Err(Error::InsufficientResources);
-            }
-            posted.push_back(Receive { request, into });
-        }
-        if shared.not_ready.swap(false, Ordering::SeqCst) {
-            let members = shared.members.read().unwrap_or_else(PoisonError::into_inner);
+        if self.0.receives.post(request, into)? {
+            let members = self.0.members.read().unwrap_or_else(PoisonError::into_inner);
             for pair in members.iter().filter(|pair| pair.is_not_ready()) {
                 pair.receive_posted();
             }

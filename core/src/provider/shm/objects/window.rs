@@ -7,7 +7,7 @@
 //! under way at a time, since requests of a queue pair run in order.
 
 use super::super::proof::Proof;
-use super::super::registration::Refusal;
+use super::super::refusal::Refusal;
 use crate::provider::interface::{RemoteAccess, RemoteMemory};
 use std::ops::Range;
 use std::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};

@@ -1,0 +1,35 @@
+//! How a queue pair ends: its peer is told, and reaches nothing of it any more. What is outstanding then is told of
+//! by the [`engine`](super::engine).
+
+use super::channel::Channel;
+use super::layout::{ACKNOWLEDGEMENTS, MESSAGES};
+use super::pair::{Pair, ENDED};
+use std::sync::atomic::Ordering;
+
+impl Pair {
+    /// The peer did what it must not.
+    #[cold]
+    pub(super) fn reject_peer(&self, channel: &Channel, what: &str) {
+        if !self.ending.swap(true, Ordering::SeqCst) {
+            log::warn!("shm: a connection is ended: {what}");
+            channel.hang_up();
+            self.kick_awaited();
+        }
+    }
+
+    /// The queue pair has ended; `code` is what the peer is told. In our turn. To be settled by who asks for
+    /// completions.
+    pub(super) fn stop(&self, code: u32) {
+        if self.phase.swap(ENDED, Ordering::SeqCst) == ENDED {
+            return;
+        }
+        if let Some(channel) = self.channel.get() {
+            channel.own().sleeping.0.ended.store(code, Ordering::SeqCst);
+            // A peer that has not seen this counts on the buffers that are posted: after the fence in
+            // there its messages are seen.
+            channel.wake(MESSAGES | ACKNOWLEDGEMENTS);
+        }
+        self.seen.stuck.store(!self.close_windows(0), Ordering::SeqCst);
+        self.kick_awaited();
+    }
+}

@@ -1,0 +1,30 @@
+//! What an adapter can do at most.
+
+use super::handshake::PRIVATE_DATA;
+use super::layout::RECEIVES;
+use super::ring::MAX_MESSAGE;
+use super::work_queue::SEGMENTS;
+use crate::provider::interface::Limits;
+use crate::provider::shm::THRESHOLD;
+
+/// What an adapter can do. Whether the kernel lets two processes access each other's memory is found out for
+/// each connection.
+pub(super) const LIMITS: Limits = Limits {
+    max_registration: 1 << 46,
+    max_message: MAX_MESSAGE,
+    // Copied when it is posted: who looks meanwhile waits for nobody, but what is behind it does.
+    max_transfer: 4 << 20,
+    max_inline: 256,
+    max_segments: SEGMENTS as u32,
+    max_receive_depth: RECEIVES as u32,
+    max_initiator_depth: 1024,
+    max_shared_receive_depth: 4096,
+    max_completion_depth: 16384,
+    max_inbound_reads: 16,
+    max_outbound_reads: 16,
+    max_private_data: PRIVATE_DATA as u32,
+    rdma_threshold: THRESHOLD,
+    // The kernel copies to and from a process as that would itself: a fork makes no difference.
+    flags: Limits::BIND | Limits::APPLICATION_MEMORY,
+    reserved: 0,
+};

@@ -1,0 +1,74 @@
+//! Where the results of queue pairs go, and what wakes who waits for them: as much of a completion queue as its queue
+//! pairs hold. Must not know them, but for the keys of their doorbells.
+
+use super::channel::Channel;
+use crate::provider::interface::{Completion, Error, Result};
+use crate::provider::software::inherited::Descriptor;
+use crate::provider::software::{Completions, Notifier};
+use crate::sys::{poll, Fd};
+
+/// What the descriptor is readable for, beside queue pairs' doorbells: a result.
+const RESULT: u64 = 0;
+/// The queue was kicked.
+pub(super) const KICK: u64 = 1;
+
+/// See the module.
+pub(super) struct Results {
+    pub(super) completions: Completions,
+    /// Somebody saw something that a sleeper is to look at.
+    pub(super) kick: Notifier,
+    /// Readable for a result, a kick, and each doorbell.
+    pub(super) set: Descriptor,
+}
+
+fn watch(set: &Descriptor, fd: Fd, key: u64) -> Result<()> {
+    poll::epoll_ctl(set.get(), libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN as u32, key)
+        .map_err(|_| Error::InsufficientResources)
+}
+
+impl Results {
+    /// The first key of a queue pair.
+    pub(super) const FIRST_KEY: u64 = 2;
+
+    /// For `depth` results.
+    pub(super) fn new(depth: u32) -> Result<Self> {
+        let (completions, kick) = (Completions::new(depth)?, Notifier::new()?);
+        let made = poll::epoll_create().map_err(|_| Error::InsufficientResources)?;
+        let results = Results { completions, kick, set: Descriptor::new(made) };
+        watch(&results.set, results.completions.descriptor(), RESULT)?;
+        watch(&results.set, results.kick.descriptor(), KICK)?;
+        Ok(results)
+    }
+
+    /// Adds a result.
+    pub(super) fn add(&self, completion: Completion) {
+        self.completions.add(completion);
+    }
+
+    /// Whether the next result is to be told. SeqCst.
+    #[inline]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.completions.is_awaited()
+    }
+
+    /// Has whoever waits look at all queue pairs.
+    #[cold]
+    pub(super) fn kick(&self) {
+        self.kick.raise();
+    }
+
+    /// A queue pair is connected: its doorbell wakes who waits.
+    pub(super) fn watch(&self, channel: &Channel, key: u64) -> Result<()> {
+        watch(&self.set, channel.doorbell(), key)?;
+        if self.is_awaited() {
+            // It was armed without this one.
+            self.kick();
+        }
+        Ok(())
+    }
+
+    /// Its doorbell wakes nobody any more.
+    pub(super) fn unwatch(&self, channel: &Channel) {
+        let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel.doorbell(), 0, 0);
+    }
+}
