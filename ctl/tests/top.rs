@@ -1,0 +1,251 @@
+//! `sanctl top` over what this test process publishes, on terminals of several sizes.
+
+mod publishing;
+
+use publishing::with_publishing_child;
+use sanshim_core::reason::Reason;
+use sanshim_core::registry::{Identity, Provider, Registry, Slot, State};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SANCTL: &str = env!("CARGO_BIN_EXE_sanctl");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn publish(registry: &Registry, fd: i32, provider: Provider, reason: Reason) -> &Slot {
+    let slot = registry.allocate().expect("a slot");
+    slot.publish(&Identity {
+        fd,
+        local: SocketAddr::from(([127, 0, 0, 1], 6379)),
+        peer: SocketAddr::from(([127, 0, 0, 1], 10_000 + fd as u16)),
+        provider,
+        reason,
+        state: State::Established,
+    });
+    slot
+}
+
+/// One busy connection of `count`, the others at rest, half of them on TCP; its counters grow until the process ends.
+fn busy(count: i32) -> impl FnOnce() {
+    move || {
+        let registry = Registry::open(b"some-server").expect("a registry");
+        for fd in 101..100 + count {
+            match fd % 2 {
+                0 => publish(&registry, fd, Provider::Shm, Reason::OnSan),
+                _ => publish(&registry, fd, Provider::Tcp, Reason::PeerNative),
+            };
+        }
+        // Published until the process ends.
+        let registry: &'static Registry = Box::leak(Box::new(registry));
+        let slot = publish(registry, 100, Provider::Shm, Reason::OnSan);
+        std::thread::spawn(move || loop {
+            slot.sent.bytes.add(1 << 20);
+            slot.received.messages.add(1);
+            std::thread::sleep(Duration::from_millis(10));
+        });
+    }
+}
+
+/// `sanctl top` on a terminal of its own.
+struct Terminal {
+    child: Child,
+    master: File,
+    screen: vt100::Parser,
+}
+
+impl Terminal {
+    fn start(pid: u32, rows: u16, columns: u16) -> Terminal {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let (mut master, mut slave) = (-1, -1);
+        // SAFETY: fills two descriptors, ours then; the size is only read.
+        let opened = unsafe {
+            libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size)
+        };
+        assert_eq!(opened, 0, "openpty");
+        // SAFETY: just opened, and nobody else's.
+        let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        let end = || Stdio::from(slave.try_clone().expect("dup"));
+        let mut command = Command::new(SANCTL);
+        command.args(["top", "--interval", "0.1", "--pid", &pid.to_string()]);
+        command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
+        // SAFETY: setsid and ioctl are async-signal-safe. The terminal becomes the child's.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                libc::ioctl(0, libc::TIOCSCTTY, 0);
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("sanctl runs");
+        // SAFETY: only a flag of our own descriptor.
+        unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        Terminal { child, master, screen: vt100::Parser::new(size_of(rows), size_of(columns), 0) }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).expect("the terminal");
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; 4096];
+        match self.master.read(&mut bytes) {
+            Ok(n) => self.screen.process(&bytes[..n]),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let (_, columns) = self.screen.screen().size();
+        let rows = self.screen.screen().rows(0, columns.get());
+        rows.map(|row| row.trim_end().to_owned()).collect()
+    }
+
+    /// Waits until the screen is so.
+    fn until(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let started = Instant::now();
+        loop {
+            let lines = self.lines();
+            if is_so(&lines) {
+                return lines;
+            }
+            assert!(started.elapsed() < PATIENCE, "never {what}: {lines:#?}");
+            self.read();
+        }
+    }
+
+    /// Its exit status; the terminal has its first screen again.
+    fn end(mut self) -> Option<i32> {
+        let started = Instant::now();
+        let status = loop {
+            self.read();
+            if let Some(status) = self.child.try_wait().expect("wait") {
+                break status;
+            }
+            assert!(started.elapsed() < PATIENCE, "did not end");
+        };
+        while self.screen.screen().alternate_screen() {
+            assert!(started.elapsed() < PATIENCE, "the terminal is not as it was");
+            self.read();
+        }
+        status.code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn size_of(side: u16) -> NonZero<u16> {
+    NonZero::new(side).expect("a size")
+}
+
+fn begins_with(lines: &[String], text: &str) -> bool {
+    lines[0].starts_with(text)
+}
+
+#[test]
+fn the_busiest_of_a_thousand_is_on_top_of_an_ordinary_terminal() {
+    with_publishing_child(busy(1000), |pid| {
+        let mut top = Terminal::start(pid, 24, 80);
+        let is_first = |lines: &[String]| {
+            lines[2].contains(" 100 127.0.0.1:10100 ") && lines[2].contains("M ")
+        };
+        let lines = top.until("the busy one first", is_first);
+        assert!(
+            begins_with(&lines, "sanctl top: 1000 connections, 500 on the SAN, "),
+            "{lines:#?}"
+        );
+        let headings =
+            "    PID PROGRAM       FD PEER                  ON     OUT/s   IN/s MSGS/s WAKE/s";
+        assert_eq!(lines[1], headings);
+        assert_eq!(lines.len(), 24);
+        assert!(lines[23].starts_with("q quit  <> sort: bytes"), "{lines:#?}");
+        // The last of them.
+        top.press("\x1b[F");
+        top.until("the end", |lines| lines[22].contains(" 1099 127.0.0.1:11099 "));
+        top.press("n");
+        top.until("those on TCP", |lines| {
+            begins_with(lines, "sanctl top: 500 connections, 0 on the SAN")
+        });
+        top.press("q");
+        assert_eq!(top.end(), Some(0));
+    });
+}
+
+#[test]
+fn a_process_has_a_line_and_a_small_terminal_loses_columns() {
+    with_publishing_child(busy(4), |pid| {
+        let mut top = Terminal::start(pid, 5, 40);
+        top.until("a table", |lines| lines[1] == "    PID PROGRAM       FD");
+        top.press("p");
+        let is_so = |lines: &[String]| lines[2].contains("some-server            4      2");
+        top.until("a process", is_so);
+        top.press("\x03");
+        assert_eq!(top.end(), Some(0));
+    });
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    with_publishing_child(busy(1), |pid| {
+        let mut top = Terminal::start(pid, 24, 100);
+        top.until("a table", |lines| lines[1].contains("PROGRAM"));
+        // SAFETY: our own child.
+        unsafe { libc::kill(top.child.id() as i32, libc::SIGTERM) };
+        assert_eq!(top.end(), Some(0));
+    });
+}
+
+#[test]
+fn once_prints_rates() {
+    with_publishing_child(busy(3), |pid| {
+        let run = |more: &[&str]| {
+            let mut command = Command::new(SANCTL);
+            command
+                .args(["top", "--once", "--interval", "0.2", "--pid", &pid.to_string()])
+                .args(more);
+            let output = command.stdin(Stdio::null()).output().expect("sanctl runs");
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).expect("UTF-8")
+        };
+        let text = run(&[]);
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(
+            text.lines().nth(1).is_some_and(|line| line.contains("some-serve   100 ")),
+            "{text}"
+        );
+        let found: serde_json::Value = serde_json::from_str(&run(&["--json"])).expect("JSON");
+        let first = &found["connections"][0];
+        assert_eq!(
+            (first["fd"].as_i64(), first["provider"].as_str()),
+            (Some(100), Some("shm")),
+            "{found}"
+        );
+        assert!(first["sent_bytes"].as_u64() > Some(1 << 20), "{found}");
+        assert!(first["messages"].as_u64() > Some(0), "{found}");
+        let found: serde_json::Value =
+            serde_json::from_str(&run(&["--json", "--by", "process"])).expect("JSON");
+        let process = &found["processes"][0];
+        assert_eq!(
+            (process["connections"].as_u64(), process["on_san"].as_u64()),
+            (Some(3), Some(2)),
+            "{found}"
+        );
+    });
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let output =
+        Command::new(SANCTL).arg("top").stdin(Stdio::null()).output().expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("use --once"), "{output:?}");
+}
