@@ -9,11 +9,12 @@
 //! - [`sys`]: raw system calls, which the shim's own hooks can never catch.
 //!
 //! Beside them: [`registry`] (what `sanctl` reads), [`config`], [`reason`], [`logging`], and
-//! [`executable`] (what programs load the library).
+//! [`executable`] (what programs load the library), [`label`] (which library it is).
 
 pub mod config;
 pub mod executable;
 pub mod fabric;
+pub mod label;
 pub mod logging;
 pub mod provider;
 pub mod reason;

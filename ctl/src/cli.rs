@@ -10,7 +10,7 @@ use crate::top::Order;
 
 /// Runs programs under sanshim and shows what happens inside
 #[derive(Parser)]
-#[command(name = "sanctl", version)]
+#[command(name = "sanctl", version = env!("SANSHIM_VERSION"))]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -1,5 +1,8 @@
 //! Finding libsanshim.so.
 
+use crate::output::printable;
+use object::{Object, ObjectSection, ReadCache};
+use sanshim_core::label::{self, Label};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +32,28 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         ));
     }
     Ok(library)
+}
+
+/// Whether the library is one whose programs this `sanctl` can show.
+///
+/// # Errors
+/// One line that says why not, and what to do.
+pub(crate) fn check_fits(library: &Path) -> Result<(), String> {
+    let shown = library.display();
+    let file = fs::File::open(library).map_err(|error| format!("{shown}: {error}"))?;
+    let parts = ReadCache::new(file);
+    let file = object::File::parse(&parts)
+        .map_err(|error| format!("{shown} cannot be preloaded: {error}; install {NAME} again"))?;
+    let section = file.section_by_name(label::SECTION).and_then(|section| section.data().ok());
+    match section.and_then(Label::parse) {
+        Some(label) if label.fits() => Ok(()),
+        Some(label) => Err(format!(
+            "{shown} is of version {}, this sanctl of {}; use those that were installed together",
+            printable(&label.version),
+            env!("CARGO_PKG_VERSION")
+        )),
+        None => Err(format!("{shown} is not sanshim's; name {NAME} or install it again")),
+    }
 }
 
 fn find_near_program() -> Result<PathBuf, String> {

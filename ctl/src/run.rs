@@ -21,7 +21,8 @@ const NOT_FOUND: i32 = 127;
 
 /// Returns only when the program cannot be run, with the exit status.
 pub(crate) fn run(arguments: &RunArguments) -> i32 {
-    let library = match library::find() {
+    let found = library::find();
+    let library = match found.and_then(|library| library::check_fits(&library).map(|()| library)) {
         Ok(library) => library,
         Err(why) => {
             complain(&why);

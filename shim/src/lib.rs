@@ -12,6 +12,11 @@ mod hooks;
 mod real;
 mod start;
 
+/// Which library this is, for who has not loaded it.
+#[used]
+#[link_section = ".sanshim"]
+static LABEL: [u8; sanshim_core::label::SIZE] = sanshim_core::label::own();
+
 /// Allocations of ours never enter the program's malloc: a signal handler may have interrupted it.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

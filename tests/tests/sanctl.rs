@@ -300,6 +300,43 @@ fn a_library_that_cannot_be_named_is_an_error() {
         .success());
 }
 
+/// What programs publish under it this sanctl could not read.
+#[test]
+fn a_library_of_another_version_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = folder.path().join("libsanshim.so");
+    let mut bytes = fs::read(library()).expect("the library");
+    let is_label = |bytes: &[u8]| {
+        bytes.starts_with(b"sanshim\0")
+            && bytes[12..].starts_with(env!("CARGO_PKG_VERSION").as_bytes())
+    };
+    let label: Vec<usize> = (0..bytes.len() - 32).filter(|&at| is_label(&bytes[at..])).collect();
+    assert_eq!(label.len(), 1, "one label");
+    bytes[label[0] + 8] += 1;
+    fs::write(&other, &bytes).expect("write");
+    let output =
+        sanctl(&["run", "true"]).env("SANSHIM_LIBRARY", &other).output().expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(text(&output.stderr).contains("use those that were installed together"), "{output:?}");
+    let output = sanctl(&["run", "true"])
+        .env("SANSHIM_LIBRARY", sanctl_path())
+        .output()
+        .expect("sanctl runs");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(text(&output.stderr).contains("is not sanshim's"), "{output:?}");
+}
+
+#[test]
+fn the_version_names_the_commit() {
+    let output = sanctl(&["--version"]).output().expect("sanctl runs");
+    let version = text(&output.stdout).trim_end();
+    let commit = version.split_once('(').map(|(_, rest)| rest.trim_end_matches(')'));
+    let is_commit =
+        |commit: &str| commit.len() >= 7 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(version.starts_with(concat!("sanctl ", env!("CARGO_PKG_VERSION"))), "{version}");
+    assert!(commit.is_none_or(is_commit), "{version}");
+}
+
 #[test]
 fn check_accepts_this_machine_and_names_a_bad_configuration() {
     let output = sanctl(&["check"]).env("XDG_CONFIG_HOME", "/nonexistent").output();

@@ -33,6 +33,7 @@ pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
 pub use folder::{each_published, is_published};
+pub use layout::VERSION as LAYOUT_VERSION;
 pub use reader::{
     read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
 };

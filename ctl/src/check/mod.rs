@@ -23,7 +23,12 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
         std::env::set_var("SANSHIM_CONFIG", file);
     }
     let findings: [(&str, Finding); 6] = [
-        ("library", library::find().and_then(|library| preloads(&library))),
+        (
+            "library",
+            library::find().and_then(|library| {
+                library::check_fits(&library).and_then(|()| preloads(&library))
+            }),
+        ),
         ("configuration", configuration()),
         ("registry", machine::registry()),
         ("segments", machine::segments()),
