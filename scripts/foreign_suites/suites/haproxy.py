@@ -1,5 +1,5 @@
-"""haproxy's reg-tests, run by varnishtest: vtest, which Debian does not have, is the same program on its own. Two need what
-only vtest has, and fail natively."""
+"""haproxy's reg-tests, run by varnishtest: vtest, which Debian does not have, is the same program on its own. Two need
+what only vtest has, and fail natively."""
 import re
 
 import sources
