@@ -16,6 +16,11 @@ import runner
 # So many tests of a program to which the same happened are named.
 NAMED = 6
 
+# Suites that cannot be had from the registries, or not be built or run here, and what was tried.
+NOT_RUN = (
+    "mio: no published crate of it (0.6.23, 0.7.14, 0.8.11, 1.2.5) has its tests; polling's and async-io's run instead",
+)
+
 
 def totals(result, mode):
     """Passed, failed (hung and died among them) and skipped of the first runs in a mode; connections, and those on the SAN."""
@@ -113,7 +118,8 @@ def write(path, target, every, sanctl):
         "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen). Once: in none of\n"
         "those again; suites measure time, and the machine was busy. With a log: it sees the descriptor of the log that counts connections.\n\n"
         + ("\n".join(differing) or "Nothing.")
-        + (f"\n\nNot run: {', '.join(missing)}." if missing else "")
+        + "\n\n## Not run, and what was tried\n\n"
+        + "\n".join(f"- {each}" for each in (*NOT_RUN, *(f"{title}: no run of it was kept" for title in missing)))
         + "\n"
     )
     beside = path.with_name(path.name + ".new")
