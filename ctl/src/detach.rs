@@ -1,18 +1,17 @@
 //! `sanctl detach`: asks a process to move connections back to TCP.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use sanshim_core::fabric;
 use sanshim_core::registry::{self, OnSan, Process, Requests};
-use sanshim_core::switch::from_outside;
 
 use crate::cli::DetachArguments;
 use crate::output::{complain, print};
 
 /// How often it is looked what became of the request.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long the process has to hear it; afterwards it is begun in its stead. And the peer, to follow.
-const TURN: Duration = Duration::from_millis(20);
+/// How long the process has to hear it; afterwards its helper is woken, if it has one.
+const UNTIL_HELPER: Duration = Duration::from_millis(20);
 
 /// Makes the request, waits for it and returns the exit status.
 pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
@@ -57,7 +56,7 @@ pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
 fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
     let started = Instant::now();
     let is_over = || started.elapsed() >= wait;
-    let (mut helped, mut hindered) = (0, None);
+    let (mut is_helped, mut hindered) = (false, None);
     loop {
         let mut left: Vec<_> = asked.iter().filter_map(|one| requests.again(one)).collect();
         if !requests.is_answered_for() {
@@ -74,36 +73,11 @@ fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
                 asked.len()
             ));
         }
-        if helped < 2 && started.elapsed() >= TURN * (helped + 1) {
-            let mut leave = |requests: &Requests, end: &OnSan| {
-                if !is_over() {
-                    hindered = hindered.or(from_outside::leave(requests, end).err());
-                }
-            };
-            match helped {
-                0 => {
-                    left.iter().for_each(|one| leave(requests, one));
-                    if left.iter().any(|one| one.within_reach.is_none()) {
-                        hindered = hindered.or(from_outside::call_helper(requests).err());
-                    }
-                }
-                _ => each_peer(&left, leave),
-            }
-            helped += 1;
+        if !is_helped && started.elapsed() >= UNTIL_HELPER {
+            hindered = requests.helper().and_then(|helper| fabric::call(helper).err());
+            is_helped = true;
         }
         std::thread::sleep(LOOK);
-    }
-}
-
-/// Calls `each` with the other ends of these, whose processes may be elsewhere too.
-fn each_peer(of: &[OnSan], mut each: impl FnMut(&Requests, &OnSan)) {
-    let wanted: HashSet<_> = of.iter().map(|one| (one.peer, one.local)).collect();
-    for process in registry::read_published().processes {
-        let Ok(requests) = Requests::to(&process.file, process.pid) else { continue };
-        let ends = requests.on_san().unwrap_or_default();
-        for end in ends.iter().filter(|end| wanted.contains(&(end.local, end.peer))) {
-            each(&requests, end);
-        }
     }
 }
 

@@ -33,8 +33,6 @@ pub struct OnSan {
     pub local: SocketAddr,
     /// The peer's.
     pub peer: SocketAddr,
-    /// The process's descriptors of the memory of its end, and of the segment.
-    pub within_reach: Option<[RawFd; 2]>,
 }
 
 impl Requests {
@@ -126,7 +124,6 @@ impl OnSan {
             fd: identity.fd,
             local: identity.local,
             peer: identity.peer,
-            within_reach: slot.within_reach(),
         })
     }
 

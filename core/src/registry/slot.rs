@@ -151,9 +151,7 @@ pub struct Slot {
     /// One above the sequence number of the identity that is asked to go back to TCP; zero: none is.
     /// Written by `sanctl`.
     pub(super) detach: AtomicU64,
-    /// One above the numbers of the descriptors of its end's memory and of the segment; zero: there is none.
-    within_reach: [AtomicU32; 2],
-    _reserved_identity: [AtomicU64; 5],
+    _reserved_identity: [AtomicU64; 6],
 
     /// What we sent.
     pub sent: Direction,
@@ -209,8 +207,7 @@ impl Slot {
             local: address(),
             peer: address(),
             detach: zero(),
-            within_reach: [const { AtomicU32::new(0) }; 2],
-            _reserved_identity: [const { AtomicU64::new(0) }; 5],
+            _reserved_identity: [const { AtomicU64::new(0) }; 6],
             sent: direction(),
             wakeups_sent: SharedCounter(zero()),
             wakeups_avoided: Counter(zero()),
@@ -261,20 +258,6 @@ impl Slot {
     #[inline]
     pub fn set_fd(&self, fd: RawFd) {
         self.fd.store(fd as u32, Ordering::Relaxed);
-    }
-
-    /// Changes by which descriptors of this process the connection's memory is reached.
-    pub fn set_within_reach(&self, fds: Option<[RawFd; 2]>) {
-        let words = fds.map_or([0; 2], |fds| fds.map(|fd| fd as u32 + 1));
-        for (to, word) in self.within_reach.iter().zip(words) {
-            to.store(word, Ordering::Relaxed);
-        }
-    }
-
-    /// See [`set_within_reach`](Self::set_within_reach).
-    pub(super) fn within_reach(&self) -> Option<[RawFd; 2]> {
-        let words = self.within_reach.each_ref().map(|word| word.load(Ordering::Relaxed));
-        (!words.contains(&0)).then(|| words.map(|word| (word - 1) as RawFd))
     }
 
     /// True if `sanctl detach` asked this connection to go back to TCP.
@@ -358,9 +341,8 @@ impl Slot {
         }
     }
 
-    fn identity32(&self) -> [&AtomicU32; 6] {
-        let [memory, segment] = &self.within_reach;
-        [&self.fd, &self.state, &self.provider, &self.reason, memory, segment]
+    fn identity32(&self) -> [&AtomicU32; 4] {
+        [&self.fd, &self.state, &self.provider, &self.reason]
     }
 
     /// The sequence number; `None` while the identity changes.

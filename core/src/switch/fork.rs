@@ -18,7 +18,7 @@ use crate::switch::socket::table;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket, REGISTRY};
 use crate::switch::waiting::ring;
-use crate::sys::{high_descriptors, process, sock_diag, thread, Fd};
+use crate::sys::{process, sock_diag, thread, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// A fork under way: the structure is locked until it is over.
@@ -32,7 +32,6 @@ pub struct Fork {
 /// Before fork.
 pub fn before_fork() -> Fork {
     let mut structure = Structure::lock();
-    high_descriptors::before_fork();
     memory::note_fork();
     if let Some(registry) = REGISTRY.get(&mut structure) {
         registry.before_fork();
@@ -62,7 +61,6 @@ impl Fork {
     /// In the parent. After a fork that failed the sockets count as shared although they are not,
     /// which costs a hint to the peer at close and nothing else.
     pub fn in_parent(mut self) {
-        high_descriptors::after_fork();
         memory::note_fork();
         if let Some(registry) = REGISTRY.get(&mut self.structure) {
             registry.after_fork_in_parent();
@@ -72,7 +70,6 @@ impl Fork {
     /// In the child: its only thread is this one.
     pub fn in_child(mut self) {
         thread::forget_tid();
-        high_descriptors::after_fork();
         self.structure.adopt_after_fork();
         process::note_owner();
         policy::stay_on_tcp(false);

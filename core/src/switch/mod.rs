@@ -31,7 +31,6 @@ mod stream;
 pub mod transfer;
 mod waiting;
 
-pub use back_to_tcp::from_outside;
 pub use descriptors::accept::{accepted, listening};
 pub use descriptors::connect::connect;
 pub use descriptors::{lifecycle, options, sets};

@@ -10,7 +10,6 @@ pub mod file;
 pub mod futex;
 pub mod handlers;
 pub mod hidden;
-pub mod high_descriptors;
 pub mod jump;
 pub mod lock;
 pub mod net;

@@ -1,7 +1,6 @@
 //! The way back to TCP.
 
 pub(in crate::switch) mod detach;
-pub mod from_outside;
 pub(in crate::switch) mod helper_calls;
 pub(in crate::switch) mod request;
 pub(in crate::switch) mod resend;

@@ -133,7 +133,7 @@ fn attach(socket: &Socket, claim: Claim) -> Result<(), Reason> {
             segment
         });
         parts.map_err(|_| Reason::OutOfMemory).and_then(|segment| {
-            match Memory::create(Role::Acceptor, claim.geometry, Relation::ELSEWHERE, -1) {
+            match Memory::create(Role::Acceptor, claim.geometry, Relation::ELSEWHERE) {
                 Ok(memory) => Ok((segment, memory)),
                 Err(_) => {
                     // SAFETY: nobody else knows this mapping.

@@ -162,7 +162,7 @@ fn connect_then_bind(
     let blocking = status & libc::O_NONBLOCK == 0;
     let Offer { link, segment } = offer;
     let elsewhere = policy::Relation::ELSEWHERE;
-    let memory = Memory::create(Role::Connector, segment.geometry(), elsewhere, -1);
+    let memory = Memory::create(Role::Connector, segment.geometry(), elsewhere);
     if let Ok(memory) = memory {
         // SAFETY: made just now, and nobody else knows it.
         let endpoint = unsafe { &*memory.at };

@@ -8,7 +8,6 @@ use crate::switch::back_to_tcp::detach;
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory;
 use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::structure::Structure;
@@ -178,8 +177,6 @@ pub fn duplicated(from: Fd, to: Fd) {
 pub fn replacing(to: Fd) {
     if hidden::is_hidden(to) {
         hidden::forget(to);
-        memory::forget_descriptor(to);
-        table::each_socket(0, Fd::MAX - 1, |_, socket| socket.forget_descriptor(to));
     }
     if table::is_known(to) {
         closing(to);

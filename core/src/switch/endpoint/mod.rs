@@ -18,8 +18,8 @@ use crate::switch::endpoint::control::Control;
 use crate::switch::endpoint::offer_timeout::OfferTimeout;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
-use crate::sys::lock::{self, FamilyLock};
-use crate::sys::{process, Errno};
+use crate::sys::lock::FamilyLock;
+use crate::sys::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// Conditions of an endpoint, kept as bits.
@@ -330,18 +330,6 @@ impl Endpoint {
     /// True if other processes have this end too.
     pub fn is_shared(&self) -> bool {
         self.holders.load(Ordering::Relaxed) > 1
-    }
-
-    /// In a new image of this process: the threads of the one before are gone, and their buffers.
-    pub fn abandon_own(&self) {
-        self.send.lock.abandon_own();
-        self.receive.lock.abandon_own();
-        self.anchor.abandon_own();
-        self.doorbell_lock.abandon_own();
-        let nobody = lock::NOBODY;
-        let poster = &self.receive.poster;
-        let _ =
-            poster.compare_exchange(process::tid(), nobody, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Fixes what the provider offers on this connection (A2). Before anything is sent or received.

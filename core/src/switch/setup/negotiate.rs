@@ -227,7 +227,7 @@ pub fn before_user_change() {
     }
 }
 
-/// A connector hands in a session.
+/// A connector offers a session.
 fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> {
     let mut made = None;
     let handed = offer_socket::offer(socket.anchor(), tuple, || {
@@ -238,21 +238,18 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
         made = Some((segment, fd));
         Ok(fd)
     });
+    let made = made.map(|(segment, fd)| {
+        file::close(fd);
+        segment
+    });
     match (handed, made) {
-        (Ok(peer), Some((segment, fd))) => {
-            let fd = hidden::keep(fd);
-            Ok(Some(Negotiation::Agreed(Agreed {
-                segment,
-                fd,
-                peer,
-                looks: 0,
-                since: time::now(),
-            })))
+        (Ok(peer), Some(segment)) => {
+            let since = time::now();
+            Ok(Some(Negotiation::Agreed(Agreed { segment, peer, looks: 0, since })))
         }
         (handed, made) => {
-            if let Some((segment, fd)) = made {
-                let fd = hidden::keep(fd);
-                Agreed { segment, fd, peer: Relation::ELSEWHERE, looks: 0, since: 0 }.end();
+            if let Some(segment) = made {
+                Agreed { segment, peer: Relation::ELSEWHERE, looks: 0, since: 0 }.end();
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
@@ -292,17 +289,17 @@ fn look_for_offer(
         }
         return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
     };
-    let segment = Segment::attach(handed.segment).map_err(|e| {
+    let attached = Segment::attach(handed.segment);
+    hidden::close(handed.segment);
+    let segment = attached.map_err(|e| {
         super::warn_about_segment(socket, &e);
-        hidden::close(handed.segment);
         match e {
             SegmentError::Version(_) => Reason::VersionMismatch,
             SegmentError::System(_) => Reason::OutOfMemory,
             _ => Reason::SegmentInvalid,
         }
     })?;
-    let (fd, peer) = (handed.segment, handed.connector);
-    let agreed = Agreed { segment, fd, peer, looks: 0, since: time::now() };
+    let agreed = Agreed { segment, peer: handed.connector, looks: 0, since: time::now() };
     if let Err(why) = may_leave_tcp(socket) {
         segment.decide(State::Refused);
         agreed.forget();
@@ -363,7 +360,7 @@ fn enter(
         return Ok(Some(Negotiation::Agreed(agreed)));
     }
     let Agreed { segment, peer, .. } = agreed;
-    let Ok(memory) = Memory::create(role, segment.geometry(), peer, agreed.fd) else {
+    let Ok(memory) = Memory::create(role, segment.geometry(), peer) else {
         socket.set_phase(phase::TCP);
         agreed.end();
         return Err(Reason::OutOfMemory);
@@ -379,7 +376,6 @@ fn enter(
         agreed.end();
         return Err(Reason::Quiet);
     }
-    hidden::close(agreed.fd);
     // SAFETY: no other thread uses the socket, and who is about to waits for its phase; the memory is of that session.
     unsafe {
         socket.detach();

@@ -87,8 +87,6 @@ pub struct Socket {
     endpoint: AtomicPtr<Endpoint>,
     /// This process is no holder of its end any more (see [`Socket::leave`]).
     left: AtomicBool,
-    /// The descriptors of [`Memory`]: of the endpoint, of the segment.
-    within_reach: [AtomicI32; 2],
     statistics: AtomicPtr<Statistics>,
     /// Apart, because most sockets never have one.
     segment: UnsafeCell<Option<Box<Segment>>>,
@@ -140,7 +138,6 @@ impl Socket {
             holders: AtomicPtr::new(std::ptr::null_mut()),
             endpoint: AtomicPtr::new(std::ptr::null_mut()),
             left: AtomicBool::new(false),
-            within_reach: [const { AtomicI32::new(-1) }; 2],
             statistics: AtomicPtr::new(std::ptr::null_mut()),
             segment: UnsafeCell::new(None),
             link: AtomicPtr::new(std::ptr::null_mut()),
@@ -388,13 +385,7 @@ impl Socket {
             };
             self.statistics.store(slot as *const _ as *mut _, Ordering::Relaxed);
         }
-        self.show_within_reach();
         self.statistics().publish(identity);
-    }
-
-    /// `sanctl` may have to reach the connection's memory.
-    fn show_within_reach(&self) {
-        self.statistics().set_within_reach(self.within_reach());
     }
 
     /// Gives the socket its end of a connection, to be discarded and unmapped with it. Phase SAN may
@@ -412,10 +403,7 @@ impl Socket {
         self.left.store(false, Ordering::Relaxed);
         let link = link.map_or(std::ptr::null(), Arc::into_raw);
         self.link.store(link.cast_mut(), Ordering::Relaxed);
-        self.within_reach[0].store(memory.fd, Ordering::Relaxed);
-        self.within_reach[1].store(memory.segment, Ordering::Relaxed);
         self.endpoint.store(memory.at, Ordering::Release);
-        self.show_within_reach();
     }
 
     /// This process holds its end no longer; true if others do. Once.
@@ -424,36 +412,19 @@ impl Socket {
             || endpoint.holders.fetch_sub(1, Ordering::SeqCst) > 1
     }
 
-    /// The hidden descriptors by which another image maps the endpoint and the segment.
-    pub fn within_reach(&self) -> Option<[Fd; 2]> {
-        let fds = self.within_reach.each_ref().map(|fd| fd.load(Ordering::Relaxed));
-        fds.iter().all(|fd| *fd >= 0).then_some(fds)
-    }
-
-    /// The program took the number of a hidden descriptor over.
-    pub fn forget_descriptor(&self, fd: Fd) {
-        for kept in &self.within_reach {
-            let _ = kept.compare_exchange(fd, -1, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        self.show_within_reach();
-    }
-
     /// Takes the end of a connection away again before the phase ever was SAN, or when no other
     /// thread can be using it.
     ///
     /// # Safety
     /// No other thread uses the stream of this socket.
     pub unsafe fn detach(&self) {
-        // Before the memory may be used again: see `from_outside`.
-        self.statistics().set_within_reach(None);
         let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
             if !endpoint.is_null() {
                 self.spin.leave_to(&LEARNT[(*endpoint).role() as usize]);
             }
-            let [fd, kept] = self.within_reach.each_ref().map(|fd| fd.swap(-1, Ordering::Relaxed));
-            let memory = Memory { at: endpoint, fd, segment: kept };
+            let memory = Memory { at: endpoint };
             let segment = (*self.segment.get()).take();
             let link = self.link.swap(std::ptr::null_mut(), Ordering::Relaxed);
             // One that comes no more may have come.

@@ -4,7 +4,6 @@
 use crate::provider::shm::Segment;
 use crate::switch::policy::Relation;
 use crate::switch::socket::tuple::Tuple;
-use crate::sys::{hidden, Fd};
 
 /// See the module.
 #[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
@@ -23,8 +22,6 @@ pub(in crate::switch) enum Negotiation {
 /// See [`Negotiation::Agreed`].
 pub(in crate::switch) struct Agreed {
     pub(in crate::switch) segment: Segment,
-    /// By which other images map it; hidden.
-    pub(in crate::switch) fd: Fd,
     pub(in crate::switch) peer: Relation,
     pub(in crate::switch) looks: u32,
     /// Clock (ns) when it was offered, or taken.
@@ -49,7 +46,6 @@ impl Agreed {
 
     /// Nothing comes of it here.
     pub(in crate::switch) fn forget(self) {
-        hidden::close(self.fd);
         // SAFETY: no other copy exists before the end enters.
         unsafe { self.segment.unmap() };
     }
