@@ -36,7 +36,7 @@ pub use descriptors::connect::connect;
 pub use descriptors::{lifecycle, options, sets};
 pub use handing_on::{bring_back, exec, passing};
 pub use outcome::Outcome;
-pub use readiness::{epoll, poll};
+pub use readiness::{epoll, poll, select};
 pub use setup::{connecting, serving};
 pub use socket::{table, unpublished};
 pub use transfer::{files, shutdown};

@@ -3,7 +3,8 @@
 use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
-use sanshim_core::switch::{self, epoll, poll as core_poll, sets, table, Outcome};
+use sanshim_core::switch::{self, epoll, poll as core_poll, select as core_select};
+use sanshim_core::switch::{sets, table, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{Errno, Result};
 
@@ -86,7 +87,7 @@ hooks! {
             Ok(limit)
         };
         // SAFETY: the program's sets hold `nfds` bits.
-        let outcome = unsafe { core_poll::select(nfds, sets, read_limit, std::ptr::null()) };
+        let outcome = unsafe { core_select::select(nfds, sets, read_limit, std::ptr::null()) };
         if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
             // Linux tells how much time was left.
             let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
@@ -111,7 +112,7 @@ hooks! {
         let pass = || real(nfds, read, write, except, timeout, mask) as isize;
         let sets = [read.cast(), write.cast(), except.cast()];
         // SAFETY: the program's sets hold `nfds` bits.
-        let outcome = unsafe { core_poll::select(nfds, sets, || timespec(timeout), mask) };
+        let outcome = unsafe { core_select::select(nfds, sets, || timespec(timeout), mask) };
         or_real(outcome, pass) as c_int
     }
 

@@ -13,7 +13,7 @@ use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::{Broken, Hold, Stream};
 use crate::sys::lock::Acquired;
-use crate::sys::{jump, net, poll, process, time, Errno, Fd};
+use crate::sys::{jump, net, poll, process, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Rings with an urgent byte, for which the kernel raises SIGURG at the peer, unless that does not listen here any more
@@ -79,6 +79,17 @@ enum End {
     Flood,
 }
 
+impl End {
+    /// What such an answer of the kernel's recv tells.
+    fn of(received: Result<usize>) -> End {
+        match received {
+            Ok(0) => End::Of(0),
+            Ok(_) | Err(Errno(libc::EAGAIN)) => End::None,
+            Err(Errno(error)) => End::Of(error),
+        }
+    }
+}
+
 /// Most doorbells that one call takes off, many times what an honest peer rings before they are taken off: it says
 /// how many it promised, and may send bytes for ever.
 const MOST_TAKEN: u64 = 1 << 20;
@@ -100,16 +111,7 @@ pub(in crate::switch) fn take_off_within(
     ready: impl FnMut() -> bool,
 ) -> u64 {
     let e = stream.endpoint;
-    // Over a fabric it is not known before how many there are.
-    let is_known = || stream.peer().sending.0.doorbells.state().is_final();
-    if e.has(flag::NO_MORE_DOORBELLS) || (stream.fabric.is_some() && !is_known()) {
-        return 0;
-    }
-    if e.has(flag::RECEIVES_TCP) {
-        if switchover::is_without_doorbells(stream) && e.anchor.lock().is_ok() {
-            all_are_off(stream, anchor);
-            e.anchor.unlock();
-        }
+    if !may_have_doorbells(stream, anchor) {
         return 0;
     }
     let forced = match let_sleepers_leave(stream, anchor, timeout, ready) {
@@ -118,26 +120,7 @@ pub(in crate::switch) fn take_off_within(
         Departure::Awaited => return 0,
     };
     let _hold = Hold::of(stream);
-    let Ok(how) = e.anchor.lock() else { return 0 };
-    if e.has(flag::NO_MORE_DOORBELLS) {
-        // Meanwhile: what is there is the stream's.
-        e.anchor.unlock();
-        return 0;
-    }
-    take_off_urgent(stream, anchor);
-    if !forced && e.sleepers.any() {
-        // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
-        e.anchor.unlock();
-        return 0;
-    }
-    if how == Acquired::FromTheDead {
-        recount_heard(stream, anchor);
-    }
-    let (drained, end) = take_promised(stream, anchor);
-    if forced {
-        e.sleepers.clear();
-    }
-    e.anchor.unlock();
+    let Some((drained, end)) = take_unheard(stream, anchor, forced) else { return 0 };
     if forced || (drained > 0 && e.holders.load(Relaxed) > 1) {
         // Sleepers that are stopped, and other processes' epoll sets, hear the next event.
         for event in [Event::Read, Event::Write] {
@@ -155,6 +138,51 @@ pub(in crate::switch) fn take_off_within(
         watchers::doorbell_drained(socket);
     }
     drained
+}
+
+/// False if what is on the anchor is the stream's, or may be.
+fn may_have_doorbells(stream: &Stream, anchor: Fd) -> bool {
+    let e = stream.endpoint;
+    // Over a fabric it is not known before how many there are.
+    let is_known = || stream.peer().sending.0.doorbells.state().is_final();
+    if e.has(flag::NO_MORE_DOORBELLS) || (stream.fabric.is_some() && !is_known()) {
+        return false;
+    }
+    if !e.has(flag::RECEIVES_TCP) {
+        return true;
+    }
+    if switchover::is_without_doorbells(stream) && e.anchor.lock().is_ok() {
+        all_are_off(stream, anchor);
+        e.anchor.unlock();
+    }
+    false
+}
+
+/// Takes off, under the anchor lock, what no sleeper is to hear any more: `forced`, or because none is there. How many, and what
+/// was met behind them.
+fn take_unheard(stream: &Stream, anchor: Fd, forced: bool) -> Option<(u64, End)> {
+    let e = stream.endpoint;
+    let how = e.anchor.lock().ok()?;
+    if e.has(flag::NO_MORE_DOORBELLS) {
+        // Meanwhile: what is there is the stream's.
+        e.anchor.unlock();
+        return None;
+    }
+    take_off_urgent(stream, anchor);
+    if !forced && e.sleepers.any() {
+        // Somebody went to sleep meanwhile: the byte, if there is one, is that thread's to hear.
+        e.anchor.unlock();
+        return None;
+    }
+    if how == Acquired::FromTheDead {
+        recount_heard(stream, anchor);
+    }
+    let taken = take_promised(stream, anchor);
+    if forced {
+        e.sleepers.clear();
+    }
+    e.anchor.unlock();
+    Some(taken)
 }
 
 /// Takes all doorbells off the anchor of a connection that stayed on the SAN to its end; false if the anchor has not
@@ -197,36 +225,24 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
             counts_urgent = true;
         }
         let promised = word.bells.saturating_sub(heard.load(Relaxed));
-        if promised == 0 {
+        if promised == 0 && (drained > 0 || word.is_final()) {
             if word.is_final() {
                 all_are_off(stream, anchor);
-                return (drained, End::None);
             }
-            if drained > 0 {
-                return (drained, End::None);
-            }
+            return (drained, End::None);
+        }
+        if promised == 0 {
             let there = net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT | libc::MSG_PEEK);
             looks += 1;
             if sending.doorbells.state() != word && looks < MOST_LOOKS {
                 continue;
             }
-            match there {
-                Err(Errno(libc::EAGAIN)) => return (0, End::None),
-                Ok(0) => return (0, End::Of(0)),
-                Err(Errno(error)) => return (0, End::Of(error)),
-                Ok(n) => {
-                    // Nobody's: written past the shim.
-                    let _ = net::recv(anchor, &mut bytes[..n], libc::MSG_DONTWAIT);
-                    return (0, End::None);
-                }
-            }
+            return (0, without_doorbell(anchor, there));
         }
         let most = promised.min(bytes.len() as u64) as usize;
         let end = match net::recv(anchor, &mut bytes[..most], libc::MSG_DONTWAIT) {
             Err(Errno(libc::EAGAIN)) => return (drained, End::None),
-            Ok(0) => End::Of(0),
-            Err(Errno(error)) => End::Of(error),
-            Ok(n) => {
+            Ok(n @ 1..) => {
                 heard.store(heard.load(Relaxed) + n as u64, Relaxed);
                 drained += n as u64;
                 // The kernel stops at an urgent byte.
@@ -235,6 +251,7 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
                 }
                 continue;
             }
+            ended => End::of(ended),
         };
         if word.is_final() {
             // Promised by somebody who died before it was sent.
@@ -243,6 +260,15 @@ fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
         }
         return (drained, end);
     }
+}
+
+/// What it means that this is `there` on the anchor, on which no doorbell is promised. Anchor lock.
+fn without_doorbell(anchor: Fd, there: Result<usize>) -> End {
+    if let Ok(n @ 1..) = there {
+        // Nobody's: written past the shim.
+        let _ = net::recv(anchor, &mut [0; 64][..n], libc::MSG_DONTWAIT);
+    }
+    End::of(there)
 }
 
 /// From now on the anchor shows what is TCP's, urgent bytes as the program wants them. Anchor lock.

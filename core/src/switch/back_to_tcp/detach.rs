@@ -11,30 +11,25 @@
 //! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it. Over a fabric a frame does,
 //! no doorbell goes with it, and recalling takes an answer of the peer's link, before which nothing is read.
 
-use crate::provider::shm::RETURNED;
+use super::leave::leave;
+use super::read_out::{is_answered, read_out};
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
-use crate::session::Rung;
 use crate::switch::anchor::doorbell;
-use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
-use crate::switch::back_to_tcp::resend::{self, Resent};
-use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
-use crate::sys::lock::Acquired;
 use crate::sys::thread::own_tid;
-use crate::sys::{file, net, poll, thread, time, Fd};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sys::{net, poll, thread, time, Fd};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// How long an end that [half left](is_half_left) is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +53,13 @@ impl WaitForRoom {
 }
 
 /// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
-fn finish_leaving(socket: &Socket, stream: &Stream, anchor: Fd, why: Reason, wait: WaitForRoom) {
+pub(super) fn finish_leaving(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    why: Reason,
+    wait: WaitForRoom,
+) {
     let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
     let is_interrupted =
         || e.send.lock.is_held_by_caller() || e.doorbell_lock.holder() == own_tid();
@@ -161,113 +162,6 @@ pub(in crate::switch) fn return_anchor(
         || (leave(stream, anchor, why) && settle(socket, stream, anchor))
 }
 
-/// Stops reading from the segment for a program that cannot: what was not read yet comes again over
-/// TCP, as soon as the peer looks. [`return_after_recall`] follows; false if it cannot. The peer's direction is
-/// recalled before ours is left, because the peer follows at once and then sends nothing again.
-pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Reason) -> bool {
-    let e = stream.endpoint;
-    if socket.is_pending() || e.has(flag::READ_OUT) {
-        return true;
-    }
-    // Who is gone sends nothing again.
-    ends::look(socket, stream);
-    let is_read_out = !e.has(returning::OVER) && read_out(socket, stream, true);
-    if is_read_out {
-        // Whoever goes on with it.
-        note_reason(stream, why);
-    }
-    is_read_out
-}
-
-fn note_reason(stream: &Stream, why: Reason) {
-    let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
-}
-
-/// Like [`return_anchor`], after [`recall_unread`].
-fn return_after_recall(
-    socket: &Socket,
-    stream: &Stream,
-    anchor: Fd,
-    why: Reason,
-    wait: WaitForRoom,
-) -> bool {
-    if socket.is_pending() {
-        // Its books are changed at once, so the descriptor must be the one in them.
-        return file::identity(anchor) == file::identity(socket.anchor())
-            && untaken_offer::withdraw(socket);
-    }
-    finish_leaving(socket, stream, anchor, why, wait);
-    return_anchor(socket, stream, anchor, why)
-}
-
-/// How long (ns), with pauses, it is tried again where something is under way.
-const LONGEST_PAUSE: u64 = 200_000_000;
-/// The same where the peer has to answer.
-const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
-const PAUSE: u64 = 1_000_000;
-
-/// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
-/// The socket need not be in this process's books; `anchor` is it under any number.
-pub(in crate::switch) fn bring_back(
-    socket: &Socket,
-    stream: &Stream,
-    anchor: Fd,
-    why: Reason,
-    wait: WaitForRoom,
-) -> bool {
-    let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
-    let mut paused = 0;
-    loop {
-        if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
-            return link::has_all(stream);
-        }
-        if recall_unread(socket, stream, why)
-            && (socket.is_pending() || is_answered(stream))
-            && return_after_recall(socket, stream, anchor, why, wait)
-        {
-            return link::has_all(stream);
-        }
-        if leave_ended(stream, anchor, why) {
-            return true;
-        }
-        let is_offered = socket.is_pending() && stream.fabric.is_some();
-        if !is_under_way(stream) || is_offered || paused >= longest {
-            return false;
-        }
-        time::sleep(PAUSE);
-        paused += PAUSE;
-    }
-}
-
-/// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
-/// what the kernel says of the anchor, behind the doorbells, is all there is to learn.
-fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
-    let e = stream.endpoint;
-    let is_told = !e.has(flag::RESET) || e.has(flag::ERROR_REPORTED);
-    let is_under_way = returning::is_half_left(stream) || returning::is_kernels(stream);
-    if !e.has(flag::ANCHOR_ENDED) || !is_told || is_under_way {
-        return false;
-    }
-    let Ok(_held) = stream.lock_receive() else { return false };
-    let is_on_tcp = switchover::receives_all_over_tcp(stream);
-    if stream.available() != Ok(0) || !(is_on_tcp || doorbell::take_all(stream, anchor)) {
-        return false;
-    }
-    note_reason(stream, why);
-    options::give_back_sending(stream, anchor);
-    options::give_back_receiving(stream, anchor);
-    if e.has(flag::SEND_SHUT) {
-        let _ = net::shutdown(anchor, libc::SHUT_WR);
-    }
-    e.set(flag::LEFT | flag::READ_OUT | flag::NO_MORE_DOORBELLS | flag::NATIVE);
-    true
-}
-
-/// True if a return has begun, or may begin later.
-fn is_under_way(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::LEFT | flag::READ_OUT) || returning::may_begin_later(stream)
-}
-
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
 pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
     if look_after_to_the_end(socket, stream, WaitForRoom::UntilDone) {
@@ -283,81 +177,6 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
         let _ = net::reset_at_close(socket.anchor());
     }
     false
-}
-
-/// Step 1; true once done.
-pub(in crate::switch) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
-    let e = stream.endpoint;
-    if e.has(flag::LEFT) {
-        return true;
-    }
-    let Ok(_held) = stream.lock_send() else { return false };
-    if e.has(flag::LEFT) {
-        return true;
-    }
-    let own = &stream.own().sending.0;
-    let Rung { left: begun, recalled, .. } = own.doorbells.state();
-    let must = begun || recalled;
-    let over = match stream.fabric {
-        Some(_) if must => returning::ENDED,
-        _ if begun => returning::ENDED,
-        _ => returning::OVER,
-    };
-    if e.has(over) {
-        return false;
-    }
-    let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
-    // Then there is nobody to send to, and the kernel tells the program why.
-    let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
-    // The last doorbell must not have to wait for a peer that reads nothing.
-    if !must && !gone && state & libc::POLLOUT == 0 {
-        return false;
-    }
-    let Ok(how) = e.doorbell_lock.lock() else { return false };
-    if how == Acquired::FromTheDead {
-        doorbell::recount_sent(stream, anchor);
-    }
-    note_reason(stream, why);
-    options::give_back_sending(stream, anchor);
-    let before = match stream.fabric {
-        None => own.doorbells.leave(),
-        Some(_) => own.doorbells.leave_silently(),
-    };
-    // Before the last doorbell: whoever it wakes finds it.
-    own.finished.fetch_or(RETURNED, SeqCst);
-    // A process that dies from here on leaves the word without the flag: see `recover_sender`.
-    let resent = if gone {
-        Resent::All
-    } else if !resend_for_peer::is_over(stream) {
-        Resent::Unknown
-    } else {
-        resend::resend(stream, anchor, begun || before.replayed)
-    };
-    e.doorbell_lock.unlock();
-    if let Some(link) = stream.fabric {
-        link.tell_return();
-    }
-    match resent {
-        Resent::All => {
-            if e.has(flag::SEND_SHUT) {
-                let _ = net::shutdown(anchor, libc::SHUT_WR);
-            }
-            e.set(flag::LEFT);
-        }
-        Resent::Part => {
-            e.set(flag::LEAVING);
-        }
-        Resent::Unknown => lose(stream, anchor),
-    }
-    resent == Resent::All
-}
-
-/// A process died while it sent, and nobody knows how much: the connection ends (D12).
-#[cold]
-fn lose(stream: &Stream, anchor: Fd) {
-    stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
-    stream.endpoint.set(flag::RESET);
-    net::reset(anchor);
 }
 
 /// Steps 2 and 3; true once done.
@@ -377,71 +196,6 @@ fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
         options::give_back_receiving(stream, anchor);
     }
     true
-}
-
-/// Ends reading from the segment if all was read, or may be abandoned; true once it has ended.
-fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -> bool {
-    let doorbells = &stream.peer().sending.0.doorbells;
-    let Ok(_held) = stream.lock_receive() else { return false };
-    loop {
-        // Before the look: what was sent before the peer left, or closed, is seen by it.
-        let Rung { left, closed, .. } = doorbells.state();
-        if !left && link::is_closed_by_peer(stream) {
-            // Its end is TCP's to tell, in a moment.
-            return false;
-        }
-        let unread = match stream.available() {
-            Ok(unread) => unread,
-            Err(why) => {
-                ends::fail(socket, stream, why);
-                return false;
-            }
-        };
-        if unread > 0 && (left || closed || !recalls_unread) {
-            return false;
-        }
-        if !left {
-            stream.stop_reading();
-            // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
-            let _ = counters::raise(stream, Event::Read);
-            if let Some(link) = stream.fabric {
-                stream.endpoint.set(flag::READ_OUT | flag::ASKS);
-                link.ask_again();
-                return true;
-            }
-            let before = doorbells.recall(closed);
-            if before.left || before.closed != closed {
-                continue;
-            }
-        }
-        stream.endpoint.set(flag::READ_OUT);
-        return true;
-    }
-}
-
-/// True if it is certain that this end reads nothing more here, once it does not. Over a fabric the peer's link says so, or
-/// that reading is to go on.
-fn is_answered(stream: &Stream) -> bool {
-    let e = stream.endpoint;
-    let Some(link) = stream.fabric.filter(|_| e.has(flag::ASKS)) else {
-        return e.has(flag::READ_OUT);
-    };
-    stream.poll();
-    let Ok(_held) = stream.lock_receive() else { return false };
-    match link.answer().filter(|_| e.has(flag::ASKS)) {
-        Some(true) => {
-            e.clear(flag::ASKS);
-        }
-        Some(false) => {
-            e.clear(flag::READ_OUT | flag::ASKS);
-        }
-        None if link::is_closed_by_peer(stream) => {
-            e.clear(flag::READ_OUT | flag::ASKS);
-        }
-        None if e.has(flag::ASKS) => link.ask_again(),
-        None => {}
-    }
-    e.flags() & (flag::READ_OUT | flag::ASKS) == flag::READ_OUT
 }
 
 /// The books of this process: the socket is the kernel's.

@@ -151,6 +151,7 @@ fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Option<O
     Ok(Some(Offer { link, segment }))
 }
 
+/// connect on what was agreed on with the other host: TCP connects, and the session is bound to that.
 fn connect_then_bind(
     fd: Fd,
     socket: &'static Socket,
@@ -160,62 +161,24 @@ fn connect_then_bind(
 ) -> Result<()> {
     let status = file::status_flags(fd).unwrap_or(0);
     let blocking = status & libc::O_NONBLOCK == 0;
-    let Offer { link, segment } = offer;
-    let elsewhere = policy::Relation::ELSEWHERE;
-    let memory = Memory::create(Role::Connector, segment.geometry(), elsewhere);
-    if let Ok(memory) = memory {
-        // SAFETY: made just now, and nobody else knows it.
-        let endpoint = unsafe { &*memory.at };
-        if !blocking {
-            endpoint.set(flag::NONBLOCK);
-        }
-        if status & libc::O_ASYNC != 0 {
-            endpoint.set(flag::ASYNC);
-        }
-        let statistics = socket.statistics();
-        Stream::new(endpoint, &segment, statistics, None).open(Kind::SessionRequest);
-    }
+    let memory = make_endpoint(socket, &offer.segment, status);
     let mut signals = NapSignals::default();
     signals.mask(blocking, std::ptr::null());
     let started = if blocking { start_blocking(fd, real) } else { real() };
-    let failed = !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS)));
-    let bound = memory.and_then(|memory| {
-        if failed {
-            // SAFETY: nobody else knows it.
-            unsafe { memory.discard() };
-            return Err(Errno(libc::ENOTCONN));
-        }
-        if socket.stream().is_some() {
-            // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
-            unsafe { socket.detach() };
-        }
-        // SAFETY: made above; the endpoint outlives the link's use, which is closed with it.
+    if !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
+        // SAFETY: nobody else knows them.
         unsafe {
-            link.attach(segment, Role::Connector, memory.controller());
-            socket.attach(segment, memory, Some(link.clone()));
+            let _ = memory.map(|memory| memory.discard());
+            offer.link.close(None);
+            offer.segment.unmap();
         }
-        link.bind(Tuple::of_connecting(fd, *target)?.encode().to_vec());
-        Ok(())
-    });
-    if failed || memory.is_err() {
-        link.close(None);
-    }
-    if failed {
-        // SAFETY: nobody else knows this mapping.
-        unsafe { segment.unmap() };
         return started;
     }
-    if let Err(e) = bound {
+    if let Err(e) = bind(socket, target, &offer, memory) {
         log::warn!("fd {fd}: staying on TCP: {e}");
-        segment.decide(State::Withdrawn);
-        match memory {
-            // SAFETY: connect has not returned: no other thread can be using the stream.
-            Ok(_) => unsafe { socket.detach() },
-            // SAFETY: nobody else knows this mapping.
-            Err(_) => unsafe { segment.unmap() },
-        }
         socket.set_phase(phase::NATIVE);
-        publish(socket, target, Provider::Tcp, Reason::OutOfMemory, ConnectionState::Established);
+        let reason = Reason::OutOfMemory;
+        publish(socket, target, Provider::Tcp, reason, ConnectionState::Established);
         return if blocking { go_on(fd, started, signals, real) } else { started };
     }
     options::inherit(socket);
@@ -231,6 +194,49 @@ fn connect_then_bind(
         Err(_) => setup::establish(socket),
     }
     result
+}
+
+/// The connector's endpoint, which asks for the session in its first message.
+fn make_endpoint(socket: &Socket, segment: &Segment, status: i32) -> Result<Memory> {
+    let elsewhere = policy::Relation::ELSEWHERE;
+    let memory = Memory::create(Role::Connector, segment.geometry(), elsewhere)?;
+    // SAFETY: made just now, and nobody else knows it.
+    let endpoint = unsafe { &*memory.at };
+    if status & libc::O_NONBLOCK != 0 {
+        endpoint.set(flag::NONBLOCK);
+    }
+    if status & libc::O_ASYNC != 0 {
+        endpoint.set(flag::ASYNC);
+    }
+    Stream::new(endpoint, segment, socket.statistics(), None).open(Kind::SessionRequest);
+    Ok(memory)
+}
+
+/// The session is the socket's, and its link waits for the acceptor of this connection. If that cannot be, it is withdrawn.
+fn bind(socket: &Socket, target: &SocketAddr, offer: &Offer, memory: Result<Memory>) -> Result<()> {
+    let Offer { link, segment } = offer;
+    let memory = memory.inspect_err(|_| {
+        link.close(None);
+        segment.decide(State::Withdrawn);
+        // SAFETY: nobody else knows this mapping.
+        unsafe { segment.unmap() };
+    })?;
+    if socket.stream().is_some() {
+        // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
+        unsafe { socket.detach() };
+    }
+    // SAFETY: made for this connection; the endpoint outlives the link's use, which is closed with it.
+    unsafe {
+        link.attach(*segment, Role::Connector, memory.controller());
+        socket.attach(*segment, memory, Some(link.clone()));
+    }
+    let tuple = Tuple::of_connecting(socket.anchor(), *target).inspect_err(|_| {
+        segment.decide(State::Withdrawn);
+        // SAFETY: connect has not returned: no other thread can be using the stream.
+        unsafe { socket.detach() };
+    })?;
+    link.bind(tuple.encode().to_vec());
+    Ok(())
 }
 
 /// A blocking connect that comes back at once if TCP has to wait, so that the acceptor never waits

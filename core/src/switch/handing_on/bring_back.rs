@@ -6,6 +6,7 @@ use crate::reason::Reason;
 use crate::registry::Provider;
 use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
+use crate::switch::back_to_tcp::recall;
 use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::policy;
 use crate::switch::setup;
@@ -113,7 +114,7 @@ pub fn same_pids_after_all() {
 pub(super) fn recall_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Reason) {
     for socket in sockets {
         if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
-            detach::recall_unread(socket, &stream, why);
+            recall::recall_unread(socket, &stream, why);
         }
     }
 }
@@ -181,7 +182,7 @@ pub(super) fn bring_back(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;
     };
-    if !detach::bring_back(socket, &stream, fd, why, wait) {
+    if !recall::bring_back(socket, &stream, fd, why, wait) {
         log::error!("fd {fd}: cannot go back to TCP ({})", why.code());
         return false;
     }

@@ -1,19 +1,19 @@
 //! Sleeping on a connection whose peer is on another host: the doorbell is a descriptor of the link's beside the anchor.
 
+use super::how::{Wait, Woken};
+use super::look;
 use crate::fabric::{Ear, Link, Sleeper};
 use crate::switch::anchor::doorbell::{self, let_sleepers_leave, Departure};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
-use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::{Hold, Stream};
-use crate::switch::waiting::wait::{self, Woken};
 use crate::sys::process::NapSignals;
-use crate::sys::{blocking, handlers};
-use crate::sys::{file, time, Errno, Result};
+use crate::sys::{blocking, file, time, Errno, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Takes the rings off the event. Only for who found the stream empty and is about to raise a
@@ -26,7 +26,7 @@ pub(in crate::switch) fn drain(
     ready: impl FnMut() -> bool,
 ) {
     let e = stream.endpoint;
-    wait::look_if_stale(socket, stream, time::ticks());
+    look::look_if_stale(socket, stream, time::ticks());
     let forced = match let_sleepers_leave(stream, link.event(), timeout, ready) {
         Departure::Done => false,
         Departure::Never => true,
@@ -61,17 +61,16 @@ pub(in crate::switch) fn drain(
 }
 
 /// Sleeps until the event rings, the anchor tells something, or something arrived that this thread, the `sleeper`, hears. The
-/// counter is raised. No longer than `limit`, and `slice`, at a time. `partial`: the call has moved bytes.
-pub(in crate::switch) fn sleep(
+/// counter is raised. No longer than `limit`, and `nap`, at a time.
+pub(super) fn sleep(
     socket: &Socket,
     stream: &Stream,
     link: &Link,
     sleeper: Option<Sleeper>,
-    (event, partial): (Event, bool),
-    [limit, slice]: [Option<u64>; 2],
+    how: &Wait,
+    [limit, nap]: [Option<u64>; 2],
 ) -> Result<Woken> {
-    let anchor = socket.anchor();
-    if file::status_flags(anchor)? & libc::O_NONBLOCK != 0 {
+    if file::status_flags(socket.anchor())? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
     let ear = sleeper.and_then(Sleeper::hear);
@@ -81,7 +80,7 @@ pub(in crate::switch) fn sleep(
     let start = time::now();
     let mut signals = NapSignals::default();
     // The kernel's recv and send restart themselves where every handler asks for it.
-    let restarts = || !partial && limit.is_none() && handlers::restart();
+    let restarts = || how.restarts(limit.is_some());
     loop {
         if link::is_unread_behind_end(stream) {
             link::look(socket, stream);
@@ -91,20 +90,9 @@ pub(in crate::switch) fn sleep(
         if left == Some(0) {
             return Err(Errno(libc::EAGAIN));
         }
-        let silent = stream.endpoint.has(ends::ALWAYS_READABLE);
-        let events = if silent { 0 } else { libc::POLLIN | libc::POLLRDHUP };
-        let mut fds = [
-            libc::pollfd { fd: if silent { -1 } else { anchor }, events, revents: 0 },
-            libc::pollfd { fd: link.event(), events: libc::POLLIN, revents: 0 },
-            libc::pollfd {
-                fd: ear.as_ref().and_then(Ear::descriptor).unwrap_or(-1),
-                events: libc::POLLIN,
-                revents: 0,
-            },
-        ];
-        let slice = [slice, link::longest_nap(stream)].into_iter().flatten().min();
-        let nap = [left, slice].into_iter().flatten().min();
-        let mask = signals.mask(slice.is_some(), std::ptr::null());
+        let mut fds = descriptors(socket, stream, link, ear.as_ref());
+        let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
+        let mask = signals.mask(nap.is_some(), std::ptr::null());
         let nap_on = |fds: &mut [libc::pollfd], nap| {
             // SAFETY: the mask is there as long as `signals`.
             match unsafe { blocking::poll(fds, nap, mask) } {
@@ -112,33 +100,53 @@ pub(in crate::switch) fn sleep(
                 slept => slept.map(drop),
             }
         };
-        nap_on(&mut fds, nap)?;
-        if fds[0].revents != 0 || ends::hears_no_end(stream) {
-            ends::look(socket, stream);
-        }
-        link::look(socket, stream);
-        if socket.is_pending() {
-            crate::switch::anchor::untaken_offer::scan(socket);
-        }
+        nap_on(&mut fds, [left, nap].into_iter().flatten().min())?;
+        let (anchor_told, rang) = (fds[0].revents != 0, fds[1].revents != 0);
+        look_after_nap(socket, stream, anchor_told);
         if let Some(ear) = ear.as_ref().filter(|_| fds[2].revents & libc::POLLIN != 0) {
             // Who looks is awake: no event need ring.
             ear.heard();
             return Ok(Woken::Perhaps);
         }
-        let happened = match event {
-            Event::Read => ready::readable(stream),
-            Event::Write => ready::writable(stream),
-        };
+        let happened = how.has_happened(stream);
         let returns = returning::is_due(stream);
-        if fds[1].revents != 0 || happened || socket.phase() != phase::SAN {
+        if rang || happened || socket.phase() != phase::SAN {
             return Ok(Woken::Perhaps);
         }
-        if fds[0].revents != 0 {
+        if anchor_told {
             // TCP tells what this end cannot heed before the link told as much. Signals come meanwhile.
             nap_on(&mut [], Some(link::PAUSE))?;
         }
         if returns {
             return Ok(Woken::Perhaps);
         }
+    }
+}
+
+/// What is slept on: the anchor, the link's event, and the ear of this thread.
+fn descriptors(
+    socket: &Socket,
+    stream: &Stream,
+    link: &Link,
+    ear: Option<&Ear>,
+) -> [libc::pollfd; 3] {
+    let one = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    let anchor = if stream.endpoint.has(ends::ALWAYS_READABLE) {
+        one(-1, 0)
+    } else {
+        one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP)
+    };
+    let ear = ear.and_then(Ear::descriptor).unwrap_or(-1);
+    [anchor, one(link.event(), libc::POLLIN), one(ear, libc::POLLIN)]
+}
+
+/// Looks at what no event tells.
+fn look_after_nap(socket: &Socket, stream: &Stream, anchor_told: bool) {
+    if anchor_told || ends::hears_no_end(stream) {
+        ends::look(socket, stream);
+    }
+    link::look(socket, stream);
+    if socket.is_pending() {
+        untaken_offer::scan(socket);
     }
 }

@@ -143,6 +143,7 @@ fn in_kernel(
     }
 }
 
+/// A change of a socket on the SAN, with the kernel's errors.
 fn on_san(
     structure: &mut Structure,
     set: &'static Set,
@@ -166,33 +167,10 @@ fn on_san(
             Err(Errno(libc::EINVAL))
         }
         (libc::EPOLL_CTL_ADD, Some((events, data)), None) => {
-            let index = watchers::add(structure, set, Registration::new(fd, socket, events, data));
-            if let Err(e) = watchers::enter_shadow(set, index) {
-                // It never counted as one of the set's SAN registrations.
-                set.san.fetch_add(1, Ordering::SeqCst);
-                watchers::remove(structure, set, socket, index);
-                return Err(e);
-            }
-            watchers::wake_others(set);
-            Ok(())
+            add(structure, set, Registration::new(fd, socket, events, data))
         }
         (libc::EPOLL_CTL_MOD, Some((events, data)), Some(index)) => {
-            let shadow = set.shadow()?;
-            set.with(|inner| {
-                let r = inner.registrations[index as usize].as_mut()?;
-                let before = r.kernel_events();
-                r.disarm();
-                r.modify(events, data);
-                if r.in_shadow && before != r.kernel_events() {
-                    let events = r.kernel_events();
-                    let _ =
-                        poll::epoll_ctl(shadow, libc::EPOLL_CTL_MOD, fd, events, u64::from(index));
-                }
-                inner.make_hot(index);
-                Some(())
-            });
-            watchers::wake_others(set);
-            Ok(())
+            modify(set, index, events, data)
         }
         (libc::EPOLL_CTL_DEL, _, Some(index)) => {
             if let Some(mut r) = watchers::remove(structure, set, socket, index) {
@@ -206,6 +184,37 @@ fn on_san(
         (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None, _) => Err(Errno(libc::EFAULT)),
         _ => Err(Errno(libc::EINVAL)),
     }
+}
+
+fn add(structure: &mut Structure, set: &'static Set, registration: Registration) -> Result<()> {
+    let socket = registration.socket;
+    let index = watchers::add(structure, set, registration);
+    if let Err(e) = watchers::enter_shadow(set, index) {
+        // It never counted as one of the set's SAN registrations.
+        set.san.fetch_add(1, Ordering::SeqCst);
+        watchers::remove(structure, set, socket, index);
+        return Err(e);
+    }
+    watchers::wake_others(set);
+    Ok(())
+}
+
+fn modify(set: &'static Set, index: u32, events: u32, data: u64) -> Result<()> {
+    let shadow = set.shadow()?;
+    set.with(|inner| {
+        let r = inner.registrations[index as usize].as_mut()?;
+        let before = r.kernel_events();
+        r.disarm();
+        r.modify(events, data);
+        let after = r.kernel_events();
+        if r.in_shadow && before != after {
+            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_MOD, r.fd, after, u64::from(index));
+        }
+        inner.make_hot(index);
+        Some(())
+    });
+    watchers::wake_others(set);
+    Ok(())
 }
 
 /// EPOLLEXCLUSIVE goes with few other bits and can not be modified.

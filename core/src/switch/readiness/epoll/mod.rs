@@ -10,8 +10,10 @@
 
 mod control;
 mod due;
-mod nested;
+mod hot;
+mod kernel_events;
 mod wait;
+mod watched_set;
 
 pub use control::control;
 pub use wait::wait;

@@ -1,0 +1,106 @@
+//! The first step of the way back to TCP ([`detach`](super::detach)): from the next byte on this end sends over the anchor. What
+//! it sent before is read by the peer where it lies. Waits for nothing; reads nothing.
+
+use super::resend::{self, Resent};
+use super::resend_for_peer;
+use crate::provider::shm::RETURNED;
+use crate::reason::Reason;
+use crate::session::Rung;
+use crate::switch::anchor::doorbell;
+use crate::switch::anchor::options;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
+use crate::switch::stream::Stream;
+use crate::sys::lock::Acquired;
+use crate::sys::{net, poll, Fd};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Leaves, unless this end has; true once done.
+pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
+    let e = stream.endpoint;
+    if e.has(flag::LEFT) {
+        return true;
+    }
+    let Ok(_held) = stream.lock_send() else { return false };
+    if e.has(flag::LEFT) {
+        return true;
+    }
+    let Rung { left: begun, recalled, .. } = stream.own().sending.0.doorbells.state();
+    let must = begun || recalled;
+    if e.has(impossible_after(stream, begun, must)) {
+        return false;
+    }
+    let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
+    // Then there is nobody to send to, and the kernel tells the program why.
+    let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
+    // The last doorbell must not have to wait for a peer that reads nothing.
+    if !must && !gone && state & libc::POLLOUT == 0 {
+        return false;
+    }
+    let Ok(how) = e.doorbell_lock.lock() else { return false };
+    if how == Acquired::FromTheDead {
+        doorbell::recount_sent(stream, anchor);
+    }
+    note_reason(stream, why);
+    let resent = say_and_resend(stream, anchor, begun, gone);
+    e.doorbell_lock.unlock();
+    if let Some(link) = stream.fabric {
+        link.tell_return();
+    }
+    match resent {
+        Resent::All => {
+            if e.has(flag::SEND_SHUT) {
+                let _ = net::shutdown(anchor, libc::SHUT_WR);
+            }
+            e.set(flag::LEFT);
+        }
+        Resent::Part => {
+            e.set(flag::LEAVING);
+        }
+        Resent::Unknown => lose(stream, anchor),
+    }
+    resent == Resent::All
+}
+
+/// The flags with which an end of a connection cannot leave any more. `begun`: it had begun to; `must`: or the peer wants it.
+fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
+    match stream.fabric {
+        Some(_) if must => returning::ENDED,
+        _ if begun => returning::ENDED,
+        _ => returning::OVER,
+    }
+}
+
+/// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send lock and
+/// doorbell lock.
+fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
+    let own = &stream.own().sending.0;
+    options::give_back_sending(stream, anchor);
+    let before = match stream.fabric {
+        None => own.doorbells.leave(),
+        Some(_) => own.doorbells.leave_silently(),
+    };
+    // Before the last doorbell: whoever it wakes finds it.
+    own.finished.fetch_or(RETURNED, SeqCst);
+    // A process that dies from here on leaves the word without the flag: see `recover_sender`.
+    if gone {
+        Resent::All
+    } else if !resend_for_peer::is_over(stream) {
+        Resent::Unknown
+    } else {
+        resend::resend(stream, anchor, begun || before.replayed)
+    }
+}
+
+/// Notes why the connection goes back, for whoever goes on with it; the first reason counts.
+pub(super) fn note_reason(stream: &Stream, why: Reason) {
+    let _ = stream.endpoint.returning.compare_exchange(0, why.as_u32(), Relaxed, Relaxed);
+}
+
+/// A process died while it sent, and nobody knows how much: the connection ends (D12).
+#[cold]
+fn lose(stream: &Stream, anchor: Fd) {
+    stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+    stream.endpoint.set(flag::RESET);
+    net::reset(anchor);
+}

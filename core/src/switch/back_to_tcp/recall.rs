@@ -1,0 +1,121 @@
+//! Connections that go back to TCP for a program, or process, that cannot read from the segment: what was not read yet is
+//! recalled, so that the peer sends it again over TCP. Who goes on, and why, is [`handing_on`](crate::switch::handing_on)'s.
+
+use super::detach::{finish_leaving, return_anchor, WaitForRoom};
+use super::leave::note_reason;
+use super::read_out::{is_answered, read_out};
+use crate::reason::Reason;
+use crate::switch::anchor::doorbell;
+use crate::switch::anchor::ends;
+use crate::switch::anchor::link;
+use crate::switch::anchor::options;
+use crate::switch::anchor::returning;
+use crate::switch::anchor::switchover;
+use crate::switch::anchor::untaken_offer;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::Stream;
+use crate::sys::{file, net, time, Fd};
+
+/// Stops reading from the segment for a program that cannot: what was not read yet comes again over
+/// TCP, as soon as the peer looks. [`return_after_recall`] follows; false if it cannot. The peer's direction is
+/// recalled before ours is left, because the peer follows at once and then sends nothing again.
+pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Reason) -> bool {
+    let e = stream.endpoint;
+    if socket.is_pending() || e.has(flag::READ_OUT) {
+        return true;
+    }
+    // Who is gone sends nothing again.
+    ends::look(socket, stream);
+    let is_read_out = !e.has(returning::OVER) && read_out(socket, stream, true);
+    if is_read_out {
+        // Whoever goes on with it.
+        note_reason(stream, why);
+    }
+    is_read_out
+}
+
+/// Like [`return_anchor`], after [`recall_unread`].
+fn return_after_recall(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    why: Reason,
+    wait: WaitForRoom,
+) -> bool {
+    if socket.is_pending() {
+        // Its books are changed at once, so the descriptor must be the one in them.
+        return file::identity(anchor) == file::identity(socket.anchor())
+            && untaken_offer::withdraw(socket);
+    }
+    finish_leaving(socket, stream, anchor, why, wait);
+    return_anchor(socket, stream, anchor, why)
+}
+
+/// How long (ns), with pauses, it is tried again where something is under way.
+const LONGEST_PAUSE: u64 = 200_000_000;
+/// The same where the peer has to answer.
+const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
+const PAUSE: u64 = 1_000_000;
+
+/// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
+/// The socket need not be in this process's books; `anchor` is it under any number.
+pub(in crate::switch) fn bring_back(
+    socket: &Socket,
+    stream: &Stream,
+    anchor: Fd,
+    why: Reason,
+    wait: WaitForRoom,
+) -> bool {
+    let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
+    let mut paused = 0;
+    loop {
+        if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
+            return link::has_all(stream);
+        }
+        if recall_unread(socket, stream, why)
+            && (socket.is_pending() || is_answered(stream))
+            && return_after_recall(socket, stream, anchor, why, wait)
+        {
+            return link::has_all(stream);
+        }
+        if leave_ended(stream, anchor, why) {
+            return true;
+        }
+        let is_offered = socket.is_pending() && stream.fabric.is_some();
+        if !is_under_way(stream) || is_offered || paused >= longest {
+            return false;
+        }
+        time::sleep(PAUSE);
+        paused += PAUSE;
+    }
+}
+
+/// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
+/// what the kernel says of the anchor, behind the doorbells, is all there is to learn.
+fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
+    let e = stream.endpoint;
+    let is_told = !e.has(flag::RESET) || e.has(flag::ERROR_REPORTED);
+    let is_under_way = returning::is_half_left(stream) || returning::is_kernels(stream);
+    if !e.has(flag::ANCHOR_ENDED) || !is_told || is_under_way {
+        return false;
+    }
+    let Ok(_held) = stream.lock_receive() else { return false };
+    let is_on_tcp = switchover::receives_all_over_tcp(stream);
+    if stream.available() != Ok(0) || !(is_on_tcp || doorbell::take_all(stream, anchor)) {
+        return false;
+    }
+    note_reason(stream, why);
+    options::give_back_sending(stream, anchor);
+    options::give_back_receiving(stream, anchor);
+    if e.has(flag::SEND_SHUT) {
+        let _ = net::shutdown(anchor, libc::SHUT_WR);
+    }
+    e.set(flag::LEFT | flag::READ_OUT | flag::NO_MORE_DOORBELLS | flag::NATIVE);
+    true
+}
+
+/// True if a return has begun, or may begin later.
+fn is_under_way(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::LEFT | flag::READ_OUT) || returning::may_begin_later(stream)
+}

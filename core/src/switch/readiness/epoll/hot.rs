@@ -1,0 +1,239 @@
+//! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered after.
+//! Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
+
+use crate::switch::anchor::returning;
+use crate::switch::anchor::untaken_offer;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::socket::set::{Inner, Registration, Set};
+use crate::switch::socket::table;
+use crate::switch::waiting::ring;
+use crate::sys::time;
+
+/// Looks in a row that found nothing, until a registration turns cold at the next sleep.
+const COLD_AFTER: u32 = 64;
+/// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
+/// streams.
+const LOOK_INTERVAL: u64 = 300_000;
+/// Longest time (clock ticks, some 10 ms) that sessions which may go back to TCP are not looked after
+/// in a set that is too busy to sleep.
+const SCAN_INTERVAL: u64 = 30_000_000;
+/// Sockets seen to at a time without the set's lock.
+const BATCH: usize = 64;
+
+/// What [`collect`] found.
+pub(super) struct Collected {
+    /// Events reported.
+    pub(super) n: usize,
+    /// The kernel should be asked too.
+    pub(super) look: bool,
+    /// Sessions that may go back to TCP should be looked after.
+    pub(super) scan: bool,
+}
+
+/// Reports what is due among the hot registrations. `only_now`: the call does not wait.
+pub(super) fn collect(
+    inner: &mut Inner,
+    events: &mut [libc::epoll_event],
+    only_now: bool,
+) -> Collected {
+    let mut n = 0;
+    let count = inner.hot.len();
+    let mut at = inner.cursor;
+    for _ in 0..count {
+        if n == events.len() {
+            break;
+        }
+        if at >= inner.hot.len() {
+            at = 0;
+        }
+        let index = inner.hot[at];
+        at += 1;
+        let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { continue };
+        match r.take() {
+            Some(ready) => {
+                events[n] = libc::epoll_event { events: ready, u64: r.data };
+                n += 1;
+            }
+            None => r.idle = r.idle.saturating_add(1),
+        }
+    }
+    inner.cursor = at;
+    inner.calls = inner.calls.wrapping_add(1);
+    let now = time::ticks();
+    let look = (n == 0 && only_now) || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
+    if look {
+        inner.looked_at = now;
+    }
+    let scan = now.saturating_sub(inner.scanned_at) > SCAN_INTERVAL;
+    if scan {
+        inner.scanned_at = now;
+    }
+    Collected { n, look, scan }
+}
+
+/// Raises the counters of all hot registrations and looks once more; true if something is due.
+pub(super) fn arm(set: &Set) -> bool {
+    set.with(|inner| {
+        let mut due = false;
+        for at in 0..inner.hot.len() {
+            let index = inner.hot[at] as usize;
+            let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
+            if !r.parked {
+                r.arm();
+                due |= r.due().is_some();
+            }
+        }
+        due
+    })
+    .unwrap_or(true)
+}
+
+/// Lowers what [`arm`] raised, but for registrations that were idle long enough: those stay raised
+/// and turn cold.
+pub(super) fn disarm(set: &Set) {
+    set.with(|inner| {
+        let Inner { hot, registrations, .. } = inner;
+        hot.retain(|index| {
+            let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
+            if r.parked {
+                r.disarm();
+                r.hot = false;
+                return false;
+            }
+            if r.idle >= COLD_AFTER && !r.stays_hot() && r.due().is_none() {
+                r.hot = false;
+                return false;
+            }
+            r.disarm();
+            true
+        });
+    });
+}
+
+/// Turns idle registrations cold while the set is too busy to sleep.
+pub(super) fn cool_down(set: &Set) {
+    drain_doorbells(set, |idle| idle >= COLD_AFTER);
+    set.with(|inner| {
+        let Inner { hot, registrations, .. } = inner;
+        hot.retain(|index| {
+            let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
+            if r.idle < COLD_AFTER || r.stays_hot() {
+                return true;
+            }
+            r.arm();
+            if r.due().is_some() {
+                r.disarm();
+                return true;
+            }
+            r.hot = false;
+            false
+        });
+    });
+}
+
+/// Takes doorbells that were noted off the anchors of sockets with nothing to report.
+pub(super) fn drain_doorbells(set: &Set, wanted: impl Fn(u32) -> bool) {
+    loop {
+        let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
+        let n = set.with(|inner| {
+            let mut n = 0;
+            for at in 0..inner.hot.len() {
+                let index = inner.hot[at] as usize;
+                let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
+                if r.has_doorbell && wanted(r.idle) && r.due().is_none() && n < BATCH {
+                    r.has_doorbell = false;
+                    batch[n] = Some(table::Pinned::new(r.socket));
+                    n += 1;
+                }
+            }
+            n
+        });
+        for socket in batch.iter().flatten() {
+            // There may be data all the same, reported before or not asked for. The byte must go
+            // or the kernel would show it for ever; whoever else waits for it is told.
+            if let Some(stream) = socket.stream() {
+                ring::drain(socket, &stream, || false);
+            }
+        }
+        if n.unwrap_or(0) < BATCH {
+            return;
+        }
+    }
+}
+
+/// How long (ns) to sleep at most, because of sockets whose doorbell can not be relied on.
+pub(super) fn longest_nap(set: &Set) -> Option<u64> {
+    set.with(|inner| {
+        inner
+            .hot
+            .iter()
+            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
+            .filter_map(Registration::longest_nap)
+            .min()
+    })
+    .flatten()
+}
+
+/// Some of the sockets whose registrations are hot and `wanted`, to be seen to without the set's lock.
+pub(super) fn pin_hot(
+    set: &Set,
+    wanted: impl Fn(&Registration) -> bool,
+) -> impl Iterator<Item = table::Pinned> {
+    let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
+    set.with(|inner| {
+        let hot = inner
+            .hot
+            .iter()
+            .filter_map(|index| inner.registrations.get(*index as usize)?.as_ref())
+            .filter(|r| wanted(r));
+        for (to, r) in batch.iter_mut().zip(hot) {
+            *to = Some(table::Pinned::new(r.socket));
+        }
+    });
+    batch.into_iter().flatten()
+}
+
+/// Looks after sessions that were not taken yet, or are on their way back to TCP.
+pub(super) fn scan_pending(set: &Set) {
+    for socket in pin_hot(set, |r| r.socket.is_pending() || returning::is_due_for(r.socket)) {
+        if socket.is_pending() {
+            untaken_offer::scan(&socket);
+        } else if let Some(stream) = socket.stream() {
+            detach::look_after(&socket, &stream);
+        }
+    }
+}
+
+/// Before a sleep: makes up for relatives that were killed inside a call.
+pub(super) fn recover_from_the_dead(set: &Set) {
+    for socket in pin_hot(set, |r| ring::may_need_recovery(r.socket)) {
+        if let Some(stream) = socket.stream() {
+            ring::recover_if_needed(&socket, &stream);
+        }
+    }
+}
+
+impl Set {
+    /// True if a hot registration has something to report.
+    #[inline]
+    pub(super) fn has_hot_ready(&self) -> bool {
+        self.with(|inner| {
+            inner.hot.iter().any(|index| {
+                matches!(inner.registrations.get(*index as usize),
+                    Some(Some(r)) if r.due().is_some())
+            })
+        })
+        .unwrap_or(true)
+    }
+
+    /// True if a registration waits for space that no doorbell will tell of: another thread of this end sends.
+    /// Who sleeps on the set itself looks every now and then; who watches it from outside does not.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.with(|inner| {
+            let registrations =
+                inner.hot.iter().filter_map(|at| inner.registrations.get(*at as usize));
+            registrations.flatten().any(Registration::is_held_up)
+        })
+        .unwrap_or(false)
+    }
+}

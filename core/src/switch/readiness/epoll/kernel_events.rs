@@ -1,0 +1,157 @@
+//! What the kernel reports of an epoll set: the program gets its own descriptors' events, and the sockets behind the shadow set's
+//! are looked at. Never waits.
+
+use super::hot;
+use crate::switch::anchor::ends;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::back_to_tcp::request;
+use crate::switch::endpoint::flag;
+use crate::switch::readiness::events;
+use crate::switch::socket::set::{nudge_data, shadow_data, Set};
+use crate::switch::socket::table;
+use crate::switch::socket::Socket;
+use crate::sys::{poll, Result};
+use std::sync::atomic::Ordering;
+
+/// Events taken from a set at a time.
+const BATCH: usize = 64;
+const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
+/// Busy calls after which idle registrations are turned cold without sleeping.
+const COOL_INTERVAL: u32 = 1024;
+
+/// Where the kernel reports events. Of these only the program's get into its array, which may hold what the program goes
+/// on using, and which the kernel would not write to otherwise.
+pub(super) struct KernelEvents([libc::epoll_event; BATCH]);
+
+impl KernelEvents {
+    #[inline]
+    pub(super) fn new() -> KernelEvents {
+        KernelEvents([NO_EVENT; BATCH])
+    }
+
+    /// For as many as `events` has room for.
+    pub(super) fn room_for(&mut self, events: &[libc::epoll_event]) -> &mut [libc::epoll_event] {
+        &mut self.0[..events.len().min(BATCH)]
+    }
+
+    /// Gives the program the first `n`, as far as they are its own; how many that were.
+    pub(super) fn deliver(
+        &self,
+        set: &'static Set,
+        n: usize,
+        events: &mut [libc::epoll_event],
+    ) -> usize {
+        deliver(set, &self.0[..n], events)
+    }
+
+    /// The same of the first `n` of the program's array, where the kernel reported into it. There is something of ours only
+    /// if another thread added it meanwhile.
+    pub(super) fn deliver_in_place(
+        set: &'static Set,
+        n: usize,
+        events: &mut [libc::epoll_event],
+    ) -> usize {
+        let mut kept = 0;
+        for at in 0..n {
+            let event = [events[at]];
+            kept += deliver(set, &event, &mut events[kept..]);
+        }
+        kept
+    }
+}
+
+/// All but the shadow set's event and the nudge's. Has the sockets behind the former looked at.
+fn deliver(
+    set: &'static Set,
+    reported: &[libc::epoll_event],
+    events: &mut [libc::epoll_event],
+) -> usize {
+    let (shadow, nudge) = (shadow_data(), nudge_data());
+    let mut kept = 0;
+    let mut has_doorbells = false;
+    for event in reported {
+        let data = event.u64;
+        if data == shadow {
+            has_doorbells = true;
+        } else if data != nudge {
+            events[kept] = *event;
+            kept += 1;
+        }
+    }
+    if has_doorbells {
+        note_doorbells(set);
+    }
+    kept
+}
+
+/// Asks the kernel without waiting; reports its own descriptors' events.
+pub(super) fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result<usize> {
+    if events.is_empty() {
+        return Ok(0);
+    }
+    request::check();
+    let mut reported = KernelEvents::new();
+    let n = poll::epoll_wait(set.kernel_fd(), reported.room_for(events), Some(0), None)?;
+    let kept = reported.deliver(set, n, events);
+    let cool = set.with(|inner| inner.calls % COOL_INTERVAL == 0).unwrap_or(false);
+    if cool {
+        hot::cool_down(set);
+    }
+    Ok(kept)
+}
+
+/// Has the registrations looked at whose anchors the kernel reports.
+pub(super) fn note_doorbells(set: &'static Set) {
+    let shadow = set.shadow.load(Ordering::Relaxed);
+    if shadow < 0 {
+        return;
+    }
+    let mut events = [NO_EVENT; BATCH];
+    let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
+    for event in &events[..n] {
+        let (index, bits) = (event.u64 as u32, event.events);
+        let Some(socket) = make_hot(set, index, bits) else { continue };
+        // Not with the set's lock held: it may have to take the structure lock.
+        events::note_kernel_events(&socket, bits);
+        if let Some(stream) = socket.stream() {
+            detach::look_after(&socket, &stream);
+        }
+        let is_ended = shows_its_end(&socket, bits);
+        set.with(|inner| {
+            let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+            // A parked registration was rung for nobody, and enters again when it is added again.
+            if r.in_shadow && (is_ended || r.parked) {
+                let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
+                r.in_shadow = false;
+            }
+            if r.parked {
+                r.unwatch_link(shadow);
+            }
+            Some(())
+        });
+    }
+}
+
+/// The set looks at this registration itself from now on. Its socket, unless that went back to the kernel's set.
+fn make_hot(set: &'static Set, index: u32, bits: u32) -> Option<table::Pinned> {
+    set.with(|inner| {
+        let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+        if r.in_kernel {
+            // The event is from before it went there.
+            return None;
+        }
+        r.note(bits);
+        r.disarm();
+        inner.make_hot(index);
+        let r = inner.registrations[index as usize].as_ref()?;
+        Some(table::Pinned::new(r.socket))
+    })?
+}
+
+/// True if the kernel would report the anchor for ever, because its stream ended.
+fn shows_its_end(socket: &Socket, bits: u32) -> bool {
+    socket.stream().is_none_or(|s| {
+        s.endpoint.has(flag::NO_MORE_DOORBELLS)
+            || (s.endpoint.has(ends::ALWAYS_READABLE) && bits & libc::EPOLLRDHUP as u32 != 0)
+    })
+}

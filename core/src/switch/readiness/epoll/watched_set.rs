@@ -1,0 +1,79 @@
+//! A set that others watch from outside: other threads asleep on it, an outer set, poll or select on its own descriptor. What the
+//! kernel shows of it is brought up to date before they look, and before this thread stops looking.
+
+use super::hot;
+use super::kernel_events::note_doorbells;
+use crate::fabric;
+use crate::switch::socket::set::Set;
+use crate::switch::socket::structure::Structure;
+use crate::switch::stream::Stream;
+use std::sync::atomic::Ordering;
+
+/// Before a call returns to the program: others who wait on this set must hear what this thread
+/// will not look at until it comes back.
+pub(super) fn before_return(set: &'static Set) {
+    if set.has_other_waiters() {
+        settle(set);
+    }
+}
+
+/// Has the kernel show the truth of the set: raises all counters, and nudges the set if something is due.
+fn settle(set: &'static Set) {
+    if set.nested.load(Ordering::Relaxed) && fabric::may_exist() {
+        catch_up(set);
+    }
+    note_doorbells(set);
+    hot::drain_doorbells(set, |_| true);
+    if hot::arm(set) || set.is_held_up() {
+        set.wake();
+    } else {
+        set.withdraw_nudge();
+    }
+}
+
+/// Waits for who takes what a fabric brought, and then rings: it would ring for what was read meanwhile.
+fn catch_up(set: &Set) {
+    let is_over_one = |stream: Stream| stream.fabric.is_some_and(|link| !link.is_foreign());
+    for socket in hot::pin_hot(set, |r| r.socket.stream().is_some_and(is_over_one)) {
+        if let Some(link) = socket.stream().and_then(|stream| stream.fabric) {
+            link.catch_up();
+        }
+    }
+}
+
+impl Set {
+    /// Notes a set that became, or is no longer, a member of this one.
+    pub(super) fn note_member(&self, operation: i32, member: &'static Set) {
+        let _structure = Structure::lock();
+        self.with(|inner| {
+            inner.members.retain(|m| !std::ptr::eq(*m, member));
+            if operation != libc::EPOLL_CTL_DEL {
+                inner.members.push(member);
+            }
+            self.has_members.store(!inner.members.is_empty(), Ordering::Relaxed);
+        });
+        if operation != libc::EPOLL_CTL_DEL {
+            member.note_watched();
+        }
+    }
+
+    /// Has the sets in this one show the kernel what their sockets have.
+    pub(super) fn settle_members(&self) {
+        if !self.has_members.load(Ordering::Relaxed) {
+            return;
+        }
+        let members: Vec<_> = self.with(|inner| inner.members.clone()).unwrap_or_default();
+        for member in members {
+            member.note_watched();
+        }
+    }
+
+    /// Notes that the set's own descriptor is being watched (an outer set, poll, select).
+    pub fn note_watched(&'static self) {
+        self.nested.store(true, Ordering::SeqCst);
+        self.settle_members();
+        if self.san.load(Ordering::Relaxed) != 0 {
+            settle(self);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the thread sleeps.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::link;
+use crate::switch::anchor::returning;
+use crate::switch::back_to_tcp::detach;
+use crate::switch::endpoint::flag;
+use crate::switch::event_bits as bit;
+use crate::switch::readiness::events;
+use crate::switch::socket::phase;
+use crate::switch::socket::table::Pinned;
+use crate::switch::stream::counters::Event;
+use crate::switch::waiting::armed::{self, Armed};
+use crate::switch::waiting::ring;
+use crate::switch::waiting::wait;
+use crate::sys::{poll as kernel, time, Fd};
+
+/// See the module. Dropped, also where its thread is cancelled in its sleep, it sleeps no more.
+pub(super) struct PolledSocket {
+    /// Which of the descriptors; they are in this order.
+    pub(super) at: usize,
+    socket: Pinned,
+    interest: u32,
+    /// Urgent data of what came by TCP, as the kernel said last.
+    urgent: u32,
+    read: Option<Armed>,
+    write: Option<Armed>,
+}
+
+impl PolledSocket {
+    /// The descriptor at this place, which the program asks about with `events`.
+    pub(super) fn new(at: usize, socket: Pinned, events: i16) -> Self {
+        let interest = u32::from(events as u16);
+        PolledSocket { at, socket, interest, urgent: 0, read: None, write: None }
+    }
+
+    /// True if it went back to TCP.
+    pub(super) fn has_left(&self) -> bool {
+        self.socket.phase() != phase::SAN
+    }
+
+    /// What is ready of what is asked for.
+    #[inline]
+    pub(super) fn ready(&self) -> u32 {
+        events::of_socket(&self.socket, self.interest) | (self.urgent & self.interest)
+    }
+
+    /// Asks the kernel about urgent data, if the program does and the doorbell does not tell.
+    pub(super) fn look_for_urgent(&mut self) {
+        if self.urgent_interest() != 0 {
+            self.look();
+        }
+    }
+
+    /// Asks the kernel about the anchor.
+    pub(super) fn look(&mut self) {
+        let asked = self.on_anchor(self.socket.anchor());
+        if let Ok(events) = kernel::poll_one(self.socket.anchor(), asked.events) {
+            self.note(events);
+        }
+    }
+
+    /// What the kernel said of the anchor.
+    pub(super) fn note(&mut self, events: i16) {
+        let events = u32::from(events as u16);
+        self.urgent = events & bit::PRI;
+        events::note_kernel_events(&self.socket, events);
+    }
+
+    /// POLLPRI if the kernel has to be asked for it. Else the doorbell tells.
+    fn urgent_interest(&self) -> i16 {
+        let interest = self.interest as i16 & libc::POLLPRI;
+        if interest != 0 && detach::tells_urgent_data(&self.socket) {
+            interest
+        } else {
+            0
+        }
+    }
+
+    /// What the kernel is asked for the socket's sake.
+    pub(super) fn on_anchor(&self, fd: Fd) -> libc::pollfd {
+        let silent = self.socket.stream().is_some_and(|s| s.endpoint.has(ends::ALWAYS_READABLE));
+        let events = libc::POLLIN | libc::POLLRDHUP | self.urgent_interest();
+        libc::pollfd { fd: if silent { -1 } else { fd }, events, revents: 0 }
+    }
+
+    /// And where the peer is on another host.
+    pub(super) fn on_link(&self) -> Option<libc::pollfd> {
+        let fd = self.socket.stream()?.fabric?.event();
+        Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
+    }
+
+    /// Raises the select counters of what is asked for, before the thread sleeps.
+    pub(super) fn arm(&mut self) {
+        let Some(stream) = self.socket.stream() else { return };
+        ring::drain(&self.socket, &stream, || false);
+        self.read = Some(armed::arm(&stream, Event::Read));
+        if self.interest & bit::ANY_OUT != 0 {
+            self.write = Some(armed::arm(&stream, Event::Write));
+        }
+        if let Some(link) = stream.fabric {
+            link.let_helper_hear();
+        }
+        ring::recover_if_needed(&self.socket, &stream);
+    }
+
+    /// Lowers them.
+    pub(super) fn disarm(&mut self) {
+        if self.read.is_none() && self.write.is_none() {
+            return;
+        }
+        let Some(stream) = self.socket.stream() else { return };
+        for armed in [self.read.take(), self.write.take()].into_iter().flatten() {
+            armed::disarm(&stream, armed);
+        }
+    }
+
+    /// Longest sleep on this socket, where no doorbell can be relied on.
+    pub(super) fn longest_nap(&self) -> Option<u64> {
+        let stream = self.socket.stream()?;
+        if self.socket.is_pending() {
+            return Some(stream.endpoint.unanswered.nap());
+        }
+        let silent = stream.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP);
+        let unbelled = ((silent || stream.is_kept_from_sending())
+            && self.interest & bit::ANY_OUT != 0)
+            .then_some(wait::NAP_WITHOUT_DOORBELL);
+        unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
+    }
+
+    /// Looks after a connection that may have to go back to TCP.
+    pub(super) fn look_after(&self) {
+        if let Some(stream) = self.socket.stream() {
+            if self.socket.is_pending() {
+                wait::look_if_stale(&self.socket, &stream, time::ticks());
+            } else if returning::is_due(&stream) {
+                detach::look_after(&self.socket, &stream);
+            }
+        }
+    }
+}
+
+impl Drop for PolledSocket {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}

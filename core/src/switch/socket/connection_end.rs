@@ -1,0 +1,120 @@
+//! A socket's end of a connection on the SAN: given to it, used, and taken away again.
+
+use crate::fabric::{self, Link};
+use crate::provider::shm::{Role, Segment, State};
+use crate::switch::endpoint::memory::Memory;
+use crate::switch::endpoint::{flag, Endpoint};
+use crate::switch::socket::Socket;
+use crate::switch::spin;
+use crate::switch::stream::Stream;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Whether spinning paid off for connections that are gone, for each [`Role`].
+static LEARNT: [spin::History; 2] = [const { spin::History::hopeful() }; 2];
+
+impl Socket {
+    /// Gives the socket its end of a connection, to be discarded and unmapped with it. Phase SAN may
+    /// follow.
+    ///
+    /// # Safety
+    /// `memory` is of that session and no other socket's.
+    pub unsafe fn attach(&self, segment: Segment, memory: Memory, link: Option<Arc<Link>>) {
+        // SAFETY: the caller's promise.
+        let role = unsafe { (*memory.at).role() };
+        self.spin.begin_with(&LEARNT[role as usize]);
+        self.role.store(role as u32 + 1, Ordering::Relaxed);
+        // SAFETY: the phase is not SAN yet, so nobody reads it.
+        unsafe { *self.segment.get() = Some(Box::new(segment)) };
+        self.left.store(false, Ordering::Relaxed);
+        let link = link.map_or(std::ptr::null(), Arc::into_raw);
+        self.link.store(link.cast_mut(), Ordering::Relaxed);
+        self.endpoint.store(memory.at, Ordering::Release);
+    }
+
+    /// This process holds its end no longer; true if others do. Once.
+    pub fn leave(&self, endpoint: &Endpoint) -> bool {
+        self.left.swap(true, Ordering::SeqCst)
+            || endpoint.holders.fetch_sub(1, Ordering::SeqCst) > 1
+    }
+
+    /// Takes the end of a connection away again before the phase ever was SAN, or when no other
+    /// thread can be using it.
+    ///
+    /// # Safety
+    /// No other thread uses the stream of this socket.
+    pub unsafe fn detach(&self) {
+        let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !endpoint.is_null() {
+                self.spin.leave_to(&LEARNT[(*endpoint).role() as usize]);
+            }
+            let memory = Memory { at: endpoint };
+            let segment = (*self.segment.get()).take();
+            let link = self.link.swap(std::ptr::null_mut(), Ordering::Relaxed);
+            // One that comes no more may have come.
+            let is_own = |link: &&Link| link.withdraw_wish() || !link.is_inherited();
+            if let Some(link) = link.as_ref().filter(is_own) {
+                // It unmaps the segment, when it ends.
+                let link = Arc::from_raw(link);
+                link.close((!endpoint.is_null()).then(|| Shared::boxed(memory)));
+                return;
+            }
+            if !endpoint.is_null() {
+                memory.discard();
+            }
+            if let Some(segment) = segment {
+                segment.unmap();
+            }
+        }
+    }
+
+    /// Our end. Only in the phases SAN and CONNECTING with a session on offer.
+    #[inline]
+    pub fn stream(&self) -> Option<Stream<'_>> {
+        // SAFETY: set before the phase that lets callers get here, unmapped after the last pin.
+        let endpoint = unsafe { self.endpoint.load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: written before `endpoint`.
+        let segment = unsafe { (*self.segment.get()).as_deref() }?;
+        // SAFETY: as the endpoint.
+        let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
+        Some(Stream::new(endpoint, segment, self.statistics(), fabric).over(self.anchor()))
+    }
+
+    /// True while nobody took the session that this connector offered.
+    pub fn is_pending(&self) -> bool {
+        self.stream().is_some_and(|s| {
+            s.fabric.is_some()
+                && s.endpoint.role() == Role::Connector
+                && !s.endpoint.has(flag::ESTABLISHED)
+                && s.segment.state() != State::Taken
+        })
+    }
+}
+
+/// An endpoint that fork relatives may go on using over this process's link.
+struct Shared(Memory);
+
+// SAFETY: it is only a name of shared memory.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn boxed(memory: Memory) -> Box<dyn fabric::Users> {
+        Box::new(Shared(memory))
+    }
+}
+
+impl fabric::Users for Shared {
+    fn are_there(&self) -> bool {
+        // SAFETY: mapped until it is dropped.
+        unsafe { (*self.0.at).holders.load(Ordering::SeqCst) > 0 }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: this process does not use it otherwise any more.
+        unsafe { self.0.discard() }
+    }
+}

@@ -1,0 +1,171 @@
+//! Where sockets come from, and go when nobody uses them any more. Their memory is only ever used for sockets again: a look-up pins
+//! one without a lock, and then checks that it is still the one it wanted. Knows nothing of descriptors.
+
+use super::negotiation::Negotiation;
+use super::structure::{Guarded, Structure};
+use super::{phase, spare, Socket, REGISTRY, UNUSED};
+use crate::reason::Reason;
+use crate::sys::{file, Fd};
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+
+/// Sockets that one piece of memory has.
+const CHUNK: usize = 64;
+/// Sockets to use again, where the [`spare`] ones had no room.
+static FREE: Guarded<Option<&'static Socket>> = Guarded::new(None);
+
+impl Socket {
+    /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
+    pub fn allocate(fd: Fd) -> Option<&'static Socket> {
+        let socket = spare::take().or_else(|| take_from_list(&mut Structure::lock()))?;
+        Some(socket.begin(fd))
+    }
+
+    fn begin(&'static self, fd: Fd) -> &'static Socket {
+        let socket = self;
+        socket.descriptors.store(1, Ordering::Relaxed);
+        socket.anchor.store(fd, Ordering::Relaxed);
+        socket.has_options.store(false, Ordering::Relaxed);
+        socket.traffic.begin();
+        socket.role.store(0, Ordering::Relaxed);
+        socket.holders.store(std::ptr::null_mut(), Ordering::Relaxed);
+        socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
+        socket.kernel_registration.begin_anew();
+        socket.is_looked_at.store(false, Ordering::Relaxed);
+        socket.set_reason(Reason::NotConnected);
+        socket.phase.store(phase::FRESH, Ordering::Relaxed);
+        // A look-up that lost its race may have it pinned as well.
+        socket.pins.fetch_sub(UNUSED - 1, Ordering::SeqCst);
+        socket
+    }
+
+    /// Keeps the socket from being recycled.
+    #[inline]
+    pub(in crate::switch) fn pin(&self) {
+        self.pins.fetch_add(1, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(in crate::switch) fn unpin(&'static self) {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
+            self.recycle();
+        }
+    }
+
+    /// Gives two pins back.
+    pub(in crate::switch) fn unpin_twice(&'static self) {
+        if self.pins.fetch_sub(2, Ordering::SeqCst) == 2 && self.is_callers() {
+            self.recycle();
+        }
+    }
+
+    /// As [`unpin`](Self::unpin), by who has the structure lock.
+    pub(in crate::switch) fn unpin_within(&'static self, structure: &mut Structure) {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
+            self.recycle_within(structure);
+        }
+    }
+
+    /// A look-up that lost its race pins for a moment; the last one of all recycles, once.
+    fn is_callers(&self) -> bool {
+        self.pins.compare_exchange(0, UNUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// True if it never was more than a TCP socket, and the structure knows nothing of it. Stays so while it is pinned, until
+    /// it [is looked at](Self::is_looked_at), or becomes a listener.
+    pub(in crate::switch) fn is_plain(&self) -> bool {
+        matches!(self.phase(), phase::FRESH | phase::TCP | phase::NATIVE)
+            && !self.is_looked_at.load(Ordering::SeqCst)
+            && self.endpoint.load(Ordering::Relaxed).is_null()
+            && self.listener.load(Ordering::Relaxed).is_null()
+            && !self.is_published()
+            && self.watch_count.load(Ordering::Relaxed) == 0
+    }
+
+    fn recycle(&'static self) {
+        if self.is_plain() {
+            self.phase.store(phase::FREE, Ordering::Relaxed);
+            if !spare::give(self) {
+                put_on_list(&mut Structure::lock(), self);
+            }
+            return;
+        }
+        self.recycle_within(&mut Structure::lock());
+    }
+
+    fn recycle_within(&'static self, structure: &mut Structure) {
+        self.set_phase(phase::FREE);
+        if let Some(Negotiation::Agreed(agreed)) =
+            self.guarded(structure).negotiation.take().map(|p| *p)
+        {
+            agreed.end();
+        }
+        // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
+        unsafe { self.detach() };
+        let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        if !listener.is_null() {
+            // SAFETY: it came from Box::into_raw, and no pin is left.
+            drop(unsafe { Box::from_raw(listener) });
+        }
+        let statistics = self.statistics.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: statistics slots are never unmapped.
+        let slot = unsafe { statistics.as_ref() };
+        if let (Some(slot), Some(registry)) = (slot, &*REGISTRY.get(structure)) {
+            registry.release(slot);
+        }
+        let guarded = self.guarded(structure);
+        guarded.watches = SmallVec::new();
+        self.watch_count.store(0, Ordering::Relaxed);
+        if !spare::give(self) {
+            put_on_list(structure, self);
+        }
+    }
+}
+
+fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
+    let at = file::map_private(CHUNK * std::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
+    for i in 0..CHUNK {
+        // SAFETY: fresh memory, large enough and page aligned; every field is written.
+        let socket = unsafe {
+            let one = at.add(i);
+            one.write(Socket::blank());
+            &*one
+        };
+        if i == CHUNK - 1 {
+            return Some(socket);
+        }
+        if !spare::give(socket) {
+            put_on_list(structure, socket);
+        }
+    }
+    None
+}
+
+fn put_on_list(structure: &mut Structure, socket: &'static Socket) {
+    let next = FREE.get(structure).replace(socket);
+    socket.guarded(structure).next_free = next;
+}
+
+fn next_on_list(structure: &mut Structure) -> Option<&'static Socket> {
+    let socket = FREE.get(structure).take()?;
+    let next = socket.guarded(structure).next_free.take();
+    *FREE.get(structure) = next;
+    Some(socket)
+}
+
+/// One from the list, or from new memory; and some more for who comes next.
+#[cold]
+fn take_from_list(structure: &mut Structure) -> Option<&'static Socket> {
+    let Some(first) = next_on_list(structure) else { return allocate_chunk(structure) };
+    for _ in 1..CHUNK {
+        match next_on_list(structure) {
+            Some(socket) if !spare::give(socket) => {
+                put_on_list(structure, socket);
+                break;
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Some(first)
+}

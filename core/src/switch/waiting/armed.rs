@@ -1,0 +1,56 @@
+//! A thread that counts as asleep on a socket, with its select counter raised, so that the peer rings. Sleeps itself on nothing.
+
+use crate::fabric::{Link, Sleeper};
+use crate::session::Ticket;
+use crate::switch::endpoint::sleepers::Place;
+use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::{Hold, Stream};
+
+/// A thread counted as asleep on a socket, its select counter raised.
+#[derive(Clone, Copy)]
+pub(in crate::switch) struct Armed {
+    event: Event,
+    ticket: Ticket,
+    place: Place,
+    pub(super) on_link: Option<Sleeper>,
+}
+
+/// Announces a sleeper. It looks for its event once more before it sleeps.
+pub(in crate::switch) fn arm(stream: &Stream, event: Event) -> Armed {
+    let _hold = Hold::of(stream);
+    let locked = stream.endpoint.anchor.lock().is_ok();
+    let place = stream.endpoint.sleepers.enter();
+    if locked {
+        stream.endpoint.anchor.unlock();
+    }
+    let on_link = stream.fabric.and_then(Link::falls_asleep);
+    Armed { event, ticket: counters::raise(stream, event), place, on_link }
+}
+
+/// The sleeper is awake.
+pub(in crate::switch) fn disarm(stream: &Stream, armed: Armed) {
+    counters::withdraw(stream, armed.event, armed.ticket);
+    stream.endpoint.sleepers.leave(armed.place);
+    if let Some(sleeper) = armed.on_link {
+        sleeper.wakes();
+    }
+}
+
+/// A sleeper until it is dropped, also where its thread is cancelled in its sleep.
+pub(in crate::switch) struct Asleep<'a> {
+    stream: &'a Stream<'a>,
+    pub(super) armed: Armed,
+    _hold: Hold<'a>,
+}
+
+/// [`arm`], until the result is dropped.
+pub(in crate::switch) fn fall_asleep<'a>(stream: &'a Stream<'a>, event: Event) -> Asleep<'a> {
+    let hold = Hold::of(stream);
+    Asleep { stream, armed: arm(stream, event), _hold: hold }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        disarm(self.stream, self.armed);
+    }
+}

@@ -1,0 +1,62 @@
+//! Looks at the anchor in the kernel by a thread that does not sleep: when the last answer is old.
+
+use crate::switch::anchor::ends;
+use crate::switch::anchor::untaken_offer;
+use crate::switch::back_to_tcp::request;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::Stream;
+use crate::sys::file;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
+const FRESH_TICKS: u64 = 300_000;
+/// True if what the kernel last said of the anchor is old `now` (ticks).
+#[inline]
+pub(in crate::switch) fn is_stale(stream: &Stream, now: u64) -> bool {
+    now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS
+}
+
+/// Asks the kernel about the anchor if the last answer is old `now` (ticks), or the peer hinted that it
+/// closed.
+#[inline]
+pub(in crate::switch) fn look_if_stale(socket: &Socket, stream: &Stream, now: u64) {
+    let hinted = ends::hinted_end(stream);
+    if is_stale(stream, now) || hinted {
+        look_again(socket, stream, now, hinted);
+    }
+}
+
+#[cold]
+fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
+    stream.endpoint.looked_at.store(now, Relaxed);
+    request::check();
+    if socket.is_pending() {
+        // A program that never sleeps waits for an answer as well.
+        untaken_offer::scan(socket);
+        if socket.phase() == phase::NATIVE {
+            return;
+        }
+    }
+    // A peer that did something since the last look is alive.
+    let alive = stream.activity_of_peer();
+    if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {
+        return;
+    }
+    ends::look(socket, stream);
+    note_blocking_mode(socket, stream);
+}
+
+/// Reads O_NONBLOCK from the kernel: another process may have changed it.
+pub(in crate::switch) fn note_blocking_mode(socket: &Socket, stream: &Stream) {
+    if let Ok(flags) = file::status_flags(socket.anchor()) {
+        let nonblocking = flags & libc::O_NONBLOCK != 0;
+        if nonblocking != stream.endpoint.has(flag::NONBLOCK) {
+            if nonblocking {
+                stream.endpoint.set(flag::NONBLOCK);
+            } else {
+                stream.endpoint.clear(flag::NONBLOCK);
+            }
+        }
+    }
+}
