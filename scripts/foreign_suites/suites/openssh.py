@@ -1,6 +1,7 @@
-"""OpenSSH's regress tests with the programs that are installed: Debian's package of them. Those with a server that listens, and some of those
-whose client starts `sshd -i` behind a pipe. A server that listens hands each connection to another image of itself, where it stays on TCP; so those are
-run with one that does not, too. Left out: keys and configuration alone, and other projects' clients."""
+"""OpenSSH's regress tests with the programs that are installed: Debian's package of them. Those with a server that listens; some of those whose
+client starts `sshd -i` behind a pipe; and some of these once more with a server that listens instead. A server that listens hands each connection to
+another image of itself, where it stays on TCP; so those are run with one that does not, too. Left out: keys and configuration alone, and other
+projects' clients."""
 import pathlib
 
 import scripted
@@ -13,9 +14,12 @@ brokenkeys cfgmatch cfgmatchlisten connect connect-uri dynamic-forward forward-c
 reconfigure reexec sftp-chroot sftp-uri
 """.split()
 BEHIND_PIPES = """
-agent banner broken-pipe channel-timeout connect-privsep connection-timeout envpass exit-status exit-status-signal forcecommand localcommand
-proto-mismatch proto-version proxy-connect rekey scp scp-uri sftp sftp-batch sftp-cmds stderr-after-eof stderr-data transfer yes-head
+banner broken-pipe connect-privsep envpass exit-status-signal forcecommand localcommand proto-mismatch proto-version proxy-connect scp scp-uri
+sftp-batch sftp-cmds stderr-after-eof yes-head
 """.split()
+FROM_PIPES_TO_TCP = "exit-status exit-status-signal localcommand rekey stderr-after-eof stderr-data transfer try-ciphers yes-head".split()
+# What every test starts with, then starts a server, and its client finds that one.
+LISTEN = r"sed -i -e '/echo proxycommand/d' -e 's/^\. \$SCRIPT$/start_sshd; . $SCRIPT/' test-exec.sh"
 ENVIRONMENT = {
     "TEST_SHELL": "sh",
     "TEST_SSH_SSH": "/usr/bin/ssh",
@@ -41,19 +45,21 @@ class OpenSSH(Suite):
         return sources.installed("openssh-tests")
 
     def units(self, place, short):
-        programs = [(test, test, "/usr/sbin/sshd") for test in LISTENING + BEHIND_PIPES]
-        programs += [(f"{test} without exec", test, place / "sshd-forking") for test in LISTENING if test != "reexec"]
+        forking = place / "sshd-forking"
+        programs = [(test, test, "/usr/sbin/sshd", ":") for test in LISTENING + BEHIND_PIPES]
+        programs += [(f"{test} without exec", test, forking, ":") for test in LISTENING if test != "reexec"]
+        programs += [(f"{test} over TCP", test, forking, LISTEN) for test in FROM_PIPES_TO_TCP]
         return [
             scripted.unit(
                 name,
                 ["sh", "./test-exec.sh", FOLDER, FOLDER / f"{test}.sh"],
-                setup="mkdir -p /run/sshd",
+                setup=f"mkdir -p /run/sshd; {change}",
                 cwd=FOLDER,
                 env=ENVIRONMENT | {"TEST_SSH_SSHD": str(sshd)},
                 stall=120,
                 limit=300,
             )
-            for name, test, sshd in programs
+            for name, test, sshd, change in programs
         ]
 
 

@@ -1,12 +1,25 @@
-"""PostgreSQL's regression and isolation tests over TCP: the server and the programs that are installed, and pg_regress, isolationtester and
-the functions in C that the tests load, of the same version's source. The rest of it (contrib, TAP) goes over Unix sockets."""
+"""PostgreSQL's regression and isolation tests over TCP, and those in Perl of replication, failing over, pipelines and programs, with the server and
+the programs that are installed. Built are pg_regress, isolationtester, libpq_pipeline and the functions in C that tests load. Left out of those in
+Perl: what needs no connection, or minutes."""
 import re
 
 import sources
+import tap
 from suite import FAILED, PASSED, Suite, Unit
 
 SCHEDULES = {"regress": ("pg_regress", "parallel_schedule"), "isolation": ("pg_isolation_regress", "isolation_schedule")}
 PROGRAMS = "/usr/lib/postgresql/15/bin"
+PERL = """
+test/modules/libpq_pipeline/001_libpq_pipeline test/recovery/001_stream_rep test/recovery/004_timeline_switch test/recovery/007_sync_rep
+test/recovery/010_logical_decoding_timelines test/recovery/013_crash_restart test/recovery/022_crash_temp_files test/recovery/031_recovery_conflict
+test/subscription/001_rep_changes test/subscription/004_sync test/subscription/015_stream test/subscription/022_twophase_cascade
+test/authentication/001_password bin/pg_basebackup/010_pg_basebackup bin/pg_basebackup/020_pg_receivewal bin/pg_basebackup/030_pg_recvlogical
+bin/pg_dump/004_pg_dump_parallel bin/pg_rewind/007_standby_source bin/pgbench/001_pgbench_with_server bin/psql/001_basic bin/psql/020_cancel
+""".split()
+# Their servers have Unix sockets where there are any, but for this.
+OVER_TCP = "use PostgreSQL::Test::Utils; $PostgreSQL::Test::Utils::use_unix_sockets = 0; 1;\n"
+# The server does not run as root.
+ANOTHER_USER = ("unshare", "--user", "--map-user=1000")
 LINE = re.compile(r"^(?:test|    ) +(\S+) +\.\.\. (?:(ok)|FAILED|failed)\b", re.MULTILINE)
 
 
@@ -21,25 +34,26 @@ class PostgreSQL(Suite):
     forks = True
 
     def prepare(self, place):
-        sources.install(place, "gcc", "make", "libc6-dev", "postgresql-15", "postgresql-contrib", "util-linux")
+        sources.install(place, "gcc", "make", "libc6-dev", "postgresql-15", "postgresql-contrib", "util-linux", "libipc-run-perl")
         source = sources.debian(place, "postgresql-15")
         sources.build(
             place,
             source,
             ["./configure", "--without-readline", "--without-zlib", "CFLAGS=-O1"],
-            *(["make", sources.jobs(), "-C", f"src/test/{name}", "all"] for name in SCHEDULES),
+            *(["make", sources.jobs(), "-C", f"src/test/{name}", "all"] for name in (*SCHEDULES, "modules/libpq_pipeline")),
         )
+        (place / "perl").mkdir(exist_ok=True)
+        (place / "perl" / "OverTCP.pm").write_text(OVER_TCP)
 
     def version(self, place):
         return sources.debian_version(place)
 
     def units(self, place, short):
-        return [
+        regress = [
             Unit(
                 name=name,
-                # The server does not run as root.
                 command=lambda *_, program=program, schedule=schedule: [
-                    "unshare", "--user", "--map-user=1000", f"./{program}", f"--bindir={PROGRAMS}", "--host=127.0.0.1",
+                    *ANOTHER_USER, f"./{program}", f"--bindir={PROGRAMS}", "--host=127.0.0.1",
                     "--temp-instance=/tmp/instance", "--inputdir=.", "--outputdir=.", "--dlpath=.", "--max-connections=20",
                     f"--schedule=./{schedule}",
                 ],  # fmt: skip
@@ -50,6 +64,20 @@ class PostgreSQL(Suite):
             )
             for name, (program, schedule) in SCHEDULES.items()
         ]
+        return regress + [self.perl(place, *test.rsplit("/", 1)) for test in PERL]
+
+    def perl(self, place, folder, test):
+        top = place / "source"
+        where = top / "src" / folder
+        env = {
+            "PATH": f"{PROGRAMS}:{where}:/usr/bin:/bin:/usr/sbin:/sbin",
+            "TESTDIR": str(where),
+            "top_builddir": str(top),
+            "PG_REGRESS": str(top / "src/test/regress/pg_regress"),
+            "PGPORT": "65432",
+        }
+        command = ["perl", "-I", place / "perl", "-I", top / "src/test/perl", "-I.", "-MOverTCP", f"t/{test}.pl"]
+        return tap.unit(f"{folder}/{test}", [*ANOTHER_USER, *command], cwd=where, env=env, stall=200, limit=400)
 
 
 SUITE = PostgreSQL()
