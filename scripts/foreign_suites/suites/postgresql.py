@@ -11,9 +11,9 @@ SCHEDULES = {"regress": ("pg_regress", "parallel_schedule"), "isolation": ("pg_i
 PROGRAMS = "/usr/lib/postgresql/15/bin"
 PERL = """
 test/modules/libpq_pipeline/001_libpq_pipeline test/recovery/001_stream_rep test/recovery/004_timeline_switch test/recovery/007_sync_rep
-test/recovery/010_logical_decoding_timelines test/recovery/013_crash_restart test/recovery/022_crash_temp_files test/recovery/031_recovery_conflict
+test/recovery/010_logical_decoding_timelines test/recovery/013_crash_restart test/recovery/022_crash_temp_files
 test/subscription/001_rep_changes test/subscription/004_sync test/subscription/015_stream test/subscription/022_twophase_cascade
-test/authentication/001_password bin/pg_basebackup/010_pg_basebackup bin/pg_basebackup/020_pg_receivewal bin/pg_basebackup/030_pg_recvlogical
+bin/pg_basebackup/010_pg_basebackup bin/pg_basebackup/020_pg_receivewal bin/pg_basebackup/030_pg_recvlogical
 bin/pg_dump/004_pg_dump_parallel bin/pg_rewind/007_standby_source bin/pgbench/001_pgbench_with_server bin/psql/001_basic bin/psql/020_cancel
 """.split()
 # Their servers have Unix sockets where there are any, but for this.
