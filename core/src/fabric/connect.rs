@@ -3,10 +3,11 @@
 //! The connector asks at the port number of the TCP listener, in the provider's own space of numbers: a peer
 //! without the shim, or without a device, refuses or does not answer, which is remembered.
 
-use super::link::Link;
-use super::port::Port;
+use super::adapters;
+use super::fork_gate::{no_fork, Gate};
+use super::link::{Link, Port};
 use super::request::{self, MAGIC};
-use super::{fabric, no_fork};
+use super::source;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{routing, Error, Started};
 use crate::provider::shm::Geometry;
@@ -15,7 +16,7 @@ use crate::registry::SilentHosts;
 use crate::sys::process::SignalsHeld;
 use crate::sys::{poll, time};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Longest wait (ns) for the answer of a host that has answered before, and of any other: most of those have no
 /// RDMA, and their users are not to notice.
@@ -42,13 +43,13 @@ pub fn connect(
     source: Option<IpAddr>,
     geometry: &Geometry,
 ) -> Result<Arc<Link>, Reason> {
-    if target.ip().is_loopback() && !super::is_of_this_host() {
+    if target.ip().is_loopback() && !source::is_of_this_host() {
         return Err(Reason::NoDevice);
     }
     // A signal handler that connects must not meet our own locks.
     let _held = SignalsHeld::new();
     let gate = no_fork();
-    let Some(fabric) = fabric() else { return Err(Reason::NoDevice) };
+    let Some(fabric) = adapters::fabric() else { return Err(Reason::NoDevice) };
     let routed = routing::local_address_for(target).ok().map(|local| local.ip());
     let local = source.or(routed).ok_or(Reason::NoDevice)?;
     let port = fabric.port(local).ok_or(Reason::NoDevice)?;
@@ -56,7 +57,7 @@ pub fn connect(
     if let Some(reason) = silent(target).or_else(|| silent(whole_host)) {
         return Err(reason);
     }
-    let others = SilentHosts::of_this_user().filter(|_| !super::is_of_this_host());
+    let others = SilentHosts::of_this_user().filter(|_| !source::is_of_this_host());
     let is_silent = |others: &SilentHosts| others.contains(target.ip(), SILENT_FOR);
     if !has_answered(target.ip()) && others.as_ref().is_some_and(is_silent) {
         return Err(Reason::Unreachable);
@@ -85,7 +86,7 @@ pub fn connect(
                 return Err(Reason::Unreachable);
             }
             // Of this host only that one process is silent, stopped as it may be.
-            let (whom, how_long) = match super::is_of_this_host() {
+            let (whom, how_long) = match source::is_of_this_host() {
                 true => (target, REFUSED_FOR),
                 false => (whole_host, SILENT_FOR),
             };
@@ -127,7 +128,7 @@ fn remember(target: SocketAddr, how_long: u64, reason: Reason) {
 
 /// `gate` is not held while the peer's answer is waited for.
 fn ask(
-    gate: RwLockReadGuard<'static, ()>,
+    gate: Gate,
     port: &'static Port,
     target: SocketAddr,
     geometry: &Geometry,
@@ -135,7 +136,7 @@ fn ask(
 ) -> Result<Arc<Link>, Error> {
     let mut gate = Some(gate);
     let deadline = time::now() + patience;
-    let link = Link::new(port, port.device()?.adapter.create_connector()?)?;
+    let link = Link::new(port, port.device.objects()?.adapter.create_connector()?)?;
     let connected = (|| {
         let connector = link.connector();
         let data = request::encode(geometry, request::NEW);
@@ -157,7 +158,7 @@ fn ask(
 
 /// Waits for an operation of a connector.
 fn finish(
-    gate: &mut Option<RwLockReadGuard<'static, ()>>,
+    gate: &mut Option<Gate>,
     connector: &Connector,
     started: Started,
     deadline: u64,

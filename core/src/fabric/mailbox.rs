@@ -18,18 +18,18 @@ pub(super) enum Message {
     /// Somebody published something, or waits.
     Look,
     /// A relative wants control of a link: its peer is to come to that number with that cookie.
-    Want { link: u64, berth: Berth },
+    Want { link: u64, invitation: Invitation },
     /// A process that is about to exit has control of a link: the one that had it before is to take it.
     Take { link: u64 },
     /// A process accepted a TCP connection of a listener that the other one serves: whose link is its?
-    Claim { secret: u64, berth: Berth, from: IpAddr, tuple: Vec<u8> },
+    Claim { secret: u64, invitation: Invitation, from: IpAddr, tuple: Vec<u8> },
     /// To a claim: nobody's.
     Nobody { cookie: Cookie },
 }
 
-/// Where a process waits for a connection: its number, with what cookie, and whom to tell.
+/// Where a process waits for a connection, at a listener of its own: the number, with what cookie, and whom to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Berth {
+pub(super) struct Invitation {
     /// In rdma_cm's own space; zero: nowhere, the connection is not wanted.
     pub(super) number: u16,
     pub(super) cookie: Cookie,
@@ -40,7 +40,7 @@ pub(super) struct Berth {
 /// Longest message.
 const LONGEST: usize = 256;
 
-impl Berth {
+impl Invitation {
     fn words(&self) -> [u64; 4] {
         let place = u64::from(self.pid) << 16 | u64::from(self.number);
         [place, self.cookie[0], self.cookie[1], self.mailbox]
@@ -48,7 +48,12 @@ impl Berth {
 
     fn of(words: &[u64]) -> Option<Self> {
         let &[place, a, b, mailbox] = words else { return None };
-        Some(Berth { number: place as u16, cookie: [a, b], mailbox, pid: (place >> 16) as u32 })
+        Some(Invitation {
+            number: place as u16,
+            cookie: [a, b],
+            mailbox,
+            pid: (place >> 16) as u32,
+        })
     }
 }
 
@@ -57,13 +62,13 @@ impl Message {
         let (mut words, mut rest) = (vec![], &[][..]);
         match self {
             Message::Look => words.push(0),
-            Message::Want { link, berth } => {
+            Message::Want { link, invitation } => {
                 words.extend([1, *link]);
-                words.extend(berth.words());
+                words.extend(invitation.words());
             }
-            Message::Claim { secret, berth, from, tuple } => {
+            Message::Claim { secret, invitation, from, tuple } => {
                 words.extend([2, *secret]);
-                words.extend(berth.words());
+                words.extend(invitation.words());
                 let from = match from {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                     IpAddr::V6(ip) => *ip,
@@ -86,10 +91,10 @@ impl Message {
             .collect();
         match words[..] {
             [0] => Some(Message::Look),
-            [1, link, ..] => Some(Message::Want { link, berth: Berth::of(&words[2..])? }),
+            [1, link, ..] => Some(Message::Want { link, invitation: Invitation::of(&words[2..])? }),
             [2, secret, ..] => Some(Message::Claim {
                 secret,
-                berth: Berth::of(words.get(2..6)?)?,
+                invitation: Invitation::of(words.get(2..6)?)?,
                 from: {
                     let [high, low] = *words.get(6..8)? else { return None };
                     let bits = u128::from(high) << 64 | u128::from(low);
@@ -159,17 +164,18 @@ mod tests {
     #[test]
     fn messages_arrive_and_nonsense_does_not() {
         let (a, b) = (Mailbox::open().unwrap(), Mailbox::open().unwrap());
-        let berth = Berth { number: 7471, cookie: [1, u64::MAX], mailbox: a.address, pid: 1 << 22 };
+        let invitation =
+            Invitation { number: 7471, cookie: [1, u64::MAX], mailbox: a.address, pid: 1 << 22 };
         let all = [
             Message::Look,
-            Message::Want { link: 5, berth },
+            Message::Want { link: 5, invitation },
             Message::Claim {
                 secret: 9,
-                berth,
+                invitation,
                 from: "192.0.2.7".parse().unwrap(),
                 tuple: vec![3; 48],
             },
-            Message::Nobody { cookie: berth.cookie },
+            Message::Nobody { cookie: invitation.cookie },
             Message::Take { link: 7 },
         ];
         assert_eq!(b.next(), None);

@@ -2,7 +2,7 @@
 //! Knows nothing of what they are for.
 
 use super::helper;
-use super::port::Port;
+use super::link::Port;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Result, Started};
 use crate::sys::Fd;
@@ -23,7 +23,7 @@ impl Reception {
     /// Listens at an address of the port's, port zero for any; `backlog` requests may wait for the helper, which is
     /// to watch the [`descriptor`](Self::descriptor).
     pub(super) fn open(port: &'static Port, at: SocketAddr, backlog: u32) -> Result<Self> {
-        let listener = port.device()?.adapter.create_listener()?;
+        let listener = port.device.objects()?.adapter.create_listener()?;
         listener.bind(at)?;
         listener.listen(backlog)?;
         let mut reception = Reception { port, listener, next: None };
@@ -32,7 +32,7 @@ impl Reception {
     }
 
     fn ask(&self) -> Result<(Connector, Started)> {
-        let connector = self.port.device()?.adapter.create_connector()?;
+        let connector = self.port.device.objects()?.adapter.create_connector()?;
         let started = self.listener.get_connection_request(&connector, REQUEST)?;
         Ok((connector, started))
     }

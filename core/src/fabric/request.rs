@@ -8,7 +8,7 @@ use crate::sys::process;
 /// Begins a request, and is all of an answer.
 pub(super) const MAGIC: [u8; 8] = *b"sanshim\x03";
 
-/// Names what a process waits for at its own listener (`berth`); nobody else can guess it.
+/// Names what a process waits for at its own listener (`sharing::invitations`); nobody else can guess it.
 pub(super) type Cookie = [u64; 2];
 /// In a request at a TCP listener's number: a connection that is to be made.
 pub(super) const NEW: Cookie = [0; 2];

@@ -1,7 +1,7 @@
 //! Which of the processes that share a link controls it: has its queue pair (D2). In memory that they
 //! share and the peer cannot reach; what the others need to go on where it stopped.
 
-use super::super::mailbox::Address;
+use crate::fabric::mailbox::Address;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -34,26 +34,26 @@ const WISHED: u64 = 1;
 
 /// How far both directions had come when control was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(in crate::fabric) struct Progress {
     /// Next message to be sent.
-    pub(super) next_out: u32,
+    pub(in crate::fabric) next_out: u32,
     /// Bytes of the send buffer that were sent.
-    pub(super) bytes_out: u64,
+    pub(in crate::fabric) bytes_out: u64,
     /// Next message to come.
-    pub(super) next_in: u32,
+    pub(in crate::fabric) next_in: u32,
     /// Bytes that came for the peer's send buffer.
-    pub(super) bytes_in: u64,
+    pub(in crate::fabric) bytes_in: u64,
 }
 
 impl Controller {
     /// The process that makes the link controls it.
-    pub(super) fn begin(&self, mailbox: Address, pid: u32) {
+    pub(in crate::fabric) fn begin(&self, mailbox: Address, pid: u32) {
         self.pid.store(pid, Relaxed);
         self.mailbox.store(mailbox, SeqCst);
     }
 
     /// By the controlling process, which sends and takes nothing any more. Release.
-    pub(super) fn give(&self, to: Address, pid: u32, progress: Progress) {
+    pub(in crate::fabric) fn give(&self, to: Address, pid: u32, progress: Progress) {
         self.next_out.store(progress.next_out, Relaxed);
         self.bytes_out.store(progress.bytes_out, Relaxed);
         self.next_in.store(progress.next_in, Relaxed);
@@ -66,29 +66,29 @@ impl Controller {
     }
 
     /// Who has that mailbox wants control. False: it was promised to somebody.
-    pub(super) fn wish(&self, own: Address) -> bool {
+    pub(in crate::fabric) fn wish(&self, own: Address) -> bool {
         let wish = |heir| (heir & WISHED != 0 || heir == 0).then_some(own);
         self.heir.fetch_update(SeqCst, SeqCst, wish).is_ok()
     }
 
     /// It does not any more; without effect on a promise.
-    pub(super) fn withdraw(&self, own: Address) {
+    pub(in crate::fabric) fn withdraw(&self, own: Address) {
         let _ = self.heir.compare_exchange(own, 0, SeqCst, SeqCst);
     }
 
     /// By the controlling process, which begins to move: false if that process wants control no more.
-    pub(super) fn promise(&self, to: Address) -> bool {
+    pub(in crate::fabric) fn promise(&self, to: Address) -> bool {
         self.heir.compare_exchange(to, to & !WISHED, SeqCst, SeqCst).is_ok()
     }
 
     /// By the controlling process, which does not move after all.
-    pub(super) fn renege(&self) {
+    pub(in crate::fabric) fn renege(&self) {
         let wish = |heir| (heir != 0).then_some(heir | WISHED);
         let _ = self.heir.fetch_update(SeqCst, SeqCst, wish);
     }
 
     /// True once it was promised to who has that mailbox, or given.
-    pub(super) fn is_bound_for(&self, own: Address) -> bool {
+    pub(in crate::fabric) fn is_bound_for(&self, own: Address) -> bool {
         // In the order in which they are changed.
         self.heir.load(SeqCst) == own & !WISHED || self.mailbox.load(SeqCst) == own
     }
@@ -102,28 +102,28 @@ impl Controller {
     }
 
     /// Those who had control before.
-    pub(super) fn before(&self) -> impl Iterator<Item = Address> + '_ {
+    pub(in crate::fabric) fn before(&self) -> impl Iterator<Item = Address> + '_ {
         self.before.iter().map(|one| one.load(Relaxed)).filter(|one| *one != 0)
     }
 
     /// That one is gone.
-    pub(super) fn forget(&self, mailbox: Address) {
+    pub(in crate::fabric) fn forget(&self, mailbox: Address) {
         for one in &self.before {
             let _ = one.compare_exchange(mailbox, 0, Relaxed, Relaxed);
         }
     }
 
     /// Who has control. Acquire.
-    pub(super) fn mailbox(&self) -> Address {
+    pub(in crate::fabric) fn mailbox(&self) -> Address {
         self.mailbox.load(Acquire)
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(in crate::fabric) fn pid(&self) -> u32 {
         self.pid.load(Acquire)
     }
 
     /// By who was given control.
-    pub(super) fn progress(&self) -> Progress {
+    pub(in crate::fabric) fn progress(&self) -> Progress {
         Progress {
             next_out: self.next_out.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
@@ -133,21 +133,21 @@ impl Controller {
     }
 
     /// By a relative: the link is to be asked back.
-    pub(super) fn ask_to_withdraw(&self) {
+    pub(in crate::fabric) fn ask_to_withdraw(&self) {
         self.withdraws.store(1, SeqCst);
     }
 
     /// By the controlling process: true, once, if that is so.
-    pub(super) fn take_withdrawal(&self) -> bool {
+    pub(in crate::fabric) fn take_withdrawal(&self) -> bool {
         self.withdraws.load(Relaxed) != 0 && self.withdraws.swap(0, SeqCst) != 0
     }
 
     /// The controlling process is about to exit: whoever wants to go on is to take control.
-    pub(super) fn leave(&self) {
+    pub(in crate::fabric) fn leave(&self) {
         self.leaving.store(1, SeqCst);
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(in crate::fabric) fn is_leaving(&self) -> bool {
         self.leaving.load(Relaxed) != 0
     }
 }

@@ -6,14 +6,14 @@
 //! and tells how much ([`Kind::Written`]): nobody copies. Both registrations last as long as the link.
 //! Where there is no memory to pin, or no remote access, bytes go on coming in frames.
 
-use super::super::frame::Kind;
-use super::{Body, Full, Link, Out};
+use super::body::Body;
+use super::sender::{Full, Sender};
+use super::state::Link;
+use crate::fabric::frame::Kind;
 use crate::provider::interface::client::MemoryRegion;
 use crate::provider::interface::{Error, Flags, Limits, RemoteAccess, RemoteMemory, Segment};
 use crate::provider::shm::Role;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::OnceLock;
 
 /// How often a send buffer came full in frames before it is made reachable.
 const OFTEN: u64 = 2;
@@ -22,32 +22,12 @@ const PIECE: usize = 128 << 10;
 /// Less than this goes in a frame: one packet less, and the copy is short.
 const LEAST: usize = 16 << 10;
 
-/// The state of both directions. Zeroed memory's meaning: bytes go in frames.
-#[derive(Default)]
-pub(super) struct Direct {
-    /// Where the peer lets us write: the address of its picture of our send buffer, and the token.
-    theirs: OnceLock<RemoteMemory>,
-    /// It was seen that the peer streams: our picture of its send buffer is offered once, if at all.
-    considered: AtomicBool,
-    /// The peer may write.
-    offered: AtomicBool,
-}
-
-/// What is registered; private to who sends. Outlives the queue pair.
-#[derive(Default)]
-pub(super) struct Rings {
-    /// Our send buffer; `Some(None)`: it cannot be registered.
-    own: Option<Option<MemoryRegion>>,
-    /// Our picture of the peer's, and the token of its window.
-    theirs: Option<(MemoryRegion, u32)>,
-}
-
 impl Link {
     /// Bytes came in a frame, `tail` by now: lets the peer write the next ones if these are many.
     pub(super) fn consider_offer(&self, body: &Body, tail: u64) {
         let ring = u64::from(body.segment.geometry().send_buffer);
         if tail >= OFTEN * ring
-            && self.port().limits.flags & Limits::BIND != 0
+            && self.port().device.limits.flags & Limits::BIND != 0
             && self.wire().is_some_and(|wire| !wire.direct.considered.swap(true, SeqCst))
         {
             self.note(Kind::Ring);
@@ -55,7 +35,7 @@ impl Link {
     }
 
     /// Registers our picture of the peer's send buffer and tells the peer.
-    pub(super) fn offer(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
+    pub(super) fn offer(&self, out: &mut Sender, body: &Body) -> Result<(), Full> {
         let (at, size) = ring(body, body.role.peer());
         let wire = self.wire().ok_or(Full)?;
         if wire.rings(out).theirs.is_none() {
@@ -74,7 +54,7 @@ impl Link {
                     wire.direct.offered.store(true, SeqCst);
                 }
                 Err(why) => {
-                    self.port().sent(1);
+                    self.port().device.sent(1);
                     log::info!("link {:x}: streams in frames: {why}", self.id);
                     return Ok(());
                 }
@@ -106,14 +86,14 @@ impl Link {
     /// and tells it; how many. `None`: in a frame.
     pub(super) fn write(
         &self,
-        out: &mut Out,
+        out: &mut Sender,
         body: &Body,
         from: *mut u8,
         length: usize,
     ) -> Option<Result<usize, Full>> {
         let wire = self.wire()?;
         let theirs = wire.direct.theirs.get()?;
-        let length = length.min(PIECE).min(self.port().limits.max_transfer as usize);
+        let length = length.min(PIECE).min(self.port().device.limits.max_transfer as usize);
         if length < LEAST {
             return None;
         }
@@ -132,7 +112,7 @@ impl Link {
 
     fn write_and_tell(
         &self,
-        out: &mut Out,
+        out: &mut Sender,
         segment: Segment,
         to: RemoteMemory,
         length: usize,
@@ -141,7 +121,7 @@ impl Link {
         let (tells, flags) = self.flags(out);
         let wire = self.wire().ok_or(Full)?;
         if let Err(why) = wire.pair.write(number, &[segment], to, flags) {
-            self.port().sent(1);
+            self.port().device.sent(1);
             self.fail(why);
             return Err(Full);
         }
@@ -152,17 +132,17 @@ impl Link {
     }
 
     /// Whether the next request tells of its end, and how that is said.
-    fn flags(&self, out: &Out) -> (bool, Flags) {
+    fn flags(&self, out: &Sender) -> (bool, Flags) {
         let tells = self.is_to_tell(out);
         (tells, if tells { Flags::NONE } else { Flags::SILENT })
     }
 
     fn register(&self, at: *mut u8, size: usize) -> Result<MemoryRegion, Error> {
-        if self.port().limits.flags & Limits::APPLICATION_MEMORY == 0 {
+        if self.port().device.limits.flags & Limits::APPLICATION_MEMORY == 0 {
             // A fork child, which shares the segment, would be without what is registered.
             return Err(Error::NotSupported);
         }
-        let region = self.port().device()?.adapter.create_memory_region()?;
+        let region = self.port().device.objects()?.adapter.create_memory_region()?;
         // SAFETY: mapped until the link has ended, which drops the region before.
         unsafe { region.register(at, size)? };
         Ok(region)

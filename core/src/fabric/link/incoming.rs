@@ -1,42 +1,87 @@
 //! Coming in: frames in their order, by whoever takes the port's completions.
 
-use super::super::frame::{self, Kind, State};
+use super::body::Body;
 use super::outgoing::Tell;
-use super::{stage, In, Link};
+use super::state::{stage, Link, Receiver};
+use crate::fabric::frame::{self, Kind, State};
 use crate::provider::interface::Error;
-use crate::provider::shm::{self, Role, Sending, Side};
+use crate::provider::shm::{self, Role, Sending};
 use crate::session::{Gone, Mark, HEADER_SIZE};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-impl In {
+/// A frame that may not come, or not with that.
+struct Wrong;
+
+impl Receiver {
     /// No more may come for the send buffer than it holds.
-    fn check_room(&self, own: &Side, count: u64, size: u64) -> Result<(), ()> {
-        let used = self.tail.wrapping_sub(own.receiving.0.head.load(Acquire));
+    fn check_room(&self, body: &Body, count: u64) -> Result<(), Wrong> {
+        let size = u64::from(body.segment.geometry().send_buffer);
+        let head = body.segment.side(body.role).receiving.0.head.load(Acquire);
+        let used = self.tail.wrapping_sub(head);
         if used.saturating_add(count) > size {
-            Err(())
+            Err(Wrong)
         } else {
             Ok(())
         }
     }
+
+    fn take_message(&mut self, body: &Body, payload: &[u8]) -> Result<(), Wrong> {
+        let (header, rest) = payload.split_at_checked(HEADER_SIZE).ok_or(Wrong)?;
+        let word = |i: usize| {
+            let bytes = [header[4 * i], header[4 * i + 1], header[4 * i + 2], header[4 * i + 3]];
+            u32::from_le_bytes(bytes)
+        };
+        let words = [word(0), word(1), word(2), word(3)];
+        let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
+        if words[0] != self.message || rest.len() > most || words[3] as usize != rest.len() {
+            return Err(Wrong);
+        }
+        let slot = body.segment.slot(body.role.peer(), self.message, 0);
+        // SAFETY: it fits, as was checked. A peer that sends without credit overwrites what
+        // it sent itself.
+        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), slot.payload(), rest.len()) };
+        slot.publish(words);
+        self.message = self.message.wrapping_add(1);
+        Ok(())
+    }
+
+    fn take_bytes(&mut self, body: &Body, payload: &[u8]) -> Result<(), Wrong> {
+        self.check_room(body, payload.len() as u64)?;
+        let ring = body.segment.send_buffer(body.role.peer(), false);
+        let mut rest = payload;
+        while !rest.is_empty() {
+            let (to, n) = ring.stretch(self.tail, rest.len());
+            // SAFETY: within the ring, where nothing unread lies.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to, n) };
+            self.tail += n as u64;
+            rest = &rest[n..];
+        }
+        self.publish_tail(body);
+        Ok(())
+    }
+
+    fn note_written(&mut self, body: &Body, count: u64) -> Result<(), Wrong> {
+        self.check_room(body, count)?;
+        self.tail += count;
+        self.publish_tail(body);
+        Ok(())
+    }
+
+    fn publish_tail(&self, body: &Body) {
+        body.segment.side(body.role.peer()).sending.0.tail.swap(self.tail, SeqCst);
+    }
 }
 
 impl Link {
-    /// A frame came over a queue pair.
-    pub(in super::super) fn arrived_over(&self, number: u64, bytes: &[u8]) {
-        if self.wire().is_some_and(|wire| wire.number == number) {
-            self.arrived(bytes);
-        }
-    }
-
     /// A frame came over the one in use. By who takes the port's completions.
-    pub(in super::super) fn arrived(&self, bytes: &[u8]) {
+    pub(in crate::fabric) fn arrived(&self, bytes: &[u8]) {
         let wrong = match frame::decode(bytes) {
             Err(frame::Malformed) => Some(format!("{} bytes that are no frame", bytes.len())),
             Ok((kind, state, payload)) => {
                 let applied = self.apply(kind, &state, payload);
                 applied
                     .err()
-                    .map(|()| format!("a {kind:?} frame that may not come, or not with that"))
+                    .map(|Wrong| format!("a {kind:?} frame that may not come, or not with that"))
             }
         };
         if let Some(why) = wrong.filter(|_| !self.failed.load(Relaxed)) {
@@ -48,46 +93,52 @@ impl Link {
         }
     }
 
-    fn apply(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), ()> {
-        // SAFETY: called by who takes the port's completions, one at a time.
-        let into = unsafe { &mut *self.into.get() };
+    fn apply(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), Wrong> {
+        let if_sensible = |makes_sense| if makes_sense { Ok(()) } else { Err(Wrong) };
         match kind {
             Kind::Bound => {
-                self.binding.set(payload.to_vec()).map_err(drop)?;
+                self.binding.set(payload.to_vec()).map_err(|_| Wrong)?;
                 let _ = self.stage.compare_exchange(stage::OFFERED, stage::BOUND, SeqCst, SeqCst);
-                return Ok(());
+                Ok(())
             }
             Kind::Withdraw => {
                 self.refuse();
-                return Ok(());
+                Ok(())
             }
-            Kind::Taken | Kind::Refused => {
-                let body = self.body.get().ok_or(())?;
-                if body.role != Role::Connector || self.stage() != stage::OFFERED {
-                    return Err(());
-                }
-                if kind == Kind::Taken && body.segment.decide(shm::State::Taken) {
-                    self.stage.store(stage::OPEN, SeqCst);
-                } else {
-                    self.stage.store(stage::REFUSED, SeqCst);
-                    let _ = body.segment.decide(shm::State::Refused);
-                }
-                self.wake(body, true, true);
-                self.push(Tell::Due);
-                return Ok(());
-            }
-            Kind::Move => return if self.is_to_follow(payload) { Ok(()) } else { Err(()) },
-            Kind::Moved => return if self.was_followed() { Ok(()) } else { Err(()) },
-            Kind::Ring => return if self.may_write(payload) { Ok(()) } else { Err(()) },
+            Kind::Taken | Kind::Refused => self.is_decided(kind == Kind::Taken),
+            Kind::Move => if_sensible(self.is_to_follow(payload)),
+            Kind::Moved => if_sensible(self.was_followed()),
+            Kind::Ring => if_sensible(self.may_write(payload)),
             Kind::State
             | Kind::Message
             | Kind::Bytes
             | Kind::Written
             | Kind::Left
             | Kind::Ask
-            | Kind::Answer => {}
+            | Kind::Answer => self.apply_in_use(kind, state, payload),
         }
-        let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(())?;
+    }
+
+    /// The acceptor's decision came.
+    fn is_decided(&self, taken: bool) -> Result<(), Wrong> {
+        let body = self.body.get().ok_or(Wrong)?;
+        if body.role != Role::Connector || self.stage() != stage::OFFERED {
+            return Err(Wrong);
+        }
+        if taken && body.segment.decide(shm::State::Taken) {
+            self.stage.store(stage::OPEN, SeqCst);
+        } else {
+            self.stage.store(stage::REFUSED, SeqCst);
+            let _ = body.segment.decide(shm::State::Refused);
+        }
+        self.wake(body, true, true);
+        self.push(Tell::Due);
+        Ok(())
+    }
+
+    /// What may come once both ends use the link.
+    fn apply_in_use(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), Wrong> {
+        let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(Wrong)?;
         let makes_sense = match kind {
             Kind::Left => self.peer_left(body, payload),
             Kind::Ask => self.peer_asks(body, state, payload),
@@ -95,72 +146,25 @@ impl Link {
             _ => true,
         };
         if !makes_sense {
-            return Err(());
+            return Err(Wrong);
         }
-        let (role, sender) = (body.role, body.role.peer());
-        let (own, peer) = (body.segment.side(role), body.segment.side(sender));
+        let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
         // The mark before its byte.
         let mut news = note_mark(&peer.sending.0, own.receiving.0.total.load(Acquire), state);
+        // SAFETY: called by who takes the port's completions, one at a time.
+        let into = unsafe { &mut *self.into.get() };
         match kind {
-            Kind::Message => {
-                let (header, rest) = payload.split_at_checked(HEADER_SIZE).ok_or(())?;
-                let word = |i: usize| {
-                    let bytes =
-                        [header[4 * i], header[4 * i + 1], header[4 * i + 2], header[4 * i + 3]];
-                    u32::from_le_bytes(bytes)
-                };
-                let words = [word(0), word(1), word(2), word(3)];
-                let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
-                if words[0] != into.message || rest.len() > most || words[3] as usize != rest.len()
-                {
-                    return Err(());
-                }
-                let slot = body.segment.slot(sender, into.message, 0);
-                // SAFETY: it fits, as was checked. A peer that sends without credit overwrites what
-                // it sent itself.
-                unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), slot.payload(), rest.len()) };
-                slot.publish(words);
-                into.message = into.message.wrapping_add(1);
-            }
+            Kind::Message => into.take_message(body, payload)?,
             Kind::Bytes => {
-                let ring = body.segment.send_buffer(sender, false);
-                into.check_room(own, payload.len() as u64, ring.size())?;
-                let mut rest = payload;
-                while !rest.is_empty() {
-                    let (to, n) = ring.stretch(into.tail, rest.len());
-                    // SAFETY: within the ring, where nothing unread lies.
-                    unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to, n) };
-                    into.tail += n as u64;
-                    rest = &rest[n..];
-                }
-                peer.sending.0.tail.swap(into.tail, SeqCst);
+                into.take_bytes(body, payload)?;
                 self.consider_offer(body, into.tail);
             }
-            Kind::Written => {
-                let count = self.written(payload).ok_or(())?;
-                into.check_room(own, count, body.segment.geometry().send_buffer.into())?;
-                into.tail += count;
-                peer.sending.0.tail.swap(into.tail, SeqCst);
-            }
+            Kind::Written => into.note_written(body, self.written(payload).ok_or(Wrong)?)?,
             _ => {}
         }
-        let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
         news |= kind != Kind::State;
-        // Before the end, by which it is judged.
-        receiving.total.store(state.total, SeqCst);
-        // The other bits are this end's own.
-        let changed = |finished: u32| {
-            let known = finished & State::FINISHED_BITS;
-            (known != state.finished).then_some(finished ^ known | state.finished)
-        };
-        news |= sending.finished.fetch_update(SeqCst, SeqCst, changed).is_ok();
-        if sending.stalled.swap(state.stalled, SeqCst) != state.stalled {
-            news = true;
-        }
-        let room = receiving.head.swap(state.head, SeqCst) != state.head && {
-            let waiting = own.sending.0.tail.load(Relaxed).wrapping_sub(state.head);
-            waiting <= u64::from(body.segment.geometry().send_buffer) / 2
-        };
+        let (more, room) = note_state(body, state);
+        news |= more;
         if news || room {
             self.wake(body, news, room);
         }
@@ -171,8 +175,31 @@ impl Link {
     }
 }
 
-/// The peer's mark may be a new one, for a reader that has read `total`; true if it is. What it makes gone the sender may not
-/// know: it hears late how far the reader is.
+/// Publishes what the peer says of itself, behind the data: whether that is news for this end, and whether it has room
+/// to send again.
+fn note_state(body: &Body, state: &State) -> (bool, bool) {
+    let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
+    let (sending, receiving) = (&peer.sending.0, &peer.receiving.0);
+    // Before the end, by which it is judged.
+    receiving.total.store(state.total, SeqCst);
+    // The other bits are this end's own.
+    let changed = |finished: u32| {
+        let known = finished & State::FINISHED_BITS;
+        (known != state.finished).then_some(finished ^ known | state.finished)
+    };
+    let mut news = sending.finished.fetch_update(SeqCst, SeqCst, changed).is_ok();
+    if sending.stalled.swap(state.stalled, SeqCst) != state.stalled {
+        news = true;
+    }
+    let room = receiving.head.swap(state.head, SeqCst) != state.head && {
+        let waiting = own.sending.0.tail.load(Relaxed).wrapping_sub(state.head);
+        waiting <= u64::from(body.segment.geometry().send_buffer) / 2
+    };
+    (news, room)
+}
+
+/// The peer's mark may be a new one, for a reader that has read `total`; true if it is. What it makes gone the sender
+/// may not know: it hears late how far the reader is.
 fn note_mark(sending: &Sending, total: u64, told: &State) -> bool {
     let before = Mark(sending.urgent.load(Relaxed));
     if before.0 == told.urgent {

@@ -3,19 +3,30 @@
 //! Messages before the bytes of the send buffer that were published before them, and the end behind
 //! everything.
 
-use super::super::frame::{self, Kind, State, HEADER};
-use super::super::helper;
-use super::controller::Controller;
-use super::{stage, Body, Full, Link, Out, CHUNK, DEPTH, SILENT};
-use crate::provider::interface::{Completion, Error, Flags};
+use super::body::Body;
+use super::sender::{Full, Sender, CHUNK};
+use super::state::{stage, Link};
+use crate::fabric::frame::{Kind, State};
+use crate::fabric::helper;
 use crate::provider::shm;
 use crate::session::HEADER_SIZE;
 use crate::sys::handlers::Undisturbed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
+/// Kinds without data that are sent when they are due, in this order.
+const WORDS: [Kind; 7] = [
+    Kind::Bound,
+    Kind::Withdraw,
+    Kind::Taken,
+    Kind::Refused,
+    Kind::Answer,
+    Kind::Move,
+    Kind::Moved,
+];
+
 /// What a push tells the peer beside data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Tell {
+pub(in crate::fabric) enum Tell {
     /// What it waits for.
     Due,
     /// Everything.
@@ -36,7 +47,7 @@ impl Tell {
 
 impl Link {
     /// Sends what is to be sent, unless another thread is at it, who then does.
-    pub(in super::super) fn push(&self, tell: Tell) {
+    pub(in crate::fabric) fn push(&self, tell: Tell) {
         if !self.is_ours() {
             return self.kick_owner();
         }
@@ -77,37 +88,13 @@ impl Link {
         }
     }
 
-    fn push_all(&self, out: &mut Out, tell: Tell) -> Result<(), Full> {
+    fn push_all(&self, out: &mut Sender, tell: Tell) -> Result<(), Full> {
         out.certain = tell == Tell::Certain;
         self.reclaim(out);
         // Once: Taken goes out when what the peer then sends finds its place, and before anything else of the end.
         let body = self.body.get();
-        const WORDS: [Kind; 7] = [
-            Kind::Bound,
-            Kind::Withdraw,
-            Kind::Taken,
-            Kind::Refused,
-            Kind::Answer,
-            Kind::Move,
-            Kind::Moved,
-        ];
-        for kind in WORDS {
-            let bit = 1 << kind as u32;
-            if self.due.load(Acquire) & bit != 0 && (kind != Kind::Taken || body.is_some()) {
-                let (destination, answer) = (self.destination(), self.own_answer());
-                let bound = self.binding.get();
-                let payload = match kind {
-                    Kind::Bound => bound.map_or(&[][..], Vec::as_slice),
-                    Kind::Move => &destination,
-                    Kind::Answer => &answer,
-                    _ => &[],
-                };
-                self.send(out, kind, &[payload])?;
-                self.due.fetch_and(!bit, SeqCst);
-                if matches!(kind, Kind::Move | Kind::Moved) && self.seal(kind) {
-                    return Ok(());
-                }
-            }
+        if self.send_words(out, body.is_some())? {
+            return Ok(());
         }
         let (Some(body), stage::OPEN) = (body, self.stage()) else { return Ok(()) };
         self.send_question(out, body)?;
@@ -133,30 +120,35 @@ impl Link {
         }
         // Before the end, behind which TCP's may come.
         self.send_left(out, word)?;
-        let stalled = sending.stalled.load(Acquire);
-        let (told, receiving) = (out.told, &own.receiving.0);
-        let (head, total) = (receiving.head.load(Acquire), receiving.total.load(Acquire));
-        let taken = head.wrapping_sub(told.head);
-        let due = finished != told.finished
-            || stalled != told.stalled
-            || sending.urgent.load(Acquire) != told.urgent
-            || taken >= body.eighth()
-            || (taken > 0 && (tell >= Tell::All || peer.sending.0.stalled.load(Relaxed) != 0))
-            || (tell >= Tell::All && total != told.total)
-            || (tell == Tell::Certain && out.silent > 0);
-        if due {
-            out.told.finished = finished;
-            let sent = self.send(out, Kind::State, &[]);
-            if sent.is_err() {
-                out.told.finished = told.finished;
+        self.send_state(out, body, finished, tell)
+    }
+
+    /// Sends what is due of what has no data. True: the link goes on over another queue pair, and nothing more goes
+    /// out.
+    fn send_words(&self, out: &mut Sender, is_attached: bool) -> Result<bool, Full> {
+        for kind in WORDS {
+            let bit = 1 << kind as u32;
+            if self.due.load(Acquire) & bit != 0 && (kind != Kind::Taken || is_attached) {
+                let (destination, answer) = (self.destination(), self.own_answer());
+                let bound = self.binding.get();
+                let payload = match kind {
+                    Kind::Bound => bound.map_or(&[][..], Vec::as_slice),
+                    Kind::Move => &destination,
+                    Kind::Answer => &answer,
+                    _ => &[],
+                };
+                self.send(out, kind, &[payload])?;
+                self.due.fetch_and(!bit, SeqCst);
+                if matches!(kind, Kind::Move | Kind::Moved) && self.seal(kind) {
+                    return Ok(true);
+                }
             }
-            sent?;
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Sends what was published: all messages, and the send buffer up to `tail`.
-    fn send_data(&self, out: &mut Out, body: &Body, tail: u64) -> Result<(), Full> {
+    fn send_data(&self, out: &mut Sender, body: &Body, tail: u64) -> Result<(), Full> {
         loop {
             let next = self.next_out.load(Relaxed);
             let slot = body.segment.slot(body.role, next, 0);
@@ -193,177 +185,102 @@ impl Link {
         Ok(())
     }
 
-    /// The number of the next request; there is room for it.
-    pub(super) fn begin(&self, out: &mut Out) -> Result<u64, Full> {
-        let number = self.posted.load(Relaxed);
-        if number - out.reclaimed >= u64::from(DEPTH) {
-            self.reclaim(out);
-        }
-        if self.wire().is_none()
-            || self.failed.load(Relaxed)
-            || number - out.reclaimed >= u64::from(DEPTH)
-            || !self.port().may_send()
-        {
-            return Err(Full);
-        }
-        Ok(number)
-    }
-
-    /// True if the next request is to tell of its end, and so of all before it.
-    pub(super) fn is_to_tell(&self, out: &Out) -> bool {
-        out.silent + 1 >= SILENT || self.port().is_short()
-    }
-
-    /// The request was posted. `tells`: of its end.
-    pub(super) fn begun(&self, out: &mut Out, number: u64, tells: bool) {
-        out.silent = if tells { 0 } else { out.silent + 1 };
-        self.posted.store(number + 1, Relaxed);
-    }
-
-    /// Sends one frame.
-    pub(super) fn send(&self, out: &mut Out, kind: Kind, parts: &[&[u8]]) -> Result<(), Full> {
-        let number = self.begin(out)?;
-        let certain = self.closing.load(Relaxed) || out.certain;
-        let state = self.snapshot(out);
-        let payload: usize = parts.iter().map(|part| part.len()).sum();
-        let header = frame::encode(kind, payload, &state);
-        let length = HEADER + payload;
-        let mut small = [0u8; 256];
-        let inline = length <= self.port().inline().min(small.len());
-        let adapter = || self.port().device().map(|device| device.adapter);
-        let held = if inline { None } else { self.port().pool.take(adapter) };
-        if !inline && held.is_none() {
-            self.port().sent(1);
-            return Err(Full);
-        }
-        let mut to = held.map_or(small.as_mut_ptr(), |buffer| buffer.at);
-        for part in std::iter::once(&header[..]).chain(parts.iter().copied()) {
-            // SAFETY: header and payload fit into either: a payload is at most CHUNK bytes.
-            unsafe {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
-                to = to.add(part.len());
+    /// Tells the peer what it waits for, or is to know by `tell`, if no frame did yet. `finished`: how the end ends,
+    /// whose data was sent.
+    fn send_state(
+        &self,
+        out: &mut Sender,
+        body: &Body,
+        finished: u32,
+        tell: Tell,
+    ) -> Result<(), Full> {
+        let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
+        let sending = &own.sending.0;
+        let stalled = sending.stalled.load(Acquire);
+        let (told, receiving) = (out.told, &own.receiving.0);
+        let (head, total) = (receiving.head.load(Acquire), receiving.total.load(Acquire));
+        let taken = head.wrapping_sub(told.head);
+        let due = finished != told.finished
+            || stalled != told.stalled
+            || sending.urgent.load(Acquire) != told.urgent
+            || taken >= body.eighth()
+            || (taken > 0 && (tell >= Tell::All || peer.sending.0.stalled.load(Relaxed) != 0))
+            || (tell >= Tell::All && total != told.total)
+            || (tell == Tell::Certain && out.silent > 0);
+        if due {
+            out.told.finished = finished;
+            let sent = self.send(out, Kind::State, &[]);
+            if sent.is_err() {
+                out.told.finished = told.finished;
             }
+            sent?;
         }
-        let is_data = matches!(kind, Kind::Message | Kind::Bytes | Kind::Written | Kind::State);
-        let tells = held.is_some() || certain || !is_data || self.is_to_tell(out);
-        let wire = self.wire().ok_or(Full)?;
-        let posted = match held {
-            Some(buffer) => wire.pair.send(number, &[buffer.segment(length)], Flags::NONE),
-            None if tells => wire.pair.send_inline(number, &small[..length], Flags::NONE),
-            None => wire.pair.send_inline(number, &small[..length], Flags::SILENT),
-        };
-        if let Err(why) = posted {
-            self.port().sent(1);
-            if let Some(buffer) = held {
-                self.port().pool.give_back(buffer);
-            }
-            // Some providers say at once what others say of the request.
-            if !self.ends_on_its_way() {
-                self.fail(why);
-            }
-            return Err(Full);
-        }
-        if let Some(buffer) = held {
-            out.held.push_back((number, buffer));
-        }
-        self.begun(out, number, tells);
-        out.told = state;
-        self.told_head.store(state.head, Relaxed);
-        self.told_total.store(state.total, Relaxed);
-        self.told_finished.store(state.finished, SeqCst);
         Ok(())
     }
 
-    /// What every frame tells: all but the end, which must not overtake data.
-    fn snapshot(&self, out: &Out) -> State {
-        let Some(body) = self.body.get() else { return State::default() };
-        let own = body.segment.side(body.role);
-        // A mark that is told comes with what it made gone.
-        let urgent = own.sending.0.urgent.load(Acquire);
-        let gone = own.sending.0.gone.load(Acquire);
-        State {
-            head: own.receiving.0.head.load(Acquire),
-            total: own.receiving.0.total.load(Acquire),
-            urgent,
-            gone,
-            finished: out.told.finished,
-            stalled: own.sending.0.stalled.load(Acquire),
+    /// True if the peer does not know of all that was read here, and can be told.
+    #[inline]
+    pub(in crate::fabric) fn has_rest(&self) -> bool {
+        self.body.get().is_some_and(|body| {
+            let total = &body.segment.side(body.role).receiving.0.total;
+            total.load(Relaxed) != self.told_total.load(Relaxed)
+                && self.is_ours()
+                && !self.has_failed()
+                && !self.is_closed_by_peer()
+        })
+    }
+
+    fn tell_if_due(&self, body: &Body) {
+        let head = body.segment.side(body.role).receiving.0.head.load(Relaxed);
+        let taken = head.wrapping_sub(self.told_head.load(Relaxed));
+        if taken >= body.eighth() || self.has_message(body) || (taken > 0 && body.is_stalled()) {
+            self.push(Tell::Due);
         }
     }
 
-    /// Gives back what completed sends held.
-    fn reclaim(&self, out: &mut Out) {
-        let completed = self.completed.load(Acquire);
-        while let Some((number, buffer)) = out.held.front().copied() {
-            if number >= completed || !self.port().pool.give_back(buffer) {
-                break;
-            }
-            out.held.pop_front();
-        }
-        self.port().sent(completed - out.reclaimed);
-        out.reclaimed = completed;
+    /// True if a message of ours was published and not sent.
+    #[inline]
+    pub(super) fn has_message(&self, body: &Body) -> bool {
+        let next = self.next_out.load(Relaxed);
+        body.segment.slot(body.role, next, 0).sequence() == next
     }
 
-    /// A send, and all before it, completed. By who takes the port's completions.
-    pub(in super::super) fn completed(&self, of: &Completion, result: Result<(), Error>) {
-        if self.wire().is_none_or(|wire| wire.number != of.queue_pair) {
-            // Of one that another took the place of.
-            return;
-        }
-        match result {
-            Ok(()) => {
-                self.completed.fetch_max(of.request + 1, SeqCst);
-                if self.starved.load(SeqCst) {
-                    self.push(Tell::Due);
-                }
-            }
-            Err(why) => self.fail_over(of.queue_pair, why),
+    /// What the peer need not know at once the helper tells it in a moment, unless a frame does before: should this
+    /// process be killed, the peer is to know what it had read.
+    #[inline]
+    fn have_rest_told(&self) {
+        if self.has_rest() {
+            helper::wake_if_dormant();
         }
     }
 
-    /// Gives everything back that unfinished sends held; nothing completes any more.
-    pub(super) fn release(&self, out: &mut Out) {
-        for (_, buffer) in out.held.drain(..) {
-            self.port().pool.give_back(buffer);
+    /// After this end received: tells the peer if that is due.
+    #[inline]
+    pub(in crate::fabric) fn tell_what_was_read(&self) {
+        if let Some(body) = self.body.get() {
+            self.tell_if_due(body);
         }
-        self.port().sent(self.posted.load(Relaxed) - out.reclaimed);
-        out.reclaimed = self.posted.load(Relaxed);
+        self.have_rest_told();
     }
 
-    /// What the helper does for it from time to time; true if there is still something to do.
-    pub(in super::super) fn tick(&self, tell: Tell) -> bool {
-        if self.is_ours() && self.controller().is_some_and(Controller::take_withdrawal) {
-            self.withdraw();
-        }
-        let keeps_anchor = self.keeps_anchor();
-        let tell = if keeps_anchor { Tell::Certain } else { tell };
-        self.push(tell);
-        if keeps_anchor && self.is_drained() {
-            self.let_anchor_go();
-        }
-        if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
-            self.note_delivered();
-            // For relatives that wait for what had arrived: the port was looked at before.
-            body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
-        }
-        self.progress();
-        self.is_busy()
-    }
-
-    /// If the peer has all that this end published, relatives learn of it.
-    pub(in super::super) fn note_delivered(&self) {
+    /// A thread of this end is about to sleep: tells the peer what it may wait for, and has the completion queue tell
+    /// of what comes. This process controls the link.
+    pub(in crate::fabric) fn prepare_sleep(&self) {
         let Some(body) = self.body.get() else { return };
-        // Read before it is found that all of it has arrived.
-        let stamp = body.stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
-        if self.is_drained() {
-            let sending = &body.segment.side(body.role).sending.0;
-            sending.delivered.store(stamp, SeqCst);
+        self.tell_if_due(body);
+        self.have_rest_told();
+        // A handler that finds it armed relies on the look.
+        let _undisturbed = Undisturbed::begin();
+        if self.port().device.arm() {
+            // Not only a look: who is at it may have looked before the queue was armed.
+            self.port().catch_up();
         }
     }
 
-    /// True if there is something to do for it from time to time.
-    pub(in super::super) fn is_busy(&self) -> bool {
-        let waits = self.is_moving() || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
-        (waits && !self.failed.load(Relaxed)) || self.is_returning() || self.keeps_anchor()
+    /// This end published something that its peer waits for: the link is to be rung for the next as well.
+    pub(in crate::fabric) fn have_link_rung_again(&self) {
+        if let Some(body) = self.body.get() {
+            body.have_link_rung_again();
+        }
     }
 }

@@ -1,38 +1,20 @@
 //! The way back to TCP (design 6) of a connection over a queue pair.
 //!
-//! What the ends agree by is one word for each direction in shared memory ([`Doorbells`](crate::session::Doorbells)). Here
-//! each end has a picture of the peer's, and the sender's own is the one that decides: a receiver *asks* for what it did not
-//! read to be sent again, and reads nothing until the sender's end has answered.
+//! What the ends agree by is one word for each direction in shared memory ([`Doorbells`](crate::session::Doorbells)).
+//! Here each end has a picture of the peer's, and the sender's own is the one that decides: a receiver *asks* for what
+//! it did not read to be sent again, and reads nothing until the sender's end has answered.
 //!
 //! Links answer by themselves. What is to be done, and in which order, is the business of the switch.
 
-use super::super::frame::{Kind, State};
-use super::super::helper;
+use super::body::Body;
 use super::outgoing::Tell;
-use super::{Body, Full, Link, Out};
-use crate::provider::shm::{Asked, Sending, RETURNED};
+use super::sender::{Full, Sender};
+use super::state::Link;
+use crate::fabric::frame::{Kind, State};
+use crate::fabric::helper;
+use crate::provider::shm::{Asked, RETURNED};
 use crate::session::Rung;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-/// Part of a link: what this process told the peer of it.
-#[derive(Default)]
-pub(super) struct Returning {
-    /// How many requests were posted when it was told that this end left; zero: it was not.
-    left: AtomicU64,
-    asked: AtomicBool,
-    /// This process has nothing to do for it any more.
-    is_seen_to: AtomicBool,
-}
-
-impl Returning {
-    /// Over another queue pair all is told once more, which does no harm.
-    pub(super) fn begin_anew(&self) {
-        self.left.store(0, SeqCst);
-        self.asked.store(false, SeqCst);
-        self.is_seen_to.store(false, Relaxed);
-    }
-}
 
 /// Of a sender's word: whether what was not read is sent again, and its doorbells.
 fn encode(word: Rung) -> [u8; 12] {
@@ -47,39 +29,9 @@ fn decode(payload: &[u8]) -> Option<(bool, u64)> {
     Some((u32::from_le_bytes(*recalled) != 0, u64::from_le_bytes(bells.try_into().ok()?)))
 }
 
-impl Body {
-    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. What is recalled is not; how
-    /// this end ends is, unless TCP tells it.
-    pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
-        let [own, peer] = self.words();
-        if own.recalled {
-            return u64::MAX;
-        }
-        let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
-        let is_tcps = own.left && peer.is_final();
-        let ends = if is_tcps { 0 } else { u64::from(finished & State::FINISHED_BITS) << 58 };
-        Sending::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
-    }
-
-    /// The words of this end and of the peer.
-    fn words(&self) -> [Rung; 2] {
-        [self.role, self.role.peer()]
-            .map(|role| self.segment.side(role).sending.0.doorbells.state())
-    }
-
-    /// True if the peer is to send again over TCP what this end publishes, or did.
-    pub(super) fn is_recalled(&self) -> bool {
-        self.words()[0].recalled
-    }
-
-    fn asked(&self) -> Asked {
-        self.segment.side(self.role).receiving.0.asked()
-    }
-}
-
 impl Link {
-    /// Asks the peer to send again over TCP what this end did not read, and is not going to: the segment says how far it came.
-    /// To be repeated until it [answers](Self::answer), as whoever asked may have died.
+    /// Asks the peer to send again over TCP what this end did not read, and is not going to: the segment says how far
+    /// it came. To be repeated until it [answers](Self::answer), as whoever asked may have died.
     pub fn ask_again(&self) {
         if let Some(body) = self.body.get() {
             body.segment.side(body.role).receiving.0.ask(Asked::Pending);
@@ -87,7 +39,8 @@ impl Link {
         }
     }
 
-    /// What the peer answered to [`ask_again`](Self::ask_again): `None`, not yet. False: all that it sent is to be read here.
+    /// What the peer answered to [`ask_again`](Self::ask_again): `None`, not yet. False: all that it sent is to be read
+    /// here.
     pub fn answer(&self) -> Option<bool> {
         let body = self.body.get()?;
         let [_, peer] = body.words();
@@ -114,7 +67,7 @@ impl Link {
     }
 
     /// Asks, before anything else: what this end publishes does not matter for that.
-    pub(super) fn send_question(&self, out: &mut Out, body: &Body) -> Result<(), Full> {
+    pub(super) fn send_question(&self, out: &mut Sender, body: &Body) -> Result<(), Full> {
         let told = &self.returning;
         if body.asked() == Asked::Pending && !told.asked.load(Relaxed) {
             let receiving = &body.segment.side(body.role).receiving.0;
@@ -127,7 +80,7 @@ impl Link {
     }
 
     /// Tells that this end left, if its word said so before the data was looked at that was sent since.
-    pub(super) fn send_left(&self, out: &mut Out, word: Rung) -> Result<(), Full> {
+    pub(super) fn send_left(&self, out: &mut Sender, word: Rung) -> Result<(), Full> {
         let told = &self.returning.left;
         if word.left && told.load(Relaxed) == 0 {
             self.send(out, Kind::Left, &[&encode(word)])?;
@@ -204,12 +157,12 @@ impl Link {
     }
 
     /// This process has done what it can about that.
-    pub(in super::super) fn is_seen_to(&self) {
+    pub(in crate::fabric) fn is_seen_to(&self) {
         self.returning.is_seen_to.store(true, Relaxed);
     }
 
     /// True if this end is to send again over TCP, and has not come to it.
-    pub(in super::super) fn is_returning(&self) -> bool {
+    pub(in crate::fabric) fn is_returning(&self) -> bool {
         let is_due = |body: &Body| {
             let [own, _] = body.words();
             own.recalled && !own.left

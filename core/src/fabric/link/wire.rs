@@ -1,14 +1,35 @@
 //! A link's queue pair and what belongs to it: what is made anew when the connection moves.
 
-use super::super::port::{Device, Port};
-use super::direct::{Direct, Rings};
-use super::{Out, DEPTH};
+use super::sender::{Sender, DEPTH};
+use crate::fabric::port::{Objects, Port};
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Error, QueuePairAttributes};
+use crate::provider::interface::{Error, QueuePairAttributes, RemoteMemory};
 use std::cell::UnsafeCell;
+use std::sync::atomic::AtomicBool;
+use std::sync::OnceLock;
+
+/// The state of both directions. Zeroed memory's meaning: bytes go in frames.
+#[derive(Default)]
+pub(super) struct Direct {
+    /// Where the peer lets us write: the address of its picture of our send buffer, and the token.
+    pub(super) theirs: OnceLock<RemoteMemory>,
+    /// It was seen that the peer streams: our picture of its send buffer is offered once, if at all.
+    pub(super) considered: AtomicBool,
+    /// The peer may write.
+    pub(super) offered: AtomicBool,
+}
+
+/// What is registered; private to who sends. Outlives the queue pair.
+#[derive(Default)]
+pub(super) struct Rings {
+    /// Our send buffer; `Some(None)`: it cannot be registered.
+    pub(super) own: Option<Option<MemoryRegion>>,
+    /// Our picture of the peer's, and the token of its window.
+    pub(super) theirs: Option<(MemoryRegion, u32)>,
+}
 
 /// See the module. Fields end in this order.
-pub(in super::super) struct Wire {
+pub(in crate::fabric) struct Wire {
     /// What completions know the link by.
     pub(super) number: u64,
     pub(super) pair: QueuePair,
@@ -22,31 +43,31 @@ pub(in super::super) struct Wire {
 
 impl Wire {
     /// A queue pair that is not connected yet, for `connector` to connect, and a number at the port.
-    pub(super) fn new(port: &Port, connector: Connector) -> Result<Self, Error> {
+    pub(super) fn new<T>(port: &Port<T>, connector: Connector) -> Result<Self, Error> {
         let number = port.reserve()?;
         let attributes = QueuePairAttributes {
             context: number,
             receive_depth: 0,
-            initiator_depth: DEPTH.min(port.limits.max_initiator_depth),
+            initiator_depth: DEPTH.min(port.device.limits.max_initiator_depth),
             segments: 1,
-            inline_size: port.inline() as u32,
+            inline_size: port.device.inline() as u32,
         };
-        let Device { adapter, queue, shared, .. } = &port.device()?;
+        let Objects { adapter, queue, shared, .. } = &port.device.objects()?;
         let pair = adapter.create_queue_pair(&attributes, queue, queue, Some(shared))?;
         let (direct, rings) = (Direct::default(), UnsafeCell::default());
         Ok(Wire { number, pair, connector, direct, rings })
     }
 
     /// Ends it.
-    pub(in super::super) fn end(self) {
+    pub(in crate::fabric) fn end(self) {
         let _ = self.connector.disconnect(0);
         let _ = self.pair.flush();
     }
 
     /// What is registered.
     #[allow(clippy::mut_from_ref, reason = "one at a time has the sender's part")]
-    pub(super) fn rings(&self, _: &mut Out) -> &mut Rings {
-        // SAFETY: the caller has the link's `Out`, of which there is one, and keeps one result at a time.
+    pub(super) fn rings(&self, _: &mut Sender) -> &mut Rings {
+        // SAFETY: the caller has the link's `Sender`, of which there is one, and keeps one result at a time.
         unsafe { &mut *self.rings.get() }
     }
 }

@@ -77,7 +77,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     let tuple = if fabric::may_exist() { Tuple::of_accepted(fd).ok() } else { None };
     let offered = tuple.and_then(|tuple| {
         let (from, local) = (tuple.connector.ip(), tuple.acceptor.ip());
-        fabric::accept(&tuple.encode(), from, local, listening.listener()?.board())
+        fabric::accept(&tuple.encode(), from, local, listening.listener()?.shared_backlog())
     });
     let Some(socket) = Socket::allocate(fd) else {
         if let Some(claim) = offered {

@@ -99,7 +99,7 @@ impl PolledSocket {
             self.write = Some(armed::arm(&stream, Event::Write));
         }
         if let Some(link) = stream.fabric {
-            link.let_helper_hear();
+            link.notify_helper();
         }
         ring::recover_if_needed(&self.socket, &stream);
     }

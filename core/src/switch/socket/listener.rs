@@ -14,7 +14,7 @@ struct Family {
     /// The process that serves connectors on other hosts; zero: none yet.
     server: AtomicU32,
     /// Those connectors.
-    board: fabric::Board,
+    backlog: fabric::SharedBacklog,
 }
 
 /// See the module.
@@ -59,7 +59,7 @@ impl Listener {
         let ours = &self.family().server;
         if ours.compare_exchange(server, us, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             // SAFETY: the family's page is mapped until after the result is dropped.
-            let serving = unsafe { fabric::serve(address, dual, &self.family().board) };
+            let serving = unsafe { fabric::serve(address, dual, &self.family().backlog) };
             let serving = serving.map_or(std::ptr::null_mut(), |s| Box::into_raw(Box::new(s)));
             // What is there is a parent's, from before a fork.
             self.serving.store(serving, Ordering::SeqCst);
@@ -86,8 +86,8 @@ impl Listener {
     }
 
     /// The connectors on other hosts.
-    pub(in crate::switch) fn board(&self) -> &fabric::Board {
-        &self.family().board
+    pub(in crate::switch) fn shared_backlog(&self) -> &fabric::SharedBacklog {
+        &self.family().backlog
     }
 
     fn family(&self) -> &Family {

@@ -1,8 +1,9 @@
-//! Sleeping on a connection whose peer is on another host: the doorbell is a descriptor of the link's beside the anchor.
+//! Sleeping on a connection whose peer is on another host: the doorbell is a descriptor of the link's beside the
+//! anchor.
 
 use super::how::{Wait, Woken};
 use super::look;
-use crate::fabric::{Ear, Link, Sleeper};
+use crate::fabric::{Link, Notified, Sleeper};
 use crate::switch::anchor::doorbell::{self, let_sleepers_leave, Departure};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
@@ -60,8 +61,8 @@ pub(in crate::switch) fn drain(
     }
 }
 
-/// Sleeps until the event rings, the anchor tells something, or something arrived that this thread, the `sleeper`, hears. The
-/// counter is raised. No longer than `limit`, and `nap`, at a time.
+/// Sleeps until the event rings, the anchor tells something, or something arrived of which this thread, the `sleeper`,
+/// is notified. The counter is raised. No longer than `limit`, and `nap`, at a time.
 pub(super) fn sleep(
     socket: &Socket,
     stream: &Stream,
@@ -73,9 +74,9 @@ pub(super) fn sleep(
     if file::status_flags(socket.anchor())? & libc::O_NONBLOCK != 0 {
         return Err(Errno(libc::EAGAIN));
     }
-    let ear = sleeper.and_then(Sleeper::hear);
-    if ear.is_none() {
-        link.let_helper_hear();
+    let notified = sleeper.and_then(Sleeper::be_notified);
+    if notified.is_none() {
+        link.notify_helper();
     }
     let start = time::now();
     let mut signals = NapSignals::default();
@@ -90,7 +91,7 @@ pub(super) fn sleep(
         if left == Some(0) {
             return Err(Errno(libc::EAGAIN));
         }
-        let mut fds = descriptors(socket, stream, link, ear.as_ref());
+        let mut fds = descriptors(socket, stream, link, notified.as_ref());
         let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
         let mask = signals.mask(nap.is_some(), std::ptr::null());
         let nap_on = |fds: &mut [libc::pollfd], nap| {
@@ -103,9 +104,9 @@ pub(super) fn sleep(
         nap_on(&mut fds, [left, nap].into_iter().flatten().min())?;
         let (anchor_told, rang) = (fds[0].revents != 0, fds[1].revents != 0);
         look_after_nap(socket, stream, anchor_told);
-        if let Some(ear) = ear.as_ref().filter(|_| fds[2].revents & libc::POLLIN != 0) {
+        if let Some(notified) = notified.as_ref().filter(|_| fds[2].revents & libc::POLLIN != 0) {
             // Who looks is awake: no event need ring.
-            ear.heard();
+            notified.take_notice();
             return Ok(Woken::Perhaps);
         }
         let happened = how.has_happened(stream);
@@ -123,12 +124,12 @@ pub(super) fn sleep(
     }
 }
 
-/// What is slept on: the anchor, the link's event, and the ear of this thread.
+/// What is slept on: the anchor, the link's event, and the completion queue that this thread is notified by.
 fn descriptors(
     socket: &Socket,
     stream: &Stream,
     link: &Link,
-    ear: Option<&Ear>,
+    notified: Option<&Notified>,
 ) -> [libc::pollfd; 3] {
     let one = |fd, events| libc::pollfd { fd, events, revents: 0 };
     let anchor = if stream.endpoint.has(ends::ALWAYS_READABLE) {
@@ -136,8 +137,8 @@ fn descriptors(
     } else {
         one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP)
     };
-    let ear = ear.and_then(Ear::descriptor).unwrap_or(-1);
-    [anchor, one(link.event(), libc::POLLIN), one(ear, libc::POLLIN)]
+    let notified = notified.and_then(Notified::descriptor).unwrap_or(-1);
+    [anchor, one(link.event(), libc::POLLIN), one(notified, libc::POLLIN)]
 }
 
 /// Looks at what no event tells.

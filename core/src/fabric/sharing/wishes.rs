@@ -1,38 +1,22 @@
 //! Who asks for control of a link, and who does not any more: relatives that use it often, or go on where the
-//! process that has it exits. What comes of it is the business of [`moving`](super::moving).
+//! process that has it exits. What comes of it is the business of the link ([`Link::move_to`]).
 
-use super::super::mailbox::{self, Berth, Message};
-use super::super::{berth, helper, no_fork};
-use super::controller::Controller;
-use super::{stage, Link};
-use crate::provider::shm::State;
+use super::invitations;
+use crate::fabric::fork_gate::no_fork;
+use crate::fabric::helper;
+use crate::fabric::link::{stage, Controller, Link};
+#[cfg(test)]
+use crate::fabric::mailbox::Address;
+use crate::fabric::mailbox::{self, Invitation, Message};
 use crate::sys::process::SignalsHeld;
 use crate::sys::time;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// How often a relative uses a link through who controls it, before it takes control itself: a queue pair and
 /// its adapter cost more than a few kicks.
 const OFTEN: u32 = 32;
 /// How soon (ns) control is asked for again.
 const AGAIN: u64 = 50_000_000;
-
-/// Part of a link.
-#[derive(Default)]
-pub(super) struct Wishes {
-    /// A relative's uses, and clock (ns) of its last request.
-    uses: AtomicU32,
-    asked_at: AtomicU64,
-    /// This process closed it, or exits.
-    asks_no_more: AtomicBool,
-}
-
-impl Wishes {
-    /// Control went to another process, or came.
-    pub(super) fn begin_anew(&self) {
-        self.uses.store(0, Relaxed);
-    }
-}
 
 impl Link {
     /// In a relative that uses the link: takes control if it does so often, or nobody else will have it.
@@ -51,19 +35,14 @@ impl Link {
         {
             return;
         }
-        let Some(own) = self.own.upgrade() else { return };
-        let berth = berth::open(&own, self.port().local);
-        let is_open = berth.is_some();
-        self.ask(controller, berth);
+        let Some(own) = self.own() else { return };
+        let invitation = invitations::invite(&own, self.port().device.local);
+        let is_open = invitation.is_some();
+        self.ask(controller, invitation);
         if !is_open {
-            log::info!("link {:x}: process {} keeps control", self.id, controller.pid());
+            log::info!("link {:x}: process {} keeps control", self.id(), controller.pid());
             wishes.asked_at.store(u64::MAX, Relaxed);
         }
-    }
-
-    /// True if both ends use it, as the relatives' memory says, which this process's copy may not.
-    fn is_taken(&self) -> bool {
-        self.body.get().is_some_and(|body| body.segment.state() == State::Taken)
     }
 
     /// A relative that is about to wait: takes control if the one that has it is about to exit.
@@ -75,25 +54,23 @@ impl Link {
 
     /// The process is about to exit: has relatives take control. True while one may still.
     pub fn offer_control(&self) -> bool {
-        let (Some(controller), Some(body)) = (self.controller(), self.body.get()) else {
-            return false;
-        };
+        let Some(controller) = self.controller() else { return false };
         if !self.is_ours() || self.has_failed() || self.stage() != stage::OPEN {
             return false;
         }
         if !controller.is_leaving() {
             controller.leave();
             // Whoever sleeps, of all processes.
-            self.wake(body, true, true);
+            self.wake_all();
         }
         let (now, asked) = (time::now(), self.wishes.asked_at.load(Relaxed));
         if now.saturating_sub(asked) > AGAIN {
             // Their helpers do it where their programs are elsewhere.
             self.wishes.asked_at.store(now, Relaxed);
-            let take = Message::Take { link: self.id };
+            let take = Message::Take { link: self.id() };
             let own = controller.mailbox();
             for relative in controller.before().filter(|relative| *relative != own) {
-                if !mailbox::send(self.mail, relative, &take) {
+                if !mailbox::send(self.mail(), relative, &take) {
                     controller.forget(relative);
                 }
             }
@@ -102,26 +79,29 @@ impl Link {
     }
 
     /// The process that has control is about to exit: this one, which had it before, takes it. By the helper.
-    pub(in super::super) fn take_back(&self) {
-        let (Some(controller), Some(own)) = (self.controller(), self.own.upgrade()) else { return };
+    pub(in crate::fabric) fn take_back(&self) {
+        let (Some(controller), Some(own)) = (self.controller(), self.own()) else { return };
         let asks_no_more = self.wishes.asks_no_more.load(SeqCst);
         if self.is_ours() || !controller.is_leaving() || asks_no_more {
             return;
         }
         self.wishes.asked_at.store(time::now(), SeqCst);
-        self.ask(controller, berth::open_within(&own, self.port().local));
+        self.ask(controller, invitations::invite_within(&own, self.port().device.local));
     }
 
     /// Asks who has control for it.
-    fn ask(&self, controller: &Controller, berth: Option<Berth>) {
-        if let Some(berth) = berth.filter(|berth| controller.wish(berth.mailbox)) {
+    fn ask(&self, controller: &Controller, invitation: Option<Invitation>) {
+        if let Some(invitation) =
+            invitation.filter(|invitation| controller.wish(invitation.mailbox))
+        {
             if self.wishes.asks_no_more.load(SeqCst) {
                 return self.take_wish_back();
             }
-            let want = Message::Want { link: self.id, berth };
-            mailbox::send(self.mail, controller.mailbox(), &want);
+            let want = Message::Want { link: self.id(), invitation };
+            mailbox::send(self.mail(), controller.mailbox(), &want);
         }
     }
+
     /// This process asks for control no more. True if it was promised, or given, and so comes: the peer is to find
     /// somebody here.
     pub fn withdraw_wish(&self) -> bool {
@@ -132,7 +112,7 @@ impl Link {
     }
 
     /// [`withdraw_wish`](Self::withdraw_wish) by who keeps the process from forking.
-    pub(in super::super) fn withdraw_within(&self) -> bool {
+    pub(in crate::fabric) fn withdraw_within(&self) -> bool {
         if self.wishes.asked_at.load(SeqCst) == 0 {
             return false;
         }
@@ -140,14 +120,14 @@ impl Link {
         let is_bound = |own| self.controller().is_some_and(|one| one.is_bound_for(own));
         let comes = !self.is_ours() && helper::own_mailbox().is_some_and(is_bound);
         if !comes {
-            berth::give_up(self);
+            invitations::revoke_of(self);
         }
         comes
     }
 
-    pub(super) fn take_wish_back(&self) {
-        if let (Some(controller), Some(own)) = (self.controller(), helper::own_mailbox()) {
-            controller.withdraw(own);
-        }
+    /// As a relative with that mailbox that asks for control.
+    #[cfg(test)]
+    pub(in crate::fabric) fn wish(&self, own: Address) -> bool {
+        self.controller().is_some_and(|controller| controller.wish(own))
     }
 }

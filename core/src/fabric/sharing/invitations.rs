@@ -1,12 +1,13 @@
-//! This process's own listeners, one for each adapter, for connections that come because it asked for them:
-//! of links that it takes control of, and of offers whose TCP connection it accepted while another process has the listener.
+//! This process's own listeners, one for each adapter, for connections that come because it invited them: of links that
+//! it takes control of, and of offers whose TCP connection it accepted while another process has the listener.
 
-use super::link::Link;
-use super::mailbox::{Address, Berth};
-use super::port::Port;
-use super::reception::Reception;
-use super::request::{self, Cookie, MAGIC};
-use super::{fabric, helper, no_fork};
+use crate::fabric::adapters;
+use crate::fabric::fork_gate::no_fork;
+use crate::fabric::helper;
+use crate::fabric::link::{Link, Port};
+use crate::fabric::mailbox::{Address, Invitation};
+use crate::fabric::reception::Reception;
+use crate::fabric::request::{self, Cookie, MAGIC};
 use crate::provider::interface::client::*;
 use crate::provider::interface::Started;
 use crate::provider::shm::Geometry;
@@ -29,8 +30,11 @@ struct State {
     listening: Vec<Reception>,
     expected: Vec<Expected>,
     /// Came before control was given.
-    early: Vec<(&'static Port, Cookie, Connector)>,
+    early: Vec<Early>,
 }
+
+/// A peer, to whom it came, and with what cookie.
+type Early = (&'static Port, Cookie, Connector);
 
 struct Expected {
     cookie: Cookie,
@@ -62,22 +66,23 @@ fn state() -> MutexGuard<'static, State> {
 }
 
 /// In a fork child: all of it is the parent's.
-pub(super) fn after_fork_in_child() {
+pub(in crate::fabric) fn after_fork_in_child() {
     let mut state = state();
     std::mem::forget(std::mem::take(&mut state.listening));
     std::mem::forget(std::mem::take(&mut state.expected));
     std::mem::forget(std::mem::take(&mut state.early));
 }
 
-/// Where a relative's link is to come to, whose adapter has the address `local`: this process wants control of it.
-pub(super) fn open(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
+/// Where a relative's link is to come to, whose adapter has the address `local`: this process wants control of
+/// it.
+pub(in crate::fabric) fn invite(link: &Arc<Link>, local: IpAddr) -> Option<Invitation> {
     let _held = SignalsHeld::new();
     let _gate = no_fork();
-    open_within(link, local)
+    invite_within(link, local)
 }
 
-/// [`open`] by who keeps the process from forking.
-pub(super) fn open_within(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
+/// [`invite`] by who keeps the process from forking.
+pub(in crate::fabric) fn invite_within(link: &Arc<Link>, local: IpAddr) -> Option<Invitation> {
     let known = state().expected.iter_mut().find(|one| one.is_control_of(link)).map(|one| {
         one.since = time::now();
         one.cookie
@@ -86,17 +91,17 @@ pub(super) fn open_within(link: &Arc<Link>, local: IpAddr) -> Option<Berth> {
 }
 
 /// This process wants it no more.
-pub(super) fn give_up(link: &Link) {
+pub(in crate::fabric) fn revoke_of(link: &Link) {
     state().expected.retain(|one| !one.is_control_of(link));
 }
 
 /// Where the offer of a connection that this process accepted is to come to. The process may not fork.
-pub(super) fn open_for_offer(local: IpAddr) -> Option<Berth> {
+pub(in crate::fabric) fn invite_offer(local: IpAddr) -> Option<Invitation> {
     make(local, None, || What::Offer(Offer::Expected))
 }
 
-fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Option<Berth> {
-    let port = fabric()?.port(local)?;
+fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Option<Invitation> {
+    let port = adapters::fabric()?.port(local)?;
     let (_, mailbox) = helper::mailbox()?;
     // What it needs, it is to have before anything is asked for.
     port.prepare().inspect_err(|why| log::warn!("no RDMA: {why}; see 'ulimit -l'")).ok()?;
@@ -104,10 +109,12 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
     let number = match state.listening.iter().find(|one| std::ptr::eq(one.port, port)) {
         Some(one) => one.number().ok()?,
         None => {
-            let opened = Reception::open(port, (port.local, 0).into(), BACKLOG)
+            let opened = Reception::open(port, (port.device.local, 0).into(), BACKLOG)
                 .and_then(|one| one.number().map(|number| (one, number)));
-            let (one, number) = opened.inspect_err(|why| log::info!("no berth: {why}")).ok()?;
-            if port.is_retired() {
+            let (one, number) = opened
+                .inspect_err(|why| log::info!("no listener for invited peers: {why}"))
+                .ok()?;
+            if port.device.is_retired() {
                 return None;
             }
             helper::watch(one.descriptor());
@@ -120,12 +127,12 @@ fn make(local: IpAddr, known: Option<Cookie>, what: impl FnOnce() -> What) -> Op
         state.expected.push(Expected { cookie, since: time::now(), what: what() });
         cookie
     });
-    Some(Berth { number, cookie, mailbox, pid: process::pid() })
+    Some(Invitation { number, cookie, mailbox, pid: process::pid() })
 }
 
 /// Whether what was expected with a cookie has come. `Ok`: it is here. `Err(true)`: not yet; `Err(false)`: it
 /// will not.
-pub(super) fn offer(cookie: Cookie) -> Result<(Arc<Link>, Geometry), bool> {
+pub(in crate::fabric) fn look_for(cookie: Cookie) -> Result<(Arc<Link>, Geometry), bool> {
     let mut state = state();
     let at = state.expected.iter().position(|one| one.cookie == cookie).ok_or(false)?;
     match state.expected[at].what {
@@ -142,7 +149,7 @@ pub(super) fn offer(cookie: Cookie) -> Result<(Arc<Link>, Geometry), bool> {
 }
 
 /// Nobody waits any more: who comes is refused.
-pub(super) fn forget(cookie: Cookie) {
+pub(in crate::fabric) fn revoke(cookie: Cookie) {
     let mut state = state();
     let Some(at) = state.expected.iter().position(|one| one.cookie == cookie) else { return };
     let gone = state.expected.swap_remove(at);
@@ -151,7 +158,7 @@ pub(super) fn forget(cookie: Cookie) {
 }
 
 /// The process that has the listener says that there is none.
-pub(super) fn nobody(cookie: Cookie) {
+pub(in crate::fabric) fn nobody(cookie: Cookie) {
     let mut state = state();
     if let Some(one) = state.expected.iter_mut().find(|one| one.cookie == cookie) {
         if matches!(one.what, What::Offer(Offer::Expected)) {
@@ -183,62 +190,24 @@ impl Expected {
 }
 
 /// A port is retired: nobody comes there any more. By the helper.
-pub(super) fn retire(port: &'static Port) {
+pub(in crate::fabric) fn retire(port: &'static Port) {
     let mut state = state();
     state.listening.retain(|one| !std::ptr::eq(one.port, port));
     state.early.retain(|(one, ..)| !std::ptr::eq(*one, port));
 }
 
 /// What the helper, whose mailbox that is, does; true if something is under way.
-pub(super) fn progress(mailbox: Address) -> bool {
+pub(in crate::fabric) fn progress(mailbox: Address) -> bool {
     let mut state = state();
     let state = &mut *state;
     let mut came = std::mem::take(&mut state.early);
-    for one in &mut state.listening {
-        while let Some(connector) = one.next() {
-            let data = connector.private_data().ok().and_then(|data| request::decode(&data));
-            let is_expected = |(_, cookie): &(Geometry, Cookie)| {
-                state.expected.iter().any(|e| e.cookie == *cookie)
-            };
-            match data.filter(is_expected) {
-                Some((geometry, cookie)) => {
-                    let expected = state.expected.iter_mut().find(|one| one.cookie == cookie);
-                    match expected.map(|one| &mut one.what) {
-                        Some(What::Offer(offer)) => {
-                            *offer = offer_comes(one.port, connector, geometry);
-                        }
-                        _ => came.push((one.port, cookie, connector)),
-                    }
-                }
-                None => drop(connector.reject(&MAGIC)),
-            }
-        }
-    }
+    state.take_requests(&mut came);
     for (port, cookie, connector) in came {
-        let at = state.expected.iter().position(|one| one.cookie == cookie);
-        let Some(at) = at else {
-            let _ = connector.reject(&MAGIC);
-            continue;
-        };
-        let What::Control(link) = &state.expected[at].what else { continue };
-        match link.take_control(port, mailbox, connector) {
-            Err((_, Some(connector))) => state.early.push((port, cookie, connector)),
-            Err((why, None)) => {
-                log::warn!("control of a connection cannot be taken: {why}");
-                state.expected.swap_remove(at);
-            }
-            Ok(()) => drop(state.expected.swap_remove(at)),
-        }
+        state.take_control(mailbox, port, cookie, connector);
     }
     for one in &mut state.expected {
-        let What::Offer(offer) = &mut one.what else { continue };
-        let Offer::Comes(link, geometry) = offer else { continue };
-        if let Some(reported) = link.connector().next_result() {
-            helper::forget(link.connector().descriptor());
-            *offer = match reported.result {
-                Ok(()) => Offer::Here(link.clone(), *geometry),
-                Err(_) => Offer::Nobody,
-            };
+        if let What::Offer(offer) = &mut one.what {
+            offer.progress();
         }
     }
     state.expected.retain(|one| match &one.what {
@@ -250,23 +219,84 @@ pub(super) fn progress(mailbox: Address) -> bool {
         || state.expected.iter().any(Expected::is_soon)
 }
 
-fn offer_comes(port: &'static Port, connector: Connector, geometry: Geometry) -> Offer {
-    let made = Link::new(port, connector).and_then(|link| {
-        link.is_bound();
-        let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
-        accepted.map(|started| (link, started))
-    });
-    match made {
-        Ok((link, started)) => {
-            helper::watch(link.connector().descriptor());
-            match started {
-                Started::Done => Offer::Here(link, geometry),
-                Started::Pending => Offer::Comes(link, geometry),
+impl State {
+    /// Looks who came: offers are accepted, and whose link is to be controlled here are put to those that `came`.
+    fn take_requests(&mut self, came: &mut Vec<Early>) {
+        for one in &mut self.listening {
+            while let Some(connector) = one.next() {
+                let data = connector.private_data().ok().and_then(|data| request::decode(&data));
+                let is_expected = |(_, cookie): &(Geometry, Cookie)| {
+                    self.expected.iter().any(|e| e.cookie == *cookie)
+                };
+                let Some((geometry, cookie)) = data.filter(is_expected) else {
+                    let _ = connector.reject(&MAGIC);
+                    continue;
+                };
+                let expected = self.expected.iter_mut().find(|one| one.cookie == cookie);
+                match expected.map(|one| &mut one.what) {
+                    Some(What::Offer(offer)) => {
+                        *offer = Offer::accept(one.port, connector, geometry)
+                    }
+                    _ => came.push((one.port, cookie, connector)),
+                }
             }
         }
-        Err(why) => {
-            log::info!("an offer did not come: {why}");
-            Offer::Nobody
+    }
+
+    /// The peer of a link came: takes control of it, or keeps the peer until that was given.
+    fn take_control(
+        &mut self,
+        mailbox: Address,
+        port: &'static Port,
+        cookie: Cookie,
+        connector: Connector,
+    ) {
+        let Some(at) = self.expected.iter().position(|one| one.cookie == cookie) else {
+            let _ = connector.reject(&MAGIC);
+            return;
+        };
+        let What::Control(link) = &self.expected[at].what else { return };
+        match link.take_control(port, mailbox, connector) {
+            Err((_, Some(connector))) => self.early.push((port, cookie, connector)),
+            Err((why, None)) => {
+                log::warn!("control of a connection cannot be taken: {why}");
+                self.expected.swap_remove(at);
+            }
+            Ok(()) => drop(self.expected.swap_remove(at)),
         }
+    }
+}
+
+impl Offer {
+    fn accept(port: &'static Port, connector: Connector, geometry: Geometry) -> Self {
+        let made = Link::new(port, connector).and_then(|link| {
+            link.is_bound();
+            let accepted = link.connector().accept(link.pair(), &MAGIC, ACCEPT);
+            accepted.map(|started| (link, started))
+        });
+        match made {
+            Ok((link, started)) => {
+                helper::watch(link.connector().descriptor());
+                match started {
+                    Started::Done => Offer::Here(link, geometry),
+                    Started::Pending => Offer::Comes(link, geometry),
+                }
+            }
+            Err(why) => {
+                log::info!("an offer did not come: {why}");
+                Offer::Nobody
+            }
+        }
+    }
+
+    /// Looks whether it is connected by now.
+    fn progress(&mut self) {
+        let Offer::Comes(link, geometry) = self else { return };
+        let Some(reported) = link.connector().next_result() else { return };
+        helper::forget(link.connector().descriptor());
+        *self = match reported.result {
+            Ok(()) => Offer::Here(link.clone(), *geometry),
+            Err(_) => Offer::Nobody,
+        };
     }
 }

@@ -1,6 +1,6 @@
 //! Registered buffers of one size: the library's own pools, which stay registered (M4).
 
-use super::frame::LARGEST;
+use crate::fabric::frame::LARGEST;
 use crate::provider::interface::client::{Adapter, MemoryRegion};
 use crate::provider::interface::{Error, Result, Segment};
 use crate::sys::{file, process};
@@ -15,7 +15,7 @@ const MOST: usize = 2048;
 const ATTEMPTS: u32 = 1000;
 
 /// Buffers one after the other, registered.
-pub(super) struct Block {
+pub(in crate::fabric) struct Block {
     base: *mut u8,
     count: usize,
     token: u32,
@@ -28,7 +28,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    pub(super) fn new(adapter: &Adapter, count: usize) -> Result<Self> {
+    pub(in crate::fabric) fn new(adapter: &Adapter, count: usize) -> Result<Self> {
         let size = count * LARGEST;
         let base = file::map_private(size).map_err(|_| Error::InsufficientResources)?;
         let mut block = Block { base, count, token: 0, region: None };
@@ -44,7 +44,7 @@ impl Block {
     }
 
     /// A buffer.
-    pub(super) fn buffer(&self, index: usize) -> Buffer {
+    pub(in crate::fabric) fn buffer(&self, index: usize) -> Buffer {
         debug_assert!(index < self.count);
         // SAFETY: within the mapping.
         Buffer { at: unsafe { self.base.add(index * LARGEST) }, token: self.token }
@@ -61,9 +61,9 @@ impl Drop for Block {
 
 /// One buffer of [`LARGEST`] bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Buffer {
+pub(in crate::fabric) struct Buffer {
     /// Where it is.
-    pub(super) at: *mut u8,
+    pub(in crate::fabric) at: *mut u8,
     token: u32,
 }
 
@@ -72,13 +72,13 @@ unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// Its first `length` bytes, for a request.
-    pub(super) fn segment(&self, length: usize) -> Segment {
+    pub(in crate::fabric) fn segment(&self, length: usize) -> Segment {
         Segment { address: self.at as u64, length: length.min(LARGEST) as u32, token: self.token }
     }
 }
 
 /// Buffers for sending, as many as are in use at a time.
-pub(super) struct Pool {
+pub(in crate::fabric) struct Pool {
     busy: AtomicBool,
     inner: UnsafeCell<Inner>,
 }
@@ -97,7 +97,7 @@ unsafe impl Sync for Pool {}
 unsafe impl Send for Pool {}
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    pub(in crate::fabric) fn new() -> Self {
         Self { busy: AtomicBool::new(false), inner: UnsafeCell::default() }
     }
 
@@ -115,7 +115,10 @@ impl Pool {
     }
 
     /// A buffer; `None`: later, or never.
-    pub(super) fn take(&self, adapter: impl FnOnce() -> Result<Adapter>) -> Option<Buffer> {
+    pub(in crate::fabric) fn take(
+        &self,
+        adapter: impl FnOnce() -> Result<Adapter>,
+    ) -> Option<Buffer> {
         self.with(|inner| {
             if inner.closed {
                 return None;
@@ -131,7 +134,7 @@ impl Pool {
     }
 
     /// No buffer is taken any more; the memory of all of them, which nothing uses.
-    pub(super) fn close(&self) -> Vec<Block> {
+    pub(in crate::fabric) fn close(&self) -> Vec<Block> {
         loop {
             let blocks = self.with(|inner| {
                 inner.closed = true;
@@ -144,7 +147,7 @@ impl Pool {
     }
 
     /// Gives buffers back; false: later.
-    pub(super) fn give_back(&self, buffer: Buffer) -> bool {
+    pub(in crate::fabric) fn give_back(&self, buffer: Buffer) -> bool {
         self.with(|inner| inner.free.push(buffer)).is_some()
     }
 }

@@ -1,8 +1,8 @@
 //! The way back to TCP of two ends in one process, as far as it is the links'.
 
-use super::frame::{encode, Kind, State};
-use super::port::Port;
-use super::tests::{adapter, ends, pattern, relative, End};
+use super::{adapter, ends, pattern, relative, End};
+use crate::fabric::frame::{encode, Kind, State};
+use crate::fabric::link::Port;
 use crate::provider::interface::Error;
 use crate::provider::shm::{CLOSED, FAILED, RETURNED};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

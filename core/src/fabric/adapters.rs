@@ -1,0 +1,148 @@
+//! The adapters of this process by their local addresses, opened when they are first asked for. Knows of no connection.
+
+use super::helper;
+use super::link::Port;
+use super::source;
+use crate::provider::interface::client::*;
+use crate::sys::time;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// How long (ns) it is believed that an address has no adapter.
+const ABSENCE: u64 = 60_000_000_000;
+
+/// An adapter's address, and the adapter in use or since when there is none.
+type Place = (IpAddr, Result<&'static Port, u64>);
+
+/// What the provider of this process serves.
+pub(super) struct Fabric {
+    provider: Provider,
+    ports: Mutex<Vec<Place>>,
+    /// Those in use once more, for who must not wait while another one is opened.
+    in_use: Mutex<Vec<&'static Port>>,
+}
+
+/// What this process found; never freed. A fork child looks for itself: what its parent found is its parent's.
+static FABRIC: AtomicPtr<OnceLock<Option<Fabric>>> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What there is, looked for when it is first asked for.
+pub(super) fn fabric() -> Option<&'static Fabric> {
+    if !source::may_exist() {
+        return None;
+    }
+    found()
+        .get_or_init(|| {
+            let library = source::load().inspect_err(|why| log::warn!("no RDMA: {why}")).ok()?;
+            if let Some(why) = library.unusable() {
+                log::warn!("no RDMA: {why}");
+                return None;
+            }
+            let provider = Provider::open(&library).ok()?;
+            Some(Fabric { provider, ports: Mutex::default(), in_use: Mutex::default() })
+        })
+        .as_ref()
+}
+
+/// In a fork child.
+pub(super) fn after_fork_in_child() {
+    FABRIC.store(std::ptr::null_mut(), Ordering::Relaxed);
+}
+
+/// A port is retired.
+pub(super) fn forget(port: &Port) {
+    if let Some(fabric) = fabric() {
+        let is_it =
+            |one: &Result<&'static Port, u64>| matches!(one, Ok(one) if std::ptr::eq(*one, port));
+        fabric.ports().retain(|(_, one)| !is_it(one));
+        fabric.in_use().retain(|one| !std::ptr::eq(*one, port));
+    }
+}
+
+/// The ports in use.
+pub(super) fn in_use() -> Vec<&'static Port> {
+    present().map_or_else(Vec::new, |fabric| fabric.in_use().clone())
+}
+
+/// True if that is so of any port in use.
+pub(super) fn has_any(is_one: impl FnMut(&&'static Port) -> bool) -> bool {
+    present().is_some_and(|fabric| fabric.in_use().iter().any(is_one))
+}
+
+fn present() -> Option<&'static Fabric> {
+    found().get()?.as_ref()
+}
+
+fn found() -> &'static OnceLock<Option<Fabric>> {
+    let mut at = FABRIC.load(Ordering::Acquire);
+    if at.is_null() {
+        let fresh = Box::into_raw(Box::default());
+        match FABRIC.compare_exchange(at, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => at = fresh,
+            Err(other) => {
+                // SAFETY: made above; nobody knows it.
+                drop(unsafe { Box::from_raw(fresh) });
+                at = other;
+            }
+        }
+    }
+    // SAFETY: never freed once it is there.
+    unsafe { &*at }
+}
+
+impl Fabric {
+    /// The adapter of a local address, opened when it is first asked for.
+    pub(super) fn port(&self, local: IpAddr) -> Option<&'static Port> {
+        let mut ports = self.ports();
+        let now = time::now();
+        ports.retain(|(_, port)| !matches!(port, Err(since) if now - since > ABSENCE));
+        if let Some((_, port)) = ports.iter().find(|(ip, _)| *ip == local) {
+            return port.ok();
+        }
+        let adapter = self.provider.open_adapter((local, 0).into());
+        let opened = adapter.and_then(|adapter| Port::open(adapter, local));
+        if let Ok(port) = opened {
+            self.have_watched(port);
+        }
+        let entry = opened.map_err(|why| {
+            log::info!("no RDMA from {local}: {why}");
+            now
+        });
+        ports.push((local, entry));
+        entry.ok()
+    }
+
+    /// The helper looks after it from now on.
+    fn have_watched(&self, port: &'static Port) {
+        if !helper::start() {
+            return;
+        }
+        self.in_use().push(port);
+        if let Some(descriptor) = port.device.descriptor() {
+            helper::watch(descriptor);
+        }
+        if let Some(descriptor) = port.device.removal() {
+            helper::watch_removal(descriptor);
+        }
+        helper::wake();
+    }
+
+    /// The adapters' addresses.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let all = self.provider.addresses().unwrap_or_default();
+        all.into_iter().map(|address| address.ip())
+    }
+
+    /// The next who asks for the adapter of this local address looks for it anew, where there was none.
+    pub(super) fn look_again(&self, local: IpAddr) {
+        self.ports().retain(|(ip, port)| *ip != local || port.is_ok());
+    }
+
+    fn ports(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_use(&self) -> MutexGuard<'_, Vec<&'static Port>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,35 @@
+//! Devices that were removed: their connections end, and what was made of them is given back.
+
+use crate::fabric::accepting::serving;
+use crate::fabric::link::{handed_over, Port};
+use crate::fabric::sharing::invitations;
+use crate::fabric::{adapters, helper};
+
+/// Ports whose devices were removed, and which links still use. The helper's.
+#[derive(Default)]
+pub(super) struct Retired(Vec<&'static Port>);
+
+impl Retired {
+    /// The device of a port was removed: its connections end.
+    pub(super) fn add(&mut self, port: &'static Port) {
+        let device = &port.device;
+        log::warn!("the RDMA device of {} was removed: its connections end", device.local);
+        let watched = [device.descriptor(), device.removal()];
+        device.retire();
+        watched.into_iter().flatten().for_each(helper::forget);
+        adapters::forget(port);
+        serving::retire(port);
+        invitations::retire(port);
+        self.0.push(port);
+    }
+
+    /// Gives back what was made of devices, once nothing uses it; true if something does still.
+    pub(super) fn close(&mut self) -> bool {
+        self.0.retain(|port| {
+            port.each_link(|link| link.lose_device());
+            handed_over::forget_port(port);
+            !port.close()
+        });
+        !self.0.is_empty()
+    }
+}

@@ -1,0 +1,30 @@
+//! What other processes' helpers ask for.
+
+use crate::fabric::accepting::claims;
+use crate::fabric::adapters;
+use crate::fabric::link::handed_over;
+use crate::fabric::mailbox::Message;
+use crate::fabric::sharing::invitations;
+
+/// Does what a message asks for. (Look: whatever it is, the round comes to it.)
+pub(super) fn heed(message: &Message) {
+    match message {
+        Message::Look => {}
+        Message::Want { link, invitation } => {
+            for port in adapters::in_use() {
+                port.each_link(|one| {
+                    if one.id() == *link {
+                        one.move_to(invitation);
+                    }
+                });
+            }
+        }
+        Message::Take { link } => {
+            handed_over::find(*link).iter().for_each(|one| one.take_back());
+        }
+        Message::Claim { secret, invitation, from, tuple } => {
+            claims::claimed(*secret, invitation, *from, tuple);
+        }
+        Message::Nobody { cookie } => invitations::nobody(*cookie),
+    }
+}

@@ -1,0 +1,80 @@
+//! The end's segment, which is only known once a link is in use, and what both ends publish there.
+
+use super::controller::Controller;
+use crate::fabric::frame::State;
+use crate::provider::shm::{Asked, Role, Segment, Sending};
+use crate::session::Rung;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// See the module.
+pub(super) struct Body {
+    pub(super) segment: Segment,
+    pub(super) role: Role,
+    /// Null once the end's memory is gone.
+    pub(super) controller: AtomicPtr<Controller>,
+}
+
+impl Body {
+    /// How much is taken from the send buffer until its sender is told.
+    pub(super) fn eighth(&self) -> u64 {
+        u64::from(self.segment.geometry().send_buffer / 8)
+    }
+
+    /// True if the peer's sender waits for room.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.segment.side(self.role.peer()).sending.0.stalled.load(Relaxed) != 0
+    }
+
+    /// A stamp of what is to reach the peer, if that is all up to there: see [`Sending::stamp`]. What is recalled is
+    /// not; how this end ends is, unless TCP tells it.
+    pub(super) fn stamp(&self, tail: u64, next: u32) -> u64 {
+        let [own, peer] = self.words();
+        if own.recalled {
+            return u64::MAX;
+        }
+        let finished = self.segment.side(self.role).sending.0.finished.load(Acquire);
+        let is_tcps = own.left && peer.is_final();
+        let ends = if is_tcps { 0 } else { u64::from(finished & State::FINISHED_BITS) << 58 };
+        Sending::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
+    }
+
+    /// How this end and the peer send, over the link or over TCP: see [`Doorbells`](crate::session::Doorbells).
+    pub(super) fn words(&self) -> [Rung; 2] {
+        [self.role, self.role.peer()]
+            .map(|role| self.segment.side(role).sending.0.doorbells.state())
+    }
+
+    /// True if the peer is to send again over TCP what this end publishes, or did.
+    pub(super) fn is_recalled(&self) -> bool {
+        self.words()[0].recalled
+    }
+
+    pub(super) fn asked(&self) -> Asked {
+        self.segment.side(self.role).receiving.0.asked()
+    }
+
+    /// Whatever this end publishes from now on concerns its peer: the link, which is always asleep.
+    pub(super) fn have_link_rung(&self) {
+        let counters = &self.segment.side(self.role.peer()).counters.0;
+        let _ = counters.read.raise();
+        let _ = counters.write.raise();
+    }
+
+    /// The same after a ring.
+    pub(super) fn have_link_rung_again(&self) {
+        let counters = &self.segment.side(self.role.peer()).counters.0;
+        for counter in [&counters.read, &counters.write] {
+            if !counter.is_raised() {
+                let _ = counter.raise();
+            }
+        }
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // SAFETY: whoever used the segment held the link, whose last field this is.
+        unsafe { self.segment.unmap() };
+    }
+}

@@ -1,0 +1,94 @@
+//! Taking what has completed over a port, for all its links: who it is for goes on with it.
+
+use super::outgoing::Tell;
+use super::state::{Link, Port};
+use crate::fabric::port::Event;
+use crate::sys::{process, time};
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+
+/// How long another thread that takes completions is waited for: so many yields, then so many naps (ns). One that
+/// has no processor for as long was stopped.
+const YIELDS: u32 = 1000;
+const NAPS: u32 = 100_000;
+const NAP: u64 = 100_000;
+/// How often, with a pause, a fork relative looks whether the owner took what had arrived.
+const CATCH_UP: u32 = 1000;
+
+impl Port {
+    /// Takes what has completed, unless another thread is at it (false).
+    #[inline]
+    pub(in crate::fabric) fn poll(&self) -> bool {
+        self.take(Link::heed)
+    }
+
+    /// [`poll`](Self::poll) by a thread of the program.
+    #[inline]
+    pub(in crate::fabric) fn look(&self) {
+        self.device.note_look();
+        self.poll();
+    }
+
+    /// Takes what has completed by now, waiting for a thread that is at it.
+    pub(in crate::fabric) fn catch_up(&self) {
+        for attempt in 0..YIELDS + NAPS {
+            if self.poll() {
+                break;
+            }
+            match attempt < YIELDS {
+                true => process::yield_now(),
+                false => time::sleep(NAP),
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Takes what has arrived.
+    #[inline]
+    pub fn poll(&self) {
+        if self.is_ours() {
+            self.port().look();
+        }
+    }
+
+    /// Takes all that has arrived by now, also what another thread is about to take.
+    pub fn catch_up(&self) {
+        if self.is_ours() {
+            return self.port().catch_up();
+        }
+        let Some(body) = self.body.get().filter(|_| !self.is_closed_by_peer()) else { return };
+        let looks = &body.segment.side(body.role.peer()).sending.0.delivered;
+        let before = looks.load(Acquire);
+        for _ in 0..CATCH_UP {
+            // The second look began after this call.
+            if looks.load(Acquire).wrapping_sub(before) >= 2 {
+                break;
+            }
+            self.kick_owner();
+            time::sleep(100_000);
+        }
+    }
+
+    /// What completed of a queue pair of its. By who takes the port's completions.
+    #[inline]
+    fn heed(&self, number: u64, event: Event<'_>) {
+        if self.wire().is_none_or(|wire| wire.number != number) {
+            // Of one that another took the place of.
+            return;
+        }
+        match event {
+            Event::Sent(request) => self.completed(request),
+            Event::Arrived(frame) => self.arrived(frame),
+            Event::Failed(_) if self.ends_on_its_way() => {}
+            Event::Failed(why) => self.fail(why),
+        }
+    }
+
+    /// A send, and all before it, completed.
+    fn completed(&self, request: u64) {
+        self.completed.fetch_max(request + 1, SeqCst);
+        if self.starved.load(SeqCst) {
+            self.push(Tell::Due);
+        }
+    }
+}

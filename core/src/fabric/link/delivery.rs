@@ -1,0 +1,116 @@
+//! Whether the peer has everything that this end published, and what waits for that: TCP's end, and what the helper
+//! does from time to time.
+
+use super::controller::Controller;
+use super::outgoing::Tell;
+use super::state::{stage, Link};
+use crate::fabric::frame::State;
+use crate::fabric::helper;
+use crate::sys::{hidden, Fd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+impl Link {
+    /// True if the peer has everything that this end published.
+    pub(in crate::fabric) fn is_drained(&self) -> bool {
+        if self.failed.load(Acquire) || self.is_closed_by_peer() {
+            return true;
+        }
+        let unsent = self.body.get().is_some_and(|body| {
+            let sending = &body.segment.side(body.role).sending.0;
+            let finished = sending.finished.load(Acquire) & State::FINISHED_BITS;
+            let is_unsent = || {
+                self.has_message(body) || sending.tail.load(Acquire) != self.bytes_out.load(Acquire)
+            };
+            self.stage() == stage::OPEN
+                && ((!body.is_recalled() && is_unsent())
+                    || self.owes_return(body)
+                    || finished != self.told_finished.load(Acquire))
+        });
+        !unsent
+            && !self.is_moving()
+            && self.due.load(Relaxed) == 0
+            && !self.starved.load(Relaxed)
+            && self.completed.load(Acquire) == self.posted.load(Relaxed)
+    }
+
+    /// If the peer has all that this end published, relatives learn of it.
+    pub(in crate::fabric) fn note_delivered(&self) {
+        let Some(body) = self.body.get() else { return };
+        // Read before it is found that all of it has arrived.
+        let stamp = body.stamp(self.bytes_out.load(Acquire), self.next_out.load(Acquire));
+        if self.is_drained() {
+            let sending = &body.segment.side(body.role).sending.0;
+            sending.delivered.store(stamp, SeqCst);
+        }
+    }
+
+    /// Has everything sent that this end published, the messages before `next` among it, and looks
+    /// whether the peer has it all.
+    pub fn is_flushed(&self, next: u32) -> bool {
+        if !self.is_ours() {
+            self.kick_owner();
+            let Some(body) = self.body.get() else { return true };
+            let sending = &body.segment.side(body.role).sending.0;
+            let stamp = body.stamp(sending.tail.load(Acquire), next);
+            return sending.delivered.load(Acquire) == stamp
+                || self.is_failed_by_peer()
+                || self.is_closed_by_peer();
+        }
+        self.push(Tell::Certain);
+        self.poll();
+        self.note_delivered();
+        self.is_drained()
+    }
+
+    /// `anchor` is to be closed only when the peer has everything: TCP's end comes after the last byte.
+    pub fn keep_open(&self, anchor: Fd) {
+        let before = self.anchor.swap(anchor, SeqCst);
+        if before >= 0 {
+            hidden::close(before);
+        }
+        if !self.is_ours() {
+            // Who has control by now uses the connection, and so its anchor.
+            self.let_anchor_go();
+        }
+        helper::wake_if_dormant();
+    }
+
+    /// True while TCP's end is kept back.
+    pub(in crate::fabric) fn keeps_anchor(&self) -> bool {
+        self.anchor.load(Relaxed) >= 0
+    }
+
+    /// The peer has everything: TCP's end may come.
+    pub(super) fn let_anchor_go(&self) {
+        let anchor = self.anchor.swap(-1, SeqCst);
+        if anchor >= 0 {
+            hidden::close(anchor);
+        }
+    }
+
+    /// What the helper does for it from time to time; true if there is still something to do.
+    pub(in crate::fabric) fn tick(&self, tell: Tell) -> bool {
+        if self.is_ours() && self.controller().is_some_and(Controller::take_withdrawal) {
+            self.withdraw();
+        }
+        let keeps_anchor = self.keeps_anchor();
+        let tell = if keeps_anchor { Tell::Certain } else { tell };
+        self.push(tell);
+        if keeps_anchor && self.is_drained() {
+            self.let_anchor_go();
+        }
+        if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
+            self.note_delivered();
+            // For relatives that wait for what had arrived: the port was looked at before.
+            body.segment.side(body.role.peer()).sending.0.delivered.fetch_add(1, SeqCst);
+        }
+        self.progress();
+        self.is_busy()
+    }
+
+    /// True if there is something to do for it from time to time.
+    pub(in crate::fabric) fn is_busy(&self) -> bool {
+        let waits = self.is_moving() || self.starved.load(Relaxed) || self.due.load(Relaxed) != 0;
+        (waits && !self.failed.load(Relaxed)) || self.is_returning() || self.keeps_anchor()
+    }
+}

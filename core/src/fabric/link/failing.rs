@@ -1,0 +1,97 @@
+//! A link broke: who is told, and what the program is told of it.
+
+use super::state::Link;
+use crate::provider::interface::Error;
+use crate::provider::shm::{self, FAILED};
+use crate::sys::{process, time, Errno};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+/// How long (ns) after a failure TCP's end of a peer that died is waited for.
+const PEERS_END: u64 = 500_000_000;
+
+impl Link {
+    /// What a program is to be told of a broken link: what TCP tells of a peer that does not answer, or
+    /// that its connection is gone.
+    pub fn error(&self) -> Errno {
+        match self.error.load(Relaxed) {
+            e @ (libc::ETIMEDOUT | libc::EHOSTUNREACH) => Errno(e),
+            _ => Errno(libc::ECONNRESET),
+        }
+    }
+
+    /// True if the owner says that it is broken, or the owner is gone.
+    pub fn is_failed_by_peer(&self) -> bool {
+        let Some(body) = self.body.get() else { return false };
+        let finished = &body.segment.side(body.role.peer()).sending.0.finished;
+        if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
+            let pid = controller.pid();
+            // It may have given control away, and exited, in between.
+            if !process::lives(pid) && controller.pid() == pid {
+                finished.fetch_or(FAILED, SeqCst);
+            }
+        }
+        finished.load(Acquire) & FAILED != 0
+    }
+
+    /// The connection broke.
+    #[cold]
+    pub(in crate::fabric) fn fail(&self, why: Error) {
+        let _ = self.error.compare_exchange(0, why.errno(), SeqCst, SeqCst);
+        let has_returned = self.has_returned();
+        if self.failed.swap(true, SeqCst) || has_returned {
+            return;
+        }
+        if !matches!(why, Error::Cancelled) {
+            log::info!("link {:x}: {why}", self.id);
+        }
+        self.tell_failed();
+    }
+
+    /// To the end, or who attaches it later.
+    pub(super) fn tell_failed(&self) {
+        if let Some(body) = self.body.get() {
+            let _ = body.segment.decide(shm::State::Refused);
+            let peer = body.segment.side(body.role.peer());
+            peer.sending.0.finished.fetch_or(FAILED, SeqCst);
+            self.wake(body, true, true);
+        }
+    }
+
+    /// True if it failed, and neither a peer that closed, nor one that died, nor the way back to TCP is why: TCP tells
+    /// of those, and does in a moment.
+    pub fn is_broken(&self) -> bool {
+        let is_over = || self.is_closed_by_peer() || self.has_returned();
+        if !self.is_failed_by_peer() || is_over() {
+            return false;
+        }
+        let (now, first) = (time::now(), &self.failure_seen);
+        let since = first.compare_exchange(0, now, Relaxed, Relaxed).err().unwrap_or(now);
+        if now.saturating_sub(since) <= PEERS_END {
+            return false;
+        }
+        // What came before counts before it.
+        self.catch_up();
+        !is_over()
+    }
+
+    /// The process is exiting: fork relatives can use the link no more.
+    pub fn abandon(&self) {
+        if self.is_ours() {
+            self.fail(Error::Cancelled);
+        }
+    }
+
+    /// The device is gone: the connection ends, and what was made of the device is given back. By the helper, again
+    /// while the link is there: who makes one, or dismisses it, finds it failed.
+    pub(in crate::fabric) fn lose_device(&self) {
+        self.give_up(Error::DeviceRemoved);
+        if self.body.get().is_none() {
+            return;
+        }
+        self.while_nobody_sends(|out| {
+            if let Some(old) = self.replace(self.port(), None) {
+                self.discard(out, old);
+            }
+        });
+    }
+}

@@ -1,0 +1,248 @@
+//! Whose it is what has completed over an adapter: each queue pair has a number, and each number somebody.
+//!
+//! Whoever looks for something to happen takes what has completed, for all: the program's
+//! threads while they look, the helper otherwise. One at a time, and nobody waits for another.
+
+use super::device::{Device, Objects};
+use super::memory::Block;
+use crate::fabric::frame;
+use crate::provider::interface::client::*;
+use crate::provider::interface::{Completion, Error, Result};
+use crate::sys::handlers::Undisturbed;
+use crate::sys::process;
+use std::cell::UnsafeCell;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// Results taken at a time.
+const BATCH: usize = 16;
+/// Marks the request of a receive.
+const RECEIVE: u64 = 1 << 63;
+
+/// What completed of a queue pair.
+pub(in crate::fabric) enum Event<'a> {
+    /// This request, and all before it.
+    Sent(u64),
+    /// A frame arrived.
+    Arrived(&'a [u8]),
+    /// It broke.
+    Failed(Error),
+}
+
+/// What completions are taken with.
+struct Intake {
+    queue: CompletionQueue,
+    shared: SharedReceiveQueue,
+    /// Made before the first link.
+    receives: Option<Block>,
+}
+
+/// See the module. Never freed. `T` is whom completions are for: a link.
+pub(in crate::fabric) struct Port<T> {
+    /// What it is over.
+    pub(in crate::fabric) device: Device,
+    /// Held to take completions, and to change the list.
+    polling: AtomicBool,
+    links: UnsafeCell<Vec<Option<Arc<T>>>>,
+    intake: UnsafeCell<Option<Intake>>,
+}
+
+// SAFETY: `links` and `intake` are only reached while `polling` is held; all else may be used by any thread.
+unsafe impl<T: Send + Sync> Sync for Port<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Send for Port<T> {}
+
+/// The calling thread takes completions, which no handler finds half taken; until dropped.
+struct Polling<'a> {
+    polling: &'a AtomicBool,
+    /// Behind the end of that.
+    _undisturbed: Undisturbed,
+}
+
+impl Drop for Polling<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.polling.store(false, Ordering::Release);
+    }
+}
+
+impl Intake {
+    fn post(&self, index: usize) -> Result<()> {
+        let block = self.receives.as_ref().ok_or(Error::InvalidParameter)?;
+        let segment = block.buffer(index).segment(frame::LARGEST);
+        self.shared.receive(index as u64 | RECEIVE, &[segment])
+    }
+}
+
+impl<T> Port<T> {
+    pub(in crate::fabric) fn open(adapter: Adapter, local: IpAddr) -> Result<&'static Self> {
+        let device = Device::open(adapter, local)?;
+        let Objects { queue, shared, .. } = device.objects()?;
+        let intake = Intake { queue, shared, receives: None };
+        let port = Port {
+            device,
+            polling: AtomicBool::new(false),
+            links: UnsafeCell::default(),
+            intake: UnsafeCell::new(Some(intake)),
+        };
+        Ok(Box::leak(Box::new(port)))
+    }
+
+    /// Gives everything back that was made of the device; false: links use it still. By the helper, once it is
+    /// [retired](Device::retire).
+    pub(in crate::fabric) fn close(&self) -> bool {
+        let intake = self.with_links(|links| {
+            let is_used = self.device.is_used();
+            // SAFETY: `polling` is held.
+            let intake = unsafe { &mut *self.intake.get() };
+            (!is_used && links.iter().all(Option::is_none)).then(|| intake.take())
+        });
+        let Some(intake) = intake else { return false };
+        // Outside of any lock: closing takes its time.
+        drop(intake);
+        // SAFETY: retired, and not used since.
+        unsafe { self.device.close() };
+        true
+    }
+
+    /// Before the first link: posts the receives.
+    pub(in crate::fabric) fn prepare(&self) -> Result<()> {
+        let device = &self.device;
+        if device.prepared.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let block = Block::new(&device.objects()?.adapter, device.depth as usize)?;
+        self.with_links(|_| {
+            // SAFETY: `polling` is held.
+            let Some(intake) = (unsafe { &mut *self.intake.get() }) else {
+                return Err(Error::DeviceRemoved);
+            };
+            if intake.receives.is_none() {
+                intake.receives = Some(block);
+                for index in 0..device.depth {
+                    intake.post(index as usize)?;
+                }
+                device.prepared.store(true, Ordering::Release);
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes `polling`, unless it is held.
+    #[inline]
+    fn begin(&self) -> Option<Polling<'_>> {
+        if self.polling.load(Ordering::Relaxed) {
+            return None;
+        }
+        let undisturbed = Undisturbed::begin();
+        if self.polling.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Polling { polling: &self.polling, _undisturbed: undisturbed })
+    }
+
+    /// Runs `f` with the links, waiting for whoever has them.
+    fn with_links<R>(&self, f: impl FnOnce(&mut Vec<Option<Arc<T>>>) -> R) -> R {
+        let _polling = loop {
+            match self.begin() {
+                Some(polling) => break polling,
+                None => process::yield_now(),
+            }
+        };
+        // SAFETY: `polling` is held.
+        f(unsafe { &mut *self.links.get() })
+    }
+
+    /// Runs `f` while nobody takes completions.
+    pub(in crate::fabric) fn while_nobody_polls<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.with_links(|_| f())
+    }
+
+    /// A place for a link, whose number its queue pair carries.
+    ///
+    /// # Errors
+    /// Without memory for what arrives.
+    pub(in crate::fabric) fn reserve(&self) -> Result<u64> {
+        self.prepare()?;
+        Ok(self.with_links(|links| {
+            // A number is not used again: a late completion must not reach another link. The list
+            // is short enough to be kept, eight bytes for each connection there ever was.
+            links.push(None);
+            links.len() as u64 - 1
+        }))
+    }
+
+    /// The link of a place: completions reach it from now on.
+    pub(in crate::fabric) fn enter(&self, number: u64, link: &Arc<T>) {
+        self.with_links(|links| links[number as usize] = Some(link.clone()));
+    }
+
+    /// Nothing reaches the link any more.
+    pub(in crate::fabric) fn leave(&self, number: u64) -> Option<Arc<T>> {
+        self.with_links(|links| links.get_mut(number as usize)?.take())
+    }
+
+    /// True if that is so of any link; the newest first.
+    pub(in crate::fabric) fn has_any(&self, is_one: impl Fn(&T) -> bool) -> bool {
+        self.with_links(|links| links.iter().rev().flatten().any(|link| is_one(link)))
+    }
+
+    /// Every link, once.
+    pub(in crate::fabric) fn each_link(&self, mut each: impl FnMut(&Arc<T>)) {
+        let all: Vec<_> = self.with_links(|links| links.iter().flatten().cloned().collect());
+        all.iter().for_each(&mut each);
+    }
+
+    /// Takes what has completed, and tells whom it is for of which queue pair, unless another thread is at it (false).
+    #[inline]
+    pub(in crate::fabric) fn take(&self, mut tell: impl FnMut(&T, u64, Event<'_>)) -> bool {
+        let Some(_polling) = self.begin() else { return false };
+        let mut batch = [Completion::default(); BATCH];
+        // SAFETY: `polling` is held.
+        while let Some(intake) = unsafe { &*self.intake.get() } {
+            let count = intake.queue.get_results(&mut batch).unwrap_or(0);
+            for completion in &batch[..count] {
+                // SAFETY: `polling` is held.
+                let links = unsafe { &*self.links.get() };
+                let link = links.get(completion.queue_pair as usize).and_then(Option::as_deref);
+                intake.sort(completion, |event| {
+                    if let Some(link) = link {
+                        tell(link, completion.queue_pair, event);
+                    }
+                });
+            }
+            if count < BATCH {
+                break;
+            }
+        }
+        true
+    }
+}
+
+impl Intake {
+    /// Says what a completion is. The buffer of what arrived is posted again when it was told.
+    fn sort(&self, completion: &Completion, tell: impl FnOnce(Event<'_>)) {
+        let result = completion.result();
+        if completion.request & RECEIVE == 0 {
+            return tell(match result {
+                Ok(_) => Event::Sent(completion.request),
+                Err(why) => Event::Failed(why),
+            });
+        }
+        let index = (completion.request & !RECEIVE) as usize;
+        let Some(block) = &self.receives else { return };
+        tell(match result {
+            Ok(length) => {
+                let from = block.buffer(index).at;
+                let length = (length as usize).min(frame::LARGEST);
+                // SAFETY: the buffer is ours until it is posted again.
+                Event::Arrived(unsafe { std::slice::from_raw_parts(from, length) })
+            }
+            Err(why) => Event::Failed(why),
+        });
+        if let Err(why) = self.post(index) {
+            log::error!("a receive buffer is lost: {why}");
+        }
+    }
+}

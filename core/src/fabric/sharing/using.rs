@@ -1,0 +1,33 @@
+//! What the program's threads call when they published, received, or are about to sleep: the process that controls the
+//! link carries it on; any other one has that do it, and asks for control if it does so often.
+
+use crate::fabric::link::{Link, Tell};
+
+impl Link {
+    /// This end published something that its peer waits for.
+    pub fn ring(&self) {
+        self.have_link_rung_again();
+        if !self.is_ours() {
+            self.want();
+        }
+        self.push(Tell::Due);
+    }
+
+    /// After this end received: tells the peer if that is due.
+    #[inline]
+    pub fn received(&self) {
+        if !self.is_ours() {
+            return self.want();
+        }
+        self.tell_what_was_read();
+    }
+
+    /// A thread of this end is about to sleep until the event rings; it looks once more afterwards.
+    pub fn before_sleep(&self) {
+        if !self.is_ours() {
+            self.want_if_orphaned();
+            return self.kick_owner();
+        }
+        self.prepare_sleep();
+    }
+}

@@ -1,0 +1,97 @@
+//! How a link ends: closed, broken, refused, or without its device.
+
+use super::{ends, links, pattern, End};
+use crate::fabric::link::Tell;
+use crate::provider::interface::Error;
+use crate::provider::shm::{Role, CLOSED, FAILED};
+use crate::provider::simulation::{lose_link, remove_device};
+use crate::session;
+use crate::sys::Errno;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+#[test]
+fn a_closed_end_is_drained_only_when_the_peer_has_everything() {
+    let (a, b) = ends("192.0.2.107", "192.0.2.108");
+    assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
+    a.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.is_flushed(next) {}
+    assert_eq!(b.finished() & CLOSED, CLOSED);
+    let tail = b.stream().peer().sending.0.tail.load(Relaxed);
+    assert_eq!(tail, a.stream().own().sending.0.tail.load(Relaxed));
+    let mut received = 0;
+    while received < 30_000 {
+        received += b.receive(7000).len();
+    }
+}
+
+#[test]
+fn a_broken_fabric_fails_the_link_and_nothing_else() {
+    let (a, b) = ends("192.0.2.109", "192.0.2.110");
+    let (c, d) = ends("192.0.2.111", "192.0.2.112");
+    a.send(b"before");
+    assert_eq!(b.receive(10), b"before");
+    lose_link("192.0.2.110".parse().unwrap());
+    a.send(b"after");
+    a.link.poll();
+    assert!(a.link.has_failed() && !a.link.is_broken(), "its peer may have died");
+    assert_eq!(a.finished() & FAILED, FAILED);
+    while !a.link.is_broken() {}
+    assert!(!c.link.has_failed() && !d.link.has_failed());
+    c.send(b"still");
+    assert_eq!(d.receive(10), b"still");
+}
+
+#[test]
+fn a_link_that_ends_once_its_peer_closed_is_not_broken() {
+    let (a, b) = ends("192.0.2.133", "192.0.2.134");
+    assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
+    a.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.is_flushed(next) {}
+    lose_link("192.0.2.133".parse().unwrap());
+    b.send(b"after");
+    b.link.fail(Error::ConnectionReset);
+    assert!(b.link.has_failed() && !b.link.is_broken());
+    assert_eq!(b.receive(30_000), pattern(0, 30_000));
+}
+
+#[test]
+fn a_link_that_is_refused_sends_nothing_of_what_was_written() {
+    let (from, to) = links("192.0.2.113", "192.0.2.114");
+    let from = End::new(from, Role::Connector);
+    from.stream().open(session::Kind::SessionRequest);
+    from.link.bind(b"tuple".to_vec());
+    from.send(b"for TCP");
+    from.link.withdraw();
+    to.poll();
+    assert!(!to.take(), "it was asked back");
+    from.link.poll();
+    assert_eq!(from.segment.state(), crate::provider::shm::State::Refused);
+    assert_eq!(from.stream().own().sending.0.tail.load(Relaxed), 7);
+}
+
+#[test]
+fn a_removed_device_ends_its_connections() {
+    let (a, b) = ends("192.0.2.131", "192.0.2.132");
+    b.send(b"on its way");
+    assert!(!b.link.port().device.is_lost());
+    remove_device("192.0.2.132".parse().unwrap());
+    assert!(b.link.port().device.is_lost());
+    assert!(!b.link.port().device.is_lost(), "it is told once");
+    b.link.port().each_link(|link| link.lose_device());
+    assert!(b.link.has_failed());
+    assert_eq!(b.link.error(), Errno(libc::ECONNRESET));
+    assert!(b.finished() & FAILED != 0);
+    let mut left = 0;
+    b.link.port().each_link(|_| left += 1);
+    assert_eq!(left, 0, "nothing of it is kept");
+    b.link.port().device.retire();
+    assert!(b.link.port().close() && b.link.port().device.objects().is_err());
+    // What is done to it afterwards reaches nothing.
+    b.send(b"more");
+    b.link.tick(Tell::Certain);
+    b.link.close(None);
+    assert!(b.link.is_drained());
+    drop(a);
+}

@@ -1,0 +1,173 @@
+//! Two ends in one process, over the simulation provider, and some of it over shared memory.
+
+mod ends;
+mod moves;
+mod protocol;
+mod returning;
+mod streams;
+
+use super::link::{Link, Port};
+use super::request::geometry_of;
+use super::{background, HelperCalls};
+use crate::provider::interface::client::*;
+use crate::provider::interface::library::Library;
+use crate::provider::interface::Started;
+use crate::provider::shm::objects::SharedMemory;
+use crate::provider::shm::{Geometry, Role, Segment};
+use crate::provider::simulation::Simulation;
+use crate::registry;
+use crate::session;
+use crate::session::transfer::Call;
+use crate::switch::test_ends::{Buffers, Memory, Stream, Take};
+use crate::sys::file;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+
+/// The helper is there; nothing goes back to TCP by itself.
+const CALLS: HelperCalls =
+    HelperCalls { come_to: |_| false, serve_requests: || false, reachable: |_| {} };
+
+const GEOMETRY: Geometry = Geometry {
+    buffers: 16,
+    message_size: 1536,
+    send_buffer: 1 << 16,
+    largest_message: 1536,
+    largest_send_buffer: 1 << 16,
+};
+
+/// One end: what a process has of a connection.
+struct End {
+    link: Arc<Link>,
+    segment: Segment,
+    memory: Memory,
+}
+
+impl End {
+    fn new(link: Arc<Link>, role: Role) -> Self {
+        let (segment, fd) = Segment::create(geometry_of(GEOMETRY)).unwrap();
+        file::close(fd);
+        let memory = Memory::create_far(role, segment.geometry()).unwrap();
+        // SAFETY: never discarded.
+        unsafe { link.attach(segment, role, memory.controller()) };
+        End { link, segment, memory }
+    }
+
+    fn stream(&self) -> Stream<'_> {
+        // SAFETY: mapped for as long as the process lives.
+        let endpoint = unsafe { self.memory.endpoint() };
+        let (segment, fabric) = (&self.segment, Some(&*self.link));
+        Stream::new(endpoint, segment, registry::spare(), fabric)
+    }
+
+    /// Sends what fits of `bytes`, as the switch does.
+    fn send(&self, bytes: &[u8]) -> usize {
+        let stream = self.stream();
+        let moved = {
+            let _held = stream.lock_send().unwrap();
+            let one = [piece(bytes.as_ptr().cast_mut(), bytes.len())];
+            stream.send(&mut Buffers::new(&one).unwrap()).unwrap()
+        };
+        if moved.ring {
+            self.link.ring();
+        }
+        moved.bytes
+    }
+
+    /// Receives what is there, at most `most` bytes.
+    fn receive(&self, most: usize) -> Vec<u8> {
+        let stream = self.stream();
+        self.link.poll();
+        let mut bytes = vec![0; most];
+        let call = Call { number: 0, directly: false };
+        let moved = {
+            let _held = stream.lock_receive().unwrap();
+            let one = [piece(bytes.as_mut_ptr(), most)];
+            stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, call, false).unwrap()
+        };
+        if moved.ring {
+            self.link.ring();
+        }
+        self.link.received();
+        bytes.truncate(moved.bytes);
+        bytes
+    }
+
+    fn finished(&self) -> u32 {
+        self.link.poll();
+        self.stream().peer().sending.0.finished.load(SeqCst)
+    }
+}
+
+fn piece(at: *mut u8, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: at.cast(), iov_len: length }
+}
+
+fn adapter(address: &str) -> (Adapter, IpAddr) {
+    let ip: IpAddr = address.parse().unwrap();
+    let library = match ip.is_loopback() {
+        true => Library::built_in::<SharedMemory>(),
+        false => Library::built_in::<Simulation>(),
+    };
+    let provider = Provider::open(&library).unwrap();
+    (provider.open_adapter((ip, 0).into()).unwrap(), ip)
+}
+
+/// A link that is not connected.
+fn link_over(port: &'static Port) -> Arc<Link> {
+    background::install(CALLS);
+    Link::new(port, port.device.objects().unwrap().adapter.create_connector().unwrap()).unwrap()
+}
+
+/// Two connected links, not yet attached to segments.
+fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
+    let ((a, ip_a), (b, ip)) = (adapter(a), adapter(b));
+    let listener = b.create_listener().unwrap();
+    listener.bind((ip, 0).into()).unwrap();
+    listener.listen(1).unwrap();
+    let (port_a, port_b) = (Port::open(a, ip_a).unwrap(), Port::open(b, ip).unwrap());
+    let from = link_over(port_a);
+    let to = link_over(port_b);
+    let address = listener.local_address().unwrap();
+    let _ = from.connector().connect(from.pair(), address, b"", 1).unwrap();
+    if listener.get_connection_request(to.connector(), 2).unwrap() == Started::Pending {
+        assert!(listener.next_result().is_some());
+    }
+    let _ = to.connector().accept(to.pair(), b"", 3).unwrap();
+    assert_eq!(from.connector().next_result().unwrap().result, Ok(()));
+    let _ = from.connector().complete_connect(4).unwrap();
+    (from, to)
+}
+
+/// Two ends of one connection, taken by both.
+fn ends(a: &str, b: &str) -> (End, End) {
+    let (from, to) = links(a, b);
+    let from = End::new(from, Role::Connector);
+    from.stream().open(session::Kind::SessionRequest);
+    from.link.bind(b"tuple".to_vec());
+    to.poll();
+    assert_eq!(to.binding.get().unwrap(), b"tuple");
+    assert!(to.take());
+    let to = End::new(to, Role::Acceptor);
+    to.stream().open(session::Kind::SessionAccept);
+    to.link.confirm();
+    from.link.poll();
+    (from, to)
+}
+
+fn pattern(from: usize, length: usize) -> Vec<u8> {
+    (from..from + length).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect()
+}
+
+/// What a fork relative has of an end.
+fn relative(of: &End) -> End {
+    let (adapter, ip) = adapter("192.0.2.200");
+    let port = Port::open(adapter, ip).unwrap();
+    let link = link_over(port);
+    // SAFETY: never discarded.
+    unsafe { link.attach(of.segment, of.stream().endpoint.role(), of.memory.controller()) };
+    link.is_relatives();
+    // The segment is the first one's to unmap.
+    std::mem::forget(link.clone());
+    End { link, segment: of.segment, memory: of.memory }
+}

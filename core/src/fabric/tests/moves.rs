@@ -1,0 +1,165 @@
+//! Links that move to another process, of one end or of both, while both streams flow.
+
+use super::{adapter, ends, pattern, relative, End};
+use crate::fabric::frame::{self, Kind, State};
+use crate::fabric::link::{Port, Tell};
+use crate::fabric::mailbox::Invitation;
+use crate::fabric::request;
+use crate::provider::interface::client::*;
+use crate::provider::shm::FINISHED;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// A move of `from`'s link to a relative, step by step as the processes' helpers come to it.
+struct Move {
+    to: End,
+    port: &'static Port,
+    listener: Listener,
+    connector: Option<Connector>,
+    came: bool,
+    invitation: Invitation,
+}
+
+impl Move {
+    fn new(from: &End, address: &str, mailbox: u64) -> Self {
+        let (adapter, ip) = adapter(address);
+        let listener = adapter.create_listener().unwrap();
+        listener.bind((ip, 0).into()).unwrap();
+        listener.listen(1).unwrap();
+        let number = listener.local_address().unwrap().port();
+        let port = Port::open(adapter, ip).unwrap();
+        let connector = port.device.objects().unwrap().adapter.create_connector().unwrap();
+        let _ = listener.get_connection_request(&connector, 1).unwrap();
+        let invitation =
+            Invitation { number, cookie: [mailbox, 1], mailbox, pid: std::process::id() };
+        let to = relative(from);
+        Move { to, port, listener, connector: Some(connector), came: false, invitation }
+    }
+
+    /// True once it is over.
+    fn step(&mut self, from: &End) -> bool {
+        // Again where both move: the acceptor gives way.
+        if self.to.link.wish(self.invitation.mailbox) {
+            from.link.move_to(&self.invitation);
+        }
+        self.came |= self.listener.next_result().is_some();
+        if let Some(connector) = self.connector.take_if(|_| self.came) {
+            let (_, cookie) = request::decode(&connector.private_data().unwrap()).unwrap();
+            assert_eq!(cookie, self.invitation.cookie);
+            let taken = self.to.link.take_control(self.port, self.invitation.mailbox, connector);
+            if let Err((_, early)) = taken {
+                self.connector = Some(early.expect("control cannot be taken"));
+            }
+        }
+        !self.to.link.is_foreign() && !self.to.link.is_moving()
+    }
+}
+
+/// Two streams go on while the link of one end, or of both, moves to another process; bytes are sent and
+/// taken by the old and the new one.
+fn move_under_traffic(addresses: [&str; 2], moves: [bool; 2], seed: usize) {
+    let (a, b) = ends(addresses[0], addresses[1]);
+    let ends = [&a, &b];
+    let mut under_way: Vec<_> = (0..2)
+        .map(|i| moves[i].then(|| Move::new(ends[i], addresses[i], 71 + 2 * i as u64)))
+        .collect();
+    let (mut sent, mut received, mut over) = ([0; 2], [0; 2], [false; 2]);
+    const TOTAL: usize = 2 << 20;
+    for round in 0.. {
+        assert!(round < 100_000, "{sent:?} sent, {received:?} received, over: {over:?}");
+        let random = (round * 7919 + seed).wrapping_mul(2_654_435_761) >> 7;
+        let i = random % 2;
+        // Who uses the end: either of its processes.
+        let user = match &under_way[i] {
+            Some(one) if random & 8 != 0 => &one.to,
+            _ => ends[i],
+        };
+        let size = (random % 30_000).min(TOTAL - sent[i]);
+        if size > 0 {
+            sent[i] += user.send(&pattern(sent[i], size));
+        }
+        let got = user.receive(1 + random % 40_000);
+        assert_eq!(got, pattern(received[i], got.len()), "at {}", received[i]);
+        received[i] += got.len();
+        if round > 20 {
+            for i in 0..2 {
+                if let Some(one) = &mut under_way[i] {
+                    over[i] = one.step(ends[i]);
+                    one.to.link.tick(Tell::All);
+                    one.to.link.poll();
+                } else {
+                    over[i] = true;
+                }
+                ends[i].link.tick(Tell::All);
+                ends[i].link.poll();
+            }
+        }
+        if over == [true; 2] && received == [TOTAL; 2] {
+            break;
+        }
+    }
+    for (i, one) in under_way.iter().enumerate() {
+        let Some(one) = one else { continue };
+        assert!(ends[i].link.is_foreign() && !ends[i].link.has_failed());
+        assert!(!one.to.link.has_failed());
+    }
+}
+
+#[test]
+fn control_of_a_link_moves_to_another_process_and_no_byte_is_lost() {
+    for seed in 0..5 {
+        move_under_traffic(["192.0.2.121", "192.0.2.122"], [false, true], seed);
+        move_under_traffic(["192.0.2.121", "192.0.2.122"], [true, false], seed);
+    }
+}
+
+#[test]
+fn control_goes_to_who_wants_it_still() {
+    let (a, _b) = ends("192.0.2.135", "192.0.2.136");
+    let heir = relative(&a);
+    let invitation = |mailbox| Invitation { number: 9, cookie: [mailbox, 1], mailbox, pid: 1 };
+    assert!(!a.link.move_to(&invitation(71)), "it does not want it");
+    assert!(heir.link.wish(73) && heir.link.wish(71));
+    assert!(!a.link.move_to(&invitation(73)), "another one wants it meanwhile");
+    assert!(a.link.move_to(&invitation(71)) && a.link.is_moving());
+    assert!(!heir.link.wish(73), "it is promised");
+}
+
+/// Else TCP tells an end of which its peer does not know whether it was in order.
+#[test]
+fn for_a_relative_too_the_end_is_part_of_what_the_peer_is_to_have() {
+    let (a, b) = ends("192.0.2.137", "192.0.2.138");
+    let one = relative(&a);
+    assert_eq!(one.send(&pattern(0, 1000)), 1000);
+    let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
+    while !a.link.is_flushed(next) {}
+    assert!(one.link.is_flushed(next));
+    one.stream().own().sending.0.finished.fetch_or(FINISHED, SeqCst);
+    assert!(!one.link.is_flushed(next) && b.finished() & FINISHED == 0);
+    while !a.link.is_flushed(next) {}
+    assert!(one.link.is_flushed(next) && b.finished() & FINISHED != 0);
+}
+
+#[test]
+fn a_move_may_come_before_the_link_is_known_to_be_there() {
+    let (a, b) = ends("192.0.2.137", "192.0.2.138");
+    let mut one = Move::new(&a, "192.0.2.137", 71);
+    while one.to.link.is_foreign() {
+        one.step(&a);
+        for link in [&a.link, &b.link] {
+            link.tick(Tell::All);
+            link.poll();
+        }
+    }
+    assert!(one.to.link.is_moving(), "it is not there yet");
+    let mut again = frame::encode(Kind::Move, 18, &State::default()).to_vec();
+    again.extend([0; 18]);
+    one.to.link.arrived(&again);
+    assert!(!one.to.link.has_failed());
+}
+
+#[test]
+fn links_of_both_ends_move_at_once() {
+    for seed in 0..5 {
+        move_under_traffic(["192.0.2.123", "192.0.2.124"], [true, true], seed);
+    }
+}

@@ -1,0 +1,69 @@
+//! A peer that breaks the protocol fails its own link.
+
+use super::{ends, pattern};
+use crate::fabric::frame::{self, Kind, State};
+
+#[test]
+fn a_peer_that_breaks_the_protocol_fails_its_own_link() {
+    let state = State::default();
+    let frame = |kind, payload: &[u8]| {
+        let mut frame = frame::encode(kind, payload.len(), &state).to_vec();
+        frame.extend_from_slice(payload);
+        frame
+    };
+    let mut second = [0u8; 16];
+    second[0] = 99;
+    for (good, bytes) in [
+        (true, frame(Kind::State, b"")),
+        (true, frame(Kind::Bytes, &[7; 1000])),
+        (false, Vec::new()),
+        (false, vec![255; 64]),
+        (false, frame(Kind::Message, &[0; 15])),
+        (false, frame(Kind::Message, &second)),
+        (false, frame(Kind::Taken, b"")),
+        (false, frame(Kind::Bound, b"again")),
+        (true, frame(Kind::Ring, &[0; 12])),
+        (false, frame(Kind::Ring, &[0; 11])),
+        (false, frame(Kind::Written, &[1, 0, 0, 0])),
+    ] {
+        let (a, b) = ends("192.0.2.115", "192.0.2.116");
+        b.link.arrived(&bytes);
+        assert_eq!(b.link.has_failed(), !good, "{bytes:?}");
+        drop(a);
+    }
+    let (_a, b) = ends("192.0.2.115", "192.0.2.116");
+    for sent in 0..5 {
+        b.link.arrived(&frame(Kind::Bytes, &[7; 16_000]));
+        assert_eq!(b.link.has_failed(), sent == 4, "more than the send buffer holds");
+    }
+}
+
+#[test]
+fn a_peer_that_may_write_cannot_say_that_it_wrote_more_than_there_is_room() {
+    for (good, count) in [(true, 1u32 << 16), (false, (1 << 16) + 1), (false, u32::MAX)] {
+        let (a, b) = ends("192.0.2.117", "192.0.2.118");
+        let mut received = 0;
+        while received < 4 << 16 {
+            a.link.poll();
+            a.send(&pattern(0, 20_000));
+            received += b.receive(20_000).len();
+            b.link.before_sleep();
+        }
+        while !b.receive(20_000).is_empty() {}
+        let mut frame = frame::encode(Kind::Written, 4, &State::default()).to_vec();
+        frame.extend_from_slice(&count.to_le_bytes());
+        b.link.arrived(&frame);
+        assert_eq!(b.link.has_failed(), !good, "{count}");
+    }
+}
+
+#[test]
+fn a_move_that_was_not_asked_for_fails_the_link() {
+    for (kind, payload) in [(Kind::Moved, &[][..]), (Kind::Move, &[0; 17]), (Kind::Move, &[])] {
+        let (_a, b) = ends("192.0.2.125", "192.0.2.126");
+        let mut frame = frame::encode(kind, payload.len(), &State::default()).to_vec();
+        frame.extend_from_slice(payload);
+        b.link.arrived(&frame);
+        assert!(b.link.has_failed(), "{kind:?} of {}", payload.len());
+    }
+}
