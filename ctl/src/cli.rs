@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Detach(DetachArguments),
     Check(CheckArguments),
     Providers(ProvidersArguments),
+    #[command(hide = true)]
+    Generate(GenerateArguments),
 }
 
 /// Run a program under the shim
@@ -165,4 +167,12 @@ pub(crate) struct ProvidersArguments {
     /// Print JSON for programs instead of a list for people
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Write man pages and shell completions into a folder
+#[derive(Args)]
+pub(crate) struct GenerateArguments {
+    /// Where `man` and `completions` are made
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
 }

@@ -10,6 +10,7 @@ mod check;
 mod cli;
 mod detach;
 mod filter;
+mod generate;
 mod library;
 mod output;
 mod providers;
@@ -30,6 +31,7 @@ fn start() -> i32 {
         Command::Detach(arguments) => detach::detach(&arguments),
         Command::Check(arguments) => check::check(&arguments),
         Command::Providers(arguments) => providers::providers(&arguments),
+        Command::Generate(arguments) => generate::generate(&arguments),
     }
 }
 
