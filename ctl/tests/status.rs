@@ -98,6 +98,92 @@ fn publish() {
     });
 }
 
+/// What the JSON says of the connection that [`publish`] has on TCP.
+fn on_tcp() -> Value {
+    json!({
+        "fd": 8,
+        "local": "[::1]:6379",
+        "peer": "[::1]:40001",
+        "provider": "tcp",
+        "reason": "peer-native",
+        "state": "close-wait",
+        "sent": { "bytes": 0, "messages": 0 },
+        "received": { "bytes": 0, "messages": 0 },
+        "credits": 0,
+        "credit_updates_sent": 0,
+        "buffered_bytes": 0,
+        "wakeups": { "sent": 0, "avoided": 0, "received": 0 },
+        "control": {
+            "send": { "controller": null, "swaps": 0, "waiters": 0 },
+            "receive": { "controller": null, "swaps": 0, "waiters": 0 },
+            "suspensions": 0,
+            "suspended_microseconds": 0,
+        },
+        "rdma": {
+            "mode": "discovery",
+            "threshold": null,
+            "sent_bytes": 0,
+            "received_bytes": 0,
+            "behaviours": {
+                "large_receive": 0,
+                "small_then_large": 0,
+                "small_receive": 0,
+            },
+            "scans": 0,
+            "advertisements": { "used": 0, "dropped": 0 },
+        },
+        "buffers": {
+            "message_size": 0,
+            "send_buffer": 0,
+            "fragmented": 0,
+            "resizes": 0,
+        },
+    })
+}
+
+/// And of the one on shared memory, which has a number of its own in each place.
+fn on_shm() -> Value {
+    json!({
+        "fd": 9,
+        "local": "127.0.0.1:6379",
+        "peer": "127.0.0.1:40000",
+        "provider": "shm",
+        "reason": "on-san",
+        "state": "established",
+        "sent": { "bytes": 5000, "messages": 5 },
+        "received": { "bytes": 6000, "messages": 6 },
+        "credits": 14,
+        "credit_updates_sent": 4,
+        "buffered_bytes": 100,
+        "wakeups": { "sent": 1, "avoided": 2, "received": 3 },
+        "control": {
+            "send": { "controller": null, "swaps": 0, "waiters": 0 },
+            "receive": { "controller": null, "swaps": 0, "waiters": 0 },
+            "suspensions": 0,
+            "suspended_microseconds": 0,
+        },
+        "rdma": {
+            "mode": "large-receive",
+            "threshold": 2048,
+            "sent_bytes": 4000,
+            "received_bytes": 3000,
+            "behaviours": {
+                "large_receive": 9,
+                "small_then_large": 8,
+                "small_receive": 7,
+            },
+            "scans": 12,
+            "advertisements": { "used": 13, "dropped": 14 },
+        },
+        "buffers": {
+            "message_size": 1536,
+            "send_buffer": 1048576,
+            "fragmented": 10,
+            "resizes": 11,
+        },
+    })
+}
+
 #[test]
 fn json_has_every_field() {
     with_publishing_child(publish, |pid| {
@@ -111,86 +197,7 @@ fn json_has_every_field() {
             "uid": uid,
             "program": "some-server",
             "returned": { "detached": 2, "peer-returned": 1 },
-            "connections": [
-                {
-                    "fd": 8,
-                    "local": "[::1]:6379",
-                    "peer": "[::1]:40001",
-                    "provider": "tcp",
-                    "reason": "peer-native",
-                    "state": "close-wait",
-                    "sent": { "bytes": 0, "messages": 0 },
-                    "received": { "bytes": 0, "messages": 0 },
-                    "credits": 0,
-                    "credit_updates_sent": 0,
-                    "buffered_bytes": 0,
-                    "wakeups": { "sent": 0, "avoided": 0, "received": 0 },
-                    "control": {
-                        "send": { "controller": null, "swaps": 0, "waiters": 0 },
-                        "receive": { "controller": null, "swaps": 0, "waiters": 0 },
-                        "suspensions": 0,
-                        "suspended_microseconds": 0,
-                    },
-                    "rdma": {
-                        "mode": "discovery",
-                        "threshold": null,
-                        "sent_bytes": 0,
-                        "received_bytes": 0,
-                        "behaviours": {
-                            "large_receive": 0,
-                            "small_then_large": 0,
-                            "small_receive": 0,
-                        },
-                        "scans": 0,
-                        "advertisements": { "used": 0, "dropped": 0 },
-                    },
-                    "buffers": {
-                        "message_size": 0,
-                        "send_buffer": 0,
-                        "fragmented": 0,
-                        "resizes": 0,
-                    },
-                },
-                {
-                    "fd": 9,
-                    "local": "127.0.0.1:6379",
-                    "peer": "127.0.0.1:40000",
-                    "provider": "shm",
-                    "reason": "on-san",
-                    "state": "established",
-                    "sent": { "bytes": 5000, "messages": 5 },
-                    "received": { "bytes": 6000, "messages": 6 },
-                    "credits": 14,
-                    "credit_updates_sent": 4,
-                    "buffered_bytes": 100,
-                    "wakeups": { "sent": 1, "avoided": 2, "received": 3 },
-                    "control": {
-                        "send": { "controller": null, "swaps": 0, "waiters": 0 },
-                        "receive": { "controller": null, "swaps": 0, "waiters": 0 },
-                        "suspensions": 0,
-                        "suspended_microseconds": 0,
-                    },
-                    "rdma": {
-                        "mode": "large-receive",
-                        "threshold": 2048,
-                        "sent_bytes": 4000,
-                        "received_bytes": 3000,
-                        "behaviours": {
-                            "large_receive": 9,
-                            "small_then_large": 8,
-                            "small_receive": 7,
-                        },
-                        "scans": 12,
-                        "advertisements": { "used": 13, "dropped": 14 },
-                    },
-                    "buffers": {
-                        "message_size": 1536,
-                        "send_buffer": 1048576,
-                        "fragmented": 10,
-                        "resizes": 11,
-                    },
-                },
-            ],
+            "connections": [on_tcp(), on_shm()],
         }]});
         assert_eq!(status, expected);
     });

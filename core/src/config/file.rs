@@ -13,7 +13,7 @@ use super::environment::Environment;
 use super::error::ConfigError;
 use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
-use super::{Config, RdmaOperations, RdmaThreshold, Swap, USER_FILE};
+use super::{Config, RdmaOperations, RdmaThreshold, ShmConfig, Swap, USER_FILE};
 
 /// Where user names are looked up. Not through getpwnam: that may load libraries and talk to
 /// services, which a library that is being loaded must not do.
@@ -148,35 +148,7 @@ pub(super) fn apply(
     })?;
     config.enabled = document.enabled.unwrap_or(config.enabled);
 
-    let shm = &mut config.shm;
-    let table = document.shm;
-    source.number(&mut shm.message_buffers, table.message_buffers, 8..=64, Step::PowerOfTwo)?;
-    source.number(&mut shm.message_size, table.message_size, 256..=65536, Step::Multiple(64))?;
-    let send_buffer = 64 << 10..=64 << 20;
-    source.number(
-        &mut shm.send_buffer,
-        table.send_buffer,
-        send_buffer.clone(),
-        Step::PowerOfTwo,
-    )?;
-    let (size, buffer) = (&mut shm.largest_message_size, &mut shm.largest_send_buffer);
-    source.number(size, table.largest_message_size, 256..=65536, Step::Multiple(64))?;
-    source.number(buffer, table.largest_send_buffer, send_buffer, Step::PowerOfTwo)?;
-    if let Some(threshold) = &table.rdma_threshold {
-        shm.rdma_threshold = rdma_threshold(threshold.get_ref()).ok_or_else(|| {
-            let remedy = "must be \"measured\", \"never\", or bytes, 1 to 1073741824";
-            source.error(threshold.span().start, remedy.to_owned())
-        })?;
-    }
-    shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
-    shm.swap = table.swap.unwrap_or(shm.swap);
-    source.number(&mut shm.move_after, table.move_after, 0..=65_536, Step::Multiple(1))?;
-    if table.spin_microseconds.is_some() {
-        let mut spin = 0;
-        source.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
-        shm.spin_microseconds = Some(spin);
-    }
-
+    source.shm(&mut config.shm, document.shm)?;
     if let Some(names) = &document.providers {
         let known = super::providers(names.get_ref().iter().map(String::as_str));
         config.providers = known.ok_or_else(|| {
@@ -247,6 +219,37 @@ impl Source<'_> {
                 Err(self.error(value.span().start, remedy))
             }
         }
+    }
+
+    /// What the file says of shared memory.
+    fn shm(&self, shm: &mut ShmConfig, table: ShmTable) -> Result<(), ConfigError> {
+        self.number(&mut shm.message_buffers, table.message_buffers, 8..=64, Step::PowerOfTwo)?;
+        self.number(&mut shm.message_size, table.message_size, 256..=65536, Step::Multiple(64))?;
+        let send_buffer = 64 << 10..=64 << 20;
+        self.number(
+            &mut shm.send_buffer,
+            table.send_buffer,
+            send_buffer.clone(),
+            Step::PowerOfTwo,
+        )?;
+        let (size, buffer) = (&mut shm.largest_message_size, &mut shm.largest_send_buffer);
+        self.number(size, table.largest_message_size, 256..=65536, Step::Multiple(64))?;
+        self.number(buffer, table.largest_send_buffer, send_buffer, Step::PowerOfTwo)?;
+        if let Some(threshold) = &table.rdma_threshold {
+            shm.rdma_threshold = rdma_threshold(threshold.get_ref()).ok_or_else(|| {
+                let remedy = "must be \"measured\", \"never\", or bytes, 1 to 1073741824";
+                self.error(threshold.span().start, remedy.to_owned())
+            })?;
+        }
+        shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
+        shm.swap = table.swap.unwrap_or(shm.swap);
+        self.number(&mut shm.move_after, table.move_after, 0..=65_536, Step::Multiple(1))?;
+        if table.spin_microseconds.is_some() {
+            let mut spin = 0;
+            self.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
+            shm.spin_microseconds = Some(spin);
+        }
+        Ok(())
     }
 
     fn rule(&self, table: RuleTable) -> Result<Rule, ConfigError> {

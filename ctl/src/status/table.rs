@@ -165,6 +165,32 @@ mod tests {
         }
     }
 
+    /// A session of which everything can be told.
+    fn session_with_numbers() -> Connection {
+        let largest = TransferStatus {
+            sent: 1 << 60,
+            received: 1000,
+            mode: Mode::SmallThenLarge,
+            behaviours: [u64::MAX; 3],
+            threshold: Some(999_999),
+            message_size: 1536,
+            send_buffer: 1 << 20,
+            fragmented: u64::MAX,
+            resizes: 2,
+            scans: 999,
+            advertisements_used: 999,
+            advertisements_dropped: 1234,
+        };
+        Connection {
+            transfers: largest,
+            send_control: ControlStatus { taken: 4, waiting: 2 },
+            receive_control: ControlStatus { taken: 7, waiting: 0 },
+            suspensions: 2,
+            suspended: 4_500_000,
+            ..connection(7, Provider::Shm, Reason::OnSan)
+        }
+    }
+
     #[test]
     fn connections_are_grouped_under_the_sentence() {
         let listener = Connection {
@@ -200,28 +226,6 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
 
     #[test]
     fn verbose_tells_of_sessions_only() {
-        let largest = TransferStatus {
-            sent: 1 << 60,
-            received: 1000,
-            mode: Mode::SmallThenLarge,
-            behaviours: [u64::MAX; 3],
-            threshold: Some(999_999),
-            message_size: 1536,
-            send_buffer: 1 << 20,
-            fragmented: u64::MAX,
-            resizes: 2,
-            scans: 999,
-            advertisements_used: 999,
-            advertisements_dropped: 1234,
-        };
-        let session = Connection {
-            transfers: largest,
-            send_control: ControlStatus { taken: 4, waiting: 2 },
-            receive_control: ControlStatus { taken: 7, waiting: 0 },
-            suspensions: 2,
-            suspended: 4_500_000,
-            ..connection(7, Provider::Shm, Reason::OnSan)
-        };
         let without_rdma = TransferStatus { message_size: 16384, ..NO_SESSION };
         let without_rdma = Connection {
             fd: 8,
@@ -229,8 +233,11 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             transfers: without_rdma,
             ..connection(8, Provider::Shm, Reason::OnSan)
         };
-        let connections =
-            vec![session, without_rdma, connection(10, Provider::Tcp, Reason::NoListener)];
+        let connections = vec![
+            session_with_numbers(),
+            without_rdma,
+            connection(10, Provider::Tcp, Reason::NoListener),
+        ];
         let (program, file) = ("p".to_owned(), std::path::PathBuf::new());
         let other = Connection {
             send_control: ControlStatus { taken: 5, waiting: 1 },

@@ -1,4 +1,4 @@
-//! libc's syscall(): the same operations by another door.
+//! libc's syscall(): the same operations by another door. Decides nothing: each goes to the hook of its name.
 
 use super::asynchronous::may_be_submitted;
 use super::batches::{recvmmsg, sendmmsg};
@@ -27,113 +27,160 @@ use sanshim_core::sys::user;
 const SECCOMP_STRICT: u32 = 0;
 const SECCOMP_FILTER: u32 = 1;
 
+/// What a call is given.
+type Arguments = [usize; 6];
+
+/// Calls that move bytes; `None`: another.
+///
+/// # Safety
+/// The arguments are the program's own, as the kernel wants them for this call. So for all of these.
+unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
+    let fd = a as c_int;
+    // SAFETY: the kernel's arguments and libc's are the same for all of these.
+    let result = unsafe {
+        match number {
+            libc::SYS_read => read(fd, b as _, c),
+            libc::SYS_write => write(fd, b as _, c),
+            libc::SYS_readv => readv(fd, b as _, c as c_int),
+            libc::SYS_writev => writev(fd, b as _, c as c_int),
+            libc::SYS_preadv2 => preadv2(fd, b as _, c as c_int, d as _, f as c_int),
+            libc::SYS_pwritev2 => pwritev2(fd, b as _, c as c_int, d as _, f as c_int),
+            libc::SYS_sendto => sendto(fd, b as _, c, d as c_int, e as _, f as _),
+            libc::SYS_recvfrom => recvfrom(fd, b as _, c, d as c_int, e as _, f as _),
+            libc::SYS_sendmsg => sendmsg(fd, b as _, c as c_int),
+            libc::SYS_recvmsg => recvmsg(fd, b as _, c as c_int),
+            libc::SYS_sendmmsg => sendmmsg(fd, b as _, c as c_uint, d as c_int) as isize,
+            libc::SYS_recvmmsg => recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _) as isize,
+            libc::SYS_sendfile => sendfile(fd, b as c_int, c as _, d),
+            libc::SYS_splice => splice(fd, b as _, c as c_int, d as _, e, f as c_uint),
+            _ => return None,
+        }
+    };
+    Some(result)
+}
+
+/// Calls that make, change and end sockets and descriptors; `None`: another.
+///
+/// # Safety
+/// As of [`transfer`].
+unsafe fn descriptor(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize> {
+    let fd = a as c_int;
+    // SAFETY: the kernel's arguments and libc's are the same for all of these.
+    let result = unsafe {
+        match number {
+            libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int),
+            libc::SYS_listen => listen(fd, b as c_int),
+            libc::SYS_accept => accept(fd, b as _, c as _),
+            libc::SYS_accept4 => accept4(fd, b as _, c as _, d as c_int),
+            libc::SYS_connect => connect(fd, b as _, c as _),
+            libc::SYS_shutdown => shutdown(fd, b as c_int),
+            libc::SYS_close => close(fd),
+            libc::SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int),
+            libc::SYS_dup => dup(fd),
+            libc::SYS_dup2 => dup2(fd, b as c_int),
+            libc::SYS_dup3 => dup3(fd, b as c_int, c as c_int),
+            libc::SYS_fcntl => fcntl(fd, b as c_int, c as _),
+            libc::SYS_ioctl => ioctl(fd, b as _, c as _),
+            libc::SYS_getpeername => getpeername(fd, b as _, c as _),
+            libc::SYS_getsockopt => getsockopt(fd, b as c_int, c as c_int, d as _, e as _),
+            libc::SYS_setsockopt => setsockopt(fd, b as c_int, c as c_int, d as _, e as _),
+            _ => return None,
+        }
+    };
+    Some(result as isize)
+}
+
+/// Calls that wait for descriptors; `None`: another.
+///
+/// # Safety
+/// As of [`transfer`].
+unsafe fn readiness(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
+    let fd = a as c_int;
+    // SAFETY: the kernel's arguments and libc's are the same for all of these but one.
+    let result = unsafe {
+        match number {
+            libc::SYS_poll => poll(a as _, b as _, c as c_int),
+            libc::SYS_ppoll => ppoll(a as _, b as _, c as _, d as _),
+            libc::SYS_select => select(fd, b as _, c as _, d as _, e as _),
+            // A pointer to the mask and its size. libc's type of a mask is larger than the
+            // kernel's eight bytes, but only those are ever read.
+            libc::SYS_pselect6 => {
+                let mask = if f == 0 { 0 } else { user::read(f as *const usize).unwrap_or(0) };
+                pselect(fd, b as _, c as _, d as _, e as _, mask as _)
+            }
+            libc::SYS_epoll_create => epoll_create(a as c_int),
+            libc::SYS_epoll_create1 => epoll_create1(a as c_int),
+            libc::SYS_epoll_ctl => epoll_ctl(fd, b as c_int, c as c_int, d as _),
+            libc::SYS_epoll_wait => epoll_wait(fd, b as _, c as c_int, d as c_int),
+            libc::SYS_epoll_pwait => epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _),
+            libc::SYS_epoll_pwait2 => epoll_pwait2(fd, b as _, c as c_int, d as _, e as _),
+            _ => return None,
+        }
+    };
+    Some(result as isize)
+}
+
+/// Calls of the process as a whole, and those that are refused; `None`: another.
+///
+/// # Safety
+/// As of [`transfer`].
+unsafe fn process(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize> {
+    let fd = a as c_int;
+    // SAFETY: the kernel's arguments and libc's are the same for all of these.
+    let result = unsafe {
+        match number {
+            libc::SYS_execve => execve(a as _, b as _, c as _),
+            libc::SYS_execveat => execveat(fd, b as _, c as _, d as _, e as c_int),
+            libc::SYS_chroot => chroot(a as _),
+            libc::SYS_unshare => unshare(a as c_int),
+            libc::SYS_setns => setns(fd, b as c_int),
+            libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => return None,
+            libc::SYS_io_submit => return Some(fail(libc::EOPNOTSUPP)),
+            // Operations of io_uring can not be seen: programs take their classic path.
+            libc::SYS_io_uring_setup => return Some(fail(libc::ENOSYS)),
+            _ => return None,
+        }
+    };
+    Some(result as isize)
+}
+
+/// What is to be done before a call that is the kernel's.
+fn prepare(number: c_long, [a, b, ..]: Arguments) {
+    match number {
+        libc::SYS_rt_sigaction => {
+            // The kernel's own form begins with the handler as well.
+            if let Ok(handler) = user::read(b as *const usize) {
+                before_set(a as c_int, handler);
+            }
+        }
+        libc::SYS_seccomp if matches!(a as u32, SECCOMP_STRICT | SECCOMP_FILTER) => {
+            before_confinement();
+        }
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => expect_borrower(),
+        libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid => before_user_change(),
+        _ => {}
+    }
+}
+
 hooks! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
         -> c_long
     = |real| {
-        let fd = a as c_int;
-        // SAFETY: the kernel's arguments and libc's are the same for all of these.
-        let result = unsafe {
-            match number {
-                libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int) as isize,
-                libc::SYS_execve => execve(a as _, b as _, c as _) as isize,
-                libc::SYS_execveat => execveat(fd, b as _, c as _, d as _, e as c_int) as isize,
-                libc::SYS_listen => listen(fd, b as c_int) as isize,
-                libc::SYS_accept => accept(fd, b as _, c as _) as isize,
-                libc::SYS_accept4 => accept4(fd, b as _, c as _, d as c_int) as isize,
-                libc::SYS_connect => connect(fd, b as _, c as _) as isize,
-                libc::SYS_shutdown => shutdown(fd, b as c_int) as isize,
-                libc::SYS_read => read(fd, b as _, c),
-                libc::SYS_write => write(fd, b as _, c),
-                libc::SYS_readv => readv(fd, b as _, c as c_int),
-                libc::SYS_writev => writev(fd, b as _, c as c_int),
-                libc::SYS_preadv2 => preadv2(fd, b as _, c as c_int, d as _, f as c_int),
-                libc::SYS_pwritev2 => pwritev2(fd, b as _, c as c_int, d as _, f as c_int),
-                libc::SYS_sendto => sendto(fd, b as _, c, d as c_int, e as _, f as _),
-                libc::SYS_recvfrom => recvfrom(fd, b as _, c, d as c_int, e as _, f as _),
-                libc::SYS_sendmsg => sendmsg(fd, b as _, c as c_int),
-                libc::SYS_recvmsg => recvmsg(fd, b as _, c as c_int),
-                libc::SYS_sendmmsg => sendmmsg(fd, b as _, c as c_uint, d as c_int) as isize,
-                libc::SYS_recvmmsg => {
-                    recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _) as isize
-                }
-                libc::SYS_sendfile => sendfile(fd, b as c_int, c as _, d),
-                libc::SYS_splice => {
-                    splice(fd, b as _, c as c_int, d as _, e, f as c_uint)
-                }
-                libc::SYS_close => close(fd) as isize,
-                libc::SYS_close_range => {
-                    close_range(a as c_uint, b as c_uint, c as c_int) as isize
-                }
-                libc::SYS_dup => dup(fd) as isize,
-                libc::SYS_dup2 => dup2(fd, b as c_int) as isize,
-                libc::SYS_dup3 => dup3(fd, b as c_int, c as c_int) as isize,
-                libc::SYS_fcntl => fcntl(fd, b as c_int, c as _) as isize,
-                libc::SYS_ioctl => ioctl(fd, b as _, c as _) as isize,
-                libc::SYS_getpeername => getpeername(fd, b as _, c as _) as isize,
-                libc::SYS_getsockopt => {
-                    getsockopt(fd, b as c_int, c as c_int, d as _, e as _) as isize
-                }
-                libc::SYS_setsockopt => {
-                    setsockopt(fd, b as c_int, c as c_int, d as _, e as _) as isize
-                }
-                libc::SYS_poll => poll(a as _, b as _, c as c_int) as isize,
-                libc::SYS_ppoll => ppoll(a as _, b as _, c as _, d as _) as isize,
-                libc::SYS_select => select(fd, b as _, c as _, d as _, e as _) as isize,
-                // A pointer to the mask and its size. libc's type of a mask is larger than the
-                // kernel's eight bytes, but only those are ever read.
-                libc::SYS_pselect6 => {
-                    let mask = if f == 0 { 0 } else { user::read(f as *const usize).unwrap_or(0) };
-                    pselect(fd, b as _, c as _, d as _, e as _, mask as _) as isize
-                }
-                libc::SYS_epoll_create => epoll_create(a as c_int) as isize,
-                libc::SYS_epoll_create1 => epoll_create1(a as c_int) as isize,
-                libc::SYS_epoll_ctl => epoll_ctl(fd, b as c_int, c as c_int, d as _) as isize,
-                libc::SYS_epoll_wait => {
-                    epoll_wait(fd, b as _, c as c_int, d as c_int) as isize
-                }
-                libc::SYS_epoll_pwait => {
-                    epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _) as isize
-                }
-                libc::SYS_epoll_pwait2 => {
-                    epoll_pwait2(fd, b as _, c as c_int, d as _, e as _) as isize
-                }
-                libc::SYS_chroot => chroot(a as _) as isize,
-                libc::SYS_unshare => unshare(a as c_int) as isize,
-                libc::SYS_setns => setns(fd, b as c_int) as isize,
-                libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _) as isize,
-                libc::SYS_rt_sigaction => {
-                    // The kernel's own form begins with the handler as well.
-                    if let Ok(handler) = user::read(b as *const usize) {
-                        before_set(a as c_int, handler);
-                    }
-                    return real(number, a, b, c, d, e, f);
-                }
-                libc::SYS_seccomp if matches!(a as u32, SECCOMP_STRICT | SECCOMP_FILTER) => {
-                    before_confinement();
-                    return real(number, a, b, c, d, e, f);
-                }
-                libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
-                    expect_borrower();
-                    return real(number, a, b, c, d, e, f);
-                }
-                libc::SYS_setuid => {
-                    before_user_change();
-                    return real(number, a, b, c, d, e, f);
-                }
-                libc::SYS_setreuid | libc::SYS_setresuid => {
-                    before_user_change();
-                    return real(number, a, b, c, d, e, f);
-                }
-                libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => {
-                    return real(number, a, b, c, d, e, f);
-                }
-                libc::SYS_io_submit => fail(libc::EOPNOTSUPP),
-                // Operations of io_uring can not be seen: programs take their classic path.
-                libc::SYS_io_uring_setup => fail(libc::ENOSYS),
-                _ => return real(number, a, b, c, d, e, f),
-            }
+        let all = [a, b, c, d, e, f];
+        // SAFETY: the program's own arguments.
+        let served = unsafe {
+            transfer(number, all)
+                .or_else(|| descriptor(number, all))
+                .or_else(|| readiness(number, all))
+                .or_else(|| process(number, all))
         };
-        result as c_long
+        match served {
+            Some(result) => result as c_long,
+            None => {
+                prepare(number, all);
+                real(number, a, b, c, d, e, f)
+            }
+        }
     }
 }

@@ -226,12 +226,53 @@ fn workers_of_another_user(mode: Mode) {
 /// request, and its workers serve over the SAN.
 fn upgrade(mode: Mode) {
     let sandbox = Sandbox::new();
+    let (number, old) = start_daemon(&sandbox, mode);
+    let address = format!("http://127.0.0.1:{number}/sendfile/100k");
+    let large = format!("http://127.0.0.1:{number}/sendfile/{}", HELD.0);
+    old.serves(&sandbox, mode, &large);
+    // A connection for each request: a worker that ends closes idle ones, whatever is on its way to it. Longer
+    // than everything else here; it is interrupted before.
+    let patience = format!("{}s", HANG.as_secs());
+    let each =
+        ["-t1", "-c4", "-d600s", "--timeout", &patience, "-H", "Connection: close", &address];
+    let load = sandbox.start(mode, "wrk", each);
+    let fetch = || {
+        curl(&sandbox, mode, &["-o", "got", &address]);
+        assert_eq!(fs::read(sandbox.file("got")).expect("a download"), vec![b'x'; 100_000]);
+    };
+    // A signal before it waits for them is heard with the next one only.
+    old.await_workers();
+    old.signal(libc::SIGUSR2);
+    let new = eventually(
+        || {
+            fetch();
+            master(&sandbox).filter(|&pid| pid != old.0)
+        },
+        || "no new master".to_owned(),
+    );
+    let new = Daemon(new);
+    new.await_workers();
+    old.signal(libc::SIGQUIT);
+    eventually(
+        || {
+            fetch();
+            (!old.is_alive()).then_some(())
+        },
+        || "the old master does not end".to_owned(),
+    );
+    let report = load.interrupt();
+    assert!(requests(&report) > 0, "{report}");
+    fetch();
+    new.serves(&sandbox, mode, &large);
+}
+
+/// Starts one that puts itself in the background, since only such a one upgrades itself; with its port.
+fn start_daemon(sandbox: &Sandbox, mode: Mode) -> (u16, Daemon) {
     let content = sandbox.file("content");
     fs::create_dir(&content).expect("the folder of the files");
     fs::write(content.join("100k"), vec![b'x'; 100_000]).expect("a file");
     hold_ready(&content);
     let number = port::reserve();
-    // It upgrades itself only as a daemon.
     let settings = configuration(number, "root").replace("daemon off;", "daemon on;");
     // It gives its new self no other variables than these.
     let names = ["LD_PRELOAD", "SANSHIM_MOVE_AFTER", "SANSHIM_LOG", "SANSHIM_LOG_FILE"];
@@ -244,67 +285,37 @@ fn upgrade(mode: Mode) {
     starter.args(["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"]);
     sandbox.log_to(&mut starter);
     assert!(starter.status().expect("nginx runs").success());
-    let master = || {
-        let text = fs::read_to_string(sandbox.file("nginx.pid")).unwrap_or_default();
-        text.trim().parse::<i32>().ok()
-    };
-    let old = Daemon(eventually(master, || "no master".to_owned()));
-    let address = format!("http://127.0.0.1:{number}/sendfile/100k");
-    let large = format!("http://127.0.0.1:{number}/sendfile/{}", HELD.0);
-    let served = |master: &Daemon| {
-        let held = start_held(&sandbox, mode, &["-o", "held", &large]);
-        mode.expect_shm(&held, 1);
-        if mode == Mode::Shim {
-            let on_shm = || {
-                let now = status::connections(&status::family(master.0 as u32));
-                now.iter().any(|c| c.provider == "shm").then_some(())
-            };
-            eventually(on_shm, || format!("no worker of {} serves over the SAN", master.0));
-        }
-    };
-    served(&old);
-    // A connection for each request: a worker that ends closes idle ones, whatever is on its way to it. Longer
-    // than everything else here; it is interrupted before.
-    let patience = format!("{}s", HANG.as_secs());
-    let each =
-        ["-t1", "-c4", "-d600s", "--timeout", &patience, "-H", "Connection: close", &address];
-    let load = sandbox.start(mode, "wrk", each);
-    let fetch = || {
-        curl(&sandbox, mode, &["-o", "got", &address]);
-        assert_eq!(fs::read(sandbox.file("got")).expect("a download"), vec![b'x'; 100_000]);
-    };
-    // A signal before it waits for them is heard with the next one only.
-    let whole = |pid: i32| (status::family(pid as u32).len() >= 3).then_some(());
-    eventually(|| whole(old.0), || "no workers".to_owned());
-    old.signal(libc::SIGUSR2);
-    let new = eventually(
-        || {
-            fetch();
-            master().filter(|&pid| pid != old.0)
-        },
-        || "no new master".to_owned(),
-    );
-    let new = Daemon(new);
-    eventually(|| whole(new.0), || "no new workers".to_owned());
-    old.signal(libc::SIGQUIT);
-    eventually(
-        || {
-            fetch();
-            (!old.is_alive()).then_some(())
-        },
-        || "the old master does not end".to_owned(),
-    );
-    let report = load.interrupt();
-    assert!(requests(&report) > 0, "{report}");
-    fetch();
-    served(&new);
-    drop(new);
+    (number, Daemon(eventually(|| master(sandbox), || "no master".to_owned())))
+}
+
+/// The master's process, as its file says; `None`: there is none yet.
+fn master(sandbox: &Sandbox) -> Option<i32> {
+    let text = fs::read_to_string(sandbox.file("nginx.pid")).unwrap_or_default();
+    text.trim().parse().ok()
 }
 
 /// A process that is not this test's child; ends with the value.
 struct Daemon(i32);
 
 impl Daemon {
+    fn await_workers(&self) {
+        let are_there = || (status::family(self.0 as u32).len() >= 3).then_some(());
+        eventually(are_there, || format!("no workers of {}", self.0));
+    }
+
+    /// A download takes its time, over the SAN where there is one.
+    fn serves(&self, sandbox: &Sandbox, mode: Mode, large: &str) {
+        let held = start_held(sandbox, mode, &["-o", "held", large]);
+        mode.expect_shm(&held, 1);
+        if mode == Mode::Shim {
+            let on_shm = || {
+                let now = status::connections(&status::family(self.0 as u32));
+                now.iter().any(|c| c.provider == "shm").then_some(())
+            };
+            eventually(on_shm, || format!("no worker of {} serves over the SAN", self.0));
+        }
+    }
+
     fn signal(&self, number: i32) {
         // SAFETY: no memory is involved.
         unsafe { libc::kill(self.0, number) };

@@ -98,13 +98,8 @@ fn in_child(body: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-#[test]
-fn what_is_published_is_read() {
-    let folder = Folder::new();
-    let registry = folder.registry().expect("open");
-    let slot = registry.allocate().expect("a slot");
-    assert_eq!(folder.only_process().connections, [], "visible before it is published");
-
+/// Publishes a connection with a number of its own in each place.
+fn publish_numbers(slot: &Slot) {
     slot.publish(&identity(7));
     slot.sent.bytes.add(1000);
     slot.sent.messages.add(2);
@@ -136,12 +131,11 @@ fn what_is_published_is_read() {
     transfers.scans.set(20);
     transfers.advertisements_used.set(21);
     transfers.advertisements_dropped.set(22);
+}
 
-    let process = slot.send_control.while_waiting(|| folder.only_process());
-    assert_eq!(process.pid, std::process::id());
-    assert_eq!(process.uid, kernel::effective_user());
-    assert_eq!(process.program, "some-program");
-    let expected = Connection {
+/// What is to be read of it, while one waits to send.
+fn published_numbers() -> Connection {
+    Connection {
         fd: 7,
         local: address("127.0.0.1:4000"),
         peer: address("[fe80::1%3]:65535"),
@@ -174,10 +168,24 @@ fn what_is_published_is_read() {
             advertisements_used: 21,
             advertisements_dropped: 22,
         },
-    };
-    assert_eq!(process.connections, [expected]);
+    }
+}
 
-    transfers.threshold.set(0);
+#[test]
+fn what_is_published_is_read() {
+    let folder = Folder::new();
+    let registry = folder.registry().expect("open");
+    let slot = registry.allocate().expect("a slot");
+    assert_eq!(folder.only_process().connections, [], "visible before it is published");
+
+    publish_numbers(slot);
+    let process = slot.send_control.while_waiting(|| folder.only_process());
+    assert_eq!(process.pid, std::process::id());
+    assert_eq!(process.uid, kernel::effective_user());
+    assert_eq!(process.program, "some-program");
+    assert_eq!(process.connections, [published_numbers()]);
+
+    slot.transfers.threshold.set(0);
     slot.set_fd(8);
     slot.set_state(State::CloseWait);
     slot.set_provider(Provider::Tcp);
