@@ -34,19 +34,19 @@ pub struct Config {
     /// False: every connection stays on plain TCP.
     pub enabled: bool,
     /// What to log, in env_logger's filter syntax; `None` logs nothing.
-    pub log: Option<String>,
+    pub(crate) log: Option<String>,
     /// Absolute path of the file to append the log to; `None` is standard error.
-    pub log_file: Option<PathBuf>,
+    pub(crate) log_file: Option<PathBuf>,
     /// Absolute folder where ends in different network namespaces meet. Reserved.
-    pub directory: Option<PathBuf>,
+    pub(crate) directory: Option<PathBuf>,
     /// The file the rules came from, if there was one.
     pub rules_file: Option<PathBuf>,
     /// Which providers may carry connections.
-    pub providers: Providers,
+    pub(crate) providers: Providers,
     /// The shared-memory provider.
-    pub shm: ShmConfig,
+    pub(crate) shm: ShmConfig,
     /// Users, besides our own, whose processes may share memory with this one.
-    pub allow_users: Vec<u32>,
+    pub(crate) allow_users: Vec<u32>,
     /// Those that concern this program, in the order of the file.
     rules: Vec<Rule>,
 }
@@ -64,33 +64,33 @@ pub struct Providers {
 
 /// Sizes of the shared-memory provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShmConfig {
+pub(crate) struct ShmConfig {
     /// Message buffers per direction: a power of two, 8 to 64.
-    pub message_buffers: u16,
+    pub(crate) message_buffers: u16,
     /// Bytes of a message buffer, its header included: a multiple of 64, 256 to 65536.
     pub message_size: u32,
     /// Bytes of the send buffer per direction (A19): a power of two, 64 KiB to 64 MiB.
     pub send_buffer: u32,
     /// Most bytes of a message buffer after a resize (A9), as `message_size`.
-    pub largest_message_size: u32,
+    pub(crate) largest_message_size: u32,
     /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`.
-    pub largest_send_buffer: u32,
+    pub(crate) largest_send_buffer: u32,
     /// From which size on RDMA is used.
     pub rdma_threshold: RdmaThreshold,
     /// Which RDMA operations are used.
-    pub rdma_operations: RdmaOperations,
+    pub(crate) rdma_operations: RdmaOperations,
     /// How control of a socket moves from one process to another.
     pub swap: Swap,
     /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
     /// µs; `None` leaves it to the shim.
-    pub spin_microseconds: Option<u32>,
+    pub(crate) spin_microseconds: Option<u32>,
     /// After how many transfers in quick succession a connection goes to the SAN: 0 (at once) to 65536.
-    pub move_after: u32,
+    pub(crate) move_after: u32,
 }
 
 /// From which size on a transfer may be RDMA (A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RdmaThreshold {
+pub(crate) enum RdmaThreshold {
     /// Where it proves faster than messages, on each connection by itself.
     Measured,
     /// Messages carry everything.
@@ -102,7 +102,7 @@ pub enum RdmaThreshold {
 /// Which RDMA operations the shared-memory provider offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RdmaOperations {
+pub(crate) enum RdmaOperations {
     /// RDMA read alone: a receive that is interrupted never waits for the peer.
     #[default]
     Read,
@@ -115,7 +115,7 @@ pub enum RdmaOperations {
 /// How control of a shared socket moves from one process to another (D4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Swap {
+pub(crate) enum Swap {
     /// The token alone: the next process finds everything in the same memory.
     #[default]
     HandOver,
@@ -171,7 +171,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_for(program: &[u8]) -> Result<Config, ConfigError> {
+    pub(crate) fn load_for(program: &[u8]) -> Result<Config, ConfigError> {
         let environment = Environment::of_process();
         Self::from_sources(&environment, Path::new(SYSTEM_FILE), program)
     }
@@ -193,7 +193,7 @@ impl Config {
     /// Whether the rules let a connection use the SAN: the first that matches decides, and without
     /// one it may. For [`Role::Connect`] the address is the peer's, for [`Role::Listen`] our own.
     /// An IPv4-mapped IPv6 address counts as the IPv4 address.
-    pub fn allows(&self, role: Role, address: &SocketAddr) -> bool {
+    pub(crate) fn allows(&self, role: Role, address: &SocketAddr) -> bool {
         self.rules.iter().find(|rule| rule.matches(role, address)).is_none_or(|rule| rule.san)
     }
 }
@@ -215,7 +215,7 @@ fn providers<'a>(names: impl Iterator<Item = &'a str>) -> Option<Providers> {
 /// The name rules and the registry know this program by: the last part of its `argv[0]`.
 ///
 /// Not the executable's: one executable serves several programs (busybox, redis-server).
-pub fn program_name() -> Vec<u8> {
+pub(crate) fn program_name() -> Vec<u8> {
     let name = std::env::args_os().next().map(OsString::into_vec).unwrap_or_default();
     let start = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     if start < name.len() {

@@ -33,7 +33,7 @@ macro_rules! reasons {
             }
 
             /// The reason with this number; `None` for a number this version does not know.
-            pub const fn from_u32(number: u32) -> Option<Reason> {
+            pub(crate) const fn from_u32(number: u32) -> Option<Reason> {
                 match number { $($number => Some(Reason::$name),)+ _ => None }
             }
         }
@@ -93,7 +93,7 @@ reasons! {
 
 impl Reason {
     /// The number the registry stores.
-    pub const fn as_u32(self) -> u32 {
+    pub(crate) const fn as_u32(self) -> u32 {
         self as u32
     }
 }

@@ -38,7 +38,7 @@ static ANSWERED: Mutex<Vec<IpAddr>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// Why there is none.
-pub fn connect(
+pub(crate) fn connect(
     target: SocketAddr,
     source: Option<IpAddr>,
     geometry: &Geometry,

@@ -13,7 +13,7 @@ const PATIENCE: u64 = 5_000_000_000;
 /// the library. At the start, before the program has threads, or forbids itself anything.
 ///
 /// `calls` is for connections that go back to TCP.
-pub fn enable(source: Source, calls: HelperCalls) {
+pub(crate) fn enable(source: Source, calls: HelperCalls) {
     if source.may_be_there() {
         background::install(calls);
         source.allow();
@@ -32,18 +32,18 @@ pub fn call(helper: u64) -> Result<(), Errno> {
 }
 
 /// Held over a fork, by parent and child.
-pub struct Forking {
+pub(crate) struct Forking {
     _nobody_else: RwLockWriteGuard<'static, ()>,
 }
 
 /// Before a fork. Signals are held back.
-pub fn before_fork() -> Forking {
+pub(crate) fn before_fork() -> Forking {
     Forking { _nobody_else: fork_gate::only_fork() }
 }
 
 impl Forking {
     /// In the child: it begins anew. Connections that exist are carried by the process that made them.
-    pub fn in_child(self) {
+    pub(crate) fn in_child(self) {
         fork_gate::begin_anew();
         adapters::after_fork_in_child();
         accepting::after_fork_in_child();
@@ -56,6 +56,6 @@ impl Forking {
 
 /// Before the process exits: what closed links have not delivered goes out, as long as it takes,
 /// within reason; then nobody is left to send it.
-pub fn exiting() {
+pub(crate) fn exiting() {
     background::finish(PATIENCE);
 }

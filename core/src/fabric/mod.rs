@@ -40,11 +40,12 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use accepting::{accept, serve, Claim, Serving, SharedBacklog};
-pub use background::HelperCalls;
-pub use connect::connect;
-pub use lifecycle::{before_fork, call, enable, exiting, Forking};
-pub use link::{Controller, Link, Users};
-pub use port::{Notified, Sleeper};
-pub use request::geometry_of;
-pub use source::{is_of_this_host, may_exist, Source};
+pub(crate) use accepting::{accept, serve, Claim, Serving, SharedBacklog};
+pub(crate) use background::HelperCalls;
+pub(crate) use connect::connect;
+pub use lifecycle::call;
+pub(crate) use lifecycle::{before_fork, enable, exiting, Forking};
+pub(crate) use link::{Controller, Link, Users};
+pub(crate) use port::{Notified, Sleeper};
+pub(crate) use request::geometry_of;
+pub(crate) use source::{is_of_this_host, may_exist, Source};

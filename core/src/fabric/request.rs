@@ -54,7 +54,7 @@ pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Cookie)> {
 
 /// How a segment is divided whose ends are on different hosts: nothing is resized, since nothing but
 /// frames has a size there.
-pub fn geometry_of(shm: Geometry) -> Geometry {
+pub(crate) fn geometry_of(shm: Geometry) -> Geometry {
     let largest = (frame::LARGEST - frame::HEADER) as u32 / 64 * 64;
     let message_size = shm.message_size.min(largest);
     Geometry {

@@ -16,7 +16,7 @@ static SOURCE: AtomicU32 = AtomicU32::new(0);
 
 /// Where the fabric's provider comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// The library for RDMA, beside this one.
     Library = 1,
     /// The objects of shared memory, which lead to this host: so that all of this runs without a device.
@@ -40,13 +40,13 @@ impl Source {
 }
 
 /// True if the provider is that of shared memory.
-pub fn is_of_this_host() -> bool {
+pub(crate) fn is_of_this_host() -> bool {
     SOURCE.load(Ordering::Relaxed) == Source::SharedMemory as u32
 }
 
 /// True if a provider may be there: cheap.
 #[inline]
-pub fn may_exist() -> bool {
+pub(crate) fn may_exist() -> bool {
     SOURCE.load(Ordering::Relaxed) != 0
 }
 

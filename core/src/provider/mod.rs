@@ -5,9 +5,11 @@
 //! tests. A provider moves bytes and headers; it knows nothing of sockets, readiness or flow control.
 
 pub mod interface;
-pub mod shm;
+pub(crate) mod shm;
 pub mod simulation;
 pub mod software;
+
+pub use shm::objects::SharedMemory;
 
 /// The providers that are part of this library (N2), in the order of preference.
 pub const BUILT_IN: &[interface::catalogue::BuiltIn] = &[shm::objects::BUILT_IN];

@@ -41,7 +41,7 @@ impl Control {
     }
 
     /// Counts the calling thread as waiting.
-    pub fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+    pub(crate) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let result = wait();
         self.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -94,15 +94,8 @@ impl FolderPath {
     }
 }
 
-/// True if process `pid` of this user publishes what it does: it has the library.
-pub fn is_published(pid: u32) -> bool {
-    let user = kernel::effective_user();
-    Text::<64>::format(format_args!("{SHARED_MEMORY}/{FOLDER_PREFIX}{user}/{pid}"))
-        .is_some_and(|path| kernel::status_of(path.as_c_str()).is_ok())
-}
-
 /// Calls `each` with the processes of this user that publish what they do.
-pub fn each_published(mut each: impl FnMut(u32)) {
+pub(crate) fn each_published(mut each: impl FnMut(u32)) {
     if let Ok(folder) = FolderPath::of_user(kernel::effective_user()) {
         let _ = file::each_number_in(folder.0.as_c_str(), |pid, _| each(pid as u32));
     }

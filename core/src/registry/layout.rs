@@ -11,9 +11,9 @@ use crate::reason::Reason;
 /// First word of a finished file.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
-pub const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 /// Connections a process can publish; further ones count into the spare slot.
-pub const CAPACITY: usize = 16384;
+pub(crate) const CAPACITY: usize = 16384;
 /// Bytes of the header, one page.
 pub(super) const HEADER_SIZE: usize = size_of::<Header>();
 /// Bytes of a slot.

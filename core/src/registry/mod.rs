@@ -32,13 +32,15 @@ mod tests;
 pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use error::RegistryError;
-pub use folder::{each_published, is_published};
-pub use layout::VERSION as LAYOUT_VERSION;
+pub(crate) use folder::each_published;
+pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use reader::{
     read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
 };
 pub use request::{OnSan, Requests};
-pub use silent_hosts::SilentHosts;
-pub use slot::{spare, Identity, Provider, Slot, State};
+pub(crate) use silent_hosts::SilentHosts;
+pub(crate) use slot::spare;
+pub use slot::{Identity, Provider, Slot, State};
 pub use transfers::{TransferStatus, Transfers};
-pub use writer::{count_return, publish_helper, requests, Registry, CAPACITY};
+pub use writer::{count_return, Registry};
+pub(crate) use writer::{publish_helper, requests};

@@ -15,7 +15,7 @@ const ENTRIES: usize = 256;
 const ENTRY: usize = 24;
 
 /// The table of one folder.
-pub struct SilentHosts {
+pub(crate) struct SilentHosts {
     folder: FolderPath,
     owner: u32,
 }
@@ -33,7 +33,7 @@ fn place(host: IpAddr) -> ([u8; 16], usize) {
 
 impl SilentHosts {
     /// Those that this user's processes know.
-    pub fn of_this_user() -> Option<Self> {
+    pub(crate) fn of_this_user() -> Option<Self> {
         let owner = kernel::effective_user();
         FolderPath::of_user(owner).ok().map(|folder| SilentHosts { folder, owner })
     }
@@ -52,7 +52,7 @@ impl SilentHosts {
     }
 
     /// True if the host did not answer, and that is not `for_how_long` (ns) ago.
-    pub fn contains(&self, host: IpAddr, for_how_long: u64) -> bool {
+    pub(crate) fn contains(&self, host: IpAddr, for_how_long: u64) -> bool {
         let (address, offset) = place(host);
         let mut entry = [0; ENTRY];
         let read = self.folder.open_existing().ok().and_then(|folder| {
@@ -65,7 +65,7 @@ impl SilentHosts {
     }
 
     /// The host did not answer: to be known for so long (ns).
-    pub fn note(&self, host: IpAddr, for_how_long: u64) {
+    pub(crate) fn note(&self, host: IpAddr, for_how_long: u64) {
         if kernel::file_size_limit() < (ENTRIES * ENTRY) as u64 {
             // Writing beyond it would raise SIGXFSZ in the program.
             return;

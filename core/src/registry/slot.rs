@@ -238,36 +238,36 @@ impl Slot {
 
     /// Changes the state alone.
     #[inline]
-    pub fn set_state(&self, state: State) {
+    pub(crate) fn set_state(&self, state: State) {
         self.state.store(state as u32, Ordering::Relaxed);
     }
 
     /// Changes the provider alone.
     #[inline]
-    pub fn set_provider(&self, provider: Provider) {
+    pub(crate) fn set_provider(&self, provider: Provider) {
         self.provider.store(provider as u32, Ordering::Relaxed);
     }
 
     /// Changes the reason alone.
     #[inline]
-    pub fn set_reason(&self, reason: Reason) {
+    pub(crate) fn set_reason(&self, reason: Reason) {
         self.reason.store(reason.as_u32(), Ordering::Relaxed);
     }
 
     /// Changes the descriptor alone.
     #[inline]
-    pub fn set_fd(&self, fd: RawFd) {
+    pub(crate) fn set_fd(&self, fd: RawFd) {
         self.fd.store(fd as u32, Ordering::Relaxed);
     }
 
     /// True if `sanctl detach` asked this connection to go back to TCP.
-    pub fn is_asked_to_detach(&self) -> bool {
+    pub(crate) fn is_asked_to_detach(&self) -> bool {
         let asked = self.detach.load(Ordering::Relaxed);
         asked != 0 && Some(asked - 1) == self.stable_sequence()
     }
 
     /// The request was served, or cannot be.
-    pub fn detach_was_heard(&self) {
+    pub(crate) fn detach_was_heard(&self) {
         self.detach.store(0, Ordering::Relaxed);
     }
 
@@ -375,6 +375,6 @@ static SPARE: Slot = Slot::new();
 ///
 /// It lies in this process's private memory and nobody reads it; with it, code that counts never
 /// has to ask whether there is a slot.
-pub fn spare() -> &'static Slot {
+pub(crate) fn spare() -> &'static Slot {
     &SPARE
 }

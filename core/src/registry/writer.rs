@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use super::error::RegistryError;
 use super::folder::{file_name, FolderPath};
 use super::kernel::{self, Fd};
-pub use super::layout::CAPACITY;
+pub(crate) use super::layout::CAPACITY;
 use super::layout::{
     Header, Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION,
 };
@@ -54,7 +54,7 @@ fn header() -> Option<&'static Header> {
 
 /// How many requests `sanctl` made to this process so far; changes with each.
 #[inline]
-pub fn requests() -> u32 {
+pub(crate) fn requests() -> u32 {
     header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
 }
 
@@ -67,7 +67,7 @@ pub fn count_return(reason: Reason) {
 }
 
 /// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child begins with none.
-pub fn publish_helper(mailbox: u64) {
+pub(crate) fn publish_helper(mailbox: u64) {
     HELPER.store(mailbox, Ordering::SeqCst);
     if let Some(header) = header() {
         header.helper.store(mailbox, Ordering::SeqCst);
@@ -154,7 +154,7 @@ impl Registry {
     }
 
     /// After [`before_fork`](Self::before_fork) and a fork, or a failure to, in the parent.
-    pub fn after_fork_in_parent(&mut self) {
+    pub(crate) fn after_fork_in_parent(&mut self) {
         self.at_fork = None;
     }
 
@@ -166,7 +166,7 @@ impl Registry {
     /// When the child cannot have a file (a chroot, a limit, no space). The slots then lie in
     /// private memory of the child: valid, and seen by nobody. Only without any memory for that
     /// do they stay in the parent's file.
-    pub fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
+    pub(crate) fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
         self.pid = kernel::process_id();
         HELPER.store(0, Ordering::Relaxed);
         let result = self.renew_with_file();
@@ -181,7 +181,7 @@ impl Registry {
 
     /// Instead of that, where the child has nothing to show yet: its slots lie in private memory, at the same address, and
     /// nobody sees them before [`appear`](Self::appear). One system call. False: without memory it can not be.
-    pub fn hide_in_fork_child(&mut self) -> bool {
+    pub(crate) fn hide_in_fork_child(&mut self) -> bool {
         let Some(copy) = self.at_fork.take() else { return false };
         self.is_hidden = self.put_in_place(copy).is_ok();
         if self.is_hidden {
@@ -195,7 +195,7 @@ impl Registry {
     ///
     /// # Errors
     /// As [`after_fork_in_child`](Self::after_fork_in_child).
-    pub fn appear(&mut self) -> Result<(), RegistryError> {
+    pub(crate) fn appear(&mut self) -> Result<(), RegistryError> {
         if !std::mem::take(&mut self.is_hidden) {
             return Ok(());
         }

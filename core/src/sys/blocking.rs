@@ -51,7 +51,7 @@ fn errno() -> Errno {
 
 /// Sleeps until `fd` has a byte to peek at, its stream ended, or its SO_RCVTIMEO ran out.
 /// Returns what recv with MSG_PEEK returned.
-pub fn peek(fd: Fd) -> Result<usize> {
+pub(crate) fn peek(fd: Fd) -> Result<usize> {
     let mut byte = 0u8;
     match BLOCKING.get() {
         Some(b) => {

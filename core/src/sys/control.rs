@@ -3,7 +3,7 @@
 use super::{Errno, Fd, Result};
 
 /// Bytes of a control message before its data.
-pub const HEADER: usize = size_of::<libc::cmsghdr>();
+pub(crate) const HEADER: usize = size_of::<libc::cmsghdr>();
 /// Bytes of memory that `n` take up.
 fn aligned(n: usize) -> usize {
     n.next_multiple_of(size_of::<usize>())

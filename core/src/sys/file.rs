@@ -8,27 +8,27 @@ pub fn close(fd: Fd) {
 }
 
 /// F_GETFL: status flags of the open file description.
-pub fn status_flags(fd: Fd) -> Result<i32> {
+pub(crate) fn status_flags(fd: Fd) -> Result<i32> {
     call!(fcntl, fd, libc::F_GETFL, 0).map(|v| v as i32)
 }
 
 /// F_SETFL: status flags of the open file description.
-pub fn set_status_flags(fd: Fd, flags: i32) -> Result<()> {
+pub(crate) fn set_status_flags(fd: Fd, flags: i32) -> Result<()> {
     call!(fcntl, fd, libc::F_SETFL, flags).map(drop)
 }
 
 /// F_GETFD: descriptor flags.
-pub fn descriptor_flags(fd: Fd) -> Result<i32> {
+pub(crate) fn descriptor_flags(fd: Fd) -> Result<i32> {
     call!(fcntl, fd, libc::F_GETFD, 0).map(|v| v as i32)
 }
 
 /// F_SETFD: descriptor flags.
-pub fn set_descriptor_flags(fd: Fd, flags: i32) -> Result<()> {
+pub(crate) fn set_descriptor_flags(fd: Fd, flags: i32) -> Result<()> {
     call!(fcntl, fd, libc::F_SETFD, flags).map(drop)
 }
 
 /// Where descriptors of ours begin, as long as the limit lets them.
-pub const FLOOR: Fd = 900;
+pub(crate) const FLOOR: Fd = 900;
 
 /// Moves a descriptor of ours out of the program's way: high, close-on-exec.
 pub fn move_high(fd: Fd) -> Fd {
@@ -42,17 +42,17 @@ pub fn move_high(fd: Fd) -> Fd {
 }
 
 /// Another descriptor for the same file, high, and inherited over exec.
-pub fn duplicate_high(fd: Fd) -> Result<Fd> {
+pub(crate) fn duplicate_high(fd: Fd) -> Result<Fd> {
     call!(fcntl, fd, libc::F_DUPFD, FLOOR).map(|fd| fd as Fd)
 }
 
 /// Has `number` refer to the file of `fd`, whatever it was before; inherited over exec.
-pub fn put_at(fd: Fd, number: Fd) -> Result<()> {
+pub(crate) fn put_at(fd: Fd, number: Fd) -> Result<()> {
     call!(dup3, fd, number, 0).map(drop)
 }
 
 /// Sets or clears close-on-exec.
-pub fn set_close_on_exec(fd: Fd, on: bool) -> Result<()> {
+pub(crate) fn set_close_on_exec(fd: Fd, on: bool) -> Result<()> {
     let flags = descriptor_flags(fd)?;
     let other = flags & !libc::FD_CLOEXEC;
     set_descriptor_flags(fd, if on { other | libc::FD_CLOEXEC } else { other })
@@ -64,17 +64,17 @@ pub fn is_pipe(fd: Fd) -> bool {
 }
 
 /// True if `fd` is a socket.
-pub fn is_socket(fd: Fd) -> bool {
+pub(crate) fn is_socket(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
 }
 
 /// Device and inode of an open file: the identity of a socket, whatever its descriptor.
-pub fn identity(fd: Fd) -> Result<(u64, u64)> {
+pub(crate) fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))
 }
 
 /// [`identity`] of a descriptor of process `pid`, which has to be this user's.
-pub fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
+pub(crate) fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     if pid == super::process::pid() {
         return identity(fd);
     }
@@ -98,7 +98,7 @@ pub fn stat(fd: Fd) -> Result<libc::stat> {
 }
 
 /// Opens a file for reading, close-on-exec.
-pub fn open_to_read(path: &std::ffi::CStr) -> Result<Fd> {
+pub(crate) fn open_to_read(path: &std::ffi::CStr) -> Result<Fd> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0).map(|fd| fd as Fd)
 }
@@ -109,17 +109,17 @@ pub fn open(path: &std::ffi::CStr, flags: i32, mode: u32) -> Result<Fd> {
 }
 
 /// fchmod.
-pub fn set_mode(fd: Fd, mode: u32) -> Result<()> {
+pub(crate) fn set_mode(fd: Fd, mode: u32) -> Result<()> {
     call!(fchmod, fd, mode).map(drop)
 }
 
 /// True if this process may execute the file, or search the folder.
-pub fn is_executable(path: &std::ffi::CStr) -> bool {
+pub(crate) fn is_executable(path: &std::ffi::CStr) -> bool {
     call!(faccessat, libc::AT_FDCWD, path.as_ptr() as usize, libc::X_OK).is_ok()
 }
 
 /// True if the file has an extended attribute by this name.
-pub fn has_attribute(path: &std::ffi::CStr, name: &std::ffi::CStr) -> bool {
+pub(crate) fn has_attribute(path: &std::ffi::CStr, name: &std::ffi::CStr) -> bool {
     call!(getxattr, path.as_ptr() as usize, name.as_ptr() as usize, 0, 0).is_ok()
 }
 
@@ -134,12 +134,12 @@ pub fn read(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
 }
 
 /// Positional read.
-pub fn pread(fd: Fd, to: *mut u8, length: usize, offset: i64) -> Result<usize> {
+pub(crate) fn pread(fd: Fd, to: *mut u8, length: usize, offset: i64) -> Result<usize> {
     call!(pread64, fd, to as usize, length, offset)
 }
 
 /// Positional write.
-pub fn pwrite(fd: Fd, bytes: &[u8], offset: i64) -> Result<usize> {
+pub(crate) fn pwrite(fd: Fd, bytes: &[u8], offset: i64) -> Result<usize> {
     call!(pwrite64, fd, bytes.as_ptr() as usize, bytes.len(), offset)
 }
 
@@ -149,7 +149,7 @@ pub fn write(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
 }
 
 /// Reads from a pipe without waiting: EAGAIN if it is empty.
-pub fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
+pub(crate) fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
     let one = libc::iovec { iov_base: to.cast(), iov_len: length };
     let at = &one as *const _ as usize;
     match call!(preadv2, fd, at, 1, -1isize as usize, -1isize as usize, libc::RWF_NOWAIT) {
@@ -159,7 +159,7 @@ pub fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
 }
 
 /// Writes to a pipe without waiting: EAGAIN if it is full.
-pub fn write_now(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
+pub(crate) fn write_now(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
     let one = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: length };
     let at = &one as *const _ as usize;
     match call!(pwritev2, fd, at, 1, -1isize as usize, -1isize as usize, libc::RWF_NOWAIT) {
@@ -169,12 +169,12 @@ pub fn write_now(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
 }
 
 /// Sets the file offset.
-pub fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
+pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)
 }
 
 /// A sealed anonymous file of exactly `size` bytes: nobody can shrink it under a mapping.
-pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
+pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
     if file_size_limit() < size as u64 {
         // Growing beyond it would raise SIGXFSZ in the program.
         return Err(Errno(libc::EFBIG));
@@ -194,13 +194,13 @@ pub fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
 }
 
 /// False if `more` bytes at the file's end would pass RLIMIT_FSIZE: the kernel kills for that (SIGXFSZ).
-pub fn may_append(fd: Fd, more: usize) -> bool {
+pub(crate) fn may_append(fd: Fd, more: usize) -> bool {
     let limit = file_size_limit();
     limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
 }
 
 /// True if this process may write a file of so many bytes (RLIMIT_FSIZE).
-pub fn may_grow_to(bytes: usize) -> bool {
+pub(crate) fn may_grow_to(bytes: usize) -> bool {
     bytes as u64 <= file_size_limit()
 }
 
@@ -214,7 +214,7 @@ fn file_size_limit() -> u64 {
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// The size in bytes of memory whose size can not change any more; `None` if `fd` is nothing such.
-pub fn sealed_size(fd: Fd) -> Result<Option<u64>> {
+pub(crate) fn sealed_size(fd: Fd) -> Result<Option<u64>> {
     // The size last: it was sealed by then.
     let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).unwrap_or(0) as i32;
     let size = size(fd)?;
@@ -222,7 +222,7 @@ pub fn sealed_size(fd: Fd) -> Result<Option<u64>> {
 }
 
 /// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing.
-pub fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
+pub(crate) fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
     let (flags, fd) = match fd {
         Some(fd) => (libc::MAP_SHARED, fd),
         None => (libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1),
@@ -231,7 +231,7 @@ pub fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
 }
 
 /// Private zeroed memory that costs nothing until it is touched.
-pub fn map_private(size: usize) -> Result<*mut u8> {
+pub(crate) fn map_private(size: usize) -> Result<*mut u8> {
     map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
 }
 
@@ -274,7 +274,7 @@ pub unsafe fn free(at: *mut u8, length: usize) {
 ///
 /// # Safety
 /// They are a mapping that no child touches.
-pub unsafe fn keep_from_children(at: *mut u8, length: usize) {
+pub(crate) unsafe fn keep_from_children(at: *mut u8, length: usize) {
     // A kernel that refuses leaves them to the child, who does not touch them.
     let _ = call!(madvise, at as usize, length, libc::MADV_DONTFORK);
 }
@@ -283,12 +283,12 @@ pub unsafe fn keep_from_children(at: *mut u8, length: usize) {
 ///
 /// # Safety
 /// Nothing may use the memory afterwards.
-pub unsafe fn unmap(at: *mut u8, size: usize) {
+pub(crate) unsafe fn unmap(at: *mut u8, size: usize) {
     let _ = call!(munmap, at as usize, size);
 }
 
 /// An eventfd with the given count, for ever readable when that is above zero.
-pub fn eventfd(count: u32) -> Result<Fd> {
+pub(crate) fn eventfd(count: u32) -> Result<Fd> {
     call!(eventfd2, count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).map(|fd| fd as Fd)
 }
 
@@ -300,7 +300,7 @@ pub fn pipe() -> Result<(Fd, Fd)> {
 }
 
 /// Calls `each` with every open descriptor of this process.
-pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
+pub(crate) fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
     each_number_in(c"/proc/self/fd", |fd, folder| {
         if fd != folder {
             each(fd);
@@ -309,7 +309,7 @@ pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
 }
 
 /// The number of a descriptor of process `pid` for the file with this [`identity`].
-pub fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
+pub(crate) fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
     let mut path = [0u8; 24];
     std::io::Write::write_fmt(&mut &mut path[..], format_args!("/proc/{pid}/fd\0")).ok()?;
     let mut found = None;
@@ -322,7 +322,7 @@ pub fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
 }
 
 /// Calls `each` with every name in a folder that is a number, and the descriptor by which the folder is read.
-pub fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd, Fd)) -> Result<()> {
+pub(crate) fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd, Fd)) -> Result<()> {
     let dir = call!(
         openat,
         libc::AT_FDCWD,

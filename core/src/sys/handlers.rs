@@ -42,12 +42,12 @@ pub fn before_set(signal: c_int, handler: libc::sighandler_t) {
 }
 
 /// While it lives no handler of the program interrupts the calling thread, which waits for nothing meanwhile.
-pub struct Undisturbed(Option<SignalsHeld>, PhantomData<*const ()>);
+pub(crate) struct Undisturbed(Option<SignalsHeld>, PhantomData<*const ()>);
 
 impl Undisturbed {
     /// From now on. A system call, and one more at the end, where the program has handlers and no outer one is there.
     #[inline]
-    pub fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         if !SET.load(Relaxed) || HOLDS.get() {
             return Self(None, PhantomData);
         }
@@ -68,13 +68,13 @@ impl Drop for Undisturbed {
 }
 
 /// The calling thread, one of the library's own, holds the program's signals back for good.
-pub fn never_run_here() {
+pub(crate) fn never_run_here() {
     HOLDS.set(true);
 }
 
 /// True if a call that the kernel restarts after a signal goes on after any of the handlers that the
 /// program has.
-pub fn restart() -> bool {
+pub(crate) fn restart() -> bool {
     /// The kernel's own form: handler, flags, restorer, mask.
     type Action = [u64; 4];
     (1..=64).all(|signal| {

@@ -39,7 +39,7 @@ pub fn is_hidden(fd: Fd) -> bool {
 
 /// False once the program took over the number of one of ours, as far as that is known.
 #[inline]
-pub fn is_kept(fd: Fd) -> bool {
+pub(crate) fn is_kept(fd: Fd) -> bool {
     is_hidden(fd) || bit(fd).is_none()
 }
 
@@ -61,7 +61,7 @@ pub fn close(fd: Fd) {
 /// A socket of ours that is made once and used again: for questions that come up with every
 /// connection. Used by one thread at a time, because an answer must not reach another's question;
 /// who finds it in use, or in another network namespace, makes another.
-pub struct Spare {
+pub(crate) struct Spare {
     /// Descriptor plus one, and the process it is of; zero: none, or in use.
     word: AtomicU64,
     /// Cookie of its network namespace. Belongs to who took the word.
@@ -71,12 +71,12 @@ pub struct Spare {
 
 impl Spare {
     /// Of sockets that `make` makes.
-    pub const fn new(make: fn() -> Result<Fd>) -> Self {
+    pub(crate) const fn new(make: fn() -> Result<Fd>) -> Self {
         Self { word: AtomicU64::new(0), namespace: AtomicU64::new(0), make }
     }
 
     /// Calls `ask` with a socket in the network namespace that the socket `like` is in.
-    pub fn with<T>(&self, like: Fd, ask: impl FnOnce(Fd) -> T) -> Result<T> {
+    pub(crate) fn with<T>(&self, like: Fd, ask: impl FnOnce(Fd) -> T) -> Result<T> {
         let pid = process::pid();
         let namespace = net::namespace(like);
         let word = self.word.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Spare {
     }
 
     /// In a fork child: the parent's socket is not the child's to use.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let word = self.word.swap(0, Ordering::Relaxed);
         if word != 0 {
             close(Self::split(word).1);

@@ -48,7 +48,7 @@ pub struct Jump {
 
 impl Jump {
     /// True if it leaves what lies at `stack`. (Of two stacks of the program's own, the lower one is taken to be left.)
-    pub fn passes(&self, stack: usize) -> bool {
+    pub(crate) fn passes(&self, stack: usize) -> bool {
         match alternate_stack() {
             Some(handlers) if !handlers.contains(&self.to) => {
                 handlers.contains(&stack) || stack < self.to
@@ -102,12 +102,12 @@ struct UnderWay {
 type Environment = [usize; 25];
 
 /// True if frames are being ended for one.
-pub fn is_under_way() -> bool {
+pub(crate) fn is_under_way() -> bool {
     ENDING.get()
 }
 
 /// True if the calling thread sleeps in a call, and is in a handler.
-pub fn is_asleep() -> bool {
+pub(crate) fn is_asleep() -> bool {
     !INNERMOST.get().is_null()
 }
 
@@ -162,7 +162,7 @@ impl Drop for Outer {
 
 /// Runs `call`, which sleeps, and holds nothing itself: a jump may end it at any point, and then the caller's frame is
 /// left as where the thread is cancelled.
-pub fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
+pub(crate) fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
     let frame = Frame { stack: 0, outer: INNERMOST.get() };
     let mut sleep = Sleep { frame, call: Some(call), result: MaybeUninit::uninit() };
     let sleep = &raw mut sleep;

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONTENDED: u32 = 1 << 31;
 /// No thread has this id: the kernel gives none above 2^22.
-pub const NOBODY: u32 = CONTENDED - 1;
+pub(crate) const NOBODY: u32 = CONTENDED - 1;
 /// How long a waiter sleeps before it looks whether the owner still lives.
-pub const CHECK_INTERVAL: u64 = 20_000_000;
+pub(crate) const CHECK_INTERVAL: u64 = 20_000_000;
 /// How a lock was obtained.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Acquired {
@@ -43,7 +43,7 @@ impl FamilyLock {
 
     /// Takes the lock if it is free. Acquire.
     #[inline]
-    pub fn try_lock(&self) -> Result<(), Busy> {
+    pub(crate) fn try_lock(&self) -> Result<(), Busy> {
         let tid = own_tid();
         match self.0.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Ok(()),
@@ -115,7 +115,7 @@ impl FamilyLock {
 
     /// Gives the lock back. Release.
     #[inline]
-    pub fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         if self.0.swap(0, Ordering::Release) & CONTENDED != 0 {
             futex::wake(&self.0, 1);
         }
@@ -123,7 +123,7 @@ impl FamilyLock {
 
     /// The calling thread will not release it, or a thread of the image before this one (exec) that had its id: if it
     /// has the lock, it counts as dead.
-    pub fn abandon_own(&self) {
+    pub(crate) fn abandon_own(&self) {
         let own = |word: u32| (word & !CONTENDED == own_tid()).then_some(word & CONTENDED | NOBODY);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, own);
     }

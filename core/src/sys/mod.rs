@@ -7,13 +7,13 @@
 pub mod blocking;
 pub mod control;
 pub mod file;
-pub mod futex;
+pub(crate) mod futex;
 pub mod handlers;
 pub mod hidden;
 pub mod jump;
 pub mod lock;
 pub mod net;
-pub mod packet;
+pub(crate) mod packet;
 pub mod poll;
 pub mod process;
 pub mod sock_diag;
@@ -27,7 +27,7 @@ use std::ffi::c_int;
 pub type Fd = c_int;
 
 /// Bytes of the smallest page: what mappings and advice are rounded to.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// An error number as the kernel gave it (always positive).
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ pub fn recv(fd: Fd, buffer: &mut [u8], flags: i32) -> Result<usize> {
 }
 
 /// Takes at most `most` bytes off an anchor, without waiting.
-pub fn discard(fd: Fd, most: usize) -> Result<usize> {
+pub(crate) fn discard(fd: Fd, most: usize) -> Result<usize> {
     call!(recvfrom, fd, 0, most, libc::MSG_TRUNC | libc::MSG_DONTWAIT, 0, 0)
 }
 
@@ -44,19 +44,10 @@ fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
 }
 
 /// Bytes ever given to a TCP socket to send; `None` where the kernel does not say (before 4.19).
-pub fn bytes_written(fd: Fd) -> Option<u64> {
+pub(crate) fn bytes_written(fd: Fd) -> Option<u64> {
     // By 64-bit words: not sent yet in the low half of 18, sent 25, sent again 26.
     let words = information::<27>(fd)?;
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
-}
-
-/// True if the peer's kernel has all that was sent over a TCP socket, or will not get it any more.
-pub fn is_all_taken(fd: Fd) -> bool {
-    let mut left = 0i32;
-    let over = libc::POLLERR | libc::POLLHUP;
-    call!(ioctl, fd, libc::TIOCOUTQ, (&raw mut left) as usize).is_err()
-        || left == 0
-        || super::poll::poll_one(fd, 0).is_ok_and(|events| events & over != 0)
 }
 
 /// Bytes that can be read from a TCP socket.
@@ -77,13 +68,13 @@ pub fn is_established(fd: Fd) -> bool {
 }
 
 /// True if nothing more comes over a TCP connection, whatever of it this end has shut down itself.
-pub fn is_ended_by_peer(fd: Fd) -> bool {
+pub(crate) fn is_ended_by_peer(fd: Fd) -> bool {
     let state = information::<1>(fd).map(|words| words[0] & 0xff);
     state.is_some_and(|state| state == CLOSED || ENDED.contains(&state))
 }
 
 /// Bytes ever taken out of a TCP socket; `None` where the kernel does not say.
-pub fn bytes_taken(fd: Fd) -> Option<u64> {
+pub(crate) fn bytes_taken(fd: Fd) -> Option<u64> {
     let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));
     let mut seen = received()?;
     loop {
@@ -122,7 +113,7 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
 }
 
 /// The cookie of the network namespace that a socket is in (Linux 5.14).
-pub fn namespace(fd: Fd) -> Result<u64> {
+pub(crate) fn namespace(fd: Fd) -> Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
     let (mut value, mut length) = (0u64, size_of::<u64>() as u32);
     call!(
@@ -137,12 +128,12 @@ pub fn namespace(fd: Fd) -> Result<u64> {
 }
 
 /// Sets a socket option of any plain type.
-pub fn set_option<T: Copy>(fd: Fd, level: i32, name: i32, value: &T) -> Result<()> {
+pub(crate) fn set_option<T: Copy>(fd: Fd, level: i32, name: i32, value: &T) -> Result<()> {
     call!(setsockopt, fd, level, name, value as *const T as usize, size_of::<T>()).map(drop)
 }
 
 /// Lets the last close reset the connection.
-pub fn reset_at_close(fd: Fd) -> Result<()> {
+pub(crate) fn reset_at_close(fd: Fd) -> Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
@@ -162,7 +153,7 @@ pub fn reset(fd: Fd) {
 }
 
 /// SO_RCVTIMEO or SO_SNDTIMEO; nanoseconds, `None` waits for ever.
-pub fn time_out(fd: Fd, name: i32) -> Option<u64> {
+pub(crate) fn time_out(fd: Fd, name: i32) -> Option<u64> {
     let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut length = size_of::<libc::timeval>() as u32;
     call!(
@@ -196,7 +187,7 @@ pub fn linger(fd: Fd) -> Option<i32> {
 
 /// True if the program fixed the size of the send buffer (SO_SNDBUF); the kernel adapts it
 /// otherwise. SO_BUF_LOCK, from Linux 5.14 on.
-pub fn send_buffer_is_fixed(fd: Fd) -> bool {
+pub(crate) fn send_buffer_is_fixed(fd: Fd) -> bool {
     const SO_BUF_LOCK: i32 = 72;
     const SOCK_SNDBUF_LOCK: i32 = 1;
     option(fd, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0) & SOCK_SNDBUF_LOCK != 0
@@ -285,12 +276,12 @@ pub unsafe fn target(at: *const libc::sockaddr, length: u32) -> Target {
 }
 
 /// The address as IPv4 if it is IPv4-mapped.
-pub fn unmapped(address: SocketAddr) -> SocketAddr {
+pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// True if the address belongs to this network namespace: only then can we bind to it.
-pub fn is_local(ip: IpAddr) -> bool {
+pub(crate) fn is_local(ip: IpAddr) -> bool {
     if ip.is_loopback() {
         return true;
     }
@@ -360,7 +351,7 @@ pub fn listen(fd: Fd, backlog: i32) -> Result<()> {
 }
 
 /// Two Unix stream sockets that are connected to each other, close-on-exec, which do not block.
-pub fn stream_pair() -> Result<[Fd; 2]> {
+pub(crate) fn stream_pair() -> Result<[Fd; 2]> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let mut fds = [0; 2];
     call!(socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr() as usize)?;

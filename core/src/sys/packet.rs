@@ -5,14 +5,14 @@ use std::mem::size_of;
 
 /// A name in the abstract Unix namespace, which is the network namespace's own.
 #[derive(Clone, Copy)]
-pub struct AbstractName {
+pub(crate) struct AbstractName {
     address: libc::sockaddr_un,
     length: u32,
 }
 
 impl AbstractName {
     /// The name without its leading zero byte; longer than 107 bytes is cut off.
-    pub fn new(name: &[u8]) -> Self {
+    pub(crate) fn new(name: &[u8]) -> Self {
         // SAFETY: sockaddr_un is plain data.
         let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
@@ -24,7 +24,7 @@ impl AbstractName {
     }
 
     /// The name, as it was given.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let n = self.length as usize - size_of::<libc::sa_family_t>() - 1;
         self.address.sun_path[1..=n].iter().map(|byte| *byte as u8).collect()
     }
@@ -49,49 +49,49 @@ impl std::fmt::Debug for AbstractName {
 }
 
 /// A sequenced-packet Unix socket, close-on-exec.
-pub fn socket(nonblocking: bool) -> Result<Fd> {
+pub(crate) fn socket(nonblocking: bool) -> Result<Fd> {
     let flags = if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
     net::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
 }
 
 /// Listens under `name`.
-pub fn listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
+pub(crate) fn listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
     let fd = bind(name)?;
     net::listen(fd, backlog).map(|()| fd).inspect_err(|_| file::close(fd))
 }
 
 /// A socket of that name, which does not block and does not listen yet; EADDRINUSE if there is one.
-pub fn bind(name: &AbstractName) -> Result<Fd> {
+pub(crate) fn bind(name: &AbstractName) -> Result<Fd> {
     let fd = socket(true)?;
     let bound = call!(bind, fd, name.at(), name.length);
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
 /// A socket of that name for datagrams; EADDRINUSE if there is one.
-pub fn bind_datagrams(name: &AbstractName) -> Result<Fd> {
+pub(crate) fn bind_datagrams(name: &AbstractName) -> Result<Fd> {
     let fd = datagrams()?;
     let bound = call!(bind, fd, name.at(), name.length);
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
 /// A socket to send datagrams from.
-pub fn datagrams() -> Result<Fd> {
+pub(crate) fn datagrams() -> Result<Fd> {
     net::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
 }
 
 /// Sends one datagram to the socket of that name, without waiting.
-pub fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
+pub(crate) fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
 }
 
 /// Connects to the listener of that name; ECONNREFUSED if there is none.
-pub fn connect(fd: Fd, name: &AbstractName) -> Result<()> {
+pub(crate) fn connect(fd: Fd, name: &AbstractName) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
 }
 
 /// Who is at the other end: (pid, uid), as the kernel noted it at connect or listen.
-pub fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
+pub(crate) fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
     let mut c = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as u32;
     call!(
@@ -109,15 +109,15 @@ pub fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
 struct Control([u8; 64]);
 
 /// Most descriptors of one packet.
-pub const PASSED: usize = 4;
+pub(crate) const PASSED: usize = 4;
 
 /// Sends one packet with at most one descriptor.
-pub fn send(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
+pub(crate) fn send(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
     send_passing(fd, bytes, pass.as_slice())
 }
 
 /// Sends one packet with at most [`PASSED`] descriptors (EINVAL), without waiting.
-pub fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
+pub(crate) fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
     if pass.len() > PASSED {
         return Err(Errno(libc::EINVAL));
     }
@@ -144,18 +144,8 @@ pub fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
     call!(sendmsg, fd, &message as *const _ as usize, flags)
 }
 
-/// What a look at a message found.
-pub struct Peeked {
-    /// Bytes of it.
-    pub bytes: usize,
-    /// Bytes of its control messages.
-    pub control: usize,
-    /// Not all of its descriptors could be made.
-    pub truncated: bool,
-}
-
 /// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes: the end.
-pub fn receive(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
+pub(crate) fn receive(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
     match receive_one(fd, buffer) {
         // The kernel looks for packets first and then whether the other end was closed: where one came in
         // between, and then the end, it says that it is the end.
@@ -170,7 +160,7 @@ fn receive_one(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
 
 /// Receives one packet and at most `N` descriptors (close-on-exec), without waiting; more are closed.
 /// No bytes: the end, or so the kernel says ([`receive`]).
-pub fn receive_passing<const N: usize>(
+pub(crate) fn receive_passing<const N: usize>(
     fd: Fd,
     buffer: &mut [u8],
 ) -> Result<(usize, [Option<Fd>; N])> {

@@ -11,7 +11,7 @@ pub fn poll(fds: &mut [libc::pollfd], timeout: Option<u64>, mask: Option<u64>) -
 }
 
 /// Readiness of one descriptor at this moment.
-pub fn poll_one(fd: Fd, events: i16) -> Result<i16> {
+pub(crate) fn poll_one(fd: Fd, events: i16) -> Result<i16> {
     let mut one = [libc::pollfd { fd, events, revents: 0 }];
     poll(&mut one, Some(0), None)?;
     Ok(one[0].revents)
@@ -29,7 +29,7 @@ pub fn epoll_ctl(set: Fd, operation: i32, fd: Fd, events: u32, data: u64) -> Res
 }
 
 /// The events that a set waits for on a descriptor, as the kernel has them; `None` if it does not say.
-pub fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
+pub(crate) fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
     let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{set}")).ok()?;
     let file = file::open_to_read(&path).ok()?;
     let (mut text, mut piece) = (Vec::new(), [0u8; 4096]);

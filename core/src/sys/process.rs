@@ -13,7 +13,7 @@ pub fn pid() -> u32 {
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Notes that this memory is this process's: at the start, and in a fork child.
-pub fn note_owner() {
+pub(crate) fn note_owner() {
     OWNER.store(pid(), Ordering::Relaxed);
 }
 
@@ -44,17 +44,17 @@ pub fn may_be_borrowed() -> bool {
 }
 
 /// This thread's id.
-pub fn tid() -> u32 {
+pub(crate) fn tid() -> u32 {
     call!(gettid).unwrap_or(0) as u32
 }
 
 /// Effective user.
-pub fn euid() -> u32 {
+pub(crate) fn euid() -> u32 {
     call!(geteuid).unwrap_or(u32::MAX as usize) as u32
 }
 
 /// Real, effective and saved user, and the same of groups.
-pub fn users_and_groups() -> ([u32; 3], [u32; 3]) {
+pub(crate) fn users_and_groups() -> ([u32; 3], [u32; 3]) {
     let mut ids = [[u32::MAX; 3]; 2];
     let at = |of: &mut [u32; 3], i: usize| (&raw mut of[i]) as usize;
     let [users, groups] = &mut ids;
@@ -91,13 +91,8 @@ pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     path
 }
 
-/// True under a seccomp filter, which may end the process for a system call that it does not know.
-pub fn is_confined() -> bool {
-    call!(prctl, libc::PR_GET_SECCOMP, 0, 0, 0, 0) != Ok(0)
-}
-
 /// True if `tid` is a thread of this process, its first included.
-pub fn is_own_thread(tid: u32) -> bool {
+pub(crate) fn is_own_thread(tid: u32) -> bool {
     call!(tgkill, pid(), tid, 0).is_ok()
 }
 
@@ -116,19 +111,19 @@ pub fn yield_now() {
 /// Number of processors that are on line, at least one.
 ///
 /// Not those this thread may use: its peer may be pinned to another one.
-pub fn processors_online() -> usize {
+pub(crate) fn processors_online() -> usize {
     // SAFETY: no pointers. glibc reads /sys without going through any hook.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(n).unwrap_or(1).max(1)
 }
 
 /// SIGPIPE to the calling thread, as the kernel directs it for a socket write.
-pub fn raise_sigpipe() {
+pub(crate) fn raise_sigpipe() {
     let _ = call!(tgkill, pid(), tid(), libc::SIGPIPE);
 }
 
 /// The signal that the owner of `fd` gets for input there (O_ASYNC, F_SETOWN, F_SETSIG), as the kernel sends it.
-pub fn signal_input(fd: Fd) {
+pub(crate) fn signal_input(fd: Fd) {
     #[repr(C)]
     struct Owner {
         kind: i32,
@@ -172,11 +167,11 @@ const LIBRARY_SIGNALS: u64 = 3 << 31;
 
 /// Signals held back until dropped. Structural changes run under it, all of them held back, so that a signal
 /// handler of the program can never meet one half done.
-pub struct SignalsHeld(u64);
+pub(crate) struct SignalsHeld(u64);
 
 impl SignalsHeld {
     /// Holds back every signal of this thread.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::hold_back(u64::MAX)
     }
 
@@ -191,15 +186,6 @@ impl SignalsHeld {
             8
         );
         Self(old)
-    }
-}
-
-impl SignalsHeld {
-    /// Lets those in that came meanwhile; true if a handler ran that ends a wait.
-    pub fn let_in(self) -> bool {
-        let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let (limit, mask) = ((&raw const none) as usize, (&raw const self.0) as usize);
-        call!(ppoll, 0, 0, limit, mask, 8) == Err(super::Errno(libc::EINTR))
     }
 }
 
@@ -219,12 +205,16 @@ impl Drop for SignalsHeld {
 
 /// Signals held back between the naps of a wait that is made of several: one that came there would not end it.
 #[derive(Default)]
-pub struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
+pub(crate) struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
 
 impl NapSignals {
     /// Before a nap: holds back signals from now on if the wait `is_made_so`. Gives the mask to sleep with, under which
     /// they come, which is there as long as this is; `mask` if the program has one for its wait.
-    pub fn mask(&mut self, is_made_so: bool, mask: *const libc::sigset_t) -> *const libc::sigset_t {
+    pub(crate) fn mask(
+        &mut self,
+        is_made_so: bool,
+        mask: *const libc::sigset_t,
+    ) -> *const libc::sigset_t {
         if is_made_so && self.0.is_none() {
             let held = SignalsHeld::hold_back(!LIBRARY_SIGNALS);
             let outer = thread::set_nap_mask(Some(held.0));
@@ -247,7 +237,7 @@ impl Drop for NapSignals {
 }
 
 /// In a thread that was made with all signals held back: the C library's own get in.
-pub fn let_library_signals_in() {
+pub(crate) fn let_library_signals_in() {
     let own = LIBRARY_SIGNALS;
     let _ = call!(rt_sigprocmask, libc::SIG_UNBLOCK, &own as *const u64 as usize, 0, 8);
 }
@@ -260,7 +250,7 @@ pub fn let_library_signals_in() {
 ///
 /// # Safety
 /// The local places may be written.
-pub unsafe fn read_memory(
+pub(crate) unsafe fn read_memory(
     process: u32,
     local: &[libc::iovec],
     remote: &[libc::iovec],
@@ -276,7 +266,7 @@ pub unsafe fn read_memory(
 ///
 /// # Safety
 /// The other process expects it: it offered the memory, to be written at this moment.
-pub unsafe fn write_memory(
+pub(crate) unsafe fn write_memory(
     process: u32,
     local: &[libc::iovec],
     remote: &[libc::iovec],
@@ -289,7 +279,7 @@ pub unsafe fn write_memory(
 ///
 /// # Errors
 /// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EBADF.
-pub fn descriptor_of(process: u32, fd: Fd) -> super::Result<Fd> {
+pub(crate) fn descriptor_of(process: u32, fd: Fd) -> super::Result<Fd> {
     let handle = call!(pidfd_open, process, 0)? as Fd;
     let ours = call!(pidfd_getfd, handle, fd, 0);
     super::file::close(handle);
@@ -297,7 +287,7 @@ pub fn descriptor_of(process: u32, fd: Fd) -> super::Result<Fd> {
 }
 
 /// Bytes nobody can guess; zeros where the kernel has none to give.
-pub fn random() -> [u64; 2] {
+pub(crate) fn random() -> [u64; 2] {
     let mut bytes = [0u64; 2];
     let _ = call!(getrandom, bytes.as_mut_ptr() as usize, size_of_val(&bytes), 0);
     bytes

@@ -72,11 +72,11 @@ struct Request {
 
 /// A TCP socket as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// User who owns the socket.
     pub uid: u32,
     /// Inode; zero while no process has accepted the connection.
-    pub inode: u32,
+    pub(crate) inode: u32,
 }
 
 /// For questions, of [`super::unix_diag`] as well.
@@ -86,13 +86,13 @@ pub(super) static KERNEL: Spare = Spare::new(|| {
 });
 
 /// In a fork child.
-pub fn after_fork_in_child() {
+pub(crate) fn after_fork_in_child() {
     KERNEL.forget();
 }
 
 /// Looks up the socket whose own address is `local` and whose peer is `peer`, in the network
 /// namespace of the socket `like`.
-pub fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
+pub(crate) fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
     KERNEL.with(like, |fd| lookup_through(fd, local, peer))?
 }
 

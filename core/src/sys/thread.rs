@@ -6,12 +6,12 @@ use std::cell::Cell;
 use std::ptr;
 
 /// As many things can be noted.
-pub const MOST_NOTES: usize = 8;
+pub(crate) const MOST_NOTES: usize = 8;
 
 /// A note.
-pub struct Note {
+pub(crate) struct Note {
     /// What it is about; null if there is none.
-    pub about: Cell<*const ()>,
+    pub(crate) about: Cell<*const ()>,
     /// Something that is to be found there: else that is gone.
     pub token: Cell<*const ()>,
 }
@@ -42,7 +42,7 @@ fn thread() -> *const Thread {
 
 /// The calling thread's id, cached. [`forget_tid`] after a fork.
 #[inline(always)]
-pub fn own_tid() -> u32 {
+pub(crate) fn own_tid() -> u32 {
     // SAFETY: the thread is there.
     let cached = unsafe { (*thread()).id.get() };
     if cached != 0 {
@@ -59,23 +59,23 @@ fn note_tid() -> u32 {
 }
 
 /// Call in a fork child: the cached thread id is the parent's.
-pub fn forget_tid() {
+pub(crate) fn forget_tid() {
     THREAD.with(|thread| thread.id.set(0));
 }
 
 /// The signal mask to sleep with where signals are held back between naps: they come in the sleep.
-pub fn nap_mask() -> Option<u64> {
+pub(crate) fn nap_mask() -> Option<u64> {
     THREAD.with(|thread| thread.mask.get())
 }
 
 /// Notes it; gives the one before.
-pub fn set_nap_mask(mask: Option<u64>) -> Option<u64> {
+pub(crate) fn set_nap_mask(mask: Option<u64>) -> Option<u64> {
     THREAD.with(|thread| thread.mask.replace(mask))
 }
 
 /// Calls `with` with the thread's notes.
 #[inline(always)]
-pub fn with_notes<T>(with: impl FnOnce(&[Note; MOST_NOTES]) -> T) -> T {
+pub(crate) fn with_notes<T>(with: impl FnOnce(&[Note; MOST_NOTES]) -> T) -> T {
     // SAFETY: the thread is there.
     with(unsafe { &(*thread()).notes })
 }

@@ -27,7 +27,7 @@ pub fn timespec(nanoseconds: u64) -> libc::timespec {
 
 /// A counter of clock ticks, some 2 to 4 per nanosecond: for telling cheaply that time passed.
 #[inline]
-pub fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the counter.
     unsafe {

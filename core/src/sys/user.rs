@@ -57,7 +57,7 @@ pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
 
 /// [`check`] at a time in [`ticks`](super::time::ticks); zero: now.
 #[inline(always)]
-pub fn check_at(at: *const u8, length: usize, access: Access, ticks: u64) -> Result<()> {
+pub(crate) fn check_at(at: *const u8, length: usize, access: Access, ticks: u64) -> Result<()> {
     if length == 0 {
         return Ok(());
     }
@@ -101,7 +101,7 @@ fn ask(first: usize, last: usize, access: Access, now: u64) -> Result<()> {
 static ANSWER: AtomicU8 = AtomicU8::new(0);
 
 /// From now on every address is believed: this process may be forbidden to ask.
-pub fn stop_asking() {
+pub(crate) fn stop_asking() {
     ANSWER.store(1, Ordering::Relaxed);
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Setting {
 
 /// Two addresses of this host.
 fn shm() -> Setting {
-    let library = Library::built_in::<sanshim_core::provider::shm::objects::SharedMemory>();
+    let library = Library::built_in::<sanshim_core::provider::SharedMemory>();
     let (here, there) = ("127.0.0.1:0".parse().unwrap(), "127.0.0.2:0".parse().unwrap());
     Setting { name: "shm", library, here, there }
 }

@@ -18,7 +18,12 @@ const LONGEST: u64 = 2_000_000_000;
 
 /// The link of a TCP connection from `from` that was accepted at `local`, with the addresses that its
 /// connector binds it to; waits a moment for one that has arrived and is not bound. `None`: there is none.
-pub fn accept(tuple: &[u8], from: IpAddr, local: IpAddr, backlog: &SharedBacklog) -> Option<Claim> {
+pub(crate) fn accept(
+    tuple: &[u8],
+    from: IpAddr,
+    local: IpAddr,
+    backlog: &SharedBacklog,
+) -> Option<Claim> {
     if !source::may_exist() {
         return None;
     }

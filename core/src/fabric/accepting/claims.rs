@@ -23,7 +23,7 @@ const AGAIN: u64 = 20_000_000;
 const PAUSE: u64 = 20_000;
 
 /// A link that belongs to an accepted connection.
-pub struct Claim {
+pub(crate) struct Claim {
     /// The link. To be attached and confirmed, or refused.
     pub link: Arc<Link>,
     /// How both ends' segments are divided.
@@ -32,7 +32,7 @@ pub struct Claim {
 
 impl Claim {
     /// The connection stays on TCP.
-    pub fn refuse(self) {
+    pub(crate) fn refuse(self) {
         self.link.refuse_taken();
         self.link.close(None);
     }

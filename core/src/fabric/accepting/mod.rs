@@ -18,8 +18,8 @@ pub(super) mod serving;
 mod shared_backlog;
 mod state;
 
-pub use accept::accept;
-pub use claims::Claim;
-pub use serving::{serve, Serving};
-pub use shared_backlog::SharedBacklog;
+pub(crate) use accept::accept;
+pub(crate) use claims::Claim;
+pub(crate) use serving::{serve, Serving};
+pub(crate) use shared_backlog::SharedBacklog;
 pub(super) use state::after_fork_in_child;

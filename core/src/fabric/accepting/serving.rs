@@ -20,7 +20,7 @@ const BACKLOG: u32 = 1024;
 const SEARCH: u64 = 5_000_000_000;
 
 /// A TCP listener whose connectors are served, until it is dropped.
-pub struct Serving {
+pub(crate) struct Serving {
     number: u64,
     /// The process it is of ([`generation`]).
     owner: u32,
@@ -36,7 +36,11 @@ unsafe impl Sync for Serving {}
 ///
 /// # Safety
 /// `backlog` stays valid until the result is dropped.
-pub unsafe fn serve(address: SocketAddr, dual: bool, backlog: &SharedBacklog) -> Option<Serving> {
+pub(crate) unsafe fn serve(
+    address: SocketAddr,
+    dual: bool,
+    backlog: &SharedBacklog,
+) -> Option<Serving> {
     let _held = SignalsHeld::new();
     let _gate = no_fork();
     let fabric = adapters::fabric()?;

@@ -13,7 +13,7 @@ const HOSTS: usize = 64;
 /// See the module. In memory of these processes alone; all zero is a valid start.
 #[derive(Debug)]
 #[repr(C)]
-pub struct SharedBacklog {
+pub(crate) struct SharedBacklog {
     /// Of the helper of the process that has the listeners; zero: nobody has.
     mailbox: AtomicU64,
     /// Claims carry it.

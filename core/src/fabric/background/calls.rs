@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 /// What the helper has done where the program does not look. It holds no lock of the fabric then, so that the switch
 /// may take its own, which must be free within moments.
 #[derive(Debug)]
-pub struct HelperCalls {
+pub(crate) struct HelperCalls {
     /// Goes on with a connection that its peer brings back to TCP; true: once more in a moment.
     pub come_to: fn(&Link) -> bool,
     /// Does what was asked for from outside; true: once more in a moment.

@@ -16,6 +16,6 @@ mod devices;
 mod messages;
 mod rounds;
 
-pub use calls::HelperCalls;
+pub(crate) use calls::HelperCalls;
 pub(super) use closed::finish;
 pub(super) use rounds::install;

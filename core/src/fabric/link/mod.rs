@@ -39,9 +39,9 @@ mod taking;
 mod waking;
 mod wire;
 
-pub use closing::Users;
+pub(crate) use closing::Users;
 pub(super) use closing::{after_fork_in_child, lock_closed, Closed};
-pub use controller::Controller;
+pub(crate) use controller::Controller;
 pub(super) use outgoing::Tell;
-pub use state::Link;
+pub(crate) use state::Link;
 pub(super) use state::{stage, Port};

@@ -16,4 +16,4 @@ mod notification;
 pub(super) use completions::{Event, Port};
 pub(super) use device::Objects;
 pub(super) use memory::Buffer;
-pub use notification::{Notified, Sleeper};
+pub(crate) use notification::{Notified, Sleeper};

@@ -42,10 +42,10 @@ pub struct Geometry {
     /// Bytes of the send buffer per direction: 64 KiB to 64 MiB, a power of two.
     pub send_buffer: u32,
     /// Most bytes of a message buffer after a resize (A9), as `message_size`, and at least that.
-    pub largest_message: u32,
+    pub(crate) largest_message: u32,
     /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`, and at
     /// least that.
-    pub largest_send_buffer: u32,
+    pub(crate) largest_send_buffer: u32,
 }
 
 /// Bytes between large message buffers: messages that fill a part of theirs lie in all of a cache's sets.

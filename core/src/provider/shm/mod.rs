@@ -9,7 +9,7 @@
 //! completion for each message. [`objects`] has the same memory behind the provider interface.
 
 mod layout;
-pub mod objects;
+pub(crate) mod objects;
 mod proof;
 mod refusal;
 mod registration;
@@ -18,10 +18,10 @@ mod send_buffer;
 mod side;
 mod slot;
 
-pub use layout::{Geometry, Role, SegmentError};
-pub use refusal::Refusal;
-pub use registration::{Busy, Registration, Right, THRESHOLD};
-pub use segment::{Part, Segment, State};
-pub use send_buffer::{Overrun, Ring};
-pub use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
-pub use slot::Slot;
+pub(crate) use layout::{Geometry, Role, SegmentError};
+pub(crate) use refusal::Refusal;
+pub(crate) use registration::{Registration, Right, THRESHOLD};
+pub(crate) use segment::{Part, Segment, State};
+pub(crate) use send_buffer::{Overrun, Ring};
+pub(crate) use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
+pub(crate) use slot::Slot;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Smallest transfer (bytes) that RDMA, here a copy by the kernel, may be worth: below it the call
 /// alone costs more (A2).
-pub const THRESHOLD: u32 = 32 << 10;
+pub(crate) const THRESHOLD: u32 = 32 << 10;
 
 /// Not lent.
 const CLOSED: u64 = 0;
@@ -223,7 +223,7 @@ impl Registration {
     }
 
     /// Ends a write in whose middle this thread stopped for good; it counts as none. Either end.
-    pub fn end_write_of(&self, writer: u32) {
+    pub(crate) fn end_write_of(&self, writer: u32) {
         if self.writer.load(Ordering::Relaxed) != writer {
             return;
         }

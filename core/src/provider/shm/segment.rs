@@ -86,7 +86,7 @@ impl Segment {
 
     /// Maps a segment that the peer created. Its size is sealed and matches its geometry, so that
     /// no access can fault; the geometry is read once.
-    pub fn attach(fd: Fd) -> Result<Self, SegmentError> {
+    pub(crate) fn attach(fd: Fd) -> Result<Self, SegmentError> {
         let sealed = file::sealed_size(fd).map_err(SegmentError::System)?;
         let size = match sealed.map(usize::try_from) {
             Some(Ok(size)) if size >= PAGE => size,
@@ -130,7 +130,7 @@ impl Segment {
     ///
     /// # Safety
     /// No copy of this segment is used afterwards.
-    pub unsafe fn unmap(self) {
+    pub(crate) unsafe fn unmap(self) {
         // SAFETY: the caller's promise.
         unsafe { file::unmap(self.base, self.geometry.total()) }
     }
@@ -148,7 +148,7 @@ impl Segment {
     }
 
     /// The division of the segment, as checked when it was mapped.
-    pub fn geometry(&self) -> Geometry {
+    pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
 
@@ -184,7 +184,7 @@ impl Segment {
     }
 
     /// Both directions begin on the SAN, as over a fabric.
-    pub fn begin_turned(&self) {
+    pub(crate) fn begin_turned(&self) {
         for side in &self.head().sides {
             side.sending.0.doorbells.begin_turned();
         }
@@ -224,7 +224,7 @@ impl Segment {
     ///
     /// # Errors
     /// ENOMEM, or whatever the kernel says.
-    pub fn provide(&self, sender: Role, part: Part) -> sys::Result<()> {
+    pub(crate) fn provide(&self, sender: Role, part: Part) -> sys::Result<()> {
         let geometry = &self.geometry;
         let offsets = self.large;
         let (offset, length) = match part {
@@ -242,7 +242,7 @@ impl Segment {
     }
 
     /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
-    pub fn free_send_buffers(&self, sender: Role) {
+    pub(crate) fn free_send_buffers(&self, sender: Role) {
         for large in [false, true] {
             let ring = self.send_buffer(sender, large);
             // SAFETY: within the mapping, and nobody needs the bytes.
@@ -253,7 +253,7 @@ impl Segment {
 
 /// A part of a segment that is used only after a resize (A9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     /// The large message buffers.
     Messages,
     /// The large send buffer.

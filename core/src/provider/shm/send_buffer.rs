@@ -40,7 +40,7 @@ impl Ring {
 
     /// The stretch of at most `length` bytes that begins at `position` and does not wrap.
     #[inline]
-    pub fn stretch(&self, position: u64, length: usize) -> (*mut u8, usize) {
+    pub(crate) fn stretch(&self, position: u64, length: usize) -> (*mut u8, usize) {
         let offset = (position & (self.size() - 1)) as usize;
         // SAFETY: the offset is below the ring's size.
         (unsafe { self.base.add(offset) }, length.min(self.size as usize - offset))

@@ -13,7 +13,7 @@ pub struct Line<T>(pub T);
 #[repr(C, align(64))]
 pub struct Side {
     /// Select counters (A18): this end raises them, the peer signals them.
-    pub counters: Line<SelectCounters>,
+    pub(crate) counters: Line<SelectCounters>,
     /// The sending half of this end.
     pub sending: Line<Sending>,
     /// The receiving half of this end.
@@ -26,7 +26,7 @@ pub struct Side {
 
 /// One select counter for each kind of event (A18).
 #[repr(C)]
-pub struct SelectCounters {
+pub(crate) struct SelectCounters {
     /// Data to receive, or the end of the stream (FD_READ).
     pub read: SelectCounter,
     /// Space to send (FD_WRITE).
@@ -45,13 +45,13 @@ pub struct Sending {
     /// Those that are no part of the stream any more: see [`crate::session::Gone`].
     pub gone: AtomicU64,
     /// Not zero while a sender finds no space.
-    pub stalled: AtomicU32,
+    pub(crate) stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
     pub finished: AtomicU32,
     /// The turn to the SAN, doorbells, and the way back to TCP. The peer may change it as well.
-    pub doorbells: Doorbells,
+    pub(crate) doorbells: Doorbells,
     /// Bytes of the stream that went over TCP before the turn. Before that is told by `doorbells`.
-    pub turned_at: AtomicU64,
+    pub(crate) turned_at: AtomicU64,
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
     /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
     pub delivered: AtomicU64,
@@ -59,21 +59,21 @@ pub struct Sending {
 
 impl Sending {
     /// Of a send buffer up to `tail` and of the messages before `next`.
-    pub fn stamp(tail: u64, next: u32) -> u64 {
+    pub(crate) fn stamp(tail: u64, next: u32) -> u64 {
         tail.rotate_left(24) ^ u64::from(next) ^ 1 << 63
     }
 }
 
 /// The sender shut its direction down: end of the stream after what was sent.
-pub const FINISHED: u32 = 1;
+pub(crate) const FINISHED: u32 = 1;
 /// The sender closed its last descriptor: a hint that the anchor is worth a look.
-pub const CLOSED: u32 = 2;
+pub(crate) const CLOSED: u32 = 2;
 /// The sender's last close will reset the connection (SO_LINGER with a time of zero).
-pub const ABORTIVE: u32 = 4;
+pub(crate) const ABORTIVE: u32 = 4;
 /// A hint that the sender's direction went back to TCP: see [`Doorbells`].
-pub const RETURNED: u32 = 8;
+pub(crate) const RETURNED: u32 = 8;
 /// The fabric that led to the sender is broken (`fabric::Link`).
-pub const FAILED: u32 = 16;
+pub(crate) const FAILED: u32 = 16;
 
 /// Published by the receiver of a direction.
 #[repr(C)]
@@ -84,11 +84,11 @@ pub struct Receiving {
     pub total: AtomicU64,
     /// Where the receiver stopped reading messages when it recalled the direction: sequence number
     /// in the high half, bytes of that message already read in the low half.
-    pub stopped_at: AtomicU64,
+    pub(crate) stopped_at: AtomicU64,
     /// What of the bytes behind that is no part of the stream for it: see [`crate::session::Omitted`].
-    pub omitted: AtomicU64,
+    pub(crate) omitted: AtomicU64,
     /// The thread that is about to send, or sends, in the peer's stead what was recalled; zero: none.
-    pub stands_in: AtomicU32,
+    pub(crate) stands_in: AtomicU32,
     /// Over a fabric: see [`Asked`].
     asked: AtomicU32,
 }

@@ -16,7 +16,7 @@ const AWAITED: u8 = 2;
 
 /// Entries, and at most one request for notification, which takes no lock: it may be asked for by a
 /// signal handler that interrupted whoever is adding or taking entries.
-pub struct Completions {
+pub(crate) struct Completions {
     state: Mutex<State>,
     outcomes: Outcomes,
     notify: AtomicU8,
@@ -33,7 +33,7 @@ struct State {
 
 impl Completions {
     /// For `depth` entries.
-    pub fn new(depth: u32) -> Result<Self> {
+    pub(crate) fn new(depth: u32) -> Result<Self> {
         if depth == 0 {
             return Err(Error::InvalidParameter);
         }
@@ -49,7 +49,7 @@ impl Completions {
     }
 
     /// Adds an entry and notifies if asked to.
-    pub fn add(&self, completion: Completion) {
+    pub(crate) fn add(&self, completion: Completion) {
         let mut state = self.lock();
         if state.entries.len() == state.depth {
             state.overrun = true;
@@ -62,7 +62,7 @@ impl Completions {
     }
 
     /// Takes entries, oldest first.
-    pub fn take(&self, into: &mut [Completion]) -> Result<usize> {
+    pub(crate) fn take(&self, into: &mut [Completion]) -> Result<usize> {
         let mut state = self.lock();
         let count = into.len().min(state.entries.len());
         if count == 0 && state.overrun {
@@ -75,7 +75,7 @@ impl Completions {
     }
 
     /// Asks for notification of the next entry. SeqCst.
-    pub fn notify(&self, request: u64) -> Result<Started> {
+    pub(crate) fn notify(&self, request: u64) -> Result<Started> {
         let asked =
             self.notify.compare_exchange(SILENT, ASKING, Ordering::SeqCst, Ordering::Relaxed);
         asked.map_err(|_| Error::InvalidParameter)?;
@@ -86,12 +86,12 @@ impl Completions {
 
     /// Whether the next entry is to be told. SeqCst.
     #[inline]
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.notify.load(Ordering::SeqCst) == AWAITED
     }
 
     /// Withdraws the request for notification.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.settle(Err(Error::Cancelled));
     }
 
@@ -110,12 +110,12 @@ impl Completions {
     }
 
     /// The result of a notification.
-    pub fn next_result(&self) -> Option<Reported> {
+    pub(crate) fn next_result(&self) -> Option<Reported> {
         self.outcomes.fetch()
     }
 
     /// Readable while a notification waits.
-    pub fn descriptor(&self) -> RawFd {
+    pub(crate) fn descriptor(&self) -> RawFd {
         self.outcomes.descriptor()
     }
 

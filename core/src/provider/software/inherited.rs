@@ -54,7 +54,7 @@ impl Descriptors {
 
 /// Which process of a family this is: an object whose maker's number was another is the parent's.
 #[inline]
-pub fn generation() -> u32 {
+pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
@@ -114,11 +114,11 @@ extern "C" fn in_child() {
 }
 
 /// A descriptor of an object's own: high, close-on-exec, hidden, closed with the object, and in fork children.
-pub struct Descriptor(Fd);
+pub(crate) struct Descriptor(Fd);
 
 impl Descriptor {
     /// Takes `fd` over, under another number.
-    pub fn new(fd: Fd) -> Self {
+    pub(crate) fn new(fd: Fd) -> Self {
         let fd = hidden::keep(fd);
         note_open(fd, None, None);
         Descriptor(fd)
@@ -126,7 +126,7 @@ impl Descriptor {
 
     /// Its number; -1, with which every system call fails, once the program has taken that over.
     #[inline]
-    pub fn get(&self) -> Fd {
+    pub(crate) fn get(&self) -> Fd {
         if hidden::is_kept(self.0) {
             self.0
         } else {

@@ -121,7 +121,7 @@ impl Memory {
     }
 
     /// Whether a region registers all of `range`.
-    pub fn covers(&self, token: u32, range: &Range<u64>) -> bool {
+    pub(crate) fn covers(&self, token: u32, range: &Range<u64>) -> bool {
         let covers = |r: Range<u64>| r.start <= range.start && range.end <= r.end;
         self.hold(token).is_some_and(|held| covers(held.range()))
     }
@@ -142,14 +142,14 @@ impl Memory {
     }
 
     /// Ends one [`bind`](Self::bind).
-    pub fn unbind(&self, token: u32) {
+    pub(crate) fn unbind(&self, token: u32) {
         if let Some(entry) = self.entry((token & 0xffff) as usize) {
             entry.bound.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// The bytes of the segments, one after the other.
-    pub fn gather(&self, segments: &[Segment]) -> Result<Vec<u8>> {
+    pub(crate) fn gather(&self, segments: &[Segment]) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.check(segments)?);
         self.each(segments, |at, length| {
             // SAFETY: registered, so mapped; the client changes it at its own risk meanwhile.
@@ -160,7 +160,7 @@ impl Memory {
     }
 
     /// Copies all of `bytes` into the segments, or nothing.
-    pub fn scatter(&self, segments: &[Segment], bytes: &[u8]) -> Result<()> {
+    pub(crate) fn scatter(&self, segments: &[Segment], bytes: &[u8]) -> Result<()> {
         if self.check(segments)? < bytes.len() {
             return Err(Error::BufferOverflow);
         }

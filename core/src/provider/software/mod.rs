@@ -8,8 +8,8 @@ mod notifier;
 mod outcomes;
 mod waiting;
 
-pub use completions::Completions;
-pub use memory::{Memory, Region};
-pub use notifier::Notifier;
-pub use outcomes::Outcomes;
+pub(crate) use completions::Completions;
+pub(crate) use memory::{Memory, Region};
+pub(crate) use notifier::Notifier;
+pub(crate) use outcomes::Outcomes;
 pub use waiting::Waiting;

@@ -5,29 +5,29 @@ use crate::provider::interface::{Error, Result};
 use crate::sys::{file, Fd};
 
 /// An eventfd of this object's own.
-pub struct Notifier(Descriptor);
+pub(crate) struct Notifier(Descriptor);
 
 impl Notifier {
     /// Not readable at first.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let made = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
         Ok(Notifier(Descriptor::new(made)))
     }
 
     /// The descriptor.
-    pub fn descriptor(&self) -> Fd {
+    pub(crate) fn descriptor(&self) -> Fd {
         self.0.get()
     }
 
     /// Makes it readable.
-    pub fn raise(&self) {
+    pub(crate) fn raise(&self) {
         let one = 1u64;
         // A full counter is readable already.
         let _ = file::write_now(self.0.get(), (&raw const one).cast(), size_of::<u64>());
     }
 
     /// Makes it unreadable; whether it was readable.
-    pub fn lower(&self) -> bool {
+    pub(crate) fn lower(&self) -> bool {
         let mut count = 0u64;
         file::read_now(self.0.get(), (&raw mut count).cast(), size_of::<u64>()).is_ok()
     }

@@ -7,33 +7,33 @@ use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
 /// Results of operations that were pending.
-pub struct Outcomes {
+pub(crate) struct Outcomes {
     waiting: Mutex<VecDeque<Reported>>,
     notifier: Notifier,
 }
 
 impl Outcomes {
     /// None yet.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Outcomes { waiting: Mutex::default(), notifier: Notifier::new()? })
     }
 
     /// An operation has ended.
-    pub fn report(&self, request: u64, result: Result<()>) {
+    pub(crate) fn report(&self, request: u64, result: Result<()>) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push_back(Reported { request, result });
         self.notifier.raise();
     }
 
     /// Reports what was pending, if anything was.
-    pub fn settle(&self, pending: &mut Option<u64>, result: Result<()>) {
+    pub(crate) fn settle(&self, pending: &mut Option<u64>, result: Result<()>) {
         if let Some(request) = pending.take() {
             self.report(request, result);
         }
     }
 
     /// The oldest result.
-    pub fn fetch(&self) -> Option<Reported> {
+    pub(crate) fn fetch(&self) -> Option<Reported> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let next = waiting.pop_front();
         if waiting.is_empty() {
@@ -43,7 +43,7 @@ impl Outcomes {
     }
 
     /// Readable while a result waits.
-    pub fn descriptor(&self) -> RawFd {
+    pub(crate) fn descriptor(&self) -> RawFd {
         self.notifier.descriptor()
     }
 }

@@ -35,7 +35,7 @@ impl Waiting {
     }
 
     /// Readable also when `channel` is, which never blocks from now on.
-    pub fn watch(&self, channel: Fd) -> Result<()> {
+    pub(crate) fn watch(&self, channel: Fd) -> Result<()> {
         let flags = file::status_flags(channel).map_err(in_words)?;
         file::set_status_flags(channel, flags | libc::O_NONBLOCK).map_err(in_words)?;
         self.add(channel)
@@ -47,7 +47,7 @@ impl Waiting {
     }
 
     /// Whether `channel` is readable makes no difference any more.
-    pub fn unwatch(&self, channel: Fd) {
+    pub(crate) fn unwatch(&self, channel: Fd) {
         let _ = poll::epoll_ctl(self.set.get(), libc::EPOLL_CTL_DEL, channel, 0, 0);
     }
 

@@ -77,4 +77,4 @@ use crate::provider::interface::catalogue::BuiltIn;
 use crate::provider::interface::library::Library;
 
 /// The entry of the catalogue of providers (N2).
-pub const BUILT_IN: BuiltIn = ("shm", Library::built_in::<SharedMemory>);
+pub(crate) const BUILT_IN: BuiltIn = ("shm", Library::built_in::<SharedMemory>);
