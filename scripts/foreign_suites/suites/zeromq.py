@@ -15,8 +15,9 @@ OPTIONS = """
 -DBUILD_STATIC=OFF -DWITH_PERF_TOOL=OFF -DWITH_DOCS=OFF -DWITH_DOC=OFF -DENABLE_CPACK=OFF
 """.split()
 
-# They want inputs that are not in the source, and a kernel with TIPC.
-LEFT_OUT = ("*_fuzzer", "*_tipc")
+# They want inputs that are not in the source, and a kernel with TIPC; the last, of Unix sockets, has 0.25 s for
+# each step, which a busy machine does not always keep.
+LEFT_OUT = ("*_fuzzer", "*_tipc", "test_filter_ipc")
 
 
 def parse(name, text):
