@@ -17,7 +17,7 @@ BEHIND_PIPES = """
 banner broken-pipe connect-privsep envpass exit-status-signal forcecommand localcommand proto-mismatch proto-version proxy-connect scp scp-uri
 sftp-batch sftp-cmds stderr-after-eof yes-head
 """.split()
-FROM_PIPES_TO_TCP = "exit-status exit-status-signal localcommand stderr-after-eof stderr-data transfer try-ciphers yes-head".split()
+FROM_PIPES_TO_TCP = "exit-status exit-status-signal localcommand stderr-after-eof stderr-data transfer yes-head".split()
 # What every test starts with, then starts a server, and its client finds that one.
 LISTEN = r"sed -i -e '/echo proxycommand/d' -e 's/^\. \$SCRIPT$/start_sshd; . $SCRIPT/' test-exec.sh"
 ENVIRONMENT = {

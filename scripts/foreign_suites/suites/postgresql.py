@@ -1,6 +1,5 @@
 """PostgreSQL's regression and isolation tests over TCP, and those in Perl of replication, failing over, pipelines and programs, with the server and
-the programs that are installed. Built are pg_regress, isolationtester, libpq_pipeline and the functions in C that tests load. Left out of those in
-Perl: what needs no connection, or minutes."""
+the programs that are installed. Built are pg_regress, isolationtester, libpq_pipeline and the functions in C that tests load."""
 import re
 
 import sources
@@ -9,12 +8,16 @@ from suite import FAILED, PASSED, Suite, Unit
 
 SCHEDULES = {"regress": ("pg_regress", "parallel_schedule"), "isolation": ("pg_isolation_regress", "isolation_schedule")}
 PROGRAMS = "/usr/lib/postgresql/15/bin"
-PERL = """
-test/modules/libpq_pipeline/001_libpq_pipeline test/recovery/001_stream_rep test/recovery/004_timeline_switch test/recovery/007_sync_rep
-test/recovery/010_logical_decoding_timelines test/recovery/013_crash_restart test/recovery/022_crash_temp_files
-test/subscription/001_rep_changes test/subscription/004_sync test/subscription/015_stream test/subscription/022_twophase_cascade
-bin/pg_basebackup/010_pg_basebackup bin/pg_basebackup/020_pg_receivewal bin/pg_basebackup/030_pg_recvlogical
-bin/pg_dump/004_pg_dump_parallel bin/pg_rewind/007_standby_source bin/pgbench/001_pgbench_with_server bin/psql/001_basic bin/psql/020_cancel
+# Folders of tests in Perl, and what is left out of them: what takes minutes, needs no connection, or a module of Perl that is not here.
+FOLDERS = ("test/recovery", "test/subscription")
+LEFT_OUT = (
+    "002_archiving", "003_recovery_targets", "008_fsm_truncation", "014_unlogged_reinit", "017_shm", "018_wal_optimize", "020_archive_status",
+    "024_archive_recovery", "027_stream_regress", "030_stats_cleanup_replica", "031_recovery_conflict", "039_end_of_wal",
+)  # fmt: skip
+OF_PROGRAMS = """
+test/modules/libpq_pipeline/001_libpq_pipeline bin/pg_basebackup/010_pg_basebackup bin/pg_basebackup/020_pg_receivewal
+bin/pg_basebackup/030_pg_recvlogical bin/pg_dump/004_pg_dump_parallel bin/pg_rewind/007_standby_source bin/pgbench/001_pgbench_with_server
+bin/psql/001_basic bin/psql/020_cancel
 """.split()
 # Their servers have Unix sockets where there are any, but for this.
 OVER_TCP = "use PostgreSQL::Test::Utils; $PostgreSQL::Test::Utils::use_unix_sockets = 0; 1;\n"
@@ -64,7 +67,14 @@ class PostgreSQL(Suite):
             )
             for name, (program, schedule) in SCHEDULES.items()
         ]
-        return regress + [self.perl(place, *test.rsplit("/", 1)) for test in PERL]
+        replication = [
+            (folder, file.stem)
+            for folder in FOLDERS
+            for file in sorted((place / "source" / "src" / folder / "t").glob("*.pl"))
+            if file.stem not in LEFT_OUT
+        ]
+        others = [tuple(test.rsplit("/", 1)) for test in OF_PROGRAMS]
+        return regress + [self.perl(place, folder, test) for folder, test in replication + others]
 
     def perl(self, place, folder, test):
         top = place / "source"
