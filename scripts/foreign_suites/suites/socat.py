@@ -1,16 +1,18 @@
 """socat's test.sh: the tests that mention TCP, with TLS over it, SOCKS and HTTP proxies. What needs other hosts, or the
 machine's own network, it leaves out by itself."""
+import os
 import re
 import subprocess
 
 import sources
+from failure import Failure
 from suite import FAILED, PASSED, SKIPPED, Suite, Unit
 
 TCP = re.compile(r"\btcp[46x]?[-_:]|\bopenssl|\bssl:|\bproxy|\bsocks4", re.IGNORECASE)
 # Where a test's number is counted on: between two of these is one test, though a loop may run it several times.
 COUNTED = re.compile(r"^ *N=\$\(\(N\+1\)\)", re.MULTILINE)
 LINE = re.compile(r"^test +(\d+) ([\w.]+): .*?\.\.\. *(?:.*?(OK|FAILED|NO RESULT)\b.*|(.*))$", re.MULTILINE)
-# They set the clock's pace by this many seconds; 0.1 is too short for a busy machine.
+# What its tests wait for one another, in seconds; its own 0.1 is too short for a busy machine.
 PACE = "0.5"
 PARTS = {
     "TCP": re.compile("^(?!.*(SSL|PROXY|SOCKS))"),
@@ -29,21 +31,33 @@ def parse(text):
     return found
 
 
-def numbers(source):
-    """The numbers and names of the tests that mention TCP: the script itself tells, when it runs none."""
+def telling(source):
+    """Writes the script that runs no test, but tells each one's number, and where in test.sh it ends."""
     script = (source / "test.sh").read_text(errors="replace")
-    telling = COUNTED.sub(r'echo "## $N $LINENO $NAME"; N=$((N+1))', script)
-    (source / "telling.sh").write_text(telling)
+    (source / "telling.sh").write_text(COUNTED.sub(r'echo "## $N $LINENO $NAME"; N=$((N+1))', script))
+
+
+def numbers(source):
+    """The numbers and names of the tests that mention TCP."""
     answer = subprocess.run(
-        ["bash", "telling.sh", "none"], cwd=source, capture_output=True, text=True, errors="replace", check=False
+        ["bash", "telling.sh", "none"],
+        cwd=source,
+        env=os.environ | {"TMPDIR": str(source.parent / "telling")},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     ).stdout
-    lines, found, before = script.splitlines(), {}, {}
+    lines, found, before = (source / "test.sh").read_text(errors="replace").splitlines(), {}, {}
     ends = [0, *(number for number, line in enumerate(lines, 1) if COUNTED.match(line))]
     for start, end in zip(ends, ends[1:]):
         before[end] = "\n".join(lines[start:end])
     for number, line, name in re.findall(r"^## (\d+) (\d+) (\S+)", answer, re.MULTILINE):
         if TCP.search(before.get(int(line), "")):
             found[number] = name
+    # Without a number test.sh runs all its tests.
+    if not found:
+        raise Failure(f"{source / 'telling.sh'} tells of no test")
     return found
 
 
@@ -69,6 +83,7 @@ class Socat(Suite):
             # Otherwise each run looks for a prime of its own, for up to some minutes.
             "openssl genpkey -genparam -algorithm DH -pkeyopt group:ffdhe2048 -out testcert.dh".split(),
         )
+        telling(source)
 
     def version(self, place):
         return sources.debian_version(place)
