@@ -79,7 +79,7 @@ pub(crate) struct Owner {
     pub(crate) inode: u32,
 }
 
-/// For questions, of [`super::unix_diag`] as well.
+/// For questions.
 pub(super) static KERNEL: Spare = Spare::new(|| {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     net::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)

@@ -5,7 +5,7 @@
 //! there is something to wait for.
 //!
 //! - [`serving`]: listeners; [`arrivals`]: links that came there and wait
-//! - [`accept`]: an accepted connection looks for its link; [`claims`]: also at another process, by what the
+//! - [`mod@accept`]: an accepted connection looks for its link; [`claims`]: also at another process, by what the
 //!   processes of the listener share ([`shared_backlog`])
 //! - [`state`]: all of that in this process
 //!

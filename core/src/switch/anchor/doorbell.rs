@@ -2,7 +2,7 @@
 //!
 //! Each is counted: promised before it is sent ([`Doorbells`](crate::session::Doorbells)), heard
 //! when it is taken off. So the stream itself may follow the doorbells on the same anchor (the way
-//! back to TCP, [`detach`]) and not one of its bytes is taken for a doorbell.
+//! back to TCP, [`back_to_tcp`](crate::switch::back_to_tcp)) and not one of its bytes is taken for a doorbell.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::options;

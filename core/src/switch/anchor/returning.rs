@@ -78,7 +78,7 @@ pub(in crate::switch) fn follow(stream: &Stream) {
     }
 }
 
-/// As [`tells_urgent_data`], where locks are held.
+/// As `tells_urgent_data` of the way back to TCP, where locks are held.
 pub(in crate::switch) fn may_tell_urgent_data(socket: &Socket) -> bool {
     let is_free_of_doorbells = |stream: Stream| {
         stream.endpoint.has(flag::NO_MORE_DOORBELLS) || switchover::receives_all_over_tcp(&stream)

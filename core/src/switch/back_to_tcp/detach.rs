@@ -31,7 +31,7 @@ use crate::sys::thread::own_tid;
 use crate::sys::{net, poll, thread, time, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How long an end that [half left](is_half_left) is waited for.
+/// How long an end that half left is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum WaitForRoom {
     /// Until it has left: nobody goes on with it afterwards.

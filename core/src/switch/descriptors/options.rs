@@ -49,7 +49,7 @@ pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
     }
 }
 
-/// Options that [`inherit`] and [`unsupported`] would ask the kernel for.
+/// Options that `inherit` and `unsupported` of the anchor would ask the kernel for.
 fn is_ours(level: i32, name: i32) -> bool {
     match level {
         libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_CORK),

@@ -1,10 +1,10 @@
 //! How a connection comes to the SAN.
 //!
-//! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy ([`traffic`]) its ends look
+//! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy ([`traffic`](crate::switch::socket::traffic)) its ends look
 //! for each other ([`peer_table`], [`offer_socket`]) and agree ([`negotiate`]); from then on each direction [turns](crate::switch::anchor::switchover) when
 //! both are ready. Until then everything is TCP's, and nobody waits for anybody.
 //!
-//! Connections between hosts still agree before TCP connects ([`connect`], [`listener`]). May call the books (socket, table,
+//! Connections between hosts still agree before TCP connects ([`mod@establish`], [`mod@serving`]). May call the books (socket, table,
 //! structure), streams and epoll; knows nothing of transfers.
 
 mod establish;
