@@ -1,9 +1,9 @@
 //! The switch: decides for each of a program's sockets whether its bytes go over the SAN, and
 //! carries them there with TCP's semantics.
 //!
-//! The program's descriptor is always a kernel TCP socket, the anchor (design 1). The files of this folder are the ground, its
-//! folders are rooms on floors: each may call what lies below it, and its `mod.rs` says what it is for. docs/architecture.md
-//! has them in order. From the top:
+//! The program's descriptor is always a kernel TCP socket, the anchor (design 1). The files of this folder are the
+//! ground, its folders are rooms on floors: each may call what lies below it, and its `mod.rs` says what it is for.
+//! docs/architecture.md has them in order. From the top:
 //!
 //! - `fork`: what becomes of it all in a child
 //! - `descriptors`: calls that make, copy, set and close sockets

@@ -43,26 +43,26 @@ pub(in crate::switch) fn identities() -> impl Iterator<Item = u32> {
     std::iter::once(own).chain(others).chain(allowed)
 }
 
-static STAYS: AtomicBool = AtomicBool::new(false);
-static UNSEEN: AtomicBool = AtomicBool::new(false);
+static STAYS_ON_TCP: AtomicBool = AtomicBool::new(false);
+static UNHOOKED_USE: AtomicBool = AtomicBool::new(false);
 
 /// Whether new connections of this process stay on TCP whatever the rules say; not those of a fork child. Whether they
 /// did so before.
 pub(in crate::switch) fn stay_on_tcp(stays: bool) -> bool {
-    STAYS.swap(stays, Ordering::Relaxed)
+    STAYS_ON_TCP.swap(stays, Ordering::Relaxed)
 }
 
 /// They stay there because the program may use them past the hooks, and a fork child's too. Whether they did so before.
 pub(in crate::switch) fn stay_on_tcp_for_unhooked_use(stays: bool) -> bool {
-    UNSEEN.swap(stays, Ordering::Relaxed)
+    UNHOOKED_USE.swap(stays, Ordering::Relaxed)
 }
 
 /// Why new connections stay on TCP whatever the rules say, if they do.
 pub(in crate::switch) fn may_leave_tcp() -> Result<(), Reason> {
-    if UNSEEN.load(Ordering::Relaxed) {
+    if UNHOOKED_USE.load(Ordering::Relaxed) {
         return Err(Reason::UnseenUse);
     }
-    if STAYS.load(Ordering::Relaxed) {
+    if STAYS_ON_TCP.load(Ordering::Relaxed) {
         return Err(Reason::Policy);
     }
     Ok(())

@@ -8,14 +8,14 @@ use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 static LIMIT: AtomicU64 = AtomicU64::new(50_000);
-/// Most looks in a row without a yield; zero with a single processor.
+/// Most looks in a row without a yield here; zero with a single processor.
 static LOOKS_BEFORE_YIELD: AtomicU32 = AtomicU32::new(0);
 
 /// Looks without a yield while both ends have a processor of their own: some 10 µs.
 const MOST_LOOKS: u32 = 1024;
 /// As few when they share one.
 const FEWEST_LOOKS: u32 = 8;
-/// Score above which the whole limit is used, and below which nobody yields.
+/// Above this score the whole limit is used, and below it nobody yields.
 const NEUTRAL_SCORE: i32 = 0;
 const HIGHEST_SCORE: i32 = 8;
 const LOWEST_SCORE: i32 = -16;

@@ -101,8 +101,8 @@ pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, anchor: Fd) 
     let _ = take_off_within(socket, stream, anchor, SLEEPERS_TIMEOUT_AT_END, || false);
 }
 
-/// As [`take_off`], but waits `timeout` (ns) until threads that a doorbell was to wake are awake; not once `ready`. How many
-/// there were.
+/// As [`take_off`], but waits `timeout` (ns) until threads that a doorbell was to wake are awake; not once `ready`. How
+/// many there were.
 pub(in crate::switch) fn take_off_within(
     socket: &Socket,
     stream: &Stream,
@@ -158,8 +158,8 @@ fn may_have_doorbells(stream: &Stream, anchor: Fd) -> bool {
     false
 }
 
-/// Takes off, under the anchor lock, what no sleeper is to hear any more: `forced`, or because none is there. How many, and what
-/// was met behind them.
+/// Takes off, under the anchor lock, what no sleeper is to hear any more: `forced`, or because none is there. How many,
+/// and what was met behind them.
 fn take_unheard(stream: &Stream, anchor: Fd, forced: bool) -> Option<(u64, End)> {
     let e = stream.endpoint;
     let how = e.anchor.lock().ok()?;
@@ -345,8 +345,8 @@ pub(in crate::switch) fn let_sleepers_leave(
     }
 }
 
-/// Takes the urgent byte off the anchor where the kernel has it out of line: the segment knows of it, and left there it would
-/// wake who waits for the next. (As a doorbell it still has its place.) Anchor lock.
+/// Takes the urgent byte off the anchor where the kernel has it out of line: the segment knows of it, and left there it
+/// would wake who waits for the next. (As a doorbell it still has its place.) Anchor lock.
 pub(in crate::switch) fn take_off_urgent(stream: &Stream, anchor: Fd) {
     let sending = &stream.peer().sending.0;
     let word = sending.doorbells.state();

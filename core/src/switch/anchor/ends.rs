@@ -102,8 +102,8 @@ fn is_our_own_end(socket: &Socket, stream: &Stream, events: i16) -> bool {
 pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
-        // A peer's kernel resets also for a doorbell byte nobody drained; between hosts that is an urgent one, which may come
-        // after the close. TCP resets only when the program left data unread, or asked for it (SO_LINGER).
+        // A peer's kernel resets also for a doorbell byte nobody drained; between hosts that is an urgent one, which
+        // may come after the close. TCP resets only when the program left data unread, or asked for it (SO_LINGER).
         libc::ECONNRESET
             if (stream.fabric.is_none() || link::is_closed_by_peer(stream))
                 && stream.endpoint.has(flag::ESTABLISHED)

@@ -1,8 +1,8 @@
 //! What is different where the peer is on another host, and a [`Link`] plays its part.
 //!
-//! The doorbell is a descriptor of the link's beside the anchor, because nobody here can put a byte
-//! on the anchor; the anchor tells of the connection's end as ever. A fork child uses such a connection through its parent's
-//! link. It [goes back to TCP](crate::switch::back_to_tcp::detach) with the help of both ends' links.
+//! The doorbell is a descriptor of the link's beside the anchor, because nobody here can put a byte on the anchor; the
+//! anchor tells of the connection's end as ever. A fork child uses such a connection through its parent's link. It
+//! [goes back to TCP](crate::switch::back_to_tcp::detach) with the help of both ends' links.
 
 use crate::fabric::{self, Link};
 use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
@@ -92,8 +92,8 @@ pub(in crate::switch) fn has_space(stream: &Stream) -> bool {
     })
 }
 
-/// Before a send of `wanted` bytes, which `waits` for room: if there is no room for all, takes what the peer told of what it
-/// read since. (Where TCP has room for all of a write, none of another process's comes in between.) Send lock.
+/// Before a send of `wanted` bytes, which `waits` for room: if there is no room for all, takes what the peer told of
+/// what it read since. (Where TCP has room for all of a write, none of another process's comes in between.) Send lock.
 #[inline]
 pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bool) {
     let Some(link) = stream.fabric else { return };
@@ -140,8 +140,8 @@ pub(in crate::switch) fn hold_anchor(socket: &Socket, link: &Link) {
     }
 }
 
-/// True if TCP tells an end before which the link is to tell something: that the peer left, and what it sent before. The
-/// connection goes back to TCP, or TCP has brought bytes already.
+/// True if TCP tells an end before which the link is to tell something: that the peer left, and what it sent before.
+/// The connection goes back to TCP, or TCP has brought bytes already.
 pub(in crate::switch) fn is_early(stream: &Stream, link: &Link, anchor: Fd) -> bool {
     let sending = &stream.peer().sending.0;
     let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
@@ -161,8 +161,8 @@ pub(in crate::switch) fn before_kernel(socket: &Socket, stream: &Stream) {
     }
 }
 
-/// True if the peer closed, or is gone, with bytes unread after its stream had ended in order, and that is not noted yet. (TCP
-/// resets then.)
+/// True if the peer closed, or is gone, with bytes unread after its stream had ended in order, and that is not noted
+/// yet. (TCP resets then.)
 pub(in crate::switch) fn is_unread_behind_end(stream: &Stream) -> bool {
     stream.fabric.is_some()
         && stream.endpoint.has(flag::ANCHOR_ENDED)
@@ -176,8 +176,8 @@ pub(in crate::switch) fn is_closed_by_peer(stream: &Stream) -> bool {
     stream.fabric.is_some() && stream.peer().sending.0.finished.load(SeqCst) & CLOSED != 0
 }
 
-/// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program is
-/// about to go on where the link cannot follow, and may end TCP's connection.
+/// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program
+/// is about to go on where the link cannot follow, and may end TCP's connection.
 pub(in crate::switch) fn has_all(stream: &Stream) -> bool {
     let Some(link) = stream.fabric.filter(|_| stream.segment.state() == State::Taken) else {
         return true;

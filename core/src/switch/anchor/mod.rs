@@ -1,5 +1,11 @@
-//! The anchor, which is the kernel's TCP socket of a connection on the SAN: its doorbell, what it tells of the connection's
-//! end, which of its bytes are the stream's, and its options.
+//! The anchor, which is the kernel's TCP socket of a connection on the SAN: its doorbell, what it tells of the
+//! connection's end, which of its bytes are the stream's, and its options. Beside it are the [`link`] of a connection
+//! between hosts, and the epoll sets that watch it.
+//!
+//! Makes the system calls on it, but sleeps on it only for its own bytes to get out. May call sockets and streams. Does
+//! not decide whether a connection is on the SAN, with one exception: an offer, or a switch to the SAN, that the peer
+//! never took is taken back here ([`untaken_offer`], [`switchover`]). Across its door go a
+//! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
 pub(in crate::switch) mod doorbell;
 pub(in crate::switch) mod ends;

@@ -1,8 +1,9 @@
 //! The turn of a connection's directions from TCP to the SAN, each at a byte of the stream that both ends know.
 //!
-//! An end that has [entered](crate::switch::setup) the SAN sends over TCP until its peer has entered too, then notes how many bytes
-//! that were, and [turns](turn). The peer reads as many from the kernel, and then from the segment. Must not decide
-//! whether a connection goes there, nor bring it back ([`detach`](crate::switch::back_to_tcp::detach)) but for an end whose peer never came.
+//! An end that has [entered](crate::switch::setup) the SAN sends over TCP until its peer has entered too. Then it notes
+//! how many bytes that were, and [turns](turn). The peer reads as many from the kernel, and after them from the
+//! segment. Must not decide whether a connection goes there. Must not bring it back
+//! ([`detach`](crate::switch::back_to_tcp::detach)), but for an end whose peer never came.
 
 use crate::provider::shm::State;
 use crate::reason::Reason;
@@ -245,7 +246,8 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     true
 }
 
-/// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on TCP.
+/// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on
+/// TCP.
 pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -> bool {
     if !stream.endpoint.has(flag::SENDS_TCP) || stream.fabric.is_some() {
         return false;

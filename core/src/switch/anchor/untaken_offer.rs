@@ -1,4 +1,4 @@
-//! Back to plain TCP: a session that was offered over a fabric and that nobody took.
+//! A session that was offered over a fabric and that nobody took: the connection goes back to plain TCP.
 //!
 //! One word in the segment decides (pending, then taken or withdrawn), so no byte is lost or
 //! doubled: until it is taken, everything sent lies in our send buffer alone, because without an

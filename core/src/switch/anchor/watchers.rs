@@ -1,5 +1,5 @@
-//! The epoll sets that watch a socket: its registrations' way between the kernel's sets and the shadow sets, and that a set looks
-//! at it itself.
+//! The epoll sets that watch a socket: its registrations' way between the kernel's sets and the shadow sets, and that a
+//! set looks at it itself.
 
 use crate::switch::endpoint::flag;
 use crate::switch::socket::set::{Inner, Registration, Set, Watch};

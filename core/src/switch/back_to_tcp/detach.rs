@@ -8,8 +8,8 @@
 //!    peer has left as well: what the peer put there in between, the peer sends again over TCP.
 //! 3. When the doorbells promised until then are off the anchor, the socket is the kernel's.
 //!
-//! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it. Over a fabric a frame does,
-//! no doorbell goes with it, and recalling takes an answer of the peer's link, before which nothing is read.
+//! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it. Over a fabric a frame
+//! does, no doorbell goes with it, and recalling takes an answer of the peer's link, before which nothing is read.
 
 use super::leave::leave;
 use super::read_out::{is_answered, read_out};

@@ -31,7 +31,8 @@ fn come_to(link: &Link) -> bool {
     })
 }
 
-/// Requests that were served here. Threads of the program count for themselves ([`request`](crate::switch::back_to_tcp::request)).
+/// Requests that were served here. Threads of the program count for themselves
+/// ([`request`](crate::switch::back_to_tcp::request)).
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
 /// `sanctl` may ask for something that the program does not come to. True: once more in a moment.

@@ -1,5 +1,5 @@
-//! The first step of the way back to TCP ([`detach`](super::detach)): from the next byte on this end sends over the anchor. What
-//! it sent before is read by the peer where it lies. Waits for nothing; reads nothing.
+//! The first step of the way back to TCP ([`detach`](super::detach)): from the next byte on this end sends over the
+//! anchor. What it sent before is read by the peer where it lies. Waits for nothing; reads nothing.
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
@@ -62,7 +62,8 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     resent == Resent::All
 }
 
-/// The flags with which an end of a connection cannot leave any more. `begun`: it had begun to; `must`: or the peer wants it.
+/// The flags with which an end of a connection cannot leave any more. `begun`: it had begun to; `must`: or the peer
+/// wants it.
 fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
     match stream.fabric {
         Some(_) if must => returning::ENDED,
@@ -71,8 +72,8 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
     }
 }
 
-/// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send lock and
-/// doorbell lock.
+/// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send
+/// lock and doorbell lock.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     let own = &stream.own().sending.0;
     options::give_back_sending(stream, anchor);

@@ -1,5 +1,5 @@
-//! The second step of the way back to TCP ([`detach`](super::detach)): this end reads nothing more from the segment. Sends
-//! nothing.
+//! The second step of the way back to TCP ([`detach`](super::detach)): this end reads nothing more from the segment.
+//! Sends nothing.
 
 use crate::session::Rung;
 use crate::switch::anchor::ends;
@@ -9,7 +9,8 @@ use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
 
-/// Ends reading from the segment if all was read, or `recalls_unread`: the rest comes again over TCP. True once it has ended.
+/// Ends reading from the segment if all was read, or `recalls_unread`: the rest comes again over TCP. True once it has
+/// ended.
 pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -> bool {
     let doorbells = &stream.peer().sending.0.doorbells;
     let Ok(_held) = stream.lock_receive() else { return false };
@@ -49,8 +50,8 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     }
 }
 
-/// True if it is certain that this end reads nothing more here, once it does not. Over a fabric the peer's link says so, or
-/// that reading is to go on.
+/// True if it is certain that this end reads nothing more here, once it does not. Over a fabric the peer's link says
+/// so, or that reading is to go on.
 pub(super) fn is_answered(stream: &Stream) -> bool {
     let e = stream.endpoint;
     let Some(link) = stream.fabric.filter(|_| e.has(flag::ASKS)) else {

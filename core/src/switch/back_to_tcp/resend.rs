@@ -1,6 +1,7 @@
 //! What goes over TCP first when an end leaves the SAN: the doorbells that are missing and, behind them, what the peer
-//! wants again. The kernel knows how much of that it took, so it can go on at any time, in any process of this
-//! end, after one that died as well; and by the peer in this end's stead ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
+//! wants again. The kernel knows how much of that it took, so it can go on at any time, in any process of this end,
+//! after one that died as well; and by the peer in this end's stead
+//! ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
 //!
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
@@ -24,7 +25,7 @@ pub(in crate::switch) enum Resent {
 const MOST_MISSING: u64 = 2;
 
 /// Puts bytes of a stream on an anchor, behind those that the kernel took before.
-pub(in crate::switch) struct Behind {
+pub(in crate::switch) struct AnchorWriter {
     anchor: Fd,
     /// Bytes of that stream that are out already.
     skip: u64,
@@ -37,8 +38,8 @@ pub(in crate::switch) struct Behind {
     failed: Option<Errno>,
 }
 
-impl Behind {
-    /// Behind `skip` bytes of it.
+impl AnchorWriter {
+    /// One that goes on behind `skip` bytes of the stream.
     pub(in crate::switch) fn new(anchor: Fd, skip: u64, places: Places) -> Self {
         Self { anchor, skip, places, at: 0, waits: false, failed: None }
     }
@@ -104,7 +105,8 @@ impl Behind {
     }
 }
 
-/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and doorbell lock; the direction has left.
+/// Sends what is still to be sent; `resumed`: some of it may have been. Send lock and doorbell lock; the direction has
+/// left.
 pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
     let sending = &stream.own().sending.0;
     let owed = u64::from(stream.endpoint.doorbells_owed.load(Relaxed));
@@ -121,7 +123,7 @@ pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> R
         return Resent::Unknown;
     }
     let places = stream.places_unread();
-    let mut to = Behind::new(anchor, written.saturating_sub(word.bells), places);
+    let mut to = AnchorWriter::new(anchor, written.saturating_sub(word.bells), places);
     to.waits = counted.is_none();
     for _ in 0..missing {
         to.put_doorbell();

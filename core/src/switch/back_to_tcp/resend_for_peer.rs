@@ -1,13 +1,13 @@
 //! Sends over TCP, in the peer's stead, what the peer is to send again (design 6).
 //!
-//! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again as soon as it looks. One
-//! that computes, or waits for something else, does not look. Where the kernel lends us its socket, as it lends us its
-//! memory for RDMA, this end sends in its name, and the word of doorbells says so. What does not fit into the kernel's
-//! buffers, and everything where the kernel refuses, waits for the peer's next call.
+//! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again
+//! as soon as it looks. One that computes, or waits for something else, does not look. Where the kernel lends us its
+//! socket, as it lends us its memory for RDMA, this end sends in its name, and the word of doorbells says so. What does
+//! not fit into the kernel's buffers, and everything where the kernel refuses, waits for the peer's next call.
 
 use crate::provider::shm::FINISHED;
 use crate::registry;
-use crate::switch::back_to_tcp::resend::{Behind, Resent};
+use crate::switch::back_to_tcp::resend::{AnchorWriter, Resent};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
@@ -16,8 +16,8 @@ use crate::sys::{file, net, process, sock_diag, time, Errno, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 
-/// How long (ns) the peers are left to come to it themselves: those that sleep on the connection need less. After that it
-/// is sent in their stead, and one that is killed has sent it.
+/// How long (ns) the peers are left to come to it themselves: those that sleep on the connection need less. After that
+/// it is sent in their stead, and one that is killed has sent it.
 const MOMENT: u64 = 2_000_000;
 /// How long (ns) it is tried what the sender is in the middle of, or the kernel has no room for.
 const ATTEMPTS_END: u64 = 40_000_000;
@@ -25,7 +25,7 @@ const NAP: u64 = 1_000_000;
 
 /// After connections went back for who cannot read from the segment: sees to it that what was unread comes. With each
 /// socket a descriptor of it.
-pub(in crate::switch) fn see_to<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
+pub(in crate::switch) fn ensure_resent<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
         .filter(|(stream, _)| stream.fabric.is_none() && is_due(stream))
@@ -122,27 +122,27 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     let promised = sending.doorbells.state().bells;
     let Some(written) = net::bytes_written(to) else { return Resent::Unknown };
     let places = stream.places_recalled();
-    let mut behind = Behind::new(to, written.saturating_sub(promised), places);
+    let mut writer = AnchorWriter::new(to, written.saturating_sub(promised), places);
     match promised.saturating_sub(written) {
         0 => {}
         // It is owed: there was no room.
-        1 if behind.put_doorbell() => {}
-        1 if behind.failed() == Some(Errno(libc::EAGAIN)) => return Resent::Part,
+        1 if writer.put_doorbell() => {}
+        1 if writer.failed() == Some(Errno(libc::EAGAIN)) => return Resent::Part,
         1 => return Resent::All,
         _ => return Resent::Unknown,
     }
-    let valid = stream.each_left(|bytes| behind.put(bytes));
-    if valid.is_ok() && behind.failed() == Some(Errno(libc::EAGAIN)) {
+    let valid = stream.each_left(|bytes| writer.put(bytes));
+    if valid.is_ok() && writer.failed() == Some(Errno(libc::EAGAIN)) {
         return Resent::Part;
     }
-    if valid.is_ok() && behind.failed().is_none() && is_finished {
+    if valid.is_ok() && writer.failed().is_none() && is_finished {
         let _ = net::shutdown(to, libc::SHUT_WR);
     }
     Resent::All
 }
 
-/// The other end of the connection, which a process with this library has open; ours to close. `None` also where the kernel
-/// does not count what is sent there.
+/// The other end of the connection, which a process with this library has open; ours to close. `None` also where the
+/// kernel does not count what is sent there.
 fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     let ours = net::unmapped(net::local_address(anchor).ok()?);
     let theirs = net::unmapped(net::peer_address(anchor).ok()?);

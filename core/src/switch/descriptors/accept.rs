@@ -1,5 +1,5 @@
-//! listen and accept: TCP's own, and a note of which end of the connection this is. Connections between hosts find their session
-//! here.
+//! listen and accept: TCP's own, and a note of which end of the connection this is. Connections between hosts find
+//! their session here.
 
 use super::connect::publish;
 use crate::config::Role as ConfigRole;

@@ -1,5 +1,5 @@
-//! connect: TCP's own, and nothing else. Where the peer is on another host, and a provider may lead there, a link is asked for
-//! before, and the session begins with the connection.
+//! connect: TCP's own, and nothing else. Where the peer is on another host, and a provider may lead there, a link is
+//! asked for before, and the session begins with the connection.
 
 use crate::config::Role as ConfigRole;
 use crate::fabric::{self, Link};
@@ -63,7 +63,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
     if net::peer_address(fd).is_ok() {
         return Outcome::Pass;
     }
-    let offer = match prepare(&socket, &target) {
+    let offer = match ask_for_link(&socket, &target) {
         Ok(Some(offer)) => offer,
         Ok(None) => return Outcome::Done(connect_over_tcp(&socket, &mut real).map(|()| 0)),
         Err(reason) => {
@@ -121,7 +121,10 @@ fn effective_target(target: SocketAddr) -> SocketAddr {
 }
 
 /// Asks for a link to another host, and makes the session's segment. `None`: the peer is on this one.
-fn prepare(socket: &Socket, target: &SocketAddr) -> std::result::Result<Option<Offer>, Reason> {
+fn ask_for_link(
+    socket: &Socket,
+    target: &SocketAddr,
+) -> std::result::Result<Option<Offer>, Reason> {
     policy::check(ConfigRole::Connect, target)?;
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
@@ -179,7 +182,7 @@ fn connect_then_bind(
         socket.set_phase(phase::NATIVE);
         let reason = Reason::OutOfMemory;
         publish(socket, target, Provider::Tcp, reason, ConnectionState::Established);
-        return if blocking { go_on(fd, started, signals, real) } else { started };
+        return if blocking { finish_blocking(fd, started, signals, real) } else { started };
     }
     options::inherit(socket);
     socket.set_phase(phase::CONNECTING);
@@ -188,7 +191,7 @@ fn connect_then_bind(
         let _ = counters::raise(&stream, Event::Read);
     }
     publish(socket, target, link::provider(), Reason::Pending, ConnectionState::Connecting);
-    let result = if blocking { go_on(fd, started, signals, real) } else { started };
+    let result = if blocking { finish_blocking(fd, started, signals, real) } else { started };
     match result {
         Ok(()) => setup::established(socket),
         Err(_) => setup::establish(socket),
@@ -212,7 +215,8 @@ fn make_endpoint(socket: &Socket, segment: &Segment, status: i32) -> Result<Memo
     Ok(memory)
 }
 
-/// The session is the socket's, and its link waits for the acceptor of this connection. If that cannot be, it is withdrawn.
+/// The session is the socket's, and its link waits for the acceptor of this connection. If that cannot be, it is
+/// withdrawn.
 fn bind(socket: &Socket, target: &SocketAddr, offer: &Offer, memory: Result<Memory>) -> Result<()> {
     let Offer { link, segment } = offer;
     let memory = memory.inspect_err(|_| {
@@ -240,7 +244,7 @@ fn bind(socket: &Socket, target: &SocketAddr, offer: &Offer, memory: Result<Memo
 }
 
 /// A blocking connect that comes back at once if TCP has to wait, so that the acceptor never waits
-/// for a segment that a blocked connector could not send. Signals are held back: they interrupt [`go_on`].
+/// for a segment that a blocked connector could not send. Signals are held back: they interrupt [`finish_blocking`].
 fn start_blocking(fd: Fd, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
     let limit = net::time_out(fd, libc::SO_SNDTIMEO).unwrap_or(0);
     let as_timeval = |ns: u64| libc::timeval {
@@ -259,7 +263,7 @@ fn start_blocking(fd: Fd, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
 }
 
 /// Waits for a blocking connect that was `started` while `signals` were held back.
-fn go_on(
+fn finish_blocking(
     fd: Fd,
     started: Result<()>,
     mut signals: NapSignals,

@@ -60,13 +60,13 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
             // As most: nothing but TCP's own end is due, and nothing that a handler must not meet half done.
             return forget(socket);
         }
-        return take_leave(Structure::lock(), socket, fd, is_last);
+        return after_removal(Structure::lock(), socket, fd, is_last);
     }
     let structure = Structure::lock();
     // Else another thread closes the same number.
     if table::take(fd, socket.get()) {
         let is_last = socket.remove_descriptor();
-        take_leave(structure, socket, fd, is_last);
+        after_removal(structure, socket, fd, is_last);
     }
 }
 
@@ -78,7 +78,7 @@ fn forget(socket: Pinned) {
 }
 
 /// The descriptor `fd` is in the table no more; `is_last`: no other is.
-fn take_leave(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
+fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
     if !is_last {
         if socket.anchor() == fd {
             let mut other = None;

@@ -32,8 +32,8 @@ pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
     link::hold_anchor(socket, link);
 }
 
-/// No process of this end uses it any more. What is on the anchor are doorbells of urgent data, which the program has from
-/// the stream: left there, the kernel would reset the connection.
+/// No process of this end uses it any more. What is on the anchor are doorbells of urgent data, which the program has
+/// from the stream: left there, the kernel would reset the connection.
 fn say_closed(socket: &Socket, stream: &Stream) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     stream.poll();

@@ -136,8 +136,8 @@ pub fn tcp_state(fd: Fd) -> Option<u8> {
     }
 }
 
-/// True once a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it, still
-/// has a peer then, where TCP's has none.
+/// True once a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it,
+/// still has a peer then, where TCP's has none.
 pub fn has_no_peer(fd: Fd) -> bool {
     const CLOSE: u8 = 7;
     let Some(socket) = table::san(fd) else { return false };

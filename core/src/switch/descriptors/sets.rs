@@ -16,7 +16,7 @@ pub fn created(fd: Fd) {
     };
     set.fd.store(fd, Ordering::Relaxed);
     set.descriptors.store(1, Ordering::Relaxed);
-    set.nested.store(false, Ordering::Relaxed);
+    set.is_watched.store(false, Ordering::Relaxed);
     table::put_set(fd, set);
 }
 

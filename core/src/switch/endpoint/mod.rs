@@ -2,6 +2,10 @@
 //!
 //! It lies in memory that a fork shares and that the peer can not reach, so any process of the
 //! family can go on where another stopped (D1), and nothing here has to be mistrusted.
+//!
+//! Keeps words, flags and locks, and says what they mean. What they are for is [`stream`](crate::switch::stream)'s and
+//! that of the rooms above. Knows no socket and no descriptor. Makes no system call but to wait for a lock and for its
+//! memory.
 
 pub(in crate::switch) mod batching;
 pub(in crate::switch) mod control;
@@ -227,7 +231,7 @@ impl ReceiveHalf {
     }
 }
 
-/// For each of the peer's select counters, how far doorbells rang.
+/// For each of the peer's select counters, up to where doorbells answered it.
 #[repr(C)]
 pub struct Calls {
     /// For data, or the end of the stream.

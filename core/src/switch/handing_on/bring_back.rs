@@ -1,5 +1,5 @@
-//! Connections go back to TCP for a use that the library does not see: by a program without it, past its hooks, or under
-//! rules that forbid it to work.
+//! Connections go back to TCP for a use that the library does not see: by a program without it, past its hooks, or
+//! under rules that forbid it to work.
 
 use crate::logging;
 use crate::reason::Reason;
@@ -46,7 +46,7 @@ pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRo
     let given =
         found.iter().fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait) && all);
     Ours::collect().follow();
-    resend_for_peer::see_to(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
+    resend_for_peer::ensure_resent(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
     given
 }
 
@@ -127,7 +127,9 @@ fn bring_all_back(why: Reason, wait: WaitForRoom) -> Ours {
         bring_back(socket, socket.anchor(), why, wait);
     }
     ours.follow();
-    resend_for_peer::see_to(ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())));
+    resend_for_peer::ensure_resent(
+        ours.0.iter().map(|(socket, _)| (socket.get(), socket.anchor())),
+    );
     ours
 }
 

@@ -1,5 +1,5 @@
-//! Connections that another program gets over exec, or by posix_spawn: they go back to TCP before, all that was not read yet
-//! included (D1). The program may not load this library, and one that does begins on TCP as ever.
+//! Connections that another program gets over exec, or by posix_spawn: they go back to TCP before, all that was not
+//! read yet included (D1). The program may not load this library, and one that does begins on TCP as ever.
 
 use crate::reason::Reason;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
@@ -38,11 +38,11 @@ pub struct Exec {
     given_up_on_tcp: SmallVec<[(Pinned, &'static AtomicU32); 4]>,
 }
 
-/// Before exec: every connection that the new image has goes back to TCP. Changes of memory only what the processes of the
-/// connection share: the caller may be a vfork child.
+/// Before exec: every connection that the new image has goes back to TCP. Changes of memory only what the processes of
+/// the connection share: the caller may be a vfork child.
 ///
-/// A connection that cannot go back is kept from the image, which finds that out at once (EBADF), and held open, as it would
-/// be on TCP.
+/// A connection that cannot go back is kept from the image, which finds that out at once (EBADF), and held open, as it
+/// would be on TCP.
 pub fn before_exec(way: Way) -> Exec {
     let mut exec = Exec::default();
     let inherited = inherited(way);
@@ -67,7 +67,7 @@ pub fn before_exec(way: Way) -> Exec {
         exec.give_up(&ours, &found);
     }
     ours.follow();
-    resend_for_peer::see_to(found.iter().map(|one| (one.socket.get(), one.here)));
+    resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)));
     exec
 }
 
@@ -176,8 +176,8 @@ impl Exec {
     }
 }
 
-/// Before another image gets these descriptors. Where this process becomes it, the connections that it does not get are given
-/// up: they are the result, for [`keep_after_all`]. Else those that it does get stay on TCP.
+/// Before another image gets these descriptors. Where this process becomes it, the connections that it does not get are
+/// given up: they are the result, for [`keep_after_all`]. Else those that it does get stay on TCP.
 fn before_image(
     inherited: impl Iterator<Item = Fd>,
     becomes_it: bool,

@@ -4,7 +4,7 @@
 
 use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
-use crate::switch::back_to_tcp::resend::Behind;
+use crate::switch::back_to_tcp::resend::AnchorWriter;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
 use crate::sys::{file, net, time, Errno, Fd, Result};
@@ -17,8 +17,9 @@ const NAP: u64 = 1_000_000;
 /// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.
 ///
 /// # Errors
-/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and longer, which would
-/// read the same bytes again; what the kernel says where there is no room for all of them, or no socket.
+/// EOPNOTSUPP if the peer is there, or another process has the connection as well, `until` (clock, ns) and
+/// longer, which would read the same bytes again; what the kernel says where there is no room for all of them, or no
+/// socket.
 pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
     let e = stream.endpoint;
     let is_over = || e.has(flag::ANCHOR_ENDED) && !returning::is_begun(stream);
@@ -60,8 +61,8 @@ fn is_alone(stream: &Stream, until: u64) -> bool {
 /// Sends what is unread over `to`, if there is room for all of it.
 fn bring(stream: &Stream, to: Fd) -> Result<()> {
     let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
-    let mut behind = Behind::new(to, 0, stream.places_left());
-    let valid = stream.each_left(|bytes| behind.put(bytes));
+    let mut writer = AnchorWriter::new(to, 0, stream.places_left());
+    let valid = stream.each_left(|bytes| writer.put(bytes));
     valid.map_err(|_| Errno(libc::ECONNRESET))?;
-    behind.failed().map_or(Ok(()), Err)
+    writer.failed().map_or(Ok(()), Err)
 }

@@ -1,4 +1,5 @@
-//! poll with SAN sockets among the descriptors: their streams first, then a sleep in the kernel with their select counters raised.
+//! poll with SAN sockets among the descriptors: their streams first, then a sleep in the kernel with their select
+//! counters raised.
 
 use crate::switch::back_to_tcp::request;
 use crate::switch::outcome::Outcome;
@@ -122,8 +123,8 @@ unsafe fn poll_anew(
     }
 }
 
-/// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports; zero: the
-/// sockets are to be looked at again.
+/// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports;
+/// zero: the sockets are to be looked at again.
 ///
 /// # Safety
 /// `mask` is null or a valid signal set.
@@ -160,8 +161,8 @@ unsafe fn sleep(
     Ok(report_slept(fds, sockets, &work))
 }
 
-/// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the kernel
-/// is asked about their anchors as well.
+/// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
+/// kernel is asked about their anchors as well.
 fn report_now(fds: &mut [libc::pollfd], sockets: &mut Sockets, only_now: bool) -> usize {
     let ready = report(fds, sockets);
     if ready > 0 || !only_now {

@@ -1,4 +1,5 @@
-//! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the thread sleeps.
+//! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the
+//! thread sleeps.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;

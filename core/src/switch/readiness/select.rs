@@ -18,8 +18,8 @@ const COUNTS: [i16; 3] = [
     libc::POLLPRI,
 ];
 
-/// select in all its forms. The sets are the kernel's bit arrays of `nfds` bits, or null; `timeout` is asked for only if one
-/// of the descriptors is ours.
+/// select in all its forms. The sets are the kernel's bit arrays of `nfds` bits, or null; `timeout` is asked for only
+/// if one of the descriptors is ours.
 ///
 /// # Safety
 /// The sets are null or hold `nfds` bits; `mask` is null or a valid signal set.
@@ -49,7 +49,8 @@ pub unsafe fn select(
     }
 }
 
-/// The program's sets for reading, writing and urgent data: each null, or an array with a bit for every descriptor below `nfds`.
+/// The program's sets for reading, writing and urgent data: each null, or an array with a bit for every descriptor
+/// below `nfds`.
 struct BitSets {
     nfds: i32,
     sets: [*mut u64; 3],

@@ -1,4 +1,5 @@
-//! What is left of a call's time-out. The clock starts when that is first asked: a call that does not wait does not ask.
+//! What is left of a call's time-out. The clock starts when that is first asked: a call that does not wait does not
+//! ask.
 
 use crate::sys::time;
 

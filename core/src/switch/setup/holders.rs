@@ -1,8 +1,8 @@
 //! How many processes have a connection that is on TCP: one that several have does not go to the SAN, because each of
 //! them may be in the middle of a system call on it.
 //!
-//! Counted in memory that a fork shares, from the first fork on. Where nobody can count (a program without the library, a
-//! message, a process that was killed) it stays above one, and the connection on TCP.
+//! Counted in memory that a fork shares, from the first fork on. Where nobody can count (a program without the library,
+//! a message, a process that was killed) it stays above one, and the connection on TCP.
 
 use crate::switch::socket::{phase, Socket};
 use crate::sys::{file, PAGE};

@@ -1,11 +1,14 @@
 //! How a connection comes to the SAN.
 //!
-//! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy ([`traffic`](crate::switch::socket::traffic)) its ends look
-//! for each other ([`peer_table`], [`offer_socket`]) and agree ([`negotiate`]); from then on each direction [turns](crate::switch::anchor::switchover) when
-//! both are ready. Until then everything is TCP's, and nobody waits for anybody.
+//! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy
+//! (`traffic`) its ends look for each other (`peer_table`, `offer_socket`) and agree
+//! (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
+//! everything is TCP's, and nobody waits for anybody.
 //!
-//! Connections between hosts still agree before TCP connects ([`mod@establish`], [`mod@serving`]). May call the books (socket, table,
-//! structure), streams and epoll; knows nothing of transfers.
+//! Connections between hosts agree before TCP connects; here they become the SAN's once it has (`establish`), and
+//! listeners are found there (`serving`). May call what is known of sockets, streams and the anchor. Moves no bytes and
+//! knows nothing of transfers. Others ask `is_on_san` before each transfer, and `end` or `stay_on_tcp` for what must
+//! not move.
 
 mod establish;
 pub(in crate::switch) mod holders;
@@ -29,7 +32,8 @@ use crate::switch::socket::{phase, Socket};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Says why there is no segment. That memory is short concerns the process, whose every connection tries again and again: once.
+/// Says why there is no segment. That memory is short concerns the process, whose every connection tries again and
+/// again: once.
 pub(in crate::switch) fn warn_about_segment(socket: &Socket, why: &SegmentError) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let is_shortage = matches!(why, SegmentError::System(_));
@@ -54,8 +58,8 @@ pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
     });
 }
 
-/// Whether a transfer of so many bytes is the switch's. Counts one over TCP, which may be what brings the connection to the
-/// SAN. The caller keeps its pin until the transfer is over: while it does, it stays where it is.
+/// Whether a transfer of so many bytes is the switch's. Counts one over TCP, which may be what brings the connection to
+/// the SAN. The caller keeps its pin until the transfer is over: while it does, it stays where it is.
 #[inline]
 pub(in crate::switch) fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> bool {
     match socket.phase() {

@@ -1,8 +1,13 @@
-//! Two ends of a busy connection agree to use a session, each when it passes by, and enter the SAN. The acceptor puts up a
-//! entry, the connector hands in a session where that leads, the acceptor takes it, the connector confirms: both live then,
-//! and no session meets a later connection of the same addresses. Whoever goes on over TCP meanwhile withdraws it.
+//! Two ends of a busy connection agree to use a session and enter the SAN, each at one of its transfers.
 //!
-//! Under the structure lock. Moves no bytes: each direction [turns](crate::switch::anchor::switchover) for itself.
+//! 1. The acceptor puts an entry into the peer table.
+//! 2. The connector offers a session where that leads.
+//! 3. The acceptor takes it.
+//! 4. The connector confirms.
+//!
+//! Both live then, so no session meets a later connection of the same addresses. Whoever cannot go on withdraws the
+//! session, and the connection stays on TCP. Under the structure lock. Moves no bytes: each direction
+//! [turns](crate::switch::anchor::switchover) for itself.
 
 use super::offer_socket;
 use super::offer_socket::{OfferSocket, OFFER_SOCKET};
@@ -32,12 +37,13 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// How often an end looks for the other's answer at each of its transfers, and how often in all, at every fourth.
-const LOOKS: u32 = 32;
+/// So many times an end looks for the other's answer at each of its transfers. After that at every fourth.
+const LOOKS_AT_EACH: u32 = 32;
+/// So many times in all while only its entry is there,
 const MOST_LOOKS: u32 = 64;
-/// The same for a session that is offered or taken, which the other end finds when it next looks.
+/// and once a session is offered or taken, which the other end finds at its next transfer.
 const MOST_LOOKS_AGREED: u32 = 1024;
-/// How long (ns) it looks for that at least: the other end may get no processor, and this one looks all the time.
+/// How long (ns) it looks for that at least: the other end may get no processor, while this one looks all the time.
 const LEAST_AGREED: u64 = 100_000_000;
 /// Transfers between two looks at whether it is busy.
 const PAUSE: u32 = 16;
@@ -54,7 +60,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
     }
 }
 
-/// A busy socket on TCP passes by. The caller has pinned it once.
+/// A transfer on a socket on TCP finds that a look is due: takes the next step. The caller has pinned it once.
 pub(super) fn step(socket: &Socket) {
     if process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
@@ -102,7 +108,7 @@ pub(super) fn step(socket: &Socket) {
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(&mut structure).negotiation = Some(Box::new(negotiation));
-            socket.traffic.look_after(if looks < LOOKS { 1 } else { 4 });
+            socket.traffic.look_after(if looks < LOOKS_AT_EACH { 1 } else { 4 });
         }
         Err(why) => {
             socket.traffic.failed();
@@ -210,7 +216,7 @@ fn offer_socket(structure: &mut Structure, like: Fd) -> Option<&mut OfferSocket>
     OFFER_SOCKET.get(structure).as_mut()
 }
 
-/// Before this process changes its user: who meets it later is to see which it was started as.
+/// Before this process changes its user: opens the offer socket, so that connectors see as which user it was started.
 pub fn before_user_change() {
     unpublished::publish();
     if process::is_borrowed() || policy::may_leave_tcp().is_err() || policy::is_confined() {
@@ -256,7 +262,7 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
     }
 }
 
-/// Why nobody says that he has the acceptor's end.
+/// Why no process says that it has the acceptor's end.
 fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
     // One of a link alone is not found without its interface.
     if tuple.acceptor.ip() != tuple.connector.ip() && !net::is_local(tuple.acceptor.ip()) {
@@ -275,7 +281,7 @@ fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
     }
 }
 
-/// An acceptor looks whether its entry brought somebody.
+/// An acceptor looks whether a connector found its entry.
 fn look_for_offer(
     socket: &Socket,
     structure: &mut Structure,
@@ -306,7 +312,7 @@ fn look_for_offer(
         return Err(why);
     }
     if !segment.decide(State::Taken) {
-        // The connector thought better of it.
+        // The connector withdrew it.
         agreed.forget();
         return Err(Reason::Quiet);
     }
@@ -341,8 +347,8 @@ fn follow(
     Err(why)
 }
 
-/// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on the
-/// socket, or the peer withdraws at this moment.
+/// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
+/// the socket, or the peer withdraws at this moment.
 fn enter(
     socket: &Socket,
     structure: &mut Structure,
@@ -356,7 +362,7 @@ fn enter(
     let may = socket.is_used_by_caller_alone() && net::is_established(fd) && !is_urgent();
     if !may || !watchers::may_switch(structure, socket) {
         socket.set_phase(phase::TCP);
-        agreed.looks = (agreed.looks + 1).min(LOOKS);
+        agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
         return Ok(Some(Negotiation::Agreed(agreed)));
     }
     let Agreed { segment, peer, .. } = agreed;

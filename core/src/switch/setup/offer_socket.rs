@@ -1,5 +1,5 @@
-//! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections that this
-//! process accepted. The kernel says who both sides are. Must not judge what is offered.
+//! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections
+//! that this process accepted. The kernel says who both sides are. Must not judge what is offered.
 
 use super::peer_table;
 use super::peer_table::Entry;
@@ -10,10 +10,10 @@ use crate::switch::socket::tuple::Tuple;
 use crate::sys::packet::{self, AbstractName};
 use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
 
-/// Most sessions kept for connections that have not passed by yet; the oldest goes.
+/// Most sessions kept for connections that have made no transfer since; the oldest goes.
 const MOST_KEPT: usize = 256;
-/// Connectors that are heard at a look.
-const MOST_HEARD: usize = 64;
+/// Most connectors that have not offered anything yet.
+const MOST_SILENT: usize = 64;
 /// How long (ns) a session is kept.
 const KEPT_FOR: u64 = 1_000_000_000;
 
@@ -25,7 +25,7 @@ pub(super) struct OfferSocket {
     /// The network namespace that it is in.
     namespace: u64,
     kept: Vec<Offer>,
-    /// Connectors that were heard before they had handed anything in, and when (clock, ns).
+    /// Connectors that were accepted before they had offered anything, and when (clock, ns).
     silent: Vec<(Fd, u64)>,
 }
 
@@ -113,7 +113,7 @@ impl OfferSocket {
             }
             !is_over
         });
-        while self.silent.len() < MOST_HEARD {
+        while self.silent.len() < MOST_SILENT {
             let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
             if !may_offer(connection) || takes_in(connection, now) {
                 file::close(connection);
@@ -128,7 +128,7 @@ impl OfferSocket {
         }
     }
 
-    /// Nobody passes by any more for whom something was offered.
+    /// The connection is over: what was offered for it is not taken any more.
     pub(super) fn forget(&mut self, tuple: &Tuple) {
         if let Some(handed) = self.take(tuple) {
             hidden::close(handed.segment);
@@ -178,10 +178,10 @@ fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<
     }
 }
 
-/// Offers a session to whoever has the acceptor's end of a connection, over which `socket` is. Who that is.
+/// Offers a session to the process that has the acceptor's end of the connection of `socket`. Says what is known of it.
 ///
 /// # Errors
-/// [`Reason::PeerNative`] if nobody says that he has it, [`Reason::OtherUser`] if we must not share memory with him.
+/// [`Reason::PeerNative`] if no process says that it has it, [`Reason::OtherUser`] if we must not share memory with it.
 pub(super) fn offer(
     socket: Fd,
     tuple: &Tuple,

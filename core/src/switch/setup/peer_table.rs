@@ -1,8 +1,10 @@
-//! Where processes find out who has the other end of a connection: a file of entries in shared memory, one file for each user and
-//! network namespace. A hash of its addresses is an entry's place; what else lies there is lost, and put up again.
+//! Where processes find out which one has the other end of a connection: a file in shared memory for each user and
+//! network namespace. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
+//! and comes again.
 //!
-//! An entry is a hint, which anybody of that user can write: whom it leads to the kernel vouches for ([`offer_socket`](super::offer_socket)).
-//! Read and written by system calls, so that nothing that happens to the file can hurt a process that looks at it.
+//! An entry is a hint, which anybody of that user can write. Who it leads to, the kernel says
+//! ([`offer_socket`](super::offer_socket)). Read and written by system calls, so that nothing that happens to the file
+//! can hurt a process that looks at it.
 
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::{file, Errno, Fd, Result};

@@ -1,6 +1,8 @@
-//! The registration of a socket on TCP that the kernel's set serves, noted in the socket itself: most connections end before
-//! anybody asks for it. No lock is taken, so nothing has to keep signal handlers away. Where two calls meet on one socket,
-//! of which one may be a handler's that never comes back, what the kernel has is not known any more, and the socket stays on TCP.
+//! The one registration that a socket on TCP has in an epoll set of the kernel's, noted in the socket itself. Most
+//! connections end before anybody asks for it.
+//!
+//! No lock is taken, so no signal has to be held back. Two calls may meet on one socket, and one of them may be a
+//! handler's that never comes back. Then it is not known any more what the kernel has, and the socket stays on TCP.
 
 use super::set::Set;
 use crate::sys::{Fd, Result};

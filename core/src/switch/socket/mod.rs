@@ -1,8 +1,9 @@
-//! What this process knows of a descriptor: a [`Socket`] with its phase, its end of a connection on the SAN, and who watches it.
+//! What this process knows of a descriptor: a [`Socket`] with its phase, its end of a connection on the SAN, and who
+//! watches it.
 //!
-//! The books are changed under the [`structure`] lock, and read without: [`table`] finds a socket by its descriptor and pins it.
-//! Epoll [`set`]s and their registrations are here too. Makes system calls for its memory alone; decides nothing of a
-//! connection, waits for nothing, moves no bytes. Streams and endpoints are what it may call.
+//! The books are changed under the [`structure`] lock, and read without: [`table`] finds a socket by its descriptor and
+//! pins it. Epoll [`set`]s and their registrations are here too. Makes system calls for its memory alone; decides
+//! nothing of a connection, waits for nothing, moves no bytes. Streams and endpoints are what it may call.
 
 mod connection_end;
 mod kernel_registration;
@@ -56,7 +57,8 @@ pub struct Socket {
     pub traffic: Traffic,
     /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
     role: AtomicU32,
-    /// Processes that have it, of all that were forked while it was on TCP; null: this one alone. See [`setup::shared`].
+    /// Processes that have it, of all that were forked while it was on TCP; null: this one alone. See
+    /// [`setup::shared`].
     ///
     /// [`setup::shared`]: crate::switch::setup::holders
     pub(in crate::switch) holders: AtomicPtr<AtomicU32>,
@@ -79,7 +81,8 @@ pub struct Socket {
     pub watched_at: AtomicU32,
     /// Its registration in a kernel's set, while nobody had to know more.
     pub kernel_registration: KernelRegistration,
-    /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure lock.
+    /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure
+    /// lock.
     pub(super) is_looked_at: AtomicBool,
     /// Changed and read under the structure lock.
     guarded: UnsafeCell<Parts>,
@@ -165,8 +168,8 @@ impl Socket {
         self.phase() == phase::SAN
     }
 
-    /// True if no call of this process uses the socket but the caller's, which has pinned it, and none has closed it. To be
-    /// asked after the phase was changed: who pins it from then on sees that. Structure lock.
+    /// True if no call of this process uses the socket but the caller's, which has pinned it, and none has closed it.
+    /// To be asked after the phase was changed: who pins it from then on sees that. Structure lock.
     pub(in crate::switch) fn is_used_by_caller_alone(&self) -> bool {
         let descriptors = self.descriptors.load(Ordering::SeqCst);
         let pins = self.pins.load(Ordering::SeqCst);

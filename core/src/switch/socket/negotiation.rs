@@ -1,5 +1,5 @@
-//! What the ends of a connection on TCP agreed on so far of going to the SAN, as one of them knows it. Decides nothing
-//! ([`setup`](crate::switch::setup)).
+//! How far the ends of a connection on TCP have agreed to go to the SAN, as one of them knows it. Decides nothing: that
+//! is [`setup`](crate::switch::setup)'s.
 
 use crate::provider::shm::Segment;
 use crate::switch::policy::Relation;

@@ -1,5 +1,5 @@
-//! Where sockets come from, and go when nobody uses them any more. Their memory is only ever used for sockets again: a look-up pins
-//! one without a lock, and then checks that it is still the one it wanted. Knows nothing of descriptors.
+//! Where sockets come from, and go when nobody uses them any more. Their memory is only ever used for sockets again: a
+//! look-up pins one without a lock, and then checks that it is still the one it wanted. Knows nothing of descriptors.
 
 use super::negotiation::Negotiation;
 use super::structure::{Guarded, Structure};
@@ -71,8 +71,8 @@ impl Socket {
         self.pins.compare_exchange(0, UNUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// True if it never was more than a TCP socket, and the structure knows nothing of it. Stays so while it is pinned, until
-    /// it [is looked at](Self::is_looked_at), or becomes a listener.
+    /// True if it never was more than a TCP socket, and the structure knows nothing of it. Stays so while it is pinned,
+    /// until it [is looked at](Self::is_looked_at), or becomes a listener.
     pub(in crate::switch) fn is_plain(&self) -> bool {
         matches!(self.phase(), phase::FRESH | phase::TCP | phase::NATIVE)
             && !self.is_looked_at.load(Ordering::SeqCst)

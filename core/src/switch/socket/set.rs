@@ -1,7 +1,8 @@
-//! An epoll set of this process, and the sockets registered in it. What it reports is [`readiness`](crate::switch::readiness)'s.
+//! An epoll set of this process, and the sockets registered in it. What it reports is
+//! [`readiness`](crate::switch::readiness)'s.
 //!
-//! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data. SAN sockets are registered in
-//! a hidden shadow set, which is itself a member of the program's set.
+//! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data. SAN sockets are
+//! registered in a hidden shadow set, which is itself a member of the program's set.
 
 use crate::fabric::Link;
 use crate::session::Ticket;
@@ -39,7 +40,7 @@ pub struct Set {
     /// Threads of this process asleep in the kernel on the set.
     pub(in crate::switch) sleepers: AtomicU32,
     /// Somebody may wait for the set's own descriptor to be readable.
-    pub(in crate::switch) nested: AtomicBool,
+    pub(in crate::switch) is_watched: AtomicBool,
     pub(in crate::switch) has_members: AtomicBool,
     /// Came over a fork with SAN sockets in it, and has not been waited on since.
     pub(in crate::switch) inherited: AtomicBool,
@@ -140,7 +141,7 @@ impl Set {
             shadow: AtomicI32::new(-1),
             san: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
-            nested: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             has_members: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
             kernel_was_passed_over: AtomicBool::new(false),
@@ -212,7 +213,7 @@ impl Set {
 
     /// Somebody else may be waiting for what this set's registrations do.
     pub(in crate::switch) fn has_other_waiters(&self) -> bool {
-        self.sleepers.load(Ordering::SeqCst) != 0 || self.nested.load(Ordering::Relaxed)
+        self.sleepers.load(Ordering::SeqCst) != 0 || self.is_watched.load(Ordering::Relaxed)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Sockets that are in no use, to begin the next connection with: taken and given back without a lock, so that a signal
-//! handler may do so in the midst of it. What has no place here goes to the structure's list.
+//! Sockets in no use, for the next connections. They are taken and given back without a lock, so that a signal handler
+//! may interrupt that and do the same. What finds no place here goes to the list of [`pool`](super::pool).
 
 use super::Socket;
 use std::ptr::{from_ref, null_mut};

@@ -183,8 +183,8 @@ pub fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned)) {
     }
 }
 
-/// Calls `each` with every known socket of this process, whose only thread is the caller: none is pinned for it, so that a
-/// fork child's pages stay its parent's.
+/// Calls `each` with every known socket of this process, whose only thread is the caller: none is pinned for it, so
+/// that a fork child's pages stay its parent's.
 pub(in crate::switch) fn each_socket_alone(mut each: impl FnMut(&'static Socket)) {
     for fd in 0..HIGHEST.load(Ordering::Relaxed) {
         let value = entry(fd as Fd).map_or(0, |entry| entry.load(Ordering::Relaxed));

@@ -1,6 +1,6 @@
-//! Whether the SAN pays for a connection. It does where whom a message is for is awake, or looks for it before it sleeps: so
-//! a connection goes there when both ends send without pausing before, and comes back when most of its messages had to wake
-//! somebody. Knows no socket and no peer.
+//! Whether the SAN pays for a connection. It does where the receiver of a message is awake, or looks for it before it
+//! sleeps. So a connection goes there when both ends send without pausing before, and comes back when most of its
+//! messages had to wake somebody. Knows no socket and no peer.
 
 use crate::sys::time;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 /// Transfers between two looks at the clock.
 const WINDOW: u32 = 16;
 /// Bytes after which the clock is looked at all the same.
-const MUCH: u64 = 1 << 20;
+const MANY_BYTES: u64 = 1 << 20;
 /// A window is busy if it takes no longer (ns) than this,
-const LONGEST: u64 = 50_000_000;
+const LONGEST_WINDOW: u64 = 50_000_000;
 /// and the process did something else for no longer (ticks; some 30 µs) before each send on the average,
-const PAUSE: u64 = 90_000;
+const LONGEST_PAUSE: u64 = 90_000;
 /// or waited before each receive;
-const WAIT: u64 = 3 * PAUSE;
+const LONGEST_WAIT: u64 = 3 * LONGEST_PAUSE;
 /// or if a byte takes no longer than this (ns).
-const PACE_OF_BYTE: u64 = 10;
+const NS_FOR_A_BYTE: u64 = 10;
 /// Doorbells of which most must have brought more than one message, or much of the stream each.
-const DOORBELLS: u32 = 32;
-const MUCH_FOR_ONE: u64 = 64 << 10;
+const DOORBELLS_TO_JUDGE: u32 = 32;
+const BYTES_FOR_A_DOORBELL: u64 = 64 << 10;
 
 /// Windows until the next attempt after one that failed, doubled each time,
 const FIRST_PAUSE: u32 = 4;
@@ -31,28 +31,29 @@ const MOST_EAGER_DOUBLINGS: u32 = 2;
 const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u32 = 9;
 
-/// Busy windows in a row before the ends look for each other; zero: every connection goes to the SAN as early as can be.
-static ENOUGH: AtomicU32 = AtomicU32::new(2);
+/// Busy windows in a row before the ends look for each other; zero: every connection goes to the SAN as early as can
+/// be.
+static BUSY_WINDOWS: AtomicU32 = AtomicU32::new(2);
 
 /// How many transfers in quick succession it takes.
 pub(in crate::switch) fn initialize(transfers: u32) {
-    ENOUGH.store(transfers.div_ceil(WINDOW), Relaxed);
+    BUSY_WINDOWS.store(transfers.div_ceil(WINDOW), Relaxed);
 }
 
 pub(in crate::switch) fn is_eager() -> bool {
-    ENOUGH.load(Relaxed) == 0
+    BUSY_WINDOWS.load(Relaxed) == 0
 }
 
 /// When (ticks) this process last made a transfer.
-static LAST: AtomicU64 = AtomicU64::new(0);
+static LAST_TRANSFER: AtomicU64 = AtomicU64::new(0);
 /// What is made so soon (ticks) after another is not noted: the word is every thread's.
-const AT_ONCE: u64 = PAUSE / 8;
+const AT_ONCE: u64 = LONGEST_PAUSE / 8;
 
 /// A transfer over the SAN, which the pause before the next one on TCP begins with.
 #[inline]
 pub(in crate::switch) fn note_transfer(now: u64) {
-    if now.saturating_sub(LAST.load(Relaxed)) > AT_ONCE {
-        LAST.store(now, Relaxed);
+    if now.saturating_sub(LAST_TRANSFER.load(Relaxed)) > AT_ONCE {
+        LAST_TRANSFER.store(now, Relaxed);
     }
 }
 
@@ -147,8 +148,8 @@ impl Traffic {
 
     #[inline]
     fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
-        let pause = now.saturating_sub(LAST.load(Relaxed));
-        LAST.store(now, Relaxed);
+        let pause = now.saturating_sub(LAST_TRANSFER.load(Relaxed));
+        LAST_TRANSFER.store(now, Relaxed);
         let before = match way {
             Way::Send => {
                 self.sends.store(self.sends.load(Relaxed) + 1, Relaxed);
@@ -161,7 +162,7 @@ impl Traffic {
         let moved = self.bytes.load(Relaxed) + bytes as u64;
         self.calls.store(calls, Relaxed);
         self.bytes.store(moved, Relaxed);
-        calls == self.due.load(Relaxed) || moved >= MUCH
+        calls == self.due.load(Relaxed) || moved >= MANY_BYTES
     }
 
     /// The next look comes after so many transfers.
@@ -192,12 +193,12 @@ impl Traffic {
         }
         let took = now - before;
         let receives = calls.saturating_sub(sends);
-        let is_quick = pauses <= u64::from(sends) * PAUSE
-            && waits <= u64::from(receives) * WAIT
-            && took <= LONGEST;
-        let is_busy = is_quick || took <= bytes * PACE_OF_BYTE;
+        let is_quick = pauses <= u64::from(sends) * LONGEST_PAUSE
+            && waits <= u64::from(receives) * LONGEST_WAIT
+            && took <= LONGEST_WINDOW;
+        let is_busy = is_quick || took <= bytes * NS_FOR_A_BYTE;
         if is_eager() {
-            return self.passed_pause();
+            return self.look_after_pause();
         }
         if !is_busy {
             self.busy.store(0, Relaxed);
@@ -205,13 +206,13 @@ impl Traffic {
         }
         let busy = self.busy.load(Relaxed) + 1;
         self.busy.store(busy, Relaxed);
-        if busy < ENOUGH.load(Relaxed) || now < self.stays_until.load(Relaxed) {
+        if busy < BUSY_WINDOWS.load(Relaxed) || now < self.stays_until.load(Relaxed) {
             return Look::Quiet;
         }
-        self.passed_pause()
+        self.look_after_pause()
     }
 
-    fn passed_pause(&self) -> Look {
+    fn look_after_pause(&self) -> Look {
         match self.pause.load(Relaxed) {
             0 => Look::Busy,
             pause => {
@@ -233,18 +234,23 @@ impl Traffic {
         self.pause.store(pause - 1, Relaxed);
     }
 
-    /// On the SAN, so many doorbells more were heard, of a connection to which so many messages and bytes came in all. True:
-    /// TCP serves it better.
-    pub(in crate::switch) fn was_woken(&self, doorbells: u32, messages: u32, bytes: u64) -> bool {
+    /// On the SAN, so many doorbells more were heard, of a connection to which so many messages and bytes came in all.
+    /// True: TCP serves it better.
+    pub(in crate::switch) fn count_doorbells(
+        &self,
+        doorbells: u32,
+        messages: u32,
+        bytes: u64,
+    ) -> bool {
         let heard = self.doorbells.load(Relaxed) + doorbells;
         self.doorbells.store(heard, Relaxed);
-        if heard < DOORBELLS {
+        if heard < DOORBELLS_TO_JUDGE {
             return false;
         }
         self.doorbells.store(0, Relaxed);
         let messages = messages.wrapping_sub(self.messages_before.swap(messages, Relaxed));
         let bytes = bytes.wrapping_sub(self.bytes_before.swap(bytes, Relaxed));
-        let is_worth_it = messages >= 2 * heard || bytes >= u64::from(heard) * MUCH_FOR_ONE;
+        let is_worth_it = messages >= 2 * heard || bytes >= u64::from(heard) * BYTES_FOR_A_DOORBELL;
         !is_worth_it && !is_eager()
     }
 
@@ -286,7 +292,7 @@ mod tests {
         let mut looks = Vec::new();
         for _ in 0..count {
             for (way, ticks) in [(Way::Send, pause), (Way::Receive, 100_000)] {
-                LAST.store(*clock, Relaxed);
+                LAST_TRANSFER.store(*clock, Relaxed);
                 *clock += ticks;
                 if traffic.count_at(*clock, way, 1) {
                     // As if a tick were a third of a nanosecond.
@@ -310,10 +316,10 @@ mod tests {
         let mut looks = |count, pause| exchanges(&traffic, &mut clock, count, pause);
         assert_eq!(looks(1, 1), []);
         assert_eq!(looks(1, 1), [Look::First], "it is no short one");
-        assert_eq!(looks(16, PAUSE), [Look::Quiet, Look::Busy]);
-        assert_eq!(looks(16, PAUSE + 1), [Look::Quiet; 2]);
-        assert_eq!(looks(16, PAUSE), [Look::Quiet, Look::Busy]);
-        assert_eq!(looks(8, 3 * LONGEST / 8), [Look::Quiet]);
+        assert_eq!(looks(16, LONGEST_PAUSE), [Look::Quiet, Look::Busy]);
+        assert_eq!(looks(16, LONGEST_PAUSE + 1), [Look::Quiet; 2]);
+        assert_eq!(looks(16, LONGEST_PAUSE), [Look::Quiet, Look::Busy]);
+        assert_eq!(looks(8, 3 * LONGEST_WINDOW / 8), [Look::Quiet]);
 
         let (traffic, mut clock) = begun();
         exchanges(&traffic, &mut clock, 10, 1);
@@ -341,8 +347,8 @@ mod tests {
         let (traffic, mut clock) = begun();
         let mut looks = Vec::new();
         for _ in 0..4 {
-            clock += MUCH * PACE_OF_BYTE;
-            if traffic.count(Way::Receive, MUCH as usize) {
+            clock += MANY_BYTES * NS_FOR_A_BYTE;
+            if traffic.count(Way::Receive, MANY_BYTES as usize) {
                 looks.push(traffic.look_at(clock));
             }
         }
@@ -353,12 +359,13 @@ mod tests {
     fn who_wakes_somebody_with_each_message_is_better_off_on_tcp() {
         let traffic = Traffic::new();
         let woken = |messages: u32, bytes: u64| {
-            (1..=DOORBELLS).any(|n| traffic.was_woken(1, n * messages, u64::from(n) * bytes))
+            (1..=DOORBELLS_TO_JUDGE)
+                .any(|n| traffic.count_doorbells(1, n * messages, u64::from(n) * bytes))
         };
         assert!(woken(1, 100));
         traffic.entered();
         assert!(!woken(3, 100));
         traffic.entered();
-        assert!(!woken(0, MUCH_FOR_ONE));
+        assert!(!woken(0, BYTES_FOR_A_DOORBELL));
     }
 }

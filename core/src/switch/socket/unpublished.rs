@@ -1,5 +1,5 @@
-//! A fork child that has nothing to show: the registry has no file of it until it has. A server that forks for each request pays
-//! nothing for what nobody looks at. Knows when, not how: that is the registry's.
+//! A fork child that has nothing on the SAN has no registry file until it needs one. So a server that forks for each
+//! request does not pay for what nobody looks at. Knows when that is. How it is made is the registry's.
 
 use super::structure::Structure;
 use super::REGISTRY;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 static IS_UNPUBLISHED: AtomicBool = AtomicBool::new(false);
 
-/// True in such a child.
+/// True in such a child, which has no registry file.
 #[inline]
 pub(in crate::switch) fn is_unpublished() -> bool {
     IS_UNPUBLISHED.load(Relaxed)
@@ -31,7 +31,7 @@ fn warn_if_unpublished(done: Result<(), crate::registry::RegistryError>) {
     }
 }
 
-/// Before this process does what it is to be seen with, or what could keep it from being seen later.
+/// Publishes this process: before it does what `sanctl` is to show, or what could keep it from being published later.
 #[inline]
 pub fn publish() {
     if is_unpublished() && !process::is_borrowed() {

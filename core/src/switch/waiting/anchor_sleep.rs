@@ -11,8 +11,8 @@ use crate::switch::stream::Stream;
 use crate::sys::process::NapSignals;
 use crate::sys::{blocking, file, time, Errno, Result};
 
-/// Sleeps in the kernel until the anchor tells something, or something arrived. The counter is raised. No longer than `limit`,
-/// and `nap`, at a time.
+/// Sleeps in the kernel until the anchor tells something, or something arrived. The counter is raised. No longer than
+/// `limit`, and `nap`, at a time.
 pub(super) fn sleep(
     socket: &Socket,
     stream: &Stream,

@@ -1,4 +1,5 @@
-//! A thread that counts as asleep on a socket, with its select counter raised, so that the peer rings. Sleeps itself on nothing.
+//! A thread that counts as asleep on a socket, with its select counter raised, so that the peer rings. Sleeps itself on
+//! nothing.
 
 use crate::fabric::{Link, Sleeper};
 use crate::session::Ticket;

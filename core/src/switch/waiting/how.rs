@@ -62,7 +62,8 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// True if the kernel's own recv or send would go on after the signal that came. `has_limit`: the call has a time-out.
+    /// True if the kernel's own recv or send would go on after the signal that came. `has_limit`: the call has a
+    /// time-out.
     pub(super) fn restarts(&self, has_limit: bool) -> bool {
         !self.is_in_transfer() && !self.partial && !has_limit && handlers::restart()
     }

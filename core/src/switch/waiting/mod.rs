@@ -1,8 +1,8 @@
 //! Sleeping until something happens on a connection, and waking whoever sleeps at the other end.
 //!
-//! Looks at the anchor in the kernel, has connections go on with their way back to TCP, and rings the peer's doorbell. Moves none
-//! of the program's bytes, and decides nothing of the stream. Others [`wait`](wait::wait), count a thread as asleep
-//! ([`armed`]), and [`ring`].
+//! Looks at the anchor in the kernel, has connections go on with their way back to TCP, and rings the peer's doorbell.
+//! Moves none of the program's bytes, and decides nothing of the stream. Others [`wait`](wait::wait), count a thread as
+//! asleep ([`armed`]), and [`ring`].
 
 mod anchor_sleep;
 pub(in crate::switch) mod armed;

@@ -107,5 +107,5 @@ fn drain_within(socket: &Socket, stream: &Stream, timeout: u64, ready: impl FnMu
 fn is_better_off_on_tcp(socket: &Socket, stream: &Stream, drained: u64) -> bool {
     let e = stream.endpoint;
     let messages = e.session.last_received();
-    socket.traffic.was_woken(drained as u32, messages, e.receive.total()) && !e.is_shared()
+    socket.traffic.count_doorbells(drained as u32, messages, e.receive.total()) && !e.is_shared()
 }

@@ -86,7 +86,8 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
     }
 }
 
-/// How long (ns) to sleep at a time; `None`: until the kernel's own recv returns. `limit` is what is left of the call's time-out.
+/// How long (ns) to sleep at a time; `None`: until the kernel's own recv returns. `limit` is what is left of the call's
+/// time-out.
 fn longest_nap(socket: &Socket, stream: &Stream, how: &Wait, limit: Option<u64>) -> Option<u64> {
     if how.is_in_transfer() {
         return how.nap;

@@ -36,8 +36,8 @@ impl Registration {
     /// The events to report now, if any; remembers that they were.
     pub(super) fn take(&mut self) -> Option<u32> {
         let stream = self.socket.stream()?;
-        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings that,
-        // is part of this one.
+        // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings
+        // that, is part of this one.
         let mut before = stamp(&stream);
         let mut events = self.due()?;
         for _ in 0..LOOKS {

@@ -1,5 +1,5 @@
-//! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered after.
-//! Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
+//! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered
+//! after. Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
 
 use crate::switch::anchor::returning;
 use crate::switch::anchor::untaken_offer;

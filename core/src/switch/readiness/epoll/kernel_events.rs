@@ -1,5 +1,5 @@
-//! What the kernel reports of an epoll set: the program gets its own descriptors' events, and the sockets behind the shadow set's
-//! are looked at. Never waits.
+//! What the kernel reports of an epoll set: the program gets its own descriptors' events, and the sockets behind the
+//! shadow set's are looked at. Never waits.
 
 use super::hot;
 use crate::switch::anchor::ends;
@@ -19,8 +19,8 @@ const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 /// Busy calls after which idle registrations are turned cold without sleeping.
 const COOL_INTERVAL: u32 = 1024;
 
-/// Where the kernel reports events. Of these only the program's get into its array, which may hold what the program goes
-/// on using, and which the kernel would not write to otherwise.
+/// Where the kernel reports events. Of these only the program's get into its array, which may hold what the program
+/// goes on using, and which the kernel would not write to otherwise.
 pub(super) struct KernelEvents([libc::epoll_event; BATCH]);
 
 impl KernelEvents {
@@ -44,8 +44,8 @@ impl KernelEvents {
         deliver(set, &self.0[..n], events)
     }
 
-    /// The same of the first `n` of the program's array, where the kernel reported into it. There is something of ours only
-    /// if another thread added it meanwhile.
+    /// The same of the first `n` of the program's array, where the kernel reported into it. There is something of ours
+    /// only if another thread added it meanwhile.
     pub(super) fn deliver_in_place(
         set: &'static Set,
         n: usize,

@@ -1,4 +1,5 @@
-//! Epoll sets with SAN sockets in them: what they report, and to whom.
+//! Epoll sets with SAN sockets in them: what they report, and to whom. [`control()`] and [`wait()`] are the program's
+//! calls.
 //!
 //! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data.
 //! SAN sockets are registered in a hidden shadow set, which is itself a member of the program's

@@ -1,5 +1,6 @@
-//! A set that others watch from outside: other threads asleep on it, an outer set, poll or select on its own descriptor. What the
-//! kernel shows of it is brought up to date before they look, and before this thread stops looking.
+//! A set that others watch from outside: other threads asleep on it, an outer set, poll or select on its own
+//! descriptor. What the kernel shows of it is brought up to date before they look, and before this thread stops
+//! looking.
 
 use super::hot;
 use super::kernel_events::note_doorbells;
@@ -19,7 +20,7 @@ pub(super) fn before_return(set: &'static Set) {
 
 /// Has the kernel show the truth of the set: raises all counters, and nudges the set if something is due.
 fn settle(set: &'static Set) {
-    if set.nested.load(Ordering::Relaxed) && fabric::may_exist() {
+    if set.is_watched.load(Ordering::Relaxed) && fabric::may_exist() {
         catch_up(set);
     }
     note_doorbells(set);
@@ -70,7 +71,7 @@ impl Set {
 
     /// Notes that the set's own descriptor is being watched (an outer set, poll, select).
     pub fn note_watched(&'static self) {
-        self.nested.store(true, Ordering::SeqCst);
+        self.is_watched.store(true, Ordering::SeqCst);
         self.settle_members();
         if self.san.load(Ordering::Relaxed) != 0 {
             settle(self);
