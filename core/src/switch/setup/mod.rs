@@ -10,11 +10,13 @@
 //! knows nothing of transfers. Others ask `is_on_san` before each transfer, and `end` or `stay_on_tcp` for what must
 //! not move.
 
+mod enter;
 mod establish;
 pub(in crate::switch) mod holders;
 mod negotiate;
 mod offer_socket;
 mod peer_table;
+mod publish;
 mod serving;
 
 pub use establish::connecting;

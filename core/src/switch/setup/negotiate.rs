@@ -9,18 +9,14 @@
 //! session, and the connection stays on TCP. Under the structure lock. Moves no bytes: each direction
 //! [turns](crate::switch::anchor::switchover) for itself.
 
+use super::enter::enter;
 use super::offer_socket;
 use super::offer_socket::{OfferSocket, OFFER_SOCKET};
+use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
-use crate::registry::{Identity, Provider, State as ConnectionState};
-use crate::session::Kind;
 use crate::switch::anchor::options;
-use crate::switch::anchor::switchover;
-use crate::switch::anchor::watchers;
-use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory::Memory;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -30,8 +26,7 @@ use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::{self, Event};
-use crate::sys::{file, hidden, net, poll, process, sock_diag, time, Fd};
+use crate::sys::{file, hidden, net, process, sock_diag, time, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -157,15 +152,6 @@ fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     }
 }
 
-fn tuple(socket: &Socket, role: Role) -> Result<Tuple, Reason> {
-    let fd = socket.anchor();
-    let tuple = match role {
-        Role::Connector => Tuple::of_connected(fd),
-        Role::Acceptor => Tuple::of_accepted(fd),
-    };
-    tuple.map_err(|_| Reason::NotConnected)
-}
-
 /// Looks for the other end.
 fn begin(
     socket: &Socket,
@@ -180,7 +166,7 @@ fn begin(
         // Nothing could tell where a direction turns.
         return Err(Reason::UnsupportedOption);
     }
-    let tuple = tuple(socket, role)?;
+    let tuple = Tuple::of(socket.anchor(), role).map_err(|_| Reason::NotConnected)?;
     match role {
         Role::Acceptor => {
             policy::check(ConfigRole::Listen, &tuple.acceptor)?;
@@ -336,7 +322,11 @@ fn follow(
         (State::Refused, _) => Reason::RefusedByPeer,
         (State::Withdrawn, _) => Reason::Quiet,
         (_, Err(why)) => why,
-        (state, Ok(())) if state == awaited => return enter(socket, structure, role, agreed),
+        (state, Ok(())) if state == awaited => {
+            // If it cannot enter now, it looks again soon.
+            agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
+            return enter(socket, structure, role, agreed);
+        }
         _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));
@@ -345,99 +335,4 @@ fn follow(
     };
     agreed.end();
     Err(why)
-}
-
-/// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
-/// the socket, or the peer withdraws at this moment.
-fn enter(
-    socket: &Socket,
-    structure: &mut Structure,
-    role: Role,
-    mut agreed: Agreed,
-) -> Result<Option<Negotiation>, Reason> {
-    let fd = socket.anchor();
-    socket.set_phase(phase::ENTERING);
-    let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
-    // A direction that has ended on TCP can not go on elsewhere.
-    let may = socket.is_used_by_caller_alone() && net::is_established(fd) && !is_urgent();
-    if !may || !watchers::may_switch(structure, socket) {
-        socket.set_phase(phase::TCP);
-        agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
-        return Ok(Some(Negotiation::Agreed(agreed)));
-    }
-    let Agreed { segment, peer, .. } = agreed;
-    let Ok(memory) = Memory::create(role, segment.geometry(), peer) else {
-        socket.set_phase(phase::TCP);
-        agreed.end();
-        return Err(Reason::OutOfMemory);
-    };
-    let (from, to) = match role {
-        Role::Connector => (State::Taken, State::Confirmed),
-        Role::Acceptor => (State::Confirmed, State::Settled),
-    };
-    if !segment.change(from, to) {
-        // SAFETY: nobody knows it yet.
-        unsafe { memory.discard() };
-        socket.set_phase(phase::TCP);
-        agreed.end();
-        return Err(Reason::Quiet);
-    }
-    // SAFETY: no other thread uses the socket, and who is about to waits for its phase; the memory is of that session.
-    unsafe {
-        socket.detach();
-        socket.attach(segment, memory, None);
-    }
-    socket.traffic.entered();
-    begin_session(socket, structure, role);
-    socket.set_phase(phase::SAN);
-    publish(socket, structure, Reason::OnSan);
-    if let Some(stream) = socket.stream() {
-        stream.publish_transfers();
-    }
-    Ok(None)
-}
-
-/// The socket's end of the session, before anybody else sees it.
-fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
-    let Some(stream) = socket.stream() else { return };
-    let status = file::status_flags(socket.anchor()).unwrap_or(0);
-    let mut flags = flag::SENDS_TCP | flag::RECEIVES_TCP;
-    flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };
-    flags |= if status & libc::O_ASYNC != 0 { flag::ASYNC } else { 0 };
-    stream.endpoint.set(flags);
-    stream.open(match role {
-        Role::Connector => Kind::SessionRequest,
-        Role::Acceptor => Kind::SessionAccept,
-    });
-    options::inherit(socket);
-    if stream.endpoint.has(flag::ASYNC) {
-        // For the signal the first event rings.
-        let _ = counters::raise(&stream, Event::Read);
-    }
-    stream.peer().sending.0.doorbells.enter();
-    switchover::try_turn(&stream);
-    watchers::to_switch(structure, socket);
-}
-
-/// Publishes the connection, or what is new of it.
-fn publish(socket: &Socket, structure: &mut Structure, reason: Reason) {
-    let Some(role) = socket.role() else { return };
-    let Ok(tuple) = tuple(socket, role) else { return };
-    let is_news = !socket.is_published() || socket.reason() != reason;
-    let provider = if reason == Reason::OnSan { Provider::Shm } else { Provider::Tcp };
-    let (local, peer) = match role {
-        Role::Connector => (tuple.connector, tuple.acceptor),
-        Role::Acceptor => (tuple.acceptor, tuple.connector),
-    };
-    let (fd, state) = (socket.anchor(), ConnectionState::Established);
-    socket.set_reason(reason);
-    socket.publish(structure, &Identity { fd, local, peer, provider, reason, state });
-    if is_news {
-        let (name, code) = (provider.name(), reason.code());
-        let role = match role {
-            Role::Connector => "connector",
-            Role::Acceptor => "acceptor",
-        };
-        log::info!("fd {fd}: {local} {peer} provider={name} reason={code} role={role}");
-    }
 }

@@ -1,5 +1,6 @@
 //! A connection's two addresses, which name it on both ends.
 
+use crate::provider::shm::Role;
 use crate::sys::{net, Fd, Result};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -16,6 +17,14 @@ impl Tuple {
     /// Bytes of its encoding.
     pub(in crate::switch) const ENCODED: usize = 2 * 18;
 
+    /// Of a connection that `fd` made or accepted.
+    pub(in crate::switch) fn of(fd: Fd, role: Role) -> Result<Self> {
+        match role {
+            Role::Connector => Self::of_connected(fd),
+            Role::Acceptor => Self::of_accepted(fd),
+        }
+    }
+
     /// Of a connection that `fd` accepted.
     pub(in crate::switch) fn of_accepted(fd: Fd) -> Result<Self> {
         Ok(Self {
@@ -25,7 +34,7 @@ impl Tuple {
     }
 
     /// Of a connection that `fd` made.
-    pub(in crate::switch) fn of_connected(fd: Fd) -> Result<Self> {
+    fn of_connected(fd: Fd) -> Result<Self> {
         Self::of_accepted(fd)
             .map(|Self { connector, acceptor }| Self { connector: acceptor, acceptor: connector })
     }
