@@ -1,5 +1,6 @@
-//! The epoll sets that watch a socket: its registrations' way between the kernel's sets and the shadow sets, and that a
-//! set looks at it itself.
+//! The epoll sets that watch a socket. Its registrations move between the kernel's sets and the shadow sets as the
+//! socket does between TCP and the SAN, and a set can be made to look at the socket itself. Reports no events
+//! ([`readiness`](crate::switch::readiness)).
 
 use crate::switch::endpoint::flag;
 use crate::switch::socket::set::{Inner, Registration, Set, Watch};
@@ -8,7 +9,7 @@ use crate::switch::socket::Socket;
 use crate::sys::{poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// What is noted in a socket is put into the books. False: nobody knows what the kernel has.
+/// Puts the registration that is noted in a socket into its set's books. False: it is not known what the kernel has.
 pub(in crate::switch) fn enter_kernel_registration(
     structure: &mut Structure,
     socket: &Socket,
@@ -53,6 +54,7 @@ impl Inner {
     }
 }
 
+/// Puts a registration into the books of its set and its socket.
 pub(in crate::switch) fn add(
     structure: &mut Structure,
     set: &'static Set,
@@ -93,7 +95,7 @@ pub(in crate::switch) fn remove(
     .flatten()
 }
 
-/// What is deleted as far as the program knows now is; true if it was so.
+/// Removes a parked registration, which is deleted as far as the program knows. True if it was parked.
 pub(in crate::switch) fn remove_if_parked(
     structure: &mut Structure,
     set: &'static Set,
@@ -111,6 +113,7 @@ pub(in crate::switch) fn remove_if_parked(
     is_parked
 }
 
+/// What the program asked for.
 pub(in crate::switch) fn events_of(set: &Set, index: u32) -> u32 {
     set.with(|inner| inner.registrations[index as usize].as_ref().map_or(0, |r| r.events))
         .unwrap_or(0)
@@ -156,6 +159,7 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
     });
 }
 
+/// Takes a registration out of the shadow set.
 pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
     registration.unwatch_link(shadow);
@@ -284,7 +288,8 @@ pub(in crate::switch) fn look_again(socket: &Socket) {
     have_looked_at(socket, |_| {});
 }
 
-pub(in crate::switch) fn have_looked_at(socket: &Socket, before: impl Fn(&mut Registration)) {
+/// Has the sets that watch the socket look at it, each after `before`.
+fn have_looked_at(socket: &Socket, before: impl Fn(&mut Registration)) {
     if socket.watch_count.load(Ordering::Relaxed) == 0 {
         return;
     }

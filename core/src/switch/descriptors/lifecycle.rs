@@ -1,4 +1,5 @@
-//! Descriptors and processes: dup, close, fork, exit.
+//! Descriptors of sockets: made, duplicated, closed, and replaced by another file. The last one of a socket ends its
+//! connection.
 
 use crate::provider::shm::CLOSED;
 use crate::switch::anchor::switchover;
@@ -46,7 +47,7 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
     }
     let Some(socket) = table::socket(fd) else { return };
     let is_plain = socket.is_plain();
-    // By mistake its parent's would stay on TCP, where nobody else has it.
+    // Closed by mistake for its parent, the connection would stay on TCP, although nobody else has it.
     let matters = !is_plain || holders::is_counted(&socket) || process::may_be_borrowed();
     if matters && is_borrowed() {
         return;
@@ -70,7 +71,7 @@ fn close_unless(fd: Fd, is_borrowed: fn() -> bool) {
     }
 }
 
-/// The last pins of this process on a socket that is TCP's: the descriptor's and the caller's.
+/// Gives back the last pins on a socket that is TCP's: the descriptor's and the caller's.
 fn forget(socket: Pinned) {
     holders::remove_holder(&socket);
     socket.set_anchor(-1);

@@ -1,4 +1,4 @@
-//! When a receiver next [lets its sender get ahead](crate::switch::stream::batching).
+//! When a receiver next waits a moment, so that its sender gets ahead ([`batching`](crate::switch::stream::batching)).
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -82,9 +82,10 @@ static SHADOW_DATA: AtomicU64 = AtomicU64::new(0);
 /// Sets to use again.
 pub(in crate::switch) static FREE: Guarded<Vec<&'static Set>> = Guarded::new(Vec::new());
 
-/// Always readable; registered in a set for a moment to wake its sleepers.
+/// Always readable: registered in a set for a moment, it wakes the set's sleepers.
 static NUDGE: AtomicI32 = AtomicI32::new(-1);
 
+/// The former.
 pub(in crate::switch) fn shadow_data() -> u64 {
     let data = SHADOW_DATA.load(Ordering::Relaxed);
     if data != 0 {
@@ -100,6 +101,7 @@ pub(in crate::switch) fn shadow_data() -> u64 {
     SHADOW_DATA.load(Ordering::Relaxed)
 }
 
+/// The latter.
 pub(in crate::switch) fn nudge_data() -> u64 {
     shadow_data() | 2
 }
