@@ -45,6 +45,7 @@ pub unsafe fn poll(
 }
 
 /// The sockets among the descriptors; whoever watches sets from outside is noted there.
+#[inline]
 fn find_sockets(fds: &[libc::pollfd]) -> (Sockets, OnTcp) {
     let (mut found, mut on_tcp) = (Sockets::new(), OnTcp::new());
     for (at, one) in fds.iter().enumerate() {
@@ -163,6 +164,7 @@ unsafe fn sleep(
 
 /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
 /// kernel is asked about their anchors as well.
+#[inline]
 fn report_now(fds: &mut [libc::pollfd], sockets: &mut Sockets, only_now: bool) -> usize {
     let ready = report(fds, sockets);
     if ready > 0 || !only_now {
@@ -186,6 +188,7 @@ fn report_slept(fds: &mut [libc::pollfd], sockets: &mut Sockets, work: &[libc::p
 }
 
 /// Fills in the SAN sockets' readiness; how many have some.
+#[inline]
 fn report(fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> usize {
     let mut n = 0;
     for one in sockets {
@@ -207,6 +210,7 @@ fn each_other(count: usize, sockets: &[PolledSocket], mut each: impl FnMut(usize
 }
 
 /// Fills in the other descriptors' readiness, without waiting; how many have some.
+#[inline]
 fn report_others(fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> Result<usize> {
     if sockets.len() == fds.len() {
         return Ok(0);

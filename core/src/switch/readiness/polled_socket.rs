@@ -30,12 +30,14 @@ pub(super) struct PolledSocket {
 
 impl PolledSocket {
     /// The descriptor at this place, which the program asks about with `events`.
+    #[inline]
     pub(super) fn new(at: usize, socket: Pinned, events: i16) -> Self {
         let interest = u32::from(events as u16);
         PolledSocket { at, socket, interest, urgent: 0, read: None, write: None }
     }
 
     /// True if it went back to TCP.
+    #[inline]
     pub(super) fn has_left(&self) -> bool {
         self.socket.phase() != phase::SAN
     }
@@ -47,6 +49,7 @@ impl PolledSocket {
     }
 
     /// Asks the kernel about urgent data, if the program does and the doorbell does not tell.
+    #[inline]
     pub(super) fn look_for_urgent(&mut self) {
         if self.urgent_interest() != 0 {
             self.look();
@@ -69,6 +72,7 @@ impl PolledSocket {
     }
 
     /// POLLPRI if the kernel has to be asked for it. Else the doorbell tells.
+    #[inline]
     fn urgent_interest(&self) -> i16 {
         let interest = self.interest as i16 & libc::POLLPRI;
         if interest != 0 && detach::tells_urgent_data(&self.socket) {
@@ -130,6 +134,7 @@ impl PolledSocket {
     }
 
     /// Looks after a connection that may have to go back to TCP.
+    #[inline]
     pub(super) fn look_after(&self) {
         if let Some(stream) = self.socket.stream() {
             if self.socket.is_pending() {

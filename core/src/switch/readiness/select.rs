@@ -34,8 +34,8 @@ pub unsafe fn select(
     }
     // SAFETY: the caller's promise.
     let sets = unsafe { BitSets::new(nfds, sets) };
-    let (mut fds, ours) = sets.descriptors();
-    if !ours {
+    let mut fds = Descriptors::new();
+    if !sets.find_descriptors(&mut fds) {
         return Outcome::Pass;
     }
     let timeout = match timeout() {
@@ -63,10 +63,12 @@ impl BitSets {
         Self { nfds, sets }
     }
 
+    #[inline]
     fn words(&self) -> usize {
         (self.nfds as usize).div_ceil(64)
     }
 
+    #[inline]
     fn bits(&self, set: usize, word: usize) -> u64 {
         match self.sets[set].is_null() {
             true => 0,
@@ -75,9 +77,10 @@ impl BitSets {
         }
     }
 
-    /// The descriptors in any of them, and whether one is ours.
-    fn descriptors(&self) -> (Descriptors, bool) {
-        let (mut fds, mut ours) = (Descriptors::new(), false);
+    /// The descriptors in any of them; true if one is ours.
+    #[inline]
+    fn find_descriptors(&self, fds: &mut Descriptors) -> bool {
+        let mut ours = false;
         for word in 0..self.words() {
             let mut any = (0..3).fold(0, |any, set| any | self.bits(set, word));
             while any != 0 {
@@ -87,8 +90,12 @@ impl BitSets {
                 if fd >= self.nfds {
                     break;
                 }
-                let is_in = |set: &usize| self.bits(*set, word) >> bit & 1 != 0;
-                let events = (0..3).filter(is_in).fold(0, |events, set| events | ASKED[set]);
+                let mut events = 0;
+                for (set, asked) in ASKED.iter().enumerate() {
+                    if self.bits(set, word) >> bit & 1 != 0 {
+                        events |= asked;
+                    }
+                }
                 setup::serving(fd);
                 ours |= table::connected(fd).is_some()
                     || table::set(fd).is_some()
@@ -96,15 +103,19 @@ impl BitSets {
                 fds.push(libc::pollfd { fd, events, revents: 0 });
             }
         }
-        (fds, ours)
+        ours
     }
 
     /// Puts what poll found into the program's sets; how many bits.
+    #[inline]
     fn report(&self, fds: &[libc::pollfd]) -> Result<usize> {
         if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
             return Err(Errno(libc::EBADF));
         }
-        let mut found = [(); 3].map(|()| SmallVec::<[u64; 16]>::from_elem(0, self.words()));
+        let mut found = [(); 3].map(|()| SmallVec::<[u64; 16]>::new());
+        for set in &mut found {
+            set.resize(self.words(), 0u64);
+        }
         let mut count = 0;
         for one in fds {
             for set in 0..3 {

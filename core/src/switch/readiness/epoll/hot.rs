@@ -31,6 +31,7 @@ pub(super) struct Collected {
 }
 
 /// Reports what is due among the hot registrations. `only_now`: the call does not wait.
+#[inline]
 pub(super) fn collect(
     inner: &mut Inner,
     events: &mut [libc::epoll_event],

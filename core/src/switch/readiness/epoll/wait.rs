@@ -43,7 +43,6 @@ struct Wait {
     /// The program's signal mask for the sleep: null, or valid as long as this exists.
     mask: *const libc::sigset_t,
     signals: NapSignals,
-    reported: KernelEvents,
 }
 
 /// What a look without sleeping came to.
@@ -61,13 +60,15 @@ impl Wait {
     /// `mask` is null, or a valid signal set as long as the result exists.
     #[inline(always)]
     unsafe fn on(set: &'static Set, timeout: Option<u64>, mask: *const libc::sigset_t) -> Wait {
-        let (signals, reported) = (NapSignals::default(), KernelEvents::new());
-        Wait { set, timeout: Timeout::new(timeout), mask, signals, reported }
+        Wait { set, timeout: Timeout::new(timeout), mask, signals: NapSignals::default() }
     }
 
+    #[inline]
     fn run(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
-        if let Some(n) = self.wait_in_kernel_alone(events)? {
-            return Ok(n);
+        if self.set.san.load(Ordering::SeqCst) == 0 {
+            if let Some(n) = self.wait_in_kernel_alone(events)? {
+                return Ok(n);
+            }
         }
         loop {
             match self.look(events)? {
@@ -93,6 +94,7 @@ impl Wait {
     /// As long as the set has no SAN sockets the kernel does it all. `None`: another thread added one.
     fn wait_in_kernel_alone(&mut self, events: &mut [libc::epoll_event]) -> Result<Option<usize>> {
         let set = self.set;
+        let mut reported = KernelEvents::new();
         while set.san.load(Ordering::SeqCst) == 0 {
             let left = self.timeout.left();
             set.settle_members();
@@ -101,7 +103,7 @@ impl Wait {
             let asleep = Sleeper::on(set);
             // Once more: who adds one looks for sleepers afterwards.
             let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
-                let to = if is_unshared { &mut *events } else { self.reported.room_for(events) };
+                let to = if is_unshared { &mut *events } else { reported.room_for(events) };
                 // SAFETY: the mask is valid as long as `self`.
                 unsafe { blocking::epoll_wait(set.kernel_fd(), to, left, self.mask) }
             });
@@ -110,7 +112,7 @@ impl Wait {
             let n = slept?;
             let kept = match is_unshared {
                 true => KernelEvents::deliver_in_place(set, n, events),
-                false => self.reported.deliver(set, n, events),
+                false => reported.deliver(set, n, events),
             };
             if kept > 0 || n == 0 || self.timeout.is_zero() {
                 return Ok(Some(kept));
@@ -171,6 +173,7 @@ impl Wait {
     /// Sleeps in the kernel with the hot registrations' counters raised; how many events the program gets.
     fn sleep(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
         let set = self.set;
+        let mut reported = KernelEvents::new();
         let asleep = Sleeper::on(set);
         let raised = RaisedCounters(set);
         let slept = if hot::arm(set) {
@@ -178,14 +181,14 @@ impl Wait {
         } else {
             let (left, nap) = (self.timeout.left(), hot::longest_nap(set));
             let mask = self.signals.mask(nap.is_some(), self.mask);
-            let (to, left) = (self.reported.room_for(events), shorter(left, nap));
+            let (to, left) = (reported.room_for(events), shorter(left, nap));
             // SAFETY: the program's mask is valid as long as `self`, and ours as long as `signals`.
             unsafe { blocking::epoll_wait(set.kernel_fd(), to, left, mask) }
         };
         drop(asleep);
         drop(raised);
         hot::scan_pending(set);
-        Ok(self.reported.deliver(set, slept?, events))
+        Ok(reported.deliver(set, slept?, events))
     }
 }
 

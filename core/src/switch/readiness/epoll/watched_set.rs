@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 /// Before a call returns to the program: others who wait on this set must hear what this thread
 /// will not look at until it comes back.
+#[inline]
 pub(super) fn before_return(set: &'static Set) {
     if set.has_other_waiters() {
         settle(set);
