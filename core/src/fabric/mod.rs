@@ -11,8 +11,8 @@
 //!
 //! - [`lifecycle`]: a process begins, forks, exits
 //! - [`background`]: what goes on where the program is away
-//! - [`mod@connect`]: asks for a link before TCP connects; [`accepting`]: which link belongs to which accepted connection
-//!   (design 2)
+//! - [`mod@connect`]: asks for a link before TCP connects; [`accepting`]: which link belongs to which accepted
+//!   connection (design 2)
 //! - [`sharing`]: what processes do that use a link which another one controls
 //! - [`adapters`]: by their addresses; [`reception`]: who asks for a link there
 //! - [`link`]: one connection; [`port`]: one adapter with what completes over it
