@@ -27,30 +27,30 @@ const BELLS: u64 = TAKING - 1;
 /// stream. Lies in memory both ends can write; a wrong value spoils the peer's own stream.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Doorbells(AtomicU64);
+pub(crate) struct Doorbells(AtomicU64);
 
 /// What a [`Doorbells`] word says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rung {
+pub(crate) struct Rung {
     /// Bytes of the stream before the turn, and doorbells promised since; final once `left` or `recalled`.
-    pub bells: u64,
+    pub(crate) bells: u64,
     /// The sender's bytes go over the SAN.
-    pub turned: bool,
+    pub(crate) turned: bool,
     /// The receiver looks there.
-    pub entered: bool,
+    pub(crate) entered: bool,
     /// The sender left: what it had sent over the SAN before is to be read from there, then come
     /// the doorbells, then the rest of the stream over TCP.
     pub left: bool,
     /// The receiver has stopped reading from the SAN: the sender sends what was not read once more.
-    pub recalled: bool,
+    pub(crate) recalled: bool,
     /// The sender closed: nobody is there any more who could send again.
     pub closed: bool,
     /// The sender is about to send a doorbell.
-    pub ringing: bool,
+    pub(crate) ringing: bool,
     /// The receiver is sending again, over the sender's socket, what it recalled.
     pub claimed: bool,
     /// It has been: the kernel knows how much of it the sender need not send again.
-    pub replayed: bool,
+    pub(crate) replayed: bool,
 }
 
 impl Rung {
@@ -69,7 +69,7 @@ impl Rung {
     }
 
     /// True if no further doorbell will be promised.
-    pub fn is_final(self) -> bool {
+    pub(crate) fn is_final(self) -> bool {
         self.left || self.recalled
     }
 }
@@ -82,12 +82,12 @@ impl Default for Doorbells {
 
 impl Doorbells {
     /// Nothing promised.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Doorbells(AtomicU64::new(0))
     }
 
     /// The word now. Acquire: what the sender published before it left is seen.
-    pub fn state(&self) -> Rung {
+    pub(crate) fn state(&self) -> Rung {
         Rung::of(self.0.load(Ordering::Acquire))
     }
 
@@ -104,13 +104,13 @@ impl Doorbells {
     }
 
     /// The receiver looks at the SAN from now on: the sender may turn.
-    pub fn enter(&self) {
+    pub(crate) fn enter(&self) {
         self.0.fetch_or(ENTERED, Ordering::SeqCst);
     }
 
     /// The receiver is about to take bytes of the stream off the TCP connection, without waiting there; false if the
     /// sender has turned, and so said how many there are. [`took`](Self::took) follows.
-    pub fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         let mut takes = false;
         self.update(|word| {
             takes = word & TURNED == 0 && word & MOST_TAKING != MOST_TAKING;
@@ -120,13 +120,13 @@ impl Doorbells {
     }
 
     /// It has taken them.
-    pub fn took(&self) {
+    pub(crate) fn took(&self) {
         self.update(|word| (word & MOST_TAKING != 0).then_some(word - TAKING));
     }
 
     /// The sender has put `position` bytes on the TCP connection, and what follows goes over the SAN. False if the
     /// receiver does not look there, takes bytes at this moment, or wants them over TCP: they go on there.
-    pub fn turn(&self, position: u64) -> bool {
+    pub(crate) fn turn(&self, position: u64) -> bool {
         let mut turned = false;
         self.update(|word| {
             let may = word & (ENTERED | TURNED | LEFT | RECALLED | MOST_TAKING) == ENTERED;
@@ -137,19 +137,19 @@ impl Doorbells {
     }
 
     /// Nothing ever went over TCP, as where a connection begins on a fabric.
-    pub fn begin_turned(&self) {
+    pub(crate) fn begin_turned(&self) {
         self.0.store(ENTERED | TURNED, Ordering::SeqCst);
     }
 
     /// The sender promises one doorbell, which it then must send; false if it must not any more. [`rung`](Self::rung)
     /// follows.
-    pub fn promise(&self) -> bool {
+    pub(crate) fn promise(&self) -> bool {
         self.ring(1)
     }
 
     /// As [`promise`](Self::promise), for a doorbell that was promised before and not sent. False: whoever leaves
     /// sends it.
-    pub fn resume(&self) -> bool {
+    pub(crate) fn resume(&self) -> bool {
         self.ring(0)
     }
 
@@ -161,13 +161,13 @@ impl Doorbells {
     }
 
     /// The sender has sent what it promised, or found no room for it.
-    pub fn rung(&self) {
+    pub(crate) fn rung(&self) {
         self.0.fetch_and(!RINGING, Ordering::SeqCst);
     }
 
     /// The sender leaves the SAN; what it sent there is visible before. The word before: unless
     /// the direction was recalled, or had never turned, one last doorbell was promised, which wakes the peer.
-    pub fn leave(&self) -> Rung {
+    pub(crate) fn leave(&self) -> Rung {
         self.update(|word| match word & (LEFT | RECALLED) {
             0 if word & TURNED != 0 => Some((word + 1) | LEFT),
             0 | RECALLED => Some(word | LEFT),
@@ -176,12 +176,12 @@ impl Doorbells {
     }
 
     /// As [`leave`](Self::leave), where no doorbells are rung: none goes with it.
-    pub fn leave_silently(&self) -> Rung {
+    pub(crate) fn leave_silently(&self) -> Rung {
         self.update(|word| (word & LEFT == 0).then_some(word | LEFT))
     }
 
     /// This is a picture of the sender's word, which says now that it left, or was recalled, after so many doorbells.
-    pub fn show(&self, bells: u64, left: bool) {
+    pub(crate) fn show(&self, bells: u64, left: bool) {
         let marks = if left { LEFT } else { RECALLED };
         self.update(|word| Some((word & !BELLS) | bells & BELLS | marks));
     }
@@ -189,7 +189,7 @@ impl Doorbells {
     /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it
     /// knew whether the sender had closed: if that changed, or the sender had left, nothing changes, and all it sent is
     /// to be read here.
-    pub fn recall(&self, closed: bool) -> Rung {
+    pub(crate) fn recall(&self, closed: bool) -> Rung {
         self.update(|word| {
             let may = word & (LEFT | RECALLED) == 0 && (word & CLOSED != 0) == closed;
             may.then_some(word | RECALLED)
@@ -198,7 +198,7 @@ impl Doorbells {
 
     /// The receiver, which has recalled the direction, is about to send again in the sender's stead; false if the
     /// sender has come to it, or is in the middle of a doorbell. [`release`](Self::release) follows.
-    pub fn claim(&self) -> bool {
+    pub(crate) fn claim(&self) -> bool {
         let mut claimed = false;
         self.update(|word| {
             let sender_rests = word & (LEFT | CLOSED | RINGING | CLAIMED) == 0;
@@ -209,13 +209,13 @@ impl Doorbells {
     }
 
     /// The receiver has done what it could.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.0.fetch_and(!CLAIMED, Ordering::SeqCst);
     }
 
     /// The sender closes, and what it sent lies where it is read from: it can not be recalled any more. The word
     /// before: if the direction was recalled nothing changes, and the sender has to send again first.
-    pub fn close(&self) -> Rung {
+    pub(crate) fn close(&self) -> Rung {
         self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word | CLOSED))
     }
 }

@@ -55,7 +55,7 @@ pub enum Kind {
 impl Kind {
     /// Whether this kind opens a session: first message of its side and never a later one (A1).
     #[inline]
-    pub const fn opens_session(self) -> bool {
+    pub(crate) const fn opens_session(self) -> bool {
         matches!(self, Kind::SessionRequest | Kind::SessionAccept)
     }
 

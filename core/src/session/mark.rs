@@ -7,22 +7,22 @@ const POSITION: u64 = (1 << POSITION_BITS) - 1;
 /// The newest urgent byte, which is in the stream too: its value, its place there, and the lower bits of how many there were; zero: none
 /// yet. As a word: position in the lower 40 bits, the byte in the 8 above, the count in the upper 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(pub u64);
+pub(crate) struct Mark(pub u64);
 
 impl Mark {
     /// The next urgent byte, the stream's byte number `position`. Never zero.
-    pub fn next(self, position: u64, byte: u8) -> Mark {
+    pub(crate) fn next(self, position: u64, byte: u8) -> Mark {
         let count = ((self.0 >> 48) as u16).checked_add(1).unwrap_or(1);
         Mark(u64::from(count) << 48 | u64::from(byte) << POSITION_BITS | position & POSITION)
     }
 
     /// Its value.
-    pub fn byte(self) -> u8 {
+    pub(crate) fn byte(self) -> u8 {
         (self.0 >> POSITION_BITS) as u8
     }
 
     /// How many bytes of the stream come before it, for a reader that has read `total`; zero too where it is passed.
-    pub fn ahead(self, total: u64) -> u64 {
+    pub(crate) fn ahead(self, total: u64) -> u64 {
         let distance = self.0.wrapping_sub(total) & POSITION;
         if distance >> (POSITION_BITS - 1) == 0 {
             distance
@@ -32,7 +32,7 @@ impl Mark {
     }
 
     /// True if a reader that has read `total` is at it.
-    pub fn is_at(self, total: u64) -> bool {
+    pub(crate) fn is_at(self, total: u64) -> bool {
         (self.0 ^ total) & POSITION == 0
     }
 }
@@ -40,11 +40,11 @@ impl Mark {
 /// Urgent bytes that are no part of the stream any more for who does not read them inline: newer ones replaced each
 /// while all before it was read. As a word: position of the first in the lower 40 bits, above how many follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone(pub u64);
+pub(crate) struct Gone(pub u64);
 
 impl Gone {
     /// After the byte at `mark` was replaced, of a reader that had read `total`.
-    pub fn with(self, mark: Mark, total: u64) -> Gone {
+    pub(crate) fn with(self, mark: Mark, total: u64) -> Gone {
         let ahead = self.ahead(total);
         let next = total.wrapping_add(ahead);
         if !mark.is_at(next) {
@@ -64,7 +64,7 @@ impl Gone {
     }
 
     /// How many of the next bytes are gone, for a reader that has read `total`.
-    pub fn ahead(self, total: u64) -> u64 {
+    pub(crate) fn ahead(self, total: u64) -> u64 {
         let (passed, count) = (total.wrapping_sub(self.0) & POSITION, self.0 >> POSITION_BITS);
         count.saturating_sub(passed)
     }
@@ -74,21 +74,21 @@ impl Gone {
 /// urgent bytes replaced, and one that it read out of its place. As a word: how many in the upper 24 bits, and one above
 /// the number of bytes before the other in the lower 40; zero: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Omitted(pub u64);
+pub(crate) struct Omitted(pub u64);
 
 impl Omitted {
     /// The first `gone`, and the one behind `read_after` bytes.
-    pub fn new(gone: u64, read_after: Option<u64>) -> Omitted {
+    pub(crate) fn new(gone: u64, read_after: Option<u64>) -> Omitted {
         Omitted(gone << POSITION_BITS | read_after.map_or(0, |before| (before + 1) & POSITION))
     }
 
     /// How many of the first ones.
-    pub fn first(self) -> u64 {
+    pub(crate) fn first(self) -> u64 {
         self.0 >> POSITION_BITS
     }
 
     /// How many bytes come before the other, if there is one.
-    pub fn other(self) -> Option<u64> {
+    pub(crate) fn other(self) -> Option<u64> {
         (self.0 & POSITION).checked_sub(1)
     }
 }

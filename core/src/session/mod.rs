@@ -27,12 +27,12 @@ mod tests;
 mod token_tests;
 
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
-pub use doorbells::{Doorbells, Rung};
+pub(crate) use doorbells::{Doorbells, Rung};
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
-pub use mark::{Gone, Mark, Omitted};
+pub(crate) use mark::{Gone, Mark, Omitted};
 pub use mode::{Behaviour, Mode};
 pub use resize::Resize;
-pub use select_counter::{Called, SelectCounter, Ticket};
+pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;

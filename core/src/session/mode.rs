@@ -102,12 +102,12 @@ impl Observer {
     }
 
     /// How often each behaviour was seen.
-    pub fn seen(&self) -> [u32; 3] {
+    pub(crate) fn seen(&self) -> [u32; 3] {
         [0, 1, 2].map(|i| self.seen[i].load(Ordering::Relaxed))
     }
 
     /// Counts the behaviour of one transfer; `Some` is the mode that this led to, if it is new.
-    pub fn observe(&self, behaviour: Behaviour) -> Option<Mode> {
+    pub(crate) fn observe(&self, behaviour: Behaviour) -> Option<Mode> {
         let seen = &self.seen[behaviour as usize - 1];
         seen.store(seen.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let state = self.state.load(Ordering::Relaxed);

@@ -62,7 +62,7 @@ impl Resize {
     }
 
     /// The bytes of payload that our request is for.
-    pub fn asked_for(&self) -> u32 {
+    pub(crate) fn asked_for(&self) -> u32 {
         self.largest.load(Ordering::Relaxed)
     }
 

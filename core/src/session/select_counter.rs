@@ -19,19 +19,19 @@ const ATTEMPTS: u32 = 256;
 /// that peer's own connection).
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct SelectCounter(AtomicU64);
+pub(crate) struct SelectCounter(AtomicU64);
 
 /// Proof of one [`SelectCounter::raise`], to take it back with.
 #[must_use = "a waiter that does not sleep takes its ticket back with `withdraw`"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u32);
+pub(crate) struct Ticket(u32);
 
 /// How far the kernel calls were made that signals of one [`SelectCounter`] asked for: the other side's
 /// own note, which all its processes share. One that is told to make the call may die before it does;
 /// whoever comes next finds the counter ahead of this. Must lie where only that side can write.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Called(AtomicU64);
+pub(crate) struct Called(AtomicU64);
 
 impl Default for Called {
     fn default() -> Self {
@@ -41,18 +41,18 @@ impl Default for Called {
 
 impl Called {
     /// For a new counter.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Called(AtomicU64::new(0))
     }
 
     /// True if a signal's kernel call was not made, or not noted yet.
     #[inline]
-    pub fn is_behind(&self, counter: &SelectCounter) -> bool {
+    pub(crate) fn is_behind(&self, counter: &SelectCounter) -> bool {
         epoch(counter.0.load(Ordering::SeqCst)) != epoch(self.0.load(Ordering::Relaxed))
     }
 
     /// Makes the kernel call and notes that every signal up to now has had it.
-    pub fn make<T>(&self, counter: &SelectCounter, call: impl FnOnce() -> T) -> T {
+    pub(crate) fn make<T>(&self, counter: &SelectCounter, call: impl FnOnce() -> T) -> T {
         let signals = epoch(counter.0.load(Ordering::SeqCst));
         let made = call();
         // Release: who finds it noted comes after the call.
@@ -77,20 +77,21 @@ impl Default for SelectCounter {
 
 impl SelectCounter {
     /// A counter that nobody raised.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         SelectCounter(AtomicU64::new(0))
     }
 
     /// A counter raised once: for an endpoint nobody has looked at yet, whose owner may already
     /// sleep in the kernel without having passed through us.
-    pub const fn raised() -> Self {
+    #[cfg(test)]
+    pub(crate) const fn raised() -> Self {
         SelectCounter(AtomicU64::new(1))
     }
 
     /// A waiter announces itself, then looks for the event; its look may use any ordering, a full
     /// fence stands in between.
     #[inline]
-    pub fn raise(&self) -> Ticket {
+    pub(crate) fn raise(&self) -> Ticket {
         let before = self.0.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Ticket(epoch(before))
@@ -98,7 +99,7 @@ impl SelectCounter {
 
     /// The waiter of `ticket` does not sleep, or no longer: takes its count back, unless it was
     /// signalled since.
-    pub fn withdraw(&self, ticket: Ticket) {
+    pub(crate) fn withdraw(&self, ticket: Ticket) {
         let mut value = self.0.load(Ordering::Relaxed);
         for _ in 0..ATTEMPTS {
             if epoch(value) != ticket.0 || count(value) == 0 {
@@ -121,7 +122,7 @@ impl SelectCounter {
     /// counted, the counter is now zero, and the caller, the only one to be told so, makes the
     /// kernel call. Costs one load when nobody waits.
     #[inline]
-    pub fn signal(&self) -> bool {
+    pub(crate) fn signal(&self) -> bool {
         // SeqCst, a plain load on x86: it must not move before the publication of the event.
         let value = self.0.load(Ordering::SeqCst);
         count(value) != 0 && self.lower(value)
@@ -130,7 +131,7 @@ impl SelectCounter {
     /// As [`signal`](Self::signal), where the caller may die before it has made the call: also true if
     /// an earlier one did. The call is made through [`Called::make`]. Costs two loads when nobody waits.
     #[inline]
-    pub fn signal_after(&self, called: &Called) -> bool {
+    pub(crate) fn signal_after(&self, called: &Called) -> bool {
         let value = self.0.load(Ordering::SeqCst);
         value != called.0.load(Ordering::Relaxed) && (self.lower(value) || called.is_behind(self))
     }
@@ -152,7 +153,7 @@ impl SelectCounter {
 
     /// Whether a waiter is counted at this moment.
     #[inline]
-    pub fn is_raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         count(self.0.load(Ordering::SeqCst)) != 0
     }
 }

@@ -141,7 +141,7 @@ impl Suspension {
 
     /// Changes with every request of either end.
     #[inline]
-    pub fn stamp(&self) -> u32 {
+    pub(crate) fn stamp(&self) -> u32 {
         let [ours, theirs] = [&self.ours, &self.theirs].map(|word| word.load(Ordering::Acquire));
         number(ours).wrapping_add(number(theirs))
     }

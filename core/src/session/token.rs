@@ -50,7 +50,7 @@ pub struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// From a holder that died with it: what it protects may be half changed.
-    pub from_the_dead: bool,
+    pub(crate) from_the_dead: bool,
     /// From another process (D2).
     pub swapped: bool,
 }
@@ -128,7 +128,7 @@ impl Token {
 
     /// True if the claim's process is in control, or was last.
     #[inline]
-    pub fn was_of(&self, claim: Claim) -> bool {
+    pub(crate) fn was_of(&self, claim: Claim) -> bool {
         self.process.load(Ordering::Relaxed) == claim.process
     }
 
@@ -313,7 +313,7 @@ impl Token {
 
     /// `thread` will not give the token back, or is the first of a new image of its process, of which one before had
     /// its id: if the word names it, its holder counts as dead.
-    pub fn abandon(&self, thread: u32) {
+    pub(crate) fn abandon(&self, thread: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         // NUMBER: nobody's id. Others may note meanwhile that they wait.
         while word & KEPT == 0
@@ -325,12 +325,12 @@ impl Token {
     }
 
     /// True if the word says that the holder will not give it back: no need to sleep on that.
-    pub fn says_abandoned(word: u32) -> bool {
+    pub(crate) fn says_abandoned(word: u32) -> bool {
         word & KEPT == 0 && word & NUMBER == NUMBER
     }
 
     /// True if anybody sleeps until it is given back.
-    pub fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.word.load(Ordering::SeqCst) & WAITED_FOR != 0
     }
 

@@ -50,13 +50,13 @@ impl<'a> Buffers<'a> {
 
     /// For a caller that knows the time, in [`ticks`](crate::sys::time::ticks).
     #[inline]
-    pub fn know_time(&mut self, now: u64) {
+    pub(crate) fn know_time(&mut self, now: u64) {
         self.now = now;
     }
 
     /// Bytes from the position to the end.
     #[inline]
-    pub fn remaining(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.remaining
     }
 
@@ -152,7 +152,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// Lets it end after `length` more bytes.
-    pub fn truncate(&mut self, length: usize) {
+    pub(crate) fn truncate(&mut self, length: usize) {
         self.remaining = self.remaining.min(length);
     }
 

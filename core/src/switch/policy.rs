@@ -100,9 +100,9 @@ pub(in crate::switch) fn geometry() -> Geometry {
 #[derive(Clone, Copy)]
 pub(in crate::switch) struct Relation {
     /// It has our effective user.
-    pub same_user: bool,
+    pub(crate) same_user: bool,
     /// It is this process.
-    pub same_process: bool,
+    pub(crate) same_process: bool,
 }
 
 impl Relation {

@@ -42,7 +42,7 @@ pub(in crate::switch) fn is_alone() -> bool {
 
 /// What earlier spins at one place taught.
 #[derive(Debug)]
-pub struct History {
+pub(crate) struct History {
     /// Above zero: spinning pays.
     score: AtomicI32,
     /// Looks before the first yield.
@@ -53,7 +53,7 @@ pub struct History {
 
 impl History {
     /// Nothing learnt yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self::of(NEUTRAL_SCORE)
     }
 
@@ -66,7 +66,7 @@ impl History {
     }
 
     /// Nothing learnt yet, of a place where the event is expected at once.
-    pub const fn hopeful() -> Self {
+    pub(crate) const fn hopeful() -> Self {
         Self::of(NEUTRAL_SCORE + 1)
     }
 
@@ -79,7 +79,7 @@ impl History {
 
     /// Begins a connection with what `others` learnt: the full limit if it paid, else the short try
     /// of a place where nothing is known.
-    pub fn begin_with(&self, others: &History) {
+    pub(crate) fn begin_with(&self, others: &History) {
         let pays = others.score.load(Ordering::Relaxed) > NEUTRAL_SCORE;
         let known = others.budget.load(Ordering::Relaxed);
         self.score.store(if pays { NEUTRAL_SCORE + 1 } else { NEUTRAL_SCORE }, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl History {
 
     /// Ends a connection, for `others` to learn from. After one for which spinning did not pay, the
     /// full limit is tried again by the sixteenth or so.
-    pub fn leave_to(&self, others: &History) {
+    pub(crate) fn leave_to(&self, others: &History) {
         let (score, common) = (&self.score, &others.score);
         let next = match (score.load(Ordering::Relaxed), common.load(Ordering::Relaxed)) {
             (own, _) if own > NEUTRAL_SCORE => {

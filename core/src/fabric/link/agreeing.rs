@@ -18,7 +18,7 @@ impl Link {
     ///
     /// # Safety `controller` is in memory that fork relatives share, and valid until the link lets go of the
     /// [`Users`](super::Users) it was closed with.
-    pub unsafe fn attach(&self, segment: Segment, role: Role, controller: &Controller) {
+    pub(crate) unsafe fn attach(&self, segment: Segment, role: Role, controller: &Controller) {
         if let Some((_, mailbox)) = helper::mailbox() {
             controller.begin(mailbox, process::pid());
         }
@@ -46,12 +46,12 @@ impl Link {
     }
 
     /// Acceptor: tells the connector that the link is taken, once [`attach`](Self::attach)ed.
-    pub fn confirm(&self) {
+    pub(crate) fn confirm(&self) {
         self.push(Tell::Due);
     }
 
     /// Acceptor: nobody will take it.
-    pub fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         let refused =
             |from| self.stage.compare_exchange(from, stage::REFUSED, SeqCst, SeqCst).is_ok();
         if refused(stage::BOUND) || refused(stage::OFFERED) {
@@ -60,19 +60,19 @@ impl Link {
     }
 
     /// Acceptor: as [`refuse`](Self::refuse), after it was taken and before it was confirmed.
-    pub fn refuse_taken(&self) {
+    pub(crate) fn refuse_taken(&self) {
         self.stage.store(stage::REFUSED, SeqCst);
         self.note(Kind::Refused);
     }
 
     /// Connector: which TCP connection it is for.
-    pub fn bind(&self, tuple: Vec<u8>) {
+    pub(crate) fn bind(&self, tuple: Vec<u8>) {
         let _ = self.binding.set(tuple);
         self.note(Kind::Bound);
     }
 
     /// Connector: asks for the link back, which nobody took. The answer decides the segment's state.
-    pub fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
             controller.ask_to_withdraw();
             return self.kick_owner();

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Who else may use a link that one process closed: its fork relatives.
-pub trait Users: Send {
+pub(crate) trait Users: Send {
     /// True while they do.
     fn are_there(&self) -> bool;
 }
@@ -40,7 +40,7 @@ pub(in crate::fabric) fn after_fork_in_child() {
 impl Link {
     /// Closes this end: the helper ends the link when the peer has everything, and no fork relative
     /// uses it.
-    pub fn close(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
+    pub(crate) fn close(self: &Arc<Self>, users: Option<Box<dyn Users>>) {
         let _held = SignalsHeld::new();
         let _gate = no_fork();
         self.close_within(users);

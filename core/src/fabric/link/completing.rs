@@ -45,14 +45,14 @@ impl Port {
 impl Link {
     /// Takes what has arrived.
     #[inline]
-    pub fn poll(&self) {
+    pub(crate) fn poll(&self) {
         if self.is_ours() {
             self.port().look();
         }
     }
 
     /// Takes all that has arrived by now, also what another thread is about to take.
-    pub fn catch_up(&self) {
+    pub(crate) fn catch_up(&self) {
         if self.is_ours() {
             return self.port().catch_up();
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// See the module. Zeroed memory is a valid start.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Controller {
+pub(crate) struct Controller {
     /// Of the controlling process's helper.
     mailbox: AtomicU64,
     /// Of those who had control before; zero: nobody. The first lives longest, as a rule: it made the connection.

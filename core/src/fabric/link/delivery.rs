@@ -46,7 +46,7 @@ impl Link {
 
     /// Has everything sent that this end published, the messages before `next` among it, and looks
     /// whether the peer has it all.
-    pub fn is_flushed(&self, next: u32) -> bool {
+    pub(crate) fn is_flushed(&self, next: u32) -> bool {
         if !self.is_ours() {
             self.kick_owner();
             let Some(body) = self.body.get() else { return true };
@@ -63,7 +63,7 @@ impl Link {
     }
 
     /// `anchor` is to be closed only when the peer has everything: TCP's end comes after the last byte.
-    pub fn keep_open(&self, anchor: Fd) {
+    pub(crate) fn keep_open(&self, anchor: Fd) {
         let before = self.anchor.swap(anchor, SeqCst);
         if before >= 0 {
             hidden::close(before);

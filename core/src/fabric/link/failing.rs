@@ -12,7 +12,7 @@ const PEERS_END: u64 = 500_000_000;
 impl Link {
     /// What a program is to be told of a broken link: what TCP tells of a peer that does not answer, or
     /// that its connection is gone.
-    pub fn error(&self) -> Errno {
+    pub(crate) fn error(&self) -> Errno {
         match self.error.load(Relaxed) {
             e @ (libc::ETIMEDOUT | libc::EHOSTUNREACH) => Errno(e),
             _ => Errno(libc::ECONNRESET),
@@ -20,7 +20,7 @@ impl Link {
     }
 
     /// True if the owner says that it is broken, or the owner is gone.
-    pub fn is_failed_by_peer(&self) -> bool {
+    pub(crate) fn is_failed_by_peer(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let finished = &body.segment.side(body.role.peer()).sending.0.finished;
         if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
@@ -59,7 +59,7 @@ impl Link {
 
     /// True if it failed, and neither a peer that closed, nor one that died, nor the way back to TCP is why: TCP tells
     /// of those, and does in a moment.
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         let is_over = || self.is_closed_by_peer() || self.has_returned();
         if !self.is_failed_by_peer() || is_over() {
             return false;
@@ -75,7 +75,7 @@ impl Link {
     }
 
     /// The process is exiting: fork relatives can use the link no more.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         if self.is_ours() {
             self.fail(Error::Cancelled);
         }

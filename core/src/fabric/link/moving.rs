@@ -47,7 +47,7 @@ impl Link {
     }
 
     /// True while either end moves: what was published may not have reached the peer, or somebody is to get control.
-    pub fn is_moving(&self) -> bool {
+    pub(crate) fn is_moving(&self) -> bool {
         self.course() != course::REST
     }
 

@@ -32,7 +32,7 @@ fn decode(payload: &[u8]) -> Option<(bool, u64)> {
 impl Link {
     /// Asks the peer to send again over TCP what this end did not read, and is not going to: the segment says how far
     /// it came. To be repeated until it [answers](Self::answer), as whoever asked may have died.
-    pub fn ask_again(&self) {
+    pub(crate) fn ask_again(&self) {
         if let Some(body) = self.body.get() {
             body.segment.side(body.role).receiving.0.ask(Asked::Pending);
             self.tell_return();
@@ -41,7 +41,7 @@ impl Link {
 
     /// What the peer answered to [`ask_again`](Self::ask_again): `None`, not yet. False: all that it sent is to be read
     /// here.
-    pub fn answer(&self) -> Option<bool> {
+    pub(crate) fn answer(&self) -> Option<bool> {
         let body = self.body.get()?;
         let [_, peer] = body.words();
         match body.asked() {
@@ -53,7 +53,7 @@ impl Link {
     }
 
     /// The end's word changed, or what it asks for: the peer is told.
-    pub fn tell_return(&self) {
+    pub(crate) fn tell_return(&self) {
         self.push(Tell::Certain);
         helper::wake_if_dormant();
     }
@@ -173,7 +173,7 @@ impl Link {
     }
 
     /// True if nothing is left for the link to carry, because both directions are TCP's: its end is no concern.
-    pub fn has_returned(&self) -> bool {
+    pub(crate) fn has_returned(&self) -> bool {
         self.body.get().is_some_and(|body| {
             let [own, peer] = body.words();
             let left = self.returning.left.load(Acquire);

@@ -79,7 +79,7 @@ impl Wishes {
 }
 
 /// See the module.
-pub struct Link {
+pub(crate) struct Link {
     pub(super) own: Weak<Link>,
     /// What all its processes know it by.
     pub(super) id: u64,
@@ -225,7 +225,7 @@ impl Link {
     }
 
     /// Readable when a sleeper's event came: what a doorbell is on an anchor.
-    pub fn event(&self) -> Fd {
+    pub(crate) fn event(&self) -> Fd {
         self.event
     }
 
@@ -242,7 +242,7 @@ impl Link {
     }
 
     /// True in a process whose copy of the link, from a fork, holds what is another's.
-    pub fn is_inherited(&self) -> bool {
+    pub(crate) fn is_inherited(&self) -> bool {
         self.made_in.load(Acquire) != generation()
     }
 
@@ -257,12 +257,12 @@ impl Link {
     }
 
     /// True if it can carry nothing any more.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed.load(Acquire)
     }
 
     /// True in a process that has it from a fork.
-    pub fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         !self.is_ours()
     }
 

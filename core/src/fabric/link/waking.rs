@@ -34,19 +34,19 @@ impl Link {
     }
 
     /// A thread of the program counts as asleep on it from now on, before the queue is armed for it.
-    pub fn falls_asleep(&self) -> Option<Sleeper> {
+    pub(crate) fn falls_asleep(&self) -> Option<Sleeper> {
         (!self.is_foreign()).then(|| self.port().device.add_sleeper())
     }
 
     /// The calling thread sleeps on its event, among other things: the helper is to be notified of what completes.
-    pub fn notify_helper(&self) {
+    pub(crate) fn notify_helper(&self) {
         if !self.is_foreign() {
             self.port().device.notify_helper();
         }
     }
 
     /// The program sleeps by other means than on the link: the helper is to be notified from now on.
-    pub fn is_awaited_elsewhere(&self) {
+    pub(crate) fn is_awaited_elsewhere(&self) {
         if !self.is_foreign() {
             self.port().device.is_awaited_elsewhere();
         }

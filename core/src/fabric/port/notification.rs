@@ -88,7 +88,7 @@ impl Device {
 
 /// A thread that counts as asleep on a link.
 #[derive(Clone, Copy)]
-pub struct Sleeper {
+pub(crate) struct Sleeper {
     device: &'static Device,
     /// The process that it is of: in a child that a handler forked it is nobody.
     generation: u32,
@@ -96,13 +96,13 @@ pub struct Sleeper {
 
 impl Sleeper {
     /// It does not any more.
-    pub fn wakes(self) {
+    pub(crate) fn wakes(self) {
         self.device.notification.asleep.fetch_sub(1, SeqCst);
     }
 
     /// The calling thread, which it is, gets the queue's notification. `None`: the helper is to
     /// ([`Link::notify_helper`](crate::fabric::Link::notify_helper)).
-    pub fn be_notified(self) -> Option<Notified> {
+    pub(crate) fn be_notified(self) -> Option<Notified> {
         let notification = &self.device.notification;
         if self.generation != generation() || !notification.has_one_sleeper() {
             return None;
@@ -116,16 +116,16 @@ impl Sleeper {
 }
 
 /// The calling thread gets the notification of the port's queue.
-pub struct Notified(Sleeper);
+pub(crate) struct Notified(Sleeper);
 
 impl Notified {
     /// Readable when the queue tells.
-    pub fn descriptor(&self) -> Option<Fd> {
+    pub(crate) fn descriptor(&self) -> Option<Fd> {
         (self.0.generation == generation()).then(|| self.0.device.descriptor()).flatten()
     }
 
     /// It told: takes that. To be followed by a look.
-    pub fn take_notice(&self) {
+    pub(crate) fn take_notice(&self) {
         if self.0.generation != generation() {
             return;
         }

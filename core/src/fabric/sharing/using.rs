@@ -5,7 +5,7 @@ use crate::fabric::link::{Link, Tell};
 
 impl Link {
     /// This end published something that its peer waits for.
-    pub fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.have_link_rung_again();
         if !self.is_ours() {
             self.want();
@@ -15,7 +15,7 @@ impl Link {
 
     /// After this end received: tells the peer if that is due.
     #[inline]
-    pub fn received(&self) {
+    pub(crate) fn received(&self) {
         if !self.is_ours() {
             return self.want();
         }
@@ -23,7 +23,7 @@ impl Link {
     }
 
     /// A thread of this end is about to sleep until the event rings; it looks once more afterwards.
-    pub fn before_sleep(&self) {
+    pub(crate) fn before_sleep(&self) {
         if !self.is_ours() {
             self.want_if_orphaned();
             return self.kick_owner();

@@ -53,7 +53,7 @@ impl Link {
     }
 
     /// The process is about to exit: has relatives take control. True while one may still.
-    pub fn offer_control(&self) -> bool {
+    pub(crate) fn offer_control(&self) -> bool {
         let Some(controller) = self.controller() else { return false };
         if !self.is_ours() || self.has_failed() || self.stage() != stage::OPEN {
             return false;
@@ -104,7 +104,7 @@ impl Link {
 
     /// This process asks for control no more. True if it was promised, or given, and so comes: the peer is to find
     /// somebody here.
-    pub fn withdraw_wish(&self) -> bool {
+    pub(crate) fn withdraw_wish(&self) -> bool {
         self.wishes.asks_no_more.store(true, SeqCst);
         let _held = SignalsHeld::new();
         let _gate = no_fork();

@@ -15,7 +15,7 @@ pub(super) const VERSION: u32 = 11;
 
 /// Which end of the connection a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// It called connect.
     Connector = 0,
     /// It called accept.
@@ -24,7 +24,7 @@ pub enum Role {
 
 impl Role {
     /// The other end.
-    pub fn peer(self) -> Self {
+    pub(crate) fn peer(self) -> Self {
         match self {
             Role::Connector => Role::Acceptor,
             Role::Acceptor => Role::Connector,
@@ -34,7 +34,7 @@ impl Role {
 
 /// How a segment is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub(crate) struct Geometry {
     /// Message buffers per direction: 4 to 64, a power of two.
     pub buffers: u32,
     /// Bytes of a message buffer with its header: 256 to 65536, a multiple of 64.
@@ -55,7 +55,7 @@ pub(super) const MOST_BUFFERS: u32 = 64;
 
 impl Geometry {
     /// Refuses what does not fit the documented ranges.
-    pub fn check(self) -> Result<Self, SegmentError> {
+    pub(crate) fn check(self) -> Result<Self, SegmentError> {
         let fits = (4..=MOST_BUFFERS).contains(&self.buffers)
             && self.buffers.is_power_of_two()
             && [self.message_size, self.largest_message]
@@ -140,7 +140,7 @@ impl Geometry {
 
 /// Why a segment can not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentError {
+pub(crate) enum SegmentError {
     /// The kernel refused memory or a mapping.
     System(sys::Errno),
     /// Not a segment, or its size is not sealed.

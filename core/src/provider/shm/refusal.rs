@@ -4,7 +4,7 @@ use crate::sys::Errno;
 
 /// Why the peer's memory was not accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It is not registered under this number, not any more, not for this, or not for so much.
     NotRegistered,
     /// The process that lent it is gone.

@@ -33,7 +33,7 @@ const fn phase(state: u64) -> u64 {
 
 /// What the peer may do with lent memory (M3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub(crate) enum Right {
     /// RDMA read.
     Read = 1,
     /// RDMA write.
@@ -42,11 +42,11 @@ pub enum Right {
 
 /// The peer is writing to the memory at this moment: it cannot be had back yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
+pub(crate) struct Busy;
 
 /// See the module. Zeroed memory is a valid start: nothing is lent.
 #[repr(C)]
-pub struct Registration {
+pub(crate) struct Registration {
     /// Number, phase, and the bytes read or written so far: the word that decides.
     state: AtomicU64,
     address: AtomicU64,
@@ -65,7 +65,7 @@ pub struct Registration {
 impl Registration {
     /// Lends `length` bytes of this process's memory to the peer as number `key`, for `right` alone
     /// (M3). Owner; nothing may be lent here at the moment.
-    pub fn register(&self, key: u32, address: u64, length: u32, right: Right) {
+    pub(crate) fn register(&self, key: u32, address: u64, length: u32, right: Right) {
         self.proof.offer();
         self.process.store(process::pid(), Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Registration {
     ///
     /// # Errors
     /// [`Busy`]: ask again; the peer is writing at this moment.
-    pub fn deregister(&self, lent: u32) -> Result<u32, Busy> {
+    pub(crate) fn deregister(&self, lent: u32) -> Result<u32, Busy> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             match phase(state) {
@@ -104,13 +104,13 @@ impl Registration {
 
     /// Bytes that the peer read or wrote so far. Owner. Acquire.
     #[inline]
-    pub fn done(&self) -> u32 {
+    pub(crate) fn done(&self) -> u32 {
         (self.state.load(Ordering::Acquire) & BYTES) as u32
     }
 
     /// Bytes that went of number `key`, lent or taken back, of the `lent` ones; `None`: more than one other
     /// has followed. Either end, for what a process did that died.
-    pub fn done_of(&self, key: u32, lent: u32) -> Option<u32> {
+    pub(crate) fn done_of(&self, key: u32, lent: u32) -> Option<u32> {
         let words = [self.state.load(Ordering::Acquire), self.before.load(Ordering::Relaxed)];
         let found = words.into_iter().find(|word| (word >> 32) as u32 == key);
         found.map(|word| ((word & BYTES) as u32).min(lent))
@@ -123,7 +123,7 @@ impl Registration {
     }
 
     /// The process that lent the memory, as it says; to be read once and given to the access.
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)
     }
 
@@ -147,7 +147,7 @@ impl Registration {
     ///
     /// # Safety
     /// The bytes at `to` may be written.
-    pub unsafe fn read(
+    pub(crate) unsafe fn read(
         &self,
         process: u32,
         key: u32,
@@ -184,7 +184,7 @@ impl Registration {
     ///
     /// # Safety
     /// `length` bytes at `from` are mapped, or the kernel says EFAULT.
-    pub unsafe fn write(
+    pub(crate) unsafe fn write(
         &self,
         process: u32,
         key: u32,
@@ -215,7 +215,7 @@ impl Registration {
     }
 
     /// Ends a write whose writer died in the middle. Owner.
-    pub fn end_write_of_the_dead(&self) {
+    pub(crate) fn end_write_of_the_dead(&self) {
         let writer = self.writer.load(Ordering::Relaxed);
         if !process::lives(writer) {
             self.end_write_of(writer);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 /// Who has the connection: one word decides, so both ends always agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     /// Offered by the connector; nobody took it yet.
     Pending = 0,
     /// The acceptor will use it. Over a fabric: uses it.
@@ -40,7 +40,7 @@ impl State {
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.
 #[derive(Clone, Copy)]
-pub struct Segment {
+pub(crate) struct Segment {
     base: *mut u8,
     geometry: Geometry,
     /// Offsets that follow from the geometry: of the connector's message buffers of the first size, by the lowest
@@ -62,7 +62,7 @@ impl Segment {
     }
 
     /// A new segment, mapped, with the descriptor that the peer needs to map it.
-    pub fn create(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
+    pub(crate) fn create(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
         let geometry = geometry.check()?;
         let fd = file::sealed_memory(c"sanshim", geometry.total()).map_err(SegmentError::System)?;
         let base = match file::map_shared(Some(fd), geometry.total()) {
@@ -154,29 +154,29 @@ impl Segment {
 
     /// What `role` publishes.
     #[inline]
-    pub fn side(&self, role: Role) -> &Side {
+    pub(crate) fn side(&self, role: Role) -> &Side {
         &self.head().sides[role as usize]
     }
 
     /// Who has the connection. Acquire.
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         State::of(self.head().state.0.load(Ordering::Acquire))
     }
 
     /// Moves the state from `from` to `to`; false if it was another.
-    pub fn change(&self, from: State, to: State) -> bool {
+    pub(crate) fn change(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         let state = &self.head().state.0;
         state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok()
     }
 
     /// Moves the state from pending to `to`; false if it had been decided already.
-    pub fn decide(&self, to: State) -> bool {
+    pub(crate) fn decide(&self, to: State) -> bool {
         self.change(State::Pending, to)
     }
 
     /// An end goes on over TCP; false if both use the session by now.
-    pub fn withdraw(&self) -> bool {
+    pub(crate) fn withdraw(&self) -> bool {
         [State::Pending, State::Taken, State::Confirmed]
             .into_iter()
             .any(|from| self.change(from, State::Withdrawn))
@@ -193,7 +193,7 @@ impl Segment {
     /// The message buffer for `sequence` in the direction that `sender` sends. `size`: bytes of a
     /// message buffer after a resize (A9), at most the geometry's largest; 0: never resized.
     #[inline(always)]
-    pub fn slot(&self, sender: Role, sequence: u32, size: u32) -> Slot {
+    pub(crate) fn slot(&self, sender: Role, sequence: u32, size: u32) -> Slot {
         let geometry = &self.geometry;
         let offset = if size == 0 {
             let connectors = self.slots[(sequence % MOST_BUFFERS) as usize] as usize;
@@ -207,7 +207,7 @@ impl Segment {
 
     /// The send buffer of the direction that `sender` sends, or the large one it may change to.
     #[inline]
-    pub fn send_buffer(&self, sender: Role, large: bool) -> Ring {
+    pub(crate) fn send_buffer(&self, sender: Role, large: bool) -> Ring {
         let geometry = &self.geometry;
         let (offset, size) = if large {
             let size = geometry.largest_send_buffer;

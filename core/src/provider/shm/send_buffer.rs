@@ -5,11 +5,11 @@
 
 /// The peer published a position that can not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overrun;
+pub(crate) struct Overrun;
 
 /// The bytes of a ring, without its positions.
 #[derive(Clone, Copy)]
-pub struct Ring {
+pub(crate) struct Ring {
     base: *mut u8,
     size: u32,
 }
@@ -23,13 +23,13 @@ impl Ring {
 
     /// Bytes the ring holds.
     #[inline]
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         u64::from(self.size)
     }
 
     /// Bytes between the positions `head` and `tail`, checked.
     #[inline]
-    pub fn used(&self, head: u64, tail: u64) -> Result<u64, Overrun> {
+    pub(crate) fn used(&self, head: u64, tail: u64) -> Result<u64, Overrun> {
         let used = tail.wrapping_sub(head);
         if used <= self.size() {
             Ok(used)

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A value on a cache line of its own.
 #[repr(C, align(64))]
-pub struct Line<T>(pub T);
+pub(crate) struct Line<T>(pub T);
 
 /// What one end publishes to the other.
 #[repr(C, align(64))]
-pub struct Side {
+pub(crate) struct Side {
     /// Select counters (A18): this end raises them, the peer signals them.
     pub(crate) counters: Line<SelectCounters>,
     /// The sending half of this end.
@@ -35,7 +35,7 @@ pub(crate) struct SelectCounters {
 
 /// Published by the sender of a direction.
 #[repr(C)]
-pub struct Sending {
+pub(crate) struct Sending {
     /// Bytes ever put into the send buffer.
     pub tail: AtomicU64,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
@@ -77,7 +77,7 @@ pub(crate) const FAILED: u32 = 16;
 
 /// Published by the receiver of a direction.
 #[repr(C)]
-pub struct Receiving {
+pub(crate) struct Receiving {
     /// Bytes ever taken out of the peer's send buffer.
     pub head: AtomicU64,
     /// Bytes of the stream ever read by the program.
@@ -96,7 +96,7 @@ pub struct Receiving {
 /// Over a fabric: whether the receiver wants to have sent again over TCP what it did not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// It does not, or it is being sent.
     Nothing = 0,
     /// The peer has not answered yet.
@@ -107,7 +107,7 @@ pub enum Asked {
 
 impl Receiving {
     /// Acquire.
-    pub fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         match self.asked.load(Ordering::Acquire) {
             0 => Asked::Nothing,
             1 => Asked::Pending,
@@ -116,7 +116,7 @@ impl Receiving {
     }
 
     /// Sequentially consistent.
-    pub fn ask(&self, asked: Asked) {
+    pub(crate) fn ask(&self, asked: Asked) {
         self.asked.store(asked as u32, Ordering::SeqCst);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One message buffer: four header words, then the payload.
 #[derive(Clone, Copy)]
-pub struct Slot {
+pub(crate) struct Slot {
     at: *mut u8,
 }
 
@@ -28,13 +28,13 @@ impl Slot {
 
     /// The sequence number that was published last in this buffer. Acquire.
     #[inline]
-    pub fn sequence(&self) -> u32 {
+    pub(crate) fn sequence(&self) -> u32 {
         self.words()[0].load(Ordering::Acquire)
     }
 
     /// The header's words; the first as given, because it was read before.
     #[inline]
-    pub fn header(&self, sequence: u32) -> [u32; 4] {
+    pub(crate) fn header(&self, sequence: u32) -> [u32; 4] {
         let w = self.words();
         [
             sequence,
@@ -46,20 +46,20 @@ impl Slot {
 
     /// Where the payload begins: the message buffer without its header.
     #[inline]
-    pub fn payload(&self) -> *mut u8 {
+    pub(crate) fn payload(&self) -> *mut u8 {
         // SAFETY: the header is part of the slot.
         unsafe { self.at.add(HEADER_SIZE) }
     }
 
     /// Marks the buffer as not holding message `sequence`, nor any other that may still come.
-    pub fn clear(&self, sequence: u32, buffers: u32) {
+    pub(crate) fn clear(&self, sequence: u32, buffers: u32) {
         self.words()[0].store(sequence.wrapping_sub(buffers), Ordering::Relaxed);
     }
 
     /// Publishes a message whose payload is written. Sequentially consistent, so that the select
     /// counter looked at afterwards can not be a value from before (A18).
     #[inline]
-    pub fn publish(&self, header: [u32; 4]) {
+    pub(crate) fn publish(&self, header: [u32; 4]) {
         let w = self.words();
         w[1].store(header[1], Ordering::Relaxed);
         w[2].store(header[2], Ordering::Relaxed);

@@ -70,7 +70,7 @@ impl Preference {
 
     /// A large send that began at `began` moved `bytes` by now, `ended`, by this way; both in ticks of
     /// any steady clock. It may be part of a send that goes on. True: another way is preferred now.
-    pub fn record(&self, way: Way, bytes: u64, began: u64, ended: u64) -> bool {
+    pub(crate) fn record(&self, way: Way, bytes: u64, began: u64, ended: u64) -> bool {
         let last = self.ended.load(Ordering::Relaxed);
         self.ended.store(ended, Ordering::Relaxed);
         // Two threads may send in turns: one's call begins before the other's ends.
@@ -126,7 +126,7 @@ impl Preference {
     }
 
     /// Messages became faster, or slower: what was measured so far says nothing of them.
-    pub fn restart(&self) {
+    pub(crate) fn restart(&self) {
         if self.state.load(Ordering::Relaxed) < DECIDED_MESSAGES {
             self.enter(0);
         }

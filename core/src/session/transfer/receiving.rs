@@ -171,7 +171,7 @@ impl Receiving {
     ///
     /// # Errors
     /// [`ProtocolError`] if we took another amount: the stream is in doubt.
-    pub fn rest_in_messages(&self, key: u32, bytes: u32) -> Result<(), ProtocolError> {
+    pub(crate) fn rest_in_messages(&self, key: u32, bytes: u32) -> Result<(), ProtocolError> {
         if key != self.key.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Receiving {
     }
 
     /// The sender told its mode.
-    pub fn mode_entered(&self, mode: Mode, settled: bool) {
+    pub(crate) fn mode_entered(&self, mode: Mode, settled: bool) {
         self.mode.store(mode as u32, Ordering::Relaxed);
         self.settled.store(settled.into(), Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
@@ -317,7 +317,7 @@ impl Receiving {
     }
 
     /// True if the sender announces nothing, and waits for large receives (A11).
-    pub fn is_relied_on(&self, abilities: Abilities) -> bool {
+    pub(crate) fn is_relied_on(&self, abilities: Abilities) -> bool {
         self.mode() == Mode::LargeReceive && abilities.write && !abilities.read
     }
 

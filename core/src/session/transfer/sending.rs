@@ -202,7 +202,7 @@ impl Sending {
     }
 
     /// The receiver asks for discovery (A8, A11). Receive lock.
-    pub fn asked_to_rediscover(&self) {
+    pub(crate) fn asked_to_rediscover(&self) {
         add_one(&self.rediscoveries);
     }
 
@@ -212,7 +212,7 @@ impl Sending {
     }
 
     /// Whether RDMA turned out to be impossible.
-    pub fn forbidden(&self) -> bool {
+    pub(crate) fn forbidden(&self) -> bool {
         self.forbidden.load(Ordering::Relaxed) != 0
     }
 

@@ -55,7 +55,7 @@ pub fn closing(set: &'static Set, fd: Fd) {
 }
 
 /// In a fork child: no other thread exists that could hold a set's lock or sleep in it.
-pub fn after_fork_in_child() {
+pub(crate) fn after_fork_in_child() {
     table::each_known(0, Fd::MAX - 1, |fd| {
         if let Some(set) = table::set(fd) {
             set.lock.reset();

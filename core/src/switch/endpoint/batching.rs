@@ -9,7 +9,7 @@ const MOST: u32 = 1 << 16;
 /// See the module. Zeroed memory is a valid start. Receive lock.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct Batching {
+pub(crate) struct Batching {
     /// Receives until the next attempt may be made.
     after: AtomicU32,
     /// How many that will be after an attempt that fails.

@@ -15,15 +15,15 @@ const LOOKS: u32 = 100;
 
 /// What a waiter learnt by its last sleep.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Slept {
+pub(crate) struct Slept {
     /// A signal ended it.
-    pub signalled: bool,
+    pub(crate) signalled: bool,
 }
 
 /// See the module. All zero is free.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct Control {
+pub(crate) struct Control {
     token: Token,
 }
 
@@ -35,7 +35,7 @@ fn claim() -> Claim {
 impl Control {
     /// Takes control if nobody has it. Acquire.
     #[inline]
-    pub fn try_lock(&self) -> Result<Taken, Busy> {
+    pub(crate) fn try_lock(&self) -> Result<Taken, Busy> {
         self.token.try_take(claim()).map_err(|refused| match refused {
             Refused::Other => Busy::Other,
             Refused::Reentered => Busy::Reentered,
@@ -44,7 +44,7 @@ impl Control {
 
     /// Takes control if nobody has it and this process had it last. Acquire.
     #[inline(always)]
-    pub fn try_lock_again(&self) -> bool {
+    pub(crate) fn try_lock_again(&self) -> bool {
         let claim = claim();
         if !self.token.was_of(claim) || !self.token.try_borrow(claim.thread) {
             return false;
@@ -60,14 +60,17 @@ impl Control {
     /// As [`try_lock`](Self::try_lock), for what is no transfer of the calling process: control stays whose it
     /// is (D3). A dead holder is found by whoever waits.
     #[inline]
-    pub fn try_borrow(&self) -> bool {
+    pub(crate) fn try_borrow(&self) -> bool {
         self.token.try_borrow(own_tid())
     }
 
     /// Takes control, waiting for it; only after a refusal that was not for reentering. `goes_on` is asked
     /// at first and before each sleep, and told of the last one; its error ends the wait.
     #[cold]
-    pub fn wait<E>(&self, mut goes_on: impl FnMut(Slept) -> Result<(), E>) -> Result<Taken, E> {
+    pub(crate) fn wait<E>(
+        &self,
+        mut goes_on: impl FnMut(Slept) -> Result<(), E>,
+    ) -> Result<Taken, E> {
         goes_on(Slept::default())?;
         let claim = claim();
         for _ in 0..LOOKS {
@@ -112,7 +115,7 @@ impl Control {
 
     /// Gives control back. Release.
     #[inline(always)]
-    pub fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         match self.token.give_back() {
             Wake::Nobody => {}
             Wake::One => futex::wake(self.token.word(), 1),
@@ -125,46 +128,46 @@ impl Control {
     }
 
     /// Has whoever waits for it look whether to go on. By the holder.
-    pub fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         if self.is_waited_for() {
             self.wake_all();
         }
     }
 
     /// True if anybody may sleep until it is given back.
-    pub fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.token.is_waited_for()
     }
 
     /// The calling thread will not give it back, or a thread of the image before this one that had its id: if it
     /// holds it, it counts as dead.
-    pub fn abandon_own(&self) {
+    pub(crate) fn abandon_own(&self) {
         self.token.abandon(own_tid());
     }
 
     /// True if the calling thread holds it.
-    pub fn is_held_by_caller(&self) -> bool {
+    pub(crate) fn is_held_by_caller(&self) -> bool {
         self.token.holder() == Some(own_tid())
     }
 
     /// True if a thread holds it.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.token.holder().is_some()
     }
 
     /// True if a thread holds it that died. Costs system calls if another does.
-    pub fn is_held_by_the_dead(&self) -> bool {
+    pub(crate) fn is_held_by_the_dead(&self) -> bool {
         self.token.holder().is_some_and(|thread| thread != own_tid() && !process::lives(thread))
     }
 
     /// True if a thread holds it that lives. Costs system calls.
-    pub fn is_held_by_the_living(&self) -> bool {
+    pub(crate) fn is_held_by_the_living(&self) -> bool {
         self.token.holder().is_some_and(process::lives)
     }
 
     /// Times control changed from one process to another.
     #[inline]
-    pub fn swaps(&self) -> u32 {
+    pub(crate) fn swaps(&self) -> u32 {
         self.token.swaps()
     }
 }

@@ -26,7 +26,7 @@ pub(in crate::switch) const FOR_RECEIVERS: u32 = WRITTEN;
 /// See the module. Zeroed memory is a valid start: nothing is due.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct Due {
+pub(crate) struct Due {
     pub(in crate::switch) kinds: AtomicU32,
     /// The kind that is being sent, and in the upper half the number of its message; zero: none. Send lock.
     pub(in crate::switch) goes: AtomicU64,
@@ -58,17 +58,17 @@ fn halves(word: &AtomicU64) -> (u32, u32) {
 impl Due {
     /// True if anything is.
     #[inline]
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.kinds.load(Relaxed) != 0
     }
 
     /// True if the receiver was not told yet what was written into its buffer. Send lock.
-    pub fn tells_of_a_write(&self) -> bool {
+    pub(crate) fn tells_of_a_write(&self) -> bool {
         self.kinds.load(Relaxed) & WRITTEN != 0
     }
 
     /// Notes a message to send; one of the same kind that has not gone yet is forgotten.
-    pub fn note(&self, control: &Control) {
+    pub(crate) fn note(&self, control: &Control) {
         let kind = match *control {
             Control::RestInMessages(key, bytes) => {
                 self.rest.store(pair(key, bytes), Relaxed);
@@ -118,12 +118,12 @@ impl Due {
 
     /// True while the session is suspended, or about to be (D5).
     #[inline]
-    pub fn is_held_back(&self) -> bool {
+    pub(crate) fn is_held_back(&self) -> bool {
         self.kinds.load(Relaxed) & SUSPENSION != 0
     }
 
     /// Notes whether it is. The caller looks again at what decides afterwards.
-    pub fn hold_back(&self, held: bool) {
+    pub(crate) fn hold_back(&self, held: bool) {
         if held {
             self.kinds.fetch_or(SUSPENSION, AcqRel);
         } else {
@@ -132,18 +132,18 @@ impl Due {
     }
 
     /// True if what became of a transfer is still to be told.
-    pub fn ends_a_transfer(&self) -> bool {
+    pub(crate) fn ends_a_transfer(&self) -> bool {
         self.kinds.load(Acquire) & ENDS_OF_TRANSFERS != 0
     }
 
     /// An advertisement that has not gone yet does not go: its buffer was taken back.
-    pub fn forget_advertisement(&self) {
+    pub(crate) fn forget_advertisement(&self) {
         self.kinds.fetch_and(!ADVERTISEMENT, AcqRel);
     }
 
     /// The advertisement that is due, to ride on data (A13), in message `sequence`. Afterwards
     /// [`gone`](Self::gone). Send lock.
-    pub fn take_advertisement(&self, sequence: u32) -> Option<Advertisement> {
+    pub(crate) fn take_advertisement(&self, sequence: u32) -> Option<Advertisement> {
         self.goes.store(pair(sequence, ADVERTISEMENT), Relaxed);
         let due = self.kinds.fetch_and(!ADVERTISEMENT, AcqRel) & ADVERTISEMENT != 0;
         let advertisement = self.advertisement();
@@ -152,7 +152,7 @@ impl Due {
     }
 
     /// What was taken to be sent has gone, or is due again. Send lock.
-    pub fn gone(&self) {
+    pub(crate) fn gone(&self) {
         self.goes.store(0, Release);
     }
 

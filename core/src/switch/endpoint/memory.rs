@@ -15,7 +15,7 @@ const _: () = assert!(size_of::<Endpoint>() <= PAGE);
 
 /// An endpoint's memory, mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// The endpoint.
     pub(in crate::switch) at: *mut Endpoint,
 }
@@ -71,7 +71,7 @@ impl Memory {
     ///
     /// # Safety
     /// Nothing in this process uses the endpoint afterwards.
-    pub unsafe fn discard(self) {
+    pub(crate) unsafe fn discard(self) {
         // SAFETY: the caller's promise.
         unsafe {
             if (*self.at).forks.load(Ordering::Relaxed) == FORKS.load(Ordering::SeqCst) {

@@ -81,110 +81,110 @@ pub(super) mod flag {
 
 /// Private to the holder of the send lock.
 #[repr(C, align(64))]
-pub struct SendHalf {
+pub(crate) struct SendHalf {
     /// One sender at a time (D2).
-    pub lock: Control,
+    pub(crate) lock: Control,
     /// Most bytes that may wait in the send buffer if the program fixed that (SO_SNDBUF), else zero.
-    pub fixed: AtomicU32,
+    pub(crate) fixed: AtomicU32,
     /// Bytes ever put into the send buffer.
-    pub tail: AtomicU64,
+    pub(crate) tail: AtomicU64,
     /// The peer's head as last seen: a lower bound.
-    pub seen_head: AtomicU64,
+    pub(crate) seen_head: AtomicU64,
     /// Bytes ever sent in messages, and the last message that they include: see [`Tally`].
-    pub in_messages: Tally,
+    pub(crate) in_messages: Tally,
     /// How often a sender was told that there is no space: each makes an EPOLLOUT edge due.
-    pub stalls: AtomicU32,
+    pub(crate) stalls: AtomicU32,
     /// How often the send buffer was found full since the connection began or it grew (A9).
-    pub full: AtomicU32,
+    pub(crate) full: AtomicU32,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
-    pub grown: AtomicU64,
+    pub(crate) grown: AtomicU64,
     /// Where the window of bytes began whose time is taken, when, and how many in a row were fast.
-    pub window: AtomicU64,
+    pub(crate) window: AtomicU64,
     /// See [`window`](Self::window); clock in ns.
-    pub window_at: AtomicU64,
+    pub(crate) window_at: AtomicU64,
     /// See [`window`](Self::window).
-    pub fast_windows: AtomicU32,
+    pub(crate) fast_windows: AtomicU32,
     /// Clock (ns) when it grew.
-    pub grown_at: AtomicU64,
+    pub(crate) grown_at: AtomicU64,
     /// Bytes of a message buffer after a resize (A9); zero: never resized.
-    pub message_size: AtomicU32,
+    pub(crate) message_size: AtomicU32,
     /// Number of the last message in a buffer of the first size.
-    pub resized_by: AtomicU32,
+    pub(crate) resized_by: AtomicU32,
     /// 1 while that message, which says so, may be out and `message_size` not changed yet.
-    pub resizes: AtomicU32,
+    pub(crate) resizes: AtomicU32,
     /// RDMA transfers of what this end sends.
-    pub transfers: Sending,
+    pub(crate) transfers: Sending,
     /// 1: the holder of the lock is in an RDMA transfer that waits for the peer.
-    pub awaits_peer: AtomicU32,
+    pub(crate) awaits_peer: AtomicU32,
     /// 1: it is in one of that transfer's waits, or the last holder that was did not come out of it.
-    pub waits: AtomicU32,
+    pub(crate) waits: AtomicU32,
     /// Whether RDMA pays here.
-    pub preference: Preference,
+    pub(crate) preference: Preference,
 }
 
 /// Private to the holder of the receive lock.
 #[repr(C, align(64))]
-pub struct ReceiveHalf {
+pub(crate) struct ReceiveHalf {
     /// One receiver at a time (D2).
-    pub lock: Control,
+    pub(crate) lock: Control,
     /// Upper half: sequence number of the message the program reads from next; lower half: bytes of it
     /// already read.
-    pub position: AtomicU64,
+    pub(crate) position: AtomicU64,
     /// Bytes of the messages read to the end, and the next message: see [`Tally`].
-    pub in_messages: Tally,
+    pub(crate) in_messages: Tally,
     /// SO_RCVLOWAT.
-    pub low_water: AtomicU32,
+    pub(crate) low_water: AtomicU32,
     /// One above the bytes that the peer sent over TCP before it turned; zero: not known yet.
-    pub turned_at: AtomicU64,
+    pub(crate) turned_at: AtomicU64,
     /// Bytes ever taken from the peer's send buffer.
-    pub head: AtomicU64,
+    pub(crate) head: AtomicU64,
     /// 2^32 plus the number of the control message that is being obeyed; zero: none.
-    pub obeying: AtomicU64,
+    pub(crate) obeying: AtomicU64,
     /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
-    pub seen: AtomicU64,
+    pub(crate) seen: AtomicU64,
     /// The peer's urgent mark that was passed already.
-    pub urgent_passed: AtomicU64,
+    pub(crate) urgent_passed: AtomicU64,
     /// The one whose byte was read out of its place.
-    pub urgent_read: AtomicU64,
+    pub(crate) urgent_read: AtomicU64,
     /// Checked payloads of received messages, since a header is read only once: bytes of data in
     /// the lower 24 bits, bytes of the body before it in the upper 8.
-    pub lengths: [AtomicU32; 64],
+    pub(crate) lengths: [AtomicU32; 64],
     /// As in [`SendHalf::message_size`], for what this end receives.
-    pub message_size: AtomicU32,
+    pub(crate) message_size: AtomicU32,
     /// 2^32 plus the number of the last message of the old size, while one may be unread; else zero.
-    pub old_size_until: AtomicU64,
+    pub(crate) old_size_until: AtomicU64,
     /// The size that this end granted the sender last, who will say when it begins to use it.
-    pub granted_size: AtomicU32,
+    pub(crate) granted_size: AtomicU32,
     /// RDMA transfers of what this end receives.
-    pub transfers: Receiving,
+    pub(crate) transfers: Receiving,
     /// The thread whose buffer is, or was last, posted for RDMA write.
-    pub poster: AtomicU32,
+    pub(crate) poster: AtomicU32,
     /// What is known of letting the sender get ahead.
-    pub batching: crate::switch::endpoint::batching::Batching,
+    pub(crate) batching: crate::switch::endpoint::batching::Batching,
 }
 
 /// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
 /// word, so that who takes over from the dead knows whether the newest is.
 #[repr(transparent)]
 #[derive(Debug, Default)]
-pub struct Tally(AtomicU64);
+pub(crate) struct Tally(AtomicU64);
 
 impl Tally {
     /// Bytes counted so far; the lower 56 bits.
     #[inline]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed) >> 8
     }
 
     /// Counts `bytes` more, up to message `sequence`.
     #[inline]
-    pub fn count(&self, bytes: u64, sequence: u32) {
+    pub(crate) fn count(&self, bytes: u64, sequence: u32) {
         let counted = (self.bytes() + bytes) << 8 | u64::from(sequence as u8);
         self.0.store(counted, Ordering::Release);
     }
 
     /// True if it is counted up to message `sequence`, and not up to a neighbour of that.
-    pub fn is_up_to(&self, sequence: u32) -> bool {
+    pub(crate) fn is_up_to(&self, sequence: u32) -> bool {
         self.0.load(Ordering::Relaxed) as u8 == sequence as u8
     }
 }
@@ -192,32 +192,32 @@ impl Tally {
 impl ReceiveHalf {
     /// Sequence number of the message the program reads from next.
     #[inline]
-    pub fn next_read(&self) -> u32 {
+    pub(crate) fn next_read(&self) -> u32 {
         (self.position.load(Ordering::Relaxed) >> 32) as u32
     }
 
     /// Bytes of that message already read.
     #[inline]
-    pub fn offset(&self) -> u32 {
+    pub(crate) fn offset(&self) -> u32 {
         self.position.load(Ordering::Relaxed) as u32
     }
 
     /// `offset` bytes of message `next` are read.
     #[inline]
-    pub fn read_to(&self, next: u32, offset: u32) {
+    pub(crate) fn read_to(&self, next: u32, offset: u32) {
         self.position.store(u64::from(next) << 32 | u64::from(offset), Ordering::Release);
     }
 
     /// A message with `bytes` of data is read to the end; the next one is `next`.
     #[inline]
-    pub fn finish(&self, next: u32, bytes: u32) {
+    pub(crate) fn finish(&self, next: u32, bytes: u32) {
         self.in_messages.count(bytes.into(), next);
         self.read_to(next, 0);
     }
 
     /// Bytes ever received.
     #[inline]
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         let buffered = self.head.load(Ordering::Relaxed);
         let in_messages = self.in_messages.bytes() + u64::from(self.offset());
         buffered + in_messages + self.transfers.bytes()
@@ -225,7 +225,7 @@ impl ReceiveHalf {
 
     /// True if message `sequence` was sent before message buffers grew (A9).
     #[inline]
-    pub fn is_of_old_size(&self, sequence: u32) -> bool {
+    pub(crate) fn is_of_old_size(&self, sequence: u32) -> bool {
         let until = self.old_size_until.load(Ordering::Relaxed);
         until != 0 && (until as u32).wrapping_sub(sequence) as i32 >= 0
     }
@@ -233,38 +233,38 @@ impl ReceiveHalf {
 
 /// For each of the peer's select counters, up to where doorbells answered it.
 #[repr(C)]
-pub struct Calls {
+pub(crate) struct Calls {
     /// For data, or the end of the stream.
-    pub read: Called,
+    pub(crate) read: Called,
     /// For space.
-    pub write: Called,
+    pub(crate) write: Called,
 }
 
 impl SendHalf {
     /// Bytes ever sent.
     #[inline]
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.tail.load(Ordering::Relaxed) + self.in_messages.bytes() + self.transfers.bytes()
     }
 }
 
 /// See the module.
 #[repr(C)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// Credits and sequence numbers.
-    pub session: Session,
+    pub(crate) session: Session,
     /// Sending.
-    pub send: SendHalf,
+    pub(crate) send: SendHalf,
     /// Receiving.
-    pub receive: ReceiveHalf,
+    pub(crate) receive: ReceiveHalf,
     /// The size of message buffers.
-    pub resize: Resize,
+    pub(crate) resize: Resize,
     /// Whether the session is suspended, so that control can move (D4).
-    pub suspension: Suspension,
+    pub(crate) suspension: Suspension,
     /// Of a connection with another host: the process that has its queue pair.
-    pub controller: Controller,
+    pub(crate) controller: Controller,
     /// Control messages that wait for credit, or for the send lock.
-    pub due: crate::switch::endpoint::due::Due,
+    pub(crate) due: crate::switch::endpoint::due::Due,
     /// Smallest transfer that RDMA is worth (A2); `u32::MAX`: none.
     threshold: AtomicU32,
     /// RDMA operations of the provider: see [`Endpoint::abilities`].
@@ -272,35 +272,35 @@ pub struct Endpoint {
     /// See [`flag`].
     flags: AtomicU32,
     /// Which of our signals a doorbell rang for.
-    pub called: Calls,
+    pub(crate) called: Calls,
     /// Held to drain the anchor, and to count a sleeper on it: never both at once.
-    pub anchor: FamilyLock,
+    pub(crate) anchor: FamilyLock,
     /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.
-    pub doorbells_taken: AtomicU64,
+    pub(crate) doorbells_taken: AtomicU64,
     /// Held from the promise of a doorbell until it is sent, and to leave for TCP.
-    pub doorbell_lock: FamilyLock,
+    pub(crate) doorbell_lock: FamilyLock,
     /// Doorbells promised for which the anchor had no room yet. Changed with `doorbell_lock` held.
-    pub doorbells_owed: AtomicU32,
+    pub(crate) doorbells_owed: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
-    pub returning: AtomicU32,
+    pub(crate) returning: AtomicU32,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.
     pub(in crate::switch) sleepers: Sleepers,
     /// Processes that were forked while they had the socket open, this one included.
-    pub holders: AtomicU32,
+    pub(crate) holders: AtomicU32,
     /// 1: a thread was thrown out of a call, and may have left something to make up for.
-    pub thrown_out: AtomicU32,
+    pub(crate) thrown_out: AtomicU32,
     /// Over a fabric: how long the session is offered and not taken.
-    pub unanswered: OfferTimeout,
+    pub(crate) unanswered: OfferTimeout,
     /// Connector or acceptor.
     role: AtomicU8,
     /// errno that the kernel reported for the anchor; zero: none.
-    pub error: AtomicU32,
+    pub(crate) error: AtomicU32,
     /// Clock (ticks) of the last look at the anchor in the kernel.
-    pub looked_at: AtomicU64,
+    pub(crate) looked_at: AtomicU64,
     /// What the peer had done by then.
-    pub seen_alive: AtomicU64,
+    pub(crate) seen_alive: AtomicU64,
     /// How many forks there had been when it was made: see [`crate::switch::endpoint::memory`].
-    pub forks: AtomicU32,
+    pub(crate) forks: AtomicU32,
 }
 
 impl Endpoint {
@@ -332,7 +332,7 @@ impl Endpoint {
     }
 
     /// True if other processes have this end too.
-    pub fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.holders.load(Ordering::Relaxed) > 1
     }
 
@@ -344,7 +344,7 @@ impl Endpoint {
     }
 
     /// What the provider offers on this connection (A2).
-    pub fn abilities(&self) -> Abilities {
+    pub(crate) fn abilities(&self) -> Abilities {
         let operations = self.operations.load(Ordering::Relaxed);
         Abilities {
             threshold: self.threshold(),
@@ -355,13 +355,13 @@ impl Endpoint {
 
     /// Smallest transfer in bytes that RDMA is worth here.
     #[inline]
-    pub fn threshold(&self) -> u32 {
+    pub(crate) fn threshold(&self) -> u32 {
         self.threshold.load(Ordering::Relaxed)
     }
 
     /// Which end this is.
     #[inline]
-    pub fn role(&self) -> Role {
+    pub(crate) fn role(&self) -> Role {
         if self.role.load(Ordering::Relaxed) == Role::Connector as u8 {
             Role::Connector
         } else {
@@ -371,29 +371,29 @@ impl Endpoint {
 
     /// True if any of these flags is set. Acquire.
     #[inline]
-    pub fn has(&self, flags: u32) -> bool {
+    pub(crate) fn has(&self, flags: u32) -> bool {
         self.flags.load(Ordering::Acquire) & flags != 0
     }
 
     /// All flags. Acquire.
     #[inline]
-    pub fn flags(&self) -> u32 {
+    pub(crate) fn flags(&self) -> u32 {
         self.flags.load(Ordering::Acquire)
     }
 
     /// The error of a connection that is broken: what the kernel reported, or that it was reset.
-    pub fn broken_by(&self) -> Errno {
+    pub(crate) fn broken_by(&self) -> Errno {
         let e = self.error.load(Ordering::Relaxed) as i32;
         Errno(if e == 0 { libc::ECONNRESET } else { e })
     }
 
     /// Sets flags; true if any of them was new. Sequentially consistent.
-    pub fn set(&self, flags: u32) -> bool {
+    pub(crate) fn set(&self, flags: u32) -> bool {
         self.flags.fetch_or(flags, Ordering::SeqCst) & flags != flags
     }
 
     /// Clears flags; true if any of them was set.
-    pub fn clear(&self, flags: u32) -> bool {
+    pub(crate) fn clear(&self, flags: u32) -> bool {
         self.flags.fetch_and(!flags, Ordering::SeqCst) & flags != 0
     }
 }

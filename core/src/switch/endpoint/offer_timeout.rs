@@ -17,7 +17,7 @@ const MOST_COUNTED: u64 = 2 * (FIRST_NAP << DOUBLINGS_ACCEPTED);
 /// All zero is a valid start. May lie in memory that the processes of one side share.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct OfferTimeout {
+pub(crate) struct OfferTimeout {
     naps: AtomicU32,
     /// Clock (ns) of the last look; zero: none yet.
     looked_at: AtomicU64,
@@ -27,14 +27,14 @@ pub struct OfferTimeout {
 
 impl OfferTimeout {
     /// How long (ns) to sleep before the next look.
-    pub fn nap(&self) -> u64 {
+    pub(crate) fn nap(&self) -> u64 {
         let accepted = self.looked_at.load(Relaxed) != 0;
         let most = if accepted { DOUBLINGS_ACCEPTED } else { DOUBLINGS };
         FIRST_NAP << self.naps.fetch_add(1, Relaxed).min(most)
     }
 
     /// How long (ns) was waited since the first look at the accepted connection, `now` (ns) being another.
-    pub fn waited(&self, now: u64) -> u64 {
+    pub(crate) fn waited(&self, now: u64) -> u64 {
         let passed = match self.looked_at.swap(now, Relaxed) {
             0 => 0,
             last => now.saturating_sub(last).min(MOST_COUNTED),
@@ -43,7 +43,7 @@ impl OfferTimeout {
     }
 
     /// Nothing was waited for yet.
-    pub fn start_anew(&self) {
+    pub(crate) fn start_anew(&self) {
         self.looked_at.store(0, Relaxed);
         self.waited.store(0, Relaxed);
     }

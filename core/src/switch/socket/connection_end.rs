@@ -19,7 +19,7 @@ impl Socket {
     ///
     /// # Safety
     /// `memory` is of that session and no other socket's.
-    pub unsafe fn attach(&self, segment: Segment, memory: Memory, link: Option<Arc<Link>>) {
+    pub(crate) unsafe fn attach(&self, segment: Segment, memory: Memory, link: Option<Arc<Link>>) {
         // SAFETY: the caller's promise.
         let role = unsafe { (*memory.at).role() };
         self.spin.begin_with(&LEARNT[role as usize]);
@@ -33,7 +33,7 @@ impl Socket {
     }
 
     /// This process holds its end no longer; true if others do. Once.
-    pub fn leave(&self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn leave(&self, endpoint: &Endpoint) -> bool {
         self.left.swap(true, Ordering::SeqCst)
             || endpoint.holders.fetch_sub(1, Ordering::SeqCst) > 1
     }
@@ -43,7 +43,7 @@ impl Socket {
     ///
     /// # Safety
     /// No other thread uses the stream of this socket.
-    pub unsafe fn detach(&self) {
+    pub(crate) unsafe fn detach(&self) {
         let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {
@@ -72,7 +72,7 @@ impl Socket {
 
     /// Our end. Only in the phases SAN and CONNECTING with a session on offer.
     #[inline]
-    pub fn stream(&self) -> Option<Stream<'_>> {
+    pub(crate) fn stream(&self) -> Option<Stream<'_>> {
         // SAFETY: set before the phase that lets callers get here, unmapped after the last pin.
         let endpoint = unsafe { self.endpoint.load(Ordering::Acquire).as_ref() }?;
         // SAFETY: written before `endpoint`.
@@ -83,7 +83,7 @@ impl Socket {
     }
 
     /// True while nobody took the session that this connector offered.
-    pub fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.stream().is_some_and(|s| {
             s.fabric.is_some()
                 && s.endpoint.role() == Role::Connector

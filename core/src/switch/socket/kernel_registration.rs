@@ -22,7 +22,7 @@ const CHANGING: u32 = 2;
 const UNKNOWN: u32 = 3;
 
 /// See the module.
-pub struct KernelRegistration {
+pub(crate) struct KernelRegistration {
     state: AtomicU32,
     generation: AtomicU32,
     fd: AtomicI32,

@@ -18,7 +18,7 @@ struct Family {
 }
 
 /// See the module.
-pub struct Listener {
+pub(crate) struct Listener {
     family: *mut Family,
     /// Where it listens, and whether for both families.
     address: (SocketAddr, bool),
@@ -32,14 +32,14 @@ pub struct Listener {
 
 impl Listener {
     /// Of a TCP listener bound to `address`.
-    pub fn open(address: SocketAddr, dual: bool, grouped: bool) -> Result<Self> {
+    pub(crate) fn open(address: SocketAddr, dual: bool, grouped: bool) -> Result<Self> {
         let family = file::map_shared(None, PAGE)?.cast();
         let (serving, looked_at) = (AtomicPtr::default(), AtomicU64::new(0));
         Ok(Self { family, address: (address, dual), grouped, serving, looked_at })
     }
 
     /// Serves connectors on other hosts from now on, unless another process does.
-    pub fn serve(&self) {
+    pub(crate) fn serve(&self) {
         let server = self.family().server.load(Ordering::Relaxed);
         let us = process::pid();
         if server == us || self.grouped {
@@ -81,7 +81,7 @@ impl Listener {
     }
 
     /// No connector on another host finds it any more, for whichever of its processes.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.stop_serving();
     }
 

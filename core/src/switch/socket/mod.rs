@@ -52,9 +52,9 @@ pub struct Socket {
     anchor: AtomicI32,
     reason: AtomicU32,
     /// Whether spinning for its events has paid off lately.
-    pub spin: spin::History,
+    pub(crate) spin: spin::History,
     /// Whether the SAN may pay.
-    pub traffic: Traffic,
+    pub(crate) traffic: Traffic,
     /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
     role: AtomicU32,
     /// Processes that have it, of all that were forked while it was on TCP; null: this one alone. See
@@ -72,15 +72,15 @@ pub struct Socket {
     link: AtomicPtr<Link>,
     listener: AtomicPtr<Listener>,
     /// The program set options before the connection was on the SAN.
-    pub has_options: AtomicBool,
+    pub(crate) has_options: AtomicBool,
     /// How many registrations in epoll sets there are: spares a look under the lock.
-    pub watch_count: AtomicU32,
+    pub(crate) watch_count: AtomicU32,
     /// Set and place of the newest registration: a hint, checked under the set's lock.
-    pub watched_by: AtomicPtr<crate::switch::socket::set::Set>,
+    pub(crate) watched_by: AtomicPtr<crate::switch::socket::set::Set>,
     /// See `watched_by`.
-    pub watched_at: AtomicU32,
+    pub(crate) watched_at: AtomicU32,
     /// Its registration in a kernel's set, while nobody had to know more.
-    pub kernel_registration: KernelRegistration,
+    pub(crate) kernel_registration: KernelRegistration,
     /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure
     /// lock.
     pub(super) is_looked_at: AtomicBool,
@@ -90,9 +90,9 @@ pub struct Socket {
 
 /// Parts of a socket that need the structure lock.
 #[derive(Default)]
-pub struct Parts {
+pub(crate) struct Parts {
     /// Registrations in epoll sets.
-    pub watches: SmallVec<[Watch; 1]>,
+    pub(crate) watches: SmallVec<[Watch; 1]>,
     /// What both ends have agreed on so far of going to the SAN.
     pub(in crate::switch) negotiation: Option<Box<Negotiation>>,
     /// Next in the list of free sockets.
@@ -141,18 +141,18 @@ impl Socket {
 
     /// What the socket is at present ([`phase`]). Acquire.
     #[inline]
-    pub fn phase(&self) -> u32 {
+    pub(crate) fn phase(&self) -> u32 {
         self.phase.load(Ordering::Acquire)
     }
 
     /// Sequentially consistent.
-    pub fn set_phase(&self, phase: u32) {
+    pub(crate) fn set_phase(&self, phase: u32) {
         self.phase.store(phase, Ordering::SeqCst);
     }
 
     /// The parts that need the structure lock.
     #[allow(clippy::mut_from_ref)]
-    pub fn guarded(&self, _: &mut Structure) -> &mut Parts {
+    pub(crate) fn guarded(&self, _: &mut Structure) -> &mut Parts {
         // SAFETY: there is one Structure at a time, the caller has it, and no caller keeps one
         // result while it asks for another of the same socket.
         unsafe { &mut *self.guarded.get() }
@@ -180,14 +180,14 @@ impl Socket {
     }
 
     /// Notes one more descriptor of this process.
-    pub fn add_descriptor(&self) {
+    pub(crate) fn add_descriptor(&self) {
         self.pin();
         self.descriptors.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Notes that a descriptor is going; true if it was the last one of this process. The pin that
     /// came with it remains the caller's to give back.
-    pub fn remove_descriptor(&self) -> bool {
+    pub(crate) fn remove_descriptor(&self) -> bool {
         self.descriptors.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
@@ -203,25 +203,25 @@ impl Socket {
     }
 
     /// Another descriptor has to serve, because the one in use is being closed.
-    pub fn set_anchor(&self, fd: Fd) {
+    pub(crate) fn set_anchor(&self, fd: Fd) {
         self.anchor.store(fd, Ordering::Relaxed);
         self.statistics().set_fd(fd);
     }
 
     /// Why the socket is, or is not, on the SAN.
-    pub fn reason(&self) -> Reason {
+    pub(crate) fn reason(&self) -> Reason {
         Reason::from_u32(self.reason.load(Ordering::Relaxed)).unwrap_or(Reason::Pending)
     }
 
     /// Notes why.
-    pub fn set_reason(&self, reason: Reason) {
+    pub(crate) fn set_reason(&self, reason: Reason) {
         self.reason.store(reason.as_u32(), Ordering::Relaxed);
         self.statistics().set_reason(reason);
     }
 
     /// What `sanctl` shows of it; a spare one if it shows nothing.
     #[inline]
-    pub fn statistics(&self) -> &'static Statistics {
+    pub(crate) fn statistics(&self) -> &'static Statistics {
         // SAFETY: statistics slots are never unmapped.
         match unsafe { self.statistics.load(Ordering::Relaxed).as_ref() } {
             Some(slot) => slot,
@@ -250,7 +250,7 @@ impl Socket {
     }
 
     /// Publishes the socket in the registry, or what changed of it.
-    pub fn publish(&self, structure: &mut Structure, identity: &registry::Identity) {
+    pub(crate) fn publish(&self, structure: &mut Structure, identity: &registry::Identity) {
         unpublished::publish_within(structure);
         if self.statistics.load(Ordering::Relaxed).is_null() {
             let Some(slot) = REGISTRY.get(structure).as_ref().and_then(|r| r.allocate()) else {
@@ -262,13 +262,13 @@ impl Socket {
     }
 
     /// Makes it a listener.
-    pub fn set_listener(&self, listener: Box<Listener>) {
+    pub(crate) fn set_listener(&self, listener: Box<Listener>) {
         self.listener.store(Box::into_raw(listener), Ordering::Release);
         self.set_phase(phase::LISTENER);
     }
 
     /// What a listener's processes share.
-    pub fn listener(&self) -> Option<&Listener> {
+    pub(crate) fn listener(&self) -> Option<&Listener> {
         // SAFETY: freed only after the last pin.
         unsafe { self.listener.load(Ordering::Acquire).as_ref() }
     }

@@ -16,7 +16,7 @@ static FREE: Guarded<Option<&'static Socket>> = Guarded::new(None);
 
 impl Socket {
     /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
-    pub fn allocate(fd: Fd) -> Option<&'static Socket> {
+    pub(crate) fn allocate(fd: Fd) -> Option<&'static Socket> {
         let socket = spare::take().or_else(|| take_from_list(&mut Structure::lock()))?;
         Some(socket.begin(fd))
     }

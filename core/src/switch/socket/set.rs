@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// A socket's registration in a set, as the socket remembers it.
 #[derive(Clone, Copy)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// The set.
-    pub set: &'static Set,
+    pub(crate) set: &'static Set,
     /// Where in it.
-    pub index: u32,
+    pub(crate) index: u32,
 }
 
 /// An epoll set of this process. Never freed, only recycled.

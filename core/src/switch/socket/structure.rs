@@ -11,13 +11,13 @@ use std::cell::UnsafeCell;
 static LOCK: FamilyLock = FamilyLock::new();
 
 /// The lock, held.
-pub struct Structure {
+pub(crate) struct Structure {
     _signals: Undisturbed,
 }
 
 impl Structure {
     /// Waits for the lock.
-    pub fn lock() -> Structure {
+    pub(crate) fn lock() -> Structure {
         let signals = Undisturbed::begin();
         // No handler interrupts this thread, so it can not have it already.
         let _ = LOCK.lock();
@@ -25,7 +25,7 @@ impl Structure {
     }
 
     /// In a fork child of a process that held the lock over the fork: it is the child's now.
-    pub fn adopt_after_fork(&mut self) {
+    pub(crate) fn adopt_after_fork(&mut self) {
         LOCK.reset();
         let _ = LOCK.lock();
     }

@@ -14,7 +14,7 @@ const SET: usize = 1;
 static ENTRIES: AtomicPtr<AtomicUsize> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the table. It is virtual memory only, touched where descriptors are ours.
-pub fn initialize() -> Result<()> {
+pub(crate) fn initialize() -> Result<()> {
     let at = file::map_private(LIMIT * std::mem::size_of::<AtomicUsize>())?;
     ENTRIES.store(at.cast(), Ordering::Release);
     Ok(())
@@ -51,13 +51,13 @@ impl Drop for Pinned {
 
 impl Pinned {
     /// Pins a socket known to be alive.
-    pub fn new(socket: &'static Socket) -> Self {
+    pub(crate) fn new(socket: &'static Socket) -> Self {
         socket.pin();
         Self(socket)
     }
 
     /// Takes over a pin that exists already.
-    pub fn adopt(socket: &'static Socket) -> Self {
+    pub(crate) fn adopt(socket: &'static Socket) -> Self {
         Self(socket)
     }
 
@@ -67,12 +67,12 @@ impl Pinned {
     }
 
     /// The socket itself, to keep beyond this pin under another one.
-    pub fn get(&self) -> &'static Socket {
+    pub(crate) fn get(&self) -> &'static Socket {
         self.0
     }
 
     /// The socket's address, for comparing identities.
-    pub fn address(&self) -> *const Socket {
+    pub(crate) fn address(&self) -> *const Socket {
         self.0
     }
 }
@@ -100,7 +100,7 @@ fn pin_if(fd: Fd, wanted: impl Fn(u32) -> bool) -> Option<Pinned> {
 
 /// The socket behind `fd`, if the switch knows it. As long as the result is kept it does not enter the SAN.
 #[inline]
-pub fn socket(fd: Fd) -> Option<Pinned> {
+pub(crate) fn socket(fd: Fd) -> Option<Pinned> {
     let pinned = pin_if(fd, |_| true)?;
     pinned.has_entered();
     Some(pinned)
@@ -138,12 +138,12 @@ pub fn is_known(fd: Fd) -> bool {
 }
 
 /// Enters a socket. False if the descriptor is beyond the table.
-pub fn put_socket(fd: Fd, socket: &'static Socket) -> bool {
+pub(crate) fn put_socket(fd: Fd, socket: &'static Socket) -> bool {
     put(fd, socket as *const Socket as usize)
 }
 
 /// Enters an epoll set. False if the descriptor is beyond the table.
-pub fn put_set(fd: Fd, set: &'static Set) -> bool {
+pub(crate) fn put_set(fd: Fd, set: &'static Set) -> bool {
     put(fd, set as *const Set as usize | SET)
 }
 
@@ -167,14 +167,14 @@ pub(in crate::switch) fn take(fd: Fd, socket: &'static Socket) -> bool {
 }
 
 /// Removes the entry of `fd`.
-pub fn clear(fd: Fd) {
+pub(crate) fn clear(fd: Fd) {
     if let Some(entry) = entry(fd) {
         entry.store(0, Ordering::SeqCst);
     }
 }
 
 /// Calls `each` with every known socket descriptor from `first` to `last`.
-pub fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned)) {
+pub(crate) fn each_socket(first: Fd, last: Fd, mut each: impl FnMut(Fd, Pinned)) {
     let end = HIGHEST.load(Ordering::Relaxed).min(last.max(0) as usize + 1);
     for fd in first.max(0) as usize..end {
         if let Some(socket) = pin_if(fd as Fd, |_| true) {

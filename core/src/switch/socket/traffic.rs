@@ -58,7 +58,7 @@ pub(in crate::switch) fn note_transfer(now: u64) {
 }
 
 /// See the module. Threads count past each other, and lose a transfer now and then.
-pub struct Traffic {
+pub(crate) struct Traffic {
     calls: AtomicU32,
     /// At how many the next look is.
     due: AtomicU32,

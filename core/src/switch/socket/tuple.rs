@@ -8,9 +8,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) struct Tuple {
     /// Of the connector.
-    pub connector: SocketAddr,
+    pub(crate) connector: SocketAddr,
     /// Of the acceptor.
-    pub acceptor: SocketAddr,
+    pub(crate) acceptor: SocketAddr,
 }
 
 impl Tuple {

@@ -27,7 +27,7 @@ impl<'a> Stream<'a> {
 
     /// Sends all of `from`. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
     #[inline(always)]
-    pub fn send_at_once(&self, from: &Buffers) -> Option<bool> {
+    pub(crate) fn send_at_once(&self, from: &Buffers) -> Option<bool> {
         let (send, resize) = (&self.endpoint.send, &self.endpoint.resize);
         let length = from.remaining();
         let fits = length.wrapping_sub(1) < self.payload_out() as usize;
@@ -92,13 +92,13 @@ impl<'a> Stream<'a> {
 
     /// The same of the next message. Takes no lock.
     #[inline]
-    pub fn next_announces_data(&self) -> bool {
+    pub(crate) fn next_announces_data(&self) -> bool {
         self.announces_data(self.endpoint.session.expected())
     }
 
     /// True if something was not read, or seems so, that may be received at once. Takes no lock.
     #[inline(always)]
-    pub fn has_data(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         if self.streams_in() {
             return false;
         }
@@ -110,7 +110,7 @@ impl<'a> Stream<'a> {
     /// and nothing else that this receive would take in. `Some`: how many bytes, and whether the doorbell must ring.
     /// `None`: nothing is received.
     #[inline(always)]
-    pub fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
+    pub(crate) fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
         if self.fabric.is_some() {
             return None;

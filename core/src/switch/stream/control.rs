@@ -41,7 +41,7 @@ impl Stream<'_> {
     }
 
     /// Opens the session towards the peer (A1). Send lock, before anything else was sent.
-    pub fn open(&self, kind: Kind) {
+    pub(crate) fn open(&self, kind: Kind) {
         self.send_empty(kind);
     }
 
@@ -71,7 +71,7 @@ impl Stream<'_> {
 
     /// Takes in all messages that arrived; true if any did. Receive lock.
     #[inline]
-    pub fn absorb(&self) -> Result<bool, Broken> {
+    pub(crate) fn absorb(&self) -> Result<bool, Broken> {
         if !self.absorb_next()? {
             return Ok(false);
         }

@@ -64,7 +64,7 @@ impl Stream<'_> {
     /// Sends what is due unless somebody else is sending, who will look at it; true: the doorbell
     /// must ring.
     #[inline(always)]
-    pub fn try_send_due(&self) -> bool {
+    pub(crate) fn try_send_due(&self) -> bool {
         if !self.endpoint.due.any() {
             return false;
         }

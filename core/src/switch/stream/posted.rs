@@ -13,7 +13,7 @@ pub(super) fn deregister(stream: &Stream, length: u32) -> u32 {
 }
 
 /// A receive's buffer, lent to the sender for RDMA write; dropped, it is the program's alone again.
-pub struct Posted<'a> {
+pub(crate) struct Posted<'a> {
     stream: Stream<'a>,
     length: u32,
     /// [`Suspension::stamp`](crate::session::Suspension::stamp) when it was posted.
@@ -30,14 +30,14 @@ impl<'a> Posted<'a> {
     }
 
     /// True if the sender wrote to it, or it was taken back because the session is suspended (D4).
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let (registration, suspension) =
             (&self.stream.own().writable.0, &self.stream.endpoint.suspension);
         registration.done() > 0 || (suspension.stamp() != self.session && !suspension.holds_back())
     }
 
     /// Takes the buffer back; the bytes that were written to it count as received.
-    pub fn take_back(mut self) -> usize {
+    pub(crate) fn take_back(mut self) -> usize {
         self.withdraw()
     }
 

@@ -153,7 +153,7 @@ impl<'a> Stream<'a> {
     /// A receive of the program with room for `room` bytes begins. Those that RDMA is not worth are
     /// told apart from the others, not from each other.
     #[inline]
-    pub fn call(&self, room: usize) -> Call {
+    pub(crate) fn call(&self, room: usize) -> Call {
         if room < self.endpoint.threshold() as usize {
             return Call { number: 0, directly: false };
         }
@@ -163,7 +163,7 @@ impl<'a> Stream<'a> {
 
     /// True if a receive with so much room that has to wait concerns the sender.
     #[inline]
-    pub fn concerns_sender(&self, room: usize) -> bool {
+    pub(crate) fn concerns_sender(&self, room: usize) -> bool {
         room >= self.endpoint.threshold() as usize
             || self.endpoint.receive.transfers.rest().is_some()
             || self.endpoint.receive.transfers.is_relied_on(self.endpoint.abilities())
@@ -172,7 +172,7 @@ impl<'a> Stream<'a> {
     /// True if announced data will be written into a receive with so much room as soon as that is
     /// posted: it need not return with the first part alone.
     #[inline]
-    pub fn will_be_written(&self, room: usize) -> bool {
+    pub(crate) fn will_be_written(&self, room: usize) -> bool {
         let abilities = self.endpoint.abilities();
         let transfers = &self.endpoint.receive.transfers;
         abilities.write
@@ -195,7 +195,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Before a close: what was written into the buffer of a dead relative counts as received.
-    pub fn settle_posted(&self) {
+    pub(crate) fn settle_posted(&self) {
         if self.endpoint.receive.transfers.advertised().is_some() {
             let _held = self.lock_receive();
             self.is_posted();
@@ -213,7 +213,7 @@ impl<'a> Stream<'a> {
 
     /// A receive begins to wait with room in `to`, or has to tell its program to come again: what
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
-    pub fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'_>> {
+    pub(crate) fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'_>> {
         let abilities = self.endpoint.abilities();
         if self.mark_at(0).is_some() || self.is_held_back() {
             return None;
@@ -277,14 +277,14 @@ impl<'a> Stream<'a> {
     }
 
     /// Bytes went by RDMA.
-    pub fn show_sent_by_rdma(&self, bytes: u32) {
+    pub(crate) fn show_sent_by_rdma(&self, bytes: u32) {
         self.statistics.sent.bytes.add(bytes.into());
         self.statistics.transfers.sent.add(bytes.into());
     }
 
     /// True if data may be announced or written: everything sent before is in messages, and there is credit.
     /// Send lock.
-    pub fn may_announce(&self) -> Result<bool, Broken> {
+    pub(crate) fn may_announce(&self) -> Result<bool, Broken> {
         self.absorb_if_free()?;
         if !self.is_empty()?
             || self.endpoint.resize.is_asking()
@@ -302,13 +302,13 @@ impl<'a> Stream<'a> {
     }
 
     /// Bytes of data that travel with their announcement (S3).
-    pub fn first_part(&self) -> usize {
+    pub(crate) fn first_part(&self) -> usize {
         let body = Kind::DataAvailable.body_size();
         (self.payload_out().saturating_sub(body) as usize).min(FIRST_PART)
     }
 
     /// Announces data, the `first` bytes of it in the message itself. Send lock.
-    pub fn announce(
+    pub(crate) fn announce(
         &self,
         available: Available,
         first: usize,
@@ -332,7 +332,7 @@ impl<'a> Stream<'a> {
 
     /// Takes in messages unless a receiver is at it.
     #[inline]
-    pub fn absorb_if_free(&self) -> Result<(), Broken> {
+    pub(crate) fn absorb_if_free(&self) -> Result<(), Broken> {
         let expected = self.endpoint.session.expected();
         if self.slot_in(expected).sequence() == expected {
             self.absorb_credit()?;
@@ -342,13 +342,13 @@ impl<'a> Stream<'a> {
 
     /// Sends what is due; true: the doorbell must ring. Send lock.
     #[inline]
-    pub fn send_due_now(&self) -> bool {
+    pub(crate) fn send_due_now(&self) -> bool {
         self.endpoint.due.any() && self.send_due(false)
     }
 
     /// Writes into the buffer that the receiver advertised (A6, A11). Send lock. `None`: it is not
     /// there any more.
-    pub fn write_to(
+    pub(crate) fn write_to(
         &self,
         key: u32,
         room: u32,

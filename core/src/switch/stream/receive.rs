@@ -20,7 +20,7 @@ const MOST_FRUITLESS: u32 = 64;
 
 impl Stream<'_> {
     /// Receives what is there, up to the next urgent mark; `partial`: the call has received bytes before. Receive lock.
-    pub fn receive(
+    pub(crate) fn receive(
         &self,
         to: &mut Buffers,
         take: Take,
@@ -190,7 +190,7 @@ impl Stream<'_> {
     /// True if there is data to read, without taking any lock; `None` if that needs a closer look
     /// with the receive lock held ([`Stream::absorb`]).
     #[inline]
-    pub fn peek_readable(&self) -> Option<bool> {
+    pub(crate) fn peek_readable(&self) -> Option<bool> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
         let expected = session.expected();
@@ -209,7 +209,7 @@ impl Stream<'_> {
     }
 
     /// The program learnt that so many bytes are there. Receive lock.
-    pub fn note_seen(&self, bytes: u64) {
+    pub(crate) fn note_seen(&self, bytes: u64) {
         let receive = &self.endpoint.receive;
         let seen = receive.seen.load(Relaxed).max(receive.total() + bytes);
         receive.seen.store(seen, Relaxed);
@@ -218,32 +218,32 @@ impl Stream<'_> {
     /// True if bytes that the program knows of were not read: their sender may be about to send in
     /// messages what it had announced. (Not if they come over TCP.)
     #[inline]
-    pub fn owes_seen(&self) -> bool {
+    pub(crate) fn owes_seen(&self) -> bool {
         let receive = &self.endpoint.receive;
         receive.seen.load(Relaxed) > receive.total() && !self.endpoint.has(flag::READ_OUT)
     }
 
     /// It did not come for long: its sender may have changed its mind.
-    pub fn forget_seen(&self) {
+    pub(crate) fn forget_seen(&self) {
         self.endpoint.receive.seen.store(0, Relaxed);
     }
 
     /// True if the peer streams: it has found the send buffer full so often that it grew.
     #[inline]
-    pub fn streams_in(&self) -> bool {
+    pub(crate) fn streams_in(&self) -> bool {
         self.peer().sending.0.grown.load(Relaxed) != 0
     }
 
     /// How many bytes of the send buffer the sender is ahead of us, and how many it should be for
     /// both ends to be fast.
-    pub fn ahead(&self) -> (u64, u64) {
+    pub(crate) fn ahead(&self) -> (u64, u64) {
         let tail = self.peer().sending.0.tail.load(Relaxed);
         let ahead = tail.wrapping_sub(self.endpoint.receive.head.load(Relaxed));
         (ahead, self.buffer_in().0.size() / 4 * 3)
     }
 
     /// Bytes that can be read (FIONREAD). Receive lock.
-    pub fn available(&self) -> Result<u64, Broken> {
+    pub(crate) fn available(&self) -> Result<u64, Broken> {
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
         let tail = self.peer().sending.0.tail.load(Acquire);
@@ -266,7 +266,7 @@ impl Stream<'_> {
 
     /// A stamp that changes whenever new data arrives, read or not (edge-triggered readiness).
     #[inline]
-    pub fn arrival_stamp(&self) -> u64 {
+    pub(crate) fn arrival_stamp(&self) -> u64 {
         if self.endpoint.has(flag::RECEIVES_TCP) {
             return tcp_stamp(self);
         }

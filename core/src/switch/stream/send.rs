@@ -42,7 +42,7 @@ impl Stream<'_> {
 
     /// Most bytes that may wait in our send buffer.
     #[inline]
-    pub fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         let (send, geometry) = (&self.endpoint.send, self.segment.geometry());
         match send.fixed.load(Relaxed) {
             0 if send.grown.load(Relaxed) != 0 => geometry.largest_send_buffer,
@@ -64,13 +64,13 @@ impl Stream<'_> {
     }
 
     /// Bytes for which there is room in our send buffer. Send lock.
-    pub fn room(&self) -> Result<u64, Broken> {
+    pub(crate) fn room(&self) -> Result<u64, Broken> {
         Ok(u64::from(self.limit()).saturating_sub(self.buffered()?))
     }
 
     /// Bytes sent that the peer has not taken in yet (SIOCOUTQ). As with TCP, what lies in the
     /// receiver's buffer counts as taken in; the second half of our send buffer stands for that.
-    pub fn unsent(&self) -> u64 {
+    pub(crate) fn unsent(&self) -> u64 {
         if self.endpoint.has(flag::ANCHOR_ENDED) {
             return 0;
         }
@@ -80,14 +80,14 @@ impl Stream<'_> {
 
     /// True if the peer's program consumed everything this end ever sent. What it reads by RDMA
     /// counts with it before it does here.
-    pub fn peer_consumed_all(&self) -> bool {
+    pub(crate) fn peer_consumed_all(&self) -> bool {
         let sent = self.endpoint.send.total();
         self.peer().receiving.0.total.load(Acquire).wrapping_sub(sent) as i64 >= 0
     }
 
     /// Room for application data: the writable condition of poll. Wakes a writer only when half
     /// of the send buffer is free, so that it does not wake for every message.
-    pub fn has_space(&self) -> bool {
+    pub(crate) fn has_space(&self) -> bool {
         let send = &self.endpoint.send;
         let (tail, limit) = (send.tail.load(Relaxed), u64::from(self.limit()));
         if tail.wrapping_sub(send.seen_head.load(Relaxed)) <= limit / 2 {
@@ -99,7 +99,7 @@ impl Stream<'_> {
     }
 
     /// Sends what fits now. Send lock.
-    pub fn send(&self, from: &mut Buffers) -> Result<Moved, Broken> {
+    pub(crate) fn send(&self, from: &mut Buffers) -> Result<Moved, Broken> {
         if self.endpoint.resize.has_answer() {
             self.obey_resize()?;
         }
@@ -320,7 +320,7 @@ impl Stream<'_> {
 
     /// Before a thread sleeps: a stream that has ended gives its memory back (A9).
     #[inline]
-    pub fn shrink_if_idle(&self) {
+    pub(crate) fn shrink_if_idle(&self) {
         if self.endpoint.send.grown.load(Relaxed) != 0 {
             self.shrink();
         }
@@ -348,7 +348,7 @@ impl Stream<'_> {
 
     /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than
     /// asked and so ends the call, as does its error. Send lock.
-    pub fn buffer(
+    pub(crate) fn buffer(
         &self,
         length: usize,
         mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
@@ -431,7 +431,7 @@ impl Stream<'_> {
 
     /// A sender waits for room: the peer is to make some, however little it has to read. True if the doorbell must
     /// ring. Send lock.
-    pub fn stall(&self) -> bool {
+    pub(crate) fn stall(&self) -> bool {
         self.own().sending.0.stalled.store(1, SeqCst);
         self.announce_data()
     }

@@ -7,7 +7,7 @@ impl Stream<'_> {
     /// Publishes the mode, the sizes and what changes with them. Called when the session is set up
     /// and where one of them may have changed: after a large send, a scan, a resize either way,
     /// SO_SNDBUF.
-    pub fn publish_transfers(&self) {
+    pub(crate) fn publish_transfers(&self) {
         let (shown, send) = (&self.statistics.transfers, &self.endpoint.send);
         let (observer, abilities) = (send.transfers.observer(), self.endpoint.abilities());
         let none = !(abilities.read || abilities.write) || send.transfers.forbidden();

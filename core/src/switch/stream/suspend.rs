@@ -34,7 +34,7 @@ impl Stream<'_> {
 
     /// True while nothing new may begin because the session is, or is being, suspended.
     #[inline]
-    pub fn is_held_back(&self) -> bool {
+    pub(crate) fn is_held_back(&self) -> bool {
         self.endpoint.due.is_held_back()
     }
 
@@ -59,7 +59,7 @@ impl Stream<'_> {
     /// As [`answer_suspension`](Self::answer_suspension), by somebody who only looks; not if somebody
     /// sends, who will do it. No lock.
     #[inline]
-    pub fn try_answer_suspension(&self) {
+    pub(crate) fn try_answer_suspension(&self) {
         if !self.is_held_back() {
             return;
         }
@@ -71,7 +71,7 @@ impl Stream<'_> {
     /// While a sender waits for room: it may be asked to suspend the session, and nobody receives here. One
     /// load where no message came. No lock.
     #[inline]
-    pub fn look_for_request(&self) {
+    pub(crate) fn look_for_request(&self) {
         // What is broken is found again.
         let _ = self.absorb_if_free();
         self.try_answer_suspension();
@@ -82,7 +82,7 @@ impl Stream<'_> {
     ///
     /// What the old controller had lent for writing is withdrawn before (D7); nothing is lent for reading,
     /// because no send is under way.
-    pub fn ask_to_suspend(&self) -> Option<bool> {
+    pub(crate) fn ask_to_suspend(&self) -> Option<bool> {
         if self.endpoint.session.credit() < 3 || !self.release_posted() {
             return None;
         }
@@ -99,14 +99,14 @@ impl Stream<'_> {
     }
 
     /// While who asked waits: takes in what came, and answers the peer if it asked as well. Both locks.
-    pub fn look_for_suspension(&self) -> Result<(), Broken> {
+    pub(crate) fn look_for_suspension(&self) -> Result<(), Broken> {
         self.absorb()?;
         self.answer_suspension();
         Ok(())
     }
 
     /// The session goes on; true: the doorbell must ring. Send lock.
-    pub fn resume(&self) -> bool {
+    pub(crate) fn resume(&self) -> bool {
         let suspension = &self.endpoint.suspension;
         let Some(resume) = suspension.resumption() else { return false };
         if self.send_control(&resume).is_err() {

@@ -13,7 +13,7 @@ const PIECE: usize = 256 << 10;
 impl Stream<'_> {
     /// Tells the peer where this end stops reading, for [`Stream::each_unread`] at the peer.
     /// Receive lock; the direction is recalled afterwards.
-    pub fn stop_reading(&self) {
+    pub(crate) fn stop_reading(&self) {
         let receive = &self.endpoint.receive;
         let position = receive.position.load(Relaxed);
         let receiving = &self.own().receiving.0;
@@ -25,7 +25,7 @@ impl Stream<'_> {
 
     /// Calls `each` with all bytes, in order, that the peer had not read when it recalled our
     /// direction, until it wants no more. Send lock; the word that says so was read before.
-    pub fn each_unread(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
+    pub(crate) fn each_unread(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
         let (session, send) = (&self.endpoint.session, &self.endpoint.send);
         let role = self.endpoint.role();
         let receiving = &self.peer().receiving.0;
@@ -71,7 +71,7 @@ impl Stream<'_> {
 
     /// Calls `each` with all bytes, in order, that this end left unread, until it wants no more. What the peer sends
     /// meanwhile comes behind them. Receive lock; reading has stopped.
-    pub fn each_left(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
+    pub(crate) fn each_left(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
         let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
         // Before it is looked for messages, which go first.
         let tail = self.peer().sending.0.tail.load(Acquire);

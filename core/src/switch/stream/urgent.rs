@@ -63,11 +63,11 @@ impl Reach {
 /// What is urgent of the bytes that a receiver left unread, and what is no part of the stream any more. Places
 /// count from the first of them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Places {
+pub(crate) struct Places {
     /// What is not to be sent again.
-    pub omitted: Omitted,
+    pub(crate) omitted: Omitted,
     /// How many come before the newest urgent byte, if it is among them.
-    pub urgent: Option<u64>,
+    pub(crate) urgent: Option<u64>,
 }
 
 /// How many bytes come before the mark, for a reader that has read `total`, if it did not pass it.
@@ -81,7 +81,7 @@ fn place(mark: Mark, total: u64) -> Option<u64> {
 
 impl Stream<'_> {
     /// Of the bytes that this end leaves unread. Receive lock.
-    pub fn places_left(&self) -> Places {
+    pub(crate) fn places_left(&self) -> Places {
         let receive = &self.endpoint.receive;
         let total = receive.total();
         let (mark, inline) = (self.mark_ahead(), self.endpoint.has(flag::URGENT_INLINE));
@@ -92,14 +92,14 @@ impl Stream<'_> {
     }
 
     /// As [`places_left`](Self::places_left) once reading has stopped, when what is omitted is fixed.
-    pub fn places_recalled(&self) -> Places {
+    pub(crate) fn places_recalled(&self) -> Places {
         let omitted = Omitted(self.own().receiving.0.omitted.load(Relaxed));
         let total = self.endpoint.receive.total();
         Places { omitted, urgent: self.mark_ahead().and_then(|mark| place(mark, total)) }
     }
 
     /// The same at the sender, of the bytes that the peer left unread. Send lock.
-    pub fn places_unread(&self) -> Places {
+    pub(crate) fn places_unread(&self) -> Places {
         let receiving = &self.peer().receiving.0;
         let mark = Mark(self.own().sending.0.urgent.load(Relaxed));
         let urgent = place(mark, receiving.total.load(Acquire));
@@ -107,7 +107,7 @@ impl Stream<'_> {
     }
 
     /// Publishes that the next byte to be sent is urgent, and which. Send lock.
-    pub fn mark_urgent(&self, byte: u8) {
+    pub(crate) fn mark_urgent(&self, byte: u8) {
         let sending = &self.own().sending.0;
         let before = Mark(sending.urgent.load(Relaxed));
         if before != Mark(0) {
@@ -153,7 +153,7 @@ impl Stream<'_> {
 
     /// True if no read passed the newest mark.
     #[inline]
-    pub fn has_mark_ahead(&self) -> bool {
+    pub(crate) fn has_mark_ahead(&self) -> bool {
         self.mark_ahead().is_some()
     }
 
@@ -230,13 +230,13 @@ impl Stream<'_> {
     }
 
     /// Bytes that a read could take now. Receive lock.
-    pub fn unread(&self) -> Result<u64, Broken> {
+    pub(crate) fn unread(&self) -> Result<u64, Broken> {
         let available = self.available()?;
         Ok(available.saturating_sub(self.reach(1, false).passed_over))
     }
 
     /// The same as FIONREAD tells it: those before the mark. Receive lock.
-    pub fn before_urgent(&self) -> Result<u64, Broken> {
+    pub(crate) fn before_urgent(&self) -> Result<u64, Broken> {
         let available = self.available()?;
         let Some(mark) = self.mark_ahead().filter(|_| !self.endpoint.has(flag::URGENT_INLINE))
         else {
@@ -261,19 +261,19 @@ impl Stream<'_> {
 
     /// The urgent mark, if its byte is the next to read (SIOCATMARK), or would be after `beyond` others.
     #[inline]
-    pub fn mark_at(&self, beyond: usize) -> Option<Mark> {
+    pub(crate) fn mark_at(&self, beyond: usize) -> Option<Mark> {
         let at_it = |mark: &Mark| mark.is_at(self.next_byte().1.wrapping_add(beyond as u64));
         self.mark_ahead().filter(at_it)
     }
 
     /// What is read next comes after this mark; false if somebody else was first.
-    pub fn pass_mark(&self, mark: Mark) -> bool {
+    pub(crate) fn pass_mark(&self, mark: Mark) -> bool {
         self.endpoint.receive.urgent_passed.swap(mark.0, AcqRel) != mark.0
     }
 
     /// True if there is an urgent byte that was neither read nor passed (EPOLLPRI).
     #[inline]
-    pub fn is_urgent(&self) -> bool {
+    pub(crate) fn is_urgent(&self) -> bool {
         let read = &self.endpoint.receive.urgent_read;
         self.mark_ahead().is_some_and(|mark| mark.0 != read.load(Relaxed))
             && !self.endpoint.has(flag::READ_OUT)
@@ -285,7 +285,7 @@ impl Stream<'_> {
     }
 
     /// The urgent byte out of its place, once: with `keep` it can be read again.
-    pub fn read_urgent(&self, keep: bool) -> Option<u8> {
+    pub(crate) fn read_urgent(&self, keep: bool) -> Option<u8> {
         // Reading may stop meanwhile, and what was read is sent no second time. A signal handler may have interrupted
         // who has the lock: it goes without.
         let lock = &self.endpoint.receive.lock;

@@ -18,7 +18,7 @@ pub(super) const CHUNK: usize = 64 << 10;
 
 /// The peer broke the protocol; the connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub(crate) enum Broken {
     /// A message made no sense.
     Message(ProtocolError),
     /// A position of a send buffer made no sense.
@@ -54,18 +54,18 @@ impl std::fmt::Display for Broken {
 
 /// What a transfer did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub(crate) struct Moved {
     /// Bytes transferred.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// The peer sleeps and must be woken through the anchor (A18).
-    pub ring: bool,
+    pub(crate) ring: bool,
     /// The program's memory, or another source, failed after those bytes.
-    pub fault: Option<Errno>,
+    pub(crate) fault: Option<Errno>,
 }
 
 /// What receiving does with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Take {
+pub(crate) enum Take {
     /// Deliver and consume.
     Consume,
     /// Deliver and leave (MSG_PEEK).
@@ -76,7 +76,7 @@ pub enum Take {
 
 /// Why a lock was not obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied<E> {
+pub(crate) enum Denied<E> {
     /// The calling thread has it already.
     Reentered,
     /// The caller did not wait any longer, for this reason.
@@ -84,10 +84,10 @@ pub enum Denied<E> {
 }
 
 /// The send lock or the receive lock, held.
-pub struct Held<'a> {
+pub(crate) struct Held<'a> {
     control: &'a Control,
     /// Another process had control before (D2).
-    pub swapped: bool,
+    pub(crate) swapped: bool,
     _hold: Hold<'a>,
 }
 
@@ -106,28 +106,28 @@ pub(super) fn payload_of(size: u32) -> u32 {
 
 /// See the module. Cheap to copy.
 #[derive(Clone, Copy)]
-pub struct Stream<'a> {
+pub(crate) struct Stream<'a> {
     /// Our end.
-    pub endpoint: &'a Endpoint,
+    pub(crate) endpoint: &'a Endpoint,
     /// Which end that is.
-    pub role: Role,
+    pub(crate) role: Role,
     /// What each end publishes: asked for many times in a transfer.
     own: &'a Side,
     peer: &'a Side,
     /// The shared memory.
-    pub segment: &'a Segment,
+    pub(crate) segment: &'a Segment,
     /// What `sanctl` shows.
-    pub statistics: &'a Statistics,
+    pub(crate) statistics: &'a Statistics,
     /// What plays the peer's part in the segment, where the peer is on another host.
-    pub fabric: Option<&'a Link>,
+    pub(crate) fabric: Option<&'a Link>,
     /// The TCP connection; -1: not known, and neither direction sends over it.
-    pub anchor: Fd,
+    pub(crate) anchor: Fd,
 }
 
 impl<'a> Stream<'a> {
     /// One end of the connection that `segment` holds.
     #[inline]
-    pub fn new(
+    pub(crate) fn new(
         endpoint: &'a Endpoint,
         segment: &'a Segment,
         statistics: &'a Statistics,
@@ -140,20 +140,20 @@ impl<'a> Stream<'a> {
 
     /// The same over this TCP connection.
     #[inline]
-    pub fn over(self, anchor: Fd) -> Self {
+    pub(crate) fn over(self, anchor: Fd) -> Self {
         Self { anchor, ..self }
     }
 
     /// The send lock, however long that takes; what a dead holder left half done is put right.
     #[inline]
-    pub fn lock_send(&self) -> Result<Held<'_>, Denied<Infallible>> {
+    pub(crate) fn lock_send(&self) -> Result<Held<'_>, Denied<Infallible>> {
         self.lock_send_while(|_| Ok(()))
     }
 
     /// As [`Stream::lock_send`]. While another thread has it `goes_on` is asked before each sleep, and
     /// told of the last one.
     #[inline]
-    pub fn lock_send_while<E>(
+    pub(crate) fn lock_send_while<E>(
         &self,
         goes_on: impl FnMut(Slept) -> Result<(), E>,
     ) -> Result<Held<'_>, Denied<E>> {
@@ -168,7 +168,7 @@ impl<'a> Stream<'a> {
     /// True while the holder of the send lock waits for the peer in an RDMA transfer: whoever would send would wait for that,
     /// so the writable condition of poll is not met.
     #[inline]
-    pub fn is_kept_from_sending(&self) -> bool {
+    pub(crate) fn is_kept_from_sending(&self) -> bool {
         let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
         send.awaits_peer.load(SeqCst) != 0
             && (holders.load(Relaxed) == 1 || send.lock.is_held_by_the_living())
@@ -176,7 +176,7 @@ impl<'a> Stream<'a> {
 
     /// The receive lock; as [`Stream::lock_send`].
     #[inline]
-    pub fn lock_receive(&self) -> Result<Held<'_>, Denied<Infallible>> {
+    pub(crate) fn lock_receive(&self) -> Result<Held<'_>, Denied<Infallible>> {
         let (lock, hold) = (&self.endpoint.receive.lock, Hold::of(self));
         let taken = self.take(lock, &self.statistics.receive_control, |_| Ok(()))?;
         if taken.from_the_dead {
@@ -194,7 +194,7 @@ impl<'a> Stream<'a> {
 
     /// Control of a direction, if it is free, for what is no transfer of the calling process: it stays whose it is (D3).
     #[inline]
-    pub fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
+    pub(crate) fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
         let hold = Hold::of(self);
         control.try_borrow().then(|| Held { control, swapped: false, _hold: hold })
     }
@@ -219,7 +219,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Takes the locks over that dead threads hold, so that what these published is told to the peer.
-    pub fn succeed_the_dead(&self) {
+    pub(crate) fn succeed_the_dead(&self) {
         let e = self.endpoint;
         if e.send.lock.is_held_by_the_dead() {
             drop(self.lock_send());
@@ -230,19 +230,19 @@ impl<'a> Stream<'a> {
     }
 
     /// True if any thread holds a lock of this end.
-    pub fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         self.endpoint.send.lock.is_held() || self.endpoint.receive.lock.is_held()
     }
 
     /// Signals the peer's FD_READ counter; true if the doorbell must ring.
     #[inline]
-    pub fn signal_read(&self) -> bool {
+    pub(crate) fn signal_read(&self) -> bool {
         self.peer().counters.0.read.signal_after(&self.endpoint.called.read)
     }
 
     /// Signals the peer's FD_WRITE counter; true if the doorbell must ring.
     #[inline]
-    pub fn signal_write(&self) -> bool {
+    pub(crate) fn signal_write(&self) -> bool {
         self.peer().counters.0.write.signal_after(&self.endpoint.called.write)
     }
 
@@ -253,20 +253,20 @@ impl<'a> Stream<'a> {
     }
 
     /// True if the peer was signalled, by whomever, and no doorbell rang since.
-    pub fn owes_doorbell(&self) -> bool {
+    pub(crate) fn owes_doorbell(&self) -> bool {
         let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
         called.read.is_behind(&counters.read) || called.write.is_behind(&counters.write)
     }
 
     /// Rings the doorbell by `call`, for all that was signalled before.
-    pub fn ring_by(&self, call: impl FnOnce()) {
+    pub(crate) fn ring_by(&self, call: impl FnOnce()) {
         let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
         called.read.make(&counters.read, || called.write.make(&counters.write, call));
     }
 
     /// Takes what has arrived over the fabric.
     #[inline]
-    pub fn poll(&self) {
+    pub(crate) fn poll(&self) {
         if let Some(link) = self.fabric {
             link.poll();
         }
@@ -337,7 +337,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Where the byte at `position` of our send buffer lies, and how many of `length` follow it.
-    pub fn sent_at(&self, position: u64, length: usize) -> (*mut u8, usize) {
+    pub(crate) fn sent_at(&self, position: u64, length: usize) -> (*mut u8, usize) {
         let grown = self.endpoint.send.grown.load(Relaxed);
         self.stretch(self.role, grown, position, length)
     }
@@ -351,18 +351,18 @@ impl<'a> Stream<'a> {
 
     /// What this end publishes.
     #[inline]
-    pub fn own(&self) -> &'a Side {
+    pub(crate) fn own(&self) -> &'a Side {
         self.own
     }
 
     /// What the peer publishes.
     #[inline]
-    pub fn peer(&self) -> &'a Side {
+    pub(crate) fn peer(&self) -> &'a Side {
         self.peer
     }
 
     /// A stamp that changes with whatever the peer does: sends, or takes from us.
-    pub fn activity_of_peer(&self) -> u64 {
+    pub(crate) fn activity_of_peer(&self) -> u64 {
         let sent = u64::from(self.endpoint.session.last_received());
         let tail = self.peer().sending.0.tail.load(Relaxed);
         let taken = self.peer().receiving.0.total.load(Relaxed);
