@@ -1,4 +1,4 @@
-//! A completion queue, and the queue pairs that make progress when it is asked for results.
+//! A completion queue, and its queue pairs. They make progress when the queue is asked for results.
 
 use super::pair::Pair;
 use super::results::{Results, KICK};

@@ -1,5 +1,5 @@
-//! How a queue pair ends: its peer is told, and reaches nothing of it any more. What is outstanding then is told of
-//! by the [`engine`](super::engine).
+//! How a queue pair ends. Its peer is told, and reaches nothing of it any more. The [`engine`](super::engine) tells of
+//! what is outstanding then.
 
 use super::channel::Channel;
 use super::layout::{ACKNOWLEDGEMENTS, MESSAGES};

@@ -1,9 +1,10 @@
-//! Working off what was posted on a queue pair: one thread at a time, and nobody waits for it.
+//! The engine works off what was posted on a queue pair. One thread at a time has a turn, and nobody waits for one.
 //!
-//! Who finds another at it leaves a note, and that one looks once more. Who posts only begins requests
-//! ([`Pair::pump`]); completions and messages are the business of who asks a completion queue
-//! ([`Pair::run`]). Who ends a queue pair ([`Pair::end`]) takes back what the peer can reach and has the rest
-//! stop: what is outstanding is told of by who asks next.
+//! - A thread that finds another at its turn leaves a note and goes on. The other sees it and looks once more.
+//! - Posting only begins requests ([`Pair::pump`]).
+//! - Messages and completions are taken when a completion queue is asked for results ([`Pair::run`]).
+//! - To end a queue pair ([`Pair::end`]) takes back what the peer can reach, and stops the rest. Whoever asks a
+//!   completion queue next is told what was outstanding.
 
 use super::channel::{Channel, Parts};
 use super::layout;

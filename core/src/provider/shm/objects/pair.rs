@@ -1,9 +1,9 @@
-//! What a queue pair consists of, what it tells its peer of, and whether there is news for it. Posting is the business
-//! of [`queue_pair`](super::queue_pair), working off that of the [`engine`](super::engine).
+//! What a queue pair consists of, what it tells its peer, and whether there is news for it.
+//! [`queue_pair`](super::queue_pair) posts, and the [`engine`](super::engine) works off what was posted.
 //!
-//! Posting takes no lock but that of its own queue, begins what can begin at once, and adds no completion: a
-//! signal handler may post while what it interrupted takes completions, or the other way round. To end a queue
-//! pair takes no lock at all.
+//! Posting takes no lock but that of its own queue. It begins what can begin at once, and adds no completion. So a
+//! signal handler may post while what it interrupted takes completions, or the other way round. To end a queue pair takes no
+//! lock at all.
 
 use super::channel::Channel;
 use super::layout::{ACKNOWLEDGEMENTS, MESSAGES, RECEIVES};

@@ -1,4 +1,5 @@
-//! How far a queue pair has come: what whose turn it is keeps of it, and what others may know.
+//! How far a queue pair has come: what the thread whose turn it is keeps ([`Progress`]), and what others see of it
+//! ([`Seen`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

@@ -1,5 +1,5 @@
-//! Where the results of queue pairs go, and what wakes who waits for them: as much of a completion queue as its queue
-//! pairs hold. Must not know them, but for the keys of their doorbells.
+//! The part of a completion queue that its queue pairs hold: where their results go, and what wakes who waits for them.
+//! Must not know the queue pairs. It knows their doorbells by keys.
 
 use super::channel::Channel;
 use crate::provider::interface::{Completion, Error, Result};

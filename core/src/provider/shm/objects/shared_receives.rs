@@ -1,7 +1,7 @@
-//! The buffers of a shared receive queue: as much of it as its queue pairs hold. Must not know them.
+//! The part of a shared receive queue that its queue pairs hold: the buffers. Must not know the queue pairs.
 //!
-//! Who posts and who takes share a lock: a signal handler does neither while what it interrupted may be at it,
-//! which is the client's to see to.
+//! Who posts and who takes share a lock. A signal handler may do neither while what it interrupted may be at it:
+//! that is the client's to see to.
 
 use super::work_queue::{List, Receive, SEGMENTS};
 use crate::provider::interface::{Error, Result, Segment};
