@@ -79,9 +79,6 @@ pub enum Control {
     Resume(u32),
 }
 
-const READABLE: u32 = 1;
-const DIRECTLY: u32 = 1;
-
 impl Control {
     /// The kind that carries it.
     pub const fn kind(&self) -> Kind {
@@ -107,7 +104,7 @@ impl Control {
         let words: [u32; 8] = match *self {
             Control::DataAvailable(a) => {
                 let at = a.address.unwrap_or(0);
-                let flags = if a.address.is_some() { READABLE } else { 0 };
+                let flags = a.address.is_some().into();
                 [a.key, a.rest, at as u32, (at >> 32) as u32, flags, 0, 0, 0]
             }
             Control::TransferComplete(c) => {
@@ -115,7 +112,7 @@ impl Control {
                 [c.key, c.bytes, behaviour, 0, 0, 0, 0, 0]
             }
             Control::Advertisement(a) => {
-                let flags = if a.directly { DIRECTLY } else { 0 };
+                let flags = a.directly.into();
                 let (at, n) = (a.address, a.received);
                 [
                     a.key,
@@ -151,74 +148,87 @@ impl Control {
     /// # Errors
     /// [`ProtocolError::Body`] if a field is out of range.
     pub fn decode(kind: Kind, body: &[u8; LARGEST_BODY]) -> Result<Option<Control>, ProtocolError> {
-        let word = |i: usize| {
-            let at = i * 4;
-            u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]])
-        };
-        let long = |i: usize| u64::from(word(i)) | u64::from(word(i + 1)) << 32;
-        let check = |fits: bool, field: &'static str, value: u64| {
-            if fits {
-                Ok(())
-            } else {
-                Err(ProtocolError::Body { kind, field, value })
-            }
-        };
-        let transfer = 1..=LARGEST_TRANSFER;
-        let truth = |i: usize, field| check(word(i) <= 1, field, word(i).into());
+        let f = Fields { kind, body };
         Ok(Some(match kind {
             Kind::DataAvailable => {
-                check(transfer.contains(&word(1)), "rest", word(1).into())?;
-                truth(4, "flags")?;
-                let address = (word(4) & READABLE != 0).then(|| long(2));
-                Control::DataAvailable(Available { key: word(0), rest: word(1), address })
+                let (rest, readable) = (f.transfer(1, "rest")?, f.truth(4, "flags")?);
+                let address = readable.then(|| f.long(2));
+                Control::DataAvailable(Available { key: f.word(0), rest, address })
             }
             Kind::TransferComplete => {
-                check(word(1) <= LARGEST_TRANSFER, "bytes", word(1).into())?;
-                check(word(2) <= 3, "behaviour", word(2).into())?;
-                let behaviour = Behaviour::from_u32(word(2));
-                Control::TransferComplete(Complete { key: word(0), bytes: word(1), behaviour })
+                let bytes = f.at_most(1, LARGEST_TRANSFER, "bytes")?;
+                let behaviour = Behaviour::from_u32(f.at_most(2, 3, "behaviour")?);
+                Control::TransferComplete(Complete { key: f.word(0), bytes, behaviour })
             }
             // The only control message that rides on data.
-            Kind::Advertisement | Kind::Data => {
-                check(transfer.contains(&word(1)), "length", word(1).into())?;
-                truth(6, "flags")?;
-                Control::Advertisement(Advertisement {
-                    key: word(0),
-                    length: word(1),
-                    address: long(2),
-                    received: long(4),
-                    directly: word(6) & DIRECTLY != 0,
-                })
-            }
-            Kind::SendInMessages => {
-                truth(1, "for ever")?;
-                Control::SendInMessages(word(0), word(1) != 0)
-            }
+            Kind::Advertisement | Kind::Data => Control::Advertisement(Advertisement {
+                key: f.word(0),
+                length: f.transfer(1, "length")?,
+                address: f.long(2),
+                received: f.long(4),
+                directly: f.truth(6, "flags")?,
+            }),
+            Kind::SendInMessages => Control::SendInMessages(f.word(0), f.truth(1, "for ever")?),
             Kind::RestInMessages => {
-                check(word(1) <= LARGEST_TRANSFER, "bytes", word(1).into())?;
-                Control::RestInMessages(word(0), word(1))
+                Control::RestInMessages(f.word(0), f.at_most(1, LARGEST_TRANSFER, "bytes")?)
             }
             Kind::EnterMode => {
-                truth(1, "measured")?;
-                let Some(mode) = Mode::from_u32(word(0)) else {
-                    return Err(ProtocolError::Body { kind, field: "mode", value: word(0).into() });
-                };
-                Control::EnterMode(mode, word(1) != 0)
+                let measured = f.truth(1, "measured")?;
+                let mode = Mode::from_u32(f.word(0)).ok_or_else(|| f.out_of_range(0, "mode"))?;
+                Control::EnterMode(mode, measured)
             }
             Kind::Rediscover => Control::Rediscover,
-            Kind::ResizeRequest | Kind::ResizeAnswer => {
-                check(transfer.contains(&word(0)), "size", word(0).into())?;
-                match kind {
-                    Kind::ResizeRequest => Control::ResizeRequest(word(0)),
-                    _ => Control::ResizeAnswer(word(0)),
-                }
-            }
+            Kind::ResizeRequest => Control::ResizeRequest(f.transfer(0, "size")?),
+            Kind::ResizeAnswer => Control::ResizeAnswer(f.transfer(0, "size")?),
             Kind::Resized => Control::Resized,
-            Kind::Suspend => Control::Suspend(word(0)),
-            Kind::Suspended => Control::Suspended(word(0)),
-            Kind::Resume => Control::Resume(word(0)),
+            Kind::Suspend => Control::Suspend(f.word(0)),
+            Kind::Suspended => Control::Suspended(f.word(0)),
+            Kind::Resume => Control::Resume(f.word(0)),
             Kind::CreditUpdate | Kind::SessionRequest | Kind::SessionAccept => return Ok(None),
         }))
+    }
+}
+
+/// The fields of a body, counted in words; each checked for its range.
+struct Fields<'a> {
+    kind: Kind,
+    body: &'a [u8; LARGEST_BODY],
+}
+
+impl Fields<'_> {
+    fn word(&self, i: usize) -> u32 {
+        let (at, body) = (i * 4, self.body);
+        u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]])
+    }
+
+    /// Of two words, the lower one first.
+    fn long(&self, i: usize) -> u64 {
+        u64::from(self.word(i)) | u64::from(self.word(i + 1)) << 32
+    }
+
+    fn out_of_range(&self, i: usize, field: &'static str) -> ProtocolError {
+        ProtocolError::Body { kind: self.kind, field, value: self.word(i).into() }
+    }
+
+    fn at_most(&self, i: usize, most: u32, field: &'static str) -> Result<u32, ProtocolError> {
+        let word = self.word(i);
+        if word <= most {
+            Ok(word)
+        } else {
+            Err(self.out_of_range(i, field))
+        }
+    }
+
+    /// The bytes of a transfer: at least one.
+    fn transfer(&self, i: usize, field: &'static str) -> Result<u32, ProtocolError> {
+        match self.at_most(i, LARGEST_TRANSFER, field)? {
+            0 => Err(self.out_of_range(i, field)),
+            bytes => Ok(bytes),
+        }
+    }
+
+    fn truth(&self, i: usize, field: &'static str) -> Result<bool, ProtocolError> {
+        Ok(self.at_most(i, 1, field)? != 0)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The word that both ends agree by on what the bytes of the TCP connection are: the stream itself, from
-//! some byte on doorbells (the turn to the SAN), and from another one on the stream again (the way back). Must not
-//! move bytes.
+//! What the bytes of the TCP connection are, in one word for each direction. Until the turn to the SAN they are the stream
+//! itself. Then they are doorbells. From the way back on they are the stream again. Both ends read and change the word,
+//! and so agree at which byte one becomes the other. Must not move bytes.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -19,12 +19,13 @@ const TAKING: u64 = 1 << 48;
 const MOST_TAKING: u64 = 0xff * TAKING;
 const BELLS: u64 = TAKING - 1;
 
-/// One direction's doorbells: how many bytes its sender ever promised to put on the anchor, those of the stream
-/// from before the turn included, and whether the direction went back to TCP.
+/// One direction's word: how many bytes its sender ever promised to put on the anchor, and which way the direction goes.
+/// The bytes of the stream from before the turn are counted too.
 ///
-/// A doorbell is promised before it is sent, and nothing else is sent between the turn and the moment the direction has
-/// left; so a receiver that takes no more bytes off than were promised never takes one of the
-/// stream. Lies in memory both ends can write; a wrong value spoils the peer's own stream.
+/// A doorbell is promised before it is sent, and between the turn and the way back nothing but doorbells is sent. So a
+/// receiver that takes no more bytes off than were promised never takes one of the stream.
+///
+/// It lies in memory that both ends can write. A wrong value spoils the peer's own stream.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Doorbells(AtomicU64);
@@ -180,15 +181,16 @@ impl Doorbells {
         self.update(|word| (word & LEFT == 0).then_some(word | LEFT))
     }
 
-    /// This is a picture of the sender's word, which says now that it left, or was recalled, after so many doorbells.
+    /// Between hosts this is a picture of the sender's word. That says now that the sender left, or was recalled, after
+    /// so many doorbells.
     pub(crate) fn show(&self, bells: u64, left: bool) {
         let marks = if left { LEFT } else { RECALLED };
         self.update(|word| Some((word & !BELLS) | bells & BELLS | marks));
     }
 
-    /// The receiver, which has stopped reading from the SAN, wants the rest over TCP. The word before, of which it
-    /// knew whether the sender had closed: if that changed, or the sender had left, nothing changes, and all it sent is
-    /// to be read here.
+    /// The receiver has stopped reading from the SAN, and wants the rest over TCP. It says whether it knows that the
+    /// sender closed. Nothing changes where that is wrong, or the sender had left: all that was sent is to be read here
+    /// then. Gives the word before.
     pub(crate) fn recall(&self, closed: bool) -> Rung {
         self.update(|word| {
             let may = word & (LEFT | RECALLED) == 0 && (word & CLOSED != 0) == closed;

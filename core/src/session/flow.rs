@@ -105,9 +105,9 @@ impl Session {
     /// under the send lock; the message must be published, or given up, under the same hold.
     ///
     /// # Errors
-    /// [`NoCredit`]: only a credit update, and the end of a suspension, may take the last credit
-    /// (A17); a suspension's beginning needs three; every message needs our own session message sent first. A session request or accept needs no credit and may only
-    /// be the first message (A1).
+    /// [`NoCredit`]. Only a credit update, and the end of a suspension, may take the last credit (A17). The beginning of
+    /// a suspension needs three. A session request or accept needs none; it must be the first message, and no other
+    /// goes before it (A1).
     #[inline]
     pub fn next_message(&self, kind: Kind, length: u32) -> Result<Header, NoCredit> {
         let open = self.open.load(Ordering::Relaxed) != 0;

@@ -65,7 +65,7 @@ impl Kind {
         matches!(self, Kind::Data | Kind::DataAvailable)
     }
 
-    /// Bytes of the body that comes before any data; [`ADVERTISES`] adds one to a data message.
+    /// Bytes of the body that comes before any data; an advertisement that rides adds one to a data message.
     #[inline]
     pub const fn body_size(self) -> u32 {
         match self {
@@ -137,7 +137,7 @@ pub struct Header {
     pub posted: u16,
     /// What the message is for.
     pub kind: Kind,
-    /// [`VERSION`] if the kind opens a session, [`ADVERTISES`] if an advertisement rides, else 0.
+    /// [`VERSION`] if the kind opens a session, 1 if an advertisement rides, else 0.
     pub flags: u8,
     /// Payload in bytes: the body, then the data. [`Kind::Data`] has at least one byte of data,
     /// [`Kind::DataAvailable`] may have some, every other kind has none.

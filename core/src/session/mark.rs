@@ -4,8 +4,8 @@
 const POSITION_BITS: u32 = 40;
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
 
-/// The newest urgent byte, which is in the stream too: its value, its place there, and the lower bits of how many there were; zero: none
-/// yet. As a word: position in the lower 40 bits, the byte in the 8 above, the count in the upper 16.
+/// The newest urgent byte: its value, its place in the stream, where it lies as well, and the lower bits of how many there
+/// were. As a word: position in the lower 40 bits, the byte in the 8 above, the count in the upper 16. Zero: none yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(pub u64);
 
@@ -37,8 +37,9 @@ impl Mark {
     }
 }
 
-/// Urgent bytes that are no part of the stream any more for who does not read them inline: newer ones replaced each
-/// while all before it was read. As a word: position of the first in the lower 40 bits, above how many follow each other.
+/// Urgent bytes that are gone: each was the next to be read when a newer one replaced it. A reader that does not read
+/// urgent bytes inline passes them over. As a word: position of the first in the lower 40 bits, above how many follow
+/// each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone(pub u64);
 
@@ -70,9 +71,9 @@ impl Gone {
     }
 }
 
-/// What of the bytes that a receiver left unread is no part of the stream for it any more: the first few, which newer
-/// urgent bytes replaced, and one that it read out of its place. As a word: how many in the upper 24 bits, and one above
-/// the number of bytes before the other in the lower 40; zero: nothing.
+/// Which of the bytes that a receiver left unread it does not get any more: the first few, which newer urgent bytes
+/// replaced, and one that it read out of its place. As a word: how many the first are in the upper 24 bits; one above the
+/// number of bytes before the other in the lower 40. Zero: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Omitted(pub u64);
 

@@ -18,7 +18,11 @@ pub mod token;
 pub mod transfer;
 
 #[cfg(test)]
+mod doorbells_tests;
+#[cfg(test)]
 mod model;
+#[cfg(test)]
+mod select_counter_tests;
 #[cfg(test)]
 mod suspend_tests;
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl Resize {
         self.largest.store(largest, Ordering::Relaxed);
         let count = self.fragmented.load(Ordering::Relaxed) + 1;
         self.fragmented.store(count, Ordering::Relaxed);
-        // Who owes an answer does not ask: so both asked at once exactly if both see it so.
+        // Who owes an answer does not ask. So either both ends see that both asked at once, or none does.
         let free = count >= FRAGMENTATIONS
             && self
                 .requests
@@ -116,7 +116,7 @@ impl Resize {
         if answer == 0 {
             return None;
         }
-        // In this order: who sees no answer and a request sees one made after it.
+        // In this order: a reader that finds no answer, but a request, finds one that was made after this.
         self.requests.fetch_and(!ASKED, Ordering::AcqRel);
         self.answer.store(0, Ordering::Release);
         Some(answer)

@@ -1,11 +1,7 @@
-//! Unit and property tests of headers, credits and select counters.
+//! Unit and property tests of headers and credits.
 
-use super::{
-    Called, Doorbells, Header, Kind, NoCredit, ProtocolError, Rung, SelectCounter, Session,
-    HEADER_SIZE, VERSION,
-};
+use super::{Header, Kind, NoCredit, ProtocolError, Session, HEADER_SIZE, VERSION};
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAX_PAYLOAD: u32 = 1520;
 
@@ -227,40 +223,6 @@ fn errors_name_the_thing_and_the_remedy() {
     assert!(NoCredit.to_string().contains("wait"));
 }
 
-/// A18: one count, one kernel call; withdrawn or signalled counts are gone.
-#[test]
-fn a18_a_call_that_was_never_made_is_asked_for_again() {
-    let (counter, called) = (SelectCounter::raised(), Called::new());
-    assert!(counter.signal_after(&called), "the waiter is to be woken");
-    // Whoever was told so dies here.
-    assert!(called.is_behind(&counter));
-    assert!(counter.signal_after(&called), "and still is, by the next");
-    called.make(&counter, || ());
-    assert!(!called.is_behind(&counter) && !counter.signal_after(&called));
-    let _ = counter.raise();
-    // A signal during the call is not answered by it.
-    called.make(&counter, || assert!(counter.signal_after(&called)));
-    assert!(called.is_behind(&counter) && counter.signal_after(&called));
-}
-
-#[test]
-fn select_counters_count() {
-    let counter = SelectCounter::new();
-    assert!(!counter.signal());
-    let first = counter.raise();
-    let second = counter.raise();
-    counter.withdraw(first);
-    assert!(counter.is_raised());
-    assert!(counter.signal());
-    assert!(!counter.signal());
-    let third = counter.raise();
-    counter.withdraw(second);
-    assert!(counter.is_raised(), "a ticket from before the signal");
-    counter.withdraw(third);
-    assert!(!counter.is_raised());
-    assert!(SelectCounter::raised().signal());
-}
-
 /// What the accessors tell of a session.
 fn state(session: &Session) -> (u32, u32, u32, u32, u16, u32) {
     (
@@ -379,117 +341,4 @@ proptest! {
             }
         }
     }
-
-    /// A18: the counter lies in memory the peer can write: no value does harm.
-    #[test]
-    fn any_counter_value_is_harmless(
-        values in prop::collection::vec(prop_oneof![
-            any::<u64>(), Just(u64::MAX), Just(0), Just(u64::from(u32::MAX)), Just(1 << 32)
-        ], 1..20),
-    ) {
-        let memory = AtomicU64::new(0);
-        // SAFETY: SelectCounter is a transparent AtomicU64; both are shared references.
-        let counter = unsafe { &*(&raw const memory).cast::<SelectCounter>() };
-        for value in values {
-            memory.store(value, Ordering::SeqCst);
-            let ticket = counter.raise();
-            memory.store(value, Ordering::SeqCst);
-            counter.withdraw(ticket);
-            memory.store(value, Ordering::SeqCst);
-            prop_assert_eq!(counter.is_raised(), counter.signal());
-            prop_assert!(!counter.is_raised() && !counter.signal());
-        }
-    }
-}
-
-/// The word of a direction that turned before anything was sent.
-fn turned() -> Doorbells {
-    let d = Doorbells::new();
-    d.begin_turned();
-    d
-}
-
-#[test]
-fn a_direction_turns_when_the_receiver_is_ready_and_no_doorbell_comes_before() {
-    let d = Doorbells::new();
-    assert!(!d.turn(7) && !d.promise(), "the receiver does not look there");
-    d.enter();
-    assert!(d.take() && d.take() && !d.turn(7), "it takes bytes at this moment");
-    d.took();
-    assert!(!d.turn(7));
-    d.took();
-    assert!(!d.promise(), "nothing but the stream goes over TCP before");
-    assert!(d.turn(7) && !d.turn(9), "once");
-    assert!(!d.take(), "from now on it is known how many bytes there are");
-    assert_eq!(d.state(), Rung { bells: 7, ..turned().state() });
-    assert!(d.promise());
-    assert_eq!(d.state().bells, 8);
-}
-
-#[test]
-fn who_leaves_before_it_turned_rings_no_doorbell() {
-    for recalled in [false, true] {
-        let d = Doorbells::new();
-        d.enter();
-        if recalled {
-            d.recall(false);
-        }
-        assert!(!d.leave().left);
-        assert!(!d.turn(3), "it stays on TCP");
-        let rung = d.state();
-        assert_eq!((rung.bells, rung.left, rung.turned), (0, true, false));
-    }
-}
-
-#[test]
-fn whoever_comes_first_decides() {
-    let d = turned();
-    assert!(d.promise() && d.promise());
-    d.rung();
-    assert!(!d.recall(false).left);
-    assert!(!d.promise(), "recalled: no doorbell may come any more");
-    assert_eq!(d.state(), Rung { bells: 2, recalled: true, ..turned().state() });
-    assert!(d.leave().recalled);
-    assert_eq!(d.state(), Rung { bells: 2, left: true, recalled: true, ..turned().state() });
-
-    let d = turned();
-    assert!(!d.leave().is_final());
-    assert!(d.recall(false).left, "too late to recall");
-    assert!(!d.promise());
-    assert!(d.leave().left, "once is enough");
-    assert_eq!(d.state(), Rung { bells: 1, left: true, ..turned().state() });
-}
-
-#[test]
-fn a_receiver_stands_in_for_a_sender_that_rests() {
-    let d = turned();
-    assert!(d.promise());
-    assert!(!d.recall(false).left && !d.claim(), "in the middle of a doorbell");
-    d.rung();
-    assert!(d.claim() && !d.claim(), "one at a time");
-    assert!(!d.resume(), "a doorbell that is owed is sent by who leaves");
-    let before = d.leave();
-    assert!(before.recalled && before.claimed && before.replayed);
-    d.release();
-    assert!(!d.claim(), "the sender has come to it");
-    assert_eq!(
-        d.state(),
-        Rung { bells: 1, left: true, recalled: true, replayed: true, ..turned().state() }
-    );
-    assert!(!turned().claim(), "nothing was recalled");
-}
-
-#[test]
-fn who_closed_is_recalled_only_by_who_knows_that() {
-    let d = turned();
-    assert!(d.promise() && !d.close().recalled);
-    assert!(d.recall(false).closed, "what was sent before is to be read first");
-    assert!(!d.state().recalled && d.state().bells == 1);
-    assert!(!d.recall(true).left);
-    assert!(d.state().recalled && d.state().closed);
-
-    let d = turned();
-    d.recall(false);
-    assert!(d.close().recalled, "it is to be sent again first");
-    assert!(!d.state().closed);
 }

@@ -311,8 +311,8 @@ impl Token {
             && self.given_up.fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
-    /// `thread` will not give the token back, or is the first of a new image of its process, of which one before had
-    /// its id: if the word names it, its holder counts as dead.
+    /// `thread` will not give the token back; or its process has executed another program, and a thread of the one
+    /// before had its id. If the word names it, its holder counts as dead.
     pub(crate) fn abandon(&self, thread: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         // NUMBER: nobody's id. Others may note meanwhile that they wait.

@@ -1,17 +1,19 @@
-//! One end of a connection with RDMA: what its threads share. The engine is the session's own. What is
-//! a copy here, because the switch does it: which messages are due and in what order
-//! (`stream/due.rs`), taking messages in and posting their buffers again (`stream/control.rs`), and
-//! when a send goes in messages, in the send buffer, or may be announced (`stream/send.rs`, `rdma.rs`).
+//! One end of a connection with RDMA: what its threads share. The engine is the session's own. What the switch does with
+//! it is copied: here when a send goes in messages, in the send buffer, or may be announced (`stream/send.rs`,
+//! `rdma_send.rs`).
+
+mod arriving;
+mod deaths;
+mod due;
 
 use crate::link::Link;
 use crate::memory::Registration;
 use crate::receiver::LARGEST_RECEIVE;
 use crate::rng::Rng;
 use crate::sender::LARGEST_SEND;
-use sanshim_core::session::transfer::{self, Abilities, Receiving, Rest, Sending};
-use sanshim_core::session::{
-    Complete, Control, Header, Kind, NoCredit, ProtocolError, Resize, Session, LARGEST_BODY,
-};
+use due::Due;
+use sanshim_core::session::transfer::{Abilities, Receiving, Rest, Sending};
+use sanshim_core::session::{Control, Header, Kind, NoCredit, Resize, Session, LARGEST_BODY};
 use std::collections::VecDeque;
 
 /// Threads of an end that send, and as many that receive.
@@ -33,39 +35,6 @@ pub(crate) struct Shape {
     pub(crate) payload: u32,
     pub(crate) largest_payload: u32,
     pub(crate) send_buffer: usize,
-}
-
-/// Control messages that are due, one of each kind, in the order in which they go.
-#[derive(Debug, Default)]
-pub(crate) struct Due([Option<Control>; 9]);
-
-fn place(control: &Control) -> usize {
-    match control {
-        Control::RestInMessages(..) => 0,
-        Control::TransferComplete(Complete { behaviour: None, .. }) => 1,
-        Control::TransferComplete(_) => 2,
-        Control::SendInMessages(..) => 3,
-        Control::Advertisement(_) => 4,
-        Control::EnterMode(..) => 5,
-        Control::Rediscover => 6,
-        Control::ResizeAnswer(_) => 7,
-        Control::ResizeRequest(_) => 8,
-        other => panic!("{other:?} is never due"),
-    }
-}
-
-impl Due {
-    pub(crate) fn note(&mut self, control: Control) {
-        self.0[place(&control)] = Some(control);
-    }
-
-    pub(crate) fn take_advertisement(&mut self) -> Option<Control> {
-        self.0[4].take()
-    }
-
-    pub(crate) fn any(&self) -> bool {
-        self.0.iter().any(Option::is_some)
-    }
 }
 
 pub(crate) struct Peer {
@@ -282,82 +251,6 @@ impl Peer {
         self.lengths[self.slot(sequence)]
     }
 
-    /// Takes in all messages that arrived; true: any. Receive lock.
-    pub(crate) fn absorb(&mut self, incoming: &mut Link) -> bool {
-        let mut any = false;
-        loop {
-            let expected = self.session.expected();
-            let Some(words) = incoming.look(expected) else { return any };
-            let honest = "an honest peer's message";
-            let header = Header::decode(words, self.payload_in).expect(honest);
-            let at = self.slot(expected);
-            self.lengths[at] = (header.data_size() as usize, header.body_size() as usize);
-            self.session.received(&header).expect(honest);
-            let payload = incoming.payload(expected).to_vec();
-            self.absorb_control(&header, &payload).unwrap_or_else(|e| panic!("{honest}: {e}"));
-            any = true;
-            self.pass_controls(incoming);
-        }
-    }
-
-    pub(crate) fn absorb_if_free(&mut self, incoming: &mut Link) {
-        if !self.receive_locked {
-            self.absorb(incoming);
-        }
-    }
-
-    fn absorb_control(&mut self, header: &Header, payload: &[u8]) -> Result<(), ProtocolError> {
-        if header.kind == Kind::Data && header.body_size() == 0 {
-            return Ok(());
-        }
-        let mut body = [0; LARGEST_BODY];
-        let size = header.body_size() as usize;
-        body[..size].copy_from_slice(&payload[..size]);
-        let Some(control) = Control::decode(header.kind, &body)? else { return Ok(()) };
-        let before = self.receiving.bytes();
-        transfer::obey(&control, header.sequence, &self.sending, &self.receiving)?;
-        self.lose(before);
-        match control {
-            Control::ResizeRequest(size) => {
-                let asking = self.resize.is_asking() && !self.resize.has_answer();
-                self.collisions += u64::from(asking);
-                self.asked_at = header.sequence;
-                self.resize.requested(size, header.sequence, self.number == 0);
-            }
-            Control::ResizeAnswer(size) => self.resize.answer(size),
-            Control::Resized => {
-                assert!(self.granted, "resized to what was not granted");
-                self.payload_in = self.shape.largest_payload;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Posts the buffers of messages without data at the front again. Receive lock.
-    pub(crate) fn pass_controls(&mut self, incoming: &mut Link) {
-        while self.next_read != self.session.expected() && self.lengths(self.next_read).0 == 0 {
-            self.repost(incoming);
-        }
-        if self.resize.is_due(self.next_read) {
-            let consumed = self.next_read.wrapping_sub(self.asked_at) as i32 > 0;
-            assert!(consumed, "answered before what came earlier was consumed");
-            let short = !self.granted && self.short_of_memory > 0;
-            self.short_of_memory -= u32::from(short);
-            self.granted |= !short && self.shape.largest_payload > self.shape.payload;
-            let granted = if self.granted { self.shape.largest_payload } else { self.payload_in };
-            self.due.note(Control::ResizeAnswer(granted));
-            self.resize.answered();
-        }
-    }
-
-    /// The message `next_read` is consumed.
-    pub(crate) fn repost(&mut self, incoming: &mut Link) {
-        incoming.post(self.next_read, true);
-        self.session.reposted(1);
-        self.next_read = self.next_read.wrapping_add(1);
-    }
-
     /// The receiver answered our request for larger messages. Send lock.
     pub(crate) fn obey_resize(&mut self, out: &mut Link) {
         if self.session.credit() < 2 {
@@ -428,61 +321,6 @@ impl Peer {
         let bytes = self.sending.bytes() - before;
         self.sent += bytes;
         bytes
-    }
-
-    /// Counts what a dead receiver read, since the session had counted `before`: it is lost with it.
-    fn lose(&mut self, before: u64) {
-        let bytes = self.receiving.bytes() - before;
-        if bytes > 0 {
-            let from = self.doubt.take().expect("nobody died in a read");
-            self.received += bytes;
-            self.lost(from, bytes as usize);
-        }
-    }
-
-    /// These bytes of the stream were lost with a receiver.
-    pub(crate) fn lost(&mut self, from: u64, bytes: usize) {
-        for place in from..from + bytes as u64 {
-            let before = std::mem::replace(&mut self.arrived[place as usize], true);
-            assert!(!before, "byte {place} came and was lost");
-        }
-        self.delivered += bytes as u64;
-    }
-
-    /// Takes the locks over that dead threads hold: a copy of `recover_transfer` and `recover_receiver`.
-    pub(crate) fn succeed_the_dead(&mut self, other: &mut Peer) {
-        if let Some(mut claimed) = self.dead_sender.take() {
-            let before = self.sending.bytes();
-            if let Some((key, rest)) = self.sending.under_way() {
-                let lent = self.readable.done_of(key).is_some();
-                let taken = if lent { self.readable.deregister().unwrap_or(0) } else { 0 };
-                self.sending.read(taken);
-                if taken < rest {
-                    self.due.note(Control::RestInMessages(key, taken));
-                }
-                self.sending.forget();
-            }
-            if let Some((key, room)) = self.sending.writing() {
-                let written = other.writable.done_of(key).unwrap_or(0).min(room);
-                if written > 0 {
-                    self.sending.wrote(written);
-                    self.sending.used(key, true);
-                    let complete = Complete { key, bytes: written, behaviour: None };
-                    self.due.note(Control::TransferComplete(complete));
-                } else {
-                    self.sending.forget_write();
-                }
-            }
-            claimed -= self.count_sent(before);
-            self.claimed -= claimed;
-            self.send_locked = false;
-        }
-        if std::mem::take(&mut self.dead_receiver) {
-            let before = self.receiving.bytes();
-            self.receiving.recover(|rest| other.readable.done_of(rest.key));
-            self.lose(before);
-            self.receive_locked = false;
-        }
     }
 
     /// True if data may be announced: everything sent before is in messages, and there is credit.

@@ -107,7 +107,7 @@ impl Receiving {
         self.flags.store(self.flags.load(Ordering::Relaxed) | flags, Ordering::Relaxed);
     }
 
-    /// Bytes that ever came by RDMA, those included that a receiver took with it into death.
+    /// Bytes that ever came by RDMA. What a receiver had read when it died counts too, though nobody got it.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -118,7 +118,7 @@ impl Receiving {
         taken.min(self.length.load(Ordering::Relaxed).into()) as u32
     }
 
-    /// Data was announced by message `sequence`. May be repeated if it was interrupted by death.
+    /// Data was announced by message `sequence`. May be repeated, if whoever called it died in the middle.
     ///
     /// # Errors
     /// [`ProtocolError`] if its number is not a newer one.

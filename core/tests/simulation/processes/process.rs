@@ -1,6 +1,8 @@
-//! One process of an end, one operation per step: it takes control of a direction for a write or a read, has the
-//! connection moved if another had it, which takes both tokens, and gives control back. Where the connection cannot be moved now, it
-//! works on what the processes share. Its library also serves the connection meanwhile, as far as it may.
+//! One process of an end, one operation per step. Its program writes and reads: each call takes control of a direction, has the
+//! connection moved if another process had it, and gives control back. Where the connection cannot be moved now, the call
+//! works on what the processes share. What its library does beside the calls is in [`library`].
+
+mod library;
 
 use super::end::{End, RECEIVE, SEND};
 use super::provider::{Kind, Memory, Provider};
@@ -110,19 +112,6 @@ impl Process {
         match self.call {
             Call::Write { .. } => SEND,
             Call::Read { .. } => RECEIVE,
-        }
-    }
-
-    fn borrow(&mut self, token: usize, end: &End) -> bool {
-        if self.borrowed.is_none() && end.tokens[token].try_borrow(self.claim.thread) {
-            self.borrowed = Some(token);
-        }
-        self.borrowed == Some(token)
-    }
-
-    fn release(&mut self, end: &End) {
-        if let Some(token) = self.borrowed.take() {
-            let _: Wake = end.tokens[token].give_back();
         }
     }
 
@@ -365,154 +354,7 @@ impl Process {
         }
     }
 
-    /// One step of moving the connection to process `next`, which has that token, if what is under way in the other direction
-    /// allows it.
-    fn move_to(
-        &mut self,
-        next: usize,
-        token: usize,
-        end: &mut End,
-        provider: &mut Provider,
-        chances: &Chances,
-        rng: &mut Rng,
-    ) {
-        if self.borrow(1 - token, end) {
-            let given_up = &mut self.given_up;
-            self.suspensions +=
-                u64::from(swap(end, provider, [next, token], given_up, chances, rng));
-        } else if rng.percent(chances.give_up.max(2)) {
-            self.given_up += 1;
-            end.gave_up[token] = true;
-        }
-    }
-
-    /// Takes the tokens over that dead processes have, and ends what these asked for.
-    fn succeed_the_dead(&mut self, end: &mut End, provider: &mut Provider, alive: &[bool]) {
-        let lives = |thread: u32| alive[thread as usize % 100];
-        for token in [SEND, RECEIVE] {
-            if end.tokens[token].holder().is_none_or(lives) {
-                continue;
-            }
-            let word = end.tokens[token].word().load(Relaxed);
-            let taken = end.tokens[token].waited_in_vain(self.claim, None, word, lives);
-            if matches!(taken, Step::Taken(_)) {
-                end.holders[token] = None;
-                if token == SEND {
-                    end.resume(provider);
-                }
-                let _: Wake = end.tokens[token].give_back();
-            }
-        }
-    }
-
-    /// What the library does for the connection beside the program's calls, without taking control from
-    /// anybody (D3). `alive`: which processes are.
-    pub(crate) fn serve(
-        &mut self,
-        end: &mut End,
-        provider: &mut Provider,
-        alive: &[bool],
-        chances: &Chances,
-        rng: &mut Rng,
-    ) {
-        let here = provider.owner(end.number) == self.number;
-        if here || provider.kind == Kind::Shared {
-            self.succeed_the_dead(end, provider, alive);
-        }
-        if provider.kind == Kind::OfOneProcess && !here {
-            // It went to the next one.
-            if !matches!(self.state, State::Holds { .. }) {
-                self.release(end);
-            }
-            return;
-        }
-        if matches!(self.state, State::Holds { .. }) {
-            return;
-        }
-        let waits = |token: usize| {
-            let holder = end.holders[token].filter(|&holder| alive[holder])?;
-            (!end.gave_up[token] && holder != self.number).then_some([holder, token])
-        };
-        if provider.kind == Kind::OfOneProcess {
-            if let Some([next, token]) = waits(SEND).or_else(|| waits(RECEIVE)) {
-                if self.borrowed != Some(token) {
-                    self.move_to(next, token, end, provider, chances, rng);
-                    if end.gave_up[token] {
-                        self.release(end);
-                    }
-                    return;
-                }
-            }
-        }
-        let thread = self.claim.thread;
-        let borrow = |token: usize| end.tokens[token].try_borrow(thread);
-        let borrowed = [SEND, RECEIVE].map(|token| self.borrowed != Some(token) && borrow(token));
-        let has = [SEND, RECEIVE].map(|token| self.borrowed == Some(token) || borrowed[token]);
-        if has == [true; 2] {
-            end.open(provider);
-        }
-        if has[RECEIVE] {
-            end.absorb(provider);
-        }
-        if has[SEND] {
-            // Of a process that died, or for one.
-            end.resume(provider);
-        }
-        if has[RECEIVE] {
-            end.answer(provider);
-            end.update_credit(provider);
-        }
-        if has[SEND] {
-            end.flush(provider);
-        }
-        for token in [SEND, RECEIVE] {
-            if borrowed[token] {
-                let _: Wake = end.tokens[token].give_back();
-            }
-        }
-        if !end.suspension.is_asking() {
-            self.release(end);
-        }
-    }
-
     pub(crate) fn describe(&self) -> String {
         format!("{:?} {:?} stopped {}", self.state, self.call, self.stopped)
     }
-}
-
-/// One step of moving the connection to process `next`, which has `token`; the other one is held for that. True: it moved while
-/// the session was suspended.
-fn swap(
-    end: &mut End,
-    provider: &mut Provider,
-    [next, token]: [usize; 2],
-    given_up: &mut u64,
-    chances: &Chances,
-    rng: &mut Rng,
-) -> bool {
-    end.absorb(provider);
-    if end.suspension.is_suspended() {
-        provider.deregister(end.number, Memory::SendBuffers);
-        provider.move_to(end.number, next);
-        return true;
-    }
-    end.answer(provider);
-    let may_ask = !end.suspension.is_asking() || end.suspension.gave_way();
-    if may_ask && end.ask(provider) {
-        return false;
-    }
-    // Nothing is suspended yet: what else there is to do goes on.
-    end.flush(provider);
-    end.update_credit(provider);
-    if rng.percent(chances.give_up.max(2)) && end.resume(provider) {
-        *given_up += 1;
-        end.gave_up[token] = true;
-        if provider.kind == Kind::Shared {
-            // The connection belongs to no process: it may move all the same.
-            provider.deregister(end.number, Memory::Posted);
-            provider.deregister(end.number, Memory::SendBuffers);
-            provider.move_to(end.number, next);
-        }
-    }
-    false
 }

@@ -1,7 +1,11 @@
 //! Model check of the token: as in [`super`], with the kernel's futex beside it.
 
+use super::sync::Ordering;
 use super::token::{Claim, Step, Taken, Token, Wake};
-use super::*;
+use super::{bounded, Reached};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
 
 /// A token with the kernel's futex: a sleeper looks at the word again under the lock that wakers take.
 struct Controlled {
