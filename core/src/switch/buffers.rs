@@ -1,5 +1,9 @@
 //! A program's buffers (an iovec array) with a position in them.
+//!
+//! Their bytes are copied into and out of a connection's segment, or memory of our own. Each page is asked about
+//! before it is touched, so that a bad pointer is EFAULT.
 
+use crate::provider::shm::Span;
 use crate::sys::user::{self, Access};
 use crate::sys::{Errno, Result};
 use libc::iovec;
@@ -11,7 +15,7 @@ const MOST_BUFFERS: usize = 1024;
 
 /// See the module. The memory is the program's; bytes are only copied.
 #[derive(Clone)]
-pub struct Buffers<'a> {
+pub(crate) struct Buffers<'a> {
     rest: &'a [iovec],
     offset: usize,
     remaining: usize,
@@ -21,7 +25,7 @@ pub struct Buffers<'a> {
 
 impl<'a> Buffers<'a> {
     /// Checks the lengths as the kernel does (EINVAL). Addresses are checked when bytes are copied.
-    pub fn new(buffers: &'a [iovec]) -> Result<Self> {
+    pub(crate) fn new(buffers: &'a [iovec]) -> Result<Self> {
         let mut remaining = 0usize;
         for b in buffers {
             if b.iov_len > isize::MAX as usize {
@@ -36,7 +40,7 @@ impl<'a> Buffers<'a> {
     ///
     /// # Safety
     /// The array stays as it is while the result exists.
-    pub unsafe fn from_raw(at: *const iovec, count: usize) -> Result<Self> {
+    pub(crate) unsafe fn from_raw(at: *const iovec, count: usize) -> Result<Self> {
         if count > MOST_BUFFERS {
             return Err(Errno(libc::EMSGSIZE));
         }
@@ -98,14 +102,38 @@ impl<'a> Buffers<'a> {
         Ok(())
     }
 
-    /// Copies `length` bytes out of the program's buffers; EFAULT if they can not be read.
-    ///
-    /// # Safety
-    /// `to` has room for `length` bytes; `length` is at most `remaining()`.
+    /// Copies out of the program's buffers into `to`, as much as fits and remains; EFAULT if they can not be read.
     #[inline(always)]
-    pub unsafe fn copy_out(&mut self, mut to: *mut u8, length: usize) -> Result<()> {
+    pub(crate) fn copy_out(&mut self, to: Span) -> Result<()> {
+        // SAFETY: it has room for its length.
+        unsafe { self.copy_to(to.at(), to.length()) }
+    }
+
+    /// [`copy_out`](Self::copy_out) into memory of our own.
+    pub(crate) fn copy_to_slice(&mut self, to: &mut [u8]) -> Result<()> {
+        // SAFETY: it has room for its length.
+        unsafe { self.copy_to(to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies `from` into the program's buffers, as much as there is room for; EFAULT if they can not be written.
+    #[inline(always)]
+    pub(crate) fn copy_in(&mut self, from: Span) -> Result<()> {
+        // SAFETY: it has so many readable bytes.
+        unsafe { self.copy_from(from.at(), from.length()) }
+    }
+
+    /// [`copy_in`](Self::copy_in) of memory of our own.
+    pub(crate) fn copy_from_slice(&mut self, from: &[u8]) -> Result<()> {
+        // SAFETY: it has so many readable bytes.
+        unsafe { self.copy_from(from.as_ptr(), from.len()) }
+    }
+
+    /// # Safety
+    /// `to` has room for `length` bytes.
+    #[inline(always)]
+    unsafe fn copy_to(&mut self, mut to: *mut u8, length: usize) -> Result<()> {
         let now = self.now;
-        self.each(length, |at, n| {
+        self.each(length.min(self.remaining), |at, n| {
             user::check_at(at, n, Access::Read, now)?;
             // SAFETY: `at` was checked; `to` has room.
             unsafe {
@@ -116,14 +144,12 @@ impl<'a> Buffers<'a> {
         })
     }
 
-    /// Copies `length` bytes into the program's buffers; EFAULT if they can not be written.
-    ///
     /// # Safety
-    /// `from` has `length` readable bytes; `length` is at most `remaining()`.
+    /// `from` has `length` readable bytes.
     #[inline(always)]
-    pub unsafe fn copy_in(&mut self, mut from: *const u8, length: usize) -> Result<()> {
+    unsafe fn copy_from(&mut self, mut from: *const u8, length: usize) -> Result<()> {
         let now = self.now;
-        self.each(length, |at, n| {
+        self.each(length.min(self.remaining), |at, n| {
             user::check_at(at, n, Access::Write, now)?;
             // SAFETY: `at` was checked; `from` is readable.
             unsafe {
@@ -136,7 +162,7 @@ impl<'a> Buffers<'a> {
 
     /// The next bytes that lie in one piece, checked for `access`: at least one if any remain, at
     /// most `most`. EFAULT if their first page can not be accessed.
-    pub fn piece(&self, most: usize, access: Access) -> Result<(*mut u8, usize)> {
+    pub(crate) fn piece(&self, most: usize, access: Access) -> Result<(*mut u8, usize)> {
         let most = most.min(self.remaining);
         let mut offset = self.offset;
         for buffer in self.rest {
@@ -157,7 +183,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// Moves the position without copying (MSG_TRUNC).
-    pub fn skip(&mut self, length: usize) {
+    pub(crate) fn skip(&mut self, length: usize) {
         let _ = self.each(length, |_, _| Ok(()));
     }
 }
@@ -176,22 +202,28 @@ mod tests {
         let array = [iov(&mut a), iov(&mut b), iov(&mut c)];
         let mut buffers = Buffers::new(&array).unwrap();
         let mut out = [0u8; 5];
-        // SAFETY: sizes match.
-        unsafe {
-            buffers.copy_out(out.as_mut_ptr(), 2).unwrap();
-            buffers.copy_out(out.as_mut_ptr().add(2), 3).unwrap();
-        }
+        let (first, rest) = out.split_at_mut(2);
+        buffers.copy_to_slice(first).unwrap();
+        buffers.copy_to_slice(rest).unwrap();
         assert_eq!(out, [1, 2, 3, 4, 5]);
         assert_eq!(buffers.remaining(), 0);
+    }
+
+    #[test]
+    fn no_more_is_copied_than_there_is_room_for() {
+        let mut room = [0u8; 4];
+        let array = [iov(&mut room[..3])];
+        let mut buffers = Buffers::new(&array).unwrap();
+        buffers.copy_from_slice(&[1, 2]).unwrap();
+        buffers.copy_from_slice(&[3, 4]).unwrap();
+        assert_eq!((room, buffers.remaining()), ([1, 2, 3, 0], 0));
     }
 
     #[test]
     fn impossible_arrays_are_refused_as_the_kernel_does() {
         let bad = |at: usize, n: usize| [iovec { iov_base: at as *mut _, iov_len: n }];
         let far = bad(8, 1);
-        let mut byte = 0u8;
-        // SAFETY: one byte of room.
-        let copied = unsafe { Buffers::new(&far).unwrap().copy_out(&mut byte, 1) };
+        let copied = Buffers::new(&far).unwrap().copy_to_slice(&mut [0]);
         assert_eq!(copied, Err(Errno(libc::EFAULT)));
         assert_eq!(Buffers::new(&bad(1 << 20, usize::MAX)).err(), Some(Errno(libc::EINVAL)));
         assert!(Buffers::new(&bad(0, 0)).is_ok());

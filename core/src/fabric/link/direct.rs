@@ -152,5 +152,5 @@ impl Link {
 /// The send buffer of `sender`, as this end has it.
 fn ring(body: &Body, sender: Role) -> (*mut u8, usize) {
     let size = body.segment.geometry().send_buffer as usize;
-    (body.segment.send_buffer(sender, false).stretch(0, size).0, size)
+    (body.segment.send_buffer(sender, false).stretch(0, size).at(), size)
 }

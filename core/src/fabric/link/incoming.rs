@@ -36,10 +36,9 @@ impl Receiver {
         if words[0] != self.message || rest.len() > most || words[3] as usize != rest.len() {
             return Err(Wrong);
         }
-        let slot = body.segment.slot(body.role.peer(), self.message, 0);
-        // SAFETY: it fits, as was checked. A peer that sends without credit overwrites what
-        // it sent itself.
-        unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), slot.payload(), rest.len()) };
+        let slot = body.segment.slot(body.role.peer(), self.message, false);
+        // A peer that sends without credit overwrites what it sent itself.
+        slot.payload().write(rest);
         slot.publish(words);
         self.message = self.message.wrapping_add(1);
         Ok(())
@@ -50,11 +49,11 @@ impl Receiver {
         let ring = body.segment.send_buffer(body.role.peer(), false);
         let mut rest = payload;
         while !rest.is_empty() {
-            let (to, n) = ring.stretch(self.tail, rest.len());
-            // SAFETY: within the ring, where nothing unread lies.
-            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to, n) };
-            self.tail += n as u64;
-            rest = &rest[n..];
+            // Where nothing unread lies.
+            let to = ring.stretch(self.tail, rest.len());
+            to.write(&rest[..to.length()]);
+            self.tail += to.length() as u64;
+            rest = &rest[to.length()..];
         }
         self.publish_tail(body);
         Ok(())

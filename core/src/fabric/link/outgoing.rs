@@ -151,17 +151,17 @@ impl Link {
     fn send_data(&self, out: &mut Sender, body: &Body, tail: u64) -> Result<(), Full> {
         loop {
             let next = self.next_out.load(Relaxed);
-            let slot = body.segment.slot(body.role, next, 0);
+            let slot = body.segment.slot(body.role, next, false);
             if slot.sequence() != next {
                 break;
             }
             let words = slot.header(next);
             let most = body.segment.geometry().message_size as usize - HEADER_SIZE;
             let length = (words[3] as usize).min(most);
-            // SAFETY: within the message buffer, which is ours until the peer posted it again.
-            let payload = unsafe { std::slice::from_raw_parts(slot.payload(), length) };
+            // It is ours until the peer posted it again.
+            let payload = slot.payload().part(0, length);
             let header = words.map(u32::to_le_bytes);
-            self.send(out, Kind::Message, &[header.as_flattened(), payload])?;
+            self.send(out, Kind::Message, &[header.as_flattened(), payload.bytes()])?;
             self.next_out.store(next.wrapping_add(1), Relaxed);
         }
         let ring = body.segment.send_buffer(body.role, false);
@@ -171,16 +171,15 @@ impl Link {
             if left == 0 {
                 break;
             }
-            let (from, n) = ring.stretch(sent, left as usize);
-            if let Some(written) = self.write(out, body, from, n) {
+            // Nobody writes there until the peer has taken the bytes.
+            let from = ring.stretch(sent, left as usize);
+            if let Some(written) = self.write(out, body, from.at(), from.length()) {
                 self.bytes_out.store(sent + written? as u64, Relaxed);
                 continue;
             }
-            let n = n.min(CHUNK);
-            // SAFETY: within the ring; nobody writes there until the peer has taken the bytes.
-            let bytes = unsafe { std::slice::from_raw_parts(from, n) };
-            self.send(out, Kind::Bytes, &[bytes])?;
-            self.bytes_out.store(sent + n as u64, Relaxed);
+            let piece = from.part(0, CHUNK);
+            self.send(out, Kind::Bytes, &[piece.bytes()])?;
+            self.bytes_out.store(sent + piece.length() as u64, Relaxed);
         }
         Ok(())
     }
@@ -242,7 +241,7 @@ impl Link {
     #[inline]
     pub(super) fn has_message(&self, body: &Body) -> bool {
         let next = self.next_out.load(Relaxed);
-        body.segment.slot(body.role, next, 0).sequence() == next
+        body.segment.slot(body.role, next, false).sequence() == next
     }
 
     /// What the peer need not know at once the helper tells it in a moment, unless a frame does before: should this

@@ -109,18 +109,11 @@ impl Geometry {
         (self.buffers as usize * stride).next_multiple_of(PAGE)
     }
 
-    /// Where the message buffer of `size` bytes for `sequence` lies after a resize (A9); `messages` is where the large
-    /// ones begin.
+    /// Where the large message buffer for `sequence` lies, after a resize (A9); `messages` is where they begin.
     #[inline]
-    pub(super) fn large_slot_offset(
-        self,
-        messages: usize,
-        sender: Role,
-        sequence: u32,
-        size: u32,
-    ) -> usize {
+    pub(super) fn large_slot_offset(self, messages: usize, sender: Role, sequence: u32) -> usize {
         let index = (sequence & (self.buffers - 1)) as usize;
-        let stride = size.min(self.largest_message) as usize + SKEW;
+        let stride = self.largest_message as usize + SKEW;
         messages + sender as usize * self.large_messages_bytes() + index * stride
     }
 
@@ -213,7 +206,7 @@ mod tests {
                 let [messages, send_buffers, _] = g.large_offsets();
                 let (size, large) = (g.largest_message, g.largest_send_buffer as usize);
                 let slots = (0..g.buffers)
-                    .map(|s| (g.large_slot_offset(messages, sender, s, size), size as usize));
+                    .map(|s| (g.large_slot_offset(messages, sender, s), size as usize));
                 taken.extend(slots);
                 taken.push((send_buffers + sender as usize * large, large));
                 let slot = |sequence| g.slot_offset(g.pairs_offset(), sender, sequence);

@@ -17,6 +17,7 @@ mod segment;
 mod send_buffer;
 mod side;
 mod slot;
+mod span;
 
 pub(crate) use layout::{Geometry, Role, SegmentError};
 pub(crate) use refusal::Refusal;
@@ -25,3 +26,4 @@ pub(crate) use segment::{Part, Segment, State};
 pub(crate) use send_buffer::{Overrun, Ring};
 pub(crate) use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
 pub(crate) use slot::Slot;
+pub(crate) use span::Span;

@@ -190,19 +190,21 @@ impl Segment {
         }
     }
 
-    /// The message buffer for `sequence` in the direction that `sender` sends. `size`: bytes of a
-    /// message buffer after a resize (A9), at most the geometry's largest; 0: never resized.
+    /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).
     #[inline(always)]
-    pub(crate) fn slot(&self, sender: Role, sequence: u32, size: u32) -> Slot {
+    pub(crate) fn slot(&self, sender: Role, sequence: u32, large: bool) -> Slot {
         let geometry = &self.geometry;
-        let offset = if size == 0 {
-            let connectors = self.slots[(sequence % MOST_BUFFERS) as usize] as usize;
-            connectors + sender as usize * geometry.message_size as usize
+        let (offset, size) = if large {
+            let offset = geometry.large_slot_offset(self.large[0], sender, sequence);
+            (offset, geometry.largest_message)
         } else {
-            geometry.large_slot_offset(self.large[0], sender, sequence, size)
+            let connectors = self.slots[(sequence % MOST_BUFFERS) as usize] as usize;
+            let size = geometry.message_size;
+            (connectors + sender as usize * size as usize, size)
         };
-        // SAFETY: within the mapping and aligned, whatever the sequence number and the size.
-        unsafe { Slot::at(self.base.add(offset)) }
+        // SAFETY: within the mapping and aligned, whatever the sequence number; a checked geometry's buffers are
+        // larger than a header.
+        unsafe { Slot::new(self.base.add(offset), size) }
     }
 
     /// The send buffer of the direction that `sender` sends, or the large one it may change to.
@@ -246,7 +248,7 @@ impl Segment {
         for large in [false, true] {
             let ring = self.send_buffer(sender, large);
             // SAFETY: within the mapping, and nobody needs the bytes.
-            unsafe { file::free(ring.stretch(0, 1).0, ring.size() as usize) };
+            unsafe { file::free(ring.stretch(0, 1).at(), ring.size() as usize) };
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Positions count bytes since the connection began and never wrap. Each end keeps its own
 //! position in memory the peer can not write and only publishes a copy.
 
+use super::span::Span;
+
 /// The peer published a position that can not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
@@ -40,9 +42,9 @@ impl Ring {
 
     /// The stretch of at most `length` bytes that begins at `position` and does not wrap.
     #[inline]
-    pub(crate) fn stretch(&self, position: u64, length: usize) -> (*mut u8, usize) {
+    pub(crate) fn stretch(&self, position: u64, length: usize) -> Span {
         let offset = (position & (self.size() - 1)) as usize;
-        // SAFETY: the offset is below the ring's size.
-        (unsafe { self.base.add(offset) }, length.min(self.size as usize - offset))
+        // SAFETY: the offset is below the ring's size, and the length reaches at most to its end.
+        unsafe { Span::new(self.base.add(offset), length.min(self.size as usize - offset)) }
     }
 }

@@ -1,6 +1,7 @@
 //! One message buffer of a segment: how a message is published in it and read from it. The peer may
 //! write there at any time, so what is read is checked elsewhere, from copies.
 
+use super::span::Span;
 use crate::session::HEADER_SIZE;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,16 +9,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     at: *mut u8,
+    /// Bytes of it, with the header.
+    size: u32,
 }
 
 impl Slot {
-    /// The message buffer at `at`.
+    /// The message buffer of `size` bytes at `at`.
     ///
     /// # Safety
-    /// A message buffer of a segment begins there, 64-byte aligned, and is mapped as long as it is used.
-    #[inline]
-    pub(super) unsafe fn at(at: *mut u8) -> Slot {
-        Slot { at }
+    /// A message buffer of a segment lies there, 64-byte aligned, and is mapped as long as it is used. It is larger
+    /// than a header.
+    #[inline(always)]
+    pub(super) unsafe fn new(at: *mut u8, size: u32) -> Slot {
+        Slot { at, size }
     }
 
     #[inline]
@@ -44,11 +48,11 @@ impl Slot {
         ]
     }
 
-    /// Where the payload begins: the message buffer without its header.
-    #[inline]
-    pub(crate) fn payload(&self) -> *mut u8 {
-        // SAFETY: the header is part of the slot.
-        unsafe { self.at.add(HEADER_SIZE) }
+    /// Room for the payload: the message buffer without its header.
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> Span {
+        // SAFETY: the header is part of the slot, and what follows it as well.
+        unsafe { Span::new(self.at.add(HEADER_SIZE), self.size as usize - HEADER_SIZE) }
     }
 
     /// Marks the buffer as not holding message `sequence`, nor any other that may still come.

@@ -62,11 +62,9 @@ fn replay(socket: &Socket, stream: &Stream) -> Result<()> {
     let tail = stream.endpoint.send.tail.load(Relaxed);
     let mut head = 0;
     while head < tail {
-        let (from, n) = stream.sent_at(head, (tail - head) as usize);
-        // SAFETY: the stretch is mapped, and nobody else writes to it while we hold the lock
-        // (a hostile peer can only change the bytes that it is about to be sent).
-        send_all(socket.anchor(), unsafe { std::slice::from_raw_parts(from, n) }, 0)?;
-        head += n as u64;
+        let piece = stream.sent_at(head, (tail - head) as usize);
+        send_all(socket.anchor(), piece.bytes(), 0)?;
+        head += piece.length() as u64;
     }
     Ok(())
 }

@@ -290,9 +290,9 @@ fn s2_little_data_travels_in_the_message_itself() {
     assert_eq!(last_sent(&left), before + 1);
     let header = header(&left, before + 1);
     assert_eq!((header.kind, header.length, header.body_size()), (Kind::Data, 6, 0));
-    // SAFETY: the message has so many bytes.
-    let payload = unsafe { std::slice::from_raw_parts(left.slot_out(before + 1).payload(), 6) };
-    assert_eq!(payload, b"little");
+    let mut payload = [0; 6];
+    left.slot_out(before + 1).payload().read(&mut payload);
+    assert_eq!(&payload, b"little");
     assert_eq!(left.endpoint.send.tail.load(Relaxed), tail, "the send buffer is not used");
     let lent = [&left.own().readable.0, &right.own().writable.0];
     assert!(lent.iter().all(|registration| !registration.is_lent()));

@@ -1,10 +1,9 @@
-//! The common case in a straight line: a small send that is one message, or goes behind what lies in the send buffer
-//! in one piece, and a receive of the message, or the one piece, that is there. Wherever anything else is to be done
-//! too, nothing is, and it is left to `send` and `receive`, of which each step here is one.
+//! The common case in a straight line: a small send that is one message, or goes in one piece behind what lies in the
+//! send buffer; a receive of the one message, or the one piece, that is there.
+//!
+//! Each step is one of `send` and `receive`. Where anything else is to be done, nothing is done here, and the call is left
+//! to those.
 
-use super::control::body_of;
-use super::control::data_of;
-use super::send::WINDOW;
 use super::Stream;
 use super::CHUNK;
 use crate::session::{Header, Kind};
@@ -53,19 +52,18 @@ impl<'a> Stream<'a> {
         let used = self.buffered().ok()?;
         let (tail, grown) = (send.tail.load(Relaxed), send.grown.load(Relaxed));
         let room = u64::from(self.limit()).saturating_sub(used);
-        let (to, n) = self.stretch(self.role, grown, tail, length);
+        let to = self.stretch(self.role, grown, tail, length);
         // A session that nobody has taken yet may be withdrawn by now.
         if !self.endpoint.has(flag::ESTABLISHED)
             || used == 0
             || room < length as u64
-            || n < length
+            || to.length() < length
             || sending.stalled.load(Relaxed) != 0
-            || (grown == 0 && tail.wrapping_sub(send.window.load(Relaxed)) >= WINDOW)
+            || self.fills_window(grown, tail)
         {
             return None;
         }
-        // SAFETY: there is room for so many bytes, and so many remain.
-        unsafe { from.clone().copy_out(to, length) }.ok()?;
+        from.clone().copy_out(to).ok()?;
         let tail = tail + length as u64;
         send.tail.store(tail, Relaxed);
         self.statistics.sent.bytes.add(length as u64);
@@ -106,8 +104,8 @@ impl<'a> Stream<'a> {
             || self.peer().sending.0.tail.load(Relaxed) != self.endpoint.receive.head.load(Relaxed)
     }
 
-    /// Receives what is there, if that is a message or one piece of the send buffer, with room for all of the message,
-    /// and nothing else that this receive would take in. `Some`: how many bytes, and whether the doorbell must ring.
+    /// Receives what is there, if that is one message for which there is room, or one piece of the send buffer, and
+    /// nothing else that this receive would take in. `Some`: how many bytes, and whether the doorbell must ring.
     /// `None`: nothing is received.
     #[inline(always)]
     pub(crate) fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
@@ -130,11 +128,11 @@ impl<'a> Stream<'a> {
         if !is_message {
             return self.receive_piece(to, tail);
         }
-        let kept = receive.lengths[next as usize & 63].load(Relaxed);
-        let (length, wanted) = (data_of(kept) as usize, to.remaining());
+        let (sizes, wanted) = (self.sizes(next), to.remaining());
+        let length = sizes.data();
         if length.wrapping_sub(1) >= wanted
             || length < (receive.low_water.load(Relaxed) as usize).min(wanted)
-            || body_of(kept) != 0
+            || sizes.body() != 0
             || receive.transfers.rest().is_some()
         {
             return None;
@@ -157,8 +155,7 @@ impl<'a> Stream<'a> {
             }
         }
         let mut rest = to.clone();
-        // SAFETY: the message has so many bytes, and there is room for them.
-        unsafe { rest.copy_in(self.slot_in(next).payload(), length) }.ok()?;
+        rest.copy_in(self.slot_in(next).payload().part(0, length)).ok()?;
         *to = rest;
         receive.finish(after, length as u32);
         session.reposted(1);
@@ -176,9 +173,9 @@ impl<'a> Stream<'a> {
         let there = ring.used(head, tail).ok()? as usize;
         let wanted = to.remaining();
         let length = there.min(wanted);
-        let (from, n) = self.stretch(self.role.peer(), grown, head, length);
+        let from = self.stretch(self.role.peer(), grown, head, length);
         if length == 0
-            || n < length
+            || from.length() < length
             || length > CHUNK
             || length < (receive.low_water.load(Relaxed) as usize).min(wanted)
             || receive.transfers.rest().is_some()
@@ -187,8 +184,7 @@ impl<'a> Stream<'a> {
             return None;
         }
         let mut rest = to.clone();
-        // SAFETY: so many bytes are there, and there is room for them.
-        unsafe { rest.copy_in(from, length) }.ok()?;
+        rest.copy_in(from).ok()?;
         *to = rest;
         let head = head + length as u64;
         receive.head.store(head, Relaxed);

@@ -2,29 +2,11 @@
 
 use super::Broken;
 use super::Stream;
-use crate::provider::shm::{Part, Role, Slot};
+use crate::provider::shm::{Role, Slot, Span};
 use crate::session::transfer;
 use crate::session::{Control, Header, Kind, NoCredit, ProtocolError, LARGEST_BODY};
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-
-/// How a message's payload is kept: bytes of data, and of the body before it.
-#[inline]
-pub(super) fn pack(data: u32, body: u32) -> u32 {
-    data | body << 24
-}
-
-/// Bytes of data in a received message.
-#[inline]
-pub(super) fn data_of(packed: u32) -> u32 {
-    packed & 0xff_ffff
-}
-
-/// Bytes of the body before it.
-#[inline]
-pub(super) fn body_of(packed: u32) -> u32 {
-    packed >> 24
-}
 
 impl Stream<'_> {
     pub(super) fn next_message(&self, kind: Kind, length: usize) -> Result<Header, NoCredit> {
@@ -36,6 +18,16 @@ impl Stream<'_> {
     pub(super) fn absorb_credit(&self) -> Result<(), Broken> {
         if let Some(_held) = self.borrow(&self.endpoint.receive.lock) {
             self.absorb()?;
+        }
+        Ok(())
+    }
+
+    /// Takes in messages unless a receiver is at it.
+    #[inline]
+    pub(crate) fn absorb_if_free(&self) -> Result<(), Broken> {
+        let expected = self.endpoint.session.expected();
+        if self.slot_in(expected).sequence() == expected {
+            self.absorb_credit()?;
         }
         Ok(())
     }
@@ -98,7 +90,8 @@ impl Stream<'_> {
         self.absorb_message(expected, slot).map(|()| true).map_err(|why| self.broken(why))
     }
 
-    /// Nothing is taken in any more, whoever looks: not everybody who finds it can end the connection.
+    /// Notes that the peer broke the protocol: nothing is taken in any more, whoever looks. Not everybody who finds it can
+    /// end the connection.
     #[cold]
     fn broken(&self, why: Broken) -> Broken {
         if self.endpoint.set(flag::BROKEN) {
@@ -112,19 +105,17 @@ impl Stream<'_> {
         let session = &self.endpoint.session;
         let receive = &self.endpoint.receive;
         if session.posted() == 0 {
-            // Before its length is kept in the place of one that was not read.
+            // Its sizes would be kept in the place of a message that was not read.
             return Err(ProtocolError::Overrun { sequence }.into());
         }
         let header = Header::decode(slot.header(sequence), self.payload_in())?;
-        let body = header.body_size();
-        let kept = pack(header.data_size(), body);
         // Before it counts as received: who takes over from a dead receiver finds it.
-        receive.lengths[sequence as usize & 63].store(kept, Relaxed);
-        if body == 0 && header.kind == Kind::Data {
+        self.keep_sizes(&header);
+        if header.body_size() == 0 && header.kind == Kind::Data {
             session.received(&header)?;
         } else {
             self.begin_control(&header)?;
-            self.absorb_control(&header, slot.payload())?;
+            self.obey_control(&header, slot.payload())?;
             receive.obeying.store(0, Release);
             self.pass_controls();
         }
@@ -140,16 +131,12 @@ impl Stream<'_> {
 
     /// Obeys a message that is not, or not only, data. Receive lock.
     #[cold]
-    fn absorb_control(&self, header: &Header, payload: *const u8) -> Result<(), Broken> {
+    pub(super) fn obey_control(&self, header: &Header, payload: Span) -> Result<(), Broken> {
         if !self.endpoint.has(flag::ESTABLISHED) {
             self.endpoint.set(flag::ESTABLISHED);
         }
         let mut body = [0; LARGEST_BODY];
-        // SAFETY: the payload begins with so many bytes; they are copied before they are looked at.
-        unsafe {
-            let length = header.body_size() as usize;
-            std::ptr::copy_nonoverlapping(payload, body.as_mut_ptr(), length);
-        }
+        payload.read(&mut body[..header.body_size() as usize]);
         let Some(control) = Control::decode(header.kind, &body)? else { return Ok(()) };
         let (sending, receiving) =
             (&self.endpoint.send.transfers, &self.endpoint.receive.transfers);
@@ -181,32 +168,13 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// After the receive lock came from a dead holder: the control message that it had received and
-    /// perhaps not obeyed, or in part. Its buffer is not posted again yet, and each may be obeyed twice.
-    pub(super) fn recover_control(&self) {
-        let (session, receive) = (&self.endpoint.session, &self.endpoint.receive);
-        let last = session.last_received();
-        if receive.obeying.load(Relaxed) == 1 << 32 | u64::from(last) {
-            let slot = self.slot_in(last);
-            let largest = self.payload_in().max(self.payload(0));
-            if let Ok(header) = Header::decode(slot.header(last), largest) {
-                // An error says that it had been obeyed.
-                let _ = self.absorb_control(&header, slot.payload());
-                self.note_suspension();
-            }
-        }
-        receive.obeying.store(0, Release);
-    }
-
     /// Posts the buffers of messages without data at the front again. Receive lock.
     #[inline(always)]
     pub(super) fn pass_controls(&self) {
         let receive = &self.endpoint.receive;
         let session = &self.endpoint.session;
         let mut next = receive.next_read();
-        while next != session.expected()
-            && data_of(receive.lengths[next as usize & 63].load(Relaxed)) == 0
-        {
+        while next != session.expected() && self.sizes(next).data() == 0 {
             next = next.wrapping_add(1);
             receive.finish(next, 0);
             session.reposted(1);
@@ -217,26 +185,5 @@ impl Stream<'_> {
         if self.endpoint.resize.is_due(next) {
             self.answer_resize();
         }
-    }
-
-    /// Posts larger buffers for the peer's messages, or keeps the old ones (A9). Receive lock.
-    ///
-    /// Whatever was asked for, the largest are posted, and only once: they lie apart from the first
-    /// ones, so that no message of the old size is overwritten by one of the new.
-    #[cold]
-    fn answer_resize(&self) {
-        let receive = &self.endpoint.receive;
-        let size = self.segment.geometry().largest_message;
-        let grows = size > self.segment.geometry().message_size;
-        if receive.granted_size.load(Relaxed) == 0
-            && grows
-            && self.segment.provide(self.role.peer(), Part::Messages).is_ok()
-        {
-            receive.granted_size.store(size, Relaxed);
-        }
-        let size = receive.granted_size.load(Relaxed);
-        let payload = if size == 0 { self.payload_in() } else { super::payload_of(size) };
-        self.endpoint.due.note(&Control::ResizeAnswer(payload));
-        self.endpoint.resize.answered();
     }
 }

@@ -14,8 +14,8 @@ impl Stream<'_> {
         self.endpoint.due.take_advertisement(next)
     }
 
-    /// Sends what is due and has credit, but not an advertisement that `rides` on data; true: the
-    /// doorbell must ring. Send lock.
+    /// Sends what is due and has credit. `rides`: an advertisement stays, to ride on data. True: the doorbell must ring.
+    /// Send lock.
     #[cold]
     pub(super) fn send_due(&self, rides: bool) -> bool {
         let due = &self.endpoint.due;
@@ -61,8 +61,13 @@ impl Stream<'_> {
         ring
     }
 
-    /// Sends what is due unless somebody else is sending, who will look at it; true: the doorbell
-    /// must ring.
+    /// Sends what is due; true: the doorbell must ring. Send lock.
+    #[inline]
+    pub(crate) fn send_due_now(&self) -> bool {
+        self.endpoint.due.any() && self.send_due(false)
+    }
+
+    /// Sends what is due, unless somebody else is sending, who will look at it. True: the doorbell must ring.
     #[inline(always)]
     pub(crate) fn try_send_due(&self) -> bool {
         if !self.endpoint.due.any() {
@@ -72,26 +77,12 @@ impl Stream<'_> {
         held.is_some() && self.send_due(false)
     }
 
-    /// After the send lock came from a dead holder: what it was about to send.
-    pub(super) fn recover_due(&self) {
-        let (due, resize) = (&self.endpoint.due, &self.endpoint.resize);
-        due.recover(self.endpoint.session.last_sent());
-        if resize.is_asking() && !resize.has_answer() {
-            // Perhaps for the second time, which is answered for nobody.
-            due.note(&Control::ResizeRequest(resize.asked_for()));
-        }
-    }
-
     /// Sends a control message. Send lock.
     pub(super) fn send_control(&self, control: &Control) -> Result<(), NoCredit> {
         let kind = control.kind();
         let header = self.next_message(kind, kind.body_size() as usize)?;
         let slot = self.slot_out(header.sequence);
-        let body = control.encode();
-        // SAFETY: every body fits into the smallest message buffer.
-        unsafe {
-            std::ptr::copy_nonoverlapping(body.as_ptr(), slot.payload(), header.length as usize);
-        }
+        slot.payload().write(&control.encode()[..header.length as usize]);
         slot.publish(header.encode());
         self.sent(&header, 0);
         Ok(())

@@ -1,5 +1,6 @@
-//! Which connections' ends the calling thread has hold of: their locks, or buffers that it posted for RDMA write. When
-//! it jumps out of a signal handler past the calls that would let go of them, that is done in their place.
+//! Notes of what the calling thread has hold of: the locks of connections' ends, and buffers that it posted for RDMA
+//! write. A thread that jumps out of a signal handler never comes back to the calls that would let go of these. That is
+//! done here in their place.
 
 use super::Stream;
 use crate::provider::shm::Registration;
@@ -11,7 +12,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{compiler_fence, Ordering::Relaxed, Ordering::SeqCst};
 
-/// A note of the calling thread, until it is dropped, that it has hold of an end. To be made before that is so. Where a
+/// A note of the calling thread that it has hold of an end, until it is dropped. It is made before that is so. Where a
 /// thread has hold of very many, in handlers inside of handlers, the last are not noted.
 pub(in crate::switch) struct Hold<'a> {
     note: *const Note,

@@ -6,18 +6,24 @@
 
 #[cfg(test)]
 mod advertisement_tests;
+mod arrived;
 mod at_once;
 pub(in crate::switch) mod batching;
 mod control;
 pub(in crate::switch) mod counters;
 mod due;
+mod growth;
 mod holding;
 #[cfg(test)]
 mod hostile_tests;
 mod posted;
-mod rdma;
+mod rdma_receive;
+mod rdma_send;
+mod readable;
 mod receive;
+mod recovery;
 mod send;
+mod send_buffer;
 mod shown;
 mod suspend;
 #[cfg(test)]

@@ -1,13 +1,20 @@
-//! Receives' buffers lent to the sender for RDMA write: nothing is written to them any more when the call that posted
-//! them returns, is cancelled, or is left by a jump out of a signal handler.
+//! Receives whose buffers are lent to the sender for RDMA write. Nothing is written to a buffer any more once the call that
+//! posted it returns, is cancelled, or is left by a jump out of a signal handler.
 
 use super::holding::take_back;
 use super::holding::Hold;
 use super::Stream;
+use crate::provider::shm::Right;
+use crate::session::transfer::{Call, Posting};
+use crate::session::{Control, LARGEST_TRANSFER};
+use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
+use crate::sys::process;
+use crate::sys::user::Access;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The posted buffer is not lent any more. The bytes that were written to it, of `length`.
-pub(super) fn deregister(stream: &Stream, length: u32) -> u32 {
+fn deregister(stream: &Stream, length: u32) -> u32 {
     stream.endpoint.due.forget_advertisement();
     take_back(&stream.own().writable.0, length)
 }
@@ -62,5 +69,92 @@ impl<'a> Posted<'a> {
 impl Drop for Posted<'_> {
     fn drop(&mut self) {
         self.withdraw();
+    }
+}
+
+impl Stream<'_> {
+    /// True if a receive with so much room that has to wait concerns the sender.
+    #[inline]
+    pub(crate) fn concerns_sender(&self, room: usize) -> bool {
+        room >= self.endpoint.threshold() as usize
+            || self.endpoint.receive.transfers.rest().is_some()
+            || self.endpoint.receive.transfers.is_relied_on(self.endpoint.abilities())
+    }
+
+    /// True if announced data will be written into a receive with so much room as soon as that is
+    /// posted: it need not return with the first part alone.
+    #[inline]
+    pub(crate) fn will_be_written(&self, room: usize) -> bool {
+        let abilities = self.endpoint.abilities();
+        let transfers = &self.endpoint.receive.transfers;
+        abilities.write
+            && room >= abilities.threshold as usize
+            && transfers.rest().is_some_and(|rest| rest.address.is_none())
+            && transfers.may_advertise()
+    }
+
+    /// True if the buffer of a living thread is advertised; a dead one's is taken back. Receive lock.
+    pub(super) fn is_posted(&self) -> bool {
+        let receive = &self.endpoint.receive;
+        let Some(key) = receive.transfers.advertised() else { return false };
+        if process::lives(receive.poster.load(Relaxed)) {
+            return true;
+        }
+        deregister(self, LARGEST_TRANSFER);
+        let posted = &self.own().writable.0;
+        self.withdrawn(posted.done_of(key, LARGEST_TRANSFER).unwrap_or(0));
+        false
+    }
+
+    /// Before a close: what was written into the buffer of a dead relative counts as received.
+    pub(crate) fn settle_posted(&self) {
+        if self.endpoint.receive.transfers.advertised().is_some() {
+            let _held = self.lock_receive();
+            self.is_posted();
+        }
+    }
+
+    /// The posted buffer was taken back after `bytes` had been written to it. Receive lock.
+    pub(super) fn withdrawn(&self, bytes: u32) {
+        self.endpoint.receive.transfers.withdrawn(bytes);
+        if bytes > 0 {
+            self.consumed(bytes.into(), false);
+            self.statistics.transfers.received.add(bytes.into());
+        }
+    }
+
+    /// A receive begins to wait with room in `to`, or has to tell its program to come again: what
+    /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
+    pub(crate) fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'_>> {
+        let abilities = self.endpoint.abilities();
+        if self.mark_at(0).is_some() || self.is_held_back() {
+            return None;
+        }
+        let transfers = &self.endpoint.receive.transfers;
+        let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
+        let hold = Hold::of(self);
+        if !self.is_posted() && waits && abilities.write {
+            // Before it counts as posted: who takes over from a dead thread finds it dead.
+            self.endpoint.receive.poster.store(process::tid(), Relaxed);
+        }
+        match transfers.post(room as u64, waits, abilities) {
+            Posting::Nothing => None,
+            Posting::SendInMessages(key) => {
+                self.endpoint.due.note(&Control::SendInMessages(key, false));
+                None
+            }
+            Posting::Rediscover => {
+                self.endpoint.due.note(&Control::Rediscover);
+                None
+            }
+            Posting::Advertise(key) => {
+                let (address, length) = (at as u64, room as u32);
+                self.own().writable.0.register(key, address, length, Right::Write);
+                let received = self.endpoint.receive.total();
+                let advertisement = transfers.advertisement(key, address, length, call, received);
+                self.endpoint.due.note(&Control::Advertisement(advertisement));
+                Some(Posted::new(*self, hold, length))
+            }
+        }
     }
 }

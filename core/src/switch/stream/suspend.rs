@@ -1,5 +1,5 @@
-//! The suspended session on a stream (D4, D5): answering the peer, and the messages of who asks. Who asks,
-//! and how long it waits, is `switch::suspend`'s.
+//! The suspended session on a stream (D4, D5): answering the peer, and the messages of the end that asks. When an end asks,
+//! and how long it waits, is for `transfer::suspend` to say.
 
 use super::Broken;
 use super::Stream;

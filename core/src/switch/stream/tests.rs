@@ -187,8 +187,7 @@ fn d9_bytes_in_the_send_buffer_are_published_for_a_dead_sender() {
     assert_eq!(send(&left, &large).bytes, 8000);
     let tail = &left.endpoint.send.tail;
     die_sending(left, move || {
-        // SAFETY: there is room for them.
-        unsafe { left.sent_at(tail.load(Relaxed), 100).0.write_bytes(2, 100) };
+        left.sent_at(tail.load(Relaxed), 100).write(&[2; 100]);
         tail.store(tail.load(Relaxed) + 100, Relaxed);
     });
     drop(left.lock_send());
@@ -353,7 +352,7 @@ fn a16_a_message_without_credit_does_not_change_one_that_is_half_read() {
     let mut header = publish(left);
     while header.sequence != half_read.wrapping_add(64) {
         header.sequence = header.sequence.wrapping_add(1);
-        left.segment.slot(left.role, header.sequence, 0).publish(header.encode());
+        left.segment.slot(left.role, header.sequence, false).publish(header.encode());
     }
     // Whoever looks first, and whether it tells or not: the connection is over for all.
     {

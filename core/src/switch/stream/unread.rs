@@ -1,7 +1,5 @@
 //! What a receiver that stopped reading from the segment left there.
 
-use super::control::body_of;
-use super::control::data_of;
 use super::Broken;
 use super::Stream;
 use crate::session::Header;
@@ -43,12 +41,7 @@ impl Stream<'_> {
             if offset > length {
                 return Err(Broken::Position);
             }
-            // SAFETY: offset <= length, and body and data fit into the largest message buffer, all
-            // of it mapped. The peer can at most change the bytes that it is about to be sent.
-            let data = unsafe {
-                std::slice::from_raw_parts(slot.payload().add(body + offset), length - offset)
-            };
-            if !each(data) {
+            if !each(slot.payload().part(body + offset, length - offset).bytes()) {
                 return Ok(());
             }
             offset = 0;
@@ -58,13 +51,11 @@ impl Stream<'_> {
         let (mut head, tail) = (receiving.head.load(Acquire), send.tail.load(Relaxed));
         ring.used(head, tail)?;
         while head != tail {
-            let (from, n) = self.sent_at(head, (tail - head) as usize);
-            let n = n.min(PIECE);
-            // SAFETY: the stretch is mapped, and only holders of the send lock write to it.
-            if !each(unsafe { std::slice::from_raw_parts(from, n) }) {
+            let piece = self.sent_at(head, ((tail - head) as usize).min(PIECE));
+            if !each(piece.bytes()) {
                 return Ok(());
             }
-            head += n as u64;
+            head += piece.length() as u64;
         }
         Ok(())
     }
@@ -78,15 +69,8 @@ impl Stream<'_> {
         self.absorb()?;
         let (mut next, mut offset) = (receive.next_read(), receive.offset() as usize);
         while next != session.expected() {
-            let kept = receive.lengths[next as usize & 63].load(Relaxed);
-            let (body, length) = (body_of(kept) as usize, data_of(kept) as usize);
-            // SAFETY: body and data fit into the message buffer, all of it mapped. The peer can at most change the
-            // bytes that are sent in its name.
-            let bytes = unsafe {
-                let data = self.slot_in(next).payload().add(body);
-                std::slice::from_raw_parts(data, length)
-            };
-            if !each(&bytes[offset.min(length)..]) {
+            let data = self.arrived_data(next);
+            if !each(data.after(offset).bytes()) {
                 return Ok(());
             }
             offset = 0;
@@ -96,12 +80,11 @@ impl Stream<'_> {
         let mut head = receive.head.load(Relaxed);
         ring.used(head, tail)?;
         while head != tail {
-            let (from, n) = self.stretch(self.role.peer(), grown, head, (tail - head) as usize);
-            // SAFETY: the stretch is mapped; what the peer can change is as above.
-            if !each(unsafe { std::slice::from_raw_parts(from, n) }) {
+            let piece = self.stretch(self.role.peer(), grown, head, (tail - head) as usize);
+            if !each(piece.bytes()) {
                 return Ok(());
             }
-            head += n as u64;
+            head += piece.length() as u64;
         }
         Ok(())
     }

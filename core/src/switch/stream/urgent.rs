@@ -1,5 +1,5 @@
-//! The urgent mark and its byte, at both ends (S8). The byte is in the stream, as in TCP: what is urgent about it is that
-//! it can be read before its turn, and that who does not read it inline passes it over.
+//! The urgent mark and its byte, at both ends (S8). The byte is in the stream, as in TCP. Two things are urgent about it:
+//! it can be read before its turn, and a reader that does not read it inline passes it over.
 
 use super::Broken;
 use super::Stream;
@@ -119,19 +119,6 @@ impl Stream<'_> {
         sending.urgent.store(mark.0, SeqCst);
     }
 
-    /// After a dead holder of the send lock: its urgent byte follows the mark that it set.
-    pub(super) fn recover_urgent(&self) {
-        let mark = Mark(self.own().sending.0.urgent.load(Relaxed));
-        if mark != Mark(0) && mark.is_at(self.endpoint.send.total()) {
-            // There was room for it.
-            let _ = self.buffer(1, |to, _| {
-                // SAFETY: there is room for one byte.
-                unsafe { to.write(mark.byte()) };
-                Ok(1)
-            });
-        }
-    }
-
     /// True if an urgent byte was sent last. What follows goes in messages: a receive that was posted
     /// before ends at the mark. Send lock.
     pub(super) fn is_behind_own_mark(&self) -> bool {
@@ -181,14 +168,14 @@ impl Stream<'_> {
     pub(super) fn renew(&self, reach: &mut Reach) {
         let mark = self.mark_ahead();
         if mark != reach.mark {
-            reach.mark = mark;
-            self.reach_around(reach);
+            *reach = self.reach_around(Reach { mark, ..*reach });
         }
     }
 
+    /// The reach again, with the mark that it has come to know of.
     #[cold]
-    fn reach_around(&self, reach: &mut Reach) {
-        let Some(mark) = reach.mark.filter(|_| reach.wanted > 0) else { return };
+    fn reach_around(&self, mut reach: Reach) -> Reach {
+        let Some(mark) = reach.mark.filter(|_| reach.wanted > 0) else { return reach };
         let inline = self.endpoint.has(flag::URGENT_INLINE);
         if reach.taken == 0 {
             let here = reach.start.wrapping_add(reach.skipped);
@@ -202,7 +189,7 @@ impl Stream<'_> {
                     reach.passes = Some(mark);
                     reach.most = reach.wanted;
                 }
-                return;
+                return reach;
             }
         }
         reach.most = match mark.ahead(reach.start.wrapping_add(reach.passed_over)) {
@@ -213,6 +200,7 @@ impl Stream<'_> {
             }
             ahead => reach.wanted.min(usize::try_from(ahead).unwrap_or(usize::MAX)),
         };
+        reach
     }
 
     /// A read reached so far: it has passed the mark that it began at. Receive lock.

@@ -1,8 +1,9 @@
-//! The stream as a whole: what both halves share, its locks, its doorbell's due, and what goes wrong.
+//! The stream as a whole, what both halves share: its locks, where its bytes lie, whether a doorbell is to ring, and what
+//! can go wrong.
 
 use super::holding::Hold;
 use crate::fabric::Link;
-use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot};
+use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot, Span};
 use crate::registry::{Control as Shown, Slot as Statistics};
 use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
@@ -150,8 +151,8 @@ impl<'a> Stream<'a> {
         self.lock_send_while(|_| Ok(()))
     }
 
-    /// As [`Stream::lock_send`]. While another thread has it `goes_on` is asked before each sleep, and
-    /// told of the last one.
+    /// As [`Stream::lock_send`]. While another thread has the lock, `goes_on` is asked before each sleep whether to wait
+    /// on, and told what ended the last one.
     #[inline]
     pub(crate) fn lock_send_while<E>(
         &self,
@@ -165,8 +166,8 @@ impl<'a> Stream<'a> {
         Ok(Held { control: lock, swapped: taken.swapped, _hold: hold })
     }
 
-    /// True while the holder of the send lock waits for the peer in an RDMA transfer: whoever would send would wait for that,
-    /// so the writable condition of poll is not met.
+    /// True while the holder of the send lock waits for the peer in an RDMA transfer. Another send would wait for that, so
+    /// the writable condition of poll is not met.
     #[inline]
     pub(crate) fn is_kept_from_sending(&self) -> bool {
         let (send, holders) = (&self.endpoint.send, &self.endpoint.holders);
@@ -192,7 +193,8 @@ impl<'a> Stream<'a> {
         control.try_lock_again().then(|| Held { control, swapped: false, _hold: hold })
     }
 
-    /// Control of a direction, if it is free, for what is no transfer of the calling process: it stays whose it is (D3).
+    /// Control of a direction, if it is free, for something that is no transfer of the calling process. The process that
+    /// had it last stays in control (D3).
     #[inline]
     pub(crate) fn borrow<'b>(&'b self, control: &'b Control) -> Option<Held<'b>> {
         let hold = Hold::of(self);
@@ -246,12 +248,6 @@ impl<'a> Stream<'a> {
         self.peer().counters.0.write.signal_after(&self.endpoint.called.write)
     }
 
-    /// After a lock came from a dead holder, which may have published something and not have come to
-    /// signalling it: whoever comes next rings.
-    pub(super) fn recover_signals(&self) {
-        let _ = (self.signal_read(), self.signal_write());
-    }
-
     /// True if the peer was signalled, by whomever, and no doorbell rang since.
     pub(crate) fn owes_doorbell(&self) -> bool {
         let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
@@ -275,17 +271,17 @@ impl<'a> Stream<'a> {
     /// The buffer of message `sequence` that we send. Send lock.
     #[inline]
     pub(super) fn slot_out(&self, sequence: u32) -> Slot {
-        let size = self.endpoint.send.message_size.load(Relaxed);
-        self.segment.slot(self.role, sequence, size)
+        let large = self.endpoint.send.message_size.load(Relaxed) != 0;
+        self.segment.slot(self.role, sequence, large)
     }
 
     /// The buffer of a message that was sent before, perhaps when buffers were smaller. Send lock.
     pub(super) fn sent_slot(&self, sequence: u32) -> Slot {
         let send = &self.endpoint.send;
-        let size = send.message_size.load(Relaxed);
         let before = send.resized_by.load(Relaxed).wrapping_sub(sequence);
-        let size = if before < self.segment.geometry().buffers { 0 } else { size };
-        self.segment.slot(self.role, sequence, size)
+        let is_before = before < self.segment.geometry().buffers;
+        let large = send.message_size.load(Relaxed) != 0 && !is_before;
+        self.segment.slot(self.role, sequence, large)
     }
 
     /// Bytes of payload in the largest message that was sent.
@@ -296,11 +292,9 @@ impl<'a> Stream<'a> {
     /// The buffer of message `sequence` that we receive.
     #[inline(always)]
     pub(super) fn slot_in(&self, sequence: u32) -> Slot {
-        let mut size = self.endpoint.receive.message_size.load(Relaxed);
-        if size != 0 && self.endpoint.receive.is_of_old_size(sequence) {
-            size = 0;
-        }
-        self.segment.slot(self.role.peer(), sequence, size)
+        let receive = &self.endpoint.receive;
+        let large = receive.message_size.load(Relaxed) != 0 && !receive.is_of_old_size(sequence);
+        self.segment.slot(self.role.peer(), sequence, large)
     }
 
     /// Bytes of payload in a message that we send.
@@ -320,24 +314,18 @@ impl<'a> Stream<'a> {
         payload_of(if resized == 0 { self.segment.geometry().message_size } else { resized })
     }
 
-    /// Where the send buffer's byte at `position` lies, and how many of `length` follow it there.
+    /// Where the bytes of a send buffer lie from `position` on: `length` of them, or as many as lie in one piece.
     /// `grown` is one above the position at which the send buffer grew, or zero.
     #[inline]
-    pub(super) fn stretch(
-        &self,
-        sender: Role,
-        grown: u64,
-        position: u64,
-        length: usize,
-    ) -> (*mut u8, usize) {
+    pub(super) fn stretch(&self, sender: Role, grown: u64, position: u64, length: usize) -> Span {
         let large = grown != 0 && position >= grown - 1;
         let before = if grown != 0 && !large { grown - 1 - position } else { u64::MAX };
         let length = length.min(usize::try_from(before).unwrap_or(usize::MAX));
         self.segment.send_buffer(sender, large).stretch(position, length)
     }
 
-    /// Where the byte at `position` of our send buffer lies, and how many of `length` follow it.
-    pub(crate) fn sent_at(&self, position: u64, length: usize) -> (*mut u8, usize) {
+    /// The same of our send buffer.
+    pub(crate) fn sent_at(&self, position: u64, length: usize) -> Span {
         let grown = self.endpoint.send.grown.load(Relaxed);
         self.stretch(self.role, grown, position, length)
     }

@@ -24,15 +24,10 @@ pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usi
     if at.is_none() && file::seek(from, 0, libc::SEEK_CUR).is_err() {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
     }
-    let result = send::send_from(socket, count, 0, |to, n| {
-        let read = match &mut at {
-            Some(at) => {
-                let read = file::pread(from, to, n, *at)?;
-                *at += read as i64;
-                read
-            }
-            None => file::read(from, to, n)?,
-        };
+    let result = send::send_from(socket, count, 0, |to| {
+        let Some(at) = &mut at else { return file::read(from, to.at(), to.length()) };
+        let read = file::pread(from, to.at(), to.length(), *at)?;
+        *at += read as i64;
         Ok(read)
     });
     if let (Some(offset), Some(at)) = (offset, at) {
@@ -65,12 +60,12 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
     let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || stream.endpoint.has(flag::NONBLOCK);
     let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
     let mut first = true;
-    send::send_from(socket, count, flags, |to, n| {
+    send::send_from(socket, count, flags, |to| {
         // One read: a pipe gives what it has, and splice returns then.
         if !std::mem::replace(&mut first, false) {
             return Ok(0);
         }
-        file::read_now(pipe, to, n)
+        file::read_now(pipe, to.at(), to.length())
     })
 }
 

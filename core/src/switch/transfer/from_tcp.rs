@@ -1,4 +1,5 @@
-//! Receives of an end whose peer's direction has not turned: bytes of the stream that come over TCP.
+//! Receives while the peer still sends over TCP, since its direction has not turned to the SAN; and what is left of a
+//! receive when the connection goes back to TCP.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
@@ -126,8 +127,7 @@ pub(super) fn rest_from_kernel(
         let n = to.remaining().min(piece.len());
         match blocking::receive(socket.anchor(), &mut piece[..n], flags & !libc::MSG_TRUNC) {
             Ok(n) if n > 0 => {
-                // SAFETY: `n` bytes are there, and at most what remains was asked for.
-                if unsafe { to.copy_in(piece.as_ptr(), n) }.is_err() {
+                if to.copy_from_slice(&piece[..n]).is_err() {
                     break;
                 }
                 got += n;

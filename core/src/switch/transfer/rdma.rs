@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 /// How often a sender that waits scans its connection (A4), in nanoseconds.
 const SCAN: u64 = 1_000_000;
 
-/// Data announced to the receiver, and lent for RDMA read if that is how it goes. Dropped, also where
-/// the thread is cancelled in its wait, it is the program's alone again, and the receiver is told how
-/// much of it came that way.
+/// Data that was announced to the receiver, and lent for RDMA read if that is how it goes. When this is dropped, also
+/// where the thread is cancelled in its wait, the memory is the program's alone again, and the receiver is told how much
+/// came that way.
 struct Lent<'a> {
     stream: &'a Stream<'a>,
     key: u32,
@@ -117,7 +117,7 @@ pub(in crate::switch) fn send(
     let waits = limit.is_some();
     let sending = &stream.endpoint.send;
     let abilities = stream.endpoint.abilities();
-    // Who is thrown out of its waits again and again gets on in messages.
+    // A thread that a signal handler threw out of such a wait: in messages it gets on, however often that happens.
     let thrown_out = sending.waits.load(Relaxed) != 0;
     sending.waits.store(0, Relaxed);
     if thrown_out || (!waits && !abilities.write) {
@@ -297,8 +297,8 @@ impl Transfer<'_, '_> {
                     self.end(End::Written { directly: a.directly });
                     return Ok(true);
                 }
-                // The advertisement wins over the descriptor that was sent (A12), which no receiver
-                // uses that advertised.
+                // The advertisement wins over the descriptor that was sent (A12): a receiver that advertised does not
+                // use that.
                 Woken::Progress(Progress::Advertised(a)) => {
                     lent.announced = false;
                     let taken = self.take_back(&mut lent);

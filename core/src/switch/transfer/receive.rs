@@ -22,12 +22,13 @@ use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{process, time, Errno};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long (ns) a receive that may not wait looks again for bytes that the program saw before.
 const LOOK_TIME: u64 = 100_000_000;
 
-/// recv in all its forms. `Pass`: the socket is on plain TCP.
+/// Receives for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     if !setup::is_on_san(socket, Way::Receive, to.remaining()) {
@@ -64,136 +65,259 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     received
 }
 
+/// As [`receive`], whatever else is to be done; `got`: bytes received before.
 fn receive_step_by_step(
     socket: &Socket,
     stream: &Stream,
-    mut to: Buffers,
+    to: Buffers,
     flags: i32,
-    mut got: usize,
+    got: usize,
 ) -> Outcome {
-    let wanted = got + to.remaining();
-    let (mut looks_since, mut waited_at) = (0, None);
     let take = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
         _ => Take::Consume,
     };
-    let limit = Limit::default();
+    let wanted = got + to.remaining();
     let call = stream.call(wanted);
+    let mut receiving = Receiving {
+        socket,
+        stream,
+        to,
+        flags,
+        take,
+        call,
+        wanted,
+        got,
+        limit: Limit::default(),
+        looks_since: None,
+        waited_at: None,
+    };
     let_sender_ahead(stream, wanted);
     loop {
-        if waited_at.is_some() && receive_at_once(socket, stream, &mut to, flags, &mut got) {
-            return Outcome::Done(Ok(got));
+        if let ControlFlow::Break(outcome) = receiving.go_on() {
+            return outcome;
         }
+    }
+}
+
+/// A call that receives, and how far it has come.
+struct Receiving<'a, 'b> {
+    socket: &'a Socket,
+    stream: &'a Stream<'a>,
+    to: Buffers<'b>,
+    flags: i32,
+    take: Take,
+    call: Call,
+    wanted: usize,
+    got: usize,
+    limit: Limit,
+    /// When it began to look again for bytes that the program was told of.
+    looks_since: Option<u64>,
+    /// How much it had when it last waited.
+    waited_at: Option<usize>,
+}
+
+impl<'a> Receiving<'a, '_> {
+    /// Takes what is there, and waits if that is not enough and the call may wait.
+    #[inline(always)]
+    fn go_on(&mut self) -> ControlFlow<Outcome> {
+        let (socket, stream) = (self.socket, self.stream);
+        if self.waited_at.is_some()
+            && receive_at_once(socket, stream, &mut self.to, self.flags, &mut self.got)
+        {
+            return self.done();
+        }
+        // Before what is there is taken: at an end that is seen here nothing comes any more.
         let ended = ends::ended(stream);
+        self.take_what_is_there()?;
+        let enough = self.enough();
+        let waits = waits(stream, self.flags);
+        let at_mark = self.is_at_mark();
+        if self.lacks_what_was_seen(waits, ended || at_mark) {
+            return ControlFlow::Continue(());
+        }
+        if (self.got >= enough || at_mark) && !(waits && self.will_be_written()) {
+            return self.done();
+        }
+        if returning::is_due(stream) && detach::look_after(socket, stream) {
+            return self.rest_from_kernel();
+        }
+        if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
+            return self.end();
+        }
+        let posted = self.post(waits);
+        if !waits && self.has_something_come() {
+            return ControlFlow::Continue(());
+        }
+        let woken = if waits { self.wait(posted.as_ref()) } else { Err(Errno(libc::EAGAIN)) };
+        if self.takes_back(posted) && self.got >= enough {
+            return self.done();
+        }
+        if socket.phase() != phase::SAN {
+            return self.rest_from_kernel();
+        }
+        match woken {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// The call returns with what it has got.
+    fn done(&self) -> ControlFlow<Outcome> {
+        ControlFlow::Break(Outcome::Done(Ok(self.got)))
+    }
+
+    /// The call returns with what it has got, or else with this error.
+    fn fail(&self, e: Errno) -> ControlFlow<Outcome> {
+        ControlFlow::Break(Outcome::Done(if self.got > 0 { Ok(self.got) } else { Err(e) }))
+    }
+
+    /// The connection went back to TCP.
+    #[cold]
+    fn rest_from_kernel(&self) -> ControlFlow<Outcome> {
+        let to = self.to.clone();
+        ControlFlow::Break(from_tcp::rest_from_kernel(self.socket, to, self.got, self.flags))
+    }
+
+    /// Takes what is there; ends the call if that was all it wanted, or went wrong.
+    #[inline(always)]
+    fn take_what_is_there(&mut self) -> ControlFlow<Outcome> {
+        let (socket, stream, take, call) = (self.socket, self.stream, self.take, self.call);
         let received = match take {
-            Take::Peek => receive_once(socket, stream, &mut to.clone(), take, call, false),
-            _ => receive_once(socket, stream, &mut to, take, call, got > 0),
+            Take::Peek => receive_once(socket, stream, &mut self.to.clone(), take, call, false),
+            _ => receive_once(socket, stream, &mut self.to, take, call, self.got > 0),
         };
-        match received {
-            Err(Failure::Busy) => return Outcome::Done(Err(reentered(stream, flags))),
+        let moved = match received {
+            Ok(moved) => moved,
+            Err(Failure::Busy) => {
+                return ControlFlow::Break(Outcome::Done(Err(reentered(stream, self.flags))));
+            }
             Err(Failure::Broken(why)) => {
                 // Where the bytes of this attempt lie nobody knows.
                 ends::fail(socket, stream, why);
-                let told = if got > 0 { Ok(got) } else { reset_error(stream, Ok(0)) };
-                return Outcome::Done(told);
+                let told = if self.got > 0 { Ok(self.got) } else { reset_error(stream, Ok(0)) };
+                return ControlFlow::Break(Outcome::Done(told));
             }
-            Ok(moved) => {
-                if moved.ring {
-                    ring::ring(socket);
-                }
-                got = if take == Take::Peek { moved.bytes } else { got + moved.bytes };
-                if let Some(e) = moved.fault {
-                    return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
-                }
-                if got == wanted && (wanted > 0 || ready::readable(stream)) {
-                    return Outcome::Done(Ok(got));
-                }
-            }
-        }
-        let enough = if flags & libc::MSG_WAITALL != 0 {
-            wanted
-        } else {
-            (stream.endpoint.receive.low_water.load(Relaxed) as usize).min(wanted)
         };
-        let waits = waits(stream, flags);
-        let peeked = if take == Take::Peek { got } else { 0 };
-        let at_mark = got > 0 && stream.mark_at(peeked).is_some();
-        if got < wanted
-            && (got > 0 || !waits)
-            && !(take == Take::Peek || ended || at_mark || stream.endpoint.has(flag::RECEIVE_SHUT))
-            && stream.owes_seen()
-            && !returning::is_due(stream)
+        if moved.ring {
+            ring::ring(socket);
+        }
+        self.got = if take == Take::Peek { moved.bytes } else { self.got + moved.bytes };
+        if let Some(e) = moved.fault {
+            return self.fail(e);
+        }
+        if self.got == self.wanted && (self.wanted > 0 || ready::readable(stream)) {
+            return self.done();
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// How many bytes let the call return: at least one.
+    #[inline(always)]
+    fn enough(&self) -> usize {
+        let enough = if self.flags & libc::MSG_WAITALL != 0 {
+            self.wanted
+        } else {
+            (self.stream.endpoint.receive.low_water.load(Relaxed) as usize).min(self.wanted)
+        };
+        enough.max(1)
+    }
+
+    /// True if it stopped at the urgent mark.
+    #[inline(always)]
+    fn is_at_mark(&self) -> bool {
+        let peeked = if self.take == Take::Peek { self.got } else { 0 };
+        self.got > 0 && self.stream.mark_at(peeked).is_some()
+    }
+
+    /// True if it is to look again at once: MSG_PEEK or FIONREAD told the program of bytes, and the call would return
+    /// without them. They are there as soon as their sender sends them in messages. `over`: nothing comes.
+    #[inline(always)]
+    fn lacks_what_was_seen(&mut self, waits: bool, over: bool) -> bool {
+        let stream = self.stream;
+        if self.got == self.wanted
+            || (self.got == 0 && waits)
+            || self.take == Take::Peek
+            || over
+            || stream.endpoint.has(flag::RECEIVE_SHUT)
+            || !stream.owes_seen()
+            || returning::is_due(stream)
         {
-            // What MSG_PEEK or FIONREAD saw is there, as soon as its sender sends it in messages.
-            let now = time::now();
-            if looks_since == 0 {
-                looks_since = now;
-            }
-            if now - looks_since < LOOK_TIME {
-                process::yield_now();
-                continue;
-            }
+            return false;
+        }
+        let now = time::now();
+        let looks = now - *self.looks_since.get_or_insert(now) < LOOK_TIME;
+        if looks {
+            process::yield_now();
+        } else {
             stream.forget_seen();
         }
-        if (got >= enough.max(1) || at_mark)
-            && !(waits && take == Take::Consume && stream.will_be_written(wanted - got))
-        {
-            return Outcome::Done(Ok(got));
+        looks
+    }
+
+    /// True if the rest of what was announced will be written into the buffer once that is posted.
+    #[inline(always)]
+    fn will_be_written(&self) -> bool {
+        self.take == Take::Consume && self.stream.will_be_written(self.wanted - self.got)
+    }
+
+    /// Nothing comes any more.
+    fn end(&self) -> ControlFlow<Outcome> {
+        if self.got == 0 && self.stream.endpoint.has(flag::RESET) {
+            return ControlFlow::Break(Outcome::Done(reset_error(self.stream, Ok(0))));
         }
-        if returning::is_due(stream) && detach::look_after(socket, stream) {
-            return from_tcp::rest_from_kernel(socket, to, got, flags);
+        ends::show_ends(self.socket, self.stream);
+        self.done()
+    }
+
+    /// Before it waits: posts its buffer for RDMA if the sender is to know of it.
+    #[inline(always)]
+    fn post(&self, waits: bool) -> Option<Posted<'a>> {
+        if self.take != Take::Consume || !self.stream.concerns_sender(self.to.remaining()) {
+            return None;
         }
-        if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
-            if got == 0 && stream.endpoint.has(flag::RESET) {
-                return Outcome::Done(reset_error(stream, Ok(0)));
-            }
-            ends::show_ends(socket, stream);
-            return Outcome::Done(Ok(got));
+        post(self.socket, self.stream, &self.to, self.call, waits)
+    }
+
+    /// Sleeps until there may be something.
+    #[inline(always)]
+    fn wait(&mut self, posted: Option<&Posted>) -> Result<(), Errno> {
+        let (socket, stream, take, got) = (self.socket, self.stream, self.take, self.got);
+        let stamp = stream.arrival_stamp();
+        // Not again after one that brought nothing: the peer can write there what it likes.
+        let hinted = posted.is_none() && self.waited_at != Some(got);
+        self.waited_at = Some(got);
+        let how = Wait::new(Event::Read, got > 0, &self.limit);
+        let woken = wait::wait(socket, stream, &how, || match take {
+            Take::Peek if got > 0 => stream.arrival_stamp() != stamp || ends::ended(stream),
+            _ if hinted => ready::announced(stream),
+            _ => posted.is_some_and(Posted::is_over) || ready::readable(stream),
+        });
+        woken.map(drop)
+    }
+
+    /// Before a call that does not wait returns without enough: true if it is to look again.
+    #[inline(always)]
+    fn has_something_come(&self) -> bool {
+        let (socket, stream) = (self.socket, self.stream);
+        wait::look_if_stale(socket, stream, time::ticks());
+        if ends::ended(stream) {
+            return true;
         }
-        let posted = match take {
-            Take::Consume if stream.concerns_sender(to.remaining()) => {
-                post(socket, stream, &to, call, waits)
-            }
-            _ => None,
-        };
-        let woken = if !waits {
-            wait::look_if_stale(socket, stream, time::ticks());
-            if ends::ended(stream) {
-                continue;
-            }
-            ring::recover_if_needed(socket, stream);
-            if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Read) {
-                continue;
-            }
-            Err(Errno(libc::EAGAIN))
-        } else {
-            let stamp = stream.arrival_stamp();
-            // Not again after one that brought nothing: the peer can write there what it likes.
-            let hinted = posted.is_none() && waited_at != Some(got);
-            waited_at = Some(got);
-            let how = Wait::new(Event::Read, got > 0, &limit);
-            let woken = wait::wait(socket, stream, &how, || match take {
-                Take::Peek if got > 0 => stream.arrival_stamp() != stamp || ends::ended(stream),
-                _ if hinted => ready::announced(stream),
-                _ => posted.as_ref().is_some_and(Posted::is_over) || ready::readable(stream),
-            });
-            woken.map(drop)
-        };
-        if let Some(posted) = posted {
-            let written = posted.take_back();
-            to.skip(written);
-            got += written;
-            if written > 0 && got >= enough.max(1) {
-                return Outcome::Done(Ok(got));
-            }
+        ring::recover_if_needed(socket, stream);
+        stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Read)
+    }
+
+    /// The posted buffer is the program's alone again; true if something was written to it.
+    #[inline(always)]
+    fn takes_back(&mut self, posted: Option<Posted>) -> bool {
+        let written = posted.map_or(0, Posted::take_back);
+        if written > 0 {
+            self.to.skip(written);
+            self.got += written;
         }
-        if socket.phase() != phase::SAN {
-            return from_tcp::rest_from_kernel(socket, to, got, flags);
-        }
-        if let Err(e) = woken {
-            return Outcome::Done(if got > 0 { Ok(got) } else { Err(e) });
-        }
+        written > 0
     }
 }
 
@@ -268,8 +392,7 @@ fn post<'a>(
     posted
 }
 
-/// A receive that must wait although the program gave no room (recv of zero bytes): handled by
-/// [`receive`]. This is the other oddity: read and readv of zero bytes return at once.
+/// read and readv. Of zero bytes they return at once, while recv of zero bytes waits until there is something.
 pub fn read(socket: &Socket, to: Buffers, flags: i32) -> Outcome {
     if to.remaining() == 0 {
         return Outcome::Done(Ok(0));

@@ -1,5 +1,6 @@
 //! send in all its forms, with TCP's rules for flags, waiting and errors.
 
+use crate::provider::shm::Span;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::ready;
@@ -22,9 +23,10 @@ use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{net, process, time, Errno};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// send in all its forms. `Pass`: the socket is on plain TCP.
+/// Sends for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     if !setup::is_on_san(socket, Way::Send, from.remaining()) {
@@ -69,7 +71,7 @@ fn send_in_steps(
                 return Ok((switchover::send(stream, &mut from), from.remaining() == 0));
             }
             link::look_for_room(stream, from.remaining(), waits(stream, flags));
-            // The rest of a large send too: its waits are a part of what that cost.
+            // Also for the rest of a large send: its waits are a part of what the send costs.
             let moved = if wanted < stream.endpoint.threshold() as usize {
                 stream.send(&mut from)
             } else {
@@ -98,8 +100,7 @@ fn rest_to_kernel(socket: &Socket, mut from: Buffers, mut sent: usize, flags: i3
     let mut piece = [0u8; 4096];
     while from.remaining() > 0 {
         let n = from.remaining().min(piece.len());
-        // SAFETY: room for `n` bytes, at most what remains.
-        if unsafe { from.copy_out(piece.as_mut_ptr(), n) }.is_err() {
+        if from.copy_to_slice(&mut piece[..n]).is_err() {
             break;
         }
         match net::send(socket.anchor(), &piece[..n], flags) {
@@ -115,13 +116,13 @@ fn rest_to_kernel(socket: &Socket, mut from: Buffers, mut sent: usize, flags: i3
     Outcome::Done(Ok(sent))
 }
 
-/// Sends what `fill` provides, up to `length` bytes, straight into the send buffer (sendfile,
-/// splice). `fill` gets writable memory; zero ends the transfer.
+/// Sends what `fill` provides, up to `length` bytes, straight into the send buffer (sendfile, splice). `fill` is given
+/// where to put it, and ends the transfer when it has less.
 pub(super) fn send_from(
     socket: &Socket,
     length: usize,
     flags: i32,
-    mut fill: impl FnMut(*mut u8, usize) -> Result<usize, Errno>,
+    mut fill: impl FnMut(Span) -> Result<usize, Errno>,
 ) -> Outcome {
     if !setup::is_on_san(socket, Way::Send, length) {
         return Outcome::Pass;
@@ -142,9 +143,9 @@ pub(super) fn send_from(
                 // The receiver is in the middle of something.
                 return Ok((Moved::default(), false));
             }
-            let moved = stream.buffer(left, |to, n| {
-                let filled = fill(to, n)?;
-                dry |= filled < n;
+            let moved = stream.buffer(left, |to| {
+                let filled = fill(to)?;
+                dry |= filled < to.length();
                 Ok(filled)
             })?;
             left -= moved.bytes;
@@ -168,67 +169,47 @@ fn transmit(
     empty: bool,
     began: u64,
 ) -> Outcome {
-    let mut sent = 0;
-    let finish = |sent: usize, e: Errno| {
-        if e == Errno(libc::EAGAIN) {
-            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
-        }
-        if sent > 0 {
-            return Outcome::Done(Ok(sent));
-        }
-        if e == Errno(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
-            process::raise_sigpipe();
-        }
-        Outcome::Done(Err(e))
-    };
+    let mut sending = Sending { socket, stream, flags, limit, sent: 0 };
     wait::look_if_stale(socket, stream, began);
     loop {
-        if returning::is_due(stream) {
-            detach::look_after(socket, stream);
+        if let ControlFlow::Break(outcome) = sending.go_on(&mut step, empty) {
+            return outcome;
         }
-        if stream.endpoint.has(flag::SENDS_TCP) && switchover::is_given_up(stream) {
-            switchover::retreat(socket, stream);
-        }
-        let waits = waits(stream, flags);
-        let held = match turn::lock(socket, stream, flags, sent > 0, limit) {
+    }
+}
+
+/// A call that sends, and how much it has sent.
+struct Sending<'a> {
+    socket: &'a Socket,
+    stream: &'a Stream<'a>,
+    flags: i32,
+    limit: &'a Limit,
+    sent: usize,
+}
+
+impl Sending<'_> {
+    /// Sends what goes now, and waits if that is not all and the call may wait.
+    #[inline(always)]
+    fn go_on(
+        &mut self,
+        step: &mut impl FnMut(&Stream) -> Result<(Moved, bool), Broken>,
+        empty: bool,
+    ) -> ControlFlow<Outcome> {
+        let (socket, stream) = (self.socket, self.stream);
+        self.look_at_way();
+        let waits = waits(stream, self.flags);
+        let held = match turn::lock(socket, stream, self.flags, self.sent > 0, self.limit) {
             Ok(held) => held,
-            Err(e) => return finish(sent, e),
+            Err(e) => return self.end(e),
         };
         suspend::after(socket, stream, &held, &stream.endpoint.receive.lock);
         if stream.endpoint.has(flag::LEAVING | flag::LEFT) && returning::is_half_left(stream) {
             drop(held);
-            if !detach::look_after(socket, stream) && returning::is_half_left(stream) {
-                // What goes first has no room.
-                let waited = match unable(stream) {
-                    Some(e) => Err(e),
-                    None if !waits => Err(Errno(libc::EAGAIN)),
-                    None => {
-                        let how = Wait::new(Event::Write, sent > 0, limit);
-                        let left = || !returning::is_half_left(stream);
-                        wait::wait(socket, stream, &how, left).map(drop)
-                    }
-                };
-                if let Err(e) = waited {
-                    return finish(sent, e);
-                }
-            }
-            continue;
+            return self.wait_for_what_goes_first(waits);
         }
-        if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
-            // The kernel may find no room, which makes an EPOLLOUT edge due.
-            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
-            return if sent > 0 { Outcome::Done(Ok(sent)) } else { Outcome::Pass };
-        }
-        if sent > 0 && is_broken(stream) {
-            // What was sent is told first; the error keeps for the next call. Behind the end nothing goes.
-            return Outcome::Done(Ok(sent));
-        }
-        let failed = if sent == 0 { unable(stream) } else { None };
-        if let Some(e) = failed {
-            return finish(sent, e);
-        }
+        self.check()?;
         if empty {
-            return Outcome::Done(Ok(0));
+            return ControlFlow::Break(Outcome::Done(Ok(0)));
         }
         let stepped = step(stream);
         drop(held);
@@ -236,41 +217,134 @@ fn transmit(
             Ok(stepped) => stepped,
             Err(why) => {
                 ends::fail(socket, stream, why);
-                continue;
+                return ControlFlow::Continue(());
             }
         };
-        sent += moved.bytes;
+        self.sent += moved.bytes;
+        self.tell_peer(moved.ring);
+        if done || (self.sent > 0 && is_broken(stream)) {
+            return ControlFlow::Break(Outcome::Done(Ok(self.sent)));
+        }
+        match moved.fault {
+            Some(e) => self.end(e),
+            None if waits => match wait_for_room(socket, stream, self.sent > 0, self.limit) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(e) => self.end(e),
+            },
+            None => self.do_without_room(),
+        }
+    }
+
+    /// The connection may be on its way back to TCP, or not have turned to the SAN and never do so.
+    #[inline(always)]
+    fn look_at_way(&self) {
+        if returning::is_due(self.stream) {
+            detach::look_after(self.socket, self.stream);
+        }
+        if self.stream.endpoint.has(flag::SENDS_TCP) && switchover::is_given_up(self.stream) {
+            switchover::retreat(self.socket, self.stream);
+        }
+    }
+
+    /// This end has left for TCP, and what it sent before goes there first.
+    #[cold]
+    fn wait_for_what_goes_first(&self, waits: bool) -> ControlFlow<Outcome> {
+        let (socket, stream) = (self.socket, self.stream);
+        if detach::look_after(socket, stream) || !returning::is_half_left(stream) {
+            return ControlFlow::Continue(());
+        }
+        // There is no room for it.
+        let waited = match unable(stream) {
+            Some(e) => Err(e),
+            None if !waits => Err(Errno(libc::EAGAIN)),
+            None => {
+                let how = Wait::new(Event::Write, self.sent > 0, self.limit);
+                wait::wait(socket, stream, &how, || !returning::is_half_left(stream)).map(drop)
+            }
+        };
+        match waited {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => self.end(e),
+        }
+    }
+
+    /// Ends the call if its bytes go over TCP, or nothing can be sent any more. Send lock.
+    #[inline(always)]
+    fn check(&self) -> ControlFlow<Outcome> {
+        let (stream, sent) = (self.stream, self.sent);
+        if self.socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
+            // The kernel may find no room, which makes an EPOLLOUT edge due.
+            stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+            return ControlFlow::Break(match sent {
+                0 => Outcome::Pass,
+                _ => Outcome::Done(Ok(sent)),
+            });
+        }
+        if sent > 0 && is_broken(stream) {
+            // What was sent is told first; the next call tells the error. Nothing goes behind the end.
+            return ControlFlow::Break(Outcome::Done(Ok(sent)));
+        }
+        match if sent == 0 { unable(stream) } else { None } {
+            Some(e) => self.end(e),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Rings the doorbell if somebody may sleep there (`ring`), or if the anchor has ended.
+    #[inline(always)]
+    fn tell_peer(&self, ring: bool) {
+        let (socket, stream) = (self.socket, self.stream);
         if stream.endpoint.has(flag::GONE) || ends::is_answered_by_reset(stream) {
             ends::break_pipe(stream);
-        } else if moved.ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
+        } else if ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
             // To a peer that is gone the byte brings back TCP's own reset.
             ring::ring(socket);
             if stream.fabric.is_some() && stream.endpoint.has(flag::ANCHOR_ENDED) {
                 link::provoke_reset(socket, stream);
             }
         }
-        if done || (sent > 0 && is_broken(stream)) {
-            return Outcome::Done(Ok(sent));
-        }
-        if let Some(e) = moved.fault {
-            return finish(sent, e);
-        }
-        if !waits {
-            ring::recover_if_needed(socket, stream);
-            if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Write) {
-                continue;
-            }
-            return finish(sent, Errno(libc::EAGAIN));
-        }
-        let how = Wait::new(Event::Write, sent > 0, limit);
-        let ready = || {
-            stream.look_for_request();
-            ready::writable(stream)
-        };
-        if let Err(e) = wait::wait(socket, stream, &how, ready) {
-            return finish(sent, e);
-        }
     }
+
+    /// There is no room, and the call does not wait for it.
+    #[inline]
+    fn do_without_room(&self) -> ControlFlow<Outcome> {
+        let (socket, stream) = (self.socket, self.stream);
+        ring::recover_if_needed(socket, stream);
+        if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Write) {
+            return ControlFlow::Continue(());
+        }
+        self.end(Errno(libc::EAGAIN))
+    }
+
+    /// The call ends: with what it has sent, or else with this error.
+    fn end(&self, e: Errno) -> ControlFlow<Outcome> {
+        if e == Errno(libc::EAGAIN) {
+            self.stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+        }
+        if self.sent > 0 {
+            return ControlFlow::Break(Outcome::Done(Ok(self.sent)));
+        }
+        if e == Errno(libc::EPIPE) && self.flags & libc::MSG_NOSIGNAL == 0 {
+            process::raise_sigpipe();
+        }
+        ControlFlow::Break(Outcome::Done(Err(e)))
+    }
+}
+
+/// Waits until there is room to send. `partial`: the call has sent bytes.
+#[inline]
+pub(super) fn wait_for_room(
+    socket: &Socket,
+    stream: &Stream,
+    partial: bool,
+    limit: &Limit,
+) -> Result<(), Errno> {
+    let how = Wait::new(Event::Write, partial, limit);
+    let ready = || {
+        stream.look_for_request();
+        ready::writable(stream)
+    };
+    wait::wait(socket, stream, &how, ready).map(drop)
 }
 
 fn is_broken(stream: &Stream) -> bool {

@@ -1,5 +1,5 @@
-//! Ending one direction of a connection, or both, as the program asks. A FIN of a half-close goes through the stream;
-//! what the peer's end means is for [`waiting`](crate::switch::waiting) to say.
+//! Ending one direction of a connection, or both, as the program asks. The end of a half-close goes through the stream.
+//! What the peer's end means is for `anchor::ends` to say.
 
 use crate::provider::shm::FINISHED;
 use crate::registry;

@@ -1,10 +1,10 @@
 //! Moving control of a direction to another process while the session is suspended (D4), where the
-//! configuration wants it. On shared memory the token alone would do, so this is how the steps are run that a
-//! provider needs whose connections belong to one process.
+//! configuration wants it. On shared memory the token alone would do. The steps are here because a provider needs them
+//! whose connections belong to one process.
 //!
-//! Who has just got the token does them, for the old controller too: all that both know lies in the same memory.
-//! It has both locks meanwhile. A peer whose program is elsewhere does not answer, and needs not,
-//! because nothing is under way there: after [`PATIENCE`] the session goes on as if it had.
+//! The process that has just got the token runs them, for the one that had it before as well: all that either knows lies
+//! in the same memory. It has both locks meanwhile. A peer whose program is elsewhere does not answer. It need not, since
+//! nothing is under way there: after [`PATIENCE`] the session goes on as if it had.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;

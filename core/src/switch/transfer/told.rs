@@ -1,4 +1,5 @@
-//! What a call tells besides bytes: the error of a broken connection, once, and by a signal (O_ASYNC) that something came.
+//! What a call tells the program besides bytes: the error of a broken connection, once; and by a signal, with O_ASYNC, that
+//! something came.
 
 use crate::switch::anchor::ready;
 use crate::switch::endpoint::flag;

@@ -1,4 +1,4 @@
-//! A call's turn to send: what it waits for while others have the connection, and what it gets where it may not.
+//! A call's turn to send: how it waits while other threads have the connection, and what it returns where it may not wait.
 
 use crate::switch::endpoint::control::Slept;
 use crate::switch::endpoint::flag;
@@ -20,9 +20,9 @@ pub(in crate::switch) fn reentered(stream: &Stream, flags: i32) -> Errno {
     Errno(if waits(stream, flags) { libc::EINTR } else { libc::EAGAIN })
 }
 
-/// Takes the send lock for a call of the program. A thread that copies under it is done in a moment and
-/// waited for; one that waits for the peer is waited for as for room: not by a call that may not wait
-/// (EAGAIN), until a signal (EINTR), until the time-out (EAGAIN). `partial`: it has moved bytes.
+/// Takes the send lock for a call of the program. A holder that copies is done in a moment, and is waited for. A holder
+/// that waits for the peer is waited for as for room: not by a call that may not wait (EAGAIN), until a signal (EINTR),
+/// until the time-out (EAGAIN). `partial`: the call has moved bytes.
 #[inline(always)]
 pub(in crate::switch) fn lock<'a>(
     socket: &Socket,

@@ -4,7 +4,6 @@
 use crate::reason::Reason;
 use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
-use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::untaken_offer;
@@ -13,14 +12,14 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::Event;
-use crate::switch::stream::Stream;
+use crate::switch::stream::{Held, Stream};
 use crate::switch::transfer::send as sending;
 use crate::switch::transfer::told;
 use crate::switch::transfer::turn;
 use crate::switch::waiting::ring;
-use crate::switch::waiting::wait::{self, Limit, Wait};
+use crate::switch::waiting::wait::Limit;
 use crate::sys::{net, poll, process, time, Errno};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long (ns) it is tried at once what takes a moment, before a call sleeps or gives up.
@@ -46,8 +45,7 @@ pub(in crate::switch) fn send(
     let mut last = 0u8;
     let mut rest = from.clone();
     rest.skip(length - 1);
-    // SAFETY: one byte remains, and there is room for one.
-    if let Err(e) = unsafe { rest.copy_out(&mut last, 1) } {
+    if let Err(e) = rest.copy_to_slice(std::slice::from_mut(&mut last)) {
         return Outcome::Done(Err(e));
     }
     let mut before = from;
@@ -77,56 +75,11 @@ pub(in crate::switch) fn send(
     }
 }
 
+/// Sends the urgent byte, and marks it.
 fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome {
-    let limit = Limit::default();
-    let mut since = 0;
-    let held = loop {
-        let held = match turn::lock(socket, stream, flags, false, &limit) {
-            Ok(held) => held,
-            Err(e) => return Outcome::Done(Err(e)),
-        };
-        if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
-            return Outcome::Pass;
-        }
-        if let Some(e) = told::unable(stream) {
-            return Outcome::Done(Err(e));
-        }
-        if stream.room() == Ok(0) {
-            let ring = stream.stall();
-            drop(held);
-            if ring {
-                ring::ring(socket);
-            }
-            if !turn::waits(stream, flags) {
-                stream.endpoint.send.stalls.fetch_add(1, Relaxed);
-                return Outcome::Done(Err(Errno(libc::EAGAIN)));
-            }
-            let how = Wait::new(Event::Write, false, &limit);
-            let ready = || {
-                stream.look_for_request();
-                ready::writable(stream)
-            };
-            if let Err(e) = wait::wait(socket, stream, &how, ready) {
-                return Outcome::Done(Err(e));
-            }
-            continue;
-        }
-        if !returning::leaves_first(stream) {
-            break held;
-        }
-        // What was sent before goes before it there.
-        drop(held);
-        if !detach::advance(socket, stream, Reason::PeerReturned) {
-            let now = time::now();
-            since = if since == 0 { now } else { since };
-            if now - since < MOMENT {
-                process::yield_now();
-            } else if turn::waits(stream, flags) {
-                time::sleep(PAUSE);
-            } else {
-                return Outcome::Done(Err(Errno(libc::EAGAIN)));
-            }
-        }
+    let held = match lock_with_room(socket, stream, flags) {
+        ControlFlow::Continue(held) => held,
+        ControlFlow::Break(outcome) => return outcome,
     };
     // The mark before the byte: nobody takes that for an ordinary one.
     stream.mark_urgent(byte);
@@ -156,6 +109,75 @@ fn send_last(socket: &Socket, stream: &Stream, byte: u8, flags: i32) -> Outcome 
     Outcome::Done(failed.map_or(Ok(1), Err))
 }
 
+/// The send lock, once there is room for a byte and nothing is to leave before it. Else what becomes of the call.
+fn lock_with_room<'a>(
+    socket: &Socket,
+    stream: &'a Stream,
+    flags: i32,
+) -> ControlFlow<Outcome, Held<'a>> {
+    let (limit, fail) = (Limit::default(), |e| ControlFlow::Break(Outcome::Done(Err(e))));
+    let mut since = None;
+    loop {
+        let held = match turn::lock(socket, stream, flags, false, &limit) {
+            Ok(held) => held,
+            Err(e) => return fail(e),
+        };
+        if socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
+            return ControlFlow::Break(Outcome::Pass);
+        }
+        if let Some(e) = told::unable(stream) {
+            return fail(e);
+        }
+        let is_full = stream.room() == Ok(0);
+        if !is_full && !returning::leaves_first(stream) {
+            return ControlFlow::Continue(held);
+        }
+        let ring = is_full && stream.stall();
+        drop(held);
+        if ring {
+            ring::ring(socket);
+        }
+        let waited = match is_full {
+            true => await_room(socket, stream, flags, &limit),
+            false => let_leave(socket, stream, flags, &mut since),
+        };
+        if let Err(e) = waited {
+            return fail(e);
+        }
+    }
+}
+
+/// Waits until there is room, if the call may wait.
+fn await_room(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> Result<(), Errno> {
+    if turn::waits(stream, flags) {
+        return sending::wait_for_room(socket, stream, false, limit);
+    }
+    stream.endpoint.send.stalls.fetch_add(1, Relaxed);
+    Err(Errno(libc::EAGAIN))
+}
+
+/// This end is leaving for TCP, where what was sent before goes before the byte: sees to that. `since`: when the
+/// call first found it so.
+fn let_leave(
+    socket: &Socket,
+    stream: &Stream,
+    flags: i32,
+    since: &mut Option<u64>,
+) -> Result<(), Errno> {
+    if detach::advance(socket, stream, Reason::PeerReturned) {
+        return Ok(());
+    }
+    let now = time::now();
+    if now - *since.get_or_insert(now) < MOMENT {
+        process::yield_now();
+    } else if turn::waits(stream, flags) {
+        time::sleep(PAUSE);
+    } else {
+        return Err(Errno(libc::EAGAIN));
+    }
+    Ok(())
+}
+
 /// recv with MSG_OOB. `Pass`: the kernel knows of it.
 pub(in crate::switch) fn receive(
     socket: &Socket,
@@ -183,8 +205,7 @@ pub(in crate::switch) fn receive(
     if flags & libc::MSG_TRUNC != 0 {
         return Outcome::Done(Ok(1));
     }
-    // SAFETY: one byte is there, and there is room for one.
-    Outcome::Done(unsafe { to.copy_in(&byte, 1) }.map(|()| 1))
+    Outcome::Done(to.copy_from_slice(&[byte]).map(|()| 1))
 }
 
 /// Between hosts the mark may come after the signal: they go different ways.

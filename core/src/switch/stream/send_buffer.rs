@@ -1,0 +1,142 @@
+//! This end's send buffer: how much is in it, and putting bytes into it. When it grows is `growth`'s to say.
+
+use super::Broken;
+use super::Moved;
+use super::Stream;
+use super::CHUNK;
+use crate::provider::shm::Span;
+use crate::switch::buffers::Buffers;
+use crate::switch::endpoint::flag;
+use crate::sys::Errno;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+impl Stream<'_> {
+    /// Most bytes that may wait in our send buffer.
+    #[inline]
+    pub(crate) fn limit(&self) -> u32 {
+        let (send, geometry) = (&self.endpoint.send, self.segment.geometry());
+        match send.fixed.load(Relaxed) {
+            0 if send.grown.load(Relaxed) != 0 => geometry.largest_send_buffer,
+            0 => geometry.send_buffer,
+            fixed => fixed,
+        }
+    }
+
+    /// Bytes waiting in our send buffer, by the peer's newest position. Send lock.
+    pub(super) fn buffered(&self) -> Result<u64, Broken> {
+        let send = &self.endpoint.send;
+        let head = self.peer().receiving.0.head.load(Acquire);
+        let large = send.grown.load(Relaxed) != 0;
+        let ring = self.segment.send_buffer(self.role, large);
+        let used = ring.used(head, send.tail.load(Relaxed))?;
+        send.seen_head.store(head, Relaxed);
+        self.statistics.buffered_bytes.set(used);
+        Ok(used)
+    }
+
+    /// Bytes for which there is room in our send buffer. Send lock.
+    pub(crate) fn room(&self) -> Result<u64, Broken> {
+        Ok(u64::from(self.limit()).saturating_sub(self.buffered()?))
+    }
+
+    /// Bytes sent that the peer has not taken in yet (SIOCOUTQ). As with TCP, what lies in the
+    /// receiver's buffer counts as taken in; the second half of our send buffer stands for that.
+    pub(crate) fn unsent(&self) -> u64 {
+        if self.endpoint.has(flag::ANCHOR_ENDED) {
+            return 0;
+        }
+        let limit = u64::from(self.limit());
+        self.buffered().unwrap_or(0).saturating_sub(limit / 2)
+    }
+
+    /// True if the peer's program consumed everything this end ever sent. What it reads by RDMA
+    /// counts with it before it does here.
+    pub(crate) fn peer_consumed_all(&self) -> bool {
+        let sent = self.endpoint.send.total();
+        self.peer().receiving.0.total.load(Acquire).wrapping_sub(sent) as i64 >= 0
+    }
+
+    /// Room for application data: the writable condition of poll. Wakes a writer only when half
+    /// of the send buffer is free, so that it does not wake for every message.
+    pub(crate) fn has_space(&self) -> bool {
+        let send = &self.endpoint.send;
+        let (tail, limit) = (send.tail.load(Relaxed), u64::from(self.limit()));
+        if tail.wrapping_sub(send.seen_head.load(Relaxed)) <= limit / 2 {
+            return true;
+        }
+        let head = self.peer().receiving.0.head.load(SeqCst);
+        // A position that makes no sense counts as space: the send that follows finds the error.
+        tail.wrapping_sub(head) <= limit / 2 || tail.wrapping_sub(head) > u64::from(u32::MAX)
+    }
+
+    /// Puts what fits of `from` into the send buffer. Send lock.
+    #[inline]
+    pub(super) fn buffer_all(&self, from: &mut Buffers) -> Result<Moved, Broken> {
+        self.buffer(from.remaining(), |to| from.copy_out(to).map(|()| to.length()))
+    }
+
+    /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than
+    /// asked and so ends the call, as does its error. Send lock.
+    pub(crate) fn buffer(
+        &self,
+        length: usize,
+        mut fill: impl FnMut(Span) -> Result<usize, Errno>,
+    ) -> Result<Moved, Broken> {
+        let send = &self.endpoint.send;
+        let mut limit = u64::from(self.limit());
+        let mut moved = Moved::default();
+        let mut tail = send.tail.load(Relaxed);
+        while moved.bytes < length {
+            let mut used = tail.wrapping_sub(send.seen_head.load(Relaxed));
+            if used + CHUNK as u64 > limit {
+                used = self.buffered()?;
+            }
+            let space = limit.saturating_sub(used) as usize;
+            let grown = send.grown.load(Relaxed);
+            let room = (length - moved.bytes).min(space).min(CHUNK);
+            let to = self.stretch(self.role, grown, tail, room);
+            if to.length() == 0 {
+                if grown == 0 && self.is_often_full() && self.grow(tail)? {
+                    limit = u64::from(self.limit());
+                    continue;
+                }
+                break;
+            }
+            let filled = match fill(to) {
+                Ok(filled) => filled,
+                Err(e) => {
+                    moved.fault = Some(e);
+                    break;
+                }
+            };
+            tail += filled as u64;
+            // Ours first: a process that dies in between loses nothing that another could repeat.
+            send.tail.store(tail, Relaxed);
+            self.statistics.sent.bytes.add(filled as u64);
+            self.own().sending.0.tail.swap(tail, SeqCst);
+            moved.ring |= self.announce_data();
+            moved.bytes += filled;
+            if filled < to.length() {
+                break;
+            }
+        }
+        if self.fills_window(send.grown.load(Relaxed), tail) && self.is_fast(tail) {
+            self.grow(tail)?;
+        }
+        let stalled = &self.own().sending.0.stalled;
+        let full = moved.bytes < length && moved.fault.is_none();
+        if full != (stalled.load(Relaxed) != 0) {
+            stalled.store(u32::from(full), SeqCst);
+            moved.ring |= full && self.announce_data();
+        }
+        self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
+        Ok(moved)
+    }
+
+    /// A sender waits for room: the peer is to make some, however little it has to read. True: the doorbell must
+    /// ring. Send lock.
+    pub(crate) fn stall(&self) -> bool {
+        self.own().sending.0.stalled.store(1, SeqCst);
+        self.announce_data()
+    }
+}
