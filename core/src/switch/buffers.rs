@@ -15,7 +15,7 @@ const MOST_BUFFERS: usize = 1024;
 
 /// See the module. The memory is the program's; bytes are only copied.
 #[derive(Clone)]
-pub(crate) struct Buffers<'a> {
+pub struct Buffers<'a> {
     rest: &'a [iovec],
     offset: usize,
     remaining: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Buffers<'a> {
 
 impl<'a> Buffers<'a> {
     /// Checks the lengths as the kernel does (EINVAL). Addresses are checked when bytes are copied.
-    pub(crate) fn new(buffers: &'a [iovec]) -> Result<Self> {
+    pub fn new(buffers: &'a [iovec]) -> Result<Self> {
         let mut remaining = 0usize;
         for b in buffers {
             if b.iov_len > isize::MAX as usize {
@@ -40,7 +40,7 @@ impl<'a> Buffers<'a> {
     ///
     /// # Safety
     /// The array stays as it is while the result exists.
-    pub(crate) unsafe fn from_raw(at: *const iovec, count: usize) -> Result<Self> {
+    pub unsafe fn from_raw(at: *const iovec, count: usize) -> Result<Self> {
         if count > MOST_BUFFERS {
             return Err(Errno(libc::EMSGSIZE));
         }
