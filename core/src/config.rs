@@ -53,13 +53,13 @@ pub struct Config {
 
 /// Which providers may carry connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Providers {
+pub(crate) struct Providers {
     /// Shared memory, with peers on this host.
-    pub shm: bool,
+    pub(crate) shm: bool,
     /// RDMA, with peers that it reaches.
-    pub verbs: bool,
+    pub(crate) verbs: bool,
     /// Shared memory as if the peer were on another host, with peers on this one; instead of `verbs`. For tests.
-    pub objects: bool,
+    pub(crate) objects: bool,
 }
 
 /// Sizes of the shared-memory provider.
@@ -68,19 +68,19 @@ pub(crate) struct ShmConfig {
     /// Message buffers per direction: a power of two, 8 to 64.
     pub(crate) message_buffers: u16,
     /// Bytes of a message buffer, its header included: a multiple of 64, 256 to 65536.
-    pub message_size: u32,
+    pub(crate) message_size: u32,
     /// Bytes of the send buffer per direction (A19): a power of two, 64 KiB to 64 MiB.
-    pub send_buffer: u32,
+    pub(crate) send_buffer: u32,
     /// Most bytes of a message buffer after a resize (A9), as `message_size`.
     pub(crate) largest_message_size: u32,
     /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`.
     pub(crate) largest_send_buffer: u32,
     /// From which size on RDMA is used.
-    pub rdma_threshold: RdmaThreshold,
+    pub(crate) rdma_threshold: RdmaThreshold,
     /// Which RDMA operations are used.
     pub(crate) rdma_operations: RdmaOperations,
     /// How control of a socket moves from one process to another.
-    pub swap: Swap,
+    pub(crate) swap: Swap,
     /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
     /// µs; `None` leaves it to the shim.
     pub(crate) spin_microseconds: Option<u32>,
