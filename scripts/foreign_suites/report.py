@@ -71,8 +71,8 @@ def lines(suite, version, result):
         yield f"  {each}"
 
 
-def row(suite, version, result):
-    cells = [suite.title, version, str(len(result.runs))]
+def row(suite, version, date, result):
+    cells = [suite.title, version, date, str(len(result.runs))]
     for mode in (modes.NATIVE, modes.SHIM, modes.EAGER, modes.SUSPEND):
         found = totals(result, mode)
         if found is None:
@@ -85,8 +85,8 @@ def row(suite, version, result):
     return "| " + " | ".join(cells) + " |"
 
 
-HEAD = """| suite | version | programs | natively | shim | SAN | at once | SAN | suspended | SAN |
-| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |"""
+HEAD = """| suite | version | run | programs | natively | shim | SAN | at once | SAN | suspended | SAN |
+| --- | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |"""
 
 
 def machine():
@@ -94,17 +94,28 @@ def machine():
     return f"{len(os.sched_getaffinity(0))} cores, {system[1] if system else 'unknown'}, Linux {platform.release()}"
 
 
+def earlier(path, title):
+    """A suite's row and differences on the page as it is."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = [line for line in lines if line.startswith(f"| {title} |")]
+    return rows, [line for line in lines if line.startswith(f"- {title}, ")]
+
+
 def write(path, target, every, sanctl):
-    """From what the last run of each suite left."""
+    """From what the last run of each suite left; one that did not run here keeps its row."""
     version = subprocess.run([sanctl, "--version"], capture_output=True, text=True, check=False).stdout.strip()
     rows, differing, missing = [], [], []
     for name, suite in every.items():
         saved = results.load(target / name)
         if saved is None:
-            missing.append(suite.title)
+            kept, differences = earlier(path, suite.title)
+            rows += kept
+            differing += differences
+            missing += [] if kept else [suite.title]
             continue
         result = results.revive(saved)
-        rows.append(row(suite, saved["version"], result))
+        date = datetime.date.fromtimestamp((target / name / "results.json").stat().st_mtime).isoformat()
+        rows.append(row(suite, saved["version"], date, result))
         differing += [f"- {suite.title}, {each}" for each in sentences(suite, result)]
     text = (
         "# Other projects' test suites, natively and under the shim\n\n"

@@ -13,10 +13,6 @@ DEBUG_CFLAGS=-g0 CPU_CFLAGS=-O1
 """.split()
 # Those that haproxy's own script leaves out, of earlier versions among them.
 BROKEN = re.compile(r"^#(REGTEST_TYPE=broken|REQUIRE_VERSION_BELOW=)", re.MULTILINE)
-# In the first, a server closes a connection that haproxy may just be using again: who is first differs natively too.
-# In the second, a client that has its answer starts the next one, and the log must have that one's line later: of
-# haproxy's two threads either may write first, and on the SAN an answer arrives before its sender has gone on.
-LEFT_OUT = ("log/log_uri", "http-messaging/h1_host_normalization")
 
 LINE = re.compile(r"^#\s+top\s+TEST (\S+) (passed|FAILED|skipped|timed out)", re.MULTILINE)
 
@@ -50,7 +46,7 @@ class Haproxy(Suite):
         }
         folders = sorted({test.partition("/")[0] for test in tests})
         return [
-            self.unit(source, folder, {test for test in tests if test.startswith(f"{folder}/")} - set(LEFT_OUT))
+            self.unit(source, folder, {test for test in tests if test.startswith(f"{folder}/")})
             for folder in folders
         ]
 
