@@ -3,6 +3,9 @@
 //! Programs wipe their environment and change their user later, so nothing here is read twice.
 //! Responsible for finding, checking and explaining; every error is one line that names the place,
 //! the bad value and the remedy. Must not act on any of it: no logging, no sockets.
+//!
+//! A setting has its field and its default here, its name and range in `file`, its variable in `environment`. `rule` has
+//! the `[[rule]]` tables alone.
 
 mod environment;
 mod error;

@@ -10,10 +10,12 @@
 //!    socket for its whole life: the *anchor*. [`switch`] notes which end this is (`switch/descriptors`).
 //! 2. Transfers go to the kernel and are counted. Most connections never get further (`switch/socket/traffic`).
 //! 3. A busy connection looks for its other end (`switch/setup`). If that runs the library too, and may, both agree on
-//!    a *segment*: memory that both map (`provider/shm`). Between hosts they agree on a link instead ([`fabric`]).
+//!    a *segment*: memory that both map (`provider/shm`).
 //! 4. Each direction turns to the segment at a byte that both ends know (`switch/anchor`).
-//! 5. It goes back to TCP when it rests, when another program is to get it, or when `sanctl detach` asks
+//! 5. It goes back to TCP when most of its messages had to wake somebody, when another program is to get it, or when `sanctl detach` asks
 //!    (`switch/back_to_tcp`). The program notices nothing of it.
+//!
+//! Between hosts none of 2 to 4 holds: the connector asks for a link over RDMA before it connects over TCP ([`fabric`]).
 //!
 //! # The way of a byte
 //!
@@ -33,11 +35,11 @@
 //!
 //! | module | does | must not |
 //! | --- | --- | --- |
-//! | [`switch`] | sockets with TCP's meaning: set-up, transfer, readiness, the way back | know how bytes travel |
+//! | [`switch`] | sockets with TCP's meaning: set-up, transfer, readiness, the way back | know a provider's objects |
 //! | [`fabric`] | links between hosts over a provider's queue pairs | know sockets or the program's descriptors |
 //! | [`label`] | which library a file is | load it |
 //! | [`registry`] | what a process publishes of its connections, written and read | know what a connection does |
-//! | [`provider`] | moves bytes: shared memory, the provider interface, a simulation | know sockets or flow control |
+//! | [`provider`] | moves bytes: shared memory, the provider interface, a simulation | know sockets, or when to send |
 //! | [`session`] | the protocol: credits, sequence numbers, select counters | call the kernel, allocate, lock |
 //! | [`logging`] | the log, over a descriptor of its own | decide what is worth a line |
 //! | [`config`] | the variables and the rules file, read once | act on any of it |

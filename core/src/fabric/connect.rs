@@ -1,4 +1,4 @@
-//! Asking for a link before TCP connects (design 2).
+//! Asking for a link before TCP connects.
 //!
 //! The connector asks at the port number of the TCP listener, in the provider's own space of numbers: a peer
 //! without the shim, or without a device, refuses or does not answer, which is remembered.

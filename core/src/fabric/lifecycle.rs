@@ -49,7 +49,7 @@ impl Forking {
         accepting::after_fork_in_child();
         sharing::invitations::after_fork_in_child();
         link::after_fork_in_child();
-        link::handed_over::after_fork_in_child();
+        link::former_links::after_fork_in_child();
         helper::after_fork_in_child();
     }
 }

@@ -12,14 +12,15 @@
 //! - [`lifecycle`]: a process begins, forks, exits
 //! - [`background`]: what goes on where the program is away
 //! - [`mod@connect`]: asks for a link before TCP connects; [`accepting`]: which link belongs to which accepted
-//!   connection (design 2)
+//!   connection
 //! - [`sharing`]: what processes do that use a link which another one controls
 //! - [`adapters`]: by their addresses; [`reception`]: who asks for a link there
 //! - [`link`]: one connection; [`port`]: one adapter with what completes over it
 //! - [`helper`]: the thread that others wake; [`mailbox`]: what those of several processes say to each other
 //! - [`frame`], [`request`]: the forms of what is sent; [`source`]: where the provider comes from; [`fork_gate`]
 //!
-//! Must not know of sockets, descriptors of the program or waiting.
+//! Knows no `Socket`. Waits in [`mod@connect`] and [`accepting`] alone. Of the program's descriptors it keeps a closed
+//! connection's anchor, unread.
 
 mod accepting;
 mod adapters;

@@ -1,4 +1,6 @@
 //! What happens to a process's sockets as a whole: over a fork, and when it exits.
+//!
+//! Calls each room's own part of it, in order. Must not know what is in a socket.
 
 use crate::fabric;
 use crate::registry;

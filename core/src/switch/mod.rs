@@ -1,11 +1,11 @@
 //! The switch: decides for each of a program's sockets whether its bytes go over the SAN, and
 //! carries them there with TCP's semantics.
 //!
-//! The program's descriptor is always a kernel TCP socket, the anchor (design 1). The files of this folder are the
+//! The program's descriptor is always a kernel TCP socket, the anchor. The files of this folder are the
 //! ground, its folders are rooms on floors: each may call what lies below it, and its `mod.rs` says what it is for.
 //! docs/architecture.md has them in order. From the top:
 //!
-//! - `fork`: what becomes of it all in a child
+//! - `fork`, a file: what becomes of it all in a child, and at the exit
 //! - `descriptors`: calls that make, copy, set and close sockets
 //! - `handing_on`: connections that go to another program or process (exec, messages)
 //! - `readiness`: poll, select and epoll; `transfer`: send and receive
@@ -50,13 +50,12 @@ use socket::structure::Structure;
 use socket::REGISTRY;
 pub use stream::before_jump;
 
-/// Longest spin (ns) unless the configuration says otherwise.
-const SPIN: u64 = 50_000;
-
 /// Starts the switch. Until then, and without it, every call passes.
 pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
-    spin::initialize(config.shm.spin_microseconds.map_or(SPIN, |us| u64::from(us) * 1000));
+    spin::initialize(
+        config.shm.spin_microseconds.map_or(spin::DEFAULT_LIMIT, |us| u64::from(us) * 1000),
+    );
     if config.providers.objects {
         fabric::enable(fabric::Source::SharedMemory, back_to_tcp::helper_calls::CALLS);
     } else if config.providers.verbs {

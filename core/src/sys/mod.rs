@@ -5,7 +5,7 @@
 //! `Result<_, Errno>`; nothing here touches `errno`.
 
 pub mod blocking;
-pub mod control;
+pub mod cmsg;
 pub mod file;
 pub(crate) mod futex;
 pub mod handlers;

@@ -1,4 +1,5 @@
-//! Sending and receiving.
+//! Sending and receiving bytes: send, recv, read, write and those with vectors and offsets. A new one goes into `syscall`
+//! as well. Messages are in `message`, several at once in `batches`.
 
 use super::{or_real, returned};
 use crate::real::{hooks, set_errno};

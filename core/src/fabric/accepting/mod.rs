@@ -1,4 +1,4 @@
-//! The acceptor's side (design 2): which link belongs to which accepted TCP connection.
+//! The acceptor's side: which link belongs to which accepted TCP connection.
 //!
 //! A connector asks for a link before it connects over TCP, and binds it to the two addresses once TCP's source port is
 //! known. The acceptor finds the link by them when it has accepted; that one arrived, bound or not yet, tells it that

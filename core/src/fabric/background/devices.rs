@@ -1,7 +1,7 @@
 //! Devices that were removed: their connections end, and what was made of them is given back.
 
 use crate::fabric::accepting::serving;
-use crate::fabric::link::{handed_over, Port};
+use crate::fabric::link::{former_links, Port};
 use crate::fabric::sharing::invitations;
 use crate::fabric::{adapters, helper};
 
@@ -27,7 +27,7 @@ impl Retired {
     pub(super) fn close(&mut self) -> bool {
         self.0.retain(|port| {
             port.each_link(|link| link.lose_device());
-            handed_over::forget_port(port);
+            former_links::forget_port(port);
             !port.close()
         });
         !self.0.is_empty()

@@ -2,7 +2,7 @@
 
 use crate::fabric::accepting::claims;
 use crate::fabric::adapters;
-use crate::fabric::link::handed_over;
+use crate::fabric::link::former_links;
 use crate::fabric::mailbox::Message;
 use crate::fabric::sharing::invitations;
 
@@ -20,7 +20,7 @@ pub(super) fn heed(message: &Message) {
             }
         }
         Message::Take { link } => {
-            handed_over::find(*link).iter().for_each(|one| one.take_back());
+            former_links::find(*link).iter().for_each(|one| one.take_back());
         }
         Message::Claim { secret, invitation, from, tuple } => {
             claims::claimed(*secret, invitation, *from, tuple);

@@ -10,7 +10,7 @@ use crate::fabric::accepting::{arrivals, serving};
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper::{self, Helper, Told, Work};
-use crate::fabric::link::{handed_over, Link, Port, Tell};
+use crate::fabric::link::{former_links, Link, Port, Tell};
 use crate::fabric::sharing::invitations;
 use crate::sys::{handlers, process};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Rounds {
         let program_stopped_polling = self.ticks_unseen == UNSEEN;
         self.look_after_links(&ports, &told, looked, program_stopped_polling);
         let mut busy = requested | self.links_are_busy | closed::end_closed();
-        busy |= handed_over::end_replaced();
+        busy |= former_links::end_replaced();
         busy |= !self.returning.is_empty();
         busy |= self.retired.close();
         self.longest = serving::next_search();

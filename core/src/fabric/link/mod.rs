@@ -11,7 +11,7 @@
 //!   completed
 //! - [`waking`]: who sleeps on it; [`failing`]: it broke
 //! - [`delivery`]: whether the peer has everything; [`closing`]: nobody uses it any more; [`returning`]: to TCP
-//! - [`moving`]: to another process; [`following`] a peer that does; [`taking`] control; [`handed_over`]: what is left
+//! - [`moving`]: to another process; [`following`] a peer that does; [`taking`] control; [`former_links`]: what is left
 //!   of links that another process controls
 //!
 //! May call the port below it and wake the helper. Must not open listeners or adapters, nor ask for control by itself:
@@ -27,7 +27,7 @@ mod delivery;
 mod direct;
 mod failing;
 mod following;
-pub(super) mod handed_over;
+pub(super) mod former_links;
 mod incoming;
 mod moving;
 mod outgoing;

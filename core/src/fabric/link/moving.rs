@@ -16,7 +16,7 @@
 
 use super::controller::Progress;
 use super::course;
-use super::handed_over;
+use super::former_links;
 use super::sender::Sender;
 use super::state::{stage, Link, Port, NOBODY};
 use super::wire::Wire;
@@ -180,8 +180,8 @@ impl Link {
             if let (Some(old), Some(own)) = (old, self.own.upgrade()) {
                 drop(port.leave(old.number));
                 // The peer may not know yet that its answer arrived.
-                handed_over::gave(&own);
-                handed_over::end_later(old, own);
+                former_links::gave(&own);
+                former_links::end_later(old, own);
             }
         });
         // Who goes on keeps TCP's end back as long as it must.

@@ -1,4 +1,4 @@
-//! The way back to TCP (design 6) of a connection over a queue pair.
+//! The way back to TCP of a connection over a queue pair.
 //!
 //! What the ends agree by is one word for each direction in shared memory ([`Doorbells`](crate::session::Doorbells)).
 //! Here each end has a picture of the peer's, and the sender's own is the one that decides: a receiver *asks* for what

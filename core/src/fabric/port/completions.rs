@@ -1,4 +1,4 @@
-//! Whose it is what has completed over an adapter: each queue pair has a number, and each number somebody.
+//! Routes completions: from a queue pair's number to the link that it belongs to.
 //!
 //! Whoever looks for something to happen takes what has completed, for all: the program's
 //! threads while they look, the helper otherwise. One at a time, and nobody waits for another.

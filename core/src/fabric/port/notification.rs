@@ -1,8 +1,8 @@
 //! Whom the notification of a port's completion queue wakes.
 //!
 //! The helper, which wakes those whose events came. A thread of the program that sleeps alone waits for it too, and
-//! wakes two thread switches sooner; while it does so again and again the helper does not, and only looks after every
-//! tick whether it still does. Without limit the helper sleeps only while it is notified.
+//! wakes two thread switches sooner. While it does so again and again the helper leaves the queue out of its set, and
+//! checks at each tick whether that is still so. Without limit the helper sleeps only while it is notified.
 
 use super::device::Device;
 use crate::fabric::fork_gate::generation;

@@ -1,5 +1,5 @@
 //! The plain data of the interface. What is `repr(C)` crosses the C table as it is and has its
-//! twin in include/sanshim_provider.h, kept in step by core/tests/provider_header.rs.
+//! twin in include/sanshim_provider.h, kept in step by core/tests/provider_library/header.rs.
 
 use super::error::{Error, Result};
 

@@ -93,6 +93,8 @@ impl End {
 /// Most doorbells that one call takes off, many times what an honest peer rings before they are taken off: it says
 /// how many it promised, and may send bytes for ever.
 const MOST_TAKEN: u64 = 1 << 20;
+/// Bytes asked of the kernel at once.
+const AT_ONCE: usize = 64;
 /// How often what the peer promised may change under a look at an anchor without a doorbell.
 const MOST_LOOKS: u32 = 64;
 
@@ -191,7 +193,7 @@ pub(in crate::switch) fn take_all(stream: &Stream, anchor: Fd) -> bool {
     let e = stream.endpoint;
     let Ok(_) = e.anchor.lock() else { return false };
     count_urgent(stream, anchor);
-    let (mut bytes, mut looks) = ([0u8; 64], 0);
+    let (mut bytes, mut looks) = ([0u8; AT_ONCE], 0);
     let ended = loop {
         match net::recv(anchor, &mut bytes, libc::MSG_DONTWAIT) {
             Ok(0) => break true,
@@ -211,7 +213,7 @@ pub(in crate::switch) fn take_all(stream: &Stream, anchor: Fd) -> bool {
 fn take_promised(stream: &Stream, anchor: Fd) -> (u64, End) {
     let heard = &stream.endpoint.doorbells_taken;
     let sending = &stream.peer().sending.0;
-    let mut bytes = [0u8; 64];
+    let mut bytes = [0u8; AT_ONCE];
     let (mut drained, mut looks, mut counts_urgent) = (0u64, 0, false);
     loop {
         if drained >= MOST_TAKEN {

@@ -2,7 +2,7 @@
 //! connection's end, which of its bytes are the stream's, and its options. Beside it are the [`link`] of a connection
 //! between hosts, and the epoll sets that watch it.
 //!
-//! Makes the system calls on it, but sleeps on it only for its own bytes to get out. May call sockets and streams. Does
+//! Makes the system calls on it. Sleeps only until its own bytes are out, sleepers have left, or a link has answered. May call sockets and streams. Does
 //! not decide whether a connection is on the SAN, with one exception: an offer, or a switch to the SAN, that the peer
 //! never took is taken back here ([`untaken_offer`], [`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.

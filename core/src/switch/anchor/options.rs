@@ -1,5 +1,5 @@
 //! Socket options of the anchor: what the SAN wants of them while a connection is there, and what the program set
-//! before and gets back after.
+//! before and gets back after. Which options these are by name: `descriptors/options`.
 
 use crate::provider::shm::ABORTIVE;
 use crate::switch::endpoint::flag;

@@ -1,4 +1,4 @@
-//! The way back to TCP of a session both ends use (design 6), as docs/protocol.md describes it.
+//! The way back to TCP of a session both ends use, as docs/protocol.md describes it.
 //!
 //! Each end does three things, in this order, at any time and without waiting for the other:
 //!

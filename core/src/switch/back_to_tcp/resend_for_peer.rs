@@ -1,4 +1,4 @@
-//! Sends over TCP, in the peer's stead, what the peer is to send again (design 6).
+//! Sends over TCP, in the peer's stead, what the peer is to send again.
 //!
 //! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again
 //! as soon as it looks. One that computes, or waits for something else, does not look. Where the kernel lends us its

@@ -1,4 +1,5 @@
-//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's.
+//! Socket options and ioctls that the SAN has to honour itself; all others are the kernel's. Begin here: which they are,
+//! by name. What each does to the anchor is in [`anchor::options`](crate::switch::anchor::options).
 
 use crate::reason::Reason;
 use crate::switch::anchor::ends;

@@ -1,7 +1,7 @@
 //! Descriptors that a message takes to another process (SCM_RIGHTS): connections go back to TCP before, and stay there.
 
 use crate::switch::handing_on::bring_back;
-use crate::sys::control;
+use crate::sys::cmsg;
 use crate::sys::user::{self, Access};
 use crate::sys::Fd;
 use smallvec::SmallVec;
@@ -15,9 +15,9 @@ pub unsafe fn before_message(message: *const libc::msghdr) -> bool {
     // SAFETY: the caller's promise.
     let Some(given) = (unsafe { control_of(message) }) else { return true };
     let mut fds: SmallVec<[Fd; 16]> = SmallVec::new();
-    let _ = control::each(given, |level, kind, data| {
+    let _ = cmsg::each(given, |level, kind, data| {
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            fds.extend(control::descriptors(data));
+            fds.extend(cmsg::descriptors(data));
         }
     });
     bring_back::before_passing(&fds)
@@ -27,7 +27,7 @@ pub unsafe fn before_message(message: *const libc::msghdr) -> bool {
 unsafe fn control_of<'a>(message: *const libc::msghdr) -> Option<&'a [u8]> {
     let header = user::read(message).ok()?;
     let (at, length) = (header.msg_control.cast::<u8>(), header.msg_controllen);
-    if length < control::HEADER || at.is_null() {
+    if length < cmsg::HEADER || at.is_null() {
         return None;
     }
     user::check(at, length, Access::Read).ok()?;

@@ -2,8 +2,8 @@
 //! watches it.
 //!
 //! The books are changed under the [`structure`] lock, and read without: [`table`] finds a socket by its descriptor and
-//! pins it. Epoll [`set`]s and their registrations are here too. Makes system calls for its memory alone; decides
-//! nothing of a connection, waits for nothing, moves no bytes. Streams and endpoints are what it may call.
+//! pins it. Epoll [`set`]s and their registrations are here too. System calls only for its memory,
+//! shadow sets, and a socket's addresses. Decides nothing of a connection, waits for nothing, moves no bytes. Streams and endpoints are what it may call.
 
 mod connection_end;
 mod kernel_registration;

@@ -32,10 +32,10 @@ const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u32 = 9;
 
 /// Busy windows in a row before the ends look for each other; zero: every connection goes to the SAN as early as can
-/// be.
-static BUSY_WINDOWS: AtomicU32 = AtomicU32::new(2);
+/// be. Set by [`initialize`]; the default is the configuration's.
+static BUSY_WINDOWS: AtomicU32 = AtomicU32::new(0);
 
-/// How many transfers in quick succession it takes.
+/// How many transfers in quick succession it takes, rounded up to whole windows.
 pub(in crate::switch) fn initialize(transfers: u32) {
     BUSY_WINDOWS.store(transfers.div_ceil(WINDOW), Relaxed);
 }

@@ -1,15 +1,16 @@
 //! The byte stream of one connection over the session and the shm provider.
 //!
 //! Order (A1, A19): unread messages come before unread bytes of the send buffer, because the
-//! sender uses messages only while its send buffer is empty. No waiting and no system call in
-//! here; an event that somebody sleeps for is returned as "ring".
+//! sender uses messages only while its send buffer is empty. Never waits for the peer's
+//! program. System calls only for RDMA, for a copy under way, and to ask what TCP still has. An event that somebody
+//! sleeps for is returned as "ring".
 
 #[cfg(test)]
 mod advertisement_tests;
 mod arrived;
 mod at_once;
 pub(in crate::switch) mod batching;
-mod control;
+mod control_messages;
 pub(in crate::switch) mod counters;
 mod due;
 mod growth;

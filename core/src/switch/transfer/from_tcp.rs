@@ -10,7 +10,7 @@ use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Stream, Take};
-use crate::switch::transfer::turn::{reentered, waits};
+use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{blocking, Errno};
 use std::sync::atomic::Ordering::Relaxed;

@@ -16,9 +16,9 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Broken, Moved, Stream};
 use crate::switch::transfer::rdma;
+use crate::switch::transfer::send_queue::{self, waits};
 use crate::switch::transfer::suspend;
 use crate::switch::transfer::told::{happened_before, unable};
-use crate::switch::transfer::turn::{self, waits};
 use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
@@ -198,7 +198,7 @@ impl Sending<'_> {
         let (socket, stream) = (self.socket, self.stream);
         self.look_at_way();
         let waits = waits(stream, self.flags);
-        let held = match turn::lock(socket, stream, self.flags, self.sent > 0, self.limit) {
+        let held = match send_queue::lock(socket, stream, self.flags, self.sent > 0, self.limit) {
             Ok(held) => held,
             Err(e) => return self.end(e),
         };

@@ -14,8 +14,8 @@ use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::{Held, Stream};
 use crate::switch::transfer::send as sending;
+use crate::switch::transfer::send_queue;
 use crate::switch::transfer::told;
-use crate::switch::transfer::turn;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::Limit;
 use crate::sys::{net, poll, process, time, Errno};
@@ -118,7 +118,7 @@ fn lock_with_room<'a>(
     let (limit, fail) = (Limit::default(), |e| ControlFlow::Break(Outcome::Done(Err(e))));
     let mut since = None;
     loop {
-        let held = match turn::lock(socket, stream, flags, false, &limit) {
+        let held = match send_queue::lock(socket, stream, flags, false, &limit) {
             Ok(held) => held,
             Err(e) => return fail(e),
         };
@@ -149,7 +149,7 @@ fn lock_with_room<'a>(
 
 /// Waits until there is room, if the call may wait.
 fn await_room(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> Result<(), Errno> {
-    if turn::waits(stream, flags) {
+    if send_queue::waits(stream, flags) {
         return sending::wait_for_room(socket, stream, false, limit);
     }
     stream.endpoint.send.stalls.fetch_add(1, Relaxed);
@@ -170,7 +170,7 @@ fn let_leave(
     let now = time::now();
     if now - *since.get_or_insert(now) < MOMENT {
         process::yield_now();
-    } else if turn::waits(stream, flags) {
+    } else if send_queue::waits(stream, flags) {
         time::sleep(PAUSE);
     } else {
         return Err(Errno(libc::EAGAIN));

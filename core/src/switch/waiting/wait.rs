@@ -1,7 +1,7 @@
 //! Waiting for an event of one connection: spins while that pays, then sleeps in the kernel.
 //!
 //! The anchor is the doorbell: one byte arrives on it when the peer found our select counter
-//! raised. Rules that keep every sleeper's wake-up (design 1, 4):
+//! raised. Rules that keep every sleeper's wake-up:
 //!
 //! - A byte is drained only by who found the stream empty and is about to raise the counter.
 //!   Until then the kernel shows the anchor readable to every other sleeper.

@@ -9,12 +9,12 @@
 //! their streams itself, and raises their select counters only to sleep. Cold ones stay raised,
 //! and cost nothing until their doorbell rings (A18).
 
-mod control;
 mod due;
+mod epoll_ctl;
 mod hot;
 mod kernel_events;
 mod wait;
 mod watched_set;
 
-pub use control::control;
+pub use epoll_ctl::control;
 pub use wait::wait;
