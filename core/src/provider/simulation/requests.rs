@@ -146,17 +146,17 @@ impl Fabric {
         if !inside || binding.access != access || there.state != State::Connected {
             return Err(Error::RemoteAccess);
         }
-        let far =
+        let remote =
             [Segment { address: remote.address, length: length as u32, token: binding.region }];
         let theirs = there.memory.clone();
         match access {
             RemoteAccess::Read => {
-                let bytes = theirs.gather(&far).map_err(|_| Error::RemoteAccess)?;
+                let bytes = theirs.gather(&remote).map_err(|_| Error::RemoteAccess)?;
                 ours.scatter(local, &bytes)?;
             }
             RemoteAccess::Write => {
                 let bytes = ours.gather(local)?;
-                theirs.scatter(&far, &bytes).map_err(|_| Error::RemoteAccess)?;
+                theirs.scatter(&remote, &bytes).map_err(|_| Error::RemoteAccess)?;
             }
         }
         Ok(0)

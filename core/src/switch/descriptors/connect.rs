@@ -138,10 +138,10 @@ fn ask_for_link(
     let geometry = fabric::geometry_of(policy::geometry());
     let bound = net::local_address(socket.anchor()).map(|local| net::unmapped(local).ip());
     let source = bound.ok().filter(|ip| !ip.is_unspecified());
-    let link = fabric::connect(*target, source, &geometry).map_err(|far| match far {
+    let link = fabric::connect(*target, source, &geometry).map_err(|why| match why {
         // Without a device there, it is about this host.
         Reason::NoDevice if policy::shares_memory() => Reason::NotLocal,
-        far => far,
+        why => why,
     })?;
     let made = Segment::create(geometry);
     let (segment, fd) = made.map_err(|e| {

@@ -43,8 +43,8 @@ pub(in crate::switch) fn established(socket: &'static Socket) {
         if let Some(stream) = socket.stream() {
             stream.publish_transfers();
         }
-        let far = socket.stream().is_some_and(|stream| stream.fabric.is_some());
-        let provider = if far { link::provider() } else { Provider::Shm };
+        let is_over_fabric = socket.stream().is_some_and(|stream| stream.fabric.is_some());
+        let provider = if is_over_fabric { link::provider() } else { Provider::Shm };
         log::info!("fd {}: provider={} role=connector", socket.anchor(), provider.name());
     }
 }
