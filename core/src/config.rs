@@ -84,9 +84,8 @@ pub(crate) struct ShmConfig {
     pub(crate) rdma_operations: RdmaOperations,
     /// How control of a socket moves from one process to another.
     pub(crate) swap: Swap,
-    /// How long a waiting end looks at shared memory before it sleeps in the kernel: 0 to 10000
-    /// µs; `None` leaves it to the shim.
-    pub(crate) spin_microseconds: Option<u32>,
+    /// How long (µs) a waiting end looks at shared memory at most before it sleeps in the kernel: 0 to 10000.
+    pub(crate) spin_microseconds: u32,
     /// After how many transfers in quick succession a connection goes to the SAN: 0 (at once) to 65536.
     pub(crate) move_after: u32,
 }
@@ -137,7 +136,7 @@ impl Default for ShmConfig {
             rdma_threshold: RdmaThreshold::Measured,
             rdma_operations: RdmaOperations::Read,
             swap: Swap::HandOver,
-            spin_microseconds: None,
+            spin_microseconds: 50,
             move_after: 32,
         }
     }

@@ -244,11 +244,8 @@ impl Source<'_> {
         shm.rdma_operations = table.rdma_operations.unwrap_or(shm.rdma_operations);
         shm.swap = table.swap.unwrap_or(shm.swap);
         self.number(&mut shm.move_after, table.move_after, 0..=65_536, Step::Multiple(1))?;
-        if table.spin_microseconds.is_some() {
-            let mut spin = 0;
-            self.number(&mut spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
-            shm.spin_microseconds = Some(spin);
-        }
+        let spin = &mut shm.spin_microseconds;
+        self.number(spin, table.spin_microseconds, 0..=10_000, Step::Multiple(1))?;
         Ok(())
     }
 

@@ -108,7 +108,7 @@ fn everything_set_is_read() {
         message_buffers: 64,
         message_size: 4096,
         send_buffer: 65536,
-        spin_microseconds: Some(0),
+        spin_microseconds: 0,
         ..ShmConfig::default()
     };
     assert_eq!(config.shm, shm);

@@ -53,9 +53,7 @@ pub use stream::before_jump;
 /// Starts the switch. Until then, and without it, every call passes.
 pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
-    spin::initialize(
-        config.shm.spin_microseconds.map_or(spin::DEFAULT_LIMIT, |us| u64::from(us) * 1000),
-    );
+    spin::initialize(u64::from(config.shm.spin_microseconds) * 1000);
     if config.providers.objects {
         fabric::enable(fabric::Source::SharedMemory, back_to_tcp::helper_calls::CALLS);
     } else if config.providers.verbs {

@@ -7,10 +7,8 @@
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-/// Longest spin (ns) unless the configuration says otherwise.
-pub(super) const DEFAULT_LIMIT: u64 = 50_000;
-
-static LIMIT: AtomicU64 = AtomicU64::new(DEFAULT_LIMIT);
+/// Longest spin (ns). Set by [`initialize`]; the default is the configuration's.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Most looks in a row without a yield here; zero with a single processor.
 static LOOKS_BEFORE_YIELD: AtomicU32 = AtomicU32::new(0);
 
