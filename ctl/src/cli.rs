@@ -130,8 +130,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Move connections back to TCP
 ///
 /// No byte is lost or doubled, and the programs at both ends notice nothing. A process notices the
-/// request when it next uses one of its connections, or is about to wait for one; one that sleeps
-/// is woken, where the kernel allows that.
+/// request when it next uses one of its connections, or is about to wait for one. One that
+/// sleeps does so when it wakes and uses them; between hosts its helper thread does it at once.
 #[derive(Args)]
 #[command(after_help = "Exit status: 0 when the request was made, 1 when it could not be.")]
 pub(crate) struct DetachArguments {
