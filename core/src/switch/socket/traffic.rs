@@ -303,8 +303,13 @@ mod tests {
         looks
     }
 
+    fn traffic() -> Traffic {
+        initialize(2 * WINDOW);
+        Traffic::new()
+    }
+
     fn begun() -> (Traffic, u64) {
-        let traffic = Traffic::new();
+        let traffic = traffic();
         traffic.begin();
         (traffic, 1)
     }
@@ -357,7 +362,7 @@ mod tests {
 
     #[test]
     fn who_wakes_somebody_with_each_message_is_better_off_on_tcp() {
-        let traffic = Traffic::new();
+        let traffic = traffic();
         let woken = |messages: u32, bytes: u64| {
             (1..=DOORBELLS_TO_JUDGE)
                 .any(|n| traffic.count_doorbells(1, n * messages, u64::from(n) * bytes))
