@@ -3,6 +3,7 @@ import json
 import subprocess
 
 import sources
+from suite import Unit
 
 
 def build(place, source, *options):
@@ -21,3 +22,17 @@ def programs(place):
         ["ctest", "--show-only=json-v1"], cwd=place / "build", capture_output=True, text=True, check=True
     )
     return [(test["name"], test["command"]) for test in json.loads(answer.stdout)["tests"] if "command" in test]
+
+
+def units(place, parse):
+    """One for each of them; `parse` is given the program's name and its output."""
+    return [
+        Unit(
+            name=name,
+            command=lambda *_, command=command: command,
+            parse=lambda text, name=name: parse(name, text),
+            cwd=place / "build",
+            limit=240,
+        )
+        for name, command in programs(place)
+    ]

@@ -3,7 +3,7 @@ import re
 
 import cmake
 import sources
-from suite import FAILED, PASSED, Suite, Unit
+from suite import FAILED, PASSED, Suite
 
 # acutest's, `Test name... [ OK ]`; the older tests are known as a whole.
 BEGINS = re.compile(r"^Test (.+?)\.\.\. ", re.MULTILINE)
@@ -30,16 +30,7 @@ class Nng(Suite):
         return sources.debian_version(place)
 
     def units(self, place, short):
-        return [
-            Unit(
-                name=name,
-                command=lambda *_, command=command: command,
-                parse=lambda text, name=name: parse(name, text),
-                cwd=place / "build",
-                limit=240,
-            )
-            for name, command in cmake.programs(place)
-        ]
+        return cmake.units(place, parse)
 
 
 SUITE = Nng()

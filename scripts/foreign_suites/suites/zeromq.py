@@ -6,7 +6,7 @@ import re
 
 import cmake
 import sources
-from suite import FAILED, PASSED, SKIPPED, Suite, Unit
+from suite import FAILED, PASSED, SKIPPED, Suite
 
 # Unity's: `file:line:name:PASS`, when a test has ended.
 LINE = re.compile(r"^.*?:\d+:(\w+):(PASS|FAIL|IGNORE)", re.MULTILINE)
@@ -38,15 +38,9 @@ class ZeroMq(Suite):
 
     def units(self, place, short):
         return [
-            Unit(
-                name=name,
-                command=lambda *_, command=command: command,
-                parse=lambda text, name=name: parse(name, text),
-                cwd=place / "build",
-                limit=240,
-            )
-            for name, command in cmake.programs(place)
-            if not any(fnmatch.fnmatch(name, one) for one in LEFT_OUT)
+            unit
+            for unit in cmake.units(place, parse)
+            if not any(fnmatch.fnmatch(unit.name, one) for one in LEFT_OUT)
         ]
 
 
