@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use publishing::{no_other_child, pipe, with_publishing_child};
 use sanshim_core::reason::Reason;
-use sanshim_core::registry::{count_return, Identity, Provider, Registry, State};
+use sanshim_core::registry::{self, count_return, Identity, Provider, Registry, State};
 use sanshim_core::session::Mode;
 use serde_json::{json, Value};
 
@@ -53,14 +53,17 @@ impl Drop for Folder {
 fn publish() {
     let registry = Registry::open(b"some-server").expect("a registry");
     let slot = registry.allocate().expect("a slot");
-    slot.publish(&Identity {
-        fd: 9,
-        local: SocketAddr::from(([127, 0, 0, 1], 6379)),
-        peer: SocketAddr::from(([127, 0, 0, 1], 40000)),
-        provider: Provider::Shm,
-        reason: Reason::OnSan,
-        state: State::Established,
-    });
+    registry::publish(
+        slot,
+        &Identity {
+            fd: 9,
+            local: SocketAddr::from(([127, 0, 0, 1], 6379)),
+            peer: SocketAddr::from(([127, 0, 0, 1], 40000)),
+            provider: Provider::Shm,
+            reason: Reason::OnSan,
+            state: State::Established,
+        },
+    );
     slot.sent.bytes.add(5000);
     slot.sent.messages.add(5);
     slot.received.bytes.add(6000);
@@ -88,14 +91,18 @@ fn publish() {
     for reason in [Reason::Detached, Reason::PeerReturned, Reason::Detached] {
         count_return(reason);
     }
-    registry.allocate().expect("a slot").publish(&Identity {
-        fd: 8,
-        local: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 6379),
-        peer: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 40001),
-        provider: Provider::Tcp,
-        reason: Reason::PeerNative,
-        state: State::CloseWait,
-    });
+    let slot = registry.allocate().expect("a slot");
+    registry::publish(
+        slot,
+        &Identity {
+            fd: 8,
+            local: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 6379),
+            peer: SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 40001),
+            provider: Provider::Tcp,
+            reason: Reason::PeerNative,
+            state: State::CloseWait,
+        },
+    );
 }
 
 /// What the JSON says of the connection that [`publish`] has on TCP.

@@ -4,7 +4,7 @@ mod publishing;
 
 use publishing::with_publishing_child;
 use sanshim_core::reason::Reason;
-use sanshim_core::registry::{Identity, Provider, Registry, Slot, State};
+use sanshim_core::registry::{self, Identity, Provider, Registry, Slot, State};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -19,14 +19,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn publish(registry: &Registry, fd: i32, provider: Provider, reason: Reason) -> &Slot {
     let slot = registry.allocate().expect("a slot");
-    slot.publish(&Identity {
-        fd,
-        local: SocketAddr::from(([127, 0, 0, 1], 6379)),
-        peer: SocketAddr::from(([127, 0, 0, 1], 10_000 + fd as u16)),
-        provider,
-        reason,
-        state: State::Established,
-    });
+    registry::publish(
+        slot,
+        &Identity {
+            fd,
+            local: SocketAddr::from(([127, 0, 0, 1], 6379)),
+            peer: SocketAddr::from(([127, 0, 0, 1], 10_000 + fd as u16)),
+            provider,
+            reason,
+            state: State::Established,
+        },
+    );
     slot
 }
 

@@ -32,14 +32,6 @@ impl Control {
         self.taken.store(u64::from(swap), Ordering::Relaxed);
     }
 
-    /// [`taken`](Self::taken), if the token was.
-    #[inline]
-    pub fn note(&self, swapped: bool, swap: u32) {
-        if swapped {
-            self.taken(swap);
-        }
-    }
-
     /// Counts the calling thread as waiting.
     pub(crate) fn while_waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.waiting.fetch_add(1, Ordering::Relaxed);

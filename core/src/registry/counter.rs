@@ -56,6 +56,13 @@ impl Gauge {
         self.0.store(value, Ordering::Relaxed);
     }
 
+    /// [`set`](Self::set); true if the value was another one.
+    pub fn replace(&self, value: u64) -> bool {
+        let is_another = self.get() != value;
+        self.set(value);
+        is_another
+    }
+
     /// The value now.
     #[inline]
     pub fn get(&self) -> u64 {

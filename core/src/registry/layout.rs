@@ -1,17 +1,18 @@
-//! The file's layout: one header, then [`CAPACITY`] slots. Sparse; version [`VERSION`].
+//! The file's layout: one header, then [`CAPACITY`] slots, then the last events. Sparse; version [`VERSION`].
 //!
 //! Everything is an atomic, because writer and reader look at the same memory. The sizes are part
 //! of the version: a change of the header or of [`Slot`] needs a new number.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::events::{Progress, Ring, EVENTS, EVENT_SIZE};
 use super::slot::Slot;
 use crate::reason::Reason;
 
 /// First word of a finished file.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Connections a process can publish; further ones count into the spare slot.
 pub(crate) const CAPACITY: usize = 16384;
 /// Bytes of the header, one page.
@@ -20,13 +21,15 @@ pub(super) const HEADER_SIZE: usize = size_of::<Header>();
 pub(super) const SLOT_SIZE: usize = size_of::<Slot>();
 /// Bytes of the file.
 pub(super) const FILE_SIZE: usize = size_of::<Table>();
+/// Where the events lie in it.
+pub(super) const EVENTS_AT: usize = HEADER_SIZE + CAPACITY * SLOT_SIZE;
 /// Room for reasons.
 pub(super) const REASONS: usize = 32;
 /// Bytes of the program's name that are kept.
 pub(super) const PROGRAM_SIZE: usize = 64;
 
 /// Who publishes. Written once, before the file gets its name; only `high_water`, `requests`,
-/// `returned` and `helper` change.
+/// `returned`, `helper` and `events` change.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -51,12 +54,13 @@ pub(super) struct Header {
     pub(super) requests: AtomicU32,
     /// The program's name, padded with NUL.
     pub(super) program: [AtomicU64; PROGRAM_SIZE / 8],
-    /// Connections that went back to TCP, by the number of the reason. A file of a version of the library
-    /// without it has zeros here.
+    /// Connections that went back to TCP, by the number of the reason.
     pub(super) returned: [AtomicU64; REASONS],
-    /// The mailbox of the process's helper thread. Zero: it has none, or is of a version of the library without it here.
+    /// The mailbox of the process's helper thread. Zero: it has none.
     pub(super) helper: AtomicU64,
-    _reserved: [AtomicU64; 494 - REASONS],
+    /// How far the ring of events is.
+    pub(super) events: Progress,
+    _reserved: [AtomicU64; 491 - REASONS],
 }
 
 /// The file as it is mapped.
@@ -64,9 +68,11 @@ pub(super) struct Header {
 pub(super) struct Table {
     pub(super) header: Header,
     pub(super) slots: [Slot; CAPACITY],
+    pub(super) events: Ring,
 }
 
 const _: () = assert!(HEADER_SIZE == 4096);
 const _: () = assert!(Reason::ALL.len() <= REASONS);
 const _: () = assert!(SLOT_SIZE == 384);
-const _: () = assert!(FILE_SIZE == 4096 + CAPACITY * 384);
+const _: () = assert!(FILE_SIZE == EVENTS_AT + EVENTS * EVENT_SIZE);
+const _: () = assert!(EVENTS_AT.is_multiple_of(4096) && EVENT_SIZE == 32);

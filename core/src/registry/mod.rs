@@ -2,8 +2,8 @@
 //! `sanctl` reads it without stopping or slowing anybody.
 //!
 //! One file per process, `/dev/shm/sanshim-<euid>/<pid>`, mapped by its writer and written by
-//! nobody else but `sanctl`, in the words for requests: a header, then a fixed table of connection slots. The file is sparse, so an
-//! idle process costs two pages.
+//! nobody else but `sanctl`, in the words for requests: a header, a fixed table of connection slots, and a ring of the
+//! last events. The file is sparse, so an idle process costs two pages.
 //!
 //! Responsible for the file's layout, its life (creation, fork, removal) and its reading. Must not
 //! know what a connection does, and the writer must not call a libc function that the shim hooks,
@@ -12,8 +12,13 @@
 
 mod control;
 mod counter;
+mod current;
 mod error;
+mod event;
+mod events;
+mod file;
 mod folder;
+mod follow;
 mod kernel;
 mod layout;
 mod process;
@@ -31,8 +36,13 @@ mod tests;
 
 pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
+pub use current::{count_return, publish};
+pub(crate) use current::{note, publish_helper, requests, set_reason, set_state};
 pub use error::RegistryError;
+pub use event::Event;
+pub use events::Noted;
 pub(crate) use folder::each_published;
+pub use follow::{Events, Follower};
 pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use reader::{
     read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
@@ -42,5 +52,4 @@ pub(crate) use silent_hosts::SilentHosts;
 pub(crate) use slot::spare;
 pub use slot::{Identity, Provider, Slot, State};
 pub use transfers::{TransferStatus, Transfers};
-pub use writer::{count_return, Registry};
-pub(crate) use writer::{publish_helper, requests};
+pub use writer::Registry;

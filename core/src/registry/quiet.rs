@@ -54,7 +54,7 @@ pub(super) fn connections(
             let (provider, reason) = (Provider::Tcp, Reason::Quiet);
             let slot = Slot::new();
             slot.publish(&Identity { fd, local, peer, provider, reason, state });
-            connection(&slot).ok()
+            connection(None, &slot).ok()
         })
         .collect()
 }

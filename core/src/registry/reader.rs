@@ -12,14 +12,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::control::ControlStatus;
+use super::file::{fill, has_ended, validate, zeroed};
 use super::folder::{FOLDER_PREFIX, SHARED_MEMORY};
-use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
-use super::process::{own_pid_namespace, Stat};
+use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
+use super::process::own_pid_namespace;
 use super::slot::{Provider, Slot, State};
 use super::sweep::parse_pid;
 use super::transfers::TransferStatus;
@@ -59,6 +60,8 @@ pub struct Process {
 /// got the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
+    /// Which of the connections that the process publishes, as its [events](super::Noted) say; `None`: it does not.
+    pub number: Option<usize>,
     /// The program's descriptor.
     pub fd: RawFd,
     /// Our address.
@@ -273,51 +276,6 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
     Ok(Outcome::Alive(process, problem))
 }
 
-pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
-    if header.magic.load(Ordering::Relaxed) != MAGIC {
-        return Err("is no registry file of sanshim; remove it".into());
-    }
-    let version = header.version.load(Ordering::Relaxed);
-    if version != VERSION {
-        return Err(format!(
-            "has version {version} of the layout and this sanctl reads version {VERSION}; use the \
-             sanctl beside the library that the program runs under"
-        ));
-    }
-    let value = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed) as usize;
-    let sizes = [&header.header_size, &header.slot_size, &header.capacity].map(value);
-    if sizes != [HEADER_SIZE, SLOT_SIZE, CAPACITY] {
-        return Err(format!("is corrupt: sizes {sizes:?}; remove it"));
-    }
-    if value(&header.high_water) > CAPACITY {
-        return Err(format!("is corrupt: {} slots in use; remove it", value(&header.high_water)));
-    }
-    if value(&header.pid) != pid as usize {
-        return Err(format!("is corrupt: says process {}; remove it", value(&header.pid)));
-    }
-    Ok(())
-}
-
-/// True when the process has ended, another one has its id, or it has executed another program.
-/// What /proc does not tell counts as alive.
-pub(super) fn has_ended(header: &Header, pid: u32) -> bool {
-    let Some(stat) = (match fs::read(format!("/proc/{pid}/stat")) {
-        Ok(line) => Stat::parse(&line),
-        Err(error) => return error.kind() == io::ErrorKind::NotFound,
-    }) else {
-        return false;
-    };
-    let start_time = header.start_time.load(Ordering::Relaxed);
-    if stat.ended || (start_time != 0 && start_time != stat.start_time) {
-        return true;
-    }
-    let recorded = header.executable.each_ref().map(|word| word.load(Ordering::Relaxed));
-    match fs::metadata(format!("/proc/{pid}/exe")) {
-        Ok(now) => recorded != [0; 2] && recorded != [now.dev(), now.ino()],
-        Err(_) => false,
-    }
-}
-
 fn returned(header: &Header) -> Vec<(Reason, u64)> {
     let counts = header.returned.iter().map(|count| count.load(Ordering::Relaxed));
     (0..)
@@ -360,7 +318,7 @@ fn connections(file: &File, count: usize) -> io::Result<Option<(Vec<Connection>,
             }
             settled[index] = true;
             if !middle[index].is_hidden() {
-                match connection(&middle[index]) {
+                match connection(Some(index), &middle[index]) {
                     Ok(connection) => found.push(connection),
                     Err(field) => {
                         problem =
@@ -378,9 +336,10 @@ fn connections(file: &File, count: usize) -> io::Result<Option<(Vec<Connection>,
 }
 
 /// What a slot publishes.
-pub(super) fn connection(slot: &Slot) -> Result<Connection, &'static str> {
+pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connection, &'static str> {
     let identity = slot.identity()?;
     Ok(Connection {
+        number,
         fd: identity.fd,
         local: identity.local,
         peer: identity.peer,
@@ -404,36 +363,4 @@ pub(super) fn connection(slot: &Slot) -> Result<Connection, &'static str> {
         suspended: slot.suspended.get(),
         transfers: slot.transfers.read()?,
     })
-}
-
-/// Marks types made of nothing but atomics, so that any bytes are a valid value.
-///
-/// # Safety
-/// Every bit pattern is a valid value, and there is no padding.
-pub(super) unsafe trait Plain {}
-// SAFETY: integers in atomics, with all padding declared as fields.
-unsafe impl Plain for Header {}
-// SAFETY: as above.
-unsafe impl Plain for Slot {}
-
-pub(super) fn zeroed<T: Plain>(count: usize) -> Vec<T> {
-    // SAFETY: zero bytes are a valid T.
-    std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(count).collect()
-}
-
-/// Fills `values` from the file at `offset`; fewer bytes than they have at the end of the file.
-pub(super) fn fill<T: Plain>(file: &File, values: &mut [T], offset: u64) -> io::Result<usize> {
-    let length = size_of_val(values);
-    // SAFETY: the same memory as bytes, of which any value is valid.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), length) };
-    let mut done = 0;
-    while done < length {
-        match file.read_at(&mut bytes[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }

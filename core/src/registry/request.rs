@@ -11,8 +11,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::file::{fill, has_ended, header_of, zeroed};
 use super::layout::{Header, CAPACITY, HEADER_SIZE, SLOT_SIZE};
-use super::reader::{fill, has_ended, validate, zeroed};
 use super::slot::{Provider, Slot};
 
 /// The registry file of a process, to ask that for something.
@@ -53,13 +53,7 @@ impl Requests {
     }
 
     fn header(&self) -> io::Result<Header> {
-        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let mut headers = zeroed::<Header>(1);
-        if fill(&self.file, &mut headers, 0)? != HEADER_SIZE {
-            return Err(invalid("is shorter than its header; remove it".into()));
-        }
-        validate(&headers[0], self.pid).map_err(invalid)?;
-        Ok(headers.remove(0))
+        header_of(&self.file, self.pid)
     }
 
     /// How to reach the process's helper thread, if it has one.

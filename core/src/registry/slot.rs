@@ -225,21 +225,21 @@ impl Slot {
     }
 
     /// Makes the connection visible, or replaces what was said about it. One caller at a time.
-    pub fn publish(&self, identity: &Identity) {
+    pub(super) fn publish(&self, identity: &Identity) {
         self.change(|| {
             self.local.store(&identity.local);
             self.peer.store(&identity.peer);
             self.set_fd(identity.fd);
             self.set_provider(identity.provider);
-            self.set_reason(identity.reason);
-            self.set_state(identity.state);
+            let _ = (self.set_reason(identity.reason), self.set_state(identity.state));
         });
     }
 
-    /// Changes the state alone.
-    #[inline]
-    pub(crate) fn set_state(&self, state: State) {
+    /// Changes the state alone. True: it was another one.
+    pub(super) fn set_state(&self, state: State) -> bool {
+        let before = self.state.load(Ordering::Relaxed);
         self.state.store(state as u32, Ordering::Relaxed);
+        before != state as u32
     }
 
     /// Changes the provider alone.
@@ -248,16 +248,27 @@ impl Slot {
         self.provider.store(provider as u32, Ordering::Relaxed);
     }
 
-    /// Changes the reason alone.
-    #[inline]
-    pub(crate) fn set_reason(&self, reason: Reason) {
+    /// Changes the reason alone. True: it was another one.
+    pub(super) fn set_reason(&self, reason: Reason) -> bool {
+        let before = self.reason.load(Ordering::Relaxed);
         self.reason.store(reason.as_u32(), Ordering::Relaxed);
+        before != reason.as_u32()
     }
 
     /// Changes the descriptor alone.
     #[inline]
     pub(crate) fn set_fd(&self, fd: RawFd) {
         self.fd.store(fd as u32, Ordering::Relaxed);
+    }
+
+    /// The descriptor, to its own process.
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd.load(Ordering::Relaxed) as RawFd
+    }
+
+    /// The reason, to its own process.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        Reason::from_u32(self.reason.load(Ordering::Relaxed))
     }
 
     /// True if `sanctl detach` asked this connection to go back to TCP.

@@ -1,19 +1,17 @@
 //! The writer: this process's own file.
 
 use std::io;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::current;
 use super::error::RegistryError;
 use super::folder::{file_name, FolderPath};
 use super::kernel::{self, Fd};
 pub(crate) use super::layout::CAPACITY;
-use super::layout::{
-    Header, Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION,
-};
+use super::layout::{Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
 use super::process;
 use super::slot::Slot;
 use super::sweep::sweep;
-use crate::reason::Reason;
 
 /// One fork child in so many looks for files left behind: a server that forks for each request
 /// pays next to nothing for it.
@@ -38,40 +36,6 @@ pub struct Registry {
     pid: u32,
     /// There is none yet: see [`hide_in_fork_child`](Registry::hide_in_fork_child).
     is_hidden: bool,
-}
-
-/// This process's header; the same address in fork children, which have their own file.
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The mailbox of the helper, which may come to be while the process gets its file.
-static HELPER: AtomicU64 = AtomicU64::new(0);
-
-#[inline]
-fn header() -> Option<&'static Header> {
-    // SAFETY: null, or in a table that is never unmapped.
-    unsafe { HEADER.load(Ordering::Acquire).as_ref() }
-}
-
-/// How many requests `sanctl` made to this process so far; changes with each.
-#[inline]
-pub(crate) fn requests() -> u32 {
-    header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
-}
-
-/// Counts a connection of this process that went back to TCP. A fork child begins with none.
-pub fn count_return(reason: Reason) {
-    let count = header().and_then(|header| header.returned.get(reason.as_u32() as usize));
-    if let Some(count) = count {
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child begins with none.
-pub(crate) fn publish_helper(mailbox: u64) {
-    HELPER.store(mailbox, Ordering::SeqCst);
-    if let Some(header) = header() {
-        header.helper.store(mailbox, Ordering::SeqCst);
-    }
 }
 
 impl std::fmt::Debug for Table {
@@ -108,7 +72,7 @@ impl Registry {
         new.describe(pid, &name);
         name_file(folder, &opened, pid)?;
         let table = new.keep();
-        HEADER.store(std::ptr::from_ref(&table.header).cast_mut(), Ordering::Release);
+        current::begin(table);
         sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
         Ok(Registry { table, used, at_fork: None, folder, owner, pid, is_hidden: false })
@@ -133,10 +97,8 @@ impl Registry {
     /// Hides a slot of [`allocate`](Self::allocate) and makes it free. The caller does not use it
     /// afterwards. [`spare`](super::spare) may be released like any other, without effect.
     pub fn release(&self, slot: &'static Slot) {
-        let offset = std::ptr::from_ref(slot).addr().wrapping_sub(self.table.slots.as_ptr().addr());
-        let index = offset / SLOT_SIZE;
-        if index < CAPACITY {
-            slot.hide();
+        if let Some(index) = current::index_in(self.table, slot) {
+            current::hide(slot);
             self.free(index);
         }
     }
@@ -168,7 +130,7 @@ impl Registry {
     /// do they stay in the parent's file.
     pub(crate) fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
         self.pid = kernel::process_id();
-        HELPER.store(0, Ordering::Relaxed);
+        current::forget_helper();
         let result = self.renew_with_file();
         if result.is_err() {
             let private = NewTable::private()
@@ -186,7 +148,7 @@ impl Registry {
         self.is_hidden = self.put_in_place(copy).is_ok();
         if self.is_hidden {
             self.pid = kernel::process_id();
-            HELPER.store(0, Ordering::Relaxed);
+            current::forget_helper();
         }
         self.is_hidden
     }
@@ -201,7 +163,7 @@ impl Registry {
         }
         let result = self.renew_with_file();
         // Whoever publishes it from now on finds the file in its place.
-        self.table.header.helper.store(HELPER.load(Ordering::SeqCst), Ordering::SeqCst);
+        current::publish_helper_again();
         result
     }
 

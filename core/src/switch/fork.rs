@@ -114,7 +114,7 @@ pub fn exiting() {
             && !stream.endpoint.has(flag::ANCHOR_ENDED)
         {
             ring::drain_at_end(socket, &stream);
-            socket.statistics().set_state(registry::State::Closing);
+            registry::set_state(socket.statistics(), registry::State::Closing);
         }
     });
     fabric::exiting();

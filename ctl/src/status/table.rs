@@ -143,6 +143,7 @@ mod tests {
 
     fn connection(fd: i32, provider: Provider, reason: Reason) -> Connection {
         Connection {
+            number: None,
             fd,
             local: "127.0.0.1:65535".parse().expect("an address"),
             peer: "127.0.0.1:40000".parse().expect("an address"),

@@ -1,5 +1,6 @@
 //! The registry as a whole: what a writer publishes is what a reader sees.
 
+mod events;
 mod fork;
 mod invalid;
 
@@ -136,6 +137,7 @@ fn publish_numbers(slot: &Slot) {
 /// What is to be read of it, while one waits to send.
 fn published_numbers() -> Connection {
     Connection {
+        number: Some(0),
         fd: 7,
         local: address("127.0.0.1:4000"),
         peer: address("[fe80::1%3]:65535"),

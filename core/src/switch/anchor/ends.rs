@@ -21,7 +21,7 @@ pub(in crate::switch) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
     if stream.endpoint.set(flag::RESET) {
         log::error!("fd {}: connection reset, the peer broke the protocol: {why}", socket.anchor());
         stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
-        socket.statistics().set_state(registry::State::Failed);
+        registry::set_state(socket.statistics(), registry::State::Failed);
         // Everybody who sleeps on the anchor has to learn of it, the peer too.
         let _ = net::shutdown(socket.anchor(), libc::SHUT_RDWR);
     }
@@ -123,7 +123,7 @@ pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32
         e => {
             stream.endpoint.error.store(e as u32, Relaxed);
             stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
-            socket.statistics().set_state(registry::State::Failed);
+            registry::set_state(socket.statistics(), registry::State::Failed);
         }
     }
 }
@@ -148,7 +148,7 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
     if !half_closed && !stream.endpoint.has(flag::RESET) && !stream.peer_consumed_all() {
         stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
         stream.endpoint.set(flag::RESET);
-        socket.statistics().set_state(registry::State::Failed);
+        registry::set_state(socket.statistics(), registry::State::Failed);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);
     show_ends(socket, stream);
@@ -161,12 +161,13 @@ pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
     if stream.endpoint.has(flag::RESET) {
         return;
     }
-    socket.statistics().set_state(match (stream.endpoint.has(flag::SEND_SHUT), ended(stream)) {
+    let state = match (stream.endpoint.has(flag::SEND_SHUT), ended(stream)) {
         (false, false) => State::Established,
         (true, false) => State::FinWait,
         (false, true) => State::CloseWait,
         (true, true) => State::Closing,
-    });
+    };
+    registry::set_state(socket.statistics(), state);
 }
 
 /// True if TCP would have answered what was sent with a reset by now: the peer closed for good, on this host.

@@ -78,7 +78,7 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     log::info!("fd {}: connection ended, its link is broken: {error}", socket.anchor());
     stream.endpoint.error.store(error.0 as u32, Relaxed);
     stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
-    socket.statistics().set_state(registry::State::Failed);
+    registry::set_state(socket.statistics(), registry::State::Failed);
     // The peer, and everybody who sleeps on the anchor, has to learn of it.
     net::reset(socket.anchor());
 }

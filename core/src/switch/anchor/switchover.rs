@@ -7,7 +7,7 @@
 
 use crate::provider::shm::State;
 use crate::reason::Reason;
-use crate::registry::Provider;
+use crate::registry::{self, Event, Provider};
 use crate::switch::anchor::options;
 use crate::switch::anchor::watchers;
 use crate::switch::buffers::Buffers;
@@ -44,6 +44,7 @@ pub(in crate::switch) fn turn(stream: &Stream) -> bool {
         if !turned {
             return false;
         }
+        registry::note(stream.statistics, Event::SendingTurned(position));
     }
     e.clear(flag::SENDS_TCP);
     true
@@ -125,6 +126,7 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     }
     e.doorbells_taken.store(at, Relaxed);
     e.clear(flag::RECEIVES_TCP);
+    registry::note(stream.statistics, Event::ReceivingTurned(at));
     Ok(Inbound::San)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::provider::shm::State;
 use crate::reason::Reason;
-use crate::registry::{Provider, State as ConnectionState};
+use crate::registry::{self, Provider, State as ConnectionState};
 use crate::switch::anchor::link;
 use crate::switch::anchor::watchers;
 use crate::switch::socket::structure::Structure;
@@ -37,7 +37,7 @@ pub(in crate::switch) fn established(socket: &'static Socket) {
     if socket.phase() == phase::CONNECTING {
         socket.set_phase(phase::SAN);
         socket.set_reason(Reason::OnSan);
-        socket.statistics().set_state(ConnectionState::Established);
+        registry::set_state(socket.statistics(), ConnectionState::Established);
         watchers::to_switch(&mut structure, socket);
         drop(structure);
         if let Some(stream) = socket.stream() {

@@ -16,6 +16,7 @@ use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
+use crate::registry::{self, Event};
 use crate::switch::anchor::options;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
@@ -88,7 +89,10 @@ pub(super) fn step(socket: &Socket) {
                 }
                 return;
             }
-            Look::Busy => begin(socket, &mut structure, role),
+            Look::Busy => {
+                registry::note(socket.statistics(), Event::Looks);
+                begin(socket, &mut structure, role)
+            }
         },
         Some(Negotiation::Advertised { tuple, looks }) => {
             look_for_offer(socket, &mut structure, tuple, looks)
@@ -237,6 +241,7 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
     match (handed, made) {
         (Ok(peer), Some(segment)) => {
             let since = time::now();
+            registry::note(socket.statistics(), Event::Offered);
             Ok(Some(Negotiation::Agreed(Agreed { segment, peer, looks: 0, since })))
         }
         (handed, made) => {
@@ -302,6 +307,7 @@ fn look_for_offer(
         agreed.forget();
         return Err(Reason::Quiet);
     }
+    registry::note(socket.statistics(), Event::Taken);
     Ok(Some(Negotiation::Agreed(agreed)))
 }
 

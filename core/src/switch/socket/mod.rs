@@ -216,7 +216,7 @@ impl Socket {
     /// Notes why.
     pub(crate) fn set_reason(&self, reason: Reason) {
         self.reason.store(reason.as_u32(), Ordering::Relaxed);
-        self.statistics().set_reason(reason);
+        registry::set_reason(self.statistics(), reason);
     }
 
     /// What `sanctl` shows of it; a spare one if it shows nothing.
@@ -258,7 +258,7 @@ impl Socket {
             };
             self.statistics.store(slot as *const _ as *mut _, Ordering::Relaxed);
         }
-        self.statistics().publish(identity);
+        registry::publish(self.statistics(), identity);
     }
 
     /// Makes it a listener.

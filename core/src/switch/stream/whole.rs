@@ -4,7 +4,7 @@
 use super::holding::Hold;
 use crate::fabric::Link;
 use crate::provider::shm::{Overrun, Ring, Role, Segment, Side, Slot, Span};
-use crate::registry::{Control as Shown, Slot as Statistics};
+use crate::registry::{self, Control as Shown, Event, Slot as Statistics};
 use crate::session::token::Taken;
 use crate::session::{ProtocolError, HEADER_SIZE};
 use crate::switch::endpoint::control::{Control, Slept};
@@ -159,7 +159,7 @@ impl<'a> Stream<'a> {
         goes_on: impl FnMut(Slept) -> Result<(), E>,
     ) -> Result<Held<'_>, Denied<E>> {
         let (lock, hold) = (&self.endpoint.send.lock, Hold::of(self));
-        let taken = self.take(lock, &self.statistics.send_control, goes_on)?;
+        let taken = self.take(lock, &self.statistics.send_control, Event::SendSwapped, goes_on)?;
         if taken.from_the_dead {
             self.recover_sender();
         }
@@ -179,7 +179,8 @@ impl<'a> Stream<'a> {
     #[inline]
     pub(crate) fn lock_receive(&self) -> Result<Held<'_>, Denied<Infallible>> {
         let (lock, hold) = (&self.endpoint.receive.lock, Hold::of(self));
-        let taken = self.take(lock, &self.statistics.receive_control, |_| Ok(()))?;
+        let taken =
+            self.take(lock, &self.statistics.receive_control, Event::ReceiveSwapped, |_| Ok(()))?;
         if taken.from_the_dead {
             self.recover_receiver();
         }
@@ -207,6 +208,7 @@ impl<'a> Stream<'a> {
         &self,
         lock: &Control,
         shown: &Shown,
+        event: fn(u64) -> Event,
         goes_on: impl FnMut(Slept) -> Result<(), E>,
     ) -> Result<Taken, Denied<E>> {
         let taken = match lock.try_lock() {
@@ -216,7 +218,10 @@ impl<'a> Stream<'a> {
                 shown.while_waiting(|| lock.wait(goes_on)).map_err(Denied::GaveUp)?
             }
         };
-        shown.note(taken.swapped, lock.swaps());
+        if taken.swapped {
+            shown.taken(lock.swaps());
+            registry::note(self.statistics, event(lock.swaps().into()));
+        }
         Ok(taken)
     }
 

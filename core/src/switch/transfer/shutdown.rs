@@ -42,7 +42,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         let now = if returning::is_leaving(&stream) { libc::SHUT_RD } else { how };
         let _ = net::shutdown(socket.anchor(), now);
         drop(held);
-        socket.statistics().set_state(state);
+        registry::set_state(socket.statistics(), state);
     }
     Outcome::Done(Ok(0))
 }

@@ -6,6 +6,7 @@
 //! in the same memory. It has both locks meanwhile. A peer whose program is elsewhere does not answer. It need not, since
 //! nothing is under way there: after [`PATIENCE`] the session goes on as if it had.
 
+use crate::registry::{self, Event};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::control::Control;
@@ -69,7 +70,9 @@ fn swap(socket: &Socket, stream: &Stream, other: &Control) {
             log::info!("fd {}: control came by a suspended session", socket.anchor());
         }
         socket.statistics().suspensions.add(1);
-        socket.statistics().suspended.add(time::now() - started);
+        let took = time::now() - started;
+        socket.statistics().suspended.add(took);
+        registry::note(socket.statistics(), Event::Suspended(took));
     }
     if let Err(why) = suspended {
         ends::fail(socket, stream, why);

@@ -1,0 +1,114 @@
+//! This process's table, as the whole library reaches it: changes of a connection that are worth an event, and the words of
+//! the header.
+//!
+//! Makes no table ([`writer`](super::writer)); without one everything here does nothing.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::event::Event;
+use super::layout::{Header, Table, CAPACITY, SLOT_SIZE};
+use super::slot::{Identity, Slot, State};
+use crate::reason::Reason;
+
+/// The table; the same address in fork children, which have their own file.
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The mailbox of the helper, which may come to be while the process gets its file.
+static HELPER: AtomicU64 = AtomicU64::new(0);
+
+#[inline]
+fn table() -> Option<&'static Table> {
+    // SAFETY: null, or a table that is never unmapped.
+    unsafe { TABLE.load(Ordering::Acquire).as_ref() }
+}
+
+#[inline]
+fn header() -> Option<&'static Header> {
+    table().map(|table| &table.header)
+}
+
+/// This is the process's table from now on.
+pub(super) fn begin(table: &'static Table) {
+    TABLE.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
+}
+
+/// How many requests `sanctl` made to this process so far; changes with each.
+#[inline]
+pub(crate) fn requests() -> u32 {
+    header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
+}
+
+/// Counts a connection of this process that went back to TCP. A fork child begins with none.
+pub fn count_return(reason: Reason) {
+    let count = header().and_then(|header| header.returned.get(reason.as_u32() as usize));
+    if let Some(count) = count {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child begins with none.
+pub(crate) fn publish_helper(mailbox: u64) {
+    HELPER.store(mailbox, Ordering::SeqCst);
+    publish_helper_again();
+}
+
+/// The file is new.
+pub(super) fn publish_helper_again() {
+    if let Some(header) = header() {
+        header.helper.store(HELPER.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+}
+
+/// In a fork child, which has none.
+pub(super) fn forget_helper() {
+    HELPER.store(0, Ordering::Relaxed);
+}
+
+/// Notes what happened to a connection, for `sanctl why` and `sanctl trace`. Does nothing for a slot that nobody
+/// reads, as [`spare`](super::spare).
+#[cold]
+pub(crate) fn note(slot: &Slot, event: Event) {
+    let Some(table) = table() else { return };
+    if let Some(index) = index_in(table, slot) {
+        table.header.events.note(&table.events, index, slot.fd(), event);
+    }
+}
+
+/// Which of the table's slots that is.
+pub(super) fn index_in(table: &Table, slot: &Slot) -> Option<usize> {
+    let offset = std::ptr::from_ref(slot).addr().wrapping_sub(table.slots.as_ptr().addr());
+    Some(offset / SLOT_SIZE).filter(|index| *index < CAPACITY)
+}
+
+/// Makes the connection visible, or replaces what was said about it. One caller at a time.
+pub fn publish(slot: &Slot, identity: &Identity) {
+    let (is_new, before) = (slot.is_hidden(), slot.reason());
+    slot.publish(identity);
+    if is_new {
+        note(slot, Event::Opened(identity.reason));
+    } else if before != Some(identity.reason) {
+        note(slot, Event::Reason(identity.reason));
+    }
+}
+
+/// Changes the state alone.
+pub(crate) fn set_state(slot: &Slot, state: State) {
+    if slot.set_state(state) {
+        note(slot, Event::State(state));
+    }
+}
+
+/// Changes the reason alone.
+pub(crate) fn set_reason(slot: &Slot, reason: Reason) {
+    if slot.set_reason(reason) {
+        note(slot, Event::Reason(reason));
+    }
+}
+
+/// Takes the connection out of sight.
+pub(super) fn hide(slot: &Slot) {
+    if !slot.is_hidden() {
+        note(slot, Event::Closed);
+    }
+    slot.hide();
+}

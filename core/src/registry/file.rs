@@ -1,0 +1,109 @@
+//! The file of a process as its readers open it: whether it is one, whose, and its parts as values.
+//!
+//! Files are read, not mapped: a hostile or broken writer may cut its file off at any time, which would end a reader that
+//! has mapped it with SIGBUS, and reading leaves a sparse file sparse.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::Ordering;
+
+use super::events::Record;
+use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
+use super::process::Stat;
+use super::slot::Slot;
+
+/// The header of an open file of process `pid`.
+///
+/// # Errors
+/// When it cannot be read, or is none of this version.
+pub(super) fn header_of(file: &File, pid: u32) -> io::Result<Header> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    let mut headers = zeroed::<Header>(1);
+    if fill(file, &mut headers, 0)? != HEADER_SIZE {
+        return Err(invalid("is shorter than its header; remove it".into()));
+    }
+    validate(&headers[0], pid).map_err(invalid)?;
+    Ok(headers.remove(0))
+}
+
+/// # Errors
+/// What is wrong with a header, and what to do.
+pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
+    if header.magic.load(Ordering::Relaxed) != MAGIC {
+        return Err("is no registry file of sanshim; remove it".into());
+    }
+    let version = header.version.load(Ordering::Relaxed);
+    if version != VERSION {
+        return Err(format!(
+            "has version {version} of the layout and this sanctl reads version {VERSION}; use the \
+             sanctl beside the library that the program runs under"
+        ));
+    }
+    let value = |field: &std::sync::atomic::AtomicU32| field.load(Ordering::Relaxed) as usize;
+    let sizes = [&header.header_size, &header.slot_size, &header.capacity].map(value);
+    if sizes != [HEADER_SIZE, SLOT_SIZE, CAPACITY] {
+        return Err(format!("is corrupt: sizes {sizes:?}; remove it"));
+    }
+    if value(&header.high_water) > CAPACITY {
+        return Err(format!("is corrupt: {} slots in use; remove it", value(&header.high_water)));
+    }
+    if value(&header.pid) != pid as usize {
+        return Err(format!("is corrupt: says process {}; remove it", value(&header.pid)));
+    }
+    Ok(())
+}
+
+/// True when the process has ended, another one has its id, or it has executed another program.
+/// What /proc does not tell counts as alive.
+pub(super) fn has_ended(header: &Header, pid: u32) -> bool {
+    let Some(stat) = (match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(line) => Stat::parse(&line),
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    }) else {
+        return false;
+    };
+    let start_time = header.start_time.load(Ordering::Relaxed);
+    if stat.ended || (start_time != 0 && start_time != stat.start_time) {
+        return true;
+    }
+    let recorded = header.executable.each_ref().map(|word| word.load(Ordering::Relaxed));
+    match fs::metadata(format!("/proc/{pid}/exe")) {
+        Ok(now) => recorded != [0; 2] && recorded != [now.dev(), now.ino()],
+        Err(_) => false,
+    }
+}
+
+/// Marks types made of nothing but atomics, so that any bytes are a valid value.
+///
+/// # Safety
+/// Every bit pattern is a valid value, and there is no padding.
+pub(super) unsafe trait Plain {}
+// SAFETY: integers in atomics, with all padding declared as fields.
+unsafe impl Plain for Header {}
+// SAFETY: as above.
+unsafe impl Plain for Slot {}
+// SAFETY: as above.
+unsafe impl Plain for Record {}
+
+pub(super) fn zeroed<T: Plain>(count: usize) -> Vec<T> {
+    // SAFETY: zero bytes are a valid T.
+    std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(count).collect()
+}
+
+/// Fills `values` from the file at `offset`; fewer bytes than they have at the end of the file.
+pub(super) fn fill<T: Plain>(file: &File, values: &mut [T], offset: u64) -> io::Result<usize> {
+    let length = size_of_val(values);
+    // SAFETY: the same memory as bytes, of which any value is valid.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), length) };
+    let mut done = 0;
+    while done < length {
+        match file.read_at(&mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

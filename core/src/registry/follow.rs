@@ -1,0 +1,105 @@
+//! Following what happens to a process's connections: the reader of its ring of events.
+//!
+//! Everything in it is somebody else's word.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::events::{Noted, Progress, Record, EVENTS, EVENT_SIZE};
+use super::file::{fill, has_ended, header_of, zeroed};
+use super::layout::{Header, EVENTS_AT};
+use crate::sys::time;
+
+/// A process whose events are read, the oldest that is kept first.
+pub struct Follower {
+    file: File,
+    pid: u32,
+    /// Number of the next event.
+    next: u64,
+}
+
+/// What was read at once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// In order.
+    pub events: Vec<Noted>,
+    /// How many before them were written over, or make no sense to this version.
+    pub lost: u64,
+}
+
+impl Follower {
+    /// Of the process `pid`, whose registry file is at `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or is none of this version.
+    pub fn of(path: &Path, pid: u32) -> io::Result<Follower> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let open =
+            |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+        // Only who may write there is told what happens often.
+        let file = open(true).or_else(|_| open(false))?;
+        let follower = Follower { file, pid, next: 0 };
+        follower.header().map(|_| follower)
+    }
+
+    /// Passes over all that has happened so far.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn pass_over(&mut self) -> io::Result<()> {
+        self.next = self.header()?.events.noted.load(Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What happened since it was read last.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or makes no sense any more.
+    pub fn read(&mut self) -> io::Result<Events> {
+        let noted = self.header()?.events.noted.load(Ordering::Relaxed);
+        let first = self.next.max(noted.saturating_sub(EVENTS as u64));
+        let mut read = Events { events: Vec::new(), lost: first.saturating_sub(self.next) };
+        let mut records = zeroed::<Record>(EVENTS);
+        // The whole ring, or the part from the first to the last.
+        let (from, to) = (first as usize % EVENTS, noted.wrapping_sub(1) as usize % EVENTS);
+        let part = if first >= noted {
+            0..0
+        } else if from <= to {
+            from..to + 1
+        } else {
+            0..EVENTS
+        };
+        let at = (EVENTS_AT + part.start * EVENT_SIZE) as u64;
+        fill(&self.file, &mut records[part], at)?;
+        for number in first..noted {
+            match records[number as usize % EVENTS].read(number) {
+                Some(event) => read.events.push(event),
+                None => read.lost += 1,
+            }
+        }
+        self.next = noted;
+        Ok(read)
+    }
+
+    /// Asks the process to note for so long (ns) what can happen often, too.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn follow_for(&self, nanoseconds: u64) -> io::Result<()> {
+        let at = offset_of!(Header, events) + offset_of!(Progress, followed_until);
+        self.file.write_all_at(&(time::now() + nanoseconds).to_ne_bytes(), at as u64)
+    }
+
+    /// True once the process has ended, or runs another program.
+    pub fn has_ended(&self) -> bool {
+        self.header().map_or(true, |header| has_ended(&header, self.pid))
+    }
+
+    fn header(&self) -> io::Result<Header> {
+        header_of(&self.file, self.pid)
+    }
+}
