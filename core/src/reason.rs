@@ -1,13 +1,13 @@
 //! Why a connection is, or is not, on the SAN.
 //!
-//! Owns the list of reasons, their stable codes (for programs: `sanctl status --json`, the log) and
-//! their sentences (for people). Decides nothing: the switch does.
+//! Owns the list of reasons, their stable codes (for programs: `sanctl status --json`, the log),
+//! their sentences and what to do (for people). Decides nothing: the switch does.
 
 use std::fmt;
 
-/// Declares [`Reason`] with, for each value, its number in the registry, its code and its sentence.
+/// Declares [`Reason`] with, for each value, its number in the registry, its code, its sentence and the remedy.
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $code:literal, $sentence:literal;)+) => {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $code:literal, $sentence:literal, $remedy:literal;)+) => {
         /// Why a connection is, or is not, on the SAN.
         ///
         /// Numbers and codes are stable: the registry and `sanctl status --json` carry them.
@@ -32,6 +32,12 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $sentence,)+ }
             }
 
+            /// What would have to change for the connection to be on the SAN, without a full stop; empty where there is
+            /// nothing to say.
+            pub const fn remedy(self) -> &'static str {
+                match self { $(Reason::$name => $remedy,)+ }
+            }
+
             /// The reason with this number; `None` for a number this version does not know.
             pub(crate) const fn from_u32(number: u32) -> Option<Reason> {
                 match number { $($number => Some(Reason::$name),)+ _ => None }
@@ -42,53 +48,77 @@ macro_rules! reasons {
 
 reasons! {
     /// Set-up has not finished.
-    Pending = 0, "pending", "the two ends have not agreed yet";
+    Pending = 0, "pending", "the two ends have not agreed yet",
+        "wait: it moves once both ends have agreed";
     /// On the SAN.
-    OnSan = 1, "on-san", "is on the SAN";
+    OnSan = 1, "on-san", "is on the SAN",
+        "";
     /// Connector: nobody with the library listens on that host.
-    NoListener = 2, "no-listener", "nobody with the shim listens there";
+    NoListener = 2, "no-listener", "nobody with the shim listens there",
+        "start the program that listens there with sanctl run";
     /// Nobody with the library says that he has the other end.
-    PeerNative = 3, "peer-native", "the peer runs without the shim";
+    PeerNative = 3, "peer-native", "the peer runs without the shim",
+        "start the program at the other end with sanctl run";
     /// The peer's address is not one of this host's.
-    NotLocal = 5, "not-local", "the peer is on another host";
+    NotLocal = 5, "not-local", "the peer is on another host",
+        "both hosts need an RDMA device, sanshim-verbs, and the program at the other end sanctl run";
     /// The peer's user is not ours, and no `allow_users` admits it.
-    OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us";
+    OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us",
+        "name the peer's user in allow_users in the configuration of both";
     /// The acceptor answered REFUSED.
-    RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined";
+    RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined",
+        "ask at the other end: its sanctl why says what hinders it there";
     /// The acceptor on another host did not take the session.
-    Withdrawn = 8, "withdrawn", "the peer did not take the session";
+    Withdrawn = 8, "withdrawn", "the peer did not take the session",
+        "start the program at the other end with sanctl run, and see that it accepts and uses the connection";
     /// A rule says `san = false`.
-    Policy = 9, "policy", "a rule in the configuration keeps it on TCP";
+    Policy = 9, "policy", "a rule in the configuration keeps it on TCP",
+        "change the rule in the configuration that says san = false, and restart the program";
     /// SANSHIM=off or `enabled = false`.
-    Off = 10, "off", "the shim is switched off";
+    Off = 10, "off", "the shim is switched off",
+        "unset SANSHIM, or set enabled = true in the configuration, and restart the program";
     /// A socket option in force that the SAN cannot honour.
-    UnsupportedOption = 11, "unsupported-option", "a socket option needs plain TCP";
+    UnsupportedOption = 11, "unsupported-option", "a socket option needs plain TCP",
+        "have the program not set that socket option (docs/reference/calls.md lists them)";
     /// No memory, or no descriptor, for a session.
-    OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session";
+    OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session",
+        "give it more room: /dev/shm, ulimit -n for descriptors, ulimit -l for RDMA; sanctl check tells more";
     /// What the peer offered as a segment failed validation.
-    SegmentInvalid = 13, "segment-invalid", "the peer's shared memory was not valid";
+    SegmentInvalid = 13, "segment-invalid", "the peer's shared memory was not valid",
+        "look at the program at the other end: it, or its library, is not what it seems";
     /// The peer speaks another version of the protocol.
-    VersionMismatch = 14, "version-mismatch", "the peer runs another version of the shim";
+    VersionMismatch = 14, "version-mismatch", "the peer runs another version of the shim",
+        "restart the program that runs under the older library";
     /// A stream socket that is neither connected nor listening.
-    NotConnected = 15, "not-connected", "not connected";
+    NotConnected = 15, "not-connected", "not connected",
+        "";
     /// A listening socket.
-    Listener = 16, "listener", "a listening socket";
+    Listener = 16, "listener", "a listening socket",
+        "";
     /// `sanctl detach`.
-    Detached = 17, "detached", "went back to TCP because sanctl detach asked for it";
+    Detached = 17, "detached", "went back to TCP because sanctl detach asked for it",
+        "nothing brings this connection back; a new one goes to the SAN";
     /// exec of, or a descriptor passed to, a program that does not load the shim.
-    HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it";
+    HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it",
+        "start the program that got it with sanctl run";
     /// The peer's end went back first.
-    PeerReturned = 19, "peer-returned", "went back to TCP because the peer did";
+    PeerReturned = 19, "peer-returned", "went back to TCP because the peer did",
+        "ask at the other end: its sanctl why says what hinders it there";
     /// Connector: no provider has an adapter from which the peer is reached.
-    NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there";
+    NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there",
+        "see sanctl providers: it lists the RDMA devices and why they cannot be used";
     /// Connector: the peer did not answer over the fabric.
-    Unreachable = 21, "unreachable", "the peer did not answer over RDMA";
+    Unreachable = 21, "unreachable", "the peer did not answer over RDMA",
+        "see that RDMA leads to that host (rping), and start the program there with sanctl run";
     /// Not busy, or not long enough.
-    Quiet = 23, "quiet", "has so little traffic that TCP serves it better";
+    Quiet = 23, "quiet", "has so little traffic that TCP serves it better",
+        "nothing is wrong: it moves by itself when it is busy (move_after in the configuration says from when on)";
     /// Another process has it too, or may have, since before it was on the SAN.
-    Shared = 24, "shared", "other processes have it as well, so it stays on TCP";
+    Shared = 24, "shared", "other processes have it as well, so it stays on TCP",
+        "nothing, as long as several processes have it; it moves once one alone has it and is busy";
     /// Asynchronous I/O of libc's or the kernel's, which goes past the hooks.
-    UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see";
+    UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see",
+        "have the program use plain socket calls for it instead of asynchronous I/O";
 }
 
 impl Reason {
@@ -132,6 +162,7 @@ mod tests {
     fn sentences_are_unique_and_have_no_full_stop() {
         let sentences: HashSet<_> = Reason::ALL.iter().map(|reason| reason.sentence()).collect();
         assert_eq!(sentences.len(), Reason::ALL.len());
-        assert!(sentences.iter().all(|sentence| !sentence.ends_with('.')));
+        let remedies = Reason::ALL.iter().map(|reason| reason.remedy());
+        assert!(sentences.into_iter().chain(remedies).all(|sentence| !sentence.ends_with('.')));
     }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     Status(StatusArguments),
     Top(TopArguments),
+    Why(WhyArguments),
+    Trace(TraceArguments),
     Detach(DetachArguments),
     Check(CheckArguments),
     Providers(ProvidersArguments),
@@ -125,6 +127,46 @@ fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     let is_fine = (0.1..=3600.0).contains(&seconds);
     is_fine.then_some(seconds).ok_or_else(|| "not from 0.1 to 3600".to_owned())
+}
+
+/// Say why a connection is, or is not, on the SAN
+///
+/// What happened to it, in order, who has its other end, and what would have to change. Without FD: all connections of the
+/// process, by reason. Of a process that does not run under the shim: why not.
+#[derive(Args)]
+#[command(after_help = "Exit status: 0, or 1 when there is no such process or connection.")]
+pub(crate) struct WhyArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+
+    /// The connection's descriptor in that process
+    #[arg(value_name = "FD")]
+    pub(crate) fd: Option<i32>,
+}
+
+/// Show what happens to the connections of a process, as it happens
+///
+/// Offers, moves to the SAN, modes, sizes, swaps between processes, returns to TCP. Costs the process nothing while nobody
+/// looks. Ends with the process, or with Ctrl-C.
+#[derive(Args)]
+#[command(after_help = "Exit status: 0 when the process has ended, 1 when it cannot be followed.")]
+pub(crate) struct TraceArguments {
+    /// The process
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+
+    /// Begin with what is still known of the past
+    #[arg(long)]
+    pub(crate) past: bool,
+
+    /// End once what has happened so far is shown
+    #[arg(long, requires = "past")]
+    pub(crate) once: bool,
+
+    /// Print a JSON object a line for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Move connections back to TCP

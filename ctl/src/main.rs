@@ -11,13 +11,17 @@ mod cli;
 mod detach;
 mod filter;
 mod generate;
+mod happened;
 mod library;
+mod obstacle;
 mod output;
 mod providers;
 mod run;
 mod status;
 mod top;
+mod trace;
 mod units;
+mod why;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -28,6 +32,8 @@ fn start() -> i32 {
         Command::Run(arguments) => run::run(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Top(arguments) => top::top(&arguments),
+        Command::Why(arguments) => why::why(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
         Command::Detach(arguments) => detach::detach(&arguments),
         Command::Check(arguments) => check::check(&arguments),
         Command::Providers(arguments) => providers::providers(&arguments),

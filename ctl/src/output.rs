@@ -16,6 +16,14 @@ pub(crate) fn print(text: &str) -> i32 {
     }
 }
 
+/// True if standard output is a pipe that nobody reads any more.
+pub(crate) fn is_abandoned() -> bool {
+    let mut fds = [libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 }];
+    // SAFETY: an array of one, alive during the call.
+    let found = unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) };
+    found == 1 && fds[0].revents & libc::POLLERR != 0
+}
+
 /// One line on standard error.
 pub(crate) fn complain(line: &str) {
     // There is no better place to say that this failed.

@@ -10,7 +10,8 @@ use crate::cli::RunArguments;
 use sanshim_core::executable::{examine, resolve, Obstacle, Verdict};
 
 use crate::library;
-use crate::output::{complain, printable};
+use crate::obstacle::explain;
+use crate::output::complain;
 
 /// The shim cannot be used; as env, nohup and others have it.
 const OWN_FAILURE: i32 = 125;
@@ -51,28 +52,6 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
     match error.raw_os_error() {
         Some(libc::ENOENT) => NOT_FOUND,
         _ => NOT_RUNNABLE,
-    }
-}
-
-/// Why the program runs without the shim, and what to do.
-fn explain(obstacle: &Obstacle) -> String {
-    match obstacle {
-        Obstacle::Static => {
-            "it is statically linked and cannot be preloaded; use a dynamically linked build".into()
-        }
-        Obstacle::Privileged => "it is setuid, setgid or has capabilities, so the system ignores \
-             LD_PRELOAD; start it as the user it changes to"
-            .into(),
-        Obstacle::OtherMachine => {
-            "it is built for another machine type than the shim; use a build for this one".into()
-        }
-        Obstacle::OtherLibc(loader) => format!(
-            "its C library is not glibc (loader {}); use a glibc build",
-            printable(&loader.to_string_lossy())
-        ),
-        Obstacle::OwnSystemCalls => {
-            "it is a Go program, which makes its system calls itself; nothing can be done".into()
-        }
     }
 }
 

@@ -21,6 +21,7 @@ mod folder;
 mod follow;
 mod kernel;
 mod layout;
+mod owner;
 mod process;
 mod quiet;
 mod reader;
@@ -44,6 +45,7 @@ pub use events::Noted;
 pub(crate) use folder::each_published;
 pub use follow::{Events, Follower};
 pub(crate) use layout::VERSION as LAYOUT_VERSION;
+pub use owner::{owner_of, Owner};
 pub use reader::{
     read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
 };

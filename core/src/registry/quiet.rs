@@ -60,7 +60,7 @@ pub(super) fn connections(
 }
 
 /// Its sockets, by descriptor, with their inodes.
-fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
+pub(super) fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut all: Vec<(RawFd, u64)> = entries
         .filter_map(|entry| {
@@ -75,7 +75,7 @@ fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
 }
 
 /// The TCP connections of its network namespace, by inode.
-fn tcp(pid: u32) -> HashMap<u64, Ends> {
+pub(super) fn tcp(pid: u32) -> HashMap<u64, Ends> {
     let read = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let lines = [read("tcp"), read("tcp6")];
     lines.iter().flat_map(|text| text.lines().skip(1)).filter_map(parse).collect()

@@ -1,0 +1,30 @@
+//! Who has the other end of a connection.
+
+use sanshim_core::registry::{owner_of, Connection, Process, Provider};
+
+use crate::output::printable;
+
+/// In one sentence: under the shim as what it says itself, else as what the kernel says.
+pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
+    let is_it = |other: &&Connection| (other.local, other.peer) == (one.peer, one.local);
+    let under_the_shim = all
+        .iter()
+        .find_map(|process| process.connections.iter().find(is_it).map(|found| (process, found)));
+    if let Some((process, found)) = under_the_shim {
+        let (name, pid, fd) = (printable(&process.program), process.pid, found.fd);
+        let why = found.reason.sentence();
+        return format!("{name} (pid {pid}), descriptor {fd}, under the shim; there it {why}.");
+    }
+    match owner_of(near, one.peer, one.local) {
+        Some(owner) => {
+            let (name, pid, fd) = (printable(&owner.program), owner.pid, owner.fd);
+            format!("{name} (pid {pid}), descriptor {fd}, without the shim.")
+        }
+        None if one.provider == Provider::Verbs => "on another host, under the shim.".to_owned(),
+        None => {
+            "in no process that can be looked at from here: on another host, another user's, in \
+                 another network namespace, or not accepted yet."
+                .to_owned()
+        }
+    }
+}
