@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::export::Place;
 use crate::filter::Filter;
 use crate::top::Order;
 
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     Top(TopArguments),
     Why(WhyArguments),
     Trace(TraceArguments),
+    Export(ExportArguments),
     Detach(DetachArguments),
     Check(CheckArguments),
     Providers(ProvidersArguments),
@@ -167,6 +169,25 @@ pub(crate) struct TraceArguments {
     /// Print a JSON object a line for programs
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Give what the programs under the shim do to Prometheus
+///
+/// In its text format, over HTTP at an address or a Unix socket (GET /metrics), until SIGINT or SIGTERM; or once on standard
+/// output, for the textfile collector of its node exporter.
+#[derive(Args)]
+#[command(after_help = "Exit status: 0, or 1 when it cannot listen there or write.")]
+pub(crate) struct ExportArguments {
+    /// Serve at HOST:PORT or unix:PATH
+    #[arg(long, value_name = "PLACE", required_unless_present = "once")]
+    pub(crate) listen: Option<Place>,
+
+    /// Print once and end
+    #[arg(long, conflicts_with = "listen")]
+    pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) filter: Filter,
 }
 
 /// Move connections back to TCP

@@ -5,7 +5,7 @@ use sanshim_core::reason::Reason;
 use sanshim_core::registry::{Connection, Process, Provider};
 
 /// All of them, unless something is asked for.
-#[derive(Args, Clone, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Show this process only
     #[arg(long, value_name = "PID")]

@@ -9,6 +9,7 @@
 mod check;
 mod cli;
 mod detach;
+mod export;
 mod filter;
 mod generate;
 mod happened;
@@ -34,6 +35,7 @@ fn start() -> i32 {
         Command::Top(arguments) => top::top(&arguments),
         Command::Why(arguments) => why::why(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
+        Command::Export(arguments) => export::export(&arguments),
         Command::Detach(arguments) => detach::detach(&arguments),
         Command::Check(arguments) => check::check(&arguments),
         Command::Providers(arguments) => providers::providers(&arguments),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use super::event::Event;
 use super::layout::{Header, Table, CAPACITY, SLOT_SIZE};
 use super::slot::{Identity, Slot, State};
+use super::totals::Closed;
 use crate::reason::Reason;
 
 /// The table; the same address in fork children, which have their own file.
@@ -85,9 +86,24 @@ pub fn publish(slot: &Slot, identity: &Identity) {
     let (is_new, before) = (slot.is_hidden(), slot.reason());
     slot.publish(identity);
     if is_new {
-        note(slot, Event::Opened(identity.reason));
+        count(|closed| &closed.opened);
+        reason_changed(slot, identity.reason, Event::Opened(identity.reason));
     } else if before != Some(identity.reason) {
-        note(slot, Event::Reason(identity.reason));
+        reason_changed(slot, identity.reason, Event::Reason(identity.reason));
+    }
+}
+
+/// The connection is where it is for another reason.
+fn reason_changed(slot: &Slot, reason: Reason, event: Event) {
+    if reason == Reason::OnSan {
+        count(|closed| &closed.moved);
+    }
+    note(slot, event);
+}
+
+fn count(which: impl FnOnce(&Closed) -> &AtomicU64) {
+    if let Some(header) = header() {
+        which(&header.closed).fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -101,7 +117,7 @@ pub(crate) fn set_state(slot: &Slot, state: State) {
 /// Changes the reason alone.
 pub(crate) fn set_reason(slot: &Slot, reason: Reason) {
     if slot.set_reason(reason) {
-        note(slot, Event::Reason(reason));
+        reason_changed(slot, reason, Event::Reason(reason));
     }
 }
 
@@ -109,6 +125,9 @@ pub(crate) fn set_reason(slot: &Slot, reason: Reason) {
 pub(super) fn hide(slot: &Slot) {
     if !slot.is_hidden() {
         note(slot, Event::Closed);
+        if let Some(header) = header() {
+            header.closed.add(slot);
+        }
     }
     slot.hide();
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::events::{Progress, Ring, EVENTS, EVENT_SIZE};
 use super::slot::Slot;
+use super::totals::Closed;
 use crate::reason::Reason;
 
 /// First word of a finished file.
@@ -29,7 +30,7 @@ pub(super) const REASONS: usize = 32;
 pub(super) const PROGRAM_SIZE: usize = 64;
 
 /// Who publishes. Written once, before the file gets its name; only `high_water`, `requests`,
-/// `returned`, `helper` and `events` change.
+/// `returned`, `helper`, `events` and `closed` change.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -60,7 +61,9 @@ pub(super) struct Header {
     pub(super) helper: AtomicU64,
     /// How far the ring of events is.
     pub(super) events: Progress,
-    _reserved: [AtomicU64; 491 - REASONS],
+    /// What connections have counted that are closed.
+    pub(super) closed: Closed,
+    _reserved: [AtomicU64; 478 - REASONS],
 }
 
 /// The file as it is mapped.

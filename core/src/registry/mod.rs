@@ -29,6 +29,7 @@ mod request;
 mod silent_hosts;
 mod slot;
 mod sweep;
+mod totals;
 mod transfers;
 mod writer;
 
@@ -53,5 +54,6 @@ pub use request::{OnSan, Requests};
 pub(crate) use silent_hosts::SilentHosts;
 pub(crate) use slot::spare;
 pub use slot::{Identity, Provider, Slot, State};
+pub use totals::Totals;
 pub use transfers::{TransferStatus, Transfers};
 pub use writer::Registry;

@@ -23,6 +23,7 @@ use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
 use super::process::own_pid_namespace;
 use super::slot::{Provider, Slot, State};
 use super::sweep::parse_pid;
+use super::totals::Totals;
 use super::transfers::TransferStatus;
 use crate::reason::Reason;
 
@@ -54,6 +55,8 @@ pub struct Process {
     /// How many connections went back to TCP and why, closed ones too: by the reason's number, without those
     /// that never were one.
     pub returned: Vec<(Reason, u64)>,
+    /// What its connections have done together, closed ones too.
+    pub totals: Totals,
 }
 
 /// One connection or listening socket of a process. Counts are those of this process since it
@@ -103,7 +106,7 @@ pub struct Connection {
 }
 
 /// What went one way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes of the program's stream.
     pub bytes: u64,
@@ -179,7 +182,7 @@ fn folder_owner(name: &OsStr) -> Option<u32> {
 /// What became of one file.
 enum Outcome {
     /// With what was wrong about some of its connections.
-    Alive(Process, Option<String>),
+    Alive(Box<Process>, Option<String>),
     /// The process has ended, or has become another program; its file's device and inode.
     Ended(u64, u64),
     Skipped(String),
@@ -210,7 +213,7 @@ impl Snapshot {
             let path = entry.path();
             match read_file(&path, pid) {
                 Ok(Outcome::Alive(process, problem)) => {
-                    self.processes.push(process);
+                    self.processes.push(*process);
                     self.problems.extend(problem.map(|why| Problem { path, why }));
                 }
                 Ok(Outcome::Ended(device, inode)) => remove_own(&path, device, inode),
@@ -271,9 +274,10 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
     };
     let uid = header.uid.load(Ordering::Relaxed);
     let file = path.to_owned();
-    let returned = returned(header);
-    let process = Process { pid, uid, file, program: program(header), connections, returned };
-    Ok(Outcome::Alive(process, problem))
+    let (returned, totals) = (returned(header), header.closed.with(&connections));
+    let process =
+        Process { pid, uid, file, program: program(header), connections, returned, totals };
+    Ok(Outcome::Alive(Box::new(process), problem))
 }
 
 fn returned(header: &Header) -> Vec<(Reason, u64)> {

@@ -123,7 +123,7 @@ fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanshim_core::registry::{ControlStatus, Provider, State, Traffic, TransferStatus};
+    use sanshim_core::registry::{ControlStatus, Provider, State, Totals, Traffic, TransferStatus};
     use sanshim_core::session::Mode;
 
     const NO_SESSION: TransferStatus = TransferStatus {
@@ -208,7 +208,8 @@ mod tests {
         let program = "evil\x1b[2J".to_owned();
         let file = std::path::PathBuf::new();
         let returned = vec![(Reason::Detached, 1)];
-        let process = Process { pid: 4711, uid: 0, file, program, connections, returned };
+        let totals = Totals::default();
+        let process = Process { pid: 4711, uid: 0, file, program, connections, returned, totals };
         let text = render(&[process], None);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
@@ -254,9 +255,11 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             program: name,
             connections: vec![other],
             returned: Vec::new(),
+            totals: Totals::default(),
         };
         let returned = vec![(Reason::Withdrawn, 2), (Reason::PeerReturned, 1234)];
-        let process = Process { pid: 1, uid: 0, file, program, connections, returned };
+        let totals = Totals::default();
+        let process = Process { pid: 1, uid: 0, file, program, connections, returned, totals };
         let sharing = Sharing::of(&[process.clone(), relative]);
         let text = render(&[process], Some(&sharing));
         let expected = "\

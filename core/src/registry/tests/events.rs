@@ -68,6 +68,26 @@ fn what_happens_often_is_noted_only_while_somebody_follows() {
 }
 
 #[test]
+fn totals_keep_what_closed_connections_have_counted() {
+    with_slot(|folder, registry, slot| {
+        current::publish(slot, &Identity { reason: Reason::Quiet, ..identity(7) });
+        publish_numbers(slot);
+        current::set_reason(slot, Reason::Quiet);
+        current::set_reason(slot, Reason::OnSan);
+        let before = folder.only_process().totals;
+        assert_eq!((before.sent.bytes, before.rdma_received, before.suspensions), (1000, 501, 25));
+        assert_eq!((before.opened, before.moved), (1, 1));
+        registry.release(slot);
+        assert_eq!(folder.only_process().totals, before);
+        let next = registry.allocate().expect("a slot");
+        current::publish(next, &identity(8));
+        next.sent.bytes.add(1);
+        let then = folder.only_process().totals;
+        assert_eq!((then.sent.bytes, then.opened, then.moved), (1001, 2, 2));
+    });
+}
+
+#[test]
 fn a_slow_reader_loses_the_oldest_and_is_told_so() {
     with_slot(|folder, _registry, slot| {
         let (mut behind, mut later) = (follow(folder), follow(folder));
