@@ -15,6 +15,7 @@
 
 mod anchor;
 mod back_to_tcp;
+mod bit_sets;
 pub mod buffers;
 mod descriptors;
 mod endpoint;
@@ -31,6 +32,7 @@ mod stream;
 pub mod transfer;
 mod waiting;
 
+pub use bit_sets::BitSets;
 pub use descriptors::accept::{accepted, listening};
 pub use descriptors::connect::connect;
 pub use descriptors::{lifecycle, options, sets};

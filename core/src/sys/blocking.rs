@@ -5,6 +5,7 @@
 //! unwound also where a signal handler leaves by longjmp ([`jump`](super::jump)).
 
 use super::jump::sleeping;
+use super::signal_mask::SignalMask;
 use super::{Errno, Fd, Result};
 use std::sync::OnceLock;
 
@@ -77,17 +78,15 @@ pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
     }
 }
 
-/// ppoll; nanoseconds, `None` waits for ever. `mask` is the program's, or null.
-///
-/// # Safety
-/// `mask` is null or a valid signal set.
-pub unsafe fn poll(
+/// ppoll; nanoseconds, `None` waits for ever.
+pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
     match BLOCKING.get() {
         Some(b) => {
+            let mask = SignalMask::pointer(mask);
             let t = timeout.map(super::time::timespec);
             let t = t.as_ref().map_or(std::ptr::null(), |t| t as *const _);
             // SAFETY: all arguments are valid for the call.
@@ -99,17 +98,15 @@ pub unsafe fn poll(
 }
 
 /// epoll_pwait. The time-out is in nanoseconds, rounded up to milliseconds.
-///
-/// # Safety
-/// `mask` is null or a valid signal set.
-pub unsafe fn epoll_wait(
+pub fn epoll_wait(
     set: Fd,
     events: &mut [libc::epoll_event],
     timeout: Option<u64>,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
     match BLOCKING.get() {
         Some(b) => {
+            let mask = SignalMask::pointer(mask);
             let ms = timeout.map_or(-1, |t| t.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
             let length = events.len().min(i32::MAX as usize) as i32;
             // SAFETY: all arguments are valid for the call.

@@ -1,12 +1,28 @@
 //! Control messages of sendmsg, read.
 
+use super::user::{self, Access};
 use super::{Errno, Fd, Result};
 
 /// Bytes of a control message before its data.
-pub(crate) const HEADER: usize = size_of::<libc::cmsghdr>();
+const HEADER: usize = size_of::<libc::cmsghdr>();
 /// Bytes of memory that `n` take up.
 fn aligned(n: usize) -> usize {
     n.next_multiple_of(size_of::<usize>())
+}
+
+/// The control messages of a program's message, where there are any that can be read.
+///
+/// # Safety
+/// They stay as they are while the result exists.
+pub unsafe fn of_message<'a>(message: *const libc::msghdr) -> Option<&'a [u8]> {
+    let header = user::read(message).ok()?;
+    let (at, length) = (header.msg_control.cast::<u8>(), header.msg_controllen);
+    if length < HEADER || at.is_null() {
+        return None;
+    }
+    user::check(at, length, Access::Read).ok()?;
+    // SAFETY: readable, and the caller's promise.
+    Some(unsafe { std::slice::from_raw_parts(at, length) })
 }
 
 /// Calls `each` with level, kind and data of every control message.

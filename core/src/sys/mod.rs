@@ -16,6 +16,7 @@ pub mod net;
 pub(crate) mod packet;
 pub mod poll;
 pub mod process;
+pub mod signal_mask;
 pub mod sock_diag;
 pub mod thread;
 pub mod time;

@@ -1,5 +1,6 @@
 //! Processes, threads and scheduling.
 
+use super::signal_mask::SignalMask;
 use super::{call, thread, Fd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -209,20 +210,19 @@ pub(crate) struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
 
 impl NapSignals {
     /// Before a nap: holds back signals from now on if the wait `is_made_so`. Gives the mask to sleep with, under which
-    /// they come, which is there as long as this is; `mask` if the program has one for its wait.
-    pub(crate) fn mask(
-        &mut self,
+    /// they come, or `mask` if the program has one for its wait.
+    pub(crate) fn mask<'a>(
+        &'a mut self,
         is_made_so: bool,
-        mask: *const libc::sigset_t,
-    ) -> *const libc::sigset_t {
+        mask: Option<SignalMask<'a>>,
+    ) -> Option<SignalMask<'a>> {
         if is_made_so && self.0.is_none() {
             let held = SignalsHeld::hold_back(!LIBRARY_SIGNALS);
             let outer = thread::set_nap_mask(Some(held.0));
             self.0 = Some((held, outer));
         }
         match &self.0 {
-            // The kernel looks at as many signals as there are.
-            Some((held, _)) if mask.is_null() => (&raw const held.0).cast(),
+            Some((held, _)) if mask.is_none() => Some(SignalMask::of(&held.0)),
             _ => mask,
         }
     }

@@ -8,7 +8,7 @@ use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::Pinned;
 use sanshim_core::switch::{passing, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::{net, Errno};
+use sanshim_core::sys::{cmsg, net, Errno};
 
 /// A recvmsg's header after a receive with `flags` on a stream: no address, no control data.
 unsafe fn clear_received(message: *mut msghdr, flags: c_int) {
@@ -79,8 +79,9 @@ unsafe fn pass_message(
     flags: c_int,
     real: impl Fn(c_int, *const msghdr, c_int) -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: the program's message.
-    if unsafe { has_control(message) && !passing::before_message(message) } {
+    // SAFETY: the program's message, which stays as it is during the call.
+    let control = unsafe { cmsg::of_message(message) };
+    if control.is_some_and(|control| !passing::before_message(control)) {
         return returned(Err(Errno(libc::EOPNOTSUPP)));
     }
     real(fd, message, flags)

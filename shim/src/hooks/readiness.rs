@@ -4,7 +4,8 @@ use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
 use sanshim_core::switch::{self, epoll, poll as core_poll, select as core_select};
-use sanshim_core::switch::{sets, table, Outcome};
+use sanshim_core::switch::{sets, table, BitSets, Outcome};
+use sanshim_core::sys::signal_mask::SignalMask;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{Errno, Result};
 
@@ -28,7 +29,7 @@ unsafe fn wait_for_events(
     events: *mut epoll_event,
     most: c_int,
     timeout: Option<u64>,
-    mask: *const sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Outcome {
     if events.is_null() || most <= 0 || table::set(set).is_none() {
         return Outcome::Pass;
@@ -39,18 +40,14 @@ unsafe fn wait_for_events(
     }
     // SAFETY: the program gave room for `most` events.
     let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
-    // SAFETY: null or the program's mask.
-    unsafe { epoll::wait(set, events, timeout, mask) }
+    epoll::wait(set, events, timeout, mask)
 }
 
 hooks! {
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = |real| {
         // SAFETY: the program's arguments.
         let outcome = match unsafe { descriptors(fds, count) } {
-            Some(all) if any_known(all) => {
-                // SAFETY: no mask.
-                unsafe { core_poll::poll(all, milliseconds(timeout), std::ptr::null()) }
-            }
+            Some(all) if any_known(all) => core_poll::poll(all, milliseconds(timeout), None),
             _ => Outcome::Pass,
         };
         or_real(outcome, || real(fds, count, timeout) as isize) as c_int
@@ -68,7 +65,7 @@ hooks! {
         let outcome = match unsafe { descriptors(fds, count) } {
             Some(all) if any_known(all) => match timespec(timeout) {
                 // SAFETY: the program's mask.
-                Ok(limit) => unsafe { core_poll::poll(all, limit, mask) },
+                Ok(limit) => core_poll::poll(all, limit, unsafe { SignalMask::of_program(mask) }),
                 Err(e) => Outcome::Done(Err(e)),
             },
             _ => Outcome::Pass,
@@ -81,13 +78,14 @@ hooks! {
     = |real| {
         let mut limit = None;
         let start = sanshim_core::sys::time::now();
-        let sets = [read.cast(), write.cast(), except.cast()];
         let read_limit = || {
             limit = timeval_at(timeout)?;
             Ok(limit)
         };
         // SAFETY: the program's sets hold `nfds` bits.
-        let outcome = unsafe { core_select::select(nfds, sets, read_limit, std::ptr::null()) };
+        let sets = unsafe { BitSets::from_raw(nfds, [read, write, except]) };
+        let outcome = sets
+            .map_or(Outcome::Pass, |sets| core_select::select(&sets, read_limit, None));
         if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
             // Linux tells how much time was left.
             let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
@@ -110,9 +108,13 @@ hooks! {
         timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
     = |real| {
         let pass = || real(nfds, read, write, except, timeout, mask) as isize;
-        let sets = [read.cast(), write.cast(), except.cast()];
-        // SAFETY: the program's sets hold `nfds` bits.
-        let outcome = unsafe { core_select::select(nfds, sets, || timespec(timeout), mask) };
+        // SAFETY: the program's sets hold `nfds` bits, and its mask is there.
+        let (sets, sleeps_with) = unsafe {
+            (BitSets::from_raw(nfds, [read, write, except]), SignalMask::of_program(mask))
+        };
+        let outcome = sets.map_or(Outcome::Pass, |sets| {
+            core_select::select(&sets, || timespec(timeout), sleeps_with)
+        });
         or_real(outcome, pass) as c_int
     }
 
@@ -154,9 +156,8 @@ hooks! {
     fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int
     = |real| {
         // SAFETY: the program's arguments.
-        let outcome = unsafe {
-            wait_for_events(set, events, most, milliseconds(timeout), std::ptr::null())
-        };
+        let outcome =
+            unsafe { wait_for_events(set, events, most, milliseconds(timeout), None) };
         or_real(outcome, || real(set, events, most, timeout) as isize) as c_int
     }
 
@@ -164,8 +165,10 @@ hooks! {
         mask: *const sigset_t) -> c_int
     = |real| {
         // SAFETY: the program's arguments.
-        let outcome =
-            unsafe { wait_for_events(set, events, most, milliseconds(timeout), mask) };
+        let outcome = unsafe {
+            let mask = SignalMask::of_program(mask);
+            wait_for_events(set, events, most, milliseconds(timeout), mask)
+        };
         or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
     }
 
@@ -174,7 +177,9 @@ hooks! {
     = |real| {
         let outcome = match table::set(set).map(|_| timespec(timeout)) {
             // SAFETY: the program's arguments.
-            Some(Ok(timeout)) => unsafe { wait_for_events(set, events, most, timeout, mask) },
+            Some(Ok(timeout)) => unsafe {
+                wait_for_events(set, events, most, timeout, SignalMask::of_program(mask))
+            },
             Some(Err(e)) => Outcome::Done(Err(e)),
             None => Outcome::Pass,
         };

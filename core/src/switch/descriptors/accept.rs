@@ -4,7 +4,7 @@
 use super::connect::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric::{self, Claim};
-use crate::provider::shm::{Role, Segment, State};
+use crate::provider::shm::{Role, State};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as ConnectionState};
 use crate::session::Kind;
@@ -12,9 +12,9 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::options;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory::Memory;
-use crate::switch::policy::{self, Relation};
+use crate::switch::policy;
 use crate::switch::socket::listener::Listener;
+use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::tuple::Tuple;
@@ -128,35 +128,17 @@ fn attach(socket: &Socket, claim: Claim) -> Result<(), Reason> {
     let made = if options::unsupported(socket) {
         Err(Reason::UnsupportedOption)
     } else {
-        let parts = Segment::create(claim.geometry).map(|(segment, fd)| {
-            file::close(fd);
-            segment
-        });
-        parts.map_err(|_| Reason::OutOfMemory).and_then(|segment| {
-            match Memory::create(Role::Acceptor, claim.geometry, Relation::ELSEWHERE) {
-                Ok(memory) => Ok((segment, memory)),
-                Err(_) => {
-                    // SAFETY: nobody else knows this mapping.
-                    unsafe { segment.unmap() };
-                    Err(Reason::OutOfMemory)
-                }
-            }
-        })
+        NewEnd::create_far(Role::Acceptor, claim.geometry).map_err(|_| Reason::OutOfMemory)
     };
-    let (segment, memory) = match made {
-        Ok(made) => made,
+    let end = match made {
+        Ok(end) => end,
         Err(reason) => {
             claim.refuse();
             return Err(reason);
         }
     };
-    segment.decide(State::Taken);
-    segment.begin_turned();
-    // SAFETY: made just now; the endpoint outlives the link's use, which is closed with it.
-    unsafe {
-        claim.link.attach(segment, Role::Acceptor, memory.controller());
-        socket.attach(segment, memory, Some(claim.link.clone()));
-    }
+    end.change(State::Pending, State::Taken);
+    socket.give_end(&mut Structure::lock(), end, Some(&claim.link));
     let Some(stream) = socket.stream() else { return Err(Reason::OutOfMemory) };
     begin(socket, &stream);
     claim.link.confirm();

@@ -3,7 +3,7 @@
 
 use crate::config::Role as ConfigRole;
 use crate::fabric::{self, Link};
-use crate::provider::shm::{Role, Segment, State, ABORTIVE};
+use crate::provider::shm::{Role, ABORTIVE};
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as ConnectionState};
 use crate::session::Kind;
@@ -11,10 +11,10 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::options;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory::Memory;
 use crate::switch::outcome::Outcome;
 use crate::switch::policy;
 use crate::switch::setup;
+use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::tuple::Tuple;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// What was agreed on with another host before TCP connects.
 struct Offer {
     link: Arc<Link>,
-    segment: Segment,
+    end: NewEnd,
 }
 
 /// connect on `fd`. `real` is the kernel's, on the program's own arguments.
@@ -143,15 +143,12 @@ fn ask_for_link(
         Reason::NoDevice if policy::shares_memory() => Reason::NotLocal,
         why => why,
     })?;
-    let made = Segment::create(geometry);
-    let (segment, fd) = made.map_err(|e| {
+    let end = NewEnd::create_far(Role::Connector, geometry).map_err(|e| {
         setup::warn_about_segment(socket, &e);
         link.close(None);
         Reason::OutOfMemory
     })?;
-    file::close(fd);
-    segment.begin_turned();
-    Ok(Some(Offer { link, segment }))
+    Ok(Some(Offer { link, end }))
 }
 
 /// connect on what was agreed on with the other host: TCP connects, and the session is bound to that.
@@ -164,20 +161,15 @@ fn connect_then_bind(
 ) -> Result<()> {
     let status = file::status_flags(fd).unwrap_or(0);
     let blocking = status & libc::O_NONBLOCK == 0;
-    let memory = make_endpoint(socket, &offer.segment, status);
+    ask_for_session(&offer.end.stream(socket.statistics()), status);
     let mut signals = NapSignals::default();
-    signals.mask(blocking, std::ptr::null());
+    signals.mask(blocking, None);
     let started = if blocking { start_blocking(fd, real) } else { real() };
     if !matches!(started, Ok(()) | Err(Errno(libc::EINPROGRESS))) {
-        // SAFETY: nobody else knows them.
-        unsafe {
-            let _ = memory.map(|memory| memory.discard());
-            offer.link.close(None);
-            offer.segment.unmap();
-        }
+        offer.link.close(None);
         return started;
     }
-    if let Err(e) = bind(socket, target, &offer, memory) {
+    if let Err(e) = bind(socket, target, offer) {
         log::warn!("fd {fd}: staying on TCP: {e}");
         socket.set_phase(phase::NATIVE);
         let reason = Reason::OutOfMemory;
@@ -199,48 +191,33 @@ fn connect_then_bind(
     result
 }
 
-/// The connector's endpoint, which asks for the session in its first message.
-fn make_endpoint(socket: &Socket, segment: &Segment, status: i32) -> Result<Memory> {
-    let elsewhere = policy::Relation::ELSEWHERE;
-    let memory = Memory::create(Role::Connector, segment.geometry(), elsewhere)?;
-    // SAFETY: made just now, and nobody else knows it.
-    let endpoint = unsafe { &*memory.at };
+/// The connector's first message asks for the session. `status` are the descriptor's flags.
+fn ask_for_session(stream: &Stream, status: i32) {
     if status & libc::O_NONBLOCK != 0 {
-        endpoint.set(flag::NONBLOCK);
+        stream.endpoint.set(flag::NONBLOCK);
     }
     if status & libc::O_ASYNC != 0 {
-        endpoint.set(flag::ASYNC);
+        stream.endpoint.set(flag::ASYNC);
     }
-    Stream::new(endpoint, segment, socket.statistics(), None).open(Kind::SessionRequest);
-    Ok(memory)
+    stream.open(Kind::SessionRequest);
 }
 
-/// The session is the socket's, and its link waits for the acceptor of this connection. If that cannot be, it is
-/// withdrawn.
-fn bind(socket: &Socket, target: &SocketAddr, offer: &Offer, memory: Result<Memory>) -> Result<()> {
-    let Offer { link, segment } = offer;
-    let memory = memory.inspect_err(|_| {
-        link.close(None);
-        segment.decide(State::Withdrawn);
-        // SAFETY: nobody else knows this mapping.
-        unsafe { segment.unmap() };
-    })?;
-    if socket.stream().is_some() {
-        // SAFETY: of an attempt that failed; no call on an unconnected socket uses it.
-        unsafe { socket.detach() };
-    }
-    // SAFETY: made for this connection; the endpoint outlives the link's use, which is closed with it.
-    unsafe {
-        link.attach(*segment, Role::Connector, memory.controller());
-        socket.attach(*segment, memory, Some(link.clone()));
-    }
-    let tuple = Tuple::of_connecting(socket.anchor(), *target).inspect_err(|_| {
-        segment.decide(State::Withdrawn);
-        // SAFETY: connect has not returned: no other thread can be using the stream.
-        unsafe { socket.detach() };
-    })?;
+/// The session is the socket's, and its link waits for the acceptor of this connection.
+fn bind(socket: &Socket, target: &SocketAddr, offer: Offer) -> Result<()> {
+    let Offer { link, end } = offer;
+    let close = |_: &Errno| link.close(None);
+    let tuple = Tuple::of_connecting(socket.anchor(), *target).inspect_err(close)?;
+    give(socket, end, &link).inspect_err(close)?;
     link.bind(tuple.encode().to_vec());
     Ok(())
+}
+
+/// The socket has this end from now on, instead of that of an attempt that failed.
+fn give(socket: &Socket, end: NewEnd, link: &Arc<Link>) -> Result<()> {
+    let mut structure = Structure::lock();
+    let is_given =
+        socket.clear_end(&mut structure) && socket.give_end(&mut structure, end, Some(link));
+    is_given.then_some(()).ok_or(Errno(libc::EBUSY))
 }
 
 /// A blocking connect that comes back at once if TCP has to wait, so that the acceptor never waits
@@ -272,9 +249,8 @@ fn finish_blocking(
     if started.is_ok() {
         return started;
     }
-    let mask = signals.mask(true, std::ptr::null());
-    // SAFETY: the mask is there as long as `signals`.
-    let came = unsafe { blocking::poll(&mut [], Some(0), mask) } == Err(Errno(libc::EINTR));
+    let mask = signals.mask(true, None);
+    let came = blocking::poll(&mut [], Some(0), mask) == Err(Errno(libc::EINTR));
     drop(signals);
     let restarts = || net::time_out(fd, libc::SO_SNDTIMEO).is_none() && handlers::restart();
     if came && !restarts() {

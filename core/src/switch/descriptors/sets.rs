@@ -1,7 +1,7 @@
 //! Descriptors of epoll sets: made, duplicated, closed, and over a fork.
 
 use crate::switch::anchor::watchers;
-use crate::switch::socket::set::{Set, FREE};
+use crate::switch::socket::set::{Inner, Set, FREE};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::sys::{hidden, Fd};
@@ -67,9 +67,7 @@ pub(crate) fn after_fork_in_child() {
                 hidden::close(shadow);
                 set.inherited.store(true, Ordering::Relaxed);
             }
-            // SAFETY: this is the only thread.
-            let inner = unsafe { &mut *set.inner.get() };
-            inner.make_all_hot();
+            set.with(Inner::make_all_hot);
         }
     });
 }

@@ -9,6 +9,7 @@ use crate::switch::setup;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
+use crate::sys::signal_mask::SignalMask;
 use crate::sys::{blocking, poll as kernel, Result};
 use smallvec::SmallVec;
 
@@ -26,21 +27,16 @@ type OnTcp = SmallVec<[Pinned; FEW]>;
 pub(super) type Descriptors = SmallVec<[libc::pollfd; FEW]>;
 
 /// poll in all its forms. `timeout` in nanoseconds, `None` for ever.
-///
-/// # Safety
-/// `mask` is null or a valid signal set.
-pub unsafe fn poll(
+pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Outcome {
     let (sockets, on_tcp) = find_sockets(fds);
     match (sockets.is_empty(), on_tcp.is_empty()) {
         (true, true) => Outcome::Pass,
-        // SAFETY: the caller's promise.
-        (true, false) => Outcome::Done(unsafe { blocking::poll(fds, timeout, mask) }),
-        // SAFETY: the caller's promise.
-        (false, _) => Outcome::Done(unsafe { poll_sockets(fds, sockets, timeout, mask) }),
+        (true, false) => Outcome::Done(blocking::poll(fds, timeout, mask)),
+        (false, _) => Outcome::Done(poll_sockets(fds, sockets, timeout, mask)),
     }
 }
 
@@ -66,13 +62,11 @@ fn find_sockets(fds: &[libc::pollfd]) -> (Sockets, OnTcp) {
     (found, on_tcp)
 }
 
-/// # Safety
-/// `mask` is null or a valid signal set.
-unsafe fn poll_sockets(
+fn poll_sockets(
     fds: &mut [libc::pollfd],
     sockets: Sockets,
     timeout: Option<u64>,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
     let mut signals = NapSignals::default();
     // Dropped before the signals come again.
@@ -82,8 +76,7 @@ unsafe fn poll_sockets(
         sockets.iter().for_each(PolledSocket::look_after);
         if sockets.iter().any(PolledSocket::has_left) {
             let (left, mask) = (timeout.left(), signals.mask(false, mask));
-            // SAFETY: the caller's promise.
-            return unsafe { poll_anew(fds, left, mask) };
+            return poll_anew(fds, left, mask);
         }
         let ready = report_now(fds, &mut sockets, timeout.is_zero());
         if ready > 0 || timeout.is_zero() {
@@ -95,12 +88,11 @@ unsafe fn poll_sockets(
         }
         let any_ready = || sockets.iter().any(|one| one.ready() != 0);
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
-        if mask.is_null() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
+        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
             continue;
         }
         request::check();
-        // SAFETY: the caller's promise.
-        let ready = unsafe { sleep(fds, &mut sockets, &mut timeout, &mut signals, mask) }?;
+        let ready = sleep(fds, &mut sockets, &mut timeout, &mut signals, mask)?;
         if ready > 0 {
             return Ok(ready);
         }
@@ -108,33 +100,25 @@ unsafe fn poll_sockets(
 }
 
 /// A socket went back to TCP: the kernel's readiness counts for it from now on.
-///
-/// # Safety
-/// `mask` is null or a valid signal set.
-unsafe fn poll_anew(
+fn poll_anew(
     fds: &mut [libc::pollfd],
     left: Option<u64>,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
-    // SAFETY: the caller's promise.
-    match unsafe { poll(fds, left, mask) } {
-        // SAFETY: as above.
-        Outcome::Pass => unsafe { blocking::poll(fds, left, mask) },
+    match poll(fds, left, mask) {
+        Outcome::Pass => blocking::poll(fds, left, mask),
         Outcome::Done(result) => result,
     }
 }
 
 /// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports;
 /// zero: the sockets are to be looked at again.
-///
-/// # Safety
-/// `mask` is null or a valid signal set.
-unsafe fn sleep(
+fn sleep(
     fds: &mut [libc::pollfd],
     sockets: &mut Sockets,
     timeout: &mut Timeout,
     signals: &mut NapSignals,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
     sockets.iter_mut().for_each(PolledSocket::arm);
     if sockets.iter().any(PolledSocket::has_left) {
@@ -152,8 +136,7 @@ unsafe fn sleep(
         }
         work.extend(sockets.iter().filter_map(PolledSocket::on_link));
         let mask = signals.mask(nap.is_some(), mask);
-        // SAFETY: the caller's promise; ours is there as long as `signals`.
-        unsafe { blocking::poll(&mut work, left, mask) }
+        blocking::poll(&mut work, left, mask)
     };
     sockets.iter_mut().for_each(PolledSocket::disarm);
     if slept? == 0 {

@@ -10,8 +10,8 @@ use crate::switch::anchor::options;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory::Memory;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
+use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
@@ -26,39 +26,29 @@ pub(super) fn enter(
     agreed: Agreed,
 ) -> Result<Option<Negotiation>, Reason> {
     let fd = socket.anchor();
-    socket.set_phase(phase::ENTERING);
+    let Some(alone) = socket.claim(structure) else {
+        return Ok(Some(Negotiation::Agreed(agreed)));
+    };
     let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
     // A direction that has ended on TCP can not go on elsewhere.
-    let may = socket.is_used_by_caller_alone() && net::is_established(fd) && !is_urgent();
+    let may = net::is_established(fd) && !is_urgent();
     if !may || !watchers::may_switch(structure, socket) {
-        socket.set_phase(phase::TCP);
         return Ok(Some(Negotiation::Agreed(agreed)));
     }
-    let Agreed { segment, peer, .. } = agreed;
-    let Ok(memory) = Memory::create(role, segment.geometry(), peer) else {
-        socket.set_phase(phase::TCP);
-        agreed.end();
-        return Err(Reason::OutOfMemory);
-    };
+    let end = NewEnd::of_agreed(agreed, role).map_err(|_| Reason::OutOfMemory)?;
     let (from, to) = match role {
         Role::Connector => (State::Taken, State::Confirmed),
         Role::Acceptor => (State::Confirmed, State::Settled),
     };
-    if !segment.change(from, to) {
-        // SAFETY: nobody knows it yet.
-        unsafe { memory.discard() };
-        socket.set_phase(phase::TCP);
-        agreed.end();
+    if !end.change(from, to) {
+        end.withdraw();
         return Err(Reason::Quiet);
     }
-    // SAFETY: no other thread uses the socket, and who is about to waits for its phase; the memory is of that session.
-    unsafe {
-        socket.detach();
-        socket.attach(segment, memory, None);
-    }
+    alone.take_away_end();
+    socket.give_end(structure, end, None);
     socket.traffic.entered();
     begin_session(socket, structure, role);
-    socket.set_phase(phase::SAN);
+    alone.go_on_as(phase::SAN);
     publish(socket, structure, Reason::OnSan);
     if let Some(stream) = socket.stream() {
         stream.publish_transfers();

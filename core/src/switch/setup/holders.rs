@@ -5,35 +5,11 @@
 //! a message, a process that was killed) it stays above one, and the connection on TCP.
 
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, PAGE};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
-
-/// Counts in a piece of memory; the first word says how many are in use.
-const COUNTS: u32 = (PAGE / size_of::<AtomicU32>()) as u32;
-
-/// Where the next count is taken from. A fork child goes on with its parent's, whose first word they share.
-static PIECE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-
-/// A new count, which is never used again. Structure lock.
-fn allocate() -> Option<&'static AtomicU32> {
-    loop {
-        let piece = PIECE.load(Relaxed);
-        if !piece.is_null() {
-            // SAFETY: a page of counts, which is never unmapped.
-            let next = unsafe { (*piece).fetch_add(1, SeqCst) } + 1;
-            if next < COUNTS {
-                // SAFETY: within the page.
-                return Some(unsafe { &*piece.add(next as usize) });
-            }
-        }
-        PIECE.store(file::map_shared(None, PAGE).ok()?.cast(), Relaxed);
-    }
-}
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// The count of a socket, where there is one.
 pub(in crate::switch) fn count(socket: &Socket) -> Option<&'static AtomicU32> {
-    // SAFETY: counts are never unmapped.
-    unsafe { socket.holders.load(Relaxed).as_ref() }
+    socket.holders.get()
 }
 
 /// A process is about to be forked, or somebody nobody will hear of again gets a descriptor. Structure lock.
@@ -45,19 +21,14 @@ pub(in crate::switch) fn add_holder(socket: &Socket) {
         Some(count) => {
             count.fetch_add(1, SeqCst);
         }
-        None => match allocate() {
-            Some(count) => {
-                count.store(2, SeqCst);
-                socket.holders.store(std::ptr::from_ref(count).cast_mut(), Relaxed);
-            }
-            None => socket.set_phase(phase::NATIVE),
-        },
+        None if socket.holders.begin_with(2) => {}
+        None => socket.set_phase(phase::NATIVE),
     }
 }
 
 /// True if processes that have it are counted: there are, or were, several.
 pub(in crate::switch) fn is_counted(socket: &Socket) -> bool {
-    !socket.holders.load(Relaxed).is_null()
+    socket.holders.is_there()
 }
 
 /// This process has it no longer.
@@ -65,8 +36,7 @@ pub(in crate::switch) fn remove_holder(socket: &Socket) {
     if !is_counted(socket) {
         return;
     }
-    // SAFETY: counts are never unmapped.
-    if let Some(count) = unsafe { socket.holders.swap(std::ptr::null_mut(), Relaxed).as_ref() } {
+    if let Some(count) = socket.holders.take() {
         count.fetch_sub(1, SeqCst);
     }
 }

@@ -4,6 +4,8 @@ use crate::fabric::{self, Link};
 use crate::provider::shm::{Role, Segment, State};
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::endpoint::{flag, Endpoint};
+use crate::switch::socket::new_end::NewEnd;
+use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
 use crate::switch::stream::Stream;
@@ -14,11 +16,44 @@ use std::sync::Arc;
 static LEARNT: [spin::History; 2] = [const { spin::History::hopeful() }; 2];
 
 impl Socket {
+    /// Gives the socket its end of a connection, over this link where the peer is on another host; false if it has one
+    /// already. Phase SAN may follow.
+    pub(in crate::switch) fn give_end(
+        &self,
+        _: &mut Structure,
+        end: NewEnd,
+        link: Option<&Arc<Link>>,
+    ) -> bool {
+        if !self.endpoint.load(Ordering::Relaxed).is_null() {
+            return false;
+        }
+        let (segment, memory) = end.into_parts();
+        // SAFETY: nobody else has them, and ends are given under the structure lock alone. What the link uses of the
+        // endpoint is there until it is closed: `detach` closes it with that.
+        unsafe {
+            if let Some(link) = link {
+                link.attach(segment, (*memory.at).role(), memory.controller());
+            }
+            self.attach(segment, memory, link.cloned());
+        }
+        true
+    }
+
+    /// Takes away the end of a connection that came to nothing; false if another call may be using it. Phase NATIVE, or
+    /// before that.
+    pub(in crate::switch) fn clear_end(&self, structure: &mut Structure) -> bool {
+        if self.endpoint.load(Ordering::Relaxed).is_null() {
+            return true;
+        }
+        let alone = self.claim(structure);
+        alone.map(|alone| alone.take_away_end()).is_some()
+    }
+
     /// Gives the socket its end of a connection, to be discarded and unmapped with it. Phase SAN may
     /// follow.
     ///
     /// # Safety
-    /// `memory` is of that session and no other socket's.
+    /// `memory` is of that session and no other socket's, and this one has no end.
     pub(crate) unsafe fn attach(&self, segment: Segment, memory: Memory, link: Option<Arc<Link>>) {
         // SAFETY: the caller's promise.
         let role = unsafe { (*memory.at).role() };
@@ -43,7 +78,7 @@ impl Socket {
     ///
     /// # Safety
     /// No other thread uses the stream of this socket.
-    pub(crate) unsafe fn detach(&self) {
+    pub(super) unsafe fn detach(&self) {
         let endpoint = self.endpoint.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe {

@@ -5,10 +5,13 @@
 //! pins it. Epoll [`set`]s and their registrations are here too. System calls only for its memory,
 //! shadow sets, and a socket's addresses. Decides nothing of a connection, waits for nothing, moves no bytes. Streams and endpoints are what it may call.
 
+mod alone;
 mod connection_end;
+mod holder_count;
 mod kernel_registration;
 pub(in crate::switch) mod listener;
 pub(in crate::switch) mod negotiation;
+pub(in crate::switch) mod new_end;
 pub(in crate::switch) mod phase;
 mod pool;
 pub(in crate::switch) mod set;
@@ -24,6 +27,7 @@ use crate::provider::shm::{Role, Segment};
 use crate::reason::Reason;
 use crate::registry::{self, Registry, Slot as Statistics};
 use crate::switch::endpoint::Endpoint;
+use crate::switch::socket::holder_count::HolderCount;
 use crate::switch::socket::kernel_registration::KernelRegistration;
 use crate::switch::socket::listener::Listener;
 use crate::switch::socket::negotiation::Negotiation;
@@ -57,11 +61,8 @@ pub struct Socket {
     pub(crate) traffic: Traffic,
     /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
     role: AtomicU32,
-    /// Processes that have it, of all that were forked while it was on TCP; null: this one alone. See
-    /// [`setup::shared`].
-    ///
-    /// [`setup::shared`]: crate::switch::setup::holders
-    pub(in crate::switch) holders: AtomicPtr<AtomicU32>,
+    /// Processes that have it, of all that were forked while it was on TCP; none: this one alone.
+    pub(in crate::switch) holders: HolderCount,
     endpoint: AtomicPtr<Endpoint>,
     /// This process is no holder of its end any more (see [`Socket::leave`]).
     left: AtomicBool,
@@ -114,7 +115,7 @@ impl Socket {
             spin: spin::History::new(),
             traffic: Traffic::new(),
             role: AtomicU32::new(0),
-            holders: AtomicPtr::new(std::ptr::null_mut()),
+            holders: HolderCount::none(),
             endpoint: AtomicPtr::new(std::ptr::null_mut()),
             left: AtomicBool::new(false),
             statistics: AtomicPtr::new(std::ptr::null_mut()),
@@ -166,17 +167,6 @@ impl Socket {
             process::yield_now();
         }
         self.phase() == phase::SAN
-    }
-
-    /// True if no call of this process uses the socket but the caller's, which has pinned it, and none has closed it.
-    /// To be asked after the phase was changed: who pins it from then on sees that. Structure lock.
-    pub(in crate::switch) fn is_used_by_caller_alone(&self) -> bool {
-        let descriptors = self.descriptors.load(Ordering::SeqCst);
-        let pins = self.pins.load(Ordering::SeqCst);
-        // They get fewer without the lock.
-        pins == descriptors + 1
-            && descriptors > 0
-            && self.descriptors.load(Ordering::SeqCst) == descriptors
     }
 
     /// Notes one more descriptor of this process.

@@ -28,7 +28,7 @@ impl Socket {
         socket.has_options.store(false, Ordering::Relaxed);
         socket.traffic.begin();
         socket.role.store(0, Ordering::Relaxed);
-        socket.holders.store(std::ptr::null_mut(), Ordering::Relaxed);
+        socket.holders.forget();
         socket.statistics.store(std::ptr::null_mut(), Ordering::Relaxed);
         socket.kernel_registration.begin_anew();
         socket.is_looked_at.store(false, Ordering::Relaxed);

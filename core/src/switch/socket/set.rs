@@ -49,7 +49,7 @@ pub struct Set {
     pub(in crate::switch) spin: spin::History,
     /// Guards `inner`. Taken after the structure lock, never before it.
     pub(in crate::switch) lock: FamilyLock,
-    pub(in crate::switch) inner: UnsafeCell<Inner>,
+    inner: UnsafeCell<Inner>,
 }
 
 // SAFETY: `inner` is only reached with `lock` held.

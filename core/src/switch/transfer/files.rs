@@ -40,8 +40,7 @@ pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usi
 fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
     let timeout = if flags & libc::SPLICE_F_NONBLOCK != 0 { Some(0) } else { None };
     let mut fds = [libc::pollfd { fd: pipe, events, revents: 0 }];
-    // SAFETY: no signal mask.
-    match unsafe { blocking::poll(&mut fds, timeout, std::ptr::null()) }? {
+    match blocking::poll(&mut fds, timeout, None)? {
         0 => Err(Errno(libc::EAGAIN)),
         _ => Ok(()),
     }

@@ -31,7 +31,7 @@ pub(super) fn sleep(
     let start = time::now();
     let was_pending = socket.is_pending();
     let mut signals = NapSignals::default();
-    let mask = signals.mask(!how.is_in_transfer(), std::ptr::null());
+    let mask = signals.mask(!how.is_in_transfer(), None);
     loop {
         let left = limit.map(|l| l.saturating_sub(time::now() - start));
         if left == Some(0) {
@@ -39,8 +39,7 @@ pub(super) fn sleep(
         }
         let mut anchor = [libc::pollfd { fd: anchor, events: awaited(stream, how), revents: 0 }];
         let nap = left.map_or(nap, |l| l.min(nap));
-        // SAFETY: the mask is there as long as `signals`.
-        let n = match unsafe { blocking::poll(&mut anchor, Some(nap), mask) } {
+        let n = match blocking::poll(&mut anchor, Some(nap), mask) {
             // As the kernel's own recv; poll is never restarted.
             Err(Errno(libc::EINTR)) if how.restarts(limit.is_some()) => 0,
             slept => slept?,

@@ -93,13 +93,10 @@ pub(super) fn sleep(
         }
         let mut fds = descriptors(socket, stream, link, notified.as_ref());
         let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
-        let mask = signals.mask(nap.is_some(), std::ptr::null());
-        let nap_on = |fds: &mut [libc::pollfd], nap| {
-            // SAFETY: the mask is there as long as `signals`.
-            match unsafe { blocking::poll(fds, nap, mask) } {
-                Err(Errno(libc::EINTR)) if restarts() => Ok(()),
-                slept => slept.map(drop),
-            }
+        let mask = signals.mask(nap.is_some(), None);
+        let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::poll(fds, nap, mask) {
+            Err(Errno(libc::EINTR)) if restarts() => Ok(()),
+            slept => slept.map(drop),
         };
         nap_on(&mut fds, [left, nap].into_iter().flatten().min())?;
         let (anchor_told, rang) = (fds[0].revents != 0, fds[1].revents != 0);

@@ -11,25 +11,22 @@ use crate::switch::socket::set::Set;
 use crate::switch::socket::table;
 use crate::switch::spin::spin;
 use crate::sys::process::NapSignals;
+use crate::sys::signal_mask::SignalMask;
 use crate::sys::{blocking, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// epoll_wait in all its forms. `timeout` in nanoseconds, `None` for ever.
-///
-/// # Safety
-/// `mask` is null or a valid signal set.
-pub unsafe fn wait(
+pub fn wait(
     epoll: Fd,
     events: &mut [libc::epoll_event],
     timeout: Option<u64>,
-    mask: *const libc::sigset_t,
+    mask: Option<SignalMask<'_>>,
 ) -> Outcome {
     let Some(set) = table::set(epoll) else { return Outcome::Pass };
     if set.inherited.swap(false, Ordering::Relaxed) {
         watchers::take_over(set);
     }
-    // SAFETY: the caller's promise.
-    let mut wait = unsafe { Wait::on(set, timeout, mask) };
+    let mut wait = Wait::on(set, timeout, mask);
     let result = wait.run(events);
     drop(wait);
     watched_set::before_return(set);
@@ -37,11 +34,11 @@ pub unsafe fn wait(
 }
 
 /// One call.
-struct Wait {
+struct Wait<'a> {
     set: &'static Set,
     timeout: Timeout,
-    /// The program's signal mask for the sleep: null, or valid as long as this exists.
-    mask: *const libc::sigset_t,
+    /// The program's signal mask for the sleep.
+    mask: Option<SignalMask<'a>>,
     signals: NapSignals,
 }
 
@@ -55,11 +52,9 @@ enum Look {
     Again,
 }
 
-impl Wait {
-    /// # Safety
-    /// `mask` is null, or a valid signal set as long as the result exists.
+impl<'a> Wait<'a> {
     #[inline(always)]
-    unsafe fn on(set: &'static Set, timeout: Option<u64>, mask: *const libc::sigset_t) -> Wait {
+    fn on(set: &'static Set, timeout: Option<u64>, mask: Option<SignalMask<'a>>) -> Self {
         Wait { set, timeout: Timeout::new(timeout), mask, signals: NapSignals::default() }
     }
 
@@ -104,8 +99,7 @@ impl Wait {
             // Once more: who adds one looks for sleepers afterwards.
             let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
                 let to = if is_unshared { &mut *events } else { reported.room_for(events) };
-                // SAFETY: the mask is valid as long as `self`.
-                unsafe { blocking::epoll_wait(set.kernel_fd(), to, left, self.mask) }
+                blocking::epoll_wait(set.kernel_fd(), to, left, self.mask)
             });
             drop(asleep);
             let Some(slept) = slept else { break };
@@ -157,7 +151,7 @@ impl Wait {
     fn spin(&self, budget: u64) -> bool {
         let set = self.set;
         // With a mask of the program's, a signal it lets in must not wait for a spin to end.
-        let may_spin = set.san.load(Ordering::Relaxed) != 0 && self.mask.is_null();
+        let may_spin = set.san.load(Ordering::Relaxed) != 0 && self.mask.is_none();
         may_spin && spin(&set.spin, budget, || set.has_hot_ready())
     }
 
@@ -182,8 +176,7 @@ impl Wait {
             let (left, nap) = (self.timeout.left(), hot::longest_nap(set));
             let mask = self.signals.mask(nap.is_some(), self.mask);
             let (to, left) = (reported.room_for(events), shorter(left, nap));
-            // SAFETY: the program's mask is valid as long as `self`, and ours as long as `signals`.
-            unsafe { blocking::epoll_wait(set.kernel_fd(), to, left, mask) }
+            blocking::epoll_wait(set.kernel_fd(), to, left, mask)
         };
         drop(asleep);
         drop(raised);

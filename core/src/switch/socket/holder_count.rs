@@ -1,0 +1,68 @@
+//! A count of the processes that have a socket on TCP, in memory that forks share. Whom it counts, and why, is
+//! [`setup`](crate::switch::setup::holders)'s.
+
+use crate::sys::{file, PAGE};
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+
+/// Counts in a piece of memory; the first word says how many are in use.
+const COUNTS: u32 = (PAGE / size_of::<AtomicU32>()) as u32;
+
+/// Where the next count is taken from. A fork child goes on with its parent's, whose first word they share.
+static PIECE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+
+/// The count of a socket, if it has one. Counts are never unmapped.
+pub(in crate::switch) struct HolderCount(AtomicPtr<AtomicU32>);
+
+impl HolderCount {
+    pub(super) fn none() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// True if the socket has one.
+    #[inline]
+    pub(in crate::switch) fn is_there(&self) -> bool {
+        !self.0.load(Relaxed).is_null()
+    }
+
+    /// The count.
+    pub(in crate::switch) fn get(&self) -> Option<&'static AtomicU32> {
+        // SAFETY: it is in a piece, which is never unmapped.
+        unsafe { self.0.load(Relaxed).as_ref() }
+    }
+
+    /// Begins to count; false without memory.
+    pub(in crate::switch) fn begin_with(&self, holders: u32) -> bool {
+        let Some(count) = allocate() else { return false };
+        count.store(holders, SeqCst);
+        self.0.store(from_ref(count).cast_mut(), Relaxed);
+        true
+    }
+
+    /// The count, which is not the socket's from now on.
+    pub(in crate::switch) fn take(&self) -> Option<&'static AtomicU32> {
+        // SAFETY: as in `get`.
+        unsafe { self.0.swap(null_mut(), Relaxed).as_ref() }
+    }
+
+    /// The socket has none.
+    pub(super) fn forget(&self) {
+        self.0.store(null_mut(), Relaxed);
+    }
+}
+
+/// A new count, which is never used again.
+fn allocate() -> Option<&'static AtomicU32> {
+    loop {
+        let piece = PIECE.load(Relaxed);
+        if !piece.is_null() {
+            // SAFETY: a page of counts, which is never unmapped.
+            let next = unsafe { (*piece).fetch_add(1, SeqCst) } + 1;
+            if next < COUNTS {
+                // SAFETY: within the page.
+                return Some(unsafe { &*piece.add(next as usize) });
+            }
+        }
+        PIECE.store(file::map_shared(None, PAGE).ok()?.cast(), Relaxed);
+    }
+}
