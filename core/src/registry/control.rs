@@ -1,4 +1,4 @@
-//! The part of a slot that tells which of the processes that share a socket controls it.
+//! Several processes may share a socket. This part of a slot tells which of them controls it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Control {
-    /// Swaps of all its processes until this one last took control from another; 0: it never did. So
-    /// the process with the highest number is in control.
+    /// The number of the swap by which this process last took control from another; 0 if it never did. Swaps are
+    /// numbered across all processes that share the socket, so the one with the highest number is in control.
     taken: AtomicU64,
     /// Threads of this process that wait for control.
     waiting: AtomicU64,
@@ -16,9 +16,9 @@ pub struct Control {
 /// What a reader sees of [`Control`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControlStatus {
-    /// How often control had been swapped when this process took it last; 0: it never had to.
+    /// The number of the swap by which this process last took control; 0 if it never had to.
     pub taken: u64,
-    /// Threads of this process that wait for it.
+    /// Threads of this process that wait for control.
     pub waiting: u64,
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A monotonic count with one writer at a time: what one direction's lock guards.
+/// A count that only goes up, with one writer at a time: the holder of one direction's lock.
 ///
 /// [`add`](Counter::add) is a relaxed load and a relaxed store, so it costs what a plain variable
-/// costs; two simultaneous writers would lose counts, nothing worse.
+/// costs. Two writers at the same time would lose counts; nothing worse would happen.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Counter(pub(super) AtomicU64);
@@ -24,8 +24,8 @@ impl Counter {
     }
 }
 
-/// A monotonic count with any number of writers: an atomic addition, for events that cost a system
-/// call or a message anyway.
+/// A count that only goes up, with any number of writers. Its atomic addition is for events that cost a system call or
+/// a message anyway.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct SharedCounter(pub(super) AtomicU64);
@@ -70,7 +70,7 @@ impl Gauge {
     }
 }
 
-/// What went one way.
+/// What went in one direction.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Direction {

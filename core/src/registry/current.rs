@@ -1,7 +1,7 @@
-//! This process's table, as the whole library reaches it: changes of a connection that are worth an event, and the words of
-//! the header.
+//! This process's table, as the rest of the library reaches it: it notes what happens to connections, and sets the
+//! words of the header.
 //!
-//! Makes no table ([`writer`](super::writer)); without one everything here does nothing.
+//! The table is made by [`writer`](super::writer). Without one, everything here does nothing.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use super::slot::{Identity, Slot, State};
 use super::totals::Closed;
 use crate::reason::Reason;
 
-/// The table; the same address in fork children, which have their own file.
+/// The table. It has the same address in fork children, which have a file of their own there.
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The mailbox of the helper, which may come to be while the process gets its file.
+/// The mailbox of the helper thread. Kept here too, because the thread may start while the process gets its file.
 static HELPER: AtomicU64 = AtomicU64::new(0);
 
 #[inline]
@@ -33,7 +33,7 @@ pub(super) fn begin(table: &'static Table) {
     TABLE.store(std::ptr::from_ref(table).cast_mut(), Ordering::Release);
 }
 
-/// How many requests `sanctl` made to this process so far; changes with each.
+/// How many requests `sanctl` has made to this process.
 #[inline]
 pub(crate) fn requests() -> u32 {
     header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
@@ -47,26 +47,27 @@ pub fn count_return(reason: Reason) {
     }
 }
 
-/// How `sanctl` reaches the thread that goes on with this process's connections between hosts. A fork child begins with none.
+/// How `sanctl` reaches the helper thread, which goes on with this process's connections between hosts. A fork child
+/// begins with none.
 pub(crate) fn publish_helper(mailbox: u64) {
     HELPER.store(mailbox, Ordering::SeqCst);
     publish_helper_again();
 }
 
-/// The file is new.
+/// The file is new, and does not have the mailbox yet.
 pub(super) fn publish_helper_again() {
     if let Some(header) = header() {
         header.helper.store(HELPER.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 }
 
-/// In a fork child, which has none.
+/// In a fork child, which has no helper thread.
 pub(super) fn forget_helper() {
     HELPER.store(0, Ordering::Relaxed);
 }
 
-/// Notes what happened to a connection, for `sanctl why` and `sanctl trace`. Does nothing for a slot that nobody
-/// reads, as [`spare`](super::spare).
+/// Notes what happened to a connection, for `sanctl why` and `sanctl trace`. Does nothing for a slot that nobody reads,
+/// such as the [`spare`](super::spare) one.
 #[cold]
 pub(crate) fn note(slot: &Slot, event: Event) {
     let Some(table) = table() else { return };
@@ -75,7 +76,7 @@ pub(crate) fn note(slot: &Slot, event: Event) {
     }
 }
 
-/// Which of the table's slots that is.
+/// The index of a slot in the table; `None` if it is not in it.
 pub(super) fn index_in(table: &Table, slot: &Slot) -> Option<usize> {
     let offset = std::ptr::from_ref(slot).addr().wrapping_sub(table.slots.as_ptr().addr());
     Some(offset / SLOT_SIZE).filter(|index| *index < CAPACITY)
@@ -107,14 +108,14 @@ fn count(which: impl FnOnce(&Closed) -> &AtomicU64) {
     }
 }
 
-/// Changes the state alone.
+/// Changes the state only.
 pub(crate) fn set_state(slot: &Slot, state: State) {
     if slot.set_state(state) {
         note(slot, Event::State(state));
     }
 }
 
-/// Changes the reason alone.
+/// Changes the reason only.
 pub(crate) fn set_reason(slot: &Slot, reason: Reason) {
     if slot.set_reason(reason) {
         reason_changed(slot, reason, Event::Reason(reason));

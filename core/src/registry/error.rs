@@ -4,8 +4,7 @@ use std::{fmt, io};
 
 use super::folder::FolderPath;
 
-/// Why the registry is off for a process. Building one allocates nothing: it happens in fork
-/// children too.
+/// Why the registry is off for a process. To make one allocates nothing, because fork children do so too.
 #[derive(Debug)]
 pub enum RegistryError {
     /// A step on the folder or the file failed.
@@ -17,7 +16,7 @@ pub enum RegistryError {
         /// What the kernel answered.
         source: io::Error,
     },
-    /// The folder belongs to another user or others may enter it.
+    /// The folder belongs to another user, or others may enter it.
     NotPrivate {
         /// The folder concerned.
         folder: FolderPath,

@@ -27,7 +27,7 @@ macro_rules! events {
                 match self { $(events!(@bound value $name $($kind)?) => ($number, events!(@store value $($kind)?)),)+ }
             }
 
-            /// `None`: this version knows no such event.
+            /// `None` if this version knows no such event.
             pub(super) fn decode(kind: u8, value: u64) -> Option<Event> {
                 match kind { $($number => Some(events!(@load value $name $($kind)?)),)+ _ => None }
             }
@@ -44,40 +44,40 @@ macro_rules! events {
 }
 
 events! {
-    /// The process begins to publish the connection, which is where it is for this reason.
+    /// The process begins to publish the connection. The reason tells why it is on the SAN or on TCP.
     Opened(Reason) = 1, "opened";
-    /// It is, or is not, on the SAN for another reason now.
+    /// The reason why it is on the SAN, or on TCP, changed.
     Reason(Reason) = 2, "reason";
     /// Its state changed.
     State(State) = 3, "state";
-    /// It is busy, and this end looks for the other one.
+    /// It is busy, so this end looks for the other one.
     Looks = 4, "looks";
-    /// This end, the connector's, offered a session.
+    /// This end is the connector's, and offered a session.
     Offered = 5, "offered";
-    /// This end, the acceptor's, took the session that was offered.
+    /// This end is the acceptor's, and took the session that was offered.
     Taken = 6, "taken";
     /// What this end sends goes over the SAN, from this byte of the stream on.
     SendingTurned(u64) = 7, "sending-turned";
     /// What this end receives comes over the SAN, from this byte of the stream on.
     ReceivingTurned(u64) = 8, "receiving-turned";
-    /// The process publishes it no more: it is closed, or another program's.
+    /// The process does not publish it any more. It is closed, or another program has it now.
     Closed = 9, "closed";
-    /// Large sends go another way (A7).
+    /// Large sends go in another way from now on (A7).
     Mode(Mode) = 10, "mode";
-    /// The message buffers that this end sends into have so many bytes (A9).
+    /// The message buffers that this end sends into have so many bytes now (A9).
     MessageSize(u64) = 11, "message-size";
-    /// The send buffer has so many bytes.
+    /// The send buffer has so many bytes now.
     SendBuffer(u64) = 12, "send-buffer";
     /// This process took control of sending from another one (D2), by the swap of this number.
     SendSwapped(u64) = 13, "send-swapped";
-    /// The same of receiving.
+    /// As [`SendSwapped`](Event::SendSwapped), for receiving.
     ReceiveSwapped(u64) = 14, "receive-swapped";
     /// This process suspended the session to take control (D4), for so many nanoseconds.
     Suspended(u64) = 15, "suspended";
 }
 
 impl Event {
-    /// True if it can happen many times a second: it is noted only while somebody follows.
+    /// True if it can happen many times a second. It is then noted only while somebody follows.
     pub(super) const fn is_frequent(self) -> bool {
         matches!(
             self,

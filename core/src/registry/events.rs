@@ -1,8 +1,8 @@
 //! The ring of the last events of a process's connections, in its registry file.
 //!
-//! What happens a few times in a connection's life is always noted: a handful of stores. What can happen often is noted
-//! only while `sanctl trace` says in the header that it follows. Nobody waits for anybody: a reader that is too slow
-//! loses the oldest.
+//! What happens a few times in a connection's life is always noted, which costs a handful of stores. What can happen
+//! often is noted only while `sanctl trace` says in the header that it follows. The process never waits for a reader.
+//! One that is too slow loses the oldest events.
 
 use std::sync::atomic::{
     fence, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -14,7 +14,7 @@ use crate::sys::time;
 
 /// Events that are kept.
 pub(super) const EVENTS: usize = 8192;
-/// Bytes of one.
+/// Bytes of an event.
 pub(super) const EVENT_SIZE: usize = size_of::<Record>();
 /// Events of one page, which gets memory when the first of them is noted.
 const PER_PAGE: usize = 4096 / EVENT_SIZE;
@@ -26,7 +26,7 @@ pub(super) type Ring = [Record; EVENTS];
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Record {
-    /// One above its number since the process began; anything else while it is written.
+    /// One more than the event's number, counted since the process began. Another value while the event is written.
     stamp: AtomicU64,
     /// Monotonic clock (ns).
     time: AtomicU64,
@@ -40,9 +40,9 @@ pub(super) struct Record {
 pub struct Noted {
     /// Monotonic clock (ns).
     pub time: u64,
-    /// Which of the process's connections; one that begins later may get the number of one that is closed.
+    /// Which of the process's connections it is about. A later connection may get the number of one that is closed.
     pub connection: usize,
-    /// Its descriptor then.
+    /// The connection's descriptor at that time.
     pub fd: i32,
     /// What happened.
     pub event: Event,
@@ -54,16 +54,16 @@ pub struct Noted {
 pub(super) struct Progress {
     /// Events noted since the process began.
     pub(super) noted: AtomicU64,
-    /// Bit per page of the ring that has memory.
+    /// A bit for each page of the ring that has memory.
     pages: AtomicU64,
-    /// Until then (monotonic clock, ns) somebody follows. Written by `sanctl`.
+    /// Somebody follows until then (monotonic clock, ns). Written by `sanctl`.
     pub(super) followed_until: AtomicU64,
 }
 
 const _: () = assert!(EVENTS / PER_PAGE == 64, "a bit for each page");
 
 impl Record {
-    /// What it holds, if that is the event of this number. It may be written over meanwhile.
+    /// The event, if it is still the one of this number. It may be written over meanwhile.
     pub(super) fn read(&self, number: u64) -> Option<Noted> {
         if self.stamp.load(Acquire) != number + 1 {
             return None;
@@ -92,7 +92,7 @@ impl Record {
 }
 
 impl Progress {
-    /// Notes an event of the connection in a slot, and of what descriptor.
+    /// Notes an event of the connection in this slot, and the descriptor that it has.
     pub(super) fn note(&self, ring: &Ring, connection: usize, fd: i32, event: Event) {
         if event.is_frequent() {
             let until = self.followed_until.load(Relaxed);

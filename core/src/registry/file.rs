@@ -1,7 +1,8 @@
-//! The file of a process as its readers open it: whether it is one, whose, and its parts as values.
+//! The registry file of a process as readers open it: checks that it is one, and of which process, and gives its parts
+//! as values.
 //!
-//! Files are read, not mapped: a hostile or broken writer may cut its file off at any time, which would end a reader that
-//! has mapped it with SIGBUS, and reading leaves a sparse file sparse.
+//! Files are read, not mapped. A hostile or broken writer may cut its file off at any time, and SIGBUS would end a
+//! reader that has mapped it. Reading also leaves a sparse file sparse.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +17,7 @@ use super::slot::Slot;
 /// The header of an open file of process `pid`.
 ///
 /// # Errors
-/// When it cannot be read, or is none of this version.
+/// When it cannot be read, or is not a file of this version.
 pub(super) fn header_of(file: &File, pid: u32) -> io::Result<Header> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let mut headers = zeroed::<Header>(1);
@@ -54,8 +55,8 @@ pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// True when the process has ended, another one has its id, or it has executed another program.
-/// What /proc does not tell counts as alive.
+/// True when the process has ended, when another one has its id, or when it has executed another program. Where /proc
+/// does not tell, the process counts as alive.
 pub(super) fn has_ended(header: &Header, pid: u32) -> bool {
     let Some(stat) = (match fs::read(format!("/proc/{pid}/stat")) {
         Ok(line) => Stat::parse(&line),
@@ -91,7 +92,7 @@ pub(super) fn zeroed<T: Plain>(count: usize) -> Vec<T> {
     std::iter::repeat_with(|| unsafe { std::mem::zeroed() }).take(count).collect()
 }
 
-/// Fills `values` from the file at `offset`; fewer bytes than they have at the end of the file.
+/// Fills `values` from the file at `offset`. Gives the bytes read, which are fewer at the end of the file.
 pub(super) fn fill<T: Plain>(file: &File, values: &mut [T], offset: u64) -> io::Result<usize> {
     let length = size_of_val(values);
     // SAFETY: the same memory as bytes, of which any value is valid.

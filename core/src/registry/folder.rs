@@ -1,7 +1,7 @@
 //! The folder of one user's registry files, and the files' names.
 //!
-//! A path is kept in a fixed buffer and a folder is opened for each use: no allocation, and no
-//! descriptor that a program closing everything from 3 up could hit.
+//! A path is kept in a fixed buffer, so that nothing is allocated. A folder is opened for each use, because a program
+//! may close every descriptor from 3 up.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
@@ -13,7 +13,7 @@ use crate::sys::file;
 
 /// Where the kernel keeps named shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// Folder names in it: this and the user's number.
+/// The folders there have this in front of the user's number as their name.
 pub(super) const FOLDER_PREFIX: &str = "sanshim-";
 
 /// NUL-terminated text of at most `N - 1` bytes.
@@ -62,8 +62,8 @@ impl FolderPath {
         Text::format(path).map(FolderPath).ok_or(RegistryError::PathTooLong)
     }
 
-    /// Opens the folder, making it first if it is missing, after checking that it is a folder of
-    /// `owner`'s which nobody else may enter.
+    /// Opens the folder, and makes it if it is missing. Checks that it is a folder of `owner`'s which nobody else may
+    /// enter.
     pub(super) fn open(self, owner: u32) -> Result<Fd, RegistryError> {
         let path = self.0.as_c_str();
         let made = match kernel::make_folder(path, 0o700) {
@@ -72,7 +72,7 @@ impl FolderPath {
             Err(error) => return Err(RegistryError::io("make", self)(error)),
         };
         let fd = self.open_existing().map_err(|error| match error.raw_os_error() {
-            // A symbolic link, or not a folder.
+            // It is a symbolic link, or not a folder.
             Some(libc::ELOOP | libc::ENOTDIR) => RegistryError::NotPrivate { folder: self },
             _ => RegistryError::io("open", self)(error),
         })?;
@@ -87,14 +87,14 @@ impl FolderPath {
         Ok(fd)
     }
 
-    /// Opens the folder if it is there and no symbolic link.
+    /// Opens the folder if it is there and is no symbolic link.
     pub(super) fn open_existing(self) -> io::Result<Fd> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         kernel::open(libc::AT_FDCWD, self.0.as_c_str(), flags, 0)
     }
 }
 
-/// Calls `each` with the processes of this user that publish what they do.
+/// Calls `each` with the id of every process of this user that has a registry file.
 pub(crate) fn each_published(mut each: impl FnMut(u32)) {
     if let Ok(folder) = FolderPath::of_user(kernel::effective_user()) {
         let _ = file::each_number_in(folder.0.as_c_str(), |pid, _| each(pid as u32));
@@ -113,7 +113,7 @@ impl fmt::Debug for FolderPath {
     }
 }
 
-/// A file's name in the folder: the process id, with a dot in front while it is being made.
+/// A file's name in the folder: the process id, with a dot in front while the file is being made.
 pub(super) fn file_name(pid: u32, finished: bool) -> Text<16> {
     let dot = if finished { "" } else { "." };
     let ten_digits_and_a_dot_fit = Text::format(format_args!("{dot}{pid}"));

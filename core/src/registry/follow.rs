@@ -1,6 +1,6 @@
 //! Following what happens to a process's connections: the reader of its ring of events.
 //!
-//! Everything in it is somebody else's word.
+//! Another process wrote all of it, so every value is checked.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use super::file::{fill, has_ended, header_of, zeroed};
 use super::layout::{Header, EVENTS_AT};
 use crate::sys::time;
 
-/// A process whose events are read, the oldest that is kept first.
+/// Reads the events of a process, beginning with the oldest that is kept.
 pub struct Follower {
     file: File,
     pid: u32,
@@ -22,12 +22,12 @@ pub struct Follower {
     next: u64,
 }
 
-/// What was read at once.
+/// What one read gave.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// In order.
+    /// The events, oldest first.
     pub events: Vec<Noted>,
-    /// How many before them were written over, or make no sense to this version.
+    /// How many events before them were written over, or make no sense to this version.
     pub lost: u64,
 }
 
@@ -35,12 +35,12 @@ impl Follower {
     /// Of the process `pid`, whose registry file is at `path`.
     ///
     /// # Errors
-    /// When the file cannot be opened, or is none of this version.
+    /// When the file cannot be opened, or is not of this version.
     pub fn of(path: &Path, pid: u32) -> io::Result<Follower> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let open =
             |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-        // Only who may write there is told what happens often.
+        // Only a reader that may write there can ask for frequent events.
         let file = open(true).or_else(|_| open(false))?;
         let follower = Follower { file, pid, next: 0 };
         follower.header().map(|_| follower)
@@ -85,7 +85,7 @@ impl Follower {
         Ok(read)
     }
 
-    /// Asks the process to note for so long (ns) what can happen often, too.
+    /// Asks the process to note frequent events too, for so long (ns).
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,7 +1,7 @@
 //! The system calls the writer needs, made directly.
 //!
-//! Inside a shimmed process libc's `read`, `close` and others are our own hooks, and libc's `open`
-//! is a cancellation point that also changes the program's errno: none of that may happen here.
+//! In a process under the shim libc's `read`, `close` and others are our own hooks. libc's `open` is a cancellation
+//! point and changes the program's errno. None of that may happen here.
 
 use std::ffi::CStr;
 use std::io;
@@ -29,7 +29,7 @@ impl Drop for Fd {
     }
 }
 
-/// `openat`, close-on-exec; `at` may be `AT_FDCWD`.
+/// `openat` with close-on-exec. `at` may be `AT_FDCWD`.
 pub(super) fn open(at: i32, path: &CStr, flags: i32, mode: u32) -> io::Result<Fd> {
     // SAFETY: `path` is NUL-terminated and outlives the call.
     unsafe { syscall!(Sysno::openat, at, path.as_ptr(), flags | libc::O_CLOEXEC, mode) }
@@ -55,7 +55,7 @@ pub(super) fn status(fd: &Fd) -> io::Result<libc::stat> {
     Ok(unsafe { status.assume_init() })
 }
 
-/// `stat`, symbolic links followed.
+/// `stat`, which follows symbolic links.
 pub(super) fn status_of(path: &CStr) -> io::Result<libc::stat> {
     let fd = open(libc::AT_FDCWD, path, libc::O_PATH, 0)?;
     status(&fd)
@@ -66,7 +66,7 @@ pub(super) fn set_length(fd: &Fd, length: usize) -> io::Result<()> {
     unsafe { syscall!(Sysno::ftruncate, fd.raw(), length) }.map(drop).map_err(os)
 }
 
-/// The largest file this process may make, in bytes. Growing a file past it raises SIGXFSZ.
+/// The largest file that this process may make, in bytes. To grow a file past it raises SIGXFSZ.
 pub(super) fn file_size_limit() -> u64 {
     let mut limit = MaybeUninit::<libc::rlimit64>::uninit();
     // SAFETY: the kernel fills one rlimit64 (its struct rlimit64 for this call).
@@ -78,7 +78,7 @@ pub(super) fn file_size_limit() -> u64 {
     }
 }
 
-/// Maps `length` bytes anywhere: of the file, shared, or without one private zeroed memory.
+/// Maps `length` bytes anywhere: of the file, shared. Without a file it is private memory of zeros.
 pub(super) fn map(file: Option<&Fd>, length: usize) -> io::Result<*mut u8> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let (flags, fd) = match file {
@@ -91,11 +91,10 @@ pub(super) fn map(file: Option<&Fd>, length: usize) -> io::Result<*mut u8> {
         .map_err(os)
 }
 
-/// Moves the mapping at `from` to `to`, replacing in one step what was mapped there.
+/// Moves the mapping at `from` to `to`. What was mapped there is replaced in one step.
 ///
 /// # Safety
-/// Both are mappings of `length` bytes made by [`map`], and what `from` held is no longer
-/// referred to by that address.
+/// Both are mappings of `length` bytes made by [`map`], and nothing refers to the address `from` any more.
 pub(super) unsafe fn move_over(from: *mut u8, to: *mut u8, length: usize) -> io::Result<()> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the caller's promise.
@@ -109,9 +108,9 @@ pub(super) unsafe fn unmap(address: *mut u8, length: usize) {
     let _ = unsafe { syscall!(Sysno::munmap, address, length) };
 }
 
-/// Makes sure the page at `address` has memory behind it, by letting the kernel write 16 bytes.
+/// Makes sure that the page at `address` has memory, by letting the kernel write 16 bytes there.
 ///
-/// A store to a page of a full tmpfs raises SIGBUS; the kernel's own store answers EFAULT instead.
+/// If the tmpfs is full, a store of ours would raise SIGBUS. The kernel's own store fails with EFAULT instead.
 ///
 /// # Safety
 /// The 16 bytes at `address` lie in a live mapping and may be overwritten.
@@ -133,7 +132,7 @@ pub(super) fn unlink(folder: &Fd, name: &CStr) -> io::Result<()> {
     unsafe { syscall!(Sysno::unlinkat, folder.raw(), name.as_ptr(), 0) }.map(drop).map_err(os)
 }
 
-/// Removes `name` if it still is `file`: a process that got the number of the one before has put its own there.
+/// Removes `name` if it still names `file`. A later process that got the same id may have put its own file there.
 pub(super) fn unlink_same(folder: &Fd, name: &CStr, file: &Fd) -> io::Result<()> {
     let now = open(folder.raw(), name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
     let (now, then) = (status(&now)?, status(file)?);
@@ -143,7 +142,7 @@ pub(super) fn unlink_same(folder: &Fd, name: &CStr, file: &Fd) -> io::Result<()>
     Ok(())
 }
 
-/// One `read`; a signal's interruption is retried.
+/// One `read`, tried again when a signal interrupts it.
 pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         // SAFETY: the kernel writes at most `len` bytes into the slice.
@@ -154,7 +153,7 @@ pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// `pread`; fewer bytes at the end of the file.
+/// `pread`. It gives fewer bytes at the end of the file.
 pub(super) fn read_at(fd: &Fd, buffer: &mut [u8], offset: usize) -> io::Result<usize> {
     let (at, length) = (buffer.as_mut_ptr(), buffer.len());
     // SAFETY: the buffer is valid for its length.
@@ -167,7 +166,7 @@ pub(super) fn write_at(fd: &Fd, bytes: &[u8], offset: usize) -> io::Result<usize
     unsafe { syscall!(Sysno::pwrite64, fd.raw(), bytes.as_ptr(), bytes.len(), offset) }.map_err(os)
 }
 
-/// The next directory entries, as the kernel's `linux_dirent64` records; 0 bytes at the end.
+/// The next entries of a folder, as the kernel's `linux_dirent64` records. Gives 0 bytes at the end.
 pub(super) fn read_entries(folder: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `len` bytes into the slice.
     unsafe { syscall!(Sysno::getdents64, folder.raw(), buffer.as_mut_ptr(), buffer.len()) }

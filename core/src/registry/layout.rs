@@ -1,7 +1,7 @@
-//! The file's layout: one header, then [`CAPACITY`] slots, then the last events. Sparse; version [`VERSION`].
+//! The file's layout: one header, then [`CAPACITY`] slots, then the last events. The file is sparse.
 //!
-//! Everything is an atomic, because writer and reader look at the same memory. The sizes are part
-//! of the version: a change of the header or of [`Slot`] needs a new number.
+//! All of it is atomics, because the writer changes what readers look at. A change of the header or of [`Slot`] needs a
+//! new [`VERSION`].
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -14,23 +14,23 @@ use crate::reason::Reason;
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
 pub(crate) const VERSION: u32 = 3;
-/// Connections a process can publish; further ones count into the spare slot.
+/// Connections that a process can publish. Any more use the spare slot, which nobody sees.
 pub(crate) const CAPACITY: usize = 16384;
-/// Bytes of the header, one page.
+/// Bytes of the header, which is one page.
 pub(super) const HEADER_SIZE: usize = size_of::<Header>();
 /// Bytes of a slot.
 pub(super) const SLOT_SIZE: usize = size_of::<Slot>();
 /// Bytes of the file.
 pub(super) const FILE_SIZE: usize = size_of::<Table>();
-/// Where the events lie in it.
+/// Offset of the events in the file.
 pub(super) const EVENTS_AT: usize = HEADER_SIZE + CAPACITY * SLOT_SIZE;
 /// Room for reasons.
 pub(super) const REASONS: usize = 32;
 /// Bytes of the program's name that are kept.
 pub(super) const PROGRAM_SIZE: usize = 64;
 
-/// Who publishes. Written once, before the file gets its name; only `high_water`, `requests`,
-/// `returned`, `helper`, `events` and `closed` change.
+/// Tells which process publishes. Written once, before the file gets its name. Only `high_water`, `requests`,
+/// `returned`, `helper`, `events` and `closed` change later.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -41,25 +41,24 @@ pub(super) struct Header {
     pub(super) pid: AtomicU32,
     /// Effective user when the file was made.
     pub(super) uid: AtomicU32,
-    /// Clock ticks after boot, field 22 of /proc/pid/stat: tells a process from a later one with
-    /// the same id.
+    /// Clock ticks after boot, field 22 of /proc/pid/stat. Tells the process from a later one with the same id.
     pub(super) start_time: AtomicU64,
-    /// Inode of the pid namespace that `pid` counts in; 0 when unknown.
+    /// Inode of the pid namespace that `pid` belongs to; 0 when unknown.
     pub(super) pid_namespace: AtomicU64,
-    /// Device and inode of the executable: a process that has executed another program without
-    /// the shim keeps its id and its start time. 0 when unknown.
+    /// Device and inode of the executable; 0 when unknown. A process that has executed another program, without the
+    /// shim, keeps its id and its start time.
     pub(super) executable: [AtomicU64; 2],
-    /// All slots ever used are below this index, so that nobody has to touch the others.
+    /// All slots that were ever used are below this index, so that readers need not look at the others.
     pub(super) high_water: AtomicU32,
-    /// Requests made by `sanctl`, which counts up after it wrote one into a slot.
+    /// Requests that `sanctl` has made. It writes one into a slot, and counts up afterwards.
     pub(super) requests: AtomicU32,
     /// The program's name, padded with NUL.
     pub(super) program: [AtomicU64; PROGRAM_SIZE / 8],
-    /// Connections that went back to TCP, by the number of the reason.
+    /// How many connections went back to TCP, by the number of the reason.
     pub(super) returned: [AtomicU64; REASONS],
-    /// The mailbox of the process's helper thread. Zero: it has none.
+    /// The mailbox of the process's helper thread; 0 if there is none.
     pub(super) helper: AtomicU64,
-    /// How far the ring of events is.
+    /// How many events were noted, and who follows them.
     pub(super) events: Progress,
     /// What connections have counted that are closed.
     pub(super) closed: Closed,

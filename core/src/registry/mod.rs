@@ -1,14 +1,13 @@
 //! The registry: what every process under the shim publishes about its connections, and how
 //! `sanctl` reads it without stopping or slowing anybody.
 //!
-//! One file per process, `/dev/shm/sanshim-<euid>/<pid>`, mapped by its writer and written by
-//! nobody else but `sanctl`, in the words for requests: a header, a fixed table of connection slots, and a ring of the
-//! last events. The file is sparse, so an idle process costs two pages.
+//! There is one file per process, `/dev/shm/sanshim-<euid>/<pid>`. It has a header, a fixed table of connection slots,
+//! and a ring of the last events. Its process maps it. Nobody else writes to it but `sanctl`, and that only the words
+//! for requests. The file is sparse, so an idle process costs two pages.
 //!
-//! Responsible for the file's layout, its life (creation, fork, removal) and its reading. Must not
-//! know what a connection does, and the writer must not call a libc function that the shim hooks,
-//! allocate, or lock: it runs inside somebody else's process, in fork children of threaded
-//! programs too.
+//! Responsible for the file's layout, its life (creation, fork, removal) and its reading. Must not know what a
+//! connection does. The writer runs inside somebody else's process, even in fork children of threaded programs. So it
+//! must not call a libc function that the shim hooks, allocate, or lock.
 
 mod control;
 mod counter;

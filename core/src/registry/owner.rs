@@ -1,14 +1,14 @@
-//! Which process has an end of a TCP connection, as the kernel says: whether it runs under the shim or not.
+//! Which process has an end of a TCP connection, as the kernel says. The process need not run under the shim.
 
 use super::quiet::{sockets, tcp};
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
-/// A process and its descriptor of an end.
+/// A process, and its descriptor of the connection's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// The process: the lowest id of those that have it.
+    /// The process. If several have the end, it is the one with the lowest id.
     pub pid: u32,
     /// Its lowest descriptor.
     pub fd: RawFd,
@@ -16,8 +16,8 @@ pub struct Owner {
     pub program: String,
 }
 
-/// Who has the end `local` of the connection to `peer`, in the network namespace of process `near`. `None`: the kernel
-/// does not know it there, or the caller may not look at the process that has it.
+/// Which process has the end `local` of the connection to `peer`, in the network namespace of process `near`. `None` if
+/// the kernel does not know the connection there, or if the caller may not look at the process that has it.
 pub fn owner_of(near: u32, local: SocketAddr, peer: SocketAddr) -> Option<Owner> {
     let same = |(_, (one, other, _)): &(u64, _)| (*one, *other) == (local, peer);
     let (inode, _) = tcp(near).into_iter().find(same)?;
@@ -48,7 +48,7 @@ mod tests {
         let (own, peer) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
         let found = owner_of(std::process::id(), own, peer).unwrap();
         assert_eq!((found.pid, found.fd), (std::process::id(), stream.as_raw_fd()));
-        // Nobody has accepted it.
+        // Nobody has accepted the connection.
         assert_eq!(owner_of(std::process::id(), peer, own), None);
     }
 }

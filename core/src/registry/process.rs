@@ -1,4 +1,4 @@
-//! Telling one process from another: start time, pid namespace, executable, from /proc.
+//! What tells one process from another: its start time, pid namespace and executable, from /proc.
 
 use std::ffi::CStr;
 
@@ -9,18 +9,18 @@ use super::kernel;
 pub(super) struct Stat {
     /// Field 22: clock ticks after boot.
     pub(super) start_time: u64,
-    /// A zombie without another thread alive.
+    /// True for a zombie none of whose threads lives.
     pub(super) ended: bool,
 }
 
 impl Stat {
-    /// Parses the one line of a stat file; the second field is the program's name in parentheses
-    /// and may hold anything, a closing parenthesis too.
+    /// Parses the one line of a stat file. Its second field is the program's name in parentheses. The name may hold any
+    /// character, even a closing parenthesis.
     pub(super) fn parse(line: &[u8]) -> Option<Stat> {
         let name_end = line.iter().rposition(|&byte| byte == b')')?;
         let mut fields = std::str::from_utf8(&line[name_end + 1..]).ok()?.split_ascii_whitespace();
         let state = fields.next()?;
-        // From field 3, the state, to field 20 and field 22.
+        // Field 3 is the state. Field 20 counts the threads, and field 22 is the start time.
         let threads: u64 = fields.nth(16)?.parse().ok()?;
         let start_time = fields.nth(1)?.parse().ok()?;
         Some(Stat { start_time, ended: matches!(state, "Z" | "X") && threads <= 1 })

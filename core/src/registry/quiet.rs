@@ -1,5 +1,5 @@
-//! Connections that a process does not publish, because they have made next to no transfers: what the kernel says of them.
-//! Costs the process nothing. What cannot be read (another user's) is left out.
+//! A process does not publish a connection that has made next to no transfers. `sanctl` reads here what the kernel says
+//! of it, which costs the process nothing. What cannot be read, such as another user's, is left out.
 
 use super::reader::{connection, Connection};
 use super::slot::{Identity, Provider, Slot, State};
@@ -10,26 +10,26 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
-/// The kernel's states of a TCP connection that has an other end, and ours.
+/// The kernel's states of a TCP connection that has a peer, and our names for them.
 const STATES: [(u8, State); 4] =
     [(1, State::Established), (4, State::FinWait), (5, State::FinWait), (8, State::CloseWait)];
 
 type Ends = (SocketAddr, SocketAddr, State);
 
-/// The kernel's table of TCP connections, by inode, of each network namespace that was asked for: closed connections
-/// that linger make it long, and each process of the namespace has the same.
+/// The kernel's tables of TCP connections, by inode: one for each network namespace that was asked for. A table is long
+/// where closed connections linger, and all processes of the namespace have the same. So it is read once.
 #[derive(Default)]
 pub(super) struct Tables(HashMap<OsString, HashMap<u64, Ends>>);
 
 impl Tables {
-    /// That of the process's namespace.
+    /// The table of the process's namespace.
     fn of(&mut self, pid: u32) -> &HashMap<u64, Ends> {
         let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
         self.0.entry(namespace.into_os_string()).or_insert_with(|| tcp(pid))
     }
 }
 
-/// Those of `pid` beside the `published` ones.
+/// The connections of `pid` that are not among the `published` ones.
 pub(super) fn connections(
     pid: u32,
     published: &[Connection],
@@ -59,7 +59,7 @@ pub(super) fn connections(
         .collect()
 }
 
-/// Its sockets, by descriptor, with their inodes.
+/// The sockets of a process: each descriptor, and its inode.
 pub(super) fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut all: Vec<(RawFd, u64)> = entries
@@ -74,7 +74,7 @@ pub(super) fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
     all
 }
 
-/// The TCP connections of its network namespace, by inode.
+/// The TCP connections of the network namespace of a process, by inode.
 pub(super) fn tcp(pid: u32) -> HashMap<u64, Ends> {
     let read = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let lines = [read("tcp"), read("tcp6")];
@@ -90,7 +90,7 @@ fn parse(line: &str) -> Option<(u64, Ends)> {
     Some((words.get(9)?.parse().ok()?, (local, peer, *state)))
 }
 
-/// Words of the host's byte order in hexadecimal digits, a colon, the port.
+/// An address as hexadecimal words in the host's byte order, then a colon and the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (digits, port) = text.split_once(':')?;
     let words = digits.len() / 8;

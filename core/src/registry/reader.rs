@@ -1,9 +1,7 @@
 //! The reader: every process's connections, as `sanctl` shows them.
 //!
-//! Files are read, not mapped: a hostile or broken writer may cut its file off at any time, which
-//! would end a reader that has mapped it with SIGBUS, and reading leaves a sparse file sparse.
-//! Everything in a file is somebody else's word: sizes and values are checked, and what makes no
-//! sense is reported and skipped.
+//! Another process wrote what is in a file. So sizes and values are checked, and what makes no sense is reported and
+//! skipped.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -27,7 +25,7 @@ use super::totals::Totals;
 use super::transfers::TransferStatus;
 use crate::reason::Reason;
 
-/// How often a table is read again because connections in it were changing.
+/// How many times a table is read at most. It is read again when connections in it were changing.
 const ATTEMPTS: usize = 5;
 
 /// All that could be read, and what could not.
@@ -50,62 +48,62 @@ pub struct Process {
     pub file: PathBuf,
     /// Its name, at most 64 bytes; may hold any character.
     pub program: String,
-    /// By descriptor.
+    /// Its connections, in the order of their descriptors.
     pub connections: Vec<Connection>,
-    /// How many connections went back to TCP and why, closed ones too: by the reason's number, without those
-    /// that never were one.
+    /// How many connections went back to TCP for each reason, closed ones included. In the order of the reasons'
+    /// numbers. A reason that never occurred is left out.
     pub returned: Vec<(Reason, u64)>,
     /// What its connections have done together, closed ones too.
     pub totals: Totals,
 }
 
-/// One connection or listening socket of a process. Counts are those of this process since it
-/// got the socket.
+/// A connection or a listening socket of a process. Its counts are of what this process did since it got the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Which of the connections that the process publishes, as its [events](super::Noted) say; `None`: it does not.
+    /// The connection's number, as the process's [events](super::Noted) name it; `None` if the process does not publish
+    /// it.
     pub number: Option<usize>,
     /// The program's descriptor.
     pub fd: RawFd,
     /// Our address.
     pub local: SocketAddr,
-    /// The peer's; unspecified with port 0 for a listener.
+    /// The peer's address. For a listener it is unspecified, with port 0.
     pub peer: SocketAddr,
     /// What carries the bytes.
     pub provider: Provider,
-    /// Why.
+    /// Why it is carried so.
     pub reason: Reason,
     /// Where it is in its life.
     pub state: State,
-    /// What went out.
+    /// What was sent.
     pub sent: Traffic,
-    /// What came in.
+    /// What was received.
     pub received: Traffic,
     /// Kernel calls made to wake the peer.
     pub wakeups_sent: u64,
-    /// Events that needed none.
+    /// Events that needed no such call.
     pub wakeups_avoided: u64,
     /// Wake-ups from the peer.
     pub wakeups_received: u64,
-    /// Send credit now.
+    /// Send credit at the moment.
     pub credits: u64,
     /// Credit updates sent.
     pub credit_updates_sent: u64,
-    /// Bytes in the send buffer now.
+    /// Bytes in the send buffer at the moment.
     pub buffered_bytes: u64,
-    /// Control of sending.
+    /// Who controls sending.
     pub send_control: ControlStatus,
-    /// Control of receiving.
+    /// Who controls receiving.
     pub receive_control: ControlStatus,
     /// Times this process suspended the session to take control.
     pub suspensions: u64,
-    /// How long (ns) that took in all.
+    /// How long (ns) all these suspensions took.
     pub suspended: u64,
-    /// RDMA, its modes, and the sizes of buffers.
+    /// What is known of RDMA, its modes, and the sizes of buffers.
     pub transfers: TransferStatus,
 }
 
-/// What went one way.
+/// What went in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes of the program's stream.
@@ -129,9 +127,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads every folder the caller may see: its own user's, or for root all users'. Files of
-/// processes that have ended are removed where they belong to the caller. Connections with next to no traffic are
-/// taken from the kernel.
+/// Reads every folder that the caller may see: that of its own user, or those of all users if it is root. Removes the
+/// files of processes that have ended, if they belong to the caller. Connections with next to no traffic are taken from
+/// the kernel.
 pub fn read_all() -> Snapshot {
     let mut snapshot = read_published();
     let mut tables = super::quiet::Tables::default();
@@ -143,7 +141,7 @@ pub fn read_all() -> Snapshot {
     snapshot
 }
 
-/// As [`read_all`], but only what the processes publish: connections that were on the SAN, or may soon be.
+/// As [`read_all`], but reads only what the processes publish: connections that were on the SAN, or may soon be.
 pub fn read_published() -> Snapshot {
     let mut snapshot = Snapshot::default();
     // SAFETY: no memory is involved.
@@ -179,11 +177,11 @@ fn folder_owner(name: &OsStr) -> Option<u32> {
     name.to_str()?.strip_prefix(FOLDER_PREFIX)?.parse().ok()
 }
 
-/// What became of one file.
+/// What one file told.
 enum Outcome {
-    /// With what was wrong about some of its connections.
+    /// The process lives. The text tells what was wrong with some of its connections.
     Alive(Box<Process>, Option<String>),
-    /// The process has ended, or has become another program; its file's device and inode.
+    /// The process has ended, or has become another program. Device and inode of its file.
     Ended(u64, u64),
     Skipped(String),
 }
@@ -227,14 +225,14 @@ impl Snapshot {
     }
 }
 
-/// Removes a file that was read, if it is ours; not what a process that got the same number has put there since.
+/// Removes a file that was read, if it is ours. A later process of the same id may have put its own there, which stays.
 fn remove_own(path: &Path, device: u64, inode: u64) {
     // SAFETY: no memory is involved.
     let user = unsafe { libc::geteuid() };
     let is_it =
         |found: fs::Metadata| found.uid() == user && (found.dev(), found.ino()) == (device, inode);
     if fs::symlink_metadata(path).is_ok_and(is_it) {
-        // Another reader may have been faster.
+        // Another reader may have removed it already.
         let _ = fs::remove_file(path);
     }
 }
@@ -298,11 +296,11 @@ fn program(header: &Header) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The connections in the first `count` slots, with what was wrong about one that was skipped;
-/// `None` when the file is too short.
+/// The connections in the first `count` slots, and what was wrong with one that was skipped. `None` when the file is
+/// too short.
 ///
-/// The table is read three times: identities come from the middle reading, and only where the
-/// sequence number was the same and even before and after it, so that nothing changed meanwhile.
+/// The table is read three times. The identities come from the second reading. They count only where the first and the
+/// third one found the same even sequence number, so that nothing changed meanwhile.
 fn connections(file: &File, count: usize) -> io::Result<Option<(Vec<Connection>, Option<String>)>> {
     let mut readings = [zeroed::<Slot>(count), zeroed(count), zeroed(count)];
     let mut settled = vec![false; count];

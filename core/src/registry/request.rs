@@ -1,6 +1,6 @@
 //! What `sanctl` asks of a process: a word in the connection's slot, then the count in the header.
 //!
-//! The process looks at the count now and then, by the clock; so nothing here waits for it.
+//! The process looks at the count from time to time. Nothing here waits for it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,14 +15,14 @@ use super::file::{fill, has_ended, header_of, zeroed};
 use super::layout::{Header, CAPACITY, HEADER_SIZE, SLOT_SIZE};
 use super::slot::{Provider, Slot};
 
-/// The registry file of a process, to ask that for something.
+/// The registry file of a process, opened to ask the process for something.
 pub struct Requests {
     path: PathBuf,
     file: File,
     pid: u32,
 }
 
-/// A connection of that process that is on the SAN, as it was found.
+/// A connection of that process that was on the SAN when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnSan {
     index: usize,
@@ -31,7 +31,7 @@ pub struct OnSan {
     pub fd: RawFd,
     /// Its address.
     pub local: SocketAddr,
-    /// The peer's.
+    /// The peer's address.
     pub peer: SocketAddr,
 }
 
@@ -39,7 +39,7 @@ impl Requests {
     /// To the process `pid`, whose registry file is at `path`.
     ///
     /// # Errors
-    /// When the file cannot be opened for reading and writing, or is none of this version.
+    /// When the file cannot be opened for reading and writing, or is not of this version.
     pub fn to(path: &Path, pid: u32) -> io::Result<Self> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
@@ -86,7 +86,7 @@ impl Requests {
         self.file.write_all_at(&next.to_ne_bytes(), offset_of!(Header, requests) as u64)
     }
 
-    /// A connection that was found, as it is now; `None`: it is on the SAN no more.
+    /// A connection that was found before, as it is now. `None` if it is not on the SAN any more.
     pub fn again(&self, connection: &OnSan) -> Option<OnSan> {
         let mut slots = zeroed::<Slot>(1);
         let read = fill(&self.file, &mut slots, connection.offset() as u64).ok()?;
@@ -107,7 +107,7 @@ impl Requests {
 }
 
 impl OnSan {
-    /// What a slot shows, if it is that.
+    /// The connection in a slot, if it is on the SAN.
     fn of(index: usize, slot: &Slot) -> Option<OnSan> {
         let sequence = slot.stable_sequence().filter(|_| !slot.is_hidden())?;
         let identity = slot.identity().ok()?;

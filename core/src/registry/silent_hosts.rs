@@ -1,7 +1,9 @@
-//! Hosts that did not answer over RDMA, for all processes of the user: the next one that starts need not wait for them.
+//! Hosts that did not answer over RDMA. All processes of the user share them, so that the next one that starts need not
+//! wait for these hosts.
 //!
-//! A file beside those of the processes, read and written in place: a table by address in which newer entries take the
-//! place of others. What it says is a hint; whoever finds an entry torn, or wrong, connects over TCP for a while.
+//! They are in a file beside those of the processes, which is read and written in place. It is a table by address, in
+//! which a newer entry may take the place of another. An entry is only a hint. Where one is torn or wrong, connections
+//! to that host go over TCP for a while.
 
 use super::folder::FolderPath;
 use super::kernel::{self, Fd};
@@ -10,7 +12,7 @@ use std::ffi::CStr;
 use std::net::IpAddr;
 
 const NAME: &CStr = c"silent-hosts";
-/// Entries, each an address (16 bytes) and the clock (ns) until which it counts.
+/// Entries of the table. Each is an address (16 bytes) and the time (clock in ns) until which it counts.
 const ENTRIES: usize = 256;
 const ENTRY: usize = 24;
 
@@ -32,7 +34,7 @@ fn place(host: IpAddr) -> ([u8; 16], usize) {
 }
 
 impl SilentHosts {
-    /// Those that this user's processes know.
+    /// The table that this user's processes share.
     pub(crate) fn of_this_user() -> Option<Self> {
         let owner = kernel::effective_user();
         FolderPath::of_user(owner).ok().map(|folder| SilentHosts { folder, owner })
@@ -51,7 +53,7 @@ impl SilentHosts {
         is_file.then_some(file)
     }
 
-    /// True if the host did not answer, and that is not `for_how_long` (ns) ago.
+    /// True if the host did not answer within the last `for_how_long` ns.
     pub(crate) fn contains(&self, host: IpAddr, for_how_long: u64) -> bool {
         let (address, offset) = place(host);
         let mut entry = [0; ENTRY];
@@ -64,10 +66,10 @@ impl SilentHosts {
         read == Some(ENTRY) && known == address && (1..=for_how_long).contains(&left)
     }
 
-    /// The host did not answer: to be known for so long (ns).
+    /// The host did not answer. That counts for so long (ns).
     pub(crate) fn note(&self, host: IpAddr, for_how_long: u64) {
         if kernel::file_size_limit() < (ENTRIES * ENTRY) as u64 {
-            // Writing beyond it would raise SIGXFSZ in the program.
+            // To write beyond the limit would raise SIGXFSZ in the program.
             return;
         }
         let (address, offset) = place(host);

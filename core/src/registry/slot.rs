@@ -1,6 +1,6 @@
-//! A connection's slot: who it is and what it has done so far, in atomics.
+//! A connection's slot: which connection it is, and what it has done so far, in atomics.
 //!
-//! The writer stores, readers in other processes load; nobody waits for anybody.
+//! The writer stores, and readers in other processes load. Neither waits for the other.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::RawFd;
@@ -47,13 +47,13 @@ stored! {
 }
 
 stored! {
-    /// Where a connection is in its life; named after the TCP states. 0 marks a free slot.
+    /// Where a connection is in its life, named after the TCP states. 0 marks a free slot.
     State {
         /// A listening socket.
         Listen = 1, "listen";
-        /// connect has begun and not finished.
+        /// connect has begun and has not finished.
         Connecting = 2, "connecting";
-        /// Open both ways.
+        /// Open in both directions.
         Established = 3, "established";
         /// The peer has ended its direction.
         CloseWait = 4, "close-wait";
@@ -66,24 +66,24 @@ stored! {
     }
 }
 
-/// What a connection is, as [`Slot::publish`] stores it.
+/// Which connection it is, and where it is, as [`Slot::publish`] stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The program's descriptor.
     pub fd: RawFd,
     /// Our address.
     pub local: SocketAddr,
-    /// The peer's; unspecified with port 0 for a listener.
+    /// The peer's address. For a listener it is unspecified, with port 0.
     pub peer: SocketAddr,
     /// What carries the bytes.
     pub provider: Provider,
-    /// Why.
+    /// Why it is carried so.
     pub reason: Reason,
     /// Where it is in its life.
     pub state: State,
 }
 
-/// An address: 16 bytes (IPv4 as the mapped IPv6 address), family and port, scope.
+/// An address: 16 bytes (IPv4 as a mapped IPv6 address), then family and port, then the scope.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Address {
@@ -106,7 +106,7 @@ impl Address {
         self.scope.store(scope, Ordering::Relaxed);
     }
 
-    /// `None` when the stored family is neither.
+    /// `None` when the stored family is neither IPv4 nor IPv6.
     fn load(&self) -> Option<SocketAddr> {
         let high = u128::from(self.ip[0].load(Ordering::Relaxed));
         let low = u128::from(self.ip[1].load(Ordering::Relaxed));
@@ -136,11 +136,11 @@ fn copy32(to: &AtomicU32, from: &AtomicU32) {
     to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// One connection. Senders and receivers write to cache lines of their own.
+/// One connection. What senders write and what receivers write lie in different cache lines.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Odd while the identity below changes (a sequence lock: readers retry).
+    /// Odd while the identity below changes. It is a sequence lock: a reader that finds a change tries again.
     sequence: AtomicU64,
     fd: AtomicU32,
     state: AtomicU32,
@@ -148,8 +148,7 @@ pub struct Slot {
     reason: AtomicU32,
     local: Address,
     peer: Address,
-    /// One above the sequence number of the identity that is asked to go back to TCP; zero: none is.
-    /// Written by `sanctl`.
+    /// Written by `sanctl`: one more than the sequence number of the identity that is to go back to TCP. 0 if none is.
     pub(super) detach: AtomicU64,
     _reserved_identity: [AtomicU64; 6],
 
@@ -157,29 +156,29 @@ pub struct Slot {
     pub sent: Direction,
     /// Kernel calls made to wake the peer.
     pub wakeups_sent: SharedCounter,
-    /// Events for which no kernel call was needed, because nobody slept (A18). Counted by senders.
+    /// Events that needed no kernel call, because nobody slept (A18). Counted by senders.
     pub wakeups_avoided: Counter,
-    /// Send credit now (A15).
+    /// Send credit at the moment (A15).
     pub credits: Gauge,
-    /// Bytes in the send buffer now (A19).
+    /// Bytes in the send buffer at the moment (A19).
     pub buffered_bytes: Gauge,
-    /// Control of sending (D2).
+    /// Which process controls sending (D2).
     pub send_control: Control,
 
     /// What we received.
     pub received: Direction,
-    /// Wake-ups from the peer taken off the anchor.
+    /// Wake-ups from the peer that were taken off the anchor.
     pub wakeups_received: SharedCounter,
     /// Credit updates sent (A16).
     pub credit_updates_sent: SharedCounter,
-    /// Control of receiving (D2).
+    /// Which process controls receiving (D2).
     pub receive_control: Control,
     /// Times this process suspended the session to take control (D4).
     pub suspensions: SharedCounter,
-    /// How long (ns) that took in all.
+    /// How long (ns) all these suspensions took.
     pub suspended: SharedCounter,
 
-    /// RDMA, its modes, and the sizes of buffers.
+    /// What is known of RDMA, its modes, and the sizes of buffers.
     pub transfers: Transfers,
 }
 
@@ -235,38 +234,38 @@ impl Slot {
         });
     }
 
-    /// Changes the state alone. True: it was another one.
+    /// Changes the state only. True if it was another one.
     pub(super) fn set_state(&self, state: State) -> bool {
         let before = self.state.load(Ordering::Relaxed);
         self.state.store(state as u32, Ordering::Relaxed);
         before != state as u32
     }
 
-    /// Changes the provider alone.
+    /// Changes the provider only.
     #[inline]
     pub(crate) fn set_provider(&self, provider: Provider) {
         self.provider.store(provider as u32, Ordering::Relaxed);
     }
 
-    /// Changes the reason alone. True: it was another one.
+    /// Changes the reason only. True if it was another one.
     pub(super) fn set_reason(&self, reason: Reason) -> bool {
         let before = self.reason.load(Ordering::Relaxed);
         self.reason.store(reason.as_u32(), Ordering::Relaxed);
         before != reason.as_u32()
     }
 
-    /// Changes the descriptor alone.
+    /// Changes the descriptor only.
     #[inline]
     pub(crate) fn set_fd(&self, fd: RawFd) {
         self.fd.store(fd as u32, Ordering::Relaxed);
     }
 
-    /// The descriptor, to its own process.
+    /// The descriptor. For the process itself, which need not check it.
     pub(super) fn fd(&self) -> RawFd {
         self.fd.load(Ordering::Relaxed) as RawFd
     }
 
-    /// The reason, to its own process.
+    /// The reason. For the process itself.
     pub(super) fn reason(&self) -> Option<Reason> {
         Reason::from_u32(self.reason.load(Ordering::Relaxed))
     }
@@ -282,8 +281,8 @@ impl Slot {
         self.detach.store(0, Ordering::Relaxed);
     }
 
-    /// Runs `store` between the two steps of the sequence lock. The release fence keeps the
-    /// stores after the odd number, the release store keeps them before the even one.
+    /// Runs `store` between the two steps of the sequence lock. The release fence keeps its stores after that of the
+    /// odd number. The release store of the even number keeps them before it.
     fn change(&self, store: impl FnOnce()) {
         let odd = self.sequence.load(Ordering::Relaxed) | 1;
         self.sequence.store(odd, Ordering::Relaxed);
@@ -297,7 +296,7 @@ impl Slot {
         self.change(|| self.state.store(0, Ordering::Relaxed));
     }
 
-    /// Zero counts, for a new connection. The slot is hidden.
+    /// Sets all counts to zero for a new connection. The slot is hidden.
     pub(super) fn reset(&self) {
         let controls = [&self.send_control, &self.receive_control];
         let suspended = [&self.suspensions.0, &self.suspended.0];
@@ -307,12 +306,12 @@ impl Slot {
         }
     }
 
-    /// The first of the counts: memory that may be overwritten while the slot is hidden.
+    /// The address of the first count. It may be overwritten while the slot is hidden.
     pub(super) fn counts_address(&self) -> *mut u8 {
         self.sent.bytes.0.as_ptr().cast()
     }
 
-    /// All that a fork child takes over.
+    /// All counts that a fork child takes over.
     fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
         let own = [
             &self.sent.bytes.0,
@@ -329,10 +328,10 @@ impl Slot {
         own.into_iter().chain(self.transfers.counts())
     }
 
-    /// Copies another process's slot into this one, which nobody reads yet: all but who has control.
+    /// Copies another process's slot into this one, which nobody reads yet. Who has control is not copied.
     ///
-    /// The other side may be changing its identity; after a bounded number of attempts the copy is
-    /// taken as it is, since the thread that was changing it may be waiting for us.
+    /// The other process may be changing its identity. The copy is tried so many times, and then taken as it is,
+    /// because the thread that was changing it may be waiting for this one.
     pub(super) fn copy_from(&self, other: &Slot) {
         for _ in 0..1000 {
             let before = other.stable_sequence();
@@ -356,7 +355,7 @@ impl Slot {
         [&self.fd, &self.state, &self.provider, &self.reason]
     }
 
-    /// The sequence number; `None` while the identity changes.
+    /// The sequence number. `None` while the identity changes.
     pub(super) fn stable_sequence(&self) -> Option<u64> {
         Some(self.sequence.load(Ordering::Acquire)).filter(|sequence| sequence % 2 == 0)
     }
@@ -382,10 +381,10 @@ impl Slot {
 
 static SPARE: Slot = Slot::new();
 
-/// The slot that counts for connections that have none: without a registry, or when it is full.
+/// The slot of connections that have none of their own, because there is no registry, or because it is full.
 ///
-/// It lies in this process's private memory and nobody reads it; with it, code that counts never
-/// has to ask whether there is a slot.
+/// It lies in this process's private memory, and nobody reads it. So code that counts never has to ask whether there is
+/// a slot.
 pub(crate) fn spare() -> &'static Slot {
     &SPARE
 }

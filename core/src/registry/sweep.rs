@@ -1,4 +1,4 @@
-//! Removing what processes left behind that ended without removing it (kill -9, _exit).
+//! Removes the files of processes that ended without removing them, by kill -9 or _exit.
 
 use std::ffi::CStr;
 
@@ -6,9 +6,9 @@ use super::folder::file_name;
 use super::kernel::{self, Fd};
 use super::layout::Header;
 
-/// Removes the files of processes that are gone, in the folder of this user's files.
+/// Removes the files of processes that are gone, in this user's folder.
 ///
-/// A file of another pid namespace is left alone: its process cannot be seen from here.
+/// A file of another pid namespace is left alone, because its process cannot be seen from here.
 pub(super) fn sweep(folder: &Fd, own_namespace: u64) {
     if own_namespace == 0 {
         return;
@@ -19,7 +19,7 @@ pub(super) fn sweep(folder: &Fd, own_namespace: u64) {
             let name = file_name(pid, true);
             let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
             let Ok(file) = kernel::open(folder.raw(), name.as_c_str(), flags, 0) else { continue };
-            // Asked after the file was opened: what a later process of that number makes is another file.
+            // Asked after the file was opened. If a later process of that id makes one, it is another file.
             if kernel::is_gone(pid) && pid_namespace(&file) == Some(own_namespace) {
                 // Another process may have swept it already.
                 let _ = kernel::unlink_same(folder, name.as_c_str(), &file);
@@ -37,7 +37,7 @@ fn pid_namespace(file: &Fd) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes))
 }
 
-/// A file name that is a process id in its only spelling.
+/// The process id that a file name is. `None` for any other spelling of the number, such as with leading zeros.
 pub(super) fn parse_pid(name: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(name).ok()?;
     let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');

@@ -5,35 +5,35 @@ use std::sync::atomic::AtomicU64;
 use super::counter::{Counter, Gauge, SharedCounter};
 use crate::session::Mode;
 
-/// What `sanctl` shows of RDMA and of buffer sizes, for what we send unless it says otherwise.
+/// What `sanctl` shows of RDMA and of buffer sizes. It is about what this end sends, unless a field says otherwise.
 ///
-/// The counters are this process's; the gauges are the connection's, as this process saw it last.
+/// The counters are those of this process. The gauges are those of the connection, as this process last saw it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Transfers {
-    /// Bytes sent by RDMA; those in messages are the rest of what was sent.
+    /// Bytes sent by RDMA. The rest of what was sent went in messages.
     pub sent: SharedCounter,
     /// Bytes received by RDMA.
     pub received: SharedCounter,
     /// The number of the [`Mode`] (A7).
     pub mode: Gauge,
-    /// Large receives, small then large ones, small ones (A7).
+    /// How many receives were large, small and then large, or small (A7).
     pub behaviours: [Gauge; 3],
-    /// Smallest RDMA transfer in bytes; 0: none (A2).
+    /// Smallest RDMA transfer in bytes; 0 if there is no RDMA (A2).
     pub threshold: Gauge,
     /// Bytes of a message buffer (A9).
     pub message_size: Gauge,
     /// Bytes of the send buffer.
     pub send_buffer: Gauge,
-    /// Times that a send, or what was left of it after a wait for room, did not fit into one message.
+    /// How often a send did not fit into one message. What was left after a wait for room counts as a send.
     pub fragmented: Counter,
     /// Times the message buffers or the send buffer grew (A9).
     pub resizes: Gauge,
     /// Scans while a transfer waited (A4).
     pub scans: Gauge,
-    /// Advertisements used, and dropped as out of date (A14).
+    /// Advertisements that were used (A14).
     pub advertisements_used: Gauge,
-    /// See [`advertisements_used`](Self::advertisements_used).
+    /// Advertisements that were dropped as out of date (A14).
     pub advertisements_dropped: Gauge,
     _reserved: [AtomicU64; 2],
 }
@@ -41,15 +41,15 @@ pub struct Transfers {
 /// What a reader sees of [`Transfers`]. All zero where there never was a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferStatus {
-    /// Bytes sent by RDMA; those in messages are the rest of what was sent.
+    /// Bytes sent by RDMA. The rest of what was sent went in messages.
     pub sent: u64,
     /// Bytes received by RDMA.
     pub received: u64,
-    /// How much data is sent (A7).
+    /// In which way large data is sent (A7).
     pub mode: Mode,
-    /// Large receives, small then large ones, small ones that the mode was learnt from (A7).
+    /// How many receives were large, small and then large, or small. The mode was learnt from them (A7).
     pub behaviours: [u64; 3],
-    /// Smallest RDMA transfer in bytes; `None`: there is no RDMA (A2).
+    /// Smallest RDMA transfer in bytes; `None` if there is no RDMA (A2).
     pub threshold: Option<u64>,
     /// Bytes of a message buffer, header included (A9).
     pub message_size: u64,
@@ -63,7 +63,7 @@ pub struct TransferStatus {
     pub scans: u64,
     /// Advertisements used.
     pub advertisements_used: u64,
-    /// Advertisements dropped: out of date (A14), or taken back before the write.
+    /// Advertisements that were dropped, as out of date (A14) or because they were taken back before the write.
     pub advertisements_dropped: u64,
 }
 

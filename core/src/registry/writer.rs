@@ -1,4 +1,4 @@
-//! The writer: this process's own file.
+//! The writer of this process's own file.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,28 +13,28 @@ use super::process;
 use super::slot::Slot;
 use super::sweep::sweep;
 
-/// One fork child in so many looks for files left behind: a server that forks for each request
-/// pays next to nothing for it.
+/// One fork child in so many looks for files that were left behind. So a server that forks for each request pays next
+/// to nothing for that.
 const CHILDREN_PER_SWEEP: u32 = 16;
 
 /// This process's registry file.
 ///
-/// The mapping stays for the life of the process, so that a [`Slot`] is `'static`; the value may
-/// be dropped at any time. No method allocates or locks.
+/// The mapping stays for the life of the process, so a [`Slot`] is `'static`. This value may be dropped at any time. No
+/// method allocates or locks.
 #[derive(Debug)]
 pub struct Registry {
     table: &'static Table,
-    /// Bit per slot in use. Private memory, so that a fork child sees them as of the fork,
-    /// whatever the parent does with the file meanwhile.
+    /// A bit for each slot in use. This is private memory: a fork child sees it as it was at the fork, whatever the
+    /// parent does with the file meanwhile.
     used: [AtomicU64; CAPACITY / 64],
-    /// The slots as of a fork under way.
+    /// The slots as they were when a fork that is under way began.
     at_fork: Option<NewTable>,
     folder: FolderPath,
-    /// Whose folder that is.
+    /// The user whose folder that is.
     owner: u32,
     /// The process whose file this is.
     pid: u32,
-    /// There is none yet: see [`hide_in_fork_child`](Registry::hide_in_fork_child).
+    /// There is no file yet: see [`hide_in_fork_child`](Registry::hide_in_fork_child).
     is_hidden: bool,
 }
 
@@ -45,9 +45,8 @@ impl std::fmt::Debug for Table {
 }
 
 impl Registry {
-    /// Creates and maps this process's file; a file that an earlier image of this process (before
-    /// exec) or a dead process of the same id left is replaced. `program` is the name to show, of
-    /// which 64 bytes are kept.
+    /// Creates and maps this process's file. It replaces a file that this process left before an exec, or that a dead
+    /// process of the same id left. `program` is the name to show, of which 64 bytes are kept.
     ///
     /// # Errors
     /// When `/dev/shm` or this user's folder in it cannot be used, or a limit forbids the file.
@@ -78,9 +77,9 @@ impl Registry {
         Ok(Registry { table, used, at_fork: None, folder, owner, pid, is_hidden: false })
     }
 
-    /// A free slot with zero counts, not visible before its first [`Slot::publish`]; `None` when
-    /// all [`CAPACITY`] are taken or shared memory is full. Lock-free; the lowest free slot, which
-    /// keeps the file small.
+    /// A free slot whose counts are zero. It is not visible before it is first published. `None` when all [`CAPACITY`]
+    /// slots are taken, or when shared memory is full. Takes no lock. It is the lowest free slot, which keeps the file
+    /// small.
     pub fn allocate(&self) -> Option<&'static Slot> {
         let index = self.claim()?;
         let slot = &self.table.slots[index];
@@ -94,8 +93,8 @@ impl Registry {
         Some(slot)
     }
 
-    /// Hides a slot of [`allocate`](Self::allocate) and makes it free. The caller does not use it
-    /// afterwards. [`spare`](super::spare) may be released like any other, without effect.
+    /// Hides a slot of [`allocate`](Self::allocate) and makes it free. The caller does not use it afterwards. To
+    /// release the [`spare`](super::spare) one has no effect.
     pub fn release(&self, slot: &'static Slot) {
         if let Some(index) = current::index_in(self.table, slot) {
             current::hide(slot);
@@ -103,10 +102,10 @@ impl Registry {
         }
     }
 
-    /// Before a fork: notes the slots as they are, because the parent may release and reuse them
-    /// before the child gets to run. Costs a copy of the slots in use, in private memory.
+    /// Before a fork: copies the slots in use to private memory, because the parent may release and reuse them before
+    /// the child gets to run.
     pub fn before_fork(&mut self) {
-        // Without memory for it the child takes the parent's slots as it finds them.
+        // Without memory for a copy the child takes the parent's slots as it finds them.
         self.at_fork = NewTable::private().ok().and_then(|copy| {
             for (to, from) in copy.table().header.program.iter().zip(&self.table.header.program) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -115,19 +114,19 @@ impl Registry {
         });
     }
 
-    /// After [`before_fork`](Self::before_fork) and a fork, or a failure to, in the parent.
+    /// In the parent, after [`before_fork`](Self::before_fork) and a fork, even one that failed.
     pub(crate) fn after_fork_in_parent(&mut self) {
         self.at_fork = None;
     }
 
-    /// Gives a fork child a file of its own at the same address: every `&'static Slot` stays valid
-    /// and keeps its counts, and the child never writes to the parent's file. To be called before
-    /// anything else here, in the child's only thread; async-signal-safe.
+    /// Gives a fork child a file of its own at the same address. So every `&'static Slot` stays valid and keeps its
+    /// counts, and the child never writes to the parent's file. To be called before anything else here, in the child's
+    /// only thread. Async-signal-safe.
     ///
     /// # Errors
-    /// When the child cannot have a file (a chroot, a limit, no space). The slots then lie in
-    /// private memory of the child: valid, and seen by nobody. Only without any memory for that
-    /// do they stay in the parent's file.
+    /// When the child cannot have a file, because of a chroot, a limit, or no space. The slots then lie in private
+    /// memory of the child, where they are valid and nobody sees them. Only if there is no memory for that either, they
+    /// stay in the parent's file.
     pub(crate) fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
         self.pid = kernel::process_id();
         current::forget_helper();
@@ -141,8 +140,9 @@ impl Registry {
         result
     }
 
-    /// Instead of that, where the child has nothing to show yet: its slots lie in private memory, at the same address, and
-    /// nobody sees them before [`appear`](Self::appear). One system call. False: without memory it can not be.
+    /// Instead of [`after_fork_in_child`](Self::after_fork_in_child), where the child has nothing to show yet. Its
+    /// slots lie in private memory at the same address, and nobody sees them before [`appear`](Self::appear). Costs one
+    /// system call. False if there is no memory.
     pub(crate) fn hide_in_fork_child(&mut self) -> bool {
         let Some(copy) = self.at_fork.take() else { return false };
         self.is_hidden = self.put_in_place(copy).is_ok();
@@ -153,7 +153,7 @@ impl Registry {
         self.is_hidden
     }
 
-    /// Gives the child its file after all. What another thread changes in a slot meanwhile may not be seen in it.
+    /// Gives the child its file after all. What another thread changes in a slot meanwhile may be missing there.
     ///
     /// # Errors
     /// As [`after_fork_in_child`](Self::after_fork_in_child).
@@ -162,17 +162,17 @@ impl Registry {
             return Ok(());
         }
         let result = self.renew_with_file();
-        // Whoever publishes it from now on finds the file in its place.
+        // From now on the mailbox is published in the new file.
         current::publish_helper_again();
         result
     }
 
-    /// Removes this process's file. Does nothing in a process that did not create it, such as a
-    /// fork child that has not renewed it.
+    /// Removes this process's file. Does nothing in a process that did not create it, such as a fork child that has
+    /// none of its own yet.
     pub fn remove(&self) {
         if !self.is_hidden && kernel::process_id() == self.pid {
             if let Ok(folder) = self.folder.open_existing() {
-                // A process that changed its user may not; the next one to look sweeps it.
+                // A process that changed its user may not remove it. The next process that sweeps does.
                 let _ = kernel::unlink(&folder, file_name(self.pid, true).as_c_str());
             }
         }
@@ -184,7 +184,7 @@ impl Registry {
             let mut bits = word.load(Ordering::Relaxed);
             while bits != u64::MAX {
                 let free = bits.trailing_ones();
-                // Acquire: sees the previous holder's last stores to the slot.
+                // Acquire, to see the previous holder's last stores to the slot.
                 match word.compare_exchange_weak(
                     bits,
                     bits | 1 << free,
@@ -215,8 +215,8 @@ impl Registry {
         renewed
     }
 
-    /// Opens the folder of when the library was loaded; a child that has changed its user since
-    /// then goes on in its new user's.
+    /// Opens the folder that the process used when the library was loaded. A child that has changed its user since then
+    /// uses that of its new user.
     fn open_folder_in_child(&mut self) -> Result<Fd, RegistryError> {
         let user = kernel::effective_user();
         match self.folder.open(self.owner) {
@@ -229,7 +229,7 @@ impl Registry {
         }
     }
 
-    /// Fills `new` from the table in use and puts it in its place.
+    /// Fills `new` from the table in use, and puts it in that one's place.
     fn renew(&mut self, new: NewTable) -> Result<(), RegistryError> {
         let mut program = [0; PROGRAM_SIZE];
         for (bytes, word) in program.chunks_exact_mut(8).zip(&self.table.header.program) {
@@ -253,7 +253,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Copies the slots in use. `reserve` is asked for each before it is written to.
+    /// Copies the slots in use. Each is first given memory by `reserve`.
     fn copy_slots(
         &self,
         from: &Table,
@@ -275,14 +275,14 @@ impl Registry {
     }
 }
 
-/// Gives a complete file its final name, at which readers look.
+/// Gives a complete file its final name, under which readers look for it.
 fn name_file(folder: FolderPath, opened: &Fd, pid: u32) -> Result<(), RegistryError> {
     let (unfinished, finished) = (file_name(pid, false), file_name(pid, true));
     kernel::rename(opened, unfinished.as_c_str(), finished.as_c_str())
         .map_err(RegistryError::io("rename a file in", folder))
 }
 
-/// A table that is mapped and not in use yet; unmapped when dropped.
+/// A table that is mapped and not in use yet. It is unmapped when dropped.
 #[derive(Debug)]
 struct NewTable {
     address: *mut u8,
@@ -301,7 +301,7 @@ impl NewTable {
             return Err(RegistryError::FileSizeLimit { limit });
         }
         let name = file_name(pid, false);
-        // Left by a process of the same id that was killed half-way.
+        // A process of the same id may have left it, if it was killed half-way.
         let _ = kernel::unlink(opened, name.as_c_str());
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let file = kernel::open(opened.raw(), name.as_c_str(), flags, 0o600)
@@ -317,7 +317,7 @@ impl NewTable {
         })
     }
 
-    /// A table that no file backs.
+    /// A table in private memory, without a file.
     fn private() -> io::Result<NewTable> {
         kernel::map(None, FILE_SIZE).map(|address| NewTable { address })
     }
