@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Trace(TraceArguments),
     Export(ExportArguments),
     Detach(DetachArguments),
+    Systemd(SystemdArguments),
     Check(CheckArguments),
     Providers(ProvidersArguments),
     #[command(hide = true)]
@@ -209,6 +210,36 @@ pub(crate) struct DetachArguments {
     /// Wait at most so long, in milliseconds, for it to happen
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub(crate) wait: u64,
+}
+
+/// Put the shim in front of a systemd service, or take it away
+///
+/// Writes a drop-in that sets LD_PRELOAD, unless the unit's sandbox hinders the shim: then it says which line forbids what.
+/// The service itself is not touched; what to do next is printed.
+#[derive(Args)]
+#[command(
+    after_help = "Exit status: 0, or 1 when the unit hinders the shim, or something could not be done."
+)]
+pub(crate) struct SystemdArguments {
+    /// The service, as nginx or nginx.service
+    #[arg(value_name = "UNIT")]
+    pub(crate) unit: String,
+
+    /// Take it away again
+    #[arg(long, conflicts_with_all = ["check", "force"])]
+    pub(crate) remove: bool,
+
+    /// Only say what hinders the shim
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Write it although something hinders the shim
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) force: bool,
+
+    /// Where the system's files are
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    pub(crate) root: PathBuf,
 }
 
 /// Check the configuration and this machine, and say what to do

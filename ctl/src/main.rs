@@ -19,6 +19,7 @@ mod output;
 mod providers;
 mod run;
 mod status;
+mod systemd;
 mod top;
 mod trace;
 mod units;
@@ -37,6 +38,7 @@ fn start() -> i32 {
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Export(arguments) => export::export(&arguments),
         Command::Detach(arguments) => detach::detach(&arguments),
+        Command::Systemd(arguments) => systemd::systemd(&arguments),
         Command::Check(arguments) => check::check(&arguments),
         Command::Providers(arguments) => providers::providers(&arguments),
         Command::Generate(arguments) => generate::generate(&arguments),

@@ -278,8 +278,12 @@ pub(crate) unsafe fn write_memory(
 /// A descriptor of our own for the file that another process has open as `fd`, close-on-exec.
 ///
 /// # Errors
-/// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EBADF.
+/// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EBADF. EPERM too in a sandbox with a filter of
+/// system calls, which may end a process for one that few programs make.
 pub(crate) fn descriptor_of(process: u32, fd: Fd) -> super::Result<Fd> {
+    if call!(prctl, libc::PR_GET_SECCOMP as usize) != Ok(0) {
+        return Err(super::Errno(libc::EPERM));
+    }
     let handle = call!(pidfd_open, process, 0)? as Fd;
     let ours = call!(pidfd_getfd, handle, fd, 0);
     super::file::close(handle);

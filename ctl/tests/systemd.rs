@@ -1,0 +1,155 @@
+//! `sanctl systemd`: the drop-in, and what it says of a unit's sandbox. That what it says is so, scripts/package_check
+//! shows under a real systemd.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+const SANCTL: &str = env!("CARGO_BIN_EXE_sanctl");
+const DROP_IN: &str = "etc/systemd/system/probe.service.d/50-sanshim.conf";
+
+/// A system with one unit, removed at the end.
+struct System(PathBuf);
+
+impl System {
+    fn new(name: &str, unit: &str) -> System {
+        let root =
+            std::env::temp_dir().join(format!("sanshim-systemd-{}-{name}", std::process::id()));
+        let system = System(root);
+        system.write("lib/systemd/system/probe.service", unit);
+        system
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("make it");
+        fs::write(path, text).expect("write");
+    }
+
+    fn sanctl(&self, arguments: &[&str]) -> Output {
+        let library = sanshim_library();
+        let root = self.0.to_str().expect("text");
+        let command = ["systemd", "--root", root];
+        let mut sanctl = Command::new(SANCTL);
+        sanctl
+            .env("SANSHIM_LIBRARY", library)
+            .args(command)
+            .args(arguments)
+            .output()
+            .expect("sanctl runs")
+    }
+
+    fn drop_in(&self) -> Option<String> {
+        fs::read_to_string(self.0.join(DROP_IN)).ok()
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The library that was built beside sanctl.
+fn sanshim_library() -> PathBuf {
+    PathBuf::from(SANCTL).with_file_name("libsanshim.so")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn a_drop_in_is_written_beside_what_is_preloaded_already_and_removed() {
+    let unit = "[Service]\nExecStart=/usr/bin/probe\nEnvironment=\"LD_PRELOAD=/other.so\" B=1\n";
+    let system = System::new("write", unit);
+    let done = system.sanctl(&["probe"]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(text(&done).contains("systemctl daemon-reload && systemctl restart probe.service"));
+    let preload = format!("Environment=\"LD_PRELOAD={}:/other.so\"", sanshim_library().display());
+    assert!(system.drop_in().expect("a drop-in").contains(&preload));
+    // Again it is the same: its own drop-in does not count.
+    system.sanctl(&["probe.service"]);
+    assert!(system.drop_in().expect("a drop-in").contains(&preload));
+    for said in ["Removed", "is not there"] {
+        let removed = system.sanctl(&["--remove", "probe"]);
+        assert_eq!(removed.status.code(), Some(0));
+        assert!(text(&removed).contains(said), "{removed:?}");
+    }
+    assert_eq!(system.drop_in(), None);
+    assert!(!system.0.join("etc/systemd/system/probe.service.d").exists());
+}
+
+#[test]
+fn what_hinders_is_named_with_its_line_and_nothing_is_written_unless_forced() {
+    let unit = "[Service]\nExecStart=/usr/bin/probe\nRestrictAddressFamilies=AF_INET\n";
+    let system = System::new("hinders", unit);
+    let refused = system.sanctl(&["probe"]);
+    assert_eq!((refused.status.code(), system.drop_in()), (Some(1), None));
+    let said = text(&refused);
+    assert!(said.contains("hinders: RestrictAddressFamilies=AF_INET"), "{said}");
+    assert!(said.contains("lib/systemd/system/probe.service:3"), "{said}");
+    assert!(said.contains("add AF_UNIX"), "{said}");
+    assert_eq!(system.sanctl(&["--force", "probe"]).status.code(), Some(0));
+    assert!(system.drop_in().is_some());
+}
+
+#[test]
+fn settings_of_drop_ins_add_to_and_take_back_the_units() {
+    let system = System::new("drop-ins", "[Service]\nInaccessiblePaths=/dev/shm\n");
+    let code = || system.sanctl(&["--check", "probe"]).status.code();
+    assert_eq!(code(), Some(1));
+    system.write("etc/systemd/system/probe.service.d/10.conf", "[Service]\nInaccessiblePaths=\n");
+    assert_eq!(code(), Some(0));
+    system.write("run/systemd/system/probe.service.d/20.conf", "[Service]\nReadOnlyPaths=/dev\n");
+    assert_eq!(code(), Some(1));
+}
+
+#[test]
+fn sandboxes_are_judged() {
+    let folder = sanshim_library().parent().expect("a folder").display().to_string();
+    let cases = [
+        (
+            "PrivateTmp=yes\nProtectSystem=strict\nMemoryDenyWriteExecute=yes\nNoNewPrivileges=yes",
+            "",
+        ),
+        ("RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX", ""),
+        ("RestrictAddressFamilies=~AF_UNIX", "hinders"),
+        ("RestrictAddressFamilies=~AF_NETLINK", ""),
+        ("TemporaryFileSystem=/dev:ro", "hinders"),
+        ("DynamicUser=yes", "limits"),
+        ("User=root", ""),
+        ("PrivateDevices=yes", "limits"),
+        ("PrivateDevices=no", ""),
+        ("PrivateNetwork=yes", "limits"),
+        ("NoExecPaths=/\nExecPaths=/usr", "hinders"),
+        ("UnsetEnvironment=A LD_PRELOAD", "hinders"),
+        ("SystemCallFilter=~memfd_create\nSystemCallErrorNumber=EPERM", "hinders"),
+        ("SystemCallFilter=~memfd_create ptrace", "breaks"),
+        ("SystemCallFilter=~process_vm_readv\nSystemCallErrorNumber=EPERM", "limits"),
+        ("SystemCallFilter=~ptrace", ""),
+    ];
+    for (lines, expected) in cases {
+        let system = System::new("judged", &format!("[Service]\n{lines}\n"));
+        let said = text(&system.sanctl(&["--check", "probe"]));
+        let words: Vec<_> = said.lines().filter_map(|line| line.split_once(": ")).collect();
+        let first = words.first().map_or("", |(word, _)| word);
+        assert_eq!(first, expected, "{lines}: {said}");
+    }
+    let allowed = format!("[Service]\nNoExecPaths=/\nExecPaths=-{folder}\n");
+    let system = System::new("allowed", &allowed);
+    assert_eq!(system.sanctl(&["--check", "probe"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let system = System::new("missing", "[Service]\n");
+    let missing = system.sanctl(&["other"]);
+    assert_eq!(missing.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&missing.stderr);
+    assert!(said.contains("there is no unit other.service in /etc/systemd/system"), "{said}");
+    system.write("etc/systemd/system/probe.service.d", "a file in the folder's place");
+    let hindered = system.sanctl(&["probe"]);
+    assert_eq!(hindered.status.code(), Some(1), "{hindered:?}");
+    assert!(String::from_utf8_lossy(&hindered.stderr).contains("50-sanshim.conf"));
+}
