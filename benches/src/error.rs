@@ -5,9 +5,9 @@ use std::{fmt, io};
 /// Why a run gave no figure.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// The command line cannot be carried out; the text says what to write instead.
+    /// The command line cannot be carried out. The text says what to write instead.
     Usage(String),
-    /// The machine cannot do this measurement (one CPU only, a call that is not permitted).
+    /// The machine cannot do this measurement, because it has only one CPU, or a call is not permitted.
     Unavailable(String),
     /// A system call failed.
     System {
@@ -16,12 +16,12 @@ pub(crate) enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The other end broke the rules of the measurement: bytes missing, an early end.
+    /// The other end broke the rules of the measurement: bytes are missing, or it ended early.
     Peer(String),
 }
 
 impl Error {
-    /// 64 usage, 75 not available here, 1 everything else.
+    /// 64 for usage, 75 for not available here, 1 for everything else.
     pub(crate) fn exit_status(&self) -> i32 {
         match self {
             Error::Usage(_) => 64,

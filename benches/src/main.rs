@@ -1,9 +1,9 @@
 //! `sanbench`: one measurement per run, one JSON line on standard output.
 //!
-//! `floor` measures two processes over bare shared memory: what the machine itself allows. `socket`
-//! measures two processes over a TCP connection made with plain libc calls; with `--library` those
-//! processes run under the shim, so the same code measures TCP and the SAN. `scripts/bench` runs
-//! both side by side; this program must know nothing of the shim but its path.
+//! `floor` measures two processes over bare shared memory, which is what the machine itself allows. `socket` measures
+//! two processes over a TCP connection that is made with plain libc calls. With `--library` those processes run under
+//! the shim, so the same code measures TCP and the SAN. `scripts/bench` runs both side by side. This program must know
+//! nothing of the shim but its path.
 
 mod error;
 mod floor;

@@ -40,11 +40,11 @@ options
 pub(crate) enum Role {
     /// Measure bare shared memory.
     Floor,
-    /// Start a server and a client and let the client report.
+    /// Start a server and a client. The client reports.
     Socket,
-    /// The measuring end; started by `Socket`.
+    /// Be the end that measures. Started by `Socket`.
     Client,
-    /// The other end; started by `Socket`.
+    /// Be the other end. Started by `Socket`.
     Server,
 }
 
@@ -153,11 +153,11 @@ pub(crate) struct Options {
     /// Round trips on a connection before the clock starts.
     pub(crate) warm_up: u32,
     pub(crate) chunk: usize,
-    /// Bytes of the floor's ring.
+    /// Bytes of the ring that `floor` uses.
     pub(crate) ring: usize,
     pub(crate) library: Option<String>,
     pub(crate) shimmed: Shimmed,
-    /// Where the client connects to.
+    /// The port that the client connects to.
     pub(crate) port: u16,
     /// The process whose idle CPU time and memory the client reads.
     pub(crate) server_pid: u32,

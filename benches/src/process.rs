@@ -1,7 +1,7 @@
-//! Two processes: forked for the floor, started anew for sockets.
+//! The two processes of a measurement. For the floor they are forked, and for sockets they are started anew.
 //!
-//! The socket ends are pinned and get their LD_PRELOAD before exec, so a library sees the same
-//! surroundings when it loads as it would under `taskset`.
+//! The ends of a socket are pinned and get their LD_PRELOAD before exec. So a library sees the same when it loads as it
+//! would under `taskset`.
 
 use crate::error::Error;
 use crate::options::{Options, Role, Shimmed};
@@ -44,7 +44,7 @@ pub(crate) fn fork_pair<T>(
     result
 }
 
-/// A started end; ended when dropped, so that a failed run leaves nothing behind.
+/// An end that was started. It is ended when this is dropped, so that a failed run leaves nothing behind.
 struct End(Child);
 
 impl Drop for End {
@@ -85,7 +85,7 @@ fn spawn(command: &mut Command) -> Result<End, Error> {
     command.spawn().map(End).map_err(|source| Error::System { call: "spawn", source })
 }
 
-/// Runs server and client; the client prints the result.
+/// Runs the server and the client. The client prints the result.
 pub(crate) fn run_pair(options: &Options) -> Result<(), Error> {
     if let Some(library) = &options.library {
         if !std::path::Path::new(library).is_file() {

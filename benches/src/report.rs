@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) enum Subject {
     /// Bare shared memory.
     Floor,
-    /// A socket; whether it was on the SAN is not for this program to say.
+    /// A socket. This program cannot say whether it was on the SAN.
     Socket,
 }
 
@@ -38,7 +38,7 @@ fn print(mut line: Map<String, Value>, figures: Value) {
     println!("{}", Value::Object(line));
 }
 
-/// A repeated exchange: round trips or connections.
+/// Prints the figures of a repeated exchange, which is a round trip or a connection.
 pub(crate) fn latency(subject: Subject, options: &Options, summary: &Summary) {
     print(
         head(subject, options),
@@ -53,8 +53,8 @@ pub(crate) fn latency(subject: Subject, options: &Options, summary: &Summary) {
     );
 }
 
-/// A flow in one direction; `elapsed` runs until the receiver confirmed the last message.
-/// `segment_kib`: what both ends touched of the connection's memory, where there is one.
+/// Prints the figures of a flow in one direction. `elapsed` ends when the receiver has confirmed the last message.
+/// `segment_kib` is how much both ends touched of the connection's memory, if there is any.
 pub(crate) fn flow(
     subject: Subject,
     options: &Options,
@@ -76,7 +76,7 @@ pub(crate) fn flow(
     );
 }
 
-/// Anything else.
+/// Prints any other figures.
 pub(crate) fn other(subject: Subject, options: &Options, figures: Value) {
     print(head(subject, options), figures);
 }

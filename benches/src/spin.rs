@@ -1,4 +1,4 @@
-//! How the floor waits: it never sleeps.
+//! How the ends of the floor wait. They never sleep.
 
 use crate::options::Placement;
 
@@ -9,12 +9,12 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// On one core the other end can only run if this one gives the core away.
+    /// On one core this end gives the core away, because the other end could not run otherwise.
     pub(crate) fn new(placement: Placement) -> Spin {
         Spin { yields: placement != Placement::TwoCores }
     }
 
-    /// Waits until `ready` says so.
+    /// Waits until `ready` gives true.
     #[inline]
     pub(crate) fn until(self, mut ready: impl FnMut() -> bool) {
         while !ready() {

@@ -4,27 +4,27 @@ use crate::error::Error;
 use crate::options::Options;
 use std::time::{Duration, Instant};
 
-/// Exchanges per timed block: enough that reading the clock (tens of nanoseconds) is not felt.
+/// Exchanges of a timed block. They are so many that to read the clock (tens of nanoseconds) hardly matters.
 const BLOCK: u32 = 16;
-/// Most single samples kept; the memory is touched beforehand so that no page fault is timed.
+/// The most single samples that are kept. Their memory is touched beforehand, so that no page fault is timed.
 const MOST_SAMPLES: usize = 1 << 19;
 
 /// Figures of one run. Times are nanoseconds for one exchange.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
-    /// Exchanges timed.
+    /// Exchanges that were timed.
     pub(crate) count: u64,
     /// Whole time by number of exchanges, without single clock readings.
     pub(crate) mean: f64,
-    /// Median over blocks of exchanges, free of the clock's own cost: the figure for ratios.
+    /// Median over blocks of exchanges. It is free of the clock's own cost, so ratios are made of it.
     pub(crate) typical: f64,
-    /// Median of single exchanges, each with one clock reading in it.
+    /// Median of single exchanges. Each has one reading of the clock in it.
     pub(crate) p50: f64,
     /// 99th percentile of single exchanges.
     pub(crate) p99: f64,
 }
 
-/// The value below which `fraction` of the samples lie (nearest rank); 0 for no samples.
+/// The value below which `fraction` of the samples lie (nearest rank). 0 for no samples.
 pub(crate) fn percentile(samples: &mut [u64], fraction: f64) -> f64 {
     if samples.is_empty() {
         return 0.0;
@@ -53,9 +53,9 @@ impl Limit {
     }
 }
 
-/// Times `exchange`: a tenth of the time to warm up, half in blocks, the rest one by one.
+/// Times `exchange`. A tenth of the time is for warming up, half of it for blocks, and the rest for single exchanges.
 ///
-/// With `--count`, no warm-up: half of the exchanges in blocks, the other half one by one.
+/// With `--count` there is no warm-up. Half of the exchanges are in blocks, the other half are single.
 pub(crate) fn measure(
     options: &Options,
     mut exchange: impl FnMut() -> Result<(), Error>,

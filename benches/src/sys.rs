@@ -1,5 +1,5 @@
-//! System calls through libc with typed errors. Everything a shim may hook is called by its plain
-//! libc name here and in `socket`, never through a raw system call.
+//! System calls through libc, with typed errors. What a shim may hook is called by its plain libc name here and in
+//! `socket`, never by a raw system call.
 
 use crate::error::Error;
 use crate::options::{Placement, Role};
@@ -40,7 +40,7 @@ pub(crate) fn cpu_for(role: Role, placement: Placement) -> Result<Option<usize>,
     }
 }
 
-/// Pins the calling thread. Async-signal-safe: it runs between fork and exec.
+/// Pins the calling thread. Async-signal-safe, because it runs between fork and exec.
 pub(crate) fn pin(cpu: usize) -> std::io::Result<()> {
     // SAFETY: cpu_set_t is plain bits; the index comes from an affinity mask, so it is in range.
     let result = unsafe {
@@ -54,7 +54,7 @@ pub(crate) fn pin(cpu: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Has the kernel end this process when its parent dies, so that nothing outlives a killed run.
+/// Has the kernel end this process when its parent dies, so that a killed run leaves nothing behind.
 pub(crate) fn die_with_parent() -> std::io::Result<()> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {

@@ -11,7 +11,7 @@ fn sanbench(arguments: &str) -> Output {
         .unwrap()
 }
 
-/// The result of a run; the test's own affinity must not matter, so nothing is pinned.
+/// The result of a run. Nothing is pinned, so that the test's own affinity does not matter.
 fn figures(arguments: &str) -> Value {
     let output = sanbench(&format!("{arguments} --placement free"));
     let errors = String::from_utf8_lossy(&output.stderr);

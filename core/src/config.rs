@@ -1,11 +1,11 @@
 //! Configuration: environment variables and a file of rules, read once when the library loads.
 //!
-//! Programs wipe their environment and change their user later, so nothing here is read twice.
-//! Responsible for finding, checking and explaining; every error is one line that names the place,
-//! the bad value and the remedy. Must not act on any of it: no logging, no sockets.
+//! Programs may later wipe their environment and change their user, so nothing here is read twice. Responsible for
+//! finding, checking and explaining the configuration. Every error is one line that names the place, the bad value and
+//! the remedy. Must not act on any of it: it neither logs nor opens sockets.
 //!
-//! A setting has its field and its default here, its name and range in `file`, its variable in `environment`. `rule` has
-//! the `[[rule]]` tables alone.
+//! Where a setting is: its field and its default here, its name and range in `file`, its variable in `environment`.
+//! `rule` has only the `[[rule]]` tables.
 
 mod environment;
 mod error;
@@ -31,26 +31,26 @@ const SYSTEM_FILE: &str = "/etc/sanshim.toml";
 /// The rules file's name in a user's configuration folder.
 const USER_FILE: &str = "sanshim.toml";
 
-/// What this process shall do.
+/// The configuration of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// False: every connection stays on plain TCP.
+    /// If false, every connection stays on plain TCP.
     pub enabled: bool,
     /// What to log, in env_logger's filter syntax; `None` logs nothing.
     pub(crate) log: Option<String>,
-    /// Absolute path of the file to append the log to; `None` is standard error.
+    /// Absolute path of the file that the log is appended to. `None` is standard error.
     pub(crate) log_file: Option<PathBuf>,
     /// Absolute folder where ends in different network namespaces meet. Reserved.
     pub(crate) directory: Option<PathBuf>,
-    /// The file the rules came from, if there was one.
+    /// The file that the rules came from, if there was one.
     pub rules_file: Option<PathBuf>,
     /// Which providers may carry connections.
     pub(crate) providers: Providers,
-    /// The shared-memory provider.
+    /// Settings of the shared-memory provider.
     pub(crate) shm: ShmConfig,
-    /// Users, besides our own, whose processes may share memory with this one.
+    /// Users whose processes may share memory with this one, besides our own user.
     pub(crate) allow_users: Vec<u32>,
-    /// Those that concern this program, in the order of the file.
+    /// The rules that concern this program, in the order of the file.
     rules: Vec<Rule>,
 }
 
@@ -59,9 +59,10 @@ pub struct Config {
 pub(crate) struct Providers {
     /// Shared memory, with peers on this host.
     pub(crate) shm: bool,
-    /// RDMA, with peers that it reaches.
+    /// RDMA, with the peers that it reaches.
     pub(crate) verbs: bool,
-    /// Shared memory as if the peer were on another host, with peers on this one; instead of `verbs`. For tests.
+    /// Shared memory with peers on this host, treated as if they were on another one. Takes the place of `verbs`. For
+    /// tests.
     pub(crate) objects: bool,
 }
 
@@ -70,34 +71,34 @@ pub(crate) struct Providers {
 pub(crate) struct ShmConfig {
     /// Message buffers per direction: a power of two, 8 to 64.
     pub(crate) message_buffers: u16,
-    /// Bytes of a message buffer, its header included: a multiple of 64, 256 to 65536.
+    /// Bytes of a message buffer with its header: a multiple of 64, 256 to 65536.
     pub(crate) message_size: u32,
     /// Bytes of the send buffer per direction (A19): a power of two, 64 KiB to 64 MiB.
     pub(crate) send_buffer: u32,
-    /// Most bytes of a message buffer after a resize (A9), as `message_size`.
+    /// Most bytes of a message buffer after a resize (A9), in the range of `message_size`.
     pub(crate) largest_message_size: u32,
-    /// Bytes of the send buffer that a streaming direction changes to, as `send_buffer`.
+    /// Bytes of the send buffer that a direction changes to when it streams, in the range of `send_buffer`.
     pub(crate) largest_send_buffer: u32,
-    /// From which size on RDMA is used.
+    /// The size from which on RDMA is used.
     pub(crate) rdma_threshold: RdmaThreshold,
     /// Which RDMA operations are used.
     pub(crate) rdma_operations: RdmaOperations,
     /// How control of a socket moves from one process to another.
     pub(crate) swap: Swap,
-    /// How long (µs) a waiting end looks at shared memory at most before it sleeps in the kernel: 0 to 10000.
+    /// How long (µs) a waiting end looks at shared memory before it sleeps in the kernel, at most: 0 to 10000.
     pub(crate) spin_microseconds: u32,
     /// After how many transfers in quick succession a connection goes to the SAN: 0 (at once) to 65536.
     pub(crate) move_after: u32,
 }
 
-/// From which size on a transfer may be RDMA (A2).
+/// The size from which on a transfer may be RDMA (A2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RdmaThreshold {
-    /// Where it proves faster than messages, on each connection by itself.
+    /// Where RDMA proves faster than messages. Each connection measures for itself.
     Measured,
     /// Messages carry everything.
     Never,
-    /// From so many bytes on, without measuring: 1 to 2^30.
+    /// So many bytes, without measuring: 1 to 2^30.
     Bytes(u32),
 }
 
@@ -105,10 +106,10 @@ pub(crate) enum RdmaThreshold {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RdmaOperations {
-    /// RDMA read alone: a receive that is interrupted never waits for the peer.
+    /// Only RDMA read. A receive that is interrupted then never waits for the peer.
     #[default]
     Read,
-    /// RDMA write alone, as over a provider without RDMA read.
+    /// Only RDMA write, as over a provider without RDMA read.
     Write,
     /// Both.
     Both,
@@ -118,7 +119,7 @@ pub(crate) enum RdmaOperations {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Swap {
-    /// The token alone: the next process finds everything in the same memory.
+    /// Only the token moves. The next process finds everything else in the same memory.
     #[default]
     HandOver,
     /// The session is suspended first, as over a provider whose connections belong to one process.
@@ -143,7 +144,7 @@ impl Default for ShmConfig {
 }
 
 impl Default for Config {
-    /// What holds without any variable or file.
+    /// The configuration without any variable or file.
     fn default() -> Self {
         Config {
             enabled: true,
@@ -192,15 +193,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether the rules let a connection use the SAN: the first that matches decides, and without
-    /// one it may. For [`Role::Connect`] the address is the peer's, for [`Role::Listen`] our own.
-    /// An IPv4-mapped IPv6 address counts as the IPv4 address.
+    /// Whether the rules let a connection use the SAN. The first rule that matches decides. If none does, it may. For
+    /// [`Role::Connect`] the address is the peer's, for [`Role::Listen`] our own. An IPv4-mapped IPv6 address counts as
+    /// the IPv4 address.
     pub(crate) fn allows(&self, role: Role, address: &SocketAddr) -> bool {
         self.rules.iter().find(|rule| rule.matches(role, address)).is_none_or(|rule| rule.san)
     }
 }
 
-/// The providers of these names; `None` if one is no name.
+/// The providers of these names. `None` if no provider has one of them.
 fn providers<'a>(names: impl Iterator<Item = &'a str>) -> Option<Providers> {
     let mut providers = Providers { shm: false, verbs: false, objects: false };
     for name in names {
@@ -214,9 +215,9 @@ fn providers<'a>(names: impl Iterator<Item = &'a str>) -> Option<Providers> {
     Some(providers)
 }
 
-/// The name rules and the registry know this program by: the last part of its `argv[0]`.
+/// The name by which rules and the registry know this program: the last part of its `argv[0]`.
 ///
-/// Not the executable's: one executable serves several programs (busybox, redis-server).
+/// It is not the executable's name, because one executable may serve several programs (busybox, redis-server).
 pub(crate) fn program_name() -> Vec<u8> {
     let name = std::env::args_os().next().map(OsString::into_vec).unwrap_or_default();
     let start = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

@@ -1,13 +1,13 @@
-//! Whether a program loads a preloaded library, told from its file.
+//! Tells from a program's file whether the program would load a preloaded library.
 //!
-//! Raw system calls only, and right in a vfork child: nothing is kept.
+//! Makes raw system calls only, and keeps nothing, so that a vfork child may ask too.
 
 use crate::sys::{file, process, Fd};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Scripts whose interpreters are scripts are followed this far, as the kernel does.
+/// Scripts whose interpreters are scripts are followed so far, as the kernel does.
 const SCRIPT_DEPTH: usize = 4;
 /// The most program headers that are looked at, and the most bytes of notes.
 const MOST_HEADERS: u16 = 256;
@@ -15,34 +15,34 @@ const MOST_NOTES: u64 = 4096;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 
-/// What becomes of the library in a program.
+/// Whether the library would be in a program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The loader that loaded this program loads it.
     Loads,
-    /// It cannot be there.
+    /// It cannot be in the program.
     Cannot(Obstacle),
-    /// No program, not readable, or another loader of the same kind: running it will tell.
+    /// It is no program, or not readable, or has another loader of the same kind. Only running it would tell.
     Unknown,
 }
 
 /// Why the library cannot be in a program, or sees nothing there.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// No dynamic loader, so nobody reads LD_PRELOAD.
+    /// It has no dynamic loader, so nobody reads LD_PRELOAD.
     Static,
-    /// Runs with more rights than we have, so the loader ignores LD_PRELOAD.
+    /// It runs with more rights than we have, so the loader ignores LD_PRELOAD.
     Privileged,
-    /// Built for another kind of machine, or for 32 bits.
+    /// It is built for another kind of machine, or for 32 bits.
     OtherMachine,
-    /// The loader of another C library (musl), which would fail on the shim.
+    /// It has the loader of another C library (musl), which would fail on the shim.
     OtherLibc(PathBuf),
-    /// Go: makes its system calls itself.
+    /// It is a Go program, which makes its system calls itself.
     OwnSystemCalls,
 }
 
-/// The file that running `program` would run: itself if it has a slash, else from `folders`, which
-/// is PATH or its default.
+/// The file that would be run for the name `program`. A name with a slash is the file. Any other is looked up in
+/// `folders`, which is PATH or its default.
 pub fn resolve(program: &OsStr, folders: Option<OsString>) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
@@ -55,10 +55,10 @@ fn is_program(path: &Path) -> bool {
     Opened::path(path).is_some_and(|opened| opened.is_file()) && file::is_executable(&c(path))
 }
 
-/// What becomes of the library in the program that running the file `path` runs.
+/// Whether the library would be in the program that runs when the file `path` is executed.
 ///
-/// `env` in a script's first line counts as the program it names if `through_env`; the kernel runs
-/// `env` itself.
+/// The kernel runs `env` if a script's first line says so. With `through_env` the answer is about the program that
+/// `env` would run.
 pub fn examine(path: &Path, through_env: bool) -> Verdict {
     examine_known(path, through_env).unwrap_or(Verdict::Unknown)
 }
@@ -95,7 +95,7 @@ fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// `None`: no script. `Some(None)`: a script whose interpreter is unknown.
+/// `None` if it is no script. `Some(None)` if it is one whose interpreter is unknown.
 fn interpreter_of_script(opened: &Opened, through_env: bool) -> Option<Option<PathBuf>> {
     let mut start = [0; 256];
     let length = opened.read(&mut start, 0);
@@ -106,7 +106,7 @@ fn interpreter_of_script(opened: &Opened, through_env: bool) -> Option<Option<Pa
     if !is_env || !through_env {
         return Some(interpreter);
     }
-    // `env -S program` and `env NAME=value program` name the program further on.
+    // In `env -S program` and `env NAME=value program` other words stand before the program.
     let program = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
     let folders = std::env::var_os("PATH");
     Some(program.and_then(|name| resolve(OsStr::from_bytes(name), folders)))
@@ -133,7 +133,7 @@ impl Opened {
         file::stat(self.0).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG)
     }
 
-    /// Bytes read, up to the end of the file.
+    /// Reads up to the end of the file. Gives the bytes read.
     fn read(&self, to: &mut [u8], offset: u64) -> usize {
         let mut read = 0;
         while read < to.len() {
@@ -146,7 +146,7 @@ impl Opened {
         read
     }
 
-    /// `None` where the file ends before.
+    /// Fills `to`. `None` if the file ends before.
     fn read_all(&self, to: &mut [u8], offset: u64) -> Option<()> {
         (self.read(to, offset) == to.len()).then_some(())
     }
@@ -158,7 +158,7 @@ impl Drop for Opened {
     }
 }
 
-/// What matters of an ELF file.
+/// What is of interest in an ELF file.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
     /// Class (32 or 64 bits), byte order, machine.
@@ -169,7 +169,7 @@ struct Elf {
 }
 
 impl Elf {
-    /// `None` for what is no ELF file or is cut off.
+    /// `None` if it is no ELF file, or one that is cut off.
     fn read(opened: &Opened) -> Option<Elf> {
         let mut header = [0; 64];
         opened.read_all(&mut header[..52], 0)?;
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(examine(Path::new("/nowhere/none"), false), Verdict::Unknown);
     }
 
-    /// The image of this very test, with its loader or its first note changed.
+    /// A copy of this test's own executable, with its loader or its first note changed.
     #[test]
     fn programs_that_ignore_the_library_are_told_apart() {
         let folder = Folder::new("ignore");
@@ -313,7 +313,7 @@ mod tests {
         let folder = Folder::new("rights");
         let program = folder.program("program", &own());
         let of_another_user = |mode| {
-            // Changing the owner takes the bits away.
+            // The change of the owner takes the setuid bits away.
             std::os::unix::fs::chown(&program, Some(1), Some(1))?;
             std::fs::set_permissions(&program, PermissionsExt::from_mode(mode))
         };

@@ -1,4 +1,4 @@
-//! What the library's file says of itself, for who runs a program under it without loading it.
+//! The library's file says in a *label* which version it is. `sanctl` reads it there without loading the library.
 
 use crate::registry::LAYOUT_VERSION;
 
@@ -13,7 +13,7 @@ const VERSION_AT: usize = 12;
 /// What a library's label says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Of the layout of the registry's files, which `sanctl` reads.
+    /// The version of the layout of the registry's files, which `sanctl` reads.
     pub layout: u32,
     /// The package's version, as `0.1.0`.
     pub version: String,
@@ -39,7 +39,7 @@ pub const fn own() -> [u8; SIZE] {
 }
 
 impl Label {
-    /// What a section holds, if that is a label.
+    /// The label in a section; `None` if the section holds something else.
     #[must_use]
     pub fn parse(section: &[u8]) -> Option<Label> {
         let label: &[u8; SIZE] = section.first_chunk()?;

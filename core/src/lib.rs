@@ -9,19 +9,20 @@
 //! 1. A program calls `connect` or `accept`. The kernel makes its TCP connection, and the program's descriptor is that
 //!    socket for its whole life: the *anchor*. [`switch`] notes which end this is (`switch/descriptors`).
 //! 2. Transfers go to the kernel and are counted. Most connections never get further (`switch/socket/traffic`).
-//! 3. A busy connection looks for its other end (`switch/setup`). If that runs the library too, and may, both agree on
-//!    a *segment*: memory that both map (`provider/shm`).
+//! 3. A busy connection looks for its other end (`switch/setup`). If the other end runs the library too, and both are
+//!    allowed to, they agree on a *segment*: memory that both map (`provider/shm`).
 //! 4. Each direction turns to the segment at a byte that both ends know (`switch/anchor`).
-//! 5. It goes back to TCP when most of its messages had to wake somebody, when another program is to get it, or when `sanctl detach` asks
-//!    (`switch/back_to_tcp`). The program notices nothing of it.
+//! 5. It goes back to TCP when most of its messages had to wake somebody, before another program gets it, or when
+//!    `sanctl detach` asks for it (`switch/back_to_tcp`). The program does not notice.
 //!
-//! Between hosts none of 2 to 4 holds: the connector asks for a link over RDMA before it connects over TCP ([`fabric`]).
+//! Between hosts it is not as in 2 to 4. There the connector asks for a link over RDMA before it connects over TCP
+//! ([`fabric`]).
 //!
 //! # The way of a byte
 //!
 //! 1. The hook of `send` finds the socket ([`switch::table`]) and calls [`switch::transfer::send`].
-//! 2. [`session`] says how the byte may travel: in a message, if there is credit for one; else in the send buffer, or
-//!    by RDMA.
+//! 2. [`session`] says how the byte may travel: in a message if there is credit for one, else in the send buffer or by
+//!    RDMA.
 //! 3. `switch/stream` copies it to the segment and publishes it.
 //! 4. If the peer's select counter says that somebody sleeps, one byte over TCP wakes them: the *doorbell*.
 //! 5. The peer wakes in `switch/waiting` or [`switch::epoll`], and [`switch::transfer::receive`] copies the byte out.
@@ -31,7 +32,7 @@
 //!
 //! # Who is responsible for what
 //!
-//! Each uses only those below it.
+//! Each module uses only those below it.
 //!
 //! | module | does | must not |
 //! | --- | --- | --- |

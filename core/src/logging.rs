@@ -1,4 +1,4 @@
-//! The log: to a file, or to standard error only when the user asked for a log without naming one.
+//! The log. It goes to a file, or to standard error if the user asked for a log without naming a file.
 
 use crate::config::{Config, ConfigError};
 use crate::sys::{file, hidden, process, Fd};
@@ -7,16 +7,16 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Writes each record to a descriptor of our own by one system call. It has no lock, which a fork child would
-/// find taken by a thread that it has not.
+/// Writes each record to a descriptor of our own by one system call. It has no lock, because in a fork child that could
+/// be held by a thread that does not exist there.
 struct Logger {
     filter: env_logger::Logger,
     to: Fd,
-    /// It is a file of ours.
+    /// True for a log file of ours, which must not pass RLIMIT_FSIZE.
     limited: bool,
 }
 
-/// Nothing is logged from now on: a line may take more than this process is allowed.
+/// Nothing is logged from now on, because this process may be forbidden what a line takes.
 pub fn stop() {
     log::set_max_level(log::LevelFilter::Off);
 }
@@ -44,7 +44,7 @@ impl log::Log for Logger {
 /// Starts logging as configured.
 ///
 /// # Errors
-/// The log file cannot be opened.
+/// When the log file cannot be opened.
 pub fn initialize(config: &Config) -> Result<(), ConfigError> {
     let Some(filter) = &config.log else { return Ok(()) };
     let limited = config.log_file.is_some();
@@ -63,10 +63,10 @@ pub fn initialize(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether [`initialize`] could open the log file for this user; makes none.
+/// Checks whether [`initialize`] could open the log file for this user, without making one.
 ///
 /// # Errors
-/// It could not.
+/// When it could not.
 pub fn check(config: &Config) -> Result<(), ConfigError> {
     let (Some(_), Some(path)) = (&config.log, &config.log_file) else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -101,7 +101,7 @@ fn open(path: &Path, flags: i32) -> std::io::Result<Fd> {
     Ok(fd)
 }
 
-/// One line where the user sees it: only for a mistake in the configuration.
+/// Writes one line to standard error, where the user sees it. Only for a mistake in the configuration.
 pub fn say(line: &str) {
     let line = format!("sanshim: {line}\n");
     let _ = file::write(2, line.as_ptr(), line.len());

@@ -1,7 +1,7 @@
 //! Why a connection is, or is not, on the SAN.
 //!
-//! Owns the list of reasons, their stable codes (for programs: `sanctl status --json`, the log),
-//! their sentences and what to do (for people). Decides nothing: the switch does.
+//! Owns the list of reasons. Each has a stable code for programs (`sanctl status --json`, the log), and for people a
+//! sentence and what to do. Decides nothing, which is up to the switch.
 
 use std::fmt;
 
@@ -32,13 +32,13 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $sentence,)+ }
             }
 
-            /// What would have to change for the connection to be on the SAN, without a full stop; empty where there is
+            /// What would have to change for the connection to be on the SAN, without a full stop. Empty where there is
             /// nothing to say.
             pub const fn remedy(self) -> &'static str {
                 match self { $(Reason::$name => $remedy,)+ }
             }
 
-            /// The reason with this number; `None` for a number this version does not know.
+            /// The reason with this number. `None` for a number that this version does not know.
             pub(crate) const fn from_u32(number: u32) -> Option<Reason> {
                 match number { $($number => Some(Reason::$name),)+ _ => None }
             }
@@ -53,10 +53,10 @@ reasons! {
     /// On the SAN.
     OnSan = 1, "on-san", "is on the SAN",
         "";
-    /// Connector: nobody with the library listens on that host.
+    /// On the connector's side: nobody with the library listens on that host.
     NoListener = 2, "no-listener", "nobody with the shim listens there",
         "start the program that listens there with sanctl run";
-    /// Nobody with the library says that he has the other end.
+    /// No process with the library says that it has the other end.
     PeerNative = 3, "peer-native", "the peer runs without the shim",
         "start the program at the other end with sanctl run";
     /// The peer's address is not one of this host's.
@@ -74,13 +74,13 @@ reasons! {
     /// A rule says `san = false`.
     Policy = 9, "policy", "a rule in the configuration keeps it on TCP",
         "change the rule in the configuration that says san = false, and restart the program";
-    /// SANSHIM=off or `enabled = false`.
+    /// Because of SANSHIM=off or `enabled = false`.
     Off = 10, "off", "the shim is switched off",
         "unset SANSHIM, or set enabled = true in the configuration, and restart the program";
-    /// A socket option in force that the SAN cannot honour.
+    /// A socket option is in force that the SAN cannot honour.
     UnsupportedOption = 11, "unsupported-option", "a socket option needs plain TCP",
         "have the program not set that socket option (docs/reference/calls.md lists them)";
-    /// No memory, or no descriptor, for a session.
+    /// There was no memory, or no descriptor, for a session.
     OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session",
         "give it more room: /dev/shm, ulimit -n for descriptors, ulimit -l for RDMA; sanctl check tells more";
     /// What the peer offered as a segment failed validation.
@@ -95,34 +95,34 @@ reasons! {
     /// A listening socket.
     Listener = 16, "listener", "a listening socket",
         "";
-    /// `sanctl detach`.
+    /// `sanctl detach` asked for it.
     Detached = 17, "detached", "went back to TCP because sanctl detach asked for it",
         "nothing brings this connection back; a new one goes to the SAN";
-    /// exec of, or a descriptor passed to, a program that does not load the shim.
+    /// A program that does not load the shim got it, by exec or with a message.
     HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it",
         "start the program that got it with sanctl run";
     /// The peer's end went back first.
     PeerReturned = 19, "peer-returned", "went back to TCP because the peer did",
         "ask at the other end: its sanctl why says what hinders it there";
-    /// Connector: no provider has an adapter from which the peer is reached.
+    /// On the connector's side: no provider has an adapter from which the peer is reached.
     NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there",
         "see sanctl providers: it lists the RDMA devices and why they cannot be used";
-    /// Connector: the peer did not answer over the fabric.
+    /// On the connector's side: the peer did not answer over the fabric.
     Unreachable = 21, "unreachable", "the peer did not answer over RDMA",
         "see that RDMA leads to that host (rping), and start the program there with sanctl run";
-    /// Not busy, or not long enough.
+    /// It is not busy, or has not been for long enough.
     Quiet = 23, "quiet", "has so little traffic that TCP serves it better",
         "nothing is wrong: it moves by itself when it is busy (move_after in the configuration says from when on)";
-    /// Another process has it too, or may have, since before it was on the SAN.
+    /// Another process has it too, or may have it, since before it was on the SAN.
     Shared = 24, "shared", "other processes have it as well, so it stays on TCP",
         "nothing, as long as several processes have it; it moves once one alone has it and is busy";
-    /// Asynchronous I/O of libc's or the kernel's, which goes past the hooks.
+    /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it instead of asynchronous I/O";
 }
 
 impl Reason {
-    /// The number the registry stores.
+    /// The number that the registry stores.
     pub(crate) const fn as_u32(self) -> u32 {
         self as u32
     }

@@ -1,8 +1,7 @@
 //! `libsanshim.so`: hooks over libc's socket calls.
 //!
-//! Every hook is thin: it asks the core's switch whether the descriptor is its business, and
-//! otherwise calls libc's own function with the program's own arguments. No decision is made and
-//! no state is kept here.
+//! Every hook is thin. It asks the core's switch whether the descriptor is its business. If not, it calls libc's own
+//! function with the program's own arguments. Nothing is decided here, and no state is kept.
 //!
 //! The hooks are `extern "C-unwind"`, because pthread_cancel unwinds through those that sleep.
 
@@ -12,11 +11,11 @@ mod hooks;
 mod real;
 mod start;
 
-/// Which library this is, for who has not loaded it.
+/// Tells in the file which library this is, for a program that has not loaded it, such as `sanctl`.
 #[used]
 #[link_section = ".sanshim"]
 static LABEL: [u8; sanshim_core::label::SIZE] = sanshim_core::label::own();
 
-/// Allocations of ours never enter the program's malloc: a signal handler may have interrupted it.
+/// Our own allocations never enter the program's malloc, because a signal handler may have interrupted it.
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

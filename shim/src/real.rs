@@ -1,12 +1,12 @@
-//! libc's own functions behind the hooks, found with dlsym when first called.
+//! libc's own functions behind the hooks. Each is found with dlsym when it is first called.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function to look up once.
+/// A function that is looked up once.
 pub(crate) struct Symbol {
     name: &'static CStr,
-    /// Where it is looked for as well: a program may have loaded that for itself alone (RTLD_LOCAL).
+    /// A library in which it is looked for as well, because the program may have loaded that with RTLD_LOCAL.
     library: Option<&'static CStr>,
     address: AtomicPtr<libc::c_void>,
 }
@@ -16,12 +16,12 @@ impl Symbol {
         Self { name, library: None, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// The same, which may be in `library` as well, where that is loaded.
+    /// The same function, which is looked for in `library` as well, if that is loaded.
     pub(crate) const fn or_of(self, library: &'static CStr) -> Self {
         Self { library: Some(library), ..self }
     }
 
-    /// The next definition after ours; null if there is none.
+    /// The next definition after ours. Null if there is none.
     #[inline]
     pub(crate) fn address(&self) -> *mut libc::c_void {
         let known = self.address.load(Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Symbol {
     }
 }
 
-/// The [`Symbol`] of that name.
+/// Makes the [`Symbol`] of that name.
 macro_rules! symbol {
     ($name:ident) => {
         $crate::real::Symbol::new({
@@ -58,8 +58,8 @@ macro_rules! symbol {
 }
 pub(crate) use symbol;
 
-/// Defines hooks. In the body `real(..)` is libc's own function of that name; where this libc has
-/// none, calling it is `ENOSYS`.
+/// Defines hooks. In the body `real(..)` is libc's own function of that name. If this libc has none, a call of it fails
+/// with `ENOSYS`.
 macro_rules! hooks {
     ($(
         $(#[$attribute:meta])*
@@ -107,7 +107,7 @@ impl Failure for isize {
     const FAILED: Self = -1;
 }
 
-/// A signal's handler: `SIG_ERR`.
+/// For functions that return a signal's handler: `SIG_ERR`.
 impl Failure for usize {
     const FAILED: Self = libc::SIG_ERR;
 }
@@ -120,7 +120,7 @@ impl Failure for () {
     const FAILED: Self = ();
 }
 
-/// The result of a function this libc does not have.
+/// The result of a function that this libc does not have.
 #[cold]
 pub(crate) fn missing<T: Failure>() -> T {
     set_errno(libc::ENOSYS);

@@ -54,7 +54,7 @@ extern "C" fn start() {
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.
     unsafe { dlmalloc::enable_alloc_after_fork() };
-    // Runs for fork inside libc too (daemon, forkpty), which no hook sees.
+    // These run also for a fork inside libc (daemon, forkpty), which no hook sees.
     // SAFETY: the handlers are plain functions.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
 }

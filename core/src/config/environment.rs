@@ -16,8 +16,8 @@ pub(super) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// This process's environment; an empty one in a program that runs with more rights than its
-    /// caller has (setuid), since the caller chose it.
+    /// This process's environment. It counts as empty in a program that runs with more rights than its caller has
+    /// (setuid), because the caller chose it.
     pub(super) fn of_process() -> Environment<'static> {
         // SAFETY: reads a number from the auxiliary vector.
         let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
@@ -37,7 +37,7 @@ impl<'a> Environment<'a> {
         self.get(name).map(PathBuf::from)
     }
 
-    /// Puts the variables over what the file said.
+    /// Applies the variables, which override what the file said.
     pub(super) fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
         if let Some(value) = self.get("SANSHIM") {
             config.enabled = match value.to_str() {
@@ -66,7 +66,7 @@ impl<'a> Environment<'a> {
             }
         }
         if let Some(path) = self.path("SANSHIM_LOG_FILE") {
-            // The program may change its folder before the file is opened again.
+            // Because the program may change its working folder before the file is opened again.
             let absolute = std::path::absolute(&path);
             config.log_file = Some(absolute.unwrap_or(path));
         }
@@ -91,8 +91,8 @@ fn wrong(name: &'static str, value: impl Into<OsString>, remedy: impl Into<Strin
 
 /// Checks a filter in env_logger's syntax: levels, or target=level, separated by commas.
 ///
-/// A bare word that is no level would be taken for a target, so a misspelt level would log
-/// everything or nothing without a word: it is refused here.
+/// A bare word that is no level is refused. env_logger would take it for a target, so a misspelt level would silently
+/// log everything or nothing.
 fn check_filter(filter: &str) -> Result<(), String> {
     for part in filter.split(',').map(str::trim) {
         let level = part.split_once('=').map_or(part, |(_, level)| level).trim();

@@ -1,9 +1,9 @@
-//! What can be wrong with the configuration, each in one line.
+//! What can be wrong with the configuration. Each error is one line.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// Longest part of a bad value or line that is shown, in characters.
+/// So many characters of a bad value or line are shown at most.
 const SHOWN: usize = 100;
 
 /// A wrong value, in one line that names the place, the value and the remedy.
@@ -34,13 +34,13 @@ pub enum ConfigError {
         /// What the kernel answered.
         source: io::Error,
     },
-    /// A line of a file.
+    /// A wrong line in a file.
     Line {
         /// The file.
         path: PathBuf,
-        /// Its line, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What stands there.
+        /// What the line says.
         text: String,
         /// What is wrong with it and what may stand there.
         remedy: String,
@@ -68,7 +68,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// On one line and not too long, whatever it holds.
+/// The text on one line and not too long, whatever it holds.
 fn shown(text: &str) -> String {
     let text = text.trim();
     let mut shown: String = text.chars().take(SHOWN).flat_map(printable).collect();

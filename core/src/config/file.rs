@@ -1,4 +1,4 @@
-//! The rules file: TOML, unknown names refused, every value checked.
+//! The rules file. It is TOML. Unknown names are refused, and every value is checked.
 
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
@@ -15,8 +15,8 @@ use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
 use super::{Config, RdmaOperations, RdmaThreshold, ShmConfig, Swap, USER_FILE};
 
-/// Where user names are looked up. Not through getpwnam: that may load libraries and talk to
-/// services, which a library that is being loaded must not do.
+/// Where user names are looked up. getpwnam would load libraries and talk to services, which a library must not do
+/// while it is being loaded.
 const PASSWORD_FILE: &str = "/etc/passwd";
 
 #[derive(Default, Deserialize)]
@@ -73,7 +73,7 @@ enum Threshold {
     Word(String),
 }
 
-/// Declares how a type is read that is a number or a string.
+/// Declares how a type is read from a number or a string.
 macro_rules! number_or_string {
     ($type:ident, $number:ident, $string:ident, $expected:literal) => {
         impl<'de> Deserialize<'de> for $type {
@@ -101,7 +101,7 @@ number_or_string!(User, Number, Name, "a user's name or number");
 number_or_string!(Threshold, Bytes, Word, "a number of bytes, \"measured\" or \"never\"");
 number_or_string!(Port, One, Range, "a port or a range like \"6000-6010\"");
 
-/// The first rules file there is, with its text.
+/// The first rules file that exists, with its text.
 pub(super) fn find(
     environment: &Environment<'_>,
     system_file: &Path,
@@ -115,7 +115,7 @@ pub(super) fn find(
     }
     let home_folder = || environment.path("HOME").map(|home| home.join(".config"));
     let user_folder = environment.path("XDG_CONFIG_HOME").or_else(home_folder);
-    // A relative one is to be ignored (XDG base directory specification).
+    // The XDG base directory specification says that a relative path is to be ignored.
     let user_file =
         user_folder.filter(|folder| folder.is_absolute()).map(|folder| folder.join(USER_FILE));
     for path in user_file.into_iter().chain([system_file.to_owned()]) {
@@ -123,7 +123,7 @@ pub(super) fn find(
             Ok(text) => return Ok(Some((path, text))),
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-            // HOME may be another user's (sudo, su).
+            // HOME may be another user's, as under sudo and su.
             Err(error) if error.kind() == ErrorKind::PermissionDenied && path != system_file => {}
             Err(source) => {
                 let remedy = "make it a readable text file, or remove it";
@@ -161,7 +161,7 @@ pub(super) fn apply(
         config.allow_users.push(id);
     }
     for table in document.rule {
-        // Checked even when it concerns another program: a mistake shows at once, not some day.
+        // A rule for another program is checked too, so that a mistake shows at once.
         let concerned =
             table.program.as_ref().is_none_or(|pattern| glob(pattern.as_bytes(), program));
         let rule = source.rule(table)?;
@@ -172,14 +172,14 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Which numbers in a range are allowed.
+/// Which numbers of a range are allowed.
 #[derive(Clone, Copy)]
 enum Step {
     Multiple(i64),
     PowerOfTwo,
 }
 
-/// A file's text, to say where a mistake is.
+/// A file's text, kept to say where a mistake is.
 struct Source<'a> {
     path: &'a Path,
     text: &'a str,
@@ -193,7 +193,7 @@ impl Source<'_> {
         ConfigError::Line { path: self.path.to_owned(), line, text, remedy }
     }
 
-    /// Stores a number if there is one and it may be so.
+    /// Stores a number if the file has it and it is allowed.
     fn number<T: TryFrom<i64>>(
         &self,
         target: &mut T,
@@ -221,7 +221,7 @@ impl Source<'_> {
         }
     }
 
-    /// What the file says of shared memory.
+    /// Applies what the file says of shared memory.
     fn shm(&self, shm: &mut ShmConfig, table: ShmTable) -> Result<(), ConfigError> {
         self.number(&mut shm.message_buffers, table.message_buffers, 8..=64, Step::PowerOfTwo)?;
         self.number(&mut shm.message_size, table.message_size, 256..=65536, Step::Multiple(64))?;
@@ -293,7 +293,7 @@ fn ports(port: &Port) -> Option<RangeInclusive<u16>> {
 
 fn user_id(user: &User) -> Result<u32, String> {
     match user {
-        // The last number means "no user" to the kernel.
+        // To the kernel the highest number means "no user".
         User::Number(number) => u32::try_from(*number)
             .ok()
             .filter(|&number| number != u32::MAX)

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 /// True when `name` matches `pattern`, in which `*` stands for any bytes and `?` for one.
 pub(super) fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Where to go on after the last star: the pattern behind it, and one byte more for the star.
+    // Where to go on if what follows the last star does not match: the pattern behind the star, and the name after one
+    // more byte that the star takes.
     let mut retry = None;
     while n < name.len() {
         match pattern.get(p) {

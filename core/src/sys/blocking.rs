@@ -1,8 +1,8 @@
 //! The system calls a thread may sleep in.
 //!
-//! Under the shim these are libc's own functions, because they are cancellation points: a
-//! program's pthread_cancel must work as on plain TCP. Callers give back what they hold by destructors: they are
-//! unwound also where a signal handler leaves by longjmp ([`jump`](super::jump)).
+//! Under the shim these are libc's own functions, because they are cancellation points. So pthread_cancel works as on
+//! plain TCP. Callers give back what they hold in destructors, because the call may be unwound: by a cancellation, or
+//! when a signal handler leaves it by longjmp ([`jump`](super::jump)).
 
 use super::jump::sleeping;
 use super::signal_mask::SignalMask;
@@ -40,7 +40,7 @@ pub struct Blocking {
 
 static BLOCKING: OnceLock<Blocking> = OnceLock::new();
 
-/// Installs libc's functions; the first call counts.
+/// Installs libc's functions. Only the first call counts.
 pub fn install(blocking: Blocking) {
     let _ = BLOCKING.set(blocking);
 }
@@ -50,8 +50,8 @@ fn errno() -> Errno {
     Errno(unsafe { *libc::__errno_location() })
 }
 
-/// Sleeps until `fd` has a byte to peek at, its stream ended, or its SO_RCVTIMEO ran out.
-/// Returns what recv with MSG_PEEK returned.
+/// Sleeps until `fd` has a byte to peek at, its stream has ended, or its SO_RCVTIMEO has run out. Returns what recv
+/// with MSG_PEEK returned.
 pub(crate) fn peek(fd: Fd) -> Result<usize> {
     let mut byte = 0u8;
     match BLOCKING.get() {
@@ -78,7 +78,7 @@ pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
     }
 }
 
-/// ppoll; nanoseconds, `None` waits for ever.
+/// ppoll. The time-out is in nanoseconds. `None` waits for ever.
 pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
@@ -97,7 +97,7 @@ pub fn poll(
     }
 }
 
-/// epoll_pwait. The time-out is in nanoseconds, rounded up to milliseconds.
+/// epoll_pwait. The time-out is in nanoseconds, and rounded up to milliseconds. `None` waits for ever.
 pub fn epoll_wait(
     set: Fd,
     events: &mut [libc::epoll_event],

@@ -1,16 +1,16 @@
-//! Control messages of sendmsg, read.
+//! Reads the control messages of sendmsg.
 
 use super::user::{self, Access};
 use super::{Errno, Fd, Result};
 
 /// Bytes of a control message before its data.
 const HEADER: usize = size_of::<libc::cmsghdr>();
-/// Bytes of memory that `n` take up.
+/// Bytes of memory that `n` bytes take up among control messages.
 fn aligned(n: usize) -> usize {
     n.next_multiple_of(size_of::<usize>())
 }
 
-/// The control messages of a program's message, where there are any that can be read.
+/// The control messages of a program's message. `None` if it has none, or if they cannot be read.
 ///
 /// # Safety
 /// They stay as they are while the result exists.

@@ -2,7 +2,7 @@
 
 use super::{call, Errno, Fd, Result, PAGE};
 
-/// Closes a descriptor; an error is of no use to anybody here.
+/// Closes a descriptor. Nobody here could do anything about an error.
 pub fn close(fd: Fd) {
     let _ = call!(close, fd);
 }
@@ -27,10 +27,10 @@ pub(crate) fn set_descriptor_flags(fd: Fd, flags: i32) -> Result<()> {
     call!(fcntl, fd, libc::F_SETFD, flags).map(drop)
 }
 
-/// Where descriptors of ours begin, as long as the limit lets them.
+/// The lowest number of our own descriptors, where the limit allows so many.
 pub(crate) const FLOOR: Fd = 900;
 
-/// Moves a descriptor of ours out of the program's way: high, close-on-exec.
+/// Moves a descriptor of ours out of the program's way, to a high number. Close-on-exec.
 pub fn move_high(fd: Fd) -> Fd {
     for floor in [FLOOR, 100] {
         if let Ok(high) = call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) {
@@ -41,12 +41,12 @@ pub fn move_high(fd: Fd) -> Fd {
     fd
 }
 
-/// Another descriptor for the same file, high, and inherited over exec.
+/// Another descriptor for the same file, with a high number. It is inherited over exec.
 pub(crate) fn duplicate_high(fd: Fd) -> Result<Fd> {
     call!(fcntl, fd, libc::F_DUPFD, FLOOR).map(|fd| fd as Fd)
 }
 
-/// Has `number` refer to the file of `fd`, whatever it was before; inherited over exec.
+/// Makes `number` a descriptor of the file of `fd`, whatever it was before. It is inherited over exec.
 pub(crate) fn put_at(fd: Fd, number: Fd) -> Result<()> {
     call!(dup3, fd, number, 0).map(drop)
 }
@@ -68,12 +68,12 @@ pub(crate) fn is_socket(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
 }
 
-/// Device and inode of an open file: the identity of a socket, whatever its descriptor.
+/// Device and inode of an open file. They tell a socket from others, by whichever descriptor it is reached.
 pub(crate) fn identity(fd: Fd) -> Result<(u64, u64)> {
     stat(fd).map(|s| (s.st_dev, s.st_ino))
 }
 
-/// [`identity`] of a descriptor of process `pid`, which has to be this user's.
+/// The [`identity`] of a descriptor of process `pid`, which has to be a process of this user.
 pub(crate) fn identity_in(pid: u32, fd: Fd) -> Result<(u64, u64)> {
     if pid == super::process::pid() {
         return identity(fd);
@@ -128,7 +128,7 @@ pub fn size(fd: Fd) -> Result<u64> {
     stat(fd).map(|s| s.st_size as u64)
 }
 
-/// Reads into memory that may be the program's; a bad pointer is EFAULT.
+/// Reads into memory that may be the program's. A bad pointer is EFAULT.
 pub fn read(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
     call!(read, fd, to as usize, length)
 }
@@ -143,7 +143,7 @@ pub(crate) fn pwrite(fd: Fd, bytes: &[u8], offset: i64) -> Result<usize> {
     call!(pwrite64, fd, bytes.as_ptr() as usize, bytes.len(), offset)
 }
 
-/// Writes from memory that may be the program's; a bad pointer is EFAULT.
+/// Writes from memory that may be the program's. A bad pointer is EFAULT.
 pub fn write(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
     call!(write, fd, from as usize, length)
 }
@@ -173,10 +173,10 @@ pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)
 }
 
-/// A sealed anonymous file of exactly `size` bytes: nobody can shrink it under a mapping.
+/// An anonymous file of exactly `size` bytes. It is sealed, so that nobody can shrink it while it is mapped.
 pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
     if file_size_limit() < size as u64 {
-        // Growing beyond it would raise SIGXFSZ in the program.
+        // To grow a file beyond that limit would raise SIGXFSZ in the program.
         return Err(Errno(libc::EFBIG));
     }
     let fd =
@@ -193,7 +193,8 @@ pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
     }
 }
 
-/// False if `more` bytes at the file's end would pass RLIMIT_FSIZE: the kernel kills for that (SIGXFSZ).
+/// False if `more` bytes at the file's end would pass RLIMIT_FSIZE. The kernel would raise SIGXFSZ for that, which
+/// kills.
 pub(crate) fn may_append(fd: Fd, more: usize) -> bool {
     let limit = file_size_limit();
     limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
@@ -213,9 +214,9 @@ fn file_size_limit() -> u64 {
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// The size in bytes of memory whose size can not change any more; `None` if `fd` is nothing such.
+/// The size in bytes of memory that is sealed, so that it cannot change any more. `None` if `fd` is something else.
 pub(crate) fn sealed_size(fd: Fd) -> Result<Option<u64>> {
-    // The size last: it was sealed by then.
+    // The size is asked last, because it is sealed by then.
     let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).unwrap_or(0) as i32;
     let size = size(fd)?;
     Ok((seals & SEALS == SEALS).then_some(size))
@@ -230,7 +231,7 @@ pub(crate) fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
     map(size, flags, fd)
 }
 
-/// Private zeroed memory that costs nothing until it is touched.
+/// Maps private memory of zeros, which costs nothing until it is touched.
 pub(crate) fn map_private(size: usize) -> Result<*mut u8> {
     map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1)
 }
@@ -239,11 +240,11 @@ fn map(size: usize, flags: i32, fd: Fd) -> Result<*mut u8> {
     call!(mmap, 0, size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0).map(|p| p as *mut u8)
 }
 
-/// Gives memory to a part of a mapping that may never have been touched; contents stay. Does
-/// nothing before Linux 5.14.
+/// Gives memory to a part of a mapping that may never have been touched. Its contents stay. Does nothing before Linux
+/// 5.14.
 ///
 /// # Errors
-/// ENOMEM where touching it would end the process.
+/// ENOMEM if to touch it would end the process.
 ///
 /// # Safety
 /// `length` bytes at `at` are mapped for writing.
@@ -256,8 +257,8 @@ pub unsafe fn populate(at: *mut u8, length: usize) -> Result<()> {
     }
 }
 
-/// Gives the whole pages between `at` and `at + length` of shared memory back to the system: they
-/// read as zeros afterwards, for everybody.
+/// Gives the whole pages of shared memory between `at` and `at + length` back to the system. Afterwards they read as
+/// zeros for everybody.
 ///
 /// # Safety
 /// They are mapped, and nobody needs their content.
@@ -265,17 +266,17 @@ pub unsafe fn free(at: *mut u8, length: usize) {
     let start = (at as usize).next_multiple_of(PAGE);
     let end = (at as usize + length) & !(PAGE - 1);
     if start < end {
-        // Without effect where the kernel refuses.
+        // If the kernel refuses, they stay.
         let _ = call!(madvise, start, end - start, libc::MADV_REMOVE);
     }
 }
 
-/// A fork child does not have these pages.
+/// Keeps these pages from fork children.
 ///
 /// # Safety
 /// They are a mapping that no child touches.
 pub(crate) unsafe fn keep_from_children(at: *mut u8, length: usize) {
-    // A kernel that refuses leaves them to the child, who does not touch them.
+    // If the kernel refuses, a child has them, and does not touch them.
     let _ = call!(madvise, at as usize, length, libc::MADV_DONTFORK);
 }
 
@@ -287,7 +288,7 @@ pub(crate) unsafe fn unmap(at: *mut u8, size: usize) {
     let _ = call!(munmap, at as usize, size);
 }
 
-/// An eventfd with the given count, for ever readable when that is above zero.
+/// An eventfd with the given count. It is readable for as long as that is above zero and nobody reads it.
 pub(crate) fn eventfd(count: u32) -> Result<Fd> {
     call!(eventfd2, count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).map(|fd| fd as Fd)
 }

@@ -1,5 +1,5 @@
-//! Descriptors of our own in the program's table: high numbers, close-on-exec, and known, so that
-//! a program that closes everything it does not know leaves them alone.
+//! Descriptors of our own in the program's table. They have high numbers, and are close-on-exec. They are noted here,
+//! so that they survive a program that closes all descriptors it does not know.
 
 use super::{file, net, process, Fd, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,14 +19,14 @@ pub fn keep(fd: Fd) -> Fd {
     fd
 }
 
-/// Remembers a descriptor that is ours and where it should be.
+/// Remembers a descriptor that is ours, and already has a high number.
 pub fn note(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
 }
 
-/// True if `fd` is so high that it is ours, or may become so.
+/// True if `fd` is so high that it may be one of ours, now or later.
 pub fn may_be(fd: Fd) -> bool {
     fd >= file::FLOOR || is_hidden(fd)
 }
@@ -37,13 +37,13 @@ pub fn is_hidden(fd: Fd) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// False once the program took over the number of one of ours, as far as that is known.
+/// False once the program has taken over the number of one of ours, as far as that is known.
 #[inline]
 pub(crate) fn is_kept(fd: Fd) -> bool {
     is_hidden(fd) || bit(fd).is_none()
 }
 
-/// The program took the number over (dup2): it is not ours any more.
+/// The program took the number over by dup2, so it is not ours any more.
 pub fn forget(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
@@ -58,19 +58,19 @@ pub fn close(fd: Fd) {
     }
 }
 
-/// A socket of ours that is made once and used again: for questions that come up with every
-/// connection. Used by one thread at a time, because an answer must not reach another's question;
-/// who finds it in use, or in another network namespace, makes another.
+/// A socket of ours that is made once and used again, for questions that come up with every connection. One thread uses
+/// it at a time, because a thread must not get the answer to another's question. If it is in use, or in another network
+/// namespace, the caller makes another one.
 pub(crate) struct Spare {
-    /// Descriptor plus one, and the process it is of; zero: none, or in use.
+    /// Descriptor plus one, and the process that made it. Zero if there is none, or if it is in use.
     word: AtomicU64,
-    /// Cookie of its network namespace. Belongs to who took the word.
+    /// Cookie of its network namespace. Belongs to the thread that took the word.
     namespace: AtomicU64,
     make: fn() -> Result<Fd>,
 }
 
 impl Spare {
-    /// Of sockets that `make` makes.
+    /// `make` makes the socket.
     pub(crate) const fn new(make: fn() -> Result<Fd>) -> Self {
         Self { word: AtomicU64::new(0), namespace: AtomicU64::new(0), make }
     }
@@ -81,7 +81,7 @@ impl Spare {
         let namespace = net::namespace(like);
         let word = self.word.load(Ordering::Relaxed);
         let (owner, fd) = Self::split(word);
-        // In a vfork child, whose notes would be its parent's.
+        // Not in a vfork child: what it noted would be noted in its parent's memory.
         let foreign = process::is_borrowed() || (word != 0 && owner != pid);
         let taken = word != 0
             && !foreign
@@ -105,7 +105,7 @@ impl Spare {
             file::close(fd);
         } else {
             note(high);
-            // Another thread may have one there by now, in the namespace it will check.
+            // Another thread may have put one there by now. Whoever takes that checks the namespace.
             self.namespace.store(namespace, Ordering::Relaxed);
             self.put_back(u64::from(pid) << 32 | (high as u64 + 1));
         }
@@ -116,14 +116,14 @@ impl Spare {
         ((word >> 32) as u32, (word as u32).wrapping_sub(1) as Fd)
     }
 
-    /// Closes it if another thread was faster.
+    /// Puts the socket back, or closes it if another thread has put one there.
     fn put_back(&self, word: u64) {
         if self.word.compare_exchange(0, word, Ordering::Release, Ordering::Relaxed).is_err() {
             close(Self::split(word).1);
         }
     }
 
-    /// In a fork child: the parent's socket is not the child's to use.
+    /// In a fork child, which must not use its parent's socket.
     pub(crate) fn forget(&self) {
         let word = self.word.swap(0, Ordering::Relaxed);
         if word != 0 {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(inner.0, kept);
         assert_ne!(inner.1, kept);
         let now = ask();
-        // The program takes the number: what is behind it is not ours to ask or to close.
+        // The program takes the number. What is behind it must not be asked or closed any more.
         forget(now);
         assert_ne!(ask(), now);
         assert!(file::check_open(now).is_ok());

@@ -1,9 +1,9 @@
-//! Jumps (longjmp) by which a signal handler of the program leaves calls of ours: a call that sleeps ends first, as
-//! where its thread is cancelled. All that it holds is given back, and then the jump goes where the program wants it.
+//! A signal handler of the program may leave a call of ours by longjmp. If the call sleeps, it ends first, as when its
+//! thread is cancelled: all that it holds is given back. Then the jump goes where the program wants it.
 //!
-//! A thread sleeps below a frame of [`sleeping`], to which it can be brought back out of the handler. From there the
-//! unwinder ends the frames of this library, up to the program's own. A jump past code of ours that is not asleep
-//! goes after who has to know of it was told. For x86-64 and glibc, into whose jmp_buf this looks.
+//! A thread sleeps below a frame of [`sleeping`]. Out of the handler it can be brought back to that frame. From there
+//! the unwinder ends the frames of this library, up to the program's own. If the code of ours that is jumped past does
+//! not sleep, the switch is told of the jump before it goes. Works on x86-64 with glibc, into whose jmp_buf this looks.
 
 use super::call;
 use super::process::SignalsHeld;
@@ -29,25 +29,26 @@ struct Process {
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
-/// From now on calls end before a jump passes them. `code`: where the code of this library lies; `before` is told of
-/// each jump before it goes, in the signal handler's place. The first call counts.
+/// From now on sleeping calls end before a jump passes them. `code` is where the code of this library lies. `before` is
+/// called with each jump before it goes, in the thread that jumps. Only the first call counts.
 pub fn install(code: Range<usize>, before: fn(&Jump)) {
     let _ = PROCESS.set(Process { code, before });
 }
 
-/// One that is under way.
+/// A jump that is under way.
 #[derive(Clone, Copy)]
 pub struct Jump {
     function: LongJump,
     environment: *mut c_void,
     value: c_int,
-    /// The stack pointer before, and after.
+    /// The stack pointer before the jump, and after it.
     from: usize,
     to: usize,
 }
 
 impl Jump {
-    /// True if it leaves what lies at `stack`. (Of two stacks of the program's own, the lower one is taken to be left.)
+    /// True if the jump leaves the frame at `stack`. If the program has two stacks of its own, the lower one is taken
+    /// to be the one that is left.
     pub(crate) fn passes(&self, stack: usize) -> bool {
         match alternate_stack() {
             Some(handlers) if !handlers.contains(&self.to) => {
@@ -71,14 +72,14 @@ struct Frame {
     outer: *const Frame,
 }
 
-/// To where [`call_below`] is returned.
+/// The address at which [`call_below`] goes on after its function has returned.
 static RETURN: AtomicUsize = AtomicUsize::new(0);
 
 impl Frame {
-    /// False if the frame was left by a way that nobody told us of, and something else lies there now.
+    /// False if the frame was left in a way that we were not told of, and something else lies there now.
     ///
     /// # Safety
-    /// The memory is there.
+    /// The memory is mapped.
     unsafe fn is_there(frame: *const Frame) -> bool {
         const MOST_BELOW: usize = 4096;
         // SAFETY: the caller's promise.
@@ -90,10 +91,10 @@ impl Frame {
     }
 }
 
-/// A jump for which frames are being ended, with the signals that it holds back: handlers would jump as well.
+/// A jump for which frames are being ended. Signals are held back meanwhile, because a handler could jump as well.
 struct UnderWay {
     jump: Jump,
-    /// What it jumps to may lie where the frames that end lay.
+    /// A copy of the jump's jmp_buf, because that may lie where the frames that end lay.
     environment: Environment,
     signals: ManuallyDrop<SignalsHeld>,
 }
@@ -101,12 +102,12 @@ struct UnderWay {
 /// A jmp_buf.
 type Environment = [usize; 25];
 
-/// True if frames are being ended for one.
+/// True if frames are being ended for a jump.
 pub(crate) fn is_under_way() -> bool {
     ENDING.get()
 }
 
-/// True if the calling thread sleeps in a call, and is in a handler.
+/// True if the calling thread is in a handler that interrupted a sleeping call.
 pub(crate) fn is_asleep() -> bool {
     !INNERMOST.get().is_null()
 }
@@ -151,7 +152,7 @@ struct Sleep<F, T> {
     result: MaybeUninit<T>,
 }
 
-/// Makes the frame innermost no more, also where the thread is cancelled.
+/// When dropped, makes the outer frame the innermost one again. That happens also when the thread is cancelled.
 struct Outer(*const Frame);
 
 impl Drop for Outer {
@@ -160,8 +161,8 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `call`, which sleeps, and holds nothing itself: a jump may end it at any point, and then the caller's frame is
-/// left as where the thread is cancelled.
+/// Runs `call`, which sleeps. A jump may end it at any point, so it must hold nothing itself. The caller's frame is
+/// then unwound, as when the thread is cancelled.
 pub(crate) fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
     let frame = Frame { stack: 0, outer: INNERMOST.get() };
     let mut sleep = Sleep { frame, call: Some(call), result: MaybeUninit::uninit() };
@@ -193,11 +194,11 @@ unsafe extern "C-unwind" fn run<T, F: FnOnce() -> T>(sleep: *mut c_void) {
     }
 }
 
-/// Calls `function` with `argument`, below a frame whose stack pointer is stored at `stack` before; false when it has
-/// returned, true when [`come_back`] ended it.
+/// Calls `function` with `argument`, below a frame whose stack pointer is first stored at `stack`. Gives false when the
+/// function has returned, and true when [`come_back`] ended it.
 ///
 /// # Safety
-/// `stack` may be written; the function's own contract.
+/// `stack` may be written, and the function's own contract is kept.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn call_below(
     stack: *mut usize,
@@ -229,7 +230,7 @@ unsafe extern "C-unwind" fn call_below(
         "mov [rdi], rsp",
         "mov rdi, rdx",
         "call rsi",
-        // The function has left the registers as they were.
+        // The function has restored the registers that are its caller's.
         "add rsp, 56",
         ".cfi_adjust_cfa_offset -56",
         "xor eax, eax",
@@ -241,7 +242,7 @@ unsafe extern "C-unwind" fn call_below(
 /// Returns from the [`call_below`] that stored this stack pointer.
 ///
 /// # Safety
-/// It has not returned, and what was called in it holds nothing.
+/// That call has not returned yet, and what it called holds nothing.
 #[unsafe(naked)]
 unsafe extern "C" fn come_back(stack: usize) -> ! {
     naked_asm!(
@@ -257,7 +258,7 @@ unsafe extern "C" fn come_back(stack: usize) -> ! {
     )
 }
 
-/// Ends the frames of this library and goes where the jump under way goes.
+/// Ends the frames of this library, and goes on with the jump that is under way.
 fn end_frames() -> ! {
     EXCEPTION.with(|exception| {
         let exception = exception.get();
@@ -325,7 +326,7 @@ unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> !
     unsafe {
         if asleep && !has_shadow_stack() && Frame::is_there(innermost) {
             let signals = signals.unwrap_or_else(|| ManuallyDrop::new(SignalsHeld::new()));
-            // Handlers' calls that are not asleep.
+            // Calls of ours in handlers, which do not sleep, are passed as well.
             Jump { to: innermost as usize, ..jump }.tell();
             INNERMOST.set((*innermost).outer);
             let environment = jump.environment.cast::<Environment>().read();
@@ -357,7 +358,7 @@ unsafe fn destination(environment: *const usize) -> usize {
     }
 }
 
-/// True if returns are checked by the processor: it would not let [`come_back`] return.
+/// True if the processor checks returns. It would not let [`come_back`] return.
 fn has_shadow_stack() -> bool {
     let mut pointer = 0usize;
     // SAFETY: does nothing where there is none.
@@ -367,7 +368,7 @@ fn has_shadow_stack() -> bool {
     pointer != 0
 }
 
-/// The stack that the program has for signal handlers, if the thread is on it.
+/// The stack that the program set up for signal handlers, if the thread runs on it.
 fn alternate_stack() -> Option<Range<usize>> {
     // SAFETY: plain data.
     let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };

@@ -1,23 +1,23 @@
 //! A lock that works between processes and outlives a holder that was killed.
 //!
-//! The word holds the owner's thread id, so a waiter can see that the owner is gone and take the
-//! lock over. It must lie in memory the peer of a connection can not write.
+//! The word holds the owner's thread id. So a waiter can see that the owner is gone, and take the lock over. The lock
+//! must lie in memory that the peer of a connection cannot write.
 
 use super::thread::own_tid;
 use super::{futex, process};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const CONTENDED: u32 = 1 << 31;
-/// No thread has this id: the kernel gives none above 2^22.
+/// No thread has this id, because the kernel gives none above 2^22.
 pub(crate) const NOBODY: u32 = CONTENDED - 1;
-/// How long a waiter sleeps before it looks whether the owner still lives.
+/// How long (ns) a waiter sleeps before it looks whether the owner still lives.
 pub(crate) const CHECK_INTERVAL: u64 = 20_000_000;
 /// How a lock was obtained.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Acquired {
     /// From a holder that released it.
     Clean,
-    /// From a holder that died with it: what it protects may be half changed.
+    /// From a holder that died with it. What the lock protects may be half changed.
     FromTheDead,
 }
 
@@ -26,11 +26,11 @@ pub enum Acquired {
 pub enum Busy {
     /// Another thread has it.
     Other,
-    /// The calling thread has it: a signal handler interrupted its own thread's operation.
+    /// The calling thread has it. It is in a signal handler that interrupted its own operation.
     Reentered,
 }
 
-/// The lock. All zero is unlocked.
+/// The lock. Memory of zeros is an unlocked one.
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub struct FamilyLock(AtomicU32);
@@ -52,7 +52,7 @@ impl FamilyLock {
         }
     }
 
-    /// Takes the lock, waiting for it; fails only when the calling thread already holds it.
+    /// Waits for the lock and takes it. Fails only if the calling thread already holds it.
     #[inline]
     pub fn lock(&self) -> Result<Acquired, Busy> {
         match self.try_lock() {
@@ -108,7 +108,7 @@ impl FamilyLock {
         }
     }
 
-    /// The thread that has the lock; zero: none.
+    /// The thread that has the lock; 0 if none has it.
     pub fn holder(&self) -> u32 {
         self.0.load(Ordering::Relaxed) & !CONTENDED
     }
@@ -121,14 +121,14 @@ impl FamilyLock {
         }
     }
 
-    /// The calling thread will not release it, or a thread of the image before this one (exec) that had its id: if it
-    /// has the lock, it counts as dead.
+    /// If the calling thread has the lock, its holder counts as dead from now on. For a thread that will not release
+    /// it, and after exec, where the holder was a thread of the program before that had the same id.
     pub(crate) fn abandon_own(&self) {
         let own = |word: u32| (word & !CONTENDED == own_tid()).then_some(word & CONTENDED | NOBODY);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, own);
     }
 
-    /// In a fork child, for locks in copied memory: whoever held it does not exist here.
+    /// In a fork child, for locks in copied memory. The thread that held it does not exist here.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

@@ -1,8 +1,7 @@
 //! Raw system calls.
 //!
-//! Inside `libsanshim.so` the libc names (`send`, `close`, ...) are the shim's own hooks, so the
-//! core must never call them. Everything here goes to the kernel directly and returns
-//! `Result<_, Errno>`; nothing here touches `errno`.
+//! Inside `libsanshim.so` the libc names (`send`, `close`, ...) are the shim's own hooks, so the core must never call
+//! them. Everything here goes to the kernel directly. It returns `Result<_, Errno>`, and does not touch `errno`.
 
 pub mod blocking;
 pub mod cmsg;
@@ -24,10 +23,10 @@ pub mod user;
 
 use std::ffi::c_int;
 
-/// A file descriptor number. Ownership is a matter of the caller.
+/// The number of a file descriptor. The caller takes care of who owns it.
 pub type Fd = c_int;
 
-/// Bytes of the smallest page: what mappings and advice are rounded to.
+/// Bytes of the smallest page. Mappings and advice are rounded to it.
 pub(crate) const PAGE: usize = 4096;
 
 /// An error number as the kernel gave it (always positive).
@@ -51,7 +50,7 @@ impl std::fmt::Display for Errno {
 
 impl std::error::Error for Errno {}
 
-/// One system call. The arguments are the kernel's; pointers among them must satisfy it.
+/// One system call, with the arguments as the kernel takes them. Pointers among them must be valid for the call.
 macro_rules! call {
     ($name:ident $(, $arg:expr)* $(,)?) => {
         // SAFETY: the wrapper that expands this passes pointers that are valid for the call.
@@ -61,7 +60,7 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// A raw call for the hooks that hand on the program's own arguments.
+/// A raw system call, for hooks that hand on the program's own arguments.
 ///
 /// # Safety
 /// The arguments must be what the kernel expects of call `number`.

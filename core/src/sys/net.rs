@@ -1,4 +1,4 @@
-//! Sockets: the anchors.
+//! Sockets. Most of them are the anchors of connections.
 
 use super::{call, Errno, Fd, Result};
 use std::mem::{size_of, MaybeUninit};
@@ -14,13 +14,13 @@ pub(crate) fn discard(fd: Fd, most: usize) -> Result<usize> {
     call!(recvfrom, fd, 0, most, libc::MSG_TRUNC | libc::MSG_DONTWAIT, 0, 0)
 }
 
-/// send on an anchor; never raises SIGPIPE.
+/// send on an anchor. Never raises SIGPIPE.
 pub fn send(fd: Fd, bytes: &[u8], flags: i32) -> Result<usize> {
     let flags = flags | libc::MSG_NOSIGNAL;
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0)
 }
 
-/// sendmsg without waiting; never raises SIGPIPE.
+/// sendmsg without waiting. Never raises SIGPIPE.
 ///
 /// # Safety
 /// The header's pointers are the program's.
@@ -34,7 +34,7 @@ pub fn shutdown(fd: Fd, how: i32) -> Result<()> {
     call!(shutdown, fd, how).map(drop)
 }
 
-/// A 64-bit member of TCP_INFO.
+/// The first `N` 64-bit words of TCP_INFO. `None` if the kernel has fewer.
 fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
     let mut words = [0u64; N];
     let mut length = size_of::<[u64; N]>() as u32;
@@ -43,9 +43,9 @@ fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
     (length as usize == size_of::<[u64; N]>()).then_some(words)
 }
 
-/// Bytes ever given to a TCP socket to send; `None` where the kernel does not say (before 4.19).
+/// Bytes that were ever given to a TCP socket to send. `None` where the kernel does not say (before 4.19).
 pub(crate) fn bytes_written(fd: Fd) -> Option<u64> {
-    // By 64-bit words: not sent yet in the low half of 18, sent 25, sent again 26.
+    // Of the 64-bit words the low half of 18 counts what is not sent yet, 25 what was sent, and 26 what was sent again.
     let words = information::<27>(fd)?;
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
 }
@@ -57,23 +57,24 @@ pub fn unread(fd: Fd) -> Option<u64> {
     Some(unread.max(0) as u64)
 }
 
-/// tcpi_state where the peer's FIN came, which is counted as a byte received, and where nobody knows whether it did.
+/// Values of tcpi_state at which the peer's FIN has come. The kernel counts it as a byte received.
 const ENDED: [u64; 4] = [6, 8, 9, 11];
+/// The value at which nobody knows whether it has come.
 const CLOSED: u64 = 7;
 
-/// True while neither end of a TCP connection has shut its direction down, as far as the kernel knows.
+/// True while neither end of a TCP connection has shut its direction down, as far as this kernel knows.
 pub fn is_established(fd: Fd) -> bool {
     const ESTABLISHED: u64 = 1;
     information::<1>(fd).is_some_and(|words| words[0] & 0xff == ESTABLISHED)
 }
 
-/// True if nothing more comes over a TCP connection, whatever of it this end has shut down itself.
+/// True if nothing more comes from the peer over a TCP connection. Whether this end has shut down does not matter.
 pub(crate) fn is_ended_by_peer(fd: Fd) -> bool {
     let state = information::<1>(fd).map(|words| words[0] & 0xff);
     state.is_some_and(|state| state == CLOSED || ENDED.contains(&state))
 }
 
-/// Bytes ever taken out of a TCP socket; `None` where the kernel does not say.
+/// Bytes that were ever taken out of a TCP socket. `None` where the kernel does not say.
 pub(crate) fn bytes_taken(fd: Fd) -> Option<u64> {
     let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));
     let mut seen = received()?;
@@ -138,8 +139,7 @@ pub(crate) fn reset_at_close(fd: Fd) -> Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
-/// Resets the connection at once, and wakes whoever sleeps on it. A FIN would tell the peer that it has
-/// everything.
+/// Resets the connection at once, and wakes all who sleep on it. A FIN would tell the peer that it has everything.
 pub fn reset(fd: Fd) {
     let nowhere =
         libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
@@ -148,11 +148,11 @@ pub fn reset(fd: Fd) {
         let _ = reset_at_close(fd);
         let _ = shutdown(fd, libc::SHUT_RDWR);
     }
-    // Of our own making.
+    // Takes off the error that this made.
     let _ = option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
 }
 
-/// SO_RCVTIMEO or SO_SNDTIMEO; nanoseconds, `None` waits for ever.
+/// SO_RCVTIMEO or SO_SNDTIMEO in nanoseconds. `None` waits for ever.
 pub(crate) fn time_out(fd: Fd, name: i32) -> Option<u64> {
     let mut t = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut length = size_of::<libc::timeval>() as u32;
@@ -185,8 +185,8 @@ pub fn linger(fd: Fd) -> Option<i32> {
     (l.l_onoff != 0).then_some(l.l_linger)
 }
 
-/// True if the program fixed the size of the send buffer (SO_SNDBUF); the kernel adapts it
-/// otherwise. SO_BUF_LOCK, from Linux 5.14 on.
+/// True if the program fixed the size of the send buffer (SO_SNDBUF). Otherwise the kernel adapts it. Asks SO_BUF_LOCK,
+/// which Linux has from 5.14 on.
 pub(crate) fn send_buffer_is_fixed(fd: Fd) -> bool {
     const SO_BUF_LOCK: i32 = 72;
     const SOCK_SNDBUF_LOCK: i32 = 1;
@@ -213,7 +213,7 @@ fn storage() -> (MaybeUninit<libc::sockaddr_storage>, u32) {
     (MaybeUninit::zeroed(), size_of::<libc::sockaddr_storage>() as u32)
 }
 
-/// A program's sockaddr as an address; `None` if it is not IPv4 or IPv6 or too short.
+/// A program's sockaddr as an address. `None` if it is neither IPv4 nor IPv6, or is too short.
 ///
 /// # Safety
 /// `at` is null or points to `length` readable bytes.
@@ -245,18 +245,18 @@ pub unsafe fn address(at: *const libc::sockaddr, length: u32) -> Option<SocketAd
     }
 }
 
-/// What a connect is aimed at.
+/// What a program gives connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An IPv4 or IPv6 address.
     Address(SocketAddr),
-    /// AF_UNSPEC: dissolve the connection.
+    /// AF_UNSPEC, which dissolves the connection.
     Nothing,
-    /// What the kernel has to judge.
+    /// Something else, which the kernel judges.
     Other,
 }
 
-/// A connect's target.
+/// Reads what a program gives connect.
 ///
 /// # Safety
 /// `at` points to `length` readable bytes.
@@ -280,7 +280,7 @@ pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// True if the address belongs to this network namespace: only then can we bind to it.
+/// True if the address belongs to this network namespace. Only then one can bind to it.
 pub(crate) fn is_local(ip: IpAddr) -> bool {
     if ip.is_loopback() {
         return true;
@@ -313,7 +313,7 @@ pub fn bind(fd: Fd, ip: IpAddr) -> Result<()> {
     bound.map(drop)
 }
 
-/// A TCP connection between two addresses of this host: both ends, the first of `ours`. Close-on-exec.
+/// Makes a TCP connection between two addresses of this host. Gives both ends, that of `ours` first. Close-on-exec.
 pub fn pair(ours: IpAddr, theirs: IpAddr) -> Result<[Fd; 2]> {
     let bound = |ip: IpAddr| {
         let domain = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -329,7 +329,7 @@ pub fn pair(ours: IpAddr, theirs: IpAddr) -> Result<[Fd; 2]> {
     ends
 }
 
-/// Connects one to the other; what the listener accepted.
+/// Connects the connector to the listener, and gives what the listener accepted.
 fn meet(listener: Fd, connector: Fd) -> Result<Fd> {
     call!(listen, listener, 1)?;
     let (mut storage, mut length) = storage();
@@ -340,7 +340,7 @@ fn meet(listener: Fd, connector: Fd) -> Result<Fd> {
         if peer_address(accepted) == local_address(connector) {
             return Ok(accepted);
         }
-        // Somebody else's.
+        // Another process connected to the listener.
         super::file::close(accepted);
     }
 }
@@ -350,7 +350,7 @@ pub fn listen(fd: Fd, backlog: i32) -> Result<()> {
     call!(listen, fd, backlog).map(drop)
 }
 
-/// Two Unix stream sockets that are connected to each other, close-on-exec, which do not block.
+/// Two Unix stream sockets that are connected to each other. They do not block, and are close-on-exec.
 pub(crate) fn stream_pair() -> Result<[Fd; 2]> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let mut fds = [0; 2];

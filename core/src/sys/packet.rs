@@ -1,9 +1,9 @@
-//! Unix sockets of packets, with names and descriptors: what processes meet by.
+//! Unix sockets that carry packets and descriptors. They have abstract names, by which processes find each other.
 
 use super::{call, file, net, Errno, Fd, Result};
 use std::mem::size_of;
 
-/// A name in the abstract Unix namespace, which is the network namespace's own.
+/// An abstract name of a Unix socket. Each network namespace has its own names.
 #[derive(Clone, Copy)]
 pub(crate) struct AbstractName {
     address: libc::sockaddr_un,
@@ -11,7 +11,7 @@ pub(crate) struct AbstractName {
 }
 
 impl AbstractName {
-    /// The name without its leading zero byte; longer than 107 bytes is cut off.
+    /// The name is given without its leading zero byte. It is cut off after 107 bytes.
     pub(crate) fn new(name: &[u8]) -> Self {
         // SAFETY: sockaddr_un is plain data.
         let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -48,7 +48,7 @@ impl std::fmt::Debug for AbstractName {
     }
 }
 
-/// A sequenced-packet Unix socket, close-on-exec.
+/// A Unix socket for packets in sequence. Close-on-exec.
 pub(crate) fn socket(nonblocking: bool) -> Result<Fd> {
     let flags = if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
     net::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
@@ -60,14 +60,14 @@ pub(crate) fn listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
     net::listen(fd, backlog).map(|()| fd).inspect_err(|_| file::close(fd))
 }
 
-/// A socket of that name, which does not block and does not listen yet; EADDRINUSE if there is one.
+/// A socket of that name, which does not block and does not listen yet. EADDRINUSE if there is one already.
 pub(crate) fn bind(name: &AbstractName) -> Result<Fd> {
     let fd = socket(true)?;
     let bound = call!(bind, fd, name.at(), name.length);
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
-/// A socket of that name for datagrams; EADDRINUSE if there is one.
+/// A socket of that name for datagrams. EADDRINUSE if there is one already.
 pub(crate) fn bind_datagrams(name: &AbstractName) -> Result<Fd> {
     let fd = datagrams()?;
     let bound = call!(bind, fd, name.at(), name.length);
@@ -85,12 +85,12 @@ pub(crate) fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
 }
 
-/// Connects to the listener of that name; ECONNREFUSED if there is none.
+/// Connects to the listener of that name. ECONNREFUSED if there is none.
 pub(crate) fn connect(fd: Fd, name: &AbstractName) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
 }
 
-/// Who is at the other end: (pid, uid), as the kernel noted it at connect or listen.
+/// The process at the other end and its user (pid, uid), as the kernel noted them at connect or listen.
 pub(crate) fn peer_credentials(fd: Fd) -> Result<(u32, u32)> {
     let mut c = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as u32;
@@ -116,7 +116,7 @@ pub(crate) fn send(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
     send_passing(fd, bytes, pass.as_slice())
 }
 
-/// Sends one packet with at most [`PASSED`] descriptors (EINVAL), without waiting.
+/// Sends one packet with at most [`PASSED`] descriptors, without waiting. EINVAL for more.
 pub(crate) fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
     if pass.len() > PASSED {
         return Err(Errno(libc::EINVAL));
@@ -144,11 +144,11 @@ pub(crate) fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
     call!(sendmsg, fd, &message as *const _ as usize, flags)
 }
 
-/// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes: the end.
+/// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes mean the end.
 pub(crate) fn receive(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
     match receive_one(fd, buffer) {
-        // The kernel looks for packets first and then whether the other end was closed: where one came in
-        // between, and then the end, it says that it is the end.
+        // The kernel first looks for packets, and then whether the other end was closed. If a packet and then the end
+        // come in between, it wrongly says that this is the end. So it is asked once more.
         Ok((0, None)) => receive_one(fd, buffer),
         received => received,
     }
@@ -158,8 +158,8 @@ fn receive_one(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
     receive_passing::<1>(fd, buffer).map(|(n, [passed])| (n, passed))
 }
 
-/// Receives one packet and at most `N` descriptors (close-on-exec), without waiting; more are closed.
-/// No bytes: the end, or so the kernel says ([`receive`]).
+/// Receives one packet and at most `N` descriptors (close-on-exec), without waiting. Any more are closed. No bytes mean
+/// the end, but the kernel may be wrong once (see [`receive`]).
 pub(crate) fn receive_passing<const N: usize>(
     fd: Fd,
     buffer: &mut [u8],

@@ -2,7 +2,7 @@
 
 use super::{call, file, time, Fd, Result};
 
-/// ppoll. `timeout` in nanoseconds, `None` waits for ever; `mask` is the kernel's 64-bit set.
+/// ppoll. `timeout` is in nanoseconds, and `None` waits for ever. `mask` is the kernel's 64-bit set.
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<u64>, mask: Option<u64>) -> Result<usize> {
     let t = timeout.map(time::timespec);
     let t = t.as_ref().map_or(0, |t| t as *const _ as usize);
@@ -28,7 +28,7 @@ pub fn epoll_ctl(set: Fd, operation: i32, fd: Fd, events: u32, data: u64) -> Res
     call!(epoll_ctl, set, operation, fd, &mut event as *mut _ as usize).map(drop)
 }
 
-/// The events that a set waits for on a descriptor, as the kernel has them; `None` if it does not say.
+/// The events that an epoll set waits for on a descriptor, as the kernel has them. `None` if it does not say.
 pub(crate) fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
     let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{set}")).ok()?;
     let file = file::open_to_read(&path).ok()?;
@@ -37,7 +37,7 @@ pub(crate) fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
         text.extend_from_slice(&piece[..n]);
     }
     file::close(file);
-    // tfd:        5 events:       19 data: ...
+    // A line is as: tfd:        5 events:       19 data: ...
     String::from_utf8_lossy(&text).lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         let is_its = words.next() == Some("tfd:") && words.next()?.parse() == Ok(fd);
@@ -46,7 +46,7 @@ pub(crate) fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
     })
 }
 
-/// epoll_pwait2-like wait on a set; `mask` as in [`poll`].
+/// Waits on an epoll set as epoll_pwait2 does. `timeout` and `mask` are as in [`poll`].
 pub fn epoll_wait(
     set: Fd,
     events: &mut [libc::epoll_event],
@@ -65,7 +65,7 @@ pub fn epoll_wait(
         None => {
             let t = time::timespec(timeout.unwrap_or(0));
             match call!(epoll_pwait2, set, at, length, &t as *const _ as usize, m, 8) {
-                // A kernel before 5.11: round up, so that a wait is never too short.
+                // A kernel before 5.11 only takes milliseconds. Rounded up, a wait is never too short.
                 Err(super::Errno(libc::ENOSYS)) => {
                     let ms = timeout.unwrap_or(0).div_ceil(1_000_000).min(i32::MAX as u64);
                     call!(epoll_pwait, set, at, length, ms as i32, m, 8)

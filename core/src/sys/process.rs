@@ -4,41 +4,42 @@ use super::signal_mask::SignalMask;
 use super::{call, thread, Fd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// This process's id, from the kernel (never a cached value: true in a vfork child too).
+/// This process's id. The kernel is asked each time, so it is right in a vfork child too.
 #[inline]
 pub fn pid() -> u32 {
     call!(getpid).unwrap_or(0) as u32
 }
 
-/// The process that this memory is of, once [`note_owner`] was called; zero before.
+/// The process that this memory belongs to. 0 before [`note_owner`] is called.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Notes that this memory is this process's: at the start, and in a fork child.
+/// Notes that this memory belongs to this process. Called at the start, and in a fork child.
 pub(crate) fn note_owner() {
     OWNER.store(pid(), Ordering::Relaxed);
 }
 
-/// The process that noted so.
+/// The process that this memory belongs to.
 pub fn owner() -> u32 {
     OWNER.load(Ordering::Relaxed)
 }
 
-/// True in a vfork child, which shares our memory but not our descriptors: nothing may be noted.
+/// True in a vfork child, which has borrowed its parent's memory, but has descriptors of its own. It must note nothing
+/// there.
 pub fn is_borrowed() -> bool {
     let owner = owner();
     owner != 0 && pid() != owner
 }
 
-/// A child may come that [`is_borrowed`] is about.
+/// The program may have made a child that has borrowed its memory.
 static BORROWERS: AtomicBool = AtomicBool::new(cfg!(not(target_arch = "x86_64")));
 
-/// Before the program makes a child that shares its memory, or past the handlers of fork.
+/// Called before the program makes a child that shares its memory, or for which the handlers of fork do not run.
 pub fn expect_borrower() {
     BORROWERS.store(true, Ordering::Relaxed);
 }
 
-/// False if this can hardly be one: spares the kernel's answer where a mistake only keeps a connection on TCP. Who makes a child
-/// by an instruction of his own is not seen.
+/// False if this is hardly a process with borrowed memory. Does not ask the kernel, so a child that the program made by
+/// an instruction of its own is not recognised. For where a mistake only keeps a connection on TCP.
 #[inline]
 pub fn may_be_borrowed() -> bool {
     BORROWERS.load(Ordering::Relaxed) && is_borrowed()
@@ -72,18 +73,19 @@ pub fn lives(tid: u32) -> bool {
     let path = path_of(tid, "stat");
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let Ok(fd) = call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0) else {
-        // Hidden from us is not dead.
+        // What /proc hides from us may well live.
         return true;
     };
     let mut text = [0u8; 128];
     let n = super::file::read(fd as super::Fd, text.as_mut_ptr(), text.len()).unwrap_or(0);
     super::file::close(fd as super::Fd);
-    // "pid (name) S": the name may hold anything, so from its end.
+    // The line is "pid (name) S". The name may hold any character, so the line is read from its end.
     let state = text[..n].iter().rposition(|b| *b == b')').and_then(|at| text.get(at + 2));
     !matches!(state, Some(b'Z' | b'X'))
 }
 
-/// "/proc/TID/FILE" and zeros, where FILE has few letters, without allocating: a signal handler or a vfork child may ask.
+/// "/proc/TID/FILE" and zeros behind it. FILE has few letters. Does not allocate, because a signal handler or a vfork
+/// child may ask.
 pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     let mut path = [0; 24];
     let mut rest = &mut path[..];
@@ -92,18 +94,18 @@ pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     path
 }
 
-/// True if `tid` is a thread of this process, its first included.
+/// True if `tid` is a thread of this process.
 pub(crate) fn is_own_thread(tid: u32) -> bool {
     call!(tgkill, pid(), tid, 0).is_ok()
 }
 
-/// True if `fd` is a PID namespace, for setns.
+/// True if `fd` is a PID namespace, as setns takes it.
 pub fn is_pid_namespace(fd: Fd) -> bool {
     const NS_GET_NSTYPE: usize = 0xb703;
     call!(ioctl, fd, NS_GET_NSTYPE) == Ok(libc::CLONE_NEWPID as usize)
 }
 
-/// Lets another runnable thread have this core.
+/// Lets another thread that can run have this processor.
 #[inline]
 pub fn yield_now() {
     let _ = call!(sched_yield);
@@ -111,19 +113,19 @@ pub fn yield_now() {
 
 /// Number of processors that are on line, at least one.
 ///
-/// Not those this thread may use: its peer may be pinned to another one.
+/// Those that this thread may not use count too, because its peer may run there.
 pub(crate) fn processors_online() -> usize {
     // SAFETY: no pointers. glibc reads /sys without going through any hook.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(n).unwrap_or(1).max(1)
 }
 
-/// SIGPIPE to the calling thread, as the kernel directs it for a socket write.
+/// Sends SIGPIPE to the calling thread, as the kernel does for a write to a socket.
 pub(crate) fn raise_sigpipe() {
     let _ = call!(tgkill, pid(), tid(), libc::SIGPIPE);
 }
 
-/// The signal that the owner of `fd` gets for input there (O_ASYNC, F_SETOWN, F_SETSIG), as the kernel sends it.
+/// Sends the owner of `fd` the signal for input there (O_ASYNC, F_SETOWN, F_SETSIG), as the kernel would.
 pub(crate) fn signal_input(fd: Fd) {
     #[repr(C)]
     struct Owner {
@@ -143,8 +145,8 @@ pub(crate) fn signal_input(fd: Fd) {
     let (id, own) = (owner.id as usize, pid());
     let chosen = call!(fcntl, fd, F_GETSIG, 0).unwrap_or(0) as i32;
     let signal = if chosen == 0 { libc::SIGIO } else { chosen };
-    // The kernel tells what happened only with a signal that was chosen. We may tell only a thread itself, and a
-    // process from its first.
+    // The kernel says what happened only with a signal that the program chose. We are allowed to say so only to the
+    // calling thread itself, and to a process only from its first thread.
     let mut told = [0i32; 32];
     (told[0], told[2], told[4], told[6]) = (signal, POLL_IN, libc::POLLIN.into(), fd);
     let told = told.as_ptr() as usize;
@@ -163,11 +165,12 @@ pub(crate) fn signal_input(fd: Fd) {
     }
 }
 
-/// The C library's own two, by which it changes the user of all threads (setuid) and cancels them: it waits for them.
+/// The C library's own two signals, by which it changes the user of all threads (setuid) and cancels them. They are not
+/// held back for long, because it waits for them.
 const LIBRARY_SIGNALS: u64 = 3 << 31;
 
-/// Signals held back until dropped. Structural changes run under it, all of them held back, so that a signal
-/// handler of the program can never meet one half done.
+/// Signals are held back until this is dropped. Changes of structure hold all of them back, so that a signal handler of
+/// the program never meets one half done.
 pub(crate) struct SignalsHeld(u64);
 
 impl SignalsHeld {
@@ -204,13 +207,14 @@ impl Drop for SignalsHeld {
     }
 }
 
-/// Signals held back between the naps of a wait that is made of several: one that came there would not end it.
+/// A wait may be made of several naps. Signals are held back between these, because one that came there would not end
+/// the wait.
 #[derive(Default)]
 pub(crate) struct NapSignals(Option<(SignalsHeld, Option<u64>)>);
 
 impl NapSignals {
-    /// Before a nap: holds back signals from now on if the wait `is_made_so`. Gives the mask to sleep with, under which
-    /// they come, or `mask` if the program has one for its wait.
+    /// Called before a nap. If the wait `is_made_so`, signals are held back from now on. Gives the mask to sleep with,
+    /// under which they come: `mask` if the program has one for its wait, else the thread's own.
     pub(crate) fn mask<'a>(
         &'a mut self,
         is_made_so: bool,
@@ -236,14 +240,14 @@ impl Drop for NapSignals {
     }
 }
 
-/// In a thread that was made with all signals held back: the C library's own get in.
+/// Lets the C library's own signals into a thread that was made with all signals held back.
 pub(crate) fn let_library_signals_in() {
     let own = LIBRARY_SIGNALS;
     let _ = call!(rt_sigprocmask, libc::SIG_UNBLOCK, &own as *const u64 as usize, 0, 8);
 }
 
-/// Reads `parts` of another process's memory, in order, into as many places here (RDMA read on
-/// shared memory). Gives the bytes copied, which may end inside a part where memory is missing.
+/// Reads parts of another process's memory, in order, into as many places here (RDMA read on shared memory). Gives the
+/// bytes copied, which may end inside a part where memory is missing.
 ///
 /// # Errors
 /// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EFAULT.
@@ -259,13 +263,13 @@ pub(crate) unsafe fn read_memory(
     call!(process_vm_readv, process, to, local.len(), from, remote.len(), 0)
 }
 
-/// Writes into another process's memory (RDMA write on shared memory); as [`read_memory`].
+/// As [`read_memory`], but writes into the other process's memory (RDMA write on shared memory).
 ///
 /// # Errors
 /// As [`read_memory`].
 ///
 /// # Safety
-/// The other process expects it: it offered the memory, to be written at this moment.
+/// The other process offered this memory, and expects that it is written at this moment.
 pub(crate) unsafe fn write_memory(
     process: u32,
     local: &[libc::iovec],
@@ -275,7 +279,7 @@ pub(crate) unsafe fn write_memory(
     call!(process_vm_writev, process, from, local.len(), to, remote.len(), 0)
 }
 
-/// A descriptor of our own for the file that another process has open as `fd`, close-on-exec.
+/// A descriptor of our own for the file that another process has open as `fd`. Close-on-exec.
 ///
 /// # Errors
 /// EPERM or ENOSYS where the kernel forbids it, ESRCH if the process is gone, EBADF. EPERM too in a sandbox with a filter of
@@ -290,7 +294,7 @@ pub(crate) fn descriptor_of(process: u32, fd: Fd) -> super::Result<Fd> {
     ours.map(|fd| fd as Fd)
 }
 
-/// Bytes nobody can guess; zeros where the kernel has none to give.
+/// Bytes that nobody can guess. Zeros where the kernel has none to give.
 pub(crate) fn random() -> [u64; 2] {
     let mut bytes = [0u64; 2];
     let _ = call!(getrandom, bytes.as_mut_ptr() as usize, size_of_val(&bytes), 0);
@@ -307,7 +311,7 @@ mod tests {
         assert_eq!(&path_of(u32::MAX, "stat")[..], b"/proc/4294967295/stat\0\0\0");
         let thread = std::thread::spawn(tid);
         let dead = thread.join().unwrap();
-        // Its entry may outlast the join for a moment.
+        // The kernel's entry of the thread may outlast the join for a moment.
         while lives(dead) {
             yield_now();
         }

@@ -1,4 +1,4 @@
-//! What the kernel knows about the other end of a local TCP connection.
+//! Asks the kernel about the other end of a TCP connection of this host.
 
 use super::hidden::Spare;
 use super::{call, net, Fd, Result};
@@ -18,7 +18,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Of a `Question`, with a number of its own.
+    /// The header of a `Question`, with a number that no other question has.
     pub(super) fn of<Question>() -> Self {
         static SEQUENCE: AtomicU32 = AtomicU32::new(0);
         Header {
@@ -31,8 +31,8 @@ impl Header {
     }
 }
 
-/// Asks the kernel, which answers before the call returns: the length of the reply. `question` begins with
-/// `header`, whose number tells the answer from those to questions whose askers gave up.
+/// Asks the kernel, which answers before the call returns. Gives the length of the reply. `question` begins with
+/// `header`, whose number tells this answer from those to questions that were given up.
 pub(super) fn ask<Question>(
     fd: Fd,
     question: &Question,
@@ -79,19 +79,19 @@ pub(crate) struct Owner {
     pub(crate) inode: u32,
 }
 
-/// For questions.
+/// The socket by which the kernel is asked.
 pub(super) static KERNEL: Spare = Spare::new(|| {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     net::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)
 });
 
-/// In a fork child.
+/// In a fork child: the socket is its parent's.
 pub(crate) fn after_fork_in_child() {
     KERNEL.forget();
 }
 
-/// Looks up the socket whose own address is `local` and whose peer is `peer`, in the network
-/// namespace of the socket `like`.
+/// Looks up the socket whose own address is `local` and whose peer is `peer`, in the network namespace of the socket
+/// `like`.
 pub(crate) fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
     KERNEL.with(like, |fd| lookup_through(fd, local, peer))?
 }
@@ -143,7 +143,7 @@ fn ask_owner(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Resu
         u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
     };
     let n = ask(fd, &request, &request.header, &mut reply)?;
-    // nlmsghdr (16), then inet_diag_msg: 4 bytes, SocketId (48), expires, rqueue, wqueue, uid, inode.
+    // The reply is nlmsghdr (16), then inet_diag_msg: 4 bytes, SocketId (48), expires, rqueue, wqueue, uid, inode.
     let kind = u16::from_ne_bytes([reply[4], reply[5]]);
     const UID: usize = 16 + 4 + 48 + 12;
     if kind != SOCK_DIAG_BY_FAMILY || n < UID + 8 {

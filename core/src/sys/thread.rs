@@ -1,18 +1,17 @@
-//! What is kept of the calling thread, in one place of its thread-local memory: its id, and notes of what it has hold
-//! of.
+//! What is kept for the calling thread, in one place of its thread-local memory: its id, and notes of what it holds.
 
 use super::process;
 use std::cell::Cell;
 use std::ptr;
 
-/// As many things can be noted.
+/// So many things can be noted.
 pub(crate) const MOST_NOTES: usize = 8;
 
-/// A note.
+/// A note of something that the thread holds.
 pub(crate) struct Note {
     /// What it is about; null if there is none.
     pub(crate) about: Cell<*const ()>,
-    /// Something that is to be found there: else that is gone.
+    /// What is found there while the thread holds it. If it is not found, that is gone.
     pub token: Cell<*const ()>,
 }
 
@@ -34,13 +33,13 @@ thread_local! {
         const { Thread { id: Cell::new(0), notes: [const { Note::none() }; MOST_NOTES], mask: Cell::new(None) } };
 }
 
-/// The calling thread's, which lives as long as it.
+/// What is kept for the calling thread. It exists as long as the thread.
 #[inline(always)]
 fn thread() -> *const Thread {
     THREAD.with(ptr::from_ref)
 }
 
-/// The calling thread's id, cached. [`forget_tid`] after a fork.
+/// The calling thread's id, cached. A fork child calls [`forget_tid`].
 #[inline(always)]
 pub(crate) fn own_tid() -> u32 {
     // SAFETY: the thread is there.
@@ -58,17 +57,17 @@ fn note_tid() -> u32 {
     tid
 }
 
-/// Call in a fork child: the cached thread id is the parent's.
+/// To be called in a fork child, where the cached thread id is the parent's.
 pub(crate) fn forget_tid() {
     THREAD.with(|thread| thread.id.set(0));
 }
 
-/// The signal mask to sleep with where signals are held back between naps: they come in the sleep.
+/// The signal mask to sleep with while signals are held back between naps, so that they come in the sleep.
 pub(crate) fn nap_mask() -> Option<u64> {
     THREAD.with(|thread| thread.mask.get())
 }
 
-/// Notes it; gives the one before.
+/// Sets [`nap_mask`], and gives the one before.
 pub(crate) fn set_nap_mask(mask: Option<u64>) -> Option<u64> {
     THREAD.with(|thread| thread.mask.replace(mask))
 }

@@ -2,7 +2,7 @@
 
 use super::call;
 
-/// Nanoseconds of the monotonic clock. Reads the vDSO: no system call.
+/// Nanoseconds of the monotonic clock. Reads the vDSO, so it makes no system call.
 #[inline]
 pub fn now() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -11,7 +11,7 @@ pub fn now() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Sleeps; returns early on a signal.
+/// Sleeps. Returns early on a signal.
 pub fn sleep(nanoseconds: u64) {
     let t = timespec(nanoseconds);
     let _ = call!(nanosleep, &t as *const _ as usize, 0);
@@ -25,7 +25,7 @@ pub fn timespec(nanoseconds: u64) -> libc::timespec {
     }
 }
 
-/// A counter of clock ticks, some 2 to 4 per nanosecond: for telling cheaply that time passed.
+/// A counter of clock ticks, some 2 to 4 per nanosecond. A cheap way to tell that time has passed.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

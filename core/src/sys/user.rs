@@ -1,14 +1,14 @@
-//! Memory that the program names in a call: checked before it is touched, because a bad pointer
-//! has to be EFAULT, as from the kernel, and not the end of the program.
+//! Memory that the program names in a call is checked before it is touched. A bad pointer has to be EFAULT, as from the
+//! kernel, and not the end of the program.
 //!
-//! The kernel is asked once for a page and the answer believed for a while, so the check costs a
-//! few nanoseconds per call. A page that is unmapped within that while faults as in any library.
+//! The kernel is asked once about a page, and its answer is believed for a while. So the check costs a few nanoseconds
+//! per call. A page that is unmapped within that while faults, as in any library.
 
 use super::{call, Errno, Result, PAGE};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
 const PAGE_BITS: u32 = PAGE.trailing_zeros();
-/// Pages remembered: enough for the buffers of some thousand connections.
+/// So many pages are remembered, enough for the buffers of some thousand connections.
 const ENTRIES: usize = 1 << 14;
 
 /// What is done to the memory.
@@ -20,7 +20,7 @@ pub enum Access {
     Write,
 }
 
-/// One answer of the kernel in a word: the page's number, whether it can be written, and when.
+/// One answer of the kernel in a word: the page's number, whether it can be written, and when the kernel said so.
 #[derive(Clone, Copy)]
 struct Known(u64);
 
@@ -46,7 +46,7 @@ impl Known {
     }
 }
 
-/// Of the whole process. Each word stands for itself: no order between them matters.
+/// The answers that this process remembers. No order between the words matters.
 static KNOWN: [AtomicU64; ENTRIES] = [const { AtomicU64::new(0) }; ENTRIES];
 
 /// EFAULT unless `length` bytes at `at` can be accessed.
@@ -55,7 +55,7 @@ pub fn check(at: *const u8, length: usize, access: Access) -> Result<()> {
     check_at(at, length, access, 0)
 }
 
-/// [`check`] at a time in [`ticks`](super::time::ticks); zero: now.
+/// [`check`] by a caller that knows the time, in [`ticks`](super::time::ticks). Zero if it does not.
 #[inline(always)]
 pub(crate) fn check_at(at: *const u8, length: usize, access: Access, ticks: u64) -> Result<()> {
     if length == 0 {
@@ -97,10 +97,10 @@ fn ask(first: usize, last: usize, access: Access, now: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel answers: not known yet, no, yes.
+/// Whether the kernel answers: 0 not known yet, 1 no, 2 yes.
 static ANSWER: AtomicU8 = AtomicU8::new(0);
 
-/// From now on every address is believed: this process may be forbidden to ask.
+/// From now on every address is believed, because this process may be forbidden to ask.
 pub(crate) fn stop_asking() {
     ANSWER.store(1, Ordering::Relaxed);
 }
@@ -119,7 +119,7 @@ fn can_ask() -> bool {
     }
 }
 
-/// A plain value the program points to.
+/// Reads a plain value that the program points to.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the memory is checked first")]
 pub fn read<T: Copy>(at: *const T) -> Result<T> {
     check(at.cast(), size_of::<T>(), Access::Read)?;

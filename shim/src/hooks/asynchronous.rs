@@ -1,5 +1,5 @@
-//! Asynchronous I/O: POSIX's, which threads inside libc carry out, and the kernel's. Neither comes through a hook, so
-//! a connection goes back to TCP before; for one that cannot the call fails with EOPNOTSUPP.
+//! Asynchronous I/O: that of POSIX, which threads inside libc carry out, and that of the kernel. Neither comes through
+//! a hook, so a connection goes back to TCP before it is used so. If it cannot, the call fails with EOPNOTSUPP.
 
 use super::returned;
 use crate::real::hooks;
@@ -8,8 +8,8 @@ use sanshim_core::switch::bring_back;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{self, Errno};
 
-/// True if the request may be made. What is no request libc, or the kernel, refuses. The 64-bit variant is the same as far as
-/// this looks.
+/// True if the request may be made. libc or the kernel refuses what is no request. The 64-bit variant is the same in
+/// the fields that this looks at.
 fn may_be_made(request: *const aiocb) -> bool {
     if user::check(request.cast(), size_of::<aiocb>(), Access::Read).is_err() {
         return true;
@@ -19,7 +19,7 @@ fn may_be_made(request: *const aiocb) -> bool {
     operation == libc::LIO_NOP || bring_back::before_unhooked_use(fd)
 }
 
-/// As [`may_be_made`], of a call whose operation is not in the request.
+/// As [`may_be_made`], for a call whose operation is not in the request.
 fn may_be_used(request: *const aiocb) -> bool {
     user::read(request.cast::<c_int>()).map_or(true, bring_back::before_unhooked_use)
 }
@@ -73,8 +73,8 @@ hooks! {
         if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
     }
 
-    // libaio's, which makes the system call by instruction and reports errors as negative values. Not called: who
-    // loaded it for itself alone (RTLD_LOCAL) gets this one, from where that one is not found.
+    // libaio's function, which makes the system call by an instruction of its own, and reports errors as negative
+    // values. It is not called, because it is not found from here where a program loaded libaio with RTLD_LOCAL.
     fn io_submit(context: usize, count: c_long, list: *mut *mut iocb) -> c_int = |_real| {
         if !may_be_submitted(list, count) {
             return -libc::EOPNOTSUPP;

@@ -9,10 +9,10 @@ use sanshim_core::switch::{options, Outcome};
 use sanshim_core::sys::time;
 use sanshim_core::sys::user::{self, Access};
 
-/// How many messages the kernel sends at most.
+/// The most messages that the kernel sends in one call.
 const MOST_SENT: c_uint = 1024;
 
-/// sendmmsg, a message at a time by `send`.
+/// sendmmsg, which sends one message after the other by `send`.
 unsafe fn send_all(
     messages: *mut mmsghdr,
     count: c_uint,
@@ -42,8 +42,8 @@ unsafe fn send_all(
     count as c_int
 }
 
-/// recvmmsg, a message at a time by `receive`. As in the kernel the end of the stream is a message like any other,
-/// and the time-out is looked at after each message: none ends a wait.
+/// recvmmsg, which receives one message after the other by `receive`. It is as in the kernel: the end of the stream is
+/// a message like any other, and the time-out is only looked at after each message, so it ends no wait.
 unsafe fn receive_all(
     messages: *mut mmsghdr,
     count: c_uint,
@@ -128,7 +128,7 @@ hooks! {
         unsafe {
             receive_all(messages, count, flags, timeout, |message, flags| {
                 let is_first = std::mem::take(&mut is_first);
-                // An error that the socket has comes before what can be read.
+                // An error of the socket is reported before what can be read.
                 if is_first && flags & libc::MSG_ERRQUEUE == 0 {
                     if let Some(e) = options::take_error(&socket) {
                         return returned(Err(e));

@@ -1,5 +1,5 @@
-//! system and popen. libc starts their shell itself, past the hooks of exec and posix_spawn: what that inherits goes back to TCP
-//! here.
+//! system and popen. libc starts their shell itself, past the hooks of exec and posix_spawn. So the connections that
+//! the shell inherits go back to TCP here.
 
 use crate::real::{errno, hooks, set_errno};
 use libc::{c_char, c_int, FILE};
@@ -24,7 +24,7 @@ hooks! {
     fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE
     = |real| { with_shell(|| real(command, mode)) }
 
-    // As old programs were linked.
+    // The name that old programs were linked with.
     fn _IO_popen(command: *const c_char, mode: *const c_char) -> *mut FILE
     = |real| { with_shell(|| real(command, mode)) }
 }

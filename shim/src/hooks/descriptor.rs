@@ -23,7 +23,7 @@ fn replacing(from: c_int, to: c_int) {
     }
 }
 
-/// True if dup2 and dup3 will take `from`: nothing at the target may be forgotten before.
+/// True if dup2 and dup3 will accept `from`. Before that is known, what is at the target must not be forgotten.
 fn is_open(fd: c_int) -> bool {
     sanshim_core::sys::file::check_open(fd).is_ok()
 }
@@ -73,7 +73,7 @@ hooks! {
             table::each_known(first.min(i32::MAX as c_uint) as c_int, end, lifecycle::closing);
         }
         if first > last || flags & CLOEXEC != 0 {
-            // Ours are close-on-exec anyway.
+            // Our descriptors are close-on-exec anyway.
             return real(first, last, flags);
         }
         around_hidden(first, last, |a, b| real(a, b, flags))
@@ -113,7 +113,7 @@ hooks! {
         made
     }
 
-    // Variadic in libc: the third argument is there or not, and passing it on does no harm.
+    // Variadic in libc. To pass the third argument on does no harm where there is none.
     fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |real| {
         let result = real(fd, command, argument);
         after_fcntl(fd, command, argument, result);
@@ -132,7 +132,7 @@ hooks! {
         result
     }
 
-    // libc's own asks the kernel past ioctl's hook.
+    // libc's own function asks the kernel past the hook of ioctl.
     fn sockatmark(fd: c_int) -> c_int = |real| {
         let mut at_mark: c_int = 0;
         // SAFETY: the answer has a place.

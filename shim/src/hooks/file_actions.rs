@@ -1,7 +1,7 @@
 //! posix_spawn's file actions: which descriptors they put elsewhere.
 //!
-//! glibc offers no way to read them. Their layout has been the same since posix_spawn exists; an
-//! action that is not known here is never guessed.
+//! glibc offers no way to read them. Their layout has been the same for as long as posix_spawn exists. An action that
+//! is not known here is not guessed at.
 
 use libc::{c_int, posix_spawn_file_actions_t};
 
@@ -18,7 +18,7 @@ const _: () = assert!(size_of::<FileActions>() == size_of::<posix_spawn_file_act
 #[repr(C)]
 struct Action {
     kind: c_int,
-    /// Beyond the kind everything is a union, aligned for a pointer.
+    /// What follows the kind is a union, aligned for a pointer.
     padding: c_int,
     fd: c_int,
     to: c_int,

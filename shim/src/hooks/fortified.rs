@@ -1,11 +1,11 @@
-//! The entries that compilers put in for `_FORTIFY_SOURCE`.
+//! The functions that compilers call instead of the plain ones with `_FORTIFY_SOURCE`.
 
 use super::readiness::{poll, ppoll};
 use super::transfer::{read, recv, recvfrom};
 use crate::real::hooks;
 use libc::{c_int, c_void, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
-// Where the check fails, libc's own entry ends the program as it always does.
+// If the check fails, libc's own function ends the program as it always does.
 hooks! {
     fn __read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t
     = |real| {

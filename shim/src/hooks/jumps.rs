@@ -1,4 +1,4 @@
-//! longjmp in all its forms: by it signal handlers leave calls that sleep.
+//! longjmp in all its forms. By it signal handlers leave calls that sleep.
 
 use crate::real::{symbol, Symbol};
 use libc::{c_int, c_void};
@@ -8,12 +8,12 @@ use std::ops::Range;
 
 macro_rules! jumps {
     ($($name:ident)*) => {
-        /// libc's own, which a signal handler must not have to look up.
+        /// libc's own functions. They are looked up early, because a signal handler must not do that.
         struct Symbols { $($name: Symbol,)* }
 
         static SYMBOLS: Symbols = Symbols { $($name: symbol!($name),)* };
 
-        /// When the library is loaded.
+        /// Called when the library is loaded.
         pub(crate) fn look_up() {
             $(SYMBOLS.$name.address();)*
         }
@@ -30,7 +30,7 @@ macro_rules! jumps {
 
 jumps! { longjmp _longjmp siglongjmp __longjmp_chk }
 
-/// From now on jumps end calls of ours that they leave.
+/// From now on a jump ends the calls of ours that it leaves.
 pub(crate) fn prepare() {
     if let Some(code) = own_code() {
         jump::install(code, switch::before_jump);

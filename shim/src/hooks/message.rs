@@ -1,4 +1,4 @@
-//! sendmsg and recvmsg: on the SAN, and where messages take descriptors along.
+//! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
 use super::transfer::{checked, on_san};
 use super::{or_real, returned};
@@ -10,7 +10,8 @@ use sanshim_core::switch::{passing, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{cmsg, net, Errno};
 
-/// A recvmsg's header after a receive with `flags` on a stream: no address, no control data.
+/// Sets the header as recvmsg leaves it after a receive with `flags` on a stream: there is no address and no control
+/// data.
 unsafe fn clear_received(message: *mut msghdr, flags: c_int) {
     // SAFETY: the program gave a message header.
     unsafe {
@@ -48,7 +49,7 @@ pub(super) unsafe fn send_message(
         Err(e) => return Outcome::Done(Err(e)),
     };
     if header.msg_controllen > 0 {
-        // The kernel judges the control messages, on a message without bytes.
+        // The kernel judges the control messages. For that they are sent without bytes.
         let alone = msghdr { msg_iov: std::ptr::null_mut(), msg_iovlen: 0, ..header };
         // SAFETY: the program's own control messages.
         let judged = unsafe { net::send_message(socket.anchor(), &alone, flags) };
@@ -72,7 +73,7 @@ pub(super) unsafe fn has_control(message: *const msghdr) -> bool {
     user::read(message).is_ok_and(|message| message.msg_controllen > 0)
 }
 
-/// sendmsg where the socket is not ours: descriptors that are get to another process.
+/// sendmsg on a socket that is not on the SAN. It may take descriptors to another process that are.
 unsafe fn pass_message(
     fd: c_int,
     message: *const msghdr,

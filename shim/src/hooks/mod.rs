@@ -36,13 +36,13 @@ pub(crate) fn returned(result: Result<usize>) -> isize {
     }
 }
 
-/// What libc returned as a result of the core.
+/// What libc returned, as a result of the core's kind.
 #[inline]
 pub(crate) fn as_result(n: isize) -> Result<usize> {
     usize::try_from(n).map_err(|_| Errno(errno()))
 }
 
-/// The outcome of the core, or libc's own result.
+/// The result of the core as libc returns it. If the core passed, libc's own.
 #[inline]
 pub(crate) fn or_real(outcome: Outcome, real: impl FnOnce() -> isize) -> isize {
     match outcome {
@@ -51,12 +51,12 @@ pub(crate) fn or_real(outcome: Outcome, real: impl FnOnce() -> isize) -> isize {
     }
 }
 
-/// A millisecond time-out as nanoseconds; negative waits for ever.
+/// A time-out in milliseconds as nanoseconds. `None`, for a negative one, waits for ever.
 pub(crate) fn milliseconds(timeout: i32) -> Option<u64> {
     u64::try_from(timeout).ok().map(|ms| ms * 1_000_000)
 }
 
-/// A timespec as nanoseconds; null waits for ever. `Err`: not a valid time, or not readable.
+/// A timespec as nanoseconds. `None`, for null, waits for ever. `Err` if the time is not valid, or cannot be read.
 pub(crate) fn timespec(at: *const libc::timespec) -> Result<Option<u64>> {
     if at.is_null() {
         return Ok(None);

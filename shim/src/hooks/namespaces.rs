@@ -1,5 +1,5 @@
-//! unshare and setns: into another PID namespace, where threads of this process have other numbers. And chroot: out of
-//! these and it, where the registry may be another one's.
+//! unshare and setns, which may lead into another PID namespace, where threads of this process have other numbers. And
+//! chroot. After any of them the folder of the registry may be another one, so the process gets its file before.
 
 use crate::real::hooks;
 use libc::{c_char, c_int};

@@ -6,7 +6,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use sanshim_core::switch::{options, table};
 use sanshim_core::sys::{user, Errno};
 
-/// An option value of int size, if the program gave one.
+/// The value of an option that is an int, if the program gave one that is large enough.
 fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
     if (length as usize) < size_of::<c_int>() {
         return None;
@@ -14,7 +14,7 @@ fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
     user::read(value.cast::<c_int>()).ok()
 }
 
-/// Puts our value in place of the kernel's, as much of it as the program asked for.
+/// Puts our value in the place of the kernel's. Only as much of it is written as the program asked for.
 ///
 /// # Safety
 /// `*length` bytes at `value` are writable.

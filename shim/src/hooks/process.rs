@@ -1,5 +1,5 @@
-//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork; of other children it is
-//! noted that there may be some.
+//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork. For other ways to
+//! make a child it is noted that there may be one.
 
 use super::file_actions;
 use crate::real::{hooks, set_errno, symbol, Symbol};
@@ -12,7 +12,7 @@ use sanshim_core::sys::process::expect_borrower;
 
 type Arguments = *const *const c_char;
 
-/// Runs an exec; comes back only if it failed.
+/// Runs an exec. Comes back only if it failed.
 fn exec(real: impl FnOnce() -> c_int) -> c_int {
     let prepared = before_exec(Way::Exec);
     let result = real();
@@ -72,7 +72,7 @@ hooks! {
         unsafe { spawn(actions, || real(pid, file, actions, attributes, arguments, environment)) }
     }
 
-    // Variadic in libc: the arguments are there or not, and passing them on does no harm.
+    // Variadic in libc. To pass on arguments that are not there does no harm.
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int = |real| {
         if option == libc::PR_SET_SECCOMP {
             before_confinement();
@@ -100,21 +100,21 @@ hooks! {
     }
 }
 
-/// Notes the child; libc's own vfork.
+/// Notes that there may be a child. Gives libc's own vfork.
 extern "C" fn before_vfork() -> *mut libc::c_void {
     static SYMBOL: Symbol = symbol!(vfork);
     expect_borrower();
     SYMBOL.address()
 }
 
-/// The same for clone.
+/// As [`before_vfork`], for clone.
 extern "C" fn before_clone() -> *mut libc::c_void {
     static SYMBOL: Symbol = symbol!(clone);
     expect_borrower();
     SYMBOL.address()
 }
 
-/// Returns twice, so libc's own goes on in this one's place.
+/// vfork returns twice. So this jumps to libc's own, which returns to the caller.
 #[cfg(target_arch = "x86_64")]
 #[no_mangle]
 #[unsafe(naked)]
@@ -128,7 +128,7 @@ unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
-/// Variadic: libc's own finds the arguments where they were.
+/// clone is variadic. So this jumps to libc's own, which finds the arguments where they were.
 #[cfg(target_arch = "x86_64")]
 #[no_mangle]
 #[unsafe(naked)]
@@ -154,8 +154,9 @@ unsafe extern "C" fn clone() -> c_int {
     )
 }
 
-/// The list forms of exec are variadic, which a Rust function can not be. The arguments that came in registers are
-/// pushed where those that did not follow them, over the return address: all of them are one array then.
+/// The list forms of exec are variadic, which a Rust function cannot be. The arguments that came in registers are
+/// pushed in front of those that came on the stack. They take the place of the return address, so that all of them are
+/// one array.
 #[cfg(target_arch = "x86_64")]
 macro_rules! list_form {
     ($name:ident, $array_form:path) => {
@@ -170,7 +171,7 @@ macro_rules! list_form {
                 "push rdx",
                 "push rsi",
                 "mov rsi, rsp",
-                // Kept until the call failed; it also aligns the stack.
+                // The return address is kept here for the case that the call fails. This also aligns the stack.
                 "push rax",
                 "call {array_form}",
                 "pop rcx",
@@ -190,7 +191,7 @@ list_form!(execlp, execvp);
 #[cfg(target_arch = "x86_64")]
 list_form!(execle, with_environment_behind);
 
-/// execve with an environment that follows the null pointer at the end of the arguments.
+/// execve where the environment comes behind the null pointer that ends the arguments.
 unsafe extern "C-unwind" fn with_environment_behind(path: *const c_char, all: Arguments) -> c_int {
     let mut end = all;
     // SAFETY: the program's arguments up to a null pointer, and its environment behind that.

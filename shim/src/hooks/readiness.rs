@@ -9,7 +9,7 @@ use sanshim_core::sys::signal_mask::SignalMask;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{Errno, Result};
 
-/// The program's descriptors; `None` if the array can not be its own.
+/// The program's descriptors. `None` if the array cannot be written, or is empty.
 unsafe fn descriptors<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     if fds.is_null() || count == 0 || count > 1 << 20 {
         return None;
@@ -19,7 +19,7 @@ unsafe fn descriptors<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [po
     Some(unsafe { std::slice::from_raw_parts_mut(fds, count as usize) })
 }
 
-/// Before anything else: is any of them ours at all?
+/// True if any of them is ours. Asked before anything else.
 fn any_known(fds: &[pollfd]) -> bool {
     fds.iter().any(|one| table::is_known(one.fd))
 }
@@ -34,7 +34,7 @@ unsafe fn wait_for_events(
     if events.is_null() || most <= 0 || table::set(set).is_none() {
         return Outcome::Pass;
     }
-    // Only what is filled has to be writable; as in the kernel, the first event at least.
+    // As in the kernel, only what is filled in has to be writable. That is at least the first event.
     if let Err(e) = user::check(events.cast(), size_of::<epoll_event>(), Access::Write) {
         return Outcome::Done(Err(e));
     }
@@ -87,11 +87,11 @@ hooks! {
         let outcome = sets
             .map_or(Outcome::Pass, |sets| core_select::select(&sets, read_limit, None));
         if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
-            // Linux tells how much time was left.
+            // Linux tells how much time is left.
             let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
             let (tv_sec, tv_usec) = (left / 1_000_000_000, left % 1_000_000_000 / 1000);
             let left = timeval { tv_sec: tv_sec as i64, tv_usec: tv_usec as i64 };
-            // As the kernel: where it can not be written nothing is said.
+            // As in the kernel, there is no error if it cannot be written.
             let _ = user::write(timeout, left);
         }
         or_real(outcome, || real(nfds, read, write, except, timeout) as isize) as c_int
@@ -187,7 +187,7 @@ hooks! {
     }
 }
 
-/// A timeval as nanoseconds; null waits for ever. `Err`: not a valid time, or not readable.
+/// A timeval as nanoseconds. `None`, for null, waits for ever. `Err` if the time is not valid, or cannot be read.
 fn timeval_at(at: *const timeval) -> Result<Option<u64>> {
     if at.is_null() {
         return Ok(None);

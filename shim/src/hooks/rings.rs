@@ -1,13 +1,14 @@
-//! liburing, whose operations reach the kernel past the hooks: once a program has a ring, all its connections are on
-//! TCP; while one of them cannot be, there is no ring. (Who asks for one by number is told that there is none: such
-//! programs have another path.)
+//! liburing, whose operations reach the kernel past the hooks. Once a program has a ring, all its connections are on
+//! TCP. If one of them cannot go back to TCP, the program gets no ring. A program that asks for a ring by the number of
+//! the system call is told that the kernel has none. Such programs have another way.
 
 use crate::real::{symbol, Symbol};
 use libc::{c_int, c_uint, c_void, size_t};
 use sanshim_core::switch::bring_back::before_unhooked_calls;
 use sanshim_core::sys::file;
 
-/// Defines hooks of functions that make a ring and report errors as negative values, each with what ends that ring.
+/// Defines hooks of functions that make a ring and report errors as negative values. With each stands the function that
+/// ends that ring.
 macro_rules! makers {
     ($(fn $name:ident($($arg:ident: $type:ty),*) ended by $end:expr;)*) => {$(
         #[no_mangle]

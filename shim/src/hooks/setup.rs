@@ -8,7 +8,7 @@ use sanshim_core::sys::net::{self, Target};
 use sanshim_core::sys::process::may_be_borrowed;
 use sanshim_core::sys::user::{self, Access};
 
-/// What accept gave the program.
+/// Notes the descriptor that accept gave the program, and returns it.
 fn accepted(listener: c_int, fd: c_int) -> c_int {
     if fd >= 0 {
         switch::accepted(listener, fd);

@@ -1,4 +1,4 @@
-//! Signal handlers: that there are any is noted, and nothing about them is changed.
+//! Signal handlers. It is noted that the program has some. Nothing about them is changed.
 
 use crate::real::hooks;
 use libc::{c_int, sigaction as Action, sighandler_t};
@@ -7,7 +7,7 @@ use sanshim_core::sys::handlers::before_set;
 /// # Safety
 /// `action` is null or the program's, which libc reads too.
 unsafe fn before(signal: c_int, action: *const Action) {
-    // Another number libc refuses without a look.
+    // libc refuses any other number without looking at the action.
     if (1..=64).contains(&signal) && !action.is_null() {
         // SAFETY: the caller's promise.
         before_set(signal, unsafe { (*action).sa_sigaction });

@@ -1,5 +1,5 @@
-//! stdio on a socket. libc's streams call the kernel directly: a connection that gets one goes back to TCP, or stays there.
-//! dprintf, which writes once, goes through the hooks.
+//! stdio on a socket. libc's streams call the kernel directly, so a connection that gets one goes back to TCP, or stays
+//! there. dprintf, which writes once, goes through the hooks.
 
 use super::transfer::{find, write};
 use crate::real::{hooks, set_errno};
@@ -17,7 +17,7 @@ fn open(fd: c_int, real: impl FnOnce() -> *mut FILE) -> *mut FILE {
 hooks! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = |real| { open(fd, || real(fd, mode)) }
 
-    // As old programs were linked.
+    // The name that old programs were linked with.
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = |real| { open(fd, || real(fd, mode)) }
 
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void)
@@ -30,7 +30,7 @@ hooks! {
         unsafe { vdprintf(fd, format, arguments) }
     }
 
-    // The list of arguments is an array type, which travels as a pointer.
+    // The list of arguments is of an array type, which is passed as a pointer.
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int = |real| {
         if find(fd).is_none() {
             return real(fd, format, arguments);
@@ -63,8 +63,8 @@ hooks! {
     }
 }
 
-/// dprintf is variadic, which a Rust function can not be: the registers that hold the arguments
-/// are laid out as a va_list, and vdprintf does the rest.
+/// dprintf is variadic, which a Rust function cannot be. So the registers that hold its arguments are laid out as a
+/// va_list, and vdprintf does the rest.
 #[cfg(target_arch = "x86_64")]
 macro_rules! variadic_printf {
     ($name:ident, $fixed:literal, $target:path, $shuffle:literal) => {
@@ -75,7 +75,7 @@ macro_rules! variadic_printf {
                 "push rbp",
                 "mov rbp, rsp",
                 "sub rsp, 208",
-                // The register save area, at rsp + 32.
+                // The registers are saved from rsp + 32 on.
                 "mov [rsp + 32], rdi",
                 "mov [rsp + 40], rsi",
                 "mov [rsp + 48], rdx",
@@ -90,7 +90,7 @@ macro_rules! variadic_printf {
                 "movaps [rsp + 160], xmm5",
                 "movaps [rsp + 176], xmm6",
                 "movaps [rsp + 192], xmm7",
-                // The va_list, at rsp: the named arguments are used up.
+                // The va_list lies at rsp. It says that the named arguments are used up.
                 concat!("mov dword ptr [rsp], ", $fixed),
                 "mov dword ptr [rsp + 4], 48",
                 "lea rax, [rbp + 16]",
@@ -108,7 +108,7 @@ macro_rules! variadic_printf {
     };
 }
 
-// (descriptor, format, ...) and (descriptor, flag, format, ...).
+// The arguments are (descriptor, format, ...) and (descriptor, flag, format, ...).
 #[cfg(target_arch = "x86_64")]
 variadic_printf!(dprintf, "16", vdprintf, "");
 #[cfg(target_arch = "x86_64")]

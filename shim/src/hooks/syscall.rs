@@ -1,4 +1,4 @@
-//! libc's syscall(): the same operations by another door. Decides nothing: each goes to the hook of its name.
+//! libc's syscall(), which is another door to the same operations. Each goes to the hook of its name. Decides nothing.
 
 use super::asynchronous::may_be_submitted;
 use super::batches::{recvmmsg, sendmmsg};
@@ -27,13 +27,13 @@ use sanshim_core::sys::user;
 const SECCOMP_STRICT: u32 = 0;
 const SECCOMP_FILTER: u32 = 1;
 
-/// What a call is given.
+/// The arguments of a call.
 type Arguments = [usize; 6];
 
-/// Calls that move bytes; `None`: another.
+/// Calls that move bytes. `None` for any other.
 ///
 /// # Safety
-/// The arguments are the program's own, as the kernel wants them for this call. So for all of these.
+/// The arguments are the program's own, as the kernel wants them for this call.
 unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
     let fd = a as c_int;
     // SAFETY: the kernel's arguments and libc's are the same for all of these.
@@ -59,10 +59,10 @@ unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isiz
     Some(result)
 }
 
-/// Calls that make, change and end sockets and descriptors; `None`: another.
+/// Calls that make, change and end sockets and descriptors. `None` for any other.
 ///
 /// # Safety
-/// As of [`transfer`].
+/// As for [`transfer`].
 unsafe fn descriptor(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize> {
     let fd = a as c_int;
     // SAFETY: the kernel's arguments and libc's are the same for all of these.
@@ -90,10 +90,10 @@ unsafe fn descriptor(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<is
     Some(result as isize)
 }
 
-/// Calls that wait for descriptors; `None`: another.
+/// Calls that wait for descriptors. `None` for any other.
 ///
 /// # Safety
-/// As of [`transfer`].
+/// As for [`transfer`].
 unsafe fn readiness(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
     let fd = a as c_int;
     // SAFETY: the kernel's arguments and libc's are the same for all of these but one.
@@ -102,8 +102,8 @@ unsafe fn readiness(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isi
             libc::SYS_poll => poll(a as _, b as _, c as c_int),
             libc::SYS_ppoll => ppoll(a as _, b as _, c as _, d as _),
             libc::SYS_select => select(fd, b as _, c as _, d as _, e as _),
-            // A pointer to the mask and its size. libc's type of a mask is larger than the
-            // kernel's eight bytes, but only those are ever read.
+            // The last argument points to the mask's address and its size. libc's type of a mask is larger than the
+            // kernel's eight bytes, but only those are read.
             libc::SYS_pselect6 => {
                 let mask = if f == 0 { 0 } else { user::read(f as *const usize).unwrap_or(0) };
                 pselect(fd, b as _, c as _, d as _, e as _, mask as _)
@@ -120,10 +120,10 @@ unsafe fn readiness(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isi
     Some(result as isize)
 }
 
-/// Calls of the process as a whole, and those that are refused; `None`: another.
+/// Calls that concern the process as a whole, and those that are refused. `None` for any other.
 ///
 /// # Safety
-/// As of [`transfer`].
+/// As for [`transfer`].
 unsafe fn process(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize> {
     let fd = a as c_int;
     // SAFETY: the kernel's arguments and libc's are the same for all of these.
@@ -137,7 +137,7 @@ unsafe fn process(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize
             libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _),
             libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => return None,
             libc::SYS_io_submit => return Some(fail(libc::EOPNOTSUPP)),
-            // Operations of io_uring can not be seen: programs take their classic path.
+            // The operations of a ring cannot be seen. Programs that find no io_uring use other calls.
             libc::SYS_io_uring_setup => return Some(fail(libc::ENOSYS)),
             _ => return None,
         }
@@ -145,11 +145,11 @@ unsafe fn process(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize
     Some(result as isize)
 }
 
-/// What is to be done before a call that is the kernel's.
+/// Does what is necessary before a call that the kernel serves.
 fn prepare(number: c_long, [a, b, ..]: Arguments) {
     match number {
         libc::SYS_rt_sigaction => {
-            // The kernel's own form begins with the handler as well.
+            // The kernel's own form of the action begins with the handler too.
             if let Ok(handler) = user::read(b as *const usize) {
                 before_set(a as c_int, handler);
             }

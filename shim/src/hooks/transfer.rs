@@ -1,5 +1,5 @@
-//! Sending and receiving bytes: send, recv, read, write and those with vectors and offsets. A new one goes into `syscall`
-//! as well. Messages are in `message`, several at once in `batches`.
+//! Sending and receiving bytes: send, recv, read, write, and those with vectors and offsets. Messages are in `message`,
+//! and several of them at once in `batches`. A new function here needs its number in `syscall` too.
 
 use super::{or_real, returned};
 use crate::real::{hooks, set_errno};
@@ -18,7 +18,7 @@ pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
     Some(socket)
 }
 
-/// As [`on_san`], which may be cancelled.
+/// As [`on_san`], but the thread may be cancelled here.
 #[inline]
 pub(super) fn find(fd: c_int) -> Option<Pinned> {
     table::connected(fd).or_else(|| if table::is_known(fd) { switch::connecting(fd) } else { None })
@@ -28,7 +28,7 @@ extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// All transfers are cancellation points, whether they sleep or not.
+/// A cancellation point. All transfers are one, whether they sleep or not.
 #[inline]
 pub(super) fn cancellation_point() {
     // SAFETY: unwinds if the thread was cancelled; callers hold nothing that minds.
@@ -57,8 +57,8 @@ fn receive_one(socket: &Pinned, buffer: *mut c_void, length: size_t, flags: c_in
     checked(Buffers::new(&one(buffer, length)), |b| transfer::receive(socket, b, flags))
 }
 
-/// The flags of recv and send that mean what these of preadv2 and pwritev2 do for a socket; `None`: no socket knows
-/// them.
+/// The flags of recv and send that mean for a socket what these of preadv2 and pwritev2 do. `None` if sockets do not
+/// know them.
 fn message_flags(flags: c_int) -> Option<c_int> {
     const WITHOUT_EFFECT: c_int =
         libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
@@ -68,7 +68,7 @@ fn message_flags(flags: c_int) -> Option<c_int> {
     })
 }
 
-/// readv and writev call a negative or too large count EINVAL where sendmsg says EMSGSIZE.
+/// The buffers of readv and writev. A negative or too large count is EINVAL here, where sendmsg says EMSGSIZE.
 unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>> {
     if !(0..=1024).contains(&count) {
         return Err(Errno(libc::EINVAL));
@@ -97,7 +97,7 @@ hooks! {
     = |real| {
         match on_san(fd) {
             None => real(fd, buffer, length, flags, to, to_length),
-            // As the kernel does: the address is ignored on a connected stream.
+            // As in the kernel, the address is ignored on a connected stream.
             Some(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags, to, to_length)),
         }
@@ -217,7 +217,7 @@ hooks! {
 
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t = |real| {
         let Some(socket) = on_san(out) else {
-            // A socket's stream can not be mapped: the kernel says so for the anchor as well.
+            // The bytes of a socket cannot be the source of sendfile. The kernel says so for the anchor too.
             return real(out, from, offset, count);
         };
         if !offset.is_null()
@@ -262,7 +262,7 @@ hooks! {
     }
 }
 
-/// What the kernel says of a splice with an offset for the socket, or for the pipe.
+/// The kernel's error for a splice with an offset for the socket, or for the pipe.
 fn misplaced(socket: *mut off64_t, pipe: *mut off64_t) -> Option<Errno> {
     if !pipe.is_null() {
         Some(Errno(libc::ESPIPE))
@@ -273,7 +273,7 @@ fn misplaced(socket: *mut off64_t, pipe: *mut off64_t) -> Option<Errno> {
     }
 }
 
-/// Used by entries that report their own kind of failure.
+/// Sets errno, for functions that fail without libc.
 pub(super) fn fail(e: i32) -> isize {
     set_errno(e);
     -1

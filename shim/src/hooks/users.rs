@@ -1,4 +1,5 @@
-//! Changes of the user, which by their numbers (`syscall`) are the calling thread's alone.
+//! Changes of the user. If the program makes one by the number of the system call (`syscall`), only the calling thread
+//! changes.
 
 use crate::real::hooks;
 use libc::{c_int, uid_t};
