@@ -8,12 +8,12 @@ use sanshim_core::registry::{self, OnSan, Process, Requests};
 use crate::cli::DetachArguments;
 use crate::output::{complain, print};
 
-/// How often it is looked what became of the request.
+/// How long to wait before looking again what became of the request.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long the process has to hear it; afterwards its helper is woken, if it has one.
+/// How long the process has to notice the request. Then its helper thread is woken, if it has one.
 const UNTIL_HELPER: Duration = Duration::from_millis(20);
 
-/// Makes the request, waits for it and returns the exit status.
+/// Makes the request, waits for what comes of it, and gives the exit status.
 pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
     let pid = arguments.pid;
     let fd: Option<i32> = match arguments.connection.as_str() {
@@ -52,7 +52,7 @@ pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
     await_return(&requests, &asked, Duration::from_millis(arguments.wait))
 }
 
-/// Says how many went back within `wait`.
+/// Waits no longer than `wait`, and says how many connections went back.
 fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
     let started = Instant::now();
     let is_over = || started.elapsed() >= wait;

@@ -25,7 +25,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Leaves what is asked for; a process without such a connection goes, where connections are chosen.
+    /// Leaves only what is asked for. If connections are chosen, a process without one goes too.
     pub(crate) fn apply(&self, processes: &mut Vec<Process>) {
         processes.retain(|process| self.pid.is_none_or(|pid| process.pid == pid));
         if let Some(name) = &self.program {
@@ -40,7 +40,7 @@ impl Filter {
         processes.retain(|process| !process.connections.is_empty());
     }
 
-    /// True if something is asked for beside a process.
+    /// True if connections are chosen, and not only a process.
     pub(crate) fn chooses(&self) -> bool {
         self.program.is_some() || self.port.is_some() || self.not_on_san
     }
@@ -52,7 +52,7 @@ impl Filter {
     }
 }
 
-/// False for listening sockets and those that are not connected.
+/// False for listening sockets, and for sockets that are not connected.
 pub(crate) fn is_connection(connection: &Connection) -> bool {
     !matches!(connection.reason, Reason::Listener | Reason::NotConnected)
 }

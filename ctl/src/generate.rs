@@ -21,7 +21,8 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> i32 {
     }
 }
 
-/// `man/`: a page for `sanctl` and one for each of its commands; `completions/`: a file for each shell, by its name.
+/// Writes a page for `sanctl` and one for each of its commands into `man/`, and a file for each shell into
+/// `completions/`.
 fn write(folder: &Path) -> io::Result<()> {
     let (pages, completions) = (folder.join("man"), folder.join("completions"));
     fs::create_dir_all(&pages)?;

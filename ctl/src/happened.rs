@@ -5,7 +5,7 @@ use chrono::{DateTime, Local, TimeDelta};
 use sanshim_core::registry::Event;
 use sanshim_core::sys::time;
 
-/// The event as a sentence without a subject, for people.
+/// The event as a sentence for people, which has no subject.
 pub(crate) fn sentence(event: Event) -> String {
     match event {
         Event::Opened(reason) => format!("first seen: {}", reason.sentence()),
@@ -58,7 +58,7 @@ fn size(number: u64) -> String {
     }
 }
 
-/// The monotonic clock and the one on the wall, at the same moment.
+/// What the monotonic clock and the wall clock said at the same moment.
 pub(crate) struct Clock {
     monotonic: u64,
     wall: DateTime<Local>,
@@ -70,13 +70,13 @@ impl Clock {
         Clock { monotonic: time::now(), wall: Local::now() }
     }
 
-    /// When it was by the wall's that the monotonic clock had so many nanoseconds.
+    /// The wall clock's time when the monotonic clock had so many nanoseconds.
     pub(crate) fn at(&self, nanoseconds: u64) -> DateTime<Local> {
         let later = nanoseconds.wrapping_sub(self.monotonic) as i64;
         self.wall + TimeDelta::nanoseconds(later)
     }
 
-    /// [`at`](Self::at) for people: the time of the day with milliseconds; of another day the date too.
+    /// [`at`](Self::at) for people: the time of day with milliseconds, and the date if it is another day.
     pub(crate) fn shown(&self, nanoseconds: u64) -> String {
         let at = self.at(nanoseconds);
         let is_today = at.date_naive() == self.wall.date_naive();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const NAME: &str = "libsanshim.so";
-/// Where it may lie, seen from the folder that sanctl is in.
+/// Where the library may be, seen from the folder that sanctl is in.
 const PLACES: [&str; 3] = [".", "../lib", "../lib/sanshim"];
 
 /// The library's absolute path: `$SANSHIM_LIBRARY`, or near this program.
@@ -25,7 +25,7 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         None => find_near_program()?,
     };
     if library.as_os_str().as_bytes().iter().any(|&byte| byte == b':' || is_space(byte)) {
-        // ld.so takes both for separators and knows no escape.
+        // ld.so takes both characters for separators, and knows no escape.
         let shown = library.display();
         return Err(format!(
             "{shown}: LD_PRELOAD cannot hold a path with spaces or colons; move it"
@@ -34,7 +34,7 @@ pub(crate) fn find() -> Result<PathBuf, String> {
     Ok(library)
 }
 
-/// Whether the library is one whose programs this `sanctl` can show.
+/// Checks that this `sanctl` can show programs under the library.
 ///
 /// # Errors
 /// One line that says why not, and what to do.

@@ -1,9 +1,9 @@
 //! sanctl: runs programs under sanshim and shows what happens inside.
 //!
-//! Only talks to people and other programs; what it knows comes from `sanshim-core`.
+//! Only talks to people and other programs. What it knows comes from `sanshim-core`.
 
-// Without Rust's start-up code, which would ignore SIGPIPE and reopen closed standard descriptors:
-// `sanctl run` hands this process to the program exactly as it found it.
+// Rust's start-up code would ignore SIGPIPE and open closed standard descriptors. It is left out, because `sanctl run`
+// hands this process to the program exactly as it found it.
 #![cfg_attr(not(test), no_main)]
 
 mod check;
@@ -28,7 +28,7 @@ mod why;
 use clap::Parser;
 use cli::{Cli, Command};
 
-/// Does what the command line asks for and returns the exit status.
+/// Does what the command line asks for, and gives the exit status.
 fn start() -> i32 {
     match Cli::parse().command {
         Command::Run(arguments) => run::run(&arguments),

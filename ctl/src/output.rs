@@ -2,8 +2,8 @@
 
 use std::io::{self, ErrorKind, Write};
 
-/// Writes everything to standard output. Returns the exit status: a reader that has gone (a closed
-/// pipe) is its own affair, any other failure is said and counts.
+/// Writes everything to standard output, and gives the exit status. It is no failure if the reader has gone (a closed
+/// pipe). Any other failure is reported.
 pub(crate) fn print(text: &str) -> i32 {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -24,14 +24,13 @@ pub(crate) fn is_abandoned() -> bool {
     found == 1 && fds[0].revents & libc::POLLERR != 0
 }
 
-/// One line on standard error.
+/// Writes one line to standard error.
 pub(crate) fn complain(line: &str) {
     // There is no better place to say that this failed.
     let _ = writeln!(io::stderr(), "sanctl: {}", printable(line));
 }
 
-/// With control characters written as escapes: names come from other processes, and a terminal
-/// would obey them.
+/// The text with control characters as escapes. Names come from other processes, and a terminal would obey them.
 pub(crate) fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for character in text.chars() {

@@ -13,14 +13,14 @@ use crate::library;
 use crate::obstacle::explain;
 use crate::output::complain;
 
-/// The shim cannot be used; as env, nohup and others have it.
+/// The shim cannot be used. env, nohup and others have this status for failures of their own.
 const OWN_FAILURE: i32 = 125;
-/// The program cannot be run; as sh has it.
+/// The program cannot be run. As in sh.
 const NOT_RUNNABLE: i32 = 126;
-/// There is no such program; as sh has it.
+/// There is no such program. As in sh.
 const NOT_FOUND: i32 = 127;
 
-/// Returns only when the program cannot be run, with the exit status.
+/// Returns only when the program cannot be run, and gives the exit status then.
 pub(crate) fn run(arguments: &RunArguments) -> i32 {
     let found = library::find();
     let library = match found.and_then(|library| library::check_fits(&library).map(|()| library)) {
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
     }
 }
 
-/// Without the number that std puts behind the text.
+/// The error's text without the number that std puts behind it.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -71,10 +71,9 @@ fn absolute(path: &Path) -> OsString {
     std::path::absolute(path).map_or_else(|_| path.into(), Into::into)
 }
 
-/// Replaces this process, searching PATH as a shell does. Returns only on failure.
+/// Runs the program in this process's place. Looks it up in PATH as a shell does. Returns only on failure.
 ///
-/// Not std's `Command::exec`, which would reset the signal mask and SIGPIPE that the program is to
-/// inherit.
+/// std's `Command::exec` would reset the signal mask and SIGPIPE, which the program is to inherit.
 fn execute(program: &[OsString]) -> io::Error {
     let arguments: Result<Vec<_>, _> =
         program.iter().map(|argument| CString::new(argument.clone().into_vec())).collect();

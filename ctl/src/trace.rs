@@ -12,9 +12,9 @@ use crate::cli::TraceArguments;
 use crate::happened::{sentence, value, Clock};
 use crate::output::{complain, is_abandoned, print};
 
-/// Between two looks.
+/// The time between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long (ns) the process notes what happens often after each look: it stops by itself when we are gone.
+/// How long (ns) after a look the process notes frequent events. So it stops by itself when this program has gone.
 const FOLLOW: u64 = 2_000_000_000;
 
 /// An event for programs.
@@ -28,7 +28,7 @@ struct Line {
     value: serde_json::Value,
 }
 
-/// Shows events until the process ends; returns the exit status.
+/// Shows events until the process ends. Gives the exit status.
 pub(crate) fn trace(arguments: &TraceArguments) -> i32 {
     let pid = arguments.pid;
     let find = || registry::read_published().processes.into_iter().find(|one| one.pid == pid);
@@ -54,7 +54,7 @@ fn follow(arguments: &TraceArguments, file: &std::path::Path) -> io::Result<i32>
     }
     let mut shown = Shown::default();
     loop {
-        // Who may not write there sees less.
+        // A user who may not write there sees no frequent events.
         let _ = follower.follow_for(FOLLOW);
         let has_ended = follower.has_ended();
         let read = match follower.read() {
@@ -75,7 +75,7 @@ fn follow(arguments: &TraceArguments, file: &std::path::Path) -> io::Result<i32>
     }
 }
 
-/// Of a connection: descriptor, own address, the peer's.
+/// A connection's descriptor, its own address, and the peer's.
 type Ends = (i32, String, String);
 
 /// What is known of connections, by number.
@@ -93,14 +93,14 @@ fn living(pid: u32) -> HashMap<usize, Ends> {
 }
 
 impl Shown {
-    /// `living` is what is there after the events.
+    /// The events as text. `living` are the connections that exist after them.
     fn render(&mut self, read: &Events, mut living: HashMap<usize, Ends>, json: bool) -> String {
         let clock = Clock::now();
         let mut text = String::new();
         if read.lost > 0 && !json {
             text = format!("({} events were lost: too many at once)\n", read.lost);
         }
-        // Those that live have their numbers since they were opened last.
+        // A living connection has its number since the last event that opened it.
         let mut opened = HashMap::new();
         for (at, noted) in read.events.iter().enumerate() {
             if matches!(noted.event, Event::Opened(_)) {
@@ -140,7 +140,7 @@ impl Shown {
         serde_json::to_string(&line).unwrap_or_default()
     }
 
-    /// That of a closed one has gone before it.
+    /// The event's descriptor. If the connection has none any more, the last one that is known.
     fn fd(&self, noted: &Noted) -> i32 {
         let known = self.known.get(&noted.connection).map(|(fd, _, _)| *fd);
         known.filter(|_| noted.fd < 0).unwrap_or(noted.fd)

@@ -10,7 +10,7 @@ pub(crate) fn count(number: u64) -> String {
     scaled(number, 1000, ["", "k", "M", "G", "T", "P", "E"])
 }
 
-/// Rounded down, so that nothing looks like more than it is.
+/// Rounds down, so that nothing looks like more than it is.
 fn scaled(number: u64, base: u64, units: [&str; 7]) -> String {
     let mut unit = 0;
     let mut divisor = 1;

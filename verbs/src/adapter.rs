@@ -1,4 +1,4 @@
-//! An adapter: makes the other objects.
+//! An adapter, which makes the other objects.
 
 use crate::completion_queue::CompletionQueue;
 use crate::connector::Connector;

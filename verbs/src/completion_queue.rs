@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Results taken from the device at a time.
+/// So many results are taken from the device at a time.
 const BATCH: usize = 16;
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ struct Inner {
     channel: NonNull<ibv_comp_channel>,
     waiting: Option<Waiting>,
     notify: Mutex<Option<u64>>,
-    /// The client's name of each queue pair, by its number.
+    /// The client's context of each queue pair, by the queue pair's number.
     contexts: RwLock<HashMap<u32, u64>>,
 }
 
@@ -92,7 +92,7 @@ impl CompletionQueue {
 
     fn translate(&self, work: &ibv_wc) -> Option<Completion> {
         let contexts = self.0.contexts.read().unwrap_or_else(PoisonError::into_inner);
-        // What is left of a closed queue pair has nobody to go to.
+        // A result of a closed queue pair has no client any more.
         let context = *contexts.get(&work.qp_num)?;
         let completion = match of_completion(work.status) {
             Ok(()) => {
@@ -107,7 +107,7 @@ impl CompletionQueue {
                 };
                 Completion::new(kind, work.wr_id, context, Ok(length))
             }
-            // The opcode of a failed request is not told.
+            // Of a failed request the device does not tell the opcode.
             Err(error) => Completion::new(RequestKind::Unknown, work.wr_id, context, Err(error)),
         };
         Some(completion)
@@ -126,7 +126,7 @@ impl implement::Overlapped for CompletionQueue {
         while unsafe { ibv_get_cq_event(self.0.channel.as_ptr(), &mut queue, &mut context) } == 0 {
             // SAFETY: the event just taken is of this queue, the channel's only one.
             unsafe { ibv_ack_cq_events(queue, 1) };
-            // One that was armed by a request since withdrawn finds nothing pending.
+            // If the request that armed it was withdrawn, nothing is pending.
             self.waiting().settle(&mut pending, Ok(()));
         }
         self.waiting().fetch()

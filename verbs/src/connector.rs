@@ -1,5 +1,5 @@
-//! A connector over rdma_cm. The steps of a connection are taken in `next_result`, as the events
-//! come: nothing here has a thread.
+//! A connector over rdma_cm. It has no thread. The steps of a connection are taken in `next_result`, when their events
+//! have come.
 
 use crate::device::Device;
 use crate::error::{check_last, of_connecting};
@@ -13,14 +13,13 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Milliseconds for the address, and for the route, to be found.
+/// Milliseconds that the address has to be found, and again the route.
 const RESOLVING: i32 = 2000;
-/// A request that gets no acknowledgement is sent again so many times. Seven means for ever on
-/// some devices in software.
+/// A request that is not acknowledged is sent again so many times. On some devices in software seven means for ever.
 const RETRIES: u8 = 6;
-/// Sent again for ever while no receive is posted (A1).
+/// What finds no receive posted is sent again for ever, which this number means (A1).
 const RECEIVER_NOT_READY_RETRIES: u8 = 7;
-/// RDMA reads under way in each direction, if the devices can.
+/// So many RDMA reads may be under way in each direction, if the devices can do so many.
 const READS: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub(crate) struct Inner {
     device: Arc<Device>,
     state: Mutex<State>,
     waiting: Waiting,
-    // After `state`, whose identifier uses it.
+    // Dropped after `state`, whose identifier uses it.
     channel: Channel,
 }
 
@@ -90,7 +89,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it could take a connection request.
+    /// True if it could take a connection request.
     pub(crate) fn is_unused(&self) -> bool {
         let state = self.lock();
         state.phase == Phase::Idle && state.id.is_null()
@@ -179,7 +178,7 @@ impl Inner {
                 self.waiting.settle(&mut state.connecting, Ok(()));
             }
             (RDMA_CM_EVENT_DISCONNECTED, _) => {
-                // The peer waits for the answer.
+                // The peer waits for an answer.
                 // SAFETY: a live identifier.
                 unsafe { rdma_disconnect(state.id) };
                 self.end(state, None);
@@ -196,7 +195,7 @@ impl Inner {
                 state.private_data = event.private_data;
                 self.end(state, Some(of_connecting(event.kind, event.status)));
             }
-            // Others tell nothing new, or come for what has ended.
+            // Other events tell nothing new, or are about a connection that has ended.
             _ => {}
         }
     }
@@ -214,7 +213,7 @@ impl Inner {
         check_last(unsafe { rdma_connect(state.id, &mut parameters) })
     }
 
-    /// The connection is no more: requests end, and whoever waits is told.
+    /// The connection has ended. So its requests end, and who waits is told.
     fn end(&self, state: &mut State, why: Option<Error>) {
         if matches!(state.phase, Phase::Ended(_)) {
             return;
@@ -370,8 +369,7 @@ impl implement::Connector for Connector {
     fn disconnect(&self, _request: u64) -> Result<Started> {
         let mut state = self.0.lock();
         if !state.id.is_null() && !matches!(state.phase, Phase::Ended(_)) {
-            // The peer is told; its answer is not waited for. A failure means that there was no
-            // connection any more.
+            // The peer is told, and its answer is not waited for. If this fails, there was no connection any more.
             // SAFETY: a live identifier.
             unsafe { rdma_disconnect(state.id) };
         }

@@ -1,6 +1,6 @@
 //! A device, opened by one of its addresses, and what it can do.
 //!
-//! The context is this process's own: rdma_cm has one as well, but a fork child finds its parent's there.
+//! The context is this process's own. rdma_cm has one too, but in a fork child that is its parent's.
 
 use crate::error::{self, check, check_last, last};
 use crate::events::Channel;
@@ -15,18 +15,18 @@ use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-/// RDMA is worth a registration from so many bytes on (A2); see docs/providers.md.
+/// From so many bytes on RDMA is worth a registration (A2). See docs/providers.md.
 const RDMA_THRESHOLD: u32 = 4096;
-/// What InfiniBand leaves of a connection request (REQ) of the TCP port space.
+/// Bytes that InfiniBand leaves for private data in a connection request (REQ) of the TCP port space.
 const PRIVATE_DATA: u32 = 56;
 /// The largest inline size that is tried.
 const LARGEST_INLINE: u32 = 1024;
 
 /// A device's context and protection domain. Everything made of it holds it.
 pub(crate) struct Device {
-    /// Before `anchor`, with which the context may go.
+    /// Dropped before `anchor`, because the context may go with that.
     shared: Shared,
-    /// Bound to `local`.
+    /// The identifier that is bound to `local`.
     anchor: Anchor,
     pub(crate) context: NonNull<ibv_context>,
     pub(crate) domain: NonNull<ibv_pd>,
@@ -39,7 +39,7 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// An rdma_cm identifier and its channel that are not yet anybody's.
+/// An rdma_cm identifier and its channel.
 struct Anchor(NonNull<rdma_cm_id>, #[allow(dead_code, reason = "the identifier uses it")] Channel);
 
 impl Drop for Anchor {
@@ -63,7 +63,7 @@ fn anchor(local: SocketAddr) -> Result<Anchor> {
     Ok(anchor)
 }
 
-/// Whether some device serves this local address. Only the kernel knows: it is asked by binding.
+/// True if some device serves this local address. Only the kernel knows that, so it is asked by binding.
 pub(crate) fn serves(local: SocketAddr) -> bool {
     !local.ip().is_loopback()
         && anchor(local).is_ok_and(|anchor| {
@@ -86,7 +86,7 @@ impl Device {
             return Err(Error::AddressNotAvailable);
         }
         let anchor = anchor(local).map_err(|error| match error {
-            // No device of that address, in the words of different kernels.
+            // With some kernels this error says that no device has the address.
             Error::DeviceRemoved => Error::AddressNotAvailable,
             error => error,
         })?;
@@ -172,7 +172,7 @@ impl Device {
         })
     }
 
-    /// No query tells it: a queue pair is tried.
+    /// No query tells this, so queue pairs are tried.
     fn largest_inline(&self) -> Result<u32> {
         // SAFETY: a live context.
         let queue = NonNull::new(unsafe {
@@ -224,13 +224,13 @@ impl Device {
         NonNull::new(pair).ok_or_else(error::last)
     }
 
-    /// What rdma-core knows the device by, whoever opened it.
+    /// rdma-core's own object of the device, which is the same for everyone who opens it.
     pub(crate) fn device(&self) -> *mut ibv_device {
         // SAFETY: a live context.
         unsafe { self.context.as_ref() }.device
     }
 
-    /// It was removed.
+    /// The device was removed.
     pub(crate) fn is_removed(&self) {
         self.shared.is_removed();
     }
@@ -241,7 +241,7 @@ impl Device {
     }
 }
 
-/// Those of a context: for commands, and for events.
+/// The descriptors of a context, for commands and for events.
 fn descriptors(context: NonNull<ibv_context>) -> [Fd; 2] {
     // SAFETY: a live context.
     let context = unsafe { context.as_ref() };

@@ -4,7 +4,7 @@ use rdma_sys::{ibv_wc_status, rdma_cm_event_type};
 use sanshim_core::provider::interface::{Error, Result};
 use std::io;
 
-/// errno as rdma-core left it.
+/// The error in errno, as rdma-core left it.
 pub(crate) fn last() -> Error {
     of_errno(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
@@ -55,12 +55,12 @@ pub(crate) fn of_completion(status: ibv_wc_status::Type) -> Result<()> {
     Err(match status {
         IBV_WC_SUCCESS => return Ok(()),
         IBV_WC_LOC_LEN_ERR => Error::BufferOverflow,
-        // Soft-RoCE says the last of them for memory that is not registered.
+        // Soft-RoCE gives the last of them for memory that is not registered.
         IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_LOC_QP_OP_ERR => Error::LocalAccess,
         IBV_WC_WR_FLUSH_ERR => Error::Cancelled,
         IBV_WC_MW_BIND_ERR => Error::InvalidParameter,
         IBV_WC_REM_ACCESS_ERR => Error::RemoteAccess,
-        // What the responder could not take: a message larger than its buffer.
+        // The responder could not take it, because the message is larger than its buffer.
         IBV_WC_REM_INV_REQ_ERR => Error::BufferOverflow,
         IBV_WC_REM_OP_ERR | IBV_WC_REM_ABORT_ERR => Error::ConnectionReset,
         IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => {

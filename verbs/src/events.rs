@@ -21,7 +21,7 @@ unsafe impl Sync for Channel {}
 pub(crate) struct Event {
     pub(crate) kind: rdma_cm_event_type::Type,
     pub(crate) status: i32,
-    /// The connection's identifier; a new one in a connection request.
+    /// The connection's identifier. In a connection request it is a new one.
     pub(crate) id: *mut rdma_cm_id,
     pub(crate) private_data: Vec<u8>,
     /// RDMA reads that the peer may have under way towards here, and from here.
@@ -33,7 +33,7 @@ impl Channel {
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: no arguments.
         let channel = NonNull::new(unsafe { rdma_create_event_channel() }).ok_or_else(last)?;
-        // Out of the program's way, who may expect low numbers to be its own (select).
+        // Moved out of the program's way, which may expect that low numbers are its own (select).
         // SAFETY: a live channel, whose descriptor nothing but the channel knows yet.
         unsafe { (*channel.as_ptr()).fd = file::move_high((*channel.as_ptr()).fd) };
         let channel = Channel(channel);
@@ -50,7 +50,7 @@ impl Channel {
         unsafe { self.0.as_ref() }.fd
     }
 
-    /// The next event; the channel's descriptor does not block.
+    /// The next event, if there is one. The channel's descriptor does not block.
     pub(crate) fn next(&self) -> Option<Event> {
         use rdma_cm_event_type::*;
         let mut event = ptr::null_mut();

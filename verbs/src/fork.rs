@@ -1,11 +1,11 @@
-//! Fork: rdma-core's part. A child opens devices of its own; the descriptors that it inherited are closed by
-//! [`inherited`](sanshim_core::provider::software::inherited), which is told of each.
+//! What rdma-core has to do about forks. A child opens devices of its own. The descriptors that it inherited are closed
+//! by [`inherited`](sanshim_core::provider::software::inherited), which is told of each.
 
 use rdma_sys::*;
 use std::sync::Once;
 
-/// Before the first device is opened: has rdma-core keep its memory out of children where the kernel
-/// does not copy pinned pages at a fork.
+/// To be called before the first device is opened. If the kernel does not copy pinned pages at a fork, rdma-core keeps
+/// its memory out of children from now on.
 pub(crate) fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,9 +1,9 @@
 //! The `verbs` provider: RDMA through rdma-core (N, M; the interface is in sanshim-core).
 //!
-//! Connections by rdma_cm, reliable queue pairs, memory windows for RDMA so that memory is
-//! reachable for one peer only (M2). Every limit is asked of the device. Registrations last as
-//! long as their region: application memory is registered for one transfer (M5), so that there
-//! is no cache that a later mapping of the same addresses could make stale.
+//! It makes connections by rdma_cm, and has reliable queue pairs. RDMA goes through memory windows, so that only one
+//! peer can reach the memory (M2). Every limit is asked of the device. A registration lasts as long as its region. The
+//! program's memory is registered for one transfer (M5), so there is no cache that a later mapping of the same
+//! addresses could make stale.
 
 mod adapter;
 mod completion_queue;
@@ -22,7 +22,7 @@ mod windows;
 
 use sanshim_core::provider::interface::{abi::Table, export, VERSION};
 
-/// The library's one entry (include/sanshim_provider.h).
+/// The library's only entry (include/sanshim_provider.h).
 #[no_mangle]
 pub extern "C" fn sanshim_provider(version: u32) -> *const Table {
     if version == VERSION {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Listener {
     device: Arc<Device>,
     id: NonNull<rdma_cm_id>,
-    /// The request under way, and the connector it fills.
+    /// The client's request that is under way, and the connector that gets the connection.
     pending: Mutex<Option<(u64, Arc<connector::Inner>)>>,
     waiting: Waiting,
     channel: Channel,
@@ -52,7 +52,7 @@ impl implement::Overlapped for Listener {
 
     fn next_result(&self) -> Option<Reported> {
         let mut pending = self.pending();
-        // Without a connector for it a request stays with the kernel, in the backlog.
+        // While there is no connector for it, a connection request stays in the kernel's backlog.
         while let Some((request, connector)) = pending.take() {
             let Some(event) = self.channel.next() else {
                 *pending = Some((request, connector));

@@ -48,7 +48,7 @@ impl implement::Provider for Verbs {
     }
 
     fn can_unload() -> bool {
-        // librdmacm keeps a device table that it never frees: once in, it stays.
+        // Once loaded, the library stays, because librdmacm never frees its table of devices.
         false
     }
 }

@@ -13,14 +13,14 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long the peer waits before it sends again what found no receive posted (A1): 0.64 ms.
+/// The code for 0.64 ms: how long the peer waits before it sends again what found no receive posted (A1).
 const RECEIVER_NOT_READY: u8 = 12;
 
-/// No connection yet: what is sent now would be lost.
+/// There is no connection yet. What is sent now would be lost.
 const IDLE: u8 = 0;
-/// Requests may be posted; after an error of its own the device ends them.
+/// Requests may be posted. After an error of the queue pair the device ends them.
 const OPEN: u8 = 1;
-/// Flushed: not every device would end what is posted now.
+/// All requests were ended. Not every device would end what is posted now.
 const ENDED: u8 = 2;
 
 #[derive(Clone)]
@@ -43,7 +43,7 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// The segments as the device's scatter-gather elements, which have the same form.
+/// Calls with the segments as the device's scatter-gather elements, which have the same form.
 pub(crate) fn with_elements<T>(
     segments: &[Segment],
     limit: u32,
@@ -122,7 +122,7 @@ impl QueuePair {
         Ok(made)
     }
 
-    /// The number that the peer knows it by.
+    /// The number by which the peer knows it.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: a live queue pair.
         unsafe { (*self.0.pair.as_ptr()).qp_num }
@@ -136,7 +136,7 @@ impl QueuePair {
         &self.0.device
     }
 
-    /// Moves to a state with what rdma_cm knows of the connection, adjusted by `adjust`.
+    /// Moves to a state with the attributes that rdma_cm has for the connection, after `adjust` has changed them.
     fn enter(
         &self,
         state: ibv_qp_state::Type,
@@ -154,7 +154,7 @@ impl QueuePair {
         check(unsafe { ibv_modify_qp(self.0.pair.as_ptr(), &mut attributes, mask) })
     }
 
-    /// Makes ready to receive and to send, over the connection of `id`.
+    /// Makes the queue pair ready to receive and to send over the connection of `id`.
     pub(crate) fn open(&self, id: *mut rdma_cm_id, inbound: u8, outbound: u8) -> Result<()> {
         self.enter(ibv_qp_state::IBV_QPS_RTR, id, |attributes, _| {
             attributes.min_rnr_timer = RECEIVER_NOT_READY;
@@ -273,7 +273,8 @@ impl implement::QueuePair for QueuePair {
             RemoteAccess::Write => ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
         };
         let mut work = work(request, ibv_wr_opcode::IBV_WR_BIND_MW, flags);
-        // Held while posting: requests go out in the order in which windows change hands.
+        // Held while the request is posted, so that requests are in the order in which windows are taken and given
+        // back.
         let mut windows = self.windows();
         let (window, token) = windows.take(&self.0.device)?;
         work.bind_mw_tso_union.bind_mw = bind_mw_t {
@@ -318,7 +319,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: a live queue pair; nothing posts any more.
         let number = unsafe { (*self.pair.as_ptr()).qp_num };
-        // Windows first: one that is bound keeps its queue pair in use.
+        // The windows go first, because one that is bound keeps its queue pair in use.
         self.windows.get_mut().unwrap_or_else(PoisonError::into_inner).close();
         // SAFETY: as above.
         unsafe { ibv_destroy_qp(self.pair.as_ptr()) };

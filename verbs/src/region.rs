@@ -1,4 +1,4 @@
-//! A memory region: registered for this process, and a source of windows for one peer (M1, M2).
+//! A memory region. It is registered for this process, and windows for one peer are made of it (M1, M2).
 
 use crate::device::Device;
 use crate::error::{check, last};

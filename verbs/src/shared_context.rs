@@ -1,6 +1,7 @@
-//! rdma_cm's own context of each device, which it opens when a first identifier is bound to it, and keeps as a rule: its
-//! descriptors are moved out of the program's way, closed in fork children, and closed here when the device was removed, because
-//! the kernel may wait for that. Drivers for which it does not wait map memory by them; those keep it.
+//! rdma_cm's own context of each device. rdma_cm opens it when the first identifier is bound to the device, and as a
+//! rule keeps it. Its descriptors are moved out of the program's way, and are closed in fork children. They are also
+//! closed when the device was removed, because the kernel may wait for that. With drivers for which it does not wait,
+//! memory is mapped by these descriptors. That memory stays mapped.
 
 use rdma_sys::ibv_context;
 use sanshim_core::provider::software::inherited;
@@ -8,12 +9,12 @@ use sanshim_core::sys::{file, Fd};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Descriptors below are where programs look for their own.
+/// Below this number programs may expect their own descriptors.
 const LOW: Fd = 100;
 
 struct Known {
     context: NonNull<ibv_context>,
-    /// How many there are of it.
+    /// How many [`Shared`] there are of it.
     users: usize,
     removed: bool,
 }
@@ -38,7 +39,7 @@ fn descriptors(context: NonNull<ibv_context>) -> [NonNull<Fd>; 2] {
     }
 }
 
-/// Moves a context's descriptors out of the program's way, who may expect low numbers to be its own (select).
+/// Moves a context's descriptors out of the program's way, which may expect that low numbers are its own (select).
 ///
 /// # Safety
 /// The context is live, and no other thread uses it.
@@ -54,11 +55,11 @@ pub(crate) unsafe fn move_high(context: NonNull<ibv_context>) {
     }
 }
 
-/// One of them, in use: while an identifier is bound to its device. rdma_cm may close it when none is.
+/// A context that is in use, because an identifier is bound to its device. rdma_cm may close it when none is.
 pub(crate) struct Shared(NonNull<ibv_context>);
 
 impl Shared {
-    /// Of an identifier that is bound.
+    /// The context of an identifier that is bound.
     pub(crate) fn of(context: NonNull<ibv_context>) -> Self {
         let mut known = known();
         if let Some(one) = known.iter_mut().find(|one| one.context == context) {
@@ -77,7 +78,7 @@ impl Shared {
         Shared(context)
     }
 
-    /// The context, live as long as this.
+    /// The context, which exists as long as this.
     pub(crate) fn context(&self) -> NonNull<ibv_context> {
         self.0
     }
@@ -104,7 +105,7 @@ impl Drop for Shared {
             let fd = unsafe { place.read() };
             inherited::forget(fd);
             if was_removed {
-                // If rdma_cm closes the context some day, it closes no descriptor.
+                // So rdma_cm closes no descriptor if it closes the context some day.
                 // SAFETY: as above.
                 unsafe { place.write(-1) };
                 file::close(fd);

@@ -27,7 +27,7 @@ impl SharedReceiveQueue {
         if depth == 0 || depth > device.limits.max_shared_receive_depth {
             return Err(Error::InvalidParameter);
         }
-        // Two segments: a header and what follows it.
+        // Two segments, for a header and what follows it.
         let segments = device.limits.max_segments.min(2);
         let attr = ibv_srq_attr { max_wr: depth, max_sge: segments, srq_limit: 0 };
         let mut attributes = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };

@@ -1,7 +1,7 @@
-//! Memory windows of one queue pair: how memory becomes reachable for its peer alone (M2).
+//! The memory windows of one queue pair. Through them only its peer can reach memory (M2).
 //!
-//! Windows of type 2 belong to the queue pair they are bound on; a request of any other queue pair
-//! is refused by the device. They are kept for the next bind, since making one is a system call.
+//! Windows of type 2 belong to the queue pair on which they are bound. The device refuses a request of any other queue
+//! pair. They are kept for the next bind, because to make one is a system call.
 
 use crate::device::Device;
 use crate::error::last;
@@ -20,7 +20,7 @@ pub(crate) struct Windows {
 unsafe impl Send for Windows {}
 
 impl Windows {
-    /// A window that is not bound, and the token its next bind gives.
+    /// A window that is not bound, and the token that its next bind gives.
     pub(crate) fn take(&mut self, device: &Device) -> Result<(NonNull<ibv_mw>, u32)> {
         let window = match self.free.pop() {
             Some(window) => window,
@@ -35,19 +35,19 @@ impl Windows {
         Ok((window, unsafe { ibv_inc_rkey((*window.as_ptr()).rkey) }))
     }
 
-    /// It was not bound after all.
+    /// The window was not bound after all.
     pub(crate) fn give_back(&mut self, window: NonNull<ibv_mw>) {
         self.free.push(window);
     }
 
-    /// Its bind was posted.
+    /// The window's bind was posted.
     pub(crate) fn bound(&mut self, window: NonNull<ibv_mw>, token: u32) {
         // SAFETY: a live window, whose token changes with the bind.
         unsafe { (*window.as_ptr()).rkey = token };
         self.bound.insert(token, window);
     }
 
-    /// The invalidation of `token` is being posted, so that what is bound next is bound after it.
+    /// The invalidation of `token` is being posted. What is bound next is bound after it.
     pub(crate) fn invalidated(&mut self, token: u32) -> Result<()> {
         let window = self.bound.remove(&token).ok_or(Error::InvalidParameter)?;
         self.free.push(window);
@@ -58,7 +58,7 @@ impl Windows {
         self.bound.contains_key(&token)
     }
 
-    /// The queue pair goes, and all that was bound before it.
+    /// The queue pair goes. All that was bound goes before it.
     pub(crate) fn close(&mut self) {
         for window in self.free.drain(..).chain(self.bound.drain().map(|(_, window)| window)) {
             // SAFETY: a live window that nothing uses any more.

@@ -1,11 +1,12 @@
-//! providerbench: a provider's ping-pong and RDMA write stream, to set beside perftest's; and what registering memory
-//! costs beside copying it, from which follows whether RDMA of a program's own memory is worth it (A2).
+//! providerbench: measures a provider's ping-pong and RDMA write stream, to compare with perftest's. It also measures
+//! what it costs to register memory, and to copy it. From that follows whether RDMA of a program's own memory is worth
+//! it (A2).
 //!
 //!     providerbench LIBRARY LOCAL:PORT               serves one client
 //!     providerbench LIBRARY LOCAL PEER:PORT          measures and prints JSON
 //!
-//! Waits block (notification and poll), as ib_send_lat -e and ib_write_bw -e do. Times are those of
-//! one direction, as perftest gives them.
+//! It waits by notification and poll, as ib_send_lat -e and ib_write_bw -e do. Times are those of one direction, as
+//! perftest gives them.
 
 use sanshim_core::provider::interface::client::*;
 use sanshim_core::provider::interface::library::Library;
@@ -22,10 +23,10 @@ const ROUNDS: u64 = 1000;
 const WRITE: usize = 64 * 1024;
 const WRITES: u64 = 500;
 const DEPTH: u32 = 64;
-/// Writes under way at a time.
+/// So many writes are under way at a time.
 const WINDOW: u64 = 32;
 const RECEIVES: u64 = 16;
-/// Sizes of memory that is registered for one transfer, or copied; and how often.
+/// Sizes of memory that is registered for one transfer, or copied.
 const REGISTERED: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const REGISTRATIONS: u32 = 20;
 
@@ -64,7 +65,7 @@ impl End {
         Ok(end)
     }
 
-    /// Where message `slot` is received.
+    /// Where the message `slot` is received.
     fn place(&self, slot: u64) -> *const u8 {
         self.memory.as_ptr().wrapping_add(WRITE + slot as usize * MESSAGE)
     }
@@ -73,7 +74,7 @@ impl End {
         Ok(self.pair.receive(slot, &[self.region.segment(self.place(slot), MESSAGE as u32)?])?)
     }
 
-    /// The next completion, waiting asleep.
+    /// Sleeps until there is a completion, and gives it.
     fn completion(&self, queue: &CompletionQueue) -> Outcome<Completion> {
         let mut one = [Completion::default()];
         loop {
@@ -103,7 +104,7 @@ impl End {
         Ok(bytes)
     }
 
-    /// Sends a message; every sixteenth is waited for.
+    /// Sends a message. Waits for every sixteenth.
     fn send(&self, number: u64, bytes: &[u8; MESSAGE]) -> Outcome<()> {
         let told = number % 16 == 15;
         self.pair.send_inline(number, bytes, if told { Flags::NONE } else { Flags::SILENT })?;
@@ -155,7 +156,7 @@ fn serve(library: &Path, local: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// Microseconds to register memory and to end that, and to copy as much: for each size.
+/// Microseconds to register memory and to end that, and to copy as much, for each size.
 fn registration(adapter: &Adapter) -> Outcome<String> {
     let mut figures = Vec::new();
     for size in REGISTERED {

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
-/// A shared mapping that a forked child inherits. Zero-filled and touched.
+/// A shared mapping, which a forked child inherits. It is zeros, and all of it was touched.
 pub(crate) struct Shared {
     base: *mut u8,
     length: usize,

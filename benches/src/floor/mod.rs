@@ -1,4 +1,4 @@
-//! What the machine allows: two processes over a shared mapping, nothing between them and it.
+//! What the machine allows: two processes over a shared mapping, with nothing in between.
 
 mod memory;
 mod one_copy;

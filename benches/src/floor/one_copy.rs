@@ -1,6 +1,6 @@
 //! A flow with a single copy: the receiver reads the sender's buffers with process_vm_readv.
 //!
-//! The sender is the child, because a strict Yama setting lets a process read its children only.
+//! The sender is the child, because a strict Yama setting lets a process read only its children.
 
 use super::memory::Shared;
 use crate::error::Error;
@@ -12,15 +12,16 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Address of the sender's first buffer, 0 until it is there; the second follows behind it.
+/// Offset of the address of the sender's first buffer, which is 0 until it is there. The second buffer follows the
+/// first.
 const ADDRESS: usize = 0;
 const SENDER: usize = 8;
-/// Buffers filled and offered.
+/// Offset of the number of buffers that were filled and offered.
 const OFFERED: usize = 128;
-/// Buffers read; the top bit ends the run.
+/// Offset of the number of buffers that were read. Its top bit ends the run.
 const TAKEN: usize = 256;
 const END: u64 = 1 << 63;
-/// Buffers offered at a time: the next is ready while one is read.
+/// Buffers that are offered at a time. So the next one is ready while one is read.
 const DEPTH: u64 = 2;
 
 pub(crate) fn run(options: &Options) -> Result<(), Error> {

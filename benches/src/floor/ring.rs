@@ -1,4 +1,4 @@
-//! A flow in one direction over a ring of slots: two copies, one sequence word per slot.
+//! A flow in one direction over a ring of slots. Each byte is copied twice, and each slot has a sequence word.
 //!
 //! A write larger than a chunk takes several slots, so that both copies run at the same time.
 
@@ -11,11 +11,11 @@ use crate::spin::Spin;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Slots the receiver gave back.
+/// Offset of the number of slots that the receiver has given back.
 const CONSUMED: usize = 0;
-/// Slots sent in all, plus one; 0 while the sender goes on.
+/// Offset of the number of slots sent in all, plus one. It is 0 while the sender goes on.
 const TOTAL: usize = 128;
-/// Bytes received in all, plus one; 0 until the receiver is done.
+/// Offset of the number of bytes received in all, plus one. It is 0 until the receiver is done.
 const DONE: usize = 256;
 const SLOTS: usize = 384;
 
@@ -27,7 +27,7 @@ struct Ring<'a> {
     chunk: usize,
 }
 
-/// Bytes of a slot: word and payload, packed while small, else whole cache lines.
+/// Bytes of a slot, which is the word and the payload. Small ones are packed, others take whole cache lines.
 fn stride(chunk: usize) -> usize {
     (8 + chunk).next_multiple_of(if chunk <= 56 { 16 } else { 64 })
 }
@@ -35,11 +35,12 @@ fn stride(chunk: usize) -> usize {
 impl Ring<'_> {
     #[inline]
     fn slot(&self, number: u64) -> usize {
-        // A power of two: the remainder is one instruction.
+        // The number of slots is a power of two, so that the remainder is one instruction.
         SLOTS + (number & (self.slots - 1)) as usize * self.stride
     }
 
-    /// Sends one write; `next` is the number of the next slot, `consumed` what is known of them.
+    /// Sends one write. `next` is the number of the next slot, and `consumed` how many the receiver is known to have
+    /// given back.
     #[inline]
     fn send(&self, data: &[u8], next: &mut u64, consumed: &mut u64) {
         for piece in data.chunks(self.chunk) {
@@ -56,7 +57,7 @@ impl Ring<'_> {
         }
     }
 
-    /// Receives everything in writes of `size`; returns the bytes.
+    /// Receives everything, in writes of `size`. Gives the bytes.
     fn receive(&self, size: usize) -> u64 {
         let mut buffer = vec![0; size];
         let (mut next, mut bytes, mut total) = (0, 0, 0);

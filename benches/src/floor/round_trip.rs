@@ -1,4 +1,4 @@
-//! A message there and back: one sequence word per message, one copy in and one out each way.
+//! A message there and back. Each message has a sequence word, and is copied in and out once in each direction.
 
 use super::memory::Shared;
 use crate::error::Error;
@@ -8,11 +8,10 @@ use crate::spin::Spin;
 use crate::{process, stats};
 use std::sync::atomic::Ordering;
 
-/// The word that says "no more"; a run never gets to this number.
+/// The word that says that no more comes. No run gets to this number.
 const END: u64 = u64::MAX;
 
-/// One direction: the sequence word and right behind it the payload, so that a small message is
-/// one cache line.
+/// One direction. The payload is right behind the sequence word, so that a small message is one cache line.
 struct Slot<'a> {
     shared: &'a Shared,
     offset: usize,
@@ -44,7 +43,7 @@ impl Slot<'_> {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
-    // Two lines apart: the neighbour-line prefetcher must not tie the directions together.
+    // The directions are two cache lines apart, because processors fetch the neighbour of a line too.
     let span = (8 + options.size).next_multiple_of(64) + 128;
     let shared = Shared::new(2 * span)?;
     let spin = Spin::new(options.placement);

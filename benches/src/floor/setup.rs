@@ -1,5 +1,5 @@
-//! A mapping that one process makes and the other maps too, a message there and back in it, and its end: what two
-//! processes need at least to have memory of their own for each connection.
+//! The least that two processes need to have memory of their own for each connection. One process makes a mapping, the
+//! other maps it too, a message goes there and back in it, and both end it.
 
 use super::memory::Shared;
 use crate::error::Error;
@@ -11,13 +11,14 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-/// In the memory that both have from the start: who makes the mappings, and the newest one's number and descriptor.
+/// Offsets in the memory that both have from the start: of the process that makes the mappings, and of the number and
+/// the descriptor of the newest mapping.
 const MAKER: usize = 0;
 const OFFER: usize = 64;
-/// Not zero once the other process cannot go on.
+/// Offset of a word that is not zero once the other process cannot go on.
 const FAILED: usize = 72;
 const END: u64 = u64::MAX;
-/// In a mapping: 1 with the request, 2 with the reply.
+/// Offset of the step in a mapping: 1 with the request, 2 with the reply.
 const STEP: usize = 0;
 const DATA: usize = 8;
 

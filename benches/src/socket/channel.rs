@@ -1,4 +1,4 @@
-//! A connected socket with one way of waiting: in the call itself, or in epoll.
+//! A connected socket and the way in which it waits: in the call itself, or in epoll.
 
 use super::endpoint::{self, Socket};
 use crate::error::Error;
@@ -16,7 +16,7 @@ impl Epoll {
         check("epoll_create1", fd).map(|fd| Epoll(Socket(fd)))
     }
 
-    /// Adds (`EPOLL_CTL_ADD`) or changes (`EPOLL_CTL_MOD`) a descriptor; `data` is its own number.
+    /// Adds (`EPOLL_CTL_ADD`) or changes (`EPOLL_CTL_MOD`) a descriptor. Its `data` is its number.
     pub(crate) fn control(&self, operation: c_int, fd: c_int, events: c_int) -> Result<(), Error> {
         let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 };
         // SAFETY: the event is live; the kernel copies it.
@@ -24,7 +24,7 @@ impl Epoll {
         check("epoll_ctl", result).map(drop)
     }
 
-    /// Waits for as long as it takes; returns the number of events stored.
+    /// Waits for as long as it takes. Gives the number of events stored.
     pub(crate) fn wait(&self, events: &mut [libc::epoll_event]) -> Result<usize, Error> {
         // SAFETY: the array is live and as long as said.
         let result =
@@ -61,7 +61,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends everything. As event loops do, it tries first and waits only if refused.
+    /// Sends everything. As event loops do, it tries first, and waits only if nothing can be sent.
     pub(crate) fn send_all(&self, mut data: &[u8]) -> Result<(), Error> {
         while !data.is_empty() {
             match endpoint::send(&self.socket, data)? {
@@ -81,7 +81,7 @@ impl Channel {
         epoll.control(libc::EPOLL_CTL_MOD, self.socket.0, libc::EPOLLIN)
     }
 
-    /// Waits, as event loops do, then receives what there is; 0 at the end of the stream.
+    /// As event loops do, waits and then receives what there is. Gives 0 at the end of the stream.
     pub(crate) fn receive_some(&self, into: &mut [u8]) -> Result<usize, Error> {
         loop {
             self.wait()?;
@@ -91,7 +91,7 @@ impl Channel {
         }
     }
 
-    /// Fills the buffer. False: the stream ended before its first byte.
+    /// Fills the buffer. False if the stream ended before the first byte.
     pub(crate) fn receive_all(&self, into: &mut [u8]) -> Result<bool, Error> {
         let mut done = 0;
         while done < into.len() {

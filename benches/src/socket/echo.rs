@@ -1,4 +1,4 @@
-//! A server of many connections: one epoll loop that sends back what comes.
+//! A server of many connections. One epoll loop sends back what comes.
 
 use super::channel::Epoll;
 use super::endpoint::{self, Socket};
@@ -26,7 +26,7 @@ pub(crate) fn server(options: &Options, listener: &Socket) -> Result<(), Error> 
             }
             let Some(socket) = sockets.get(&fd) else { continue };
             match endpoint::receive(socket, &mut buffer) {
-                // A client that ends leaves replies unread: its connections are reset.
+                // A client that ends leaves replies unread, so its connections are reset.
                 Ok(Some(0)) | Err(_) => drop(sockets.remove(&fd)),
                 Ok(Some(count)) => {
                     if endpoint::send(socket, &buffer[..count]).is_err() {

@@ -1,4 +1,4 @@
-//! Sockets by their plain libc calls: listen, accept, connect, send, receive, close.
+//! Sockets by plain libc calls: listen, accept, connect, send, receive, close.
 
 use crate::error::Error;
 use crate::options::Options;
@@ -89,7 +89,7 @@ pub(crate) fn connect(options: &Options) -> Result<Socket, Error> {
     Ok(socket)
 }
 
-/// As [`connect`], without waiting for it: the socket does not block, and can be written to once it is there.
+/// As [`connect`], but does not wait. The socket does not block, and can be written to once it is connected.
 pub(crate) fn begin_connect(options: &Options) -> Result<Socket, Error> {
     let socket = stream_socket()?;
     non_blocking(&socket)?;
@@ -104,12 +104,12 @@ pub(crate) fn begin_connect(options: &Options) -> Result<Socket, Error> {
     Ok(socket)
 }
 
-/// One `recv`. `None`: it would block.
+/// One `recv`. `None` if it would block.
 pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> Result<Option<usize>, Error> {
     receive_with(socket, into, 0)
 }
 
-/// As [`receive`], without waiting, whatever the socket's mode.
+/// As [`receive`], but never waits, even if the socket blocks.
 pub(crate) fn receive_now(socket: &Socket, into: &mut [u8]) -> Result<Option<usize>, Error> {
     receive_with(socket, into, libc::MSG_DONTWAIT)
 }
@@ -120,7 +120,7 @@ fn receive_with(socket: &Socket, into: &mut [u8], flags: c_int) -> Result<Option
     transferred("recv", count)
 }
 
-/// One `send`. `None`: it would block.
+/// One `send`. `None` if it would block.
 pub(crate) fn send(socket: &Socket, data: &[u8]) -> Result<Option<usize>, Error> {
     // SAFETY: the buffer is live and as long as said.
     let count =

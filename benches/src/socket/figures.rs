@@ -1,4 +1,4 @@
-//! CPU time, wake-ups and memory of a process as the kernel accounts for them.
+//! CPU time, wake-ups and memory of a process, as the kernel counts them.
 
 use crate::error::Error;
 use std::{fs, mem};
@@ -11,12 +11,12 @@ fn read(pid: u32, file: &str) -> Result<String, Error> {
 /// CPU time and wake-ups of all threads of a process since it started.
 pub(crate) struct CpuUse {
     pub(crate) milliseconds: f64,
-    /// Times a thread gave the CPU up by itself: each wake-up from a sleep ends with one.
+    /// How often a thread gave the CPU up by itself. There is one such time for each wake-up from a sleep.
     pub(crate) wakeups: u64,
 }
 
 impl CpuUse {
-    /// Nanosecond resolution, unlike utime and stime; the process is not disturbed.
+    /// Of a process, which is not disturbed. The time has a resolution of nanoseconds, unlike utime and stime.
     pub(crate) fn of(pid: u32) -> Result<CpuUse, Error> {
         let mut clock = 0;
         // SAFETY: `clock` is live.
@@ -37,7 +37,7 @@ impl CpuUse {
             .map_err(|source| Error::System { call: "read /proc", source })?;
         let mut wakeups = 0;
         for task in tasks.flatten() {
-            // A thread may have ended since.
+            // The thread may have ended meanwhile.
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             wakeups += status
                 .lines()
@@ -57,10 +57,10 @@ impl CpuUse {
     }
 }
 
-/// Memory touched by a process, in KiB of its proportional share (smaps, Pss).
+/// Memory that a process has touched, in KiB of its proportional share (smaps, Pss).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// In memfds: what two processes share is half in each, so both ends add up to the whole.
+    /// Memory in memfds. What two processes share counts half in each, so both ends add up to the whole.
     pub(crate) segments: i64,
     /// Everything else.
     pub(crate) own: i64,

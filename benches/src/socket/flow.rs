@@ -1,4 +1,4 @@
-//! Messages in one direction, one send call each; the receiver counts and confirms the bytes.
+//! Messages in one direction, each by one send call. The receiver counts the bytes and confirms them.
 
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
@@ -22,7 +22,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
         }
         messages += per_look;
     }
-    // While both ends are there, and the clock stands.
+    // Read while both ends still exist, and after the clock has stopped.
     let sending = start.elapsed();
     let both = [options.server_pid, std::process::id()].map(Memory::of);
     let segment_kib = both.into_iter().flatten().map(|memory| memory.segments).sum();

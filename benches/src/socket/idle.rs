@@ -1,4 +1,4 @@
-//! Connections that were used and then do nothing: what CPU time and memory they cost.
+//! What CPU time and memory connections cost that were used and then do nothing.
 
 use super::channel::Channel;
 use super::endpoint;
@@ -10,7 +10,7 @@ use crate::report::{self, Subject};
 use serde_json::json;
 use std::time::Duration;
 
-/// Time for the ends to calm down: whatever spins after traffic has stopped spinning by then.
+/// Time for the ends to calm down. What spins after traffic has stopped by then.
 const SETTLE: Duration = Duration::from_millis(500);
 
 fn connect_and_use(options: &Options) -> Result<Channel, Error> {
@@ -20,7 +20,7 @@ fn connect_and_use(options: &Options) -> Result<Channel, Error> {
 }
 
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
-    // The first connection pays for what all share: it is not counted.
+    // The first connection is not counted, because it pays for what all share.
     let mut channels = vec![connect_and_use(options)?];
     let own = std::process::id();
     let before = (Memory::of(options.server_pid)?, Memory::of(own)?);

@@ -1,5 +1,5 @@
-//! The same measurements over a socket. Whether the bytes go over TCP or the SAN is decided
-//! outside: nothing here may know.
+//! The same measurements over a socket. Whether the bytes go over TCP or the SAN is decided outside. Nothing here may
+//! know it.
 
 mod channel;
 mod echo;
@@ -16,7 +16,7 @@ mod warm_up;
 use crate::error::Error;
 use crate::options::{Case, Options};
 
-/// The measuring end.
+/// The end that measures.
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
     match options.case {
         Case::RoundTrip => round_trip::client(options),
@@ -30,14 +30,14 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
     }
 }
 
-/// The other end: listens, says where on standard output, serves one measurement.
+/// The other end. It listens, says on standard output where, and serves one measurement.
 pub(crate) fn server(options: &Options) -> Result<(), Error> {
     let listener = endpoint::listen(options)?;
     match options.case {
         Case::RoundTrip | Case::Shared => round_trip::server(options, &listener),
         Case::Turns => turns::server(options, &listener),
         Case::OneWay | Case::Stream => flow::server(options, &listener),
-        // One at a time needs no event loop.
+        // For one connection at a time no event loop is necessary.
         Case::Setup if options.connections == 1 => setup::server(options, &listener),
         Case::Setup | Case::Idle | Case::Paced => echo::server(options, &listener),
         Case::OneCopy => Err(Error::Usage("one-copy is a floor case".into())),

@@ -1,4 +1,5 @@
-//! Requests at a given rate, one at a time, going round many connections: what a server that is mostly idle costs.
+//! What a server costs that is mostly idle. Requests come at a given rate, one at a time, and go round many
+//! connections.
 
 use super::channel::Channel;
 use super::endpoint;
@@ -15,7 +16,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
     let mut channels = Vec::new();
     for _ in 0..options.connections {
         let channel = Channel::new(endpoint::connect(options)?, Wait::Blocking)?;
-        // Accepted and answered once, before the clock starts; more would not be paced.
+        // Each connection is accepted and answered once before the clock starts. More would not be paced.
         warm_up::client(&channel, 1)?;
         channels.push(channel);
     }

@@ -14,7 +14,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
     measure(options, &channel)
 }
 
-/// As [`client`], over a connection that is there and warmed up.
+/// As [`client`], over a connection that exists already and is warmed up.
 pub(crate) fn measure(options: &Options, channel: &Channel) -> Result<(), Error> {
     let out = vec![0x5a; options.size];
     let mut into = vec![0; options.size];

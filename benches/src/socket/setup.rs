@@ -1,4 +1,4 @@
-//! Connections: connect, a request and its echo, close. One after the other, or many at once.
+//! Whole connections: connect, a request and its echo, close. One after the other, or many at once.
 
 use super::channel::{Channel, Epoll};
 use super::endpoint::{self, Socket};
@@ -8,8 +8,8 @@ use crate::report::{self, Subject};
 use crate::stats;
 use std::collections::HashMap;
 
-/// Connections in a run unless said otherwise; far below the number of ephemeral ports, since
-/// each leaves one in TIME-WAIT towards this run's server port.
+/// Connections in a run, unless said otherwise. Far fewer than there are ephemeral ports, because each leaves one in
+/// TIME-WAIT towards this run's server port.
 const CONNECTIONS: u64 = 3000;
 
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
@@ -34,7 +34,7 @@ pub(crate) fn client(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// A connection of many.
+/// One of many connections.
 struct Asking {
     socket: Socket,
     asked: bool,
@@ -42,13 +42,13 @@ struct Asking {
     received: usize,
 }
 
-/// Connections at once, each replaced when it has its reply.
+/// Many connections at once. Each is replaced when it has its reply.
 struct Many<'a> {
     options: &'a Options,
     epoll: Epoll,
     open: HashMap<i32, Asking>,
     buffer: Vec<u8>,
-    /// Connections that have ended and that nobody has asked for yet.
+    /// Connections that have ended and were not yet counted.
     finished: u64,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Many<'a> {
         Ok(())
     }
 
-    /// The next step of a connection; true: it has ended.
+    /// Takes the next step of a connection. True if it has ended.
     fn go_on(&mut self, fd: i32) -> Result<bool, Error> {
         let Some(asking) = self.open.get_mut(&fd) else { return Ok(false) };
         if !asking.asked {

@@ -1,4 +1,5 @@
-//! A connection that two processes share: a round trip while the other does nothing, and sends in turns.
+//! A connection that two processes share. Either one does nothing while the other makes round trips, or both send in
+//! turns.
 
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
@@ -15,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 const PARENTS: u64 = 0;
 const CHILDS: u64 = 1;
 
-/// A forked child; ended when dropped.
+/// A forked child. It is ended when this is dropped.
 struct Child(libc::pid_t);
 
 impl Drop for Child {
@@ -41,10 +42,10 @@ fn fork(child: impl FnOnce()) -> Result<Child, Error> {
     Ok(Child(pid))
 }
 
-/// Round trips, with a child that has the connection and leaves it alone.
+/// Round trips, while a child has the connection too and leaves it alone.
 pub(crate) fn shared_client(options: &Options) -> Result<(), Error> {
     let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
-    // Before the fork: once others have the connection as well it stays where it is.
+    // This comes before the fork, because a connection that others have as well stays where it is.
     warm_up::client(&channel, options.warm_up)?;
     let _child = fork(|| loop {
         // SAFETY: no preconditions.
@@ -53,10 +54,10 @@ pub(crate) fn shared_client(options: &Options) -> Result<(), Error> {
     round_trip::measure(options, &channel)
 }
 
-/// Sends of parent and child in turns; a turn ends when the other may begin.
+/// Parent and child send in turns. A turn ends when the other may begin.
 pub(crate) fn client(options: &Options) -> Result<(), Error> {
     let channel = Channel::new(endpoint::connect(options)?, options.wait)?;
-    // Before the fork: once others have the connection as well it stays where it is.
+    // This comes before the fork, because a connection that others have as well stays where it is.
     warm_up::client(&channel, options.warm_up)?;
     let shared = Shared::new(4096)?;
     let turn = shared.word(0);

@@ -1,16 +1,16 @@
-//! Traffic before the clock starts: what carries a connection may depend on how busy it was.
+//! Traffic before the clock starts. How busy a connection was may decide whether it is on the SAN.
 
 use super::channel::Channel;
 use super::endpoint;
 use crate::error::Error;
 
 const MESSAGE: usize = 64;
-/// First byte of a message that another follows.
+/// The first byte of a message that another one follows.
 const MORE: u8 = 1;
 const LAST: u8 = 0;
 
-/// Receives a whole message, and looks for it all the time: an end that slept would be as slow as the machine wakes, which
-/// differs from machine to machine.
+/// Receives a whole message, and looks for it all the time. An end that slept would be as slow as the machine is to
+/// wake it, which differs from machine to machine.
 fn receive(channel: &Channel, into: &mut [u8]) -> Result<(), Error> {
     let mut done = 0;
     while done < into.len() {
@@ -25,7 +25,7 @@ fn receive(channel: &Channel, into: &mut [u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Small round trips, so many.
+/// Makes so many small round trips.
 pub(crate) fn client(channel: &Channel, round_trips: u32) -> Result<(), Error> {
     let mut into = [0; MESSAGE];
     for left in (0..round_trips).rev() {
@@ -36,7 +36,7 @@ pub(crate) fn client(channel: &Channel, round_trips: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// The other end, until the client's last.
+/// The other end, which goes on until the client's last message.
 pub(crate) fn server(channel: &Channel) -> Result<(), Error> {
     let mut message = [MORE; MESSAGE];
     while message[0] != LAST {

@@ -1,4 +1,4 @@
-//! What the shim needs of this machine: each tried for real.
+//! What the shim needs of this machine. Each thing is really tried.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -7,7 +7,7 @@ use sanshim_core::registry::Registry;
 
 use super::Finding;
 
-/// Below this much room in /dev/shm a container is likely to run out of it, in bytes.
+/// With less room in /dev/shm than this, in bytes, a container is likely to run out of it.
 const LITTLE_ROOM: u64 = 4 << 20;
 
 /// Creates and removes a registry file.
@@ -54,7 +54,7 @@ fn seal_a_memory_file() -> io::Result<()> {
     succeeded(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
 }
 
-/// Binds an abstract Unix socket of the rendezvous's kind.
+/// Binds an abstract Unix socket of the kind by which processes find each other.
 pub(super) fn rendezvous() -> Finding {
     bind_abstract_socket()
         .map(|()| "abstract Unix sockets can be bound".to_owned())

@@ -17,7 +17,7 @@ use crate::output::{print, printable};
 /// One finding: what is fine, or what is wrong and what to do.
 type Finding = Result<String, String>;
 
-/// Prints the findings and returns the exit status.
+/// Prints the findings, and gives the exit status.
 pub(crate) fn check(arguments: &CheckArguments) -> i32 {
     if let Some(file) = &arguments.config {
         std::env::set_var("SANSHIM_CONFIG", file);
@@ -53,7 +53,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
     print(&text).max(i32::from(wrong > 0))
 }
 
-/// Preloads the library into another sanctl, as the dynamic loader will do it for a program.
+/// Preloads the library into another sanctl, as the dynamic loader would for a program.
 fn preloads(library: &Path) -> Finding {
     let shown = library.display();
     let run = |preload: bool| {

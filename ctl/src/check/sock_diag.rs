@@ -1,5 +1,4 @@
-//! Asking the kernel about TCP sockets (sock_diag), which tells the owner of a connection's other
-//! end.
+//! Asks the kernel about TCP sockets (sock_diag). The shim learns in this way who owns the other end of a connection.
 
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,13 +7,13 @@ use super::machine::owned;
 use super::Finding;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// States asked for: listening sockets alone.
+/// The states that are asked for: only listening sockets.
 const LISTENING: u32 = 1 << 10;
 /// Bytes of `struct nlmsghdr` and of `struct inet_diag_req_v2`.
 const HEADER_SIZE: usize = 16;
 const REQUEST_SIZE: usize = 56;
 
-/// Asks for the listening TCP sockets and looks at the kind of the answer.
+/// Asks for the listening TCP sockets, and looks at the kind of the answer.
 pub(super) fn query() -> Finding {
     ask().map(|()| "the kernel tells the owners of sockets".to_owned()).map_err(|error| {
         format!(
@@ -49,7 +48,7 @@ fn request() -> [u8; HEADER_SIZE + REQUEST_SIZE] {
     request
 }
 
-/// The first message: a socket or the end of the list is well, an error says its number.
+/// Reads the first message. It is well if it is a socket or the end of the list. An error has its number.
 fn answer(socket: &OwnedFd) -> io::Result<()> {
     let mut message = [0; 8192];
     // SAFETY: the array and its length.
@@ -62,7 +61,7 @@ fn answer(socket: &OwnedFd) -> io::Result<()> {
     let kind = u16::from_ne_bytes([message[4], message[5]]);
     let code = i32::from_ne_bytes([message[16], message[17], message[18], message[19]]);
     match i32::from(kind) {
-        // The end of the list carries an error too, when the protocol has no module.
+        // The end of the list has an error too, if the protocol has no module.
         libc::NLMSG_ERROR | libc::NLMSG_DONE if code < 0 => Err(Error::from_raw_os_error(-code)),
         _ => Ok(()),
     }

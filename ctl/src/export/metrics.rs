@@ -37,11 +37,12 @@ const COUNTERS: [Counter; 13] = [
     ("suspensions", "Suspensions of sessions to take control of a socket", |t| t.suspensions),
 ];
 
-/// What is exported, and what was last.
+/// What is exported, and what the counters were the last time.
 #[derive(Debug)]
 pub(super) struct Metrics {
     filter: Filter,
-    /// What each process's counters were: one that is read in the moment in which a connection closes must not go back.
+    /// The counters of each process at the last time. A counter that is read while a connection closes may seem to go
+    /// down, which it must not.
     before: Mutex<HashMap<u32, [u64; COUNTERS.len()]>>,
 }
 
@@ -56,7 +57,7 @@ impl Metrics {
         let mut now = HashMap::new();
         for process in processes {
             let mut counts = COUNTERS.map(|(_, _, value)| value(&process.totals));
-            // Another process with the same number begins anew.
+            // Another process of the same id begins again.
             let same = before.get(&process.pid).filter(|before| before[0] <= counts[0]);
             for (count, before) in counts.iter_mut().zip(same.into_iter().flatten()) {
                 *count = (*count).max(*before);
@@ -117,7 +118,7 @@ fn labels(process: &Process) -> Labels {
     vec![("pid", process.pid.to_string()), ("program", printable(&process.program))]
 }
 
-/// How many sockets of a process there are for each provider and reason.
+/// How many sockets a process has for each provider and reason.
 fn sockets(process: &Process) -> impl Iterator<Item = (Labels, i64)> {
     let mut many = BTreeMap::new();
     for one in &process.connections {

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use crate::cli::ExportArguments;
 use crate::output::{complain, print};
 
-/// Prints the metrics once, or serves them; returns the exit status.
+/// Prints the metrics once, or serves them. Gives the exit status.
 pub(crate) fn export(arguments: &ExportArguments) -> i32 {
     let mut metrics = Registry::with_prefix("sanshim");
     metrics.register_collector(Box::new(Metrics::new(arguments.filter.clone())));

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// What Prometheus asks for, and is told.
+/// The content type that Prometheus asks for.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// How often it is looked whether to end.
+/// How long to wait for a request before looking whether to end.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Where to listen.
@@ -47,7 +47,7 @@ impl std::str::FromStr for Place {
 pub(super) fn serve(place: &Place, render: impl Fn() -> String) -> Result<(), String> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // Both can be caught.
+        // Does not fail, because both signals can be caught.
         let _ = signal_hook::flag::register(signal, Arc::clone(&ends));
     }
     let server = listen(place)?;
@@ -59,7 +59,7 @@ pub(super) fn serve(place: &Place, render: impl Fn() -> String) -> Result<(), St
         }
     }
     if let Place::Unix(path) = place {
-        // The next one would remove it, too.
+        // If this fails, the next server removes it.
         let _ = fs::remove_file(path);
     }
     Ok(())
@@ -106,7 +106,7 @@ fn answer(request: Request, render: impl Fn() -> String) {
             request.respond(Response::from_string("see /metrics\n").with_status_code(404))
         }
     };
-    // Who asked has gone; it will ask again.
+    // On failure the client has gone. It will ask again.
     let _ = answered;
 }
 

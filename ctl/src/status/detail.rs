@@ -1,5 +1,4 @@
-//! `sanctl status --verbose`: the lines below a connection that tell of RDMA, of buffers, and of
-//! sharing.
+//! `sanctl status --verbose`: the lines below a connection that tell of RDMA, of buffers, and of sharing.
 
 use std::fmt::Write;
 
@@ -9,13 +8,13 @@ use sanshim_core::session::Behaviour;
 use super::sharing::{Control, End};
 use crate::units::{bytes, count};
 
-/// Nothing for what never had a session: listeners, and connections that were on TCP from the start.
+/// Adds these lines. There are none for what never had a session: listeners, and connections that always were on TCP.
 pub(super) fn push(text: &mut String, connection: &Connection, end: &End) {
     let transfers = &connection.transfers;
     if transfers.message_size == 0 {
         return;
     }
-    // The peer may end RDMA on a connection that used it.
+    // Because the peer may have ended RDMA on a connection that used it.
     let used = transfers.sent > 0 || transfers.received > 0;
     // Writing to a String cannot fail.
     let _ = match transfers.threshold {

@@ -142,7 +142,7 @@ impl Connection {
     }
 }
 
-/// One object and a line feed.
+/// The text: one object and a line feed.
 pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> String {
     let processes = processes
         .iter()
@@ -159,6 +159,6 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
         })
         .collect();
     let text = serde_json::to_string_pretty(&Status { processes });
-    // Only a map with keys that are no strings, or a failing Serialize, could be an error.
+    // Does not fail. Only a map whose keys are no strings would, or a Serialize that fails.
     text.unwrap_or_default() + "\n"
 }

@@ -20,7 +20,7 @@ pub(crate) fn status(arguments: &StatusArguments) -> i32 {
     for problem in &snapshot.problems {
         complain(&problem.to_string());
     }
-    // Of all processes, whichever are shown.
+    // All processes count, not only those that are shown.
     let sharing = Sharing::of(&snapshot.processes);
     let runs_any = !snapshot.processes.is_empty();
     arguments.filter.apply(&mut snapshot.processes);

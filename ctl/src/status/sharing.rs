@@ -9,11 +9,11 @@ use serde::Serialize;
 /// Control of one direction of a connection's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Control {
-    /// The process in control, once it changed hands.
+    /// The process that has control. `None` if control never changed hands.
     pub(super) controller: Option<u32>,
-    /// Times it changed hands.
+    /// How often control changed hands.
     pub(super) swaps: u64,
-    /// Threads of all processes that wait for it.
+    /// How many threads of all processes wait for control.
     pub(super) waiters: u64,
 }
 
@@ -26,16 +26,16 @@ impl Control {
     }
 }
 
-/// Control of an end, for all of its processes.
+/// Control of an end, from what all of its processes say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct End {
-    /// Of sending.
+    /// Control of sending.
     pub(super) send: Control,
-    /// Of receiving.
+    /// Control of receiving.
     pub(super) receive: Control,
-    /// Times the session was suspended for that.
+    /// How often the session was suspended for a change of control.
     pub(super) suspensions: u64,
-    /// How long that took in all.
+    /// How long all these suspensions took.
     pub(super) suspended_microseconds: u64,
 }
 

@@ -15,11 +15,11 @@ const COLUMNS: usize = 11;
 const HEADINGS: [&str; COLUMNS] = [
     "FD", "LOCAL", "PEER", "STATE", "SENT", "MSGS", "RECV", "MSGS", "CREDIT", "WAKEUPS", "AVOIDED",
 ];
-/// Columns of text; the others hold numbers, which are aligned to the right.
+/// Columns of text. The others hold numbers, which are aligned to the right.
 const TEXT: std::ops::Range<usize> = 1..4;
 
-/// The processes, each with a line for every connection, grouped by why it is where it is.
-/// With `sharing`: and the lines of [`detail`].
+/// The processes, each with a line for every connection. Connections are grouped by the reason why they are where they
+/// are. With `sharing` the lines of [`detail`] are added.
 pub(super) fn render(processes: &[Process], sharing: Option<&Sharing>) -> String {
     let mut text = String::new();
     for (index, process) in processes.iter().enumerate() {

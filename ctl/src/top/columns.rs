@@ -13,7 +13,7 @@ pub(super) struct Column<Of> {
 }
 
 impl<Of> Column<Of> {
-    /// No longer than the column is wide: the end of a text is cut off.
+    /// The text of a cell. What is longer than the column is wide is cut off.
     pub(super) fn cell(&self, row: &Of) -> String {
         let text = (self.cell)(row);
         text.chars().take(self.width).collect()
@@ -28,7 +28,8 @@ const fn number<Of>(heading: &'static str, width: usize, cell: fn(&Of) -> String
     Column { heading, width, is_number: true, cell }
 }
 
-/// In the order in which they are given up where there is no room, from the end. The first nine fit into 80 columns.
+/// The columns of connections. Where there is no room, the last ones are left out first. The first nine fit into 80
+/// characters.
 pub(super) const CONNECTIONS: &[Column<Row>] = &[
     number("PID", 7, |row| row.pid.to_string()),
     text("PROGRAM", 10, |row| printable(&row.program)),
@@ -46,7 +47,7 @@ pub(super) const CONNECTIONS: &[Column<Row>] = &[
     text("LOCAL", 21, |row| row.local.to_string()),
 ];
 
-/// Those of processes. All fit into 80 columns.
+/// The columns of processes. All of them fit into 80 characters.
 pub(super) const PROCESSES: &[Column<ProcessRow>] = &[
     number("PID", 7, |row| row.pid.to_string()),
     text("PROGRAM", 18, |row| printable(&row.program)),
@@ -99,7 +100,7 @@ impl Order {
         }
     }
 
-    /// What the largest of comes first.
+    /// The number by which rows are ordered. The largest comes first.
     pub(super) fn key(self, pid: u32, rates: &Rates) -> u64 {
         match self {
             Order::Bytes => rates.sent_bytes.saturating_add(rates.received_bytes),

@@ -17,7 +17,7 @@ use sanshim_core::registry::{self, Process};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Shows until the user has enough, or once; returns the exit status.
+/// Shows rates until the user ends it, or once. Gives the exit status.
 pub(crate) fn top(arguments: &TopArguments) -> i32 {
     let interval = Duration::from_secs_f64(arguments.interval);
     let view = view::View::new(arguments);
@@ -37,7 +37,7 @@ pub(crate) fn top(arguments: &TopArguments) -> i32 {
     }
 }
 
-/// What can be read now. Files that cannot be read are `sanctl status`'s to report.
+/// What can be read now. Of files that cannot be read only `sanctl status` tells.
 fn look(filter: &Filter) -> Vec<Process> {
     let mut processes = registry::read_all().processes;
     filter.apply(&mut processes);

@@ -28,7 +28,7 @@ fn json<Of: Serialize>(name: &str, rows: &[Of], interval: Duration) -> String {
     format!("{object:#}\n")
 }
 
-/// All columns, however wide the terminal is.
+/// A table with all columns, however wide the terminal is.
 fn table<Of>(columns: &[Column<Of>], rows: &[Of]) -> String {
     let mut text = String::new();
     let mut push = |cells: Vec<String>| {

@@ -1,4 +1,4 @@
-//! Rates: how much the counters of two looks differ, a second.
+//! Rates: by how much counters grow in a second, from one look to the next.
 
 use crate::filter::is_connection;
 use sanshim_core::registry::{Connection, Process, Provider};
@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
-/// What happened a second: bytes of the program's stream, messages of both ways, calls made to wake the peer, and events that
-/// needed none.
+/// What happened in a second: bytes of the program's stream, messages in both directions, calls to wake the peer, and
+/// events that needed no such call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Rates {
     pub(super) sent_bytes: u64,
@@ -20,7 +20,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Everything since the connection began.
+    /// All that happened since the connection began.
     fn total(connection: &Connection) -> Rates {
         Rates {
             sent_bytes: connection.sent.bytes,
@@ -33,7 +33,7 @@ impl Rates {
 
     fn since(&self, before: &Rates, elapsed: Duration) -> Rates {
         let seconds = elapsed.as_secs_f64();
-        // A number that went down is another connection's.
+        // If a number went down, it is another connection's.
         let rate =
             |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds).round() as u64;
         Rates {
@@ -76,7 +76,7 @@ pub(super) struct Row {
 
 type Key = (u32, i32, SocketAddr, SocketAddr);
 
-/// Remembers the last look.
+/// Remembers the last look, from which rates are reckoned.
 #[derive(Default)]
 pub(super) struct Sampler {
     before: HashMap<Key, Rates>,
@@ -84,7 +84,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// The connections of a look at `now`, with their rates since the last one: zero for those that were not there.
+    /// The connections of a look at `now`, with their rates since the last look. A connection that was not there then
+    /// has rates of zero.
     pub(super) fn take(&mut self, processes: &[Process], now: Instant) -> Vec<Row> {
         let elapsed = self.at.map_or(Duration::ZERO, |at| now - at);
         let mut totals = HashMap::new();
@@ -132,7 +133,7 @@ pub(super) struct ProcessRow {
     pub(super) rates: Rates,
 }
 
-/// By process, in the order of its first connection.
+/// The rates by process, in the order of each one's first connection.
 pub(super) fn by_process(rows: &[Row]) -> Vec<ProcessRow> {
     let mut at = HashMap::new();
     let mut found: Vec<ProcessRow> = Vec::new();

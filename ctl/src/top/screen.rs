@@ -1,4 +1,4 @@
-//! `sanctl top` on a terminal: a table that is drawn anew each interval, and keys.
+//! `sanctl top` on a terminal: a table that is drawn again each interval, and keys.
 
 use super::columns::{fitting, Column, CONNECTIONS, PROCESSES};
 use super::rates::{Row, Sampler};
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a key, after which signals are looked for.
+/// How long a key is waited for at most, before signals are looked for.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// Shows until a key or a signal ends it. The terminal is as it was then, also after a panic.
+/// Shows the table until a key or a signal ends it. Afterwards the terminal is as it was, even after a panic.
 ///
 /// # Errors
-/// The terminal's.
+/// Those of the terminal.
 pub(super) fn show(view: View, interval: Duration) -> io::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP] {
@@ -39,7 +39,7 @@ struct Screen {
     view: View,
     sampler: Sampler,
     rows: Vec<Row>,
-    /// Rows that were scrolled away.
+    /// How many rows are scrolled away.
     first: usize,
     is_paused: bool,
 }
@@ -171,7 +171,7 @@ impl Screen {
     }
 }
 
-/// Rows that a page has.
+/// How many rows fit on the screen.
 fn page(terminal: &DefaultTerminal) -> io::Result<usize> {
     Ok(usize::from(terminal.size()?.height).saturating_sub(3).max(1))
 }

@@ -1,4 +1,4 @@
-//! What is shown, and in which order: the state that keys change.
+//! What is shown, and in which order. Keys change it.
 
 use super::columns::Order;
 use super::rates::{by_process, ProcessRow, Row};
@@ -33,7 +33,7 @@ impl View {
         View { filter: arguments.filter.clone(), order: arguments.sort, by: arguments.by }
     }
 
-    /// The rows as this view has them. Equals stay in the order of processes and descriptors.
+    /// The rows in the order of this view. Equal ones stay in the order of processes and descriptors.
     pub(super) fn arrange(&self, rows: &[Row]) -> Shown {
         let order = self.order;
         match self.by {

@@ -29,7 +29,7 @@ pub(super) fn explain(process: &Process, one: &Connection, all: &[Process]) -> S
     text
 }
 
-/// What happened to it, as far as the process still knows.
+/// Adds what happened to it, as far as the process still has it.
 fn push_history(text: &mut String, process: &Process, one: &Connection) {
     let Some(number) = one.number else {
         text.push_str("\nIt has made so few transfers that the process keeps no account of it.\n");
@@ -49,7 +49,7 @@ fn push_history(text: &mut String, process: &Process, one: &Connection) {
     }
 }
 
-/// Those of the connection that has this number now: not of an earlier one.
+/// The events of the connection that has this number now, without those of an earlier one.
 fn of_connection(events: &[Noted], number: usize) -> Vec<Noted> {
     let mut own: Vec<_> = events.iter().filter(|one| one.connection == number).copied().collect();
     let begins = |noted: &Noted| matches!(noted.event, Event::Opened(_));

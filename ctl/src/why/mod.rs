@@ -12,7 +12,7 @@ use sanshim_core::registry::{self, Process};
 use crate::cli::WhyArguments;
 use crate::output::{complain, print, printable};
 
-/// Says why, and returns the exit status.
+/// Says why, and gives the exit status.
 pub(crate) fn why(arguments: &WhyArguments) -> i32 {
     let snapshot = registry::read_all();
     let Some(process) = snapshot.processes.iter().find(|one| one.pid == arguments.pid) else {
@@ -66,7 +66,7 @@ fn sockets(many: usize) -> String {
     format!("{many} socket{}", if many == 1 { "" } else { "s" })
 }
 
-/// What to do, where there is something.
+/// Adds what to do, if there is something.
 fn push_remedy(text: &mut String, reason: Reason) {
     if !reason.remedy().is_empty() {
         let _ = writeln!(text, "  What to do: {}.", reason.remedy());

@@ -4,7 +4,7 @@ use sanshim_core::registry::{owner_of, Connection, Process, Provider};
 
 use crate::output::printable;
 
-/// In one sentence: under the shim as what it says itself, else as what the kernel says.
+/// Describes it in one sentence. A process under the shim says it itself. Of any other the kernel does.
 pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
     let is_it = |other: &&Connection| (other.local, other.peer) == (one.peer, one.local);
     let under_the_shim = all

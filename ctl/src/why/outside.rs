@@ -1,4 +1,4 @@
-//! A process that publishes nothing: why it does not run under the shim.
+//! Says why a process that publishes nothing does not run under the shim.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use crate::output::printable;
 
 const NAME: &str = "libsanshim.so";
 
-/// A line for people.
+/// Says so in a line for people.
 ///
 /// # Errors
-/// There is no such process, or it may not be looked at.
+/// When there is no such process, or it may not be looked at.
 pub(super) fn explain(pid: u32, problems: &[Problem]) -> Result<String, String> {
     let folder = format!("/proc/{pid}");
     if !Path::new(&folder).exists() {
@@ -63,7 +63,7 @@ fn why_it_is_silent(pid: u32) -> &'static str {
     }
 }
 
-/// A variable of an environment as /proc has it.
+/// The value of a variable in an environment, as /proc has it.
 fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environment.split(|&byte| byte == 0).find_map(|entry| {
         entry.strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
