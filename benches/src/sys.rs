@@ -27,7 +27,7 @@ fn cpus() -> Result<Vec<usize>, Error> {
         .collect())
 }
 
-/// The CPU an end is to be pinned to, if any.
+/// The CPU that an end is pinned to, if it is pinned.
 pub(crate) fn cpu_for(role: Role, placement: Placement) -> Result<Option<usize>, Error> {
     let cpus = cpus()?;
     match placement {

@@ -52,8 +52,8 @@
 //!
 //! - The library, `shim`: [`config::Config::load`], [`logging::initialize`] and [`switch::initialize`] once. Then the
 //!   calls of [`switch`], one for each of libc's, and [`sys`] for what is the kernel's.
-//! - `sanctl`: [`registry`] and [`reason`] for `status`; [`executable`] and [`label`] for `run`; [`fabric::call`] for
-//!   `detach`; [`provider::BUILT_IN`] for `providers`.
+//! - `sanctl`: [`registry`] and [`reason`] for `status`, [`executable`] and [`label`] for `run`, [`fabric::call`] for
+//!   `detach`, and [`provider::BUILT_IN`] for `providers`.
 //! - A provider in a library of its own, such as `verbs`: [`provider::interface`], and parts of
 //!   [`provider::software`].
 //! - Tests and benchmarks: [`session`] and [`provider`].

@@ -155,6 +155,8 @@ SAN_CASE(poll_errors) {
   FD_ZERO(&set);
   FD_SET(p.client, &set);
   ERR(select(p.client + 1, &set, NULL, NULL, &(struct timeval){-1, 0}), EINVAL);
+  ERR(select(p.client + 1, bad_pointer(), NULL, NULL, NULL), EFAULT);
+  ERR(pselect(p.client + 1, &set, NULL, bad_pointer(), NULL, NULL), EFAULT);
   int closed = SYS(dup(p.client));
   SYS(close(closed));
   FD_ZERO(&set);

@@ -213,7 +213,7 @@ impl Inner {
         check_last(unsafe { rdma_connect(state.id, &mut parameters) })
     }
 
-    /// The connection has ended. So its requests end, and who waits is told.
+    /// The connection has ended. So its requests end, and a client that waits is told.
     fn end(&self, state: &mut State, why: Option<Error>) {
         if matches!(state.phase, Phase::Ended(_)) {
             return;

@@ -1,4 +1,4 @@
-//! The `verbs` provider: RDMA through rdma-core (N, M; the interface is in sanshim-core).
+//! The `verbs` provider: RDMA through rdma-core (N, M). The interface is in sanshim-core.
 //!
 //! It makes connections by rdma_cm, and has reliable queue pairs. RDMA goes through memory windows, so that only one
 //! peer can reach the memory (M2). Every limit is asked of the device. A registration lasts as long as its region. The

@@ -28,7 +28,7 @@ impl Folder {
         path.to_str().expect("text").to_owned()
     }
 
-    /// Loads with these variables; the system file is `system.toml` here.
+    /// Loads the configuration with these variables. The system file is `system.toml` here.
     fn load(&self, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let variables: HashMap<_, _> = variables.iter().copied().collect();
         let environment = Environment::new(|name| variables.get(name).map(OsString::from));
@@ -134,7 +134,7 @@ fn the_first_file_found_is_the_only_one() {
     ];
     for (variables, expected) in cases {
         let config = folder.load(variables).expect("valid");
-        // The sizes of one file: they are not mixed.
+        // The sizes are those of one file. Two files are not mixed.
         let found = (config.shm.message_buffers, config.shm.message_size);
         assert_eq!(found, expected, "{variables:?}");
     }

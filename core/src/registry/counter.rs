@@ -76,6 +76,6 @@ impl Gauge {
 pub struct Direction {
     /// Bytes of the program's stream.
     pub bytes: Counter,
-    /// Messages of the session; for plain TCP, calls.
+    /// Messages of the session. On plain TCP, calls.
     pub messages: Counter,
 }

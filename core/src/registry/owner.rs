@@ -12,7 +12,7 @@ pub struct Owner {
     pub pid: u32,
     /// Its lowest descriptor.
     pub fd: RawFd,
-    /// Its name, as /proc/PID/comm has it; may hold any character.
+    /// Its name, as /proc/PID/comm has it. It may hold any character.
     pub program: String,
 }
 

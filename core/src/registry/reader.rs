@@ -46,7 +46,7 @@ pub struct Process {
     pub uid: u32,
     /// The file it publishes in.
     pub file: PathBuf,
-    /// Its name, at most 64 bytes; may hold any character.
+    /// Its name, at most 64 bytes. It may hold any character.
     pub program: String,
     /// Its connections, in the order of their descriptors.
     pub connections: Vec<Connection>,

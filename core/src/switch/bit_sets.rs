@@ -1,5 +1,7 @@
 //! The sets of descriptors that a program gives select: an array of bits each.
 
+use crate::sys::time;
+use crate::sys::user::{self, Access};
 use std::cell::Cell;
 
 /// Most descriptors of a call.
@@ -16,20 +18,30 @@ pub struct BitSets<'a> {
 }
 
 impl<'a> BitSets<'a> {
-    /// The sets at these addresses, null for none, with a bit for each of the first `descriptors` descriptors. `None`
-    /// if there cannot be so many.
+    /// The sets at these addresses, null for none, with a bit for each of the first `descriptors` descriptors, in whole
+    /// words as fd_set has them. `None` if there cannot be so many, or if a set cannot be written: the kernel says what
+    /// is wrong.
     ///
     /// # Safety
-    /// The sets can be read and written while the result exists, in whole words of 64 bits, as fd_set is made of them.
+    /// The sets stay where they are while the result exists.
     #[inline]
     pub unsafe fn from_raw(descriptors: i32, sets: [*mut libc::fd_set; 3]) -> Option<Self> {
         if !(0..=MOST).contains(&descriptors) {
             return None;
         }
         let words = (descriptors as usize).div_ceil(64);
+        let now = time::ticks();
+        let is_there = |at: &*mut libc::fd_set| {
+            at.is_null()
+                || user::check_at(at.cast(), words * size_of::<Word>(), Access::Write, now).is_ok()
+        };
+        if !sets.iter().all(is_there) {
+            return None;
+        }
         let sets = sets.map(|at| match at.is_null() {
             true => &[],
-            // SAFETY: the caller's promise. It needs no alignment, and a Cell lets the program change it.
+            // SAFETY: so many words can be written, and stay. They need no alignment, and a Cell lets the program
+            // change them.
             false => unsafe { std::slice::from_raw_parts(at.cast::<Word>(), words) },
         });
         Some(Self { descriptors, sets })

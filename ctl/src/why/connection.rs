@@ -10,7 +10,7 @@ use crate::happened::{sentence, Clock};
 use crate::output::printable;
 use crate::units::{bytes, count};
 
-/// Everything that is to be said of it.
+/// All that can be said of it.
 pub(super) fn explain(process: &Process, one: &Connection, all: &[Process]) -> String {
     let mut text = String::new();
     let (program, pid, fd) = (printable(&process.program), process.pid, one.fd);

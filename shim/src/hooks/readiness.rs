@@ -82,7 +82,7 @@ hooks! {
             limit = timeval_at(timeout)?;
             Ok(limit)
         };
-        // SAFETY: the program's sets hold `nfds` bits.
+        // SAFETY: the program's sets stay during the call.
         let sets = unsafe { BitSets::from_raw(nfds, [read, write, except]) };
         let outcome = sets
             .map_or(Outcome::Pass, |sets| core_select::select(&sets, read_limit, None));
@@ -108,7 +108,7 @@ hooks! {
         timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
     = |real| {
         let pass = || real(nfds, read, write, except, timeout, mask) as isize;
-        // SAFETY: the program's sets hold `nfds` bits, and its mask is there.
+        // SAFETY: the program's sets and its mask stay during the call.
         let (sets, sleeps_with) = unsafe {
             (BitSets::from_raw(nfds, [read, write, except]), SignalMask::of_program(mask))
         };

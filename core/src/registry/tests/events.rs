@@ -5,7 +5,7 @@ use super::super::follow::{Events, Follower};
 use super::super::{current, Event};
 use super::*;
 
-/// Runs `body` in a fork child with a registry and a slot of its own, since the table is the process's.
+/// Runs `body` in a fork child with a registry and a slot of its own, because a process has only one table.
 fn with_slot(body: impl FnOnce(&Folder, &Registry, &'static Slot)) {
     let status = in_child(|| {
         let folder = Folder::new();

@@ -56,7 +56,7 @@ fn a_fork_child_publishes_what_was_there_at_the_fork() {
     slot.sent.bytes.add(100);
     registry.before_fork();
     let status = in_child(|| {
-        // The file is still the parent's: this is what the parent may do in the meantime.
+        // The file is still the parent's. The parent may do this in the meantime.
         slot.publish(&identity(9));
         slot.sent.bytes.add(1);
         registry.after_fork_in_child().expect("a file for the child");

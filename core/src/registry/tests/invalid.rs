@@ -1,4 +1,4 @@
-//! Files, folders and machines that are not what they should be: errors, never crashes.
+//! Files, folders and machines that are not what they should be. They give errors, and never crashes.
 
 use std::fs;
 use std::io;
@@ -89,7 +89,7 @@ fn a_truncated_table_is_reported() {
     let folder = Folder::new();
     let registry = folder.registry().expect("open");
     registry.allocate().expect("a slot").publish(&identity(7));
-    // Cut by another process: this one's mapping would raise SIGBUS if it stored there again.
+    // As another process would cut it. If this one stored there again, its mapping would raise SIGBUS.
     let file = fs::OpenOptions::new().write(true).open(folder.file()).expect("the file");
     file.set_len(HEADER_SIZE as u64 + 10).expect("truncate");
     assert!(folder.only_problem().contains("shorter than its table"));
@@ -178,7 +178,7 @@ fn a_file_size_limit_is_an_error_and_not_a_signal() {
     assert_eq!(status, 0);
 }
 
-/// Covers the registry's folder with a tmpfs of so many bytes, for this process alone.
+/// Covers the registry's folder with a tmpfs of so many bytes, only for this process.
 fn mount_small_tmpfs(folder: &Folder, size: &str) -> io::Result<()> {
     let path = std::ffi::CString::new(folder.0.to_str().expect("text")).expect("no NUL");
     let options = std::ffi::CString::new(format!("size={size},mode=0700")).expect("no NUL");

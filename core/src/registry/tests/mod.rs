@@ -78,7 +78,7 @@ fn identity(fd: i32) -> Identity {
     }
 }
 
-/// Runs `body` in a fork child and returns its exit status; a panic there is 101.
+/// Runs `body` in a fork child, and gives its exit status. A panic there is 101.
 fn in_child(body: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child uses only the registry (made for fork children) and ends with _exit.
     match unsafe { libc::fork() } {
@@ -134,7 +134,7 @@ fn publish_numbers(slot: &Slot) {
     transfers.advertisements_dropped.set(22);
 }
 
-/// What is to be read of it, while one waits to send.
+/// What a reader has to see of it, while one thread waits to send.
 fn published_numbers() -> Connection {
     Connection {
         number: Some(0),
@@ -329,7 +329,7 @@ fn silent_hosts_are_known_to_other_processes_for_a_while() {
     assert!(!other.contains(host("192.0.2.1"), MINUTE / 2), "that is no time somebody noted");
     assert!(!other.contains(host("192.0.2.2"), MINUTE));
     assert!(!other.contains(host("2001:db8::1"), MINUTE), "it is over");
-    // It is no process, and harms nobody if it holds anything else.
+    // It is no process's file. If it holds anything else, a reader does not mind.
     assert_eq!(folder.read().problems, []);
     for wrong in [vec![0xff; 6144], vec![1; 7]] {
         std::fs::write(folder.0.join("silent-hosts"), wrong).expect("written");
