@@ -1,4 +1,4 @@
-//! A service unit as systemd reads it: its files in order, and the settings of their [Service] sections.
+//! A service unit as systemd reads it: its files in order, and the settings of their `[Service]` sections.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ fn drop_ins(root: &Path, name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The settings of the [Service] section.
+/// The settings of the `[Service]` section.
 fn parse(text: &str, file: &str) -> Vec<Setting> {
     let (mut settings, mut is_service) = (Vec::new(), false);
     let mut lines = text.lines().enumerate();
