@@ -93,6 +93,16 @@ void step_wait(int step) {
 
 /* ---- addresses and connections -------------------------------------------------------------- */
 
+long count_lines(const char *path, const char *with) {
+  char line[1024];
+  long count = 0;
+  FILE *file = fopen(path, "r");
+  if (!file) FAIL("%s: %s", path, strerrorname_np(errno));
+  while (fgets(line, sizeof line, file)) count += strstr(line, with) != NULL;
+  fclose(file);
+  return count;
+}
+
 socklen_t address_len(const union address *address) {
   return address->any.sa_family == AF_INET6 ? sizeof address->v6 : sizeof address->v4;
 }

@@ -122,6 +122,9 @@ extern struct bt_shared *bt_shared;
 void step_done(int step);
 void step_wait(int step);
 
+/* Lines of a file that have these words in them. */
+long count_lines(const char *path, const char *with);
+
 /* ---- connections -------------------------------------------------------------------------- */
 
 enum family { V4, V6, DUAL };

@@ -27,16 +27,6 @@ struct holdings {
   long descriptors, mappings, segments, rss_kib;
 };
 
-static long count_lines(const char *path, const char *with) {
-  char line[1024];
-  long count = 0;
-  FILE *file = fopen(path, "r");
-  if (!file) FAIL("%s: %s", path, strerrorname_np(errno));
-  while (fgets(line, sizeof line, file)) count += strstr(line, with) != NULL;
-  fclose(file);
-  return count;
-}
-
 static long rss_kib(void) {
   char line[1024];
   long kib = -1;

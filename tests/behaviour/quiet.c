@@ -139,3 +139,44 @@ CASE(hundreds_of_idle_connections_stay_where_they_are) {
   EQ(open_descriptors(), before + 2 * (MANY - 1));
   for (int i = 0; i < MANY; i++) SYS(close(clients[i])), SYS(close(servers[i]));
 }
+
+/* What is idle for a second or two gives its memory back, in both processes: one of them has to do something for that. It
+ * goes to the SAN again when it is busy again. */
+enum { IDLE = 12 };
+static long segments(void) { return count_lines("/proc/self/maps", "/memfd:sanshim "); }
+static void exchange(int fd, bool first, uint64_t *at, int count) {
+  for (int i = 0; i < count; i++) {
+    if (first) send_pattern(fd, *at, 100), recv_pattern(fd, *at, 100);
+    else recv_pattern(fd, *at, 100), send_pattern(fd, *at, 100);
+    *at += 100;
+  }
+}
+static void idle_end(int *fds, bool first) {
+  uint64_t at[IDLE] = {0};
+  for (int round = 0; round < 2; round++) {
+    for (int i = 0; i < IDLE; i++) exchange(fds[i], first, &at[i], 2000);
+    if (getenv("LD_PRELOAD")) CHECK(segments() > IDLE / 2);
+    long most = IDLE;
+    for (int turn = 0; turn < 40 && most > 1; turn++) {
+      usleep(250000);
+      exchange(fds[0], first, &at[0], 40);
+      bt_shared->value[first] = segments();
+      exchange(fds[0], first, &at[0], 1);
+      most = bt_shared->value[0] > bt_shared->value[1] ? bt_shared->value[0] : bt_shared->value[1];
+      exchange(fds[0], first, &at[0], 1);
+    }
+    CHECK(most <= 1);
+  }
+  for (int i = 0; i < IDLE; i++) SYS(close(fds[i]));
+}
+MIXED_CASE(idle_connections_give_their_memory_back) {
+  if (getenv("SANSHIM_PROVIDERS")) bt_skip("between hosts they stay where they are");
+  int fds[IDLE];
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t child = start_child();
+  for (int i = 0; i < IDLE; i++) fds[i] = child ? dial(&target) : SYS(accept(listener, NULL, NULL));
+  idle_end(fds, child != 0);
+  if (child == 0) _exit(0);
+  end_child(child);
+}

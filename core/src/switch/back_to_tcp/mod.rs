@@ -1,15 +1,24 @@
 //! The way back to TCP, which either end begins at any time while the other goes on.
 //!
 //! [`detach`] has the whole of it, in the steps [`leave`] and [`read_out`]; [`recall`] is for programs that cannot read
-//! from the segment. It begins on request ([`request`], [`helper_calls`]), or by who hands a connection on. Sends over
-//! the anchor what the peer wants again, and tells epoll sets. Waits for room there at most, never for the peer. Moves
-//! no bytes to or from the program.
+//! from the segment. It begins on request ([`request`], [`helper_calls`]), where nothing happens ([`idle`]), or by
+//! who hands a connection on. Sends over the anchor what the peer wants again, and tells epoll sets. Waits for room
+//! there at most, never for the peer. Moves no bytes to or from the program.
 
 pub(in crate::switch) mod detach;
 pub(in crate::switch) mod helper_calls;
+pub(in crate::switch) mod idle;
 mod leave;
 mod read_out;
 pub(in crate::switch) mod recall;
-pub(in crate::switch) mod request;
+mod request;
 pub(in crate::switch) mod resend;
 pub(in crate::switch) mod resend_for_peer;
+
+/// What is done by who is about to sleep, and now and then by who does not: `sanctl` is heard, and idle connections go. No
+/// lock is held.
+#[inline]
+pub(in crate::switch) fn look_around() {
+    request::check();
+    idle::check();
+}

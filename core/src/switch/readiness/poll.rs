@@ -1,7 +1,7 @@
 //! poll with SAN sockets among the descriptors: their streams first, then a sleep in the kernel with their select
 //! counters raised.
 
-use crate::switch::back_to_tcp::request;
+use crate::switch::back_to_tcp::{self, idle};
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::polled_socket::PolledSocket;
 use crate::switch::readiness::timeout::{shorter, Timeout};
@@ -32,6 +32,8 @@ pub fn poll(
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Outcome {
+    // Before they are pinned: it takes away what sessions have left that are over.
+    idle::check();
     let (sockets, on_tcp) = find_sockets(fds);
     match (sockets.is_empty(), on_tcp.is_empty()) {
         (true, true) => Outcome::Pass,
@@ -91,7 +93,7 @@ fn poll_sockets(
         if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
             continue;
         }
-        request::check();
+        back_to_tcp::look_around();
         let ready = sleep(fds, &mut sockets, &mut timeout, &mut signals, mask)?;
         if ready > 0 {
             return Ok(ready);

@@ -9,6 +9,7 @@ use crate::session::Kind;
 use crate::switch::anchor::options;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
+use crate::switch::back_to_tcp::idle;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::new_end::NewEnd;
@@ -47,6 +48,7 @@ pub(super) fn enter(
     alone.take_away_end();
     socket.give_end(structure, end, None);
     socket.traffic.entered();
+    idle::note_entered();
     begin_session(socket, structure, role);
     alone.go_on_as(phase::SAN);
     publish(socket, structure, Reason::OnSan);

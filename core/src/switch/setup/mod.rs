@@ -27,6 +27,7 @@ pub(in crate::switch) use serving::serve;
 pub use serving::serving;
 
 use crate::provider::shm::SegmentError;
+use crate::switch::back_to_tcp::idle;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::Way;
@@ -73,6 +74,7 @@ pub(in crate::switch) fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> b
 
 #[cold]
 fn consider_moving(socket: &Socket) -> bool {
+    idle::check();
     if socket.phase() == phase::TCP {
         negotiate::step(socket);
     }

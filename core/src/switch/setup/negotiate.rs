@@ -75,6 +75,11 @@ pub(super) fn step(socket: &Socket) {
         drop(structure);
         return stay_on_tcp(socket);
     }
+    if socket.has_end() && !socket.shares_end() {
+        // The first transfer since it came back.
+        socket.clear_end(&mut structure);
+        return socket.traffic.look_after(PAUSE);
+    }
     let Some(role) = socket.role() else { return };
     let negotiation = socket.guarded(&mut structure).negotiation.take();
     let next = match negotiation.map(|negotiation| *negotiation) {
@@ -148,8 +153,7 @@ fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
-    let is_held = socket.stream().is_some_and(|before| before.endpoint.is_shared());
-    if is_held {
+    if socket.shares_end() {
         Err(Reason::Shared)
     } else {
         Ok(())

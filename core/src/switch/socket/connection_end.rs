@@ -24,7 +24,7 @@ impl Socket {
         end: NewEnd,
         link: Option<&Arc<Link>>,
     ) -> bool {
-        if !self.endpoint.load(Ordering::Relaxed).is_null() {
+        if self.has_end() {
             return false;
         }
         let (segment, memory) = end.into_parts();
@@ -39,10 +39,10 @@ impl Socket {
         true
     }
 
-    /// Takes away the end of a connection that came to nothing; false if another call may be using it. Phase NATIVE, or
-    /// before that.
+    /// Takes away the end of a connection that came to nothing, or whose session is over; false if another call may be
+    /// using it. Any phase but SAN; the caller has pinned it once, and keeps no stream of it.
     pub(in crate::switch) fn clear_end(&self, structure: &mut Structure) -> bool {
-        if self.endpoint.load(Ordering::Relaxed).is_null() {
+        if !self.has_end() {
             return true;
         }
         let alone = self.claim(structure);
@@ -103,6 +103,16 @@ impl Socket {
                 segment.unmap();
             }
         }
+    }
+
+    /// True if it has an end of a connection, be it of a session that is over.
+    pub(in crate::switch) fn has_end(&self) -> bool {
+        !self.endpoint.load(Ordering::Relaxed).is_null()
+    }
+
+    /// True if fork relatives have its end, too.
+    pub(in crate::switch) fn shares_end(&self) -> bool {
+        self.stream().is_some_and(|stream| stream.endpoint.is_shared())
     }
 
     /// Our end. Only in the phases SAN and CONNECTING with a session on offer.

@@ -27,9 +27,11 @@ const FIRST_PAUSE: u32 = 4;
 const MOST_DOUBLINGS: u32 = 4;
 /// The same where every connection is to go there as early as can be.
 const MOST_EAGER_DOUBLINGS: u32 = 2;
-/// How long (ns) a connection that came back to TCP stays there at least; doubled as well.
+/// How long (ns) a connection that came back to TCP stays there at least; doubled as well,
 const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u32 = 9;
+/// unless it had been on the SAN for so long (ns).
+const PAID_FOR: u64 = 1_000_000_000;
 
 /// Busy windows in a row before the ends look for each other; zero: every connection goes to the SAN as early as can
 /// be. Set by [`initialize`]; the default is the configuration's.
@@ -67,7 +69,7 @@ pub(crate) struct Traffic {
     sends: AtomicU32,
     pauses: AtomicU64,
     waits: AtomicU64,
-    /// Clock (ns) of the last look.
+    /// Clock (ns) of the last look; on the SAN when it went there.
     looked_at: AtomicU64,
     /// Busy windows in a row.
     busy: AtomicU32,
@@ -79,6 +81,8 @@ pub(crate) struct Traffic {
     doorbells: AtomicU32,
     messages_before: AtomicU32,
     bytes_before: AtomicU64,
+    /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
+    activity: AtomicU64,
     /// Times it came back, and until when (clock, ns) it stays.
     returns: AtomicU32,
     stays_until: AtomicU64,
@@ -121,6 +125,7 @@ impl Traffic {
             doorbells: AtomicU32::new(0),
             messages_before: AtomicU32::new(0),
             bytes_before: AtomicU64::new(0),
+            activity: AtomicU64::new(0),
             returns: AtomicU32::new(0),
             stays_until: AtomicU64::new(0),
         }
@@ -254,8 +259,14 @@ impl Traffic {
         !is_worth_it && !is_eager()
     }
 
+    /// On the SAN: true if what stands for all that happened is as it was when this was asked last.
+    pub(in crate::switch) fn is_as_before(&self, activity: u64) -> bool {
+        self.activity.swap(activity, Relaxed) == activity
+    }
+
     /// It is on the SAN from now on.
     pub(in crate::switch) fn entered(&self) {
+        self.looked_at.store(time::now(), Relaxed);
         self.doorbells.store(0, Relaxed);
         self.messages_before.store(0, Relaxed);
         self.bytes_before.store(0, Relaxed);
@@ -272,14 +283,16 @@ impl Traffic {
     }
 
     fn returned_at(&self, now: u64) {
-        let returns = self.returns.load(Relaxed);
+        let has_paid = now.saturating_sub(self.looked_at.load(Relaxed)) >= PAID_FOR;
+        let returns = if has_paid { 0 } else { self.returns.load(Relaxed) };
         self.returns.store((returns + 1).min(MOST_STAY_DOUBLINGS), Relaxed);
         self.stays_until.store(now + (LEAST_STAY << returns), Relaxed);
         self.busy.store(0, Relaxed);
         self.pause.store(0, Relaxed);
         self.failures.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
-        self.look_after(WINDOW);
+        // The next transfer ends what is left of the session.
+        self.look_after(1);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::untaken_offer;
-use crate::switch::back_to_tcp::request;
+use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
@@ -30,7 +30,7 @@ pub(in crate::switch) fn look_if_stale(socket: &Socket, stream: &Stream, now: u6
 #[cold]
 fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
     stream.endpoint.looked_at.store(now, Relaxed);
-    request::check();
+    back_to_tcp::look_around();
     if socket.is_pending() {
         // A program that never sleeps waits for an answer as well.
         untaken_offer::scan(socket);

@@ -15,7 +15,7 @@ use super::{anchor_sleep, link_sleep};
 use crate::fabric::Sleeper;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
-use crate::switch::back_to_tcp::request;
+use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::spin::spin;
@@ -49,7 +49,7 @@ pub(in crate::switch) fn wait(
     }
     if !in_transfer {
         // It may take the structure lock, which comes before the send lock.
-        request::check();
+        back_to_tcp::look_around();
     }
     ring::drain(socket, stream, &mut ready);
     let asleep = fall_asleep(stream, event);

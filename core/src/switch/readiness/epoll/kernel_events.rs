@@ -3,8 +3,8 @@
 
 use super::hot;
 use crate::switch::anchor::ends;
+use crate::switch::back_to_tcp;
 use crate::switch::back_to_tcp::detach;
-use crate::switch::back_to_tcp::request;
 use crate::switch::endpoint::flag;
 use crate::switch::readiness::events;
 use crate::switch::socket::set::{nudge_data, shadow_data, Set};
@@ -89,7 +89,7 @@ pub(super) fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]
     if events.is_empty() {
         return Ok(0);
     }
-    request::check();
+    back_to_tcp::look_around();
     let mut reported = KernelEvents::new();
     let n = poll::epoll_wait(set.kernel_fd(), reported.room_for(events), Some(0), None)?;
     let kept = reported.deliver(set, n, events);

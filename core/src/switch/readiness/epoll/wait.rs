@@ -4,7 +4,7 @@ use super::hot::{self, Collected};
 use super::kernel_events::{look_at_kernel, KernelEvents};
 use super::watched_set;
 use crate::switch::anchor::watchers;
-use crate::switch::back_to_tcp::request;
+use crate::switch::back_to_tcp::{self, idle};
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::timeout::{shorter, Timeout};
 use crate::switch::socket::set::Set;
@@ -90,6 +90,8 @@ impl<'a> Wait<'a> {
     fn wait_in_kernel_alone(&mut self, events: &mut [libc::epoll_event]) -> Result<Option<usize>> {
         let set = self.set;
         let mut reported = KernelEvents::new();
+        // What members have of sessions that are over.
+        idle::check();
         while set.san.load(Ordering::SeqCst) == 0 {
             let left = self.timeout.left();
             set.settle_members();
@@ -158,7 +160,7 @@ impl<'a> Wait<'a> {
     /// What is to be done by a thread that may not come back for long.
     fn prepare_to_sleep(&self) {
         self.set.settle_members();
-        request::check();
+        back_to_tcp::look_around();
         hot::recover_from_the_dead(self.set);
         // Before this thread counts as asleep: the others are told of what is taken off, not it.
         hot::drain_doorbells(self.set, |_| true);

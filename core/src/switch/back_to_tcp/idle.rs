@@ -1,0 +1,86 @@
+//! Connections on which nothing happens for a second go back to TCP, and their memory is given back.
+//!
+//! Whoever is about to sleep, or looks at the clock, sweeps through the process's connections when it is time. Nobody wakes
+//! up for it: in a process that sleeps for ever its connections stay as they are, unless a peer's process sweeps.
+
+use super::detach;
+use crate::reason::Reason;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::traffic::is_eager;
+use crate::switch::socket::{phase, table, Socket};
+use crate::switch::stream::Stream;
+use crate::sys::{process, time, Fd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Between two sweeps (ns); what has not changed from one to the next is idle.
+const PERIOD: u64 = 1_000_000_000;
+
+/// Some connection has memory on the SAN, as far as is known.
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Clock (ns) of the next sweep.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A connection came to the SAN.
+pub(in crate::switch) fn note_entered() {
+    ANY.store(true, Relaxed);
+}
+
+/// Sweeps if it is time. No lock is held.
+#[inline]
+pub(in crate::switch) fn check() {
+    if ANY.load(Relaxed) {
+        sweep_if_due(time::now());
+    }
+}
+
+#[cold]
+fn sweep_if_due(now: u64) {
+    let next = NEXT.load(Relaxed);
+    let is_due = now >= next && !process::is_borrowed();
+    if !is_due || NEXT.compare_exchange(next, now + PERIOD, Relaxed, Relaxed).is_err() {
+        return;
+    }
+    ANY.store(false, Relaxed);
+    table::each_socket(0, Fd::MAX - 1, |fd, socket| {
+        if socket.anchor() == fd && socket.has_end() && look_at(&socket) {
+            note_entered();
+        }
+    });
+}
+
+/// True if the connection still has memory afterwards.
+fn look_at(socket: &Socket) -> bool {
+    match socket.phase() {
+        phase::SAN => {
+            if socket.stream().is_some_and(|stream| is_idle(socket, &stream)) {
+                if let Some(stream) = socket.stream() {
+                    detach::advance(socket, &stream, Reason::Quiet);
+                }
+            }
+            true
+        }
+        phase::TCP => !socket.shares_end() && !socket.clear_end(&mut Structure::lock()),
+        // What it has is the last close's to end.
+        _ => false,
+    }
+}
+
+/// True if nothing happened since the last sweep, and nothing is under way.
+fn is_idle(socket: &Socket, stream: &Stream) -> bool {
+    if stream.fabric.is_some() || is_eager() || stream.endpoint.is_shared() {
+        return false;
+    }
+    let sent = stream.own().sending.0.tail.load(Relaxed) ^ stream.statistics.sent.bytes.get();
+    let activity = stream.activity_of_peer().rotate_left(10) ^ sent;
+    socket.traffic.is_as_before(activity) && is_at_rest(stream)
+}
+
+fn is_at_rest(stream: &Stream) -> bool {
+    let e = stream.endpoint;
+    let is_open =
+        returning::may_begin_later(stream) && !e.has(flag::SENDS_TCP | flag::RECEIVES_TCP);
+    let Some(_held) = stream.borrow(&e.receive.lock).filter(|_| is_open) else { return false };
+    stream.available() == Ok(0) && stream.peer_consumed_all() && stream.unsent() == 0
+}
