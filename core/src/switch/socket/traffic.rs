@@ -3,7 +3,7 @@
 //! messages had to wake somebody. Knows no socket and no peer.
 
 use crate::sys::time;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 /// Transfers between two looks at the clock.
 const WINDOW: u32 = 16;
@@ -22,14 +22,14 @@ const DOORBELLS_TO_JUDGE: u32 = 32;
 const BYTES_FOR_A_DOORBELL: u64 = 64 << 10;
 
 /// Windows until the next attempt after one that failed, doubled each time,
-const FIRST_PAUSE: u32 = 4;
+const FIRST_PAUSE: u8 = 4;
 /// and how often: both ends have to try at the same time.
-const MOST_DOUBLINGS: u32 = 4;
+const MOST_DOUBLINGS: u8 = 4;
 /// The same where every connection is to go there as early as can be.
-const MOST_EAGER_DOUBLINGS: u32 = 2;
+const MOST_EAGER_DOUBLINGS: u8 = 2;
 /// How long (ns) a connection that came back to TCP stays there at least; doubled as well,
 const LEAST_STAY: u64 = 5_000_000;
-const MOST_STAY_DOUBLINGS: u32 = 9;
+const MOST_STAY_DOUBLINGS: u8 = 9;
 /// unless it had been on the SAN for so long (ns).
 const PAID_FOR: u64 = 1_000_000_000;
 
@@ -67,24 +67,24 @@ pub(crate) struct Traffic {
     bytes: AtomicU64,
     /// Sends since the last look, and the pauses (ticks) before them and before receives in all.
     sends: AtomicU32,
-    pauses: AtomicU64,
-    waits: AtomicU64,
+    pauses: AtomicU32,
+    waits: AtomicU32,
     /// Clock (ns) of the last look; on the SAN when it went there.
     looked_at: AtomicU64,
     /// Busy windows in a row.
-    busy: AtomicU32,
+    busy: AtomicU16,
     /// Windows that pass until the next attempt.
-    pause: AtomicU32,
+    pause: AtomicU8,
     /// Attempts that failed.
-    failures: AtomicU32,
+    failures: AtomicU8,
     /// On the SAN: doorbells that were heard, and how many messages and bytes had come before the first.
     doorbells: AtomicU32,
     messages_before: AtomicU32,
     bytes_before: AtomicU64,
     /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
-    activity: AtomicU64,
+    activity: AtomicU32,
     /// Times it came back, and until when (clock, ns) it stays.
-    returns: AtomicU32,
+    returns: AtomicU8,
     stays_until: AtomicU64,
 }
 
@@ -116,29 +116,30 @@ impl Traffic {
             due: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
             sends: AtomicU32::new(0),
-            pauses: AtomicU64::new(0),
-            waits: AtomicU64::new(0),
+            pauses: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
             looked_at: AtomicU64::new(0),
-            busy: AtomicU32::new(0),
-            pause: AtomicU32::new(0),
-            failures: AtomicU32::new(0),
+            busy: AtomicU16::new(0),
+            pause: AtomicU8::new(0),
+            failures: AtomicU8::new(0),
             doorbells: AtomicU32::new(0),
             messages_before: AtomicU32::new(0),
             bytes_before: AtomicU64::new(0),
-            activity: AtomicU64::new(0),
-            returns: AtomicU32::new(0),
+            activity: AtomicU32::new(0),
+            returns: AtomicU8::new(0),
             stays_until: AtomicU64::new(0),
         }
     }
 
     /// Of a new connection.
     pub(in crate::switch) fn begin(&self) {
-        let counts = [&self.calls, &self.sends, &self.busy, &self.pause, &self.failures];
-        for word in counts.into_iter().chain([&self.returns]) {
+        for word in [&self.calls, &self.sends, &self.pauses, &self.waits] {
             word.store(0, Relaxed);
         }
-        self.pauses.store(0, Relaxed);
-        self.waits.store(0, Relaxed);
+        for count in [&self.pause, &self.failures, &self.returns] {
+            count.store(0, Relaxed);
+        }
+        self.busy.store(0, Relaxed);
         self.due.store(if is_eager() { 1 } else { 4 }, Relaxed);
         self.bytes.store(0, Relaxed);
         self.looked_at.store(0, Relaxed);
@@ -162,6 +163,7 @@ impl Traffic {
             }
             Way::Receive => &self.waits,
         };
+        let pause = u32::try_from(pause).unwrap_or(u32::MAX);
         before.store(before.load(Relaxed).saturating_add(pause), Relaxed);
         let calls = self.calls.load(Relaxed).wrapping_add(1);
         let moved = self.bytes.load(Relaxed) + bytes as u64;
@@ -198,8 +200,8 @@ impl Traffic {
         }
         let took = now - before;
         let receives = calls.saturating_sub(sends);
-        let is_quick = pauses <= u64::from(sends) * LONGEST_PAUSE
-            && waits <= u64::from(receives) * LONGEST_WAIT
+        let is_quick = u64::from(pauses) <= u64::from(sends) * LONGEST_PAUSE
+            && u64::from(waits) <= u64::from(receives) * LONGEST_WAIT
             && took <= LONGEST_WINDOW;
         let is_busy = is_quick || took <= bytes * NS_FOR_A_BYTE;
         if is_eager() {
@@ -209,9 +211,9 @@ impl Traffic {
             self.busy.store(0, Relaxed);
             return Look::Quiet;
         }
-        let busy = self.busy.load(Relaxed) + 1;
+        let busy = self.busy.load(Relaxed).saturating_add(1);
         self.busy.store(busy, Relaxed);
-        if busy < BUSY_WINDOWS.load(Relaxed) || now < self.stays_until.load(Relaxed) {
+        if u32::from(busy) < BUSY_WINDOWS.load(Relaxed) || now < self.stays_until.load(Relaxed) {
             return Look::Quiet;
         }
         self.look_after_pause()
@@ -261,6 +263,7 @@ impl Traffic {
 
     /// On the SAN: true if what stands for all that happened is as it was when this was asked last.
     pub(in crate::switch) fn is_as_before(&self, activity: u64) -> bool {
+        let activity = (activity ^ activity >> 32) as u32;
         self.activity.swap(activity, Relaxed) == activity
     }
 
