@@ -1,51 +1,95 @@
-"""Runs real programs over TCP and over the SAN, in turn, and reports. See scripts/compare."""
+"""Runs real programs over TCP, the SAN, AF_UNIX and sockmap, in turn, and reports. See scripts/compare."""
+
 import argparse
 import os
 import pathlib
 import sys
+import time
 
 import files
-import iperf
-import postgres
-import redis
+import page
 import table
-import web
 from cases import TRANSPORTS
+from catalogue import PROGRAMS
 from processes import Again, Failure, Stage
+from sockmap import Refused, Sockmap
 
-PROGRAMS = {"redis": redis, "iperf3": iperf, "nginx": web, "postgres": postgres}
 ROUNDS, SECONDS = 3, 1.5
 QUICK_SECONDS = 0.5
 # How often a figure is measured of which a part was on TCP by chance.
 ATTEMPTS = 5
 
 
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
 def attempt(stage, case, transport, seconds):
+    """A figure, or none where each time a part was on TCP by chance."""
     for left in range(ATTEMPTS)[::-1]:
         try:
-            return case.measure(stage, transport, seconds)
+            return [case.measure(stage, transport, seconds)]
         except Again as why:
-            if not left:
-                raise
             stage.end_all()
-            print(f"measured once more: {str(why).splitlines()[0]}", file=sys.stderr, flush=True)
+            if not left:
+                say(f"no figure: {why}")
+                return []
+            seen = str(why).partition(" showed ")[2].splitlines()[0]
+            say(f"measured once more: {case.program}, {case.label}: {seen}")
+
+
+class Progress:
+    """Says what was measured and how much is left: in how long, judged by what there was."""
+
+    def __init__(self, total):
+        self.start, self.done, self.total = time.monotonic(), 0, total
+
+    def say(self, turn, row):
+        self.done += 1
+        left = (time.monotonic() - self.start) / self.done * (self.total - self.done)
+        figures = ", ".join(
+            f"{TRANSPORTS[name]} {table.number(all and all[-1].rate)}" for name, all in row.figures.items()
+        )
+        case = row.case
+        say(
+            f"[{self.done}/{self.total}, {left // 60:.0f}:{left % 60:02.0f} left] round {turn + 1}, "
+            f"{case.program}, {case.label}: {figures} {case.unit}"
+        )
 
 
 def measure(stage, cases, rounds, seconds):
-    rows = [table.Row(case, {transport: [] for transport in TRANSPORTS}) for case in cases]
+    rows = []
+    for case in cases:
+        offered = {"tcp": True, "san": True, "unix": case.unix, "sockmap": stage.sockmap}
+        rows.append(table.Row(case, {transport: [] for transport in TRANSPORTS if offered[transport]}))
+    progress = Progress(rounds * len(rows))
     for turn in range(rounds):
         for row in rows:
-            # Who goes first changes, so that a drift of the machine favours neither.
-            for transport in TRANSPORTS[:: -1 if turn % 2 else 1]:
-                row.figures[transport].append(attempt(stage, row.case, transport, seconds))
-            rates = {name: table.number(row.figures[name][-1].rate) for name in TRANSPORTS}
-            print(
-                f"round {turn + 1} of {rounds}: {row.case.program}, {row.case.label}: "
-                f"TCP {rates['tcp']}, SAN {rates['san']} {row.case.unit}",
-                file=sys.stderr,
-                flush=True,
-            )
+            # Who goes first changes, so that a drift of the machine favours nobody.
+            for transport in list(row.figures)[:: -1 if turn % 2 else 1]:
+                row.figures[transport] += attempt(stage, row.case, transport, seconds)
+            progress.say(turn, row)
     return rows
+
+
+def chosen(only):
+    """The cases of the programs that are there."""
+    for name, program in PROGRAMS.items():
+        if only and name not in only:
+            continue
+        if missing := program.missing():
+            say(f"left out: {name}, for want of {', '.join(missing)}")
+            continue
+        yield from program.cases()
+
+
+def sockmap():
+    """It, or None, and what to tell the reader."""
+    try:
+        return Sockmap(), "eBPF sockmap hands over what is sent, by `scripts/comparison/sockmap.py`."
+    except Refused as why:
+        say(f"left out: sockmap; this machine refuses {why}")
+        return None, f"There is no sockmap column: the machine refuses {why}."
 
 
 def main():
@@ -54,21 +98,31 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", action="append", choices=PROGRAMS)
     parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--html", type=pathlib.Path)
     options = parser.parse_args()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
-    chosen = [name for name in PROGRAMS if not options.only or name in options.only]
-    cases = [case for name in chosen for case in PROGRAMS[name].cases()]
+    cases = list(chosen(options.only))
+    if not cases:
+        raise Failure("nothing is left to measure")
     sanctl = os.environ["SANCTL"]
     root = pathlib.Path(os.environ["SANSHIM_ROOT"])
 
     with Stage(sanctl) as stage:
+        stage.sockmap, note = sockmap()
         rows = measure(stage, cases, rounds, QUICK_SECONDS if options.quick else SECONDS)
-    print(table.text(rows))
+    print(table.text(table.RATES, table.rates, rows))
+    print()
+    print(table.text(table.COSTS, table.costs, rows))
+    if lacking := [f"{row.case.program}, {row.case.label}" for row in rows if not row.figures["san"]]:
+        raise Failure(f"the SAN was not used, for want of processor time: {'; '.join(lacking)}")
+    report = files.Report(rows, rounds, sanctl, note)
+    if options.html:
+        files.replace(options.html, page.html(report))
     if options.output:
-        files.write(options.output, rows, rounds, sanctl)
+        files.write(options.output, report)
     elif not options.quick and not options.only:
-        where = files.write(root / "docs" / "figures", rows, rounds, sanctl)
-        files.update_readme(root / "README.md", rows, where)
+        files.write(root / "docs" / "figures", report)
+        files.update_readme(root / "README.md", report)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,22 @@
 """What a comparison is made of: cases of programs, each measured on a fresh server."""
+
 import dataclasses
 
-TRANSPORTS = ("tcp", "san")
+TRANSPORTS = {"tcp": "TCP", "san": "SAN", "unix": "AF_UNIX", "sockmap": "sockmap"}
+BULK = ("Gbit/s", "MB/s")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One measurement: a rate in the case's unit, and the median latency where it is known."""
+    """One measurement: a rate in the case's unit, latencies where the client measures them, and the CPU seconds
+    of both ends for a million requests, or for a GiB where the unit is bytes."""
 
     rate: float
-    latency_us: float | None = None
+    p50_us: float | None = None
+    p99_us: float | None = None
+    cpu: float | None = None
+    # What sanctl said of its connections while it ran, where no more is asked of them.
+    carried: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,5 +28,13 @@ class Case:
     unit: str
     command: str
     measure: object
-    # Its connections are too short to leave TCP: it is to cost what TCP costs.
-    stays_on_tcp: bool = False
+    # Why its connections do not leave TCP, where they do not: it is to cost what TCP costs.
+    stays_on_tcp: str = ""
+    # The program has an AF_UNIX socket to offer.
+    unix: bool = False
+    # One of the rows of the README.
+    headline: bool = False
+
+    @property
+    def bulk(self):
+        return self.unit in BULK

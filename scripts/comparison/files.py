@@ -1,13 +1,75 @@
-"""Writes the plot, the table, and the figures in the README."""
+"""Writes the plot, the tables, the page, and the figures in the README."""
+
+import dataclasses
 import datetime
+import functools
 import os
 import re
 
 import chart
 import machine
+import page
 import table
 
 SECTION = re.compile(r"(<!-- figures:begin -->\n).*?(<!-- figures:end -->)", re.DOTALL)
+
+PAGE = """# The same programs on TCP, shared memory, AF_UNIX and sockmap
+
+{where}
+{versions}.
+
+Made by `scripts/compare`. The same command ran on plain TCP, under `sanctl run`, both ends, over AF_UNIX where the
+program offers it, and with sockmap, each time with a fresh server, the transports in turn. {note}
+The ratio is that of the medians, "of the rounds" the least and the largest of single rounds. A dash: the program or its
+client has none. Of every run under it `sanctl status --json` showed twice what it was carried by: once while the client
+ran, all of the server's connections on shared memory at that moment; once after the client's end, that none of the
+server's had gone back to TCP but because it paused.
+
+## Throughput
+
+{rates}
+
+## Latency in µs, and the processor time of both ends
+
+Latencies are those that the client measured; CPU seconds are user and system time of server and client, children
+included, for a million requests or a GiB.
+
+{costs}
+
+![Rates in multiples of TCP's](compare.svg)
+
+[The page with all plots](compare.html)
+
+## May be on TCP under `sanctl run` too
+
+Of these rows nothing was asked but what they were on while they ran. They show what the library costs where it does
+little.
+
+{on_tcp}
+
+## Commands
+
+{commands}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What was measured, and on what."""
+
+    rows: list
+    rounds: int
+    sanctl: str
+    note: str
+
+    @functools.cached_property
+    def where(self):
+        date = datetime.date.today().isoformat()
+        return f"Medians of {self.rounds} round{'s' * (self.rounds > 1)}, {date}, {machine.describe()}."
+
+    @functools.cached_property
+    def versions(self):
+        return machine.versions(self.sanctl)
 
 
 def replace(path, text):
@@ -17,38 +79,45 @@ def replace(path, text):
     os.replace(beside, path)
 
 
-def write(folder, rows, rounds, sanctl):
-    date = datetime.date.today().isoformat()
-    where = f"Medians of {rounds} round{'s' * (rounds > 1)}, {date}, {machine.describe()}."
+def stay(row):
+    """Why the row's connections stay on TCP, and what was seen of them."""
+    seen = row.figures["san"][-1].carried
+    return f"{row.case.stays_on_tcp}." + f" Seen while it ran: {seen}." * bool(seen)
+
+
+def write(folder, report):
+    rows = report.rows
     folder.mkdir(parents=True, exist_ok=True)
-    replace(folder / "compare.svg", chart.svg(rows, where))
+    replace(folder / "compare.svg", chart.svg(table.headlines(rows), report.where))
+    replace(folder / "compare.html", page.html(report))
     commands = "\n".join(f"- {row.case.program}, {row.case.label}: `{row.case.command}`" for row in rows)
+    on_tcp = "\n".join(f"- {row.case.program}, {row.case.label}: {stay(row)}" for row in rows if row.case.stays_on_tcp)
     replace(
         folder / "compare.md",
-        f"# The same programs on TCP and on shared memory\n\n"
-        f"{where}\n{machine.versions(sanctl)}.\n\n"
-        f"Made by `scripts/compare`. The same command ran on plain TCP and under `sanctl run`, both ends,\n"
-        f"each time with a fresh server, the two transports in turn. The ratio is that of the medians,\n"
-        f"\"of the rounds\" the least and the largest of single rounds, the latency the median that the\n"
-        f"client measured. Of every run under it `sanctl status --json` showed twice what it was carried by: once\n"
-        f"while the client ran, all of the server's connections on shared memory at that moment; once after the\n"
-        f"client's end, that none of the server's had gone back to TCP but because it paused. A connection per request is too short to leave\n"
-        f"TCP: those rows show what the library costs where it does nothing.\n\n"
-        f"{table.markdown(rows)}\n\n![The same figures as a plot](compare.svg)\n\n"
-        f"## Commands\n\n{commands}\n",
+        PAGE.format(
+            where=report.where,
+            versions=report.versions,
+            note=report.note,
+            rates=table.markdown(table.RATES, table.rates, rows),
+            costs=table.markdown(table.COSTS, table.costs, rows),
+            on_tcp=on_tcp,
+            commands=commands,
+        ),
     )
-    return where
 
 
-def update_readme(readme, rows, where):
+def update_readme(readme, report):
     """Only between its markers, and only if it has them."""
     if not readme.exists():
         return
     text = readme.read_text()
     section = (
-        f"![Rates over shared memory, in multiples of TCP's](docs/figures/compare.svg)\n\n"
-        f"{table.markdown(rows)}\n\n{where} Made by `scripts/compare`; "
-        f"[versions and commands](docs/figures/compare.md).\n"
+        f"![Rates over shared memory, AF_UNIX and sockmap, in multiples of TCP's](docs/figures/compare.svg)\n\n"
+        f"{table.markdown(table.SHORT, table.short, table.headlines(report.rows))}\n\n"
+        f"{report.where} CPU seconds are those of both ends, TCP → SAN. Made by `scripts/compare`:\n"
+        f"[all rows, versions and commands](docs/figures/compare.md),\n"
+        f"[the page with the plots](docs/figures/compare.html),\n"
+        f"[what each figure is limited by](docs/performance.md#real-programs).\n"
     )
     updated = SECTION.sub(lambda found: found.group(1) + section + found.group(2), text)
     if updated != text:

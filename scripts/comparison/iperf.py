@@ -1,30 +1,27 @@
 """iperf3: one stream, four, reverse, both directions at once."""
+
 import json
 import math
 
-import san
+import load
 from cases import Case, Figure
-from processes import Failure, free_port
+from processes import Failure
 
 
 def measure(stage, transport, seconds, streams, options):
-    port = free_port()
-    server = stage.start(transport, ["iperf3", "-s", "-p", str(port)])
-    stage.wait_listening(server, port)
-    arguments = f"-c 127.0.0.1 -p {port} -J -t {math.ceil(seconds * 2)} {options}"
-    client = stage.start(transport, ["iperf3", *arguments.split()])
-    if transport == "san":
-        # The control connection says too little to leave TCP.
-        san.require_shm(stage, server, client, streams, quiet=1)
-    text = stage.finish(client)
-    if transport == "san":
-        san.require_kept(stage, server, client)
+    endpoint = stage.endpoint(transport)
+    server = stage.start(transport, ["iperf3", "-s", "-p", str(endpoint.port)])
+    stage.wait_listening(server, endpoint)
+    arguments = f"-c 127.0.0.1 -p {endpoint.port} -J -t {math.ceil(seconds)} {options}"
+    # The control connection says too little to leave TCP.
+    done = load.run(stage, transport, ["iperf3", *arguments.split()], server, streams, quiet=1)
     stage.end(server)
-    end = json.loads(text)["end"]
+    end = json.loads(done.text)["end"]
     sums = [end[name] for name in ("sum_received", "sum_received_bidir_reverse") if name in end]
     if not sums:
-        raise Failure(f"iperf3 {arguments} gave no figure:\n{text}")
-    return Figure(sum(one["bits_per_second"] for one in sums) / 1e9)
+        raise Failure(f"iperf3 {arguments} gave no figure:\n{done.text}")
+    gib = sum(one["bytes"] for one in sums) / load.GIB
+    return Figure(sum(one["bits_per_second"] for one in sums) / 1e9, cpu=done.cpu / gib)
 
 
 def cases():
@@ -40,4 +37,5 @@ def cases():
             "Gbit/s",
             f"iperf3 -c 127.0.0.1 {options}".strip(),
             lambda *where, what=(streams, options): measure(*where, *what),
+            headline=options == "",
         )

@@ -1,13 +1,15 @@
-"""PostgreSQL with pgbench: a connection, and with it a process of the server's, for each SELECT."""
+"""PostgreSQL with pgbench: SELECTs and TPC-B over long-lived connections, and a connection, and with it a process
+of the server's, for each SELECT."""
+
 import math
 import os
 import pathlib
 import pwd
 import re
-import subprocess
 
+import load
 from cases import Case, Figure
-from processes import Failure, free_port
+from processes import Endpoint, Failure, free_port
 
 
 def programs():
@@ -25,12 +27,6 @@ def as_other_user():
     return ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
 
 
-def quietly(command, folder):
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Failure(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-
-
 def database(stage):
     """The folder of the database, made when it is first asked for."""
     own = stage.folder / "postgres"
@@ -41,8 +37,9 @@ def database(stage):
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(own, user.pw_uid, user.pw_gid)
-        make = [programs() / "initdb", "-D", own / "data", "-A", "trust", "-U", "me", "--no-sync"]
-        quietly([*as_other_user(), *make], stage.folder)
+        stage.quietly(
+            [*as_other_user(), programs() / "initdb", "-D", own / "data", "-A", "trust", "-U", "me", "--no-sync"]
+        )
     return own
 
 
@@ -52,37 +49,61 @@ def start(stage, transport):
     settings = ["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1"]
     command = [programs() / "postgres", "-D", own / "data", "-p", port, "-k", own, *settings]
     server = stage.start(transport, [str(word) for word in (*as_other_user(), *command)])
-    stage.wait_listening(server, port)
+    stage.wait_listening(server, Endpoint(port))
     while "ready to accept connections" not in stage.output(server):
-        if server.poll() is not None:
+        if stage.ended(server):
             raise Failure(f"{server.line} ended:\n{stage.output(server)}")
         stage.pause(0.01)
-    return server, ["-h", "127.0.0.1", "-p", str(port), "-U", "me"]
-
-
-def measure_short(stage, transport, seconds):
-    server, where = start(stage, transport)
-    client = [*as_other_user(), str(programs() / "pgbench"), *where]
-    filled = stage.folder / "postgres" / "filled"
+    host = str(own) if transport == "unix" else "127.0.0.1"
+    client = [*as_other_user(), str(programs() / "pgbench"), "-h", host, "-p", str(port), "-U", "me"]
+    filled = own / "filled"
     if not filled.exists():
-        quietly([*client, "-i", "-q", "-s", "1", "postgres"], stage.folder)
+        # Where the client belongs: sockmap has no way from a connection in its cgroup to one outside.
+        stage.finish(stage.start(transport, [*client, "-i", "-q", "-s", "1", "postgres"]))
         filled.touch()
-    arguments = f"-n -S -C -c 8 -j 2 -T {math.ceil(seconds * 2)}"
-    text = stage.finish(stage.start(transport, [*client, *arguments.split(), "postgres"]))
+    return server, client
+
+
+def measure(stage, transport, seconds, options, clients, on_san):
+    server, client = start(stage, transport)
+    logs = stage.folder / "postgres" / "log"
+    # Of a run before that did not count.
+    for log in logs.parent.glob("log.*"):
+        log.unlink()
+    options = f"-n {options} -c {clients} -j 2 -T {math.ceil(seconds)} -l --log-prefix={logs}"
+    command = [*client, *options.split(), "postgres"]
+    done = load.run(stage, transport, command, server, clients if on_san else 0)
     stage.end(server)
-    rate = re.search(r"\btps = ([\d.]+)", text)
-    failed = re.search(r"failed transactions: (\d+)", text)
-    if not rate or failed and failed.group(1) != "0":
-        raise Failure(f"pgbench {arguments} gave no clean figure:\n{text}")
-    return Figure(float(rate.group(1)))
+    rate = re.search(r"\btps = ([\d.]+)", done.text)
+    count = re.search(r"transactions actually processed: (\d+)", done.text)
+    failed = re.search(r"failed transactions: (\d+)", done.text)
+    if not rate or not count or failed and failed.group(1) != "0":
+        raise Failure(f"{done.line} gave no clean figure:\n{done.text}")
+    # A line for each transaction; its third word is what it took, in microseconds.
+    took = []
+    for log in logs.parent.glob("log.*"):
+        took += [int(line.split()[2]) for line in log.read_text().splitlines()]
+    return Figure(float(rate.group(1)), *load.percentiles(took), done.per_million(int(count.group(1))), done.carried)
+
+
+SHORT = "a connection per request is too short"
+SLOW = "where there are more processes than cores, each waits longer for the next message than looking for it pays"
 
 
 def cases():
-    yield Case(
-        "postgres",
-        "SELECT, connection per request",
-        "transactions/s",
-        "pgbench -n -S -C -c 8 -j 2",
-        measure_short,
-        stays_on_tcp=True,
-    )
+    for label, options, clients, stays in (
+        ("SELECT, 1 connection", "-S -M prepared", 1, ""),
+        ("SELECT, 8 connections", "-S -M prepared", 8, SLOW),
+        ("TPC-B, 8 connections", "-M prepared", 8, SLOW),
+        ("SELECT, connection per request", "-S -C", 8, SHORT),
+    ):
+        yield Case(
+            "postgres",
+            label,
+            "transactions/s",
+            f"pgbench -n {options} -c {clients} -j 2",
+            lambda *where, what=(options, clients, not stays): measure(*where, *what),
+            stays_on_tcp=stays,
+            unix=True,
+            headline=clients == 1,
+        )

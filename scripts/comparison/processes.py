@@ -1,4 +1,6 @@
-"""Starts programs on plain TCP or under `sanctl run`, and ends every one of them."""
+"""Starts programs as they are, under `sanctl run` or under sockmap, and ends every one of them."""
+
+import dataclasses
 import os
 import pathlib
 import select
@@ -13,6 +15,8 @@ import time
 
 HANG = 60
 TABLES = pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")
+MEMORY, ROOM = pathlib.Path("/dev/shm"), 3 << 30
+UNIX_TABLE = pathlib.Path("/proc/net/unix")
 
 
 class Failure(Exception):
@@ -23,12 +27,27 @@ class Again(Failure):
     """That, unless it was by chance, which another measurement tells."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+    """Where a server listens: a port of 127.0.0.1, or a path in the stage's folder."""
+
+    port: int
+    path: str = ""
+
+    @property
+    def address(self):
+        return self.path or f"127.0.0.1:{self.port}"
+
+
 class Stage:
     """A temporary folder and the processes of one comparison; leaving it ends and removes all."""
 
     def __init__(self, sanctl):
         self.sanctl = sanctl
+        self.sockmap = None
+        self.endpoints = 0
         self.folder = None
+        self.in_memory = None
         self.running = []
         self.handlers = {}
         self.environment = {
@@ -51,7 +70,10 @@ class Stage:
 
     def __exit__(self, *_):
         self.end_all()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.sockmap:
+            self.sockmap.close()
+        for folder in filter(None, (self.folder, self.in_memory)):
+            shutil.rmtree(folder, ignore_errors=True)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
@@ -65,9 +87,41 @@ class Stage:
         if self.asked in ready:
             sys.exit(128 + self.asked.recv(1)[0])
 
-    def start(self, transport, command):
+    def memory(self):
+        """A folder for large files, in memory where there is room: how fast the disk is should not matter."""
+        if not self.in_memory:
+            room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
+            self.in_memory = pathlib.Path(
+                tempfile.mkdtemp(prefix="sanshim-compare-", dir=MEMORY if room else self.folder)
+            )
+        return self.in_memory
+
+    def handed_over(self):
+        return self.sockmap.messages() if self.sockmap else 0
+
+    def endpoint(self, transport):
+        """A new one; a short path, since an address has room for a hundred letters."""
+        self.endpoints += 1
+        return Endpoint(0, f"{self.endpoints}.sock") if transport == "unix" else Endpoint(free_port())
+
+    def quietly(self, command):
+        """What has to be done before, and succeed."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise Failure(f"{shlex.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+    def start(self, transport, command, **environment):
         if transport == "san":
             command = [self.sanctl, "run", "--", *command]
+        if transport == "sockmap":
+            command = self.sockmap.command(command)
         log = tempfile.TemporaryFile(dir=self.folder)
         process = subprocess.Popen(
             command,
@@ -75,10 +129,11 @@ class Stage:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=self.folder,
-            env=self.environment,
+            env=self.environment | environment,
             process_group=0,
         )
         process.log = log
+        process.cpu = 0
         process.line = shlex.join(map(str, command))
         self.running.append(process)
         return process
@@ -87,6 +142,12 @@ class Stage:
         process.log.seek(0)
         return process.log.read().decode(errors="replace")
 
+    def ended(self, process):
+        """Whether it is; what it cost is still to be had from it."""
+        return process.returncode is not None or bool(
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        )
+
     def finish(self, process):
         """Waits for a client's end and gives its output."""
         ended = os.pidfd_open(process.pid)
@@ -94,13 +155,12 @@ class Stage:
             self.pause(HANG, [ended])
         finally:
             os.close(ended)
-        status = process.poll()
         text = self.output(process)
-        if status is None:
+        if not self.ended(process):
             raise Failure(f"{process.line} hangs:\n{text}")
         self.end(process)
-        if status != 0:
-            raise Failure(f"{process.line} ended with {status}:\n{text}")
+        if process.returncode != 0:
+            raise Failure(f"{process.line} ended with {process.returncode}:\n{text}")
         return text
 
     def end(self, process):
@@ -108,11 +168,12 @@ class Stage:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGTERM)
             deadline = time.monotonic() + 5
-            ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            while not os.waitid(os.P_PID, process.pid, ended) and time.monotonic() < deadline:
+            while not self.ended(process) and time.monotonic() < deadline:
                 time.sleep(0.005)
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            process.cpu = usage.ru_utime + usage.ru_stime
         process.log.close()
         self.running.remove(process)
 
@@ -121,16 +182,24 @@ class Stage:
         for process in self.running[::-1]:
             self.end(process)
 
-    def wait_listening(self, process, port):
+    def wait_listening(self, process, endpoint):
         """Waits without connecting: iperf3 would take the first connection for a client."""
-        local = f":{port:04X} "
         deadline = time.monotonic() + HANG
-        while process.poll() is None and time.monotonic() < deadline:
-            lines = [line for table in TABLES for line in table.read_text().splitlines()]
-            if any(local in line and line.split()[3] == "0A" for line in lines):
+        while not self.ended(process) and time.monotonic() < deadline:
+            if listens(endpoint):
                 return
             self.pause(0.005)
-        raise Failure(f"{process.line} does not listen on {port}:\n{self.output(process)}")
+        raise Failure(f"{process.line} does not listen on {endpoint.address}:\n{self.output(process)}")
+
+
+def listens(endpoint):
+    if endpoint.path:
+        lines = [line.split() for line in UNIX_TABLE.read_text().splitlines()[1:]]
+        # Its flags say that it listens.
+        return any(line[3] == "00010000" and line[-1].endswith(endpoint.path) for line in lines)
+    local = f":{endpoint.port:04X} "
+    lines = [line for table in TABLES for line in table.read_text().splitlines()]
+    return any(local in line and line.split()[3] == "0A" for line in lines)
 
 
 def free_port():

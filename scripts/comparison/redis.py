@@ -1,100 +1,91 @@
-"""redis-server with redis-benchmark: GET and SET, 50 connections and 1, pipelined and not, and a connection per request."""
-import csv
-import subprocess
+"""redis-server with redis-benchmark: GET and SET, 50 connections and 1, pipelined and not, and short connections."""
 
-import san
+import csv
+
+import load
 from cases import Case, Figure
-from processes import Failure, free_port
+from processes import Failure
 
 # redis-benchmark is told a number of requests, not a time: the rate seen last gives the number.
 rates = {}
 
 
 def start(stage, transport):
-    """The server and its port."""
-    port = free_port()
-    server = stage.start(
-        transport,
-        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(stage.folder)],
-    )
-    stage.wait_listening(server, port)
+    """The server, and how its clients find it."""
+    endpoint = stage.endpoint(transport)
+    where = ["--port", str(endpoint.port), "--bind", "127.0.0.1"]
+    if endpoint.path:
+        where += ["--unixsocket", endpoint.path]
+    server = stage.start(transport, ["redis-server", *where, "--save", ""])
+    stage.wait_listening(server, endpoint)
+    where = ["-s", endpoint.path] if endpoint.path else ["-p", str(endpoint.port)]
     # The key that redis-benchmark uses, so that GET finds something.
-    subprocess.run(
-        ["redis-cli", "-p", str(port), "set", "key:__rand_int__", "xxx"],
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
-    return server, port
+    stage.finish(stage.start(transport, ["redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
+    return server, where
 
 
 def measure(stage, transport, seconds, command, clients, pipeline):
-    server, port = start(stage, transport)
-    where, what = (stage, transport, server, port), (command, clients, pipeline)
+    server, where = start(stage, transport)
+    what = ["-t", command, "-c", str(clients), "-P", str(pipeline)]
     key = (transport, *what)
     if key not in rates:
-        rates[key] = calibrate(where, what, seconds / 2)
+        rates[key] = calibrate(stage, transport, server, [*where, *what], seconds / 2)
     requests = int(rates[key] * seconds)
-    figure = run(*where, requests, *what, check=transport == "san")
+    figure = run(stage, transport, server, [*where, *what], requests, clients)
     rates[key] = figure.rate
     stage.end(server)
     return figure
 
 
 def measure_short(stage, transport, seconds):
-    server, port = start(stage, transport)
+    server, where = start(stage, transport)
     # A number of connections for which there are ports; below a second only whether it works is asked.
     requests = 20000 if seconds >= 1 else 5000
-    arguments = f"-p {port} --csv -t get -k 0 -n {requests}"
-    text = stage.finish(stage.start(transport, ["redis-benchmark", *arguments.split()]))
+    figure = run(stage, transport, server, [*where, "-t", "get", "-k", "0"], requests, 0)
     stage.end(server)
-    return figure_of(arguments, text)
+    return figure
 
 
-def calibrate(where, what, seconds):
+def calibrate(stage, transport, server, arguments, seconds):
     """The rate of a run that lasted long enough to tell."""
     requests = 5000
     while True:
-        rate = run(*where, requests, *what, check=False).rate
+        rate = run(stage, transport, server, arguments, requests, 0).rate
         if requests / rate >= seconds:
             return rate
         requests = max(int(rate * seconds), 2 * requests)
 
 
-def run(stage, transport, server, port, requests, command, clients, pipeline, check):
-    arguments = f"-p {port} --csv -t {command} -c {clients} -P {pipeline} -n {requests}"
-    client = stage.start(transport, ["redis-benchmark", *arguments.split()])
-    if check:
-        san.require_shm(stage, server, client, clients)
-    text = stage.finish(client)
-    if check:
-        san.require_kept(stage, server, client)
-    return figure_of(arguments, text)
-
-
-def figure_of(arguments, text):
-    rows = list(csv.DictReader(text[text.index('"test"') :].splitlines())) if '"test"' in text else []
+def run(stage, transport, server, arguments, requests, connections):
+    command = ["redis-benchmark", *arguments, "--csv", "-n", str(requests)]
+    done = load.run(stage, transport, command, server, connections)
+    rows = []
+    if '"test"' in done.text:
+        rows = list(csv.DictReader(done.text[done.text.index('"test"') :].splitlines()))
     if len(rows) != 1:
-        raise Failure(f"redis-benchmark {arguments} gave no figure:\n{text}")
-    return Figure(float(rows[0]["rps"]), float(rows[0]["p50_latency_ms"]) * 1000)
+        raise Failure(f"{done.line} gave no figure:\n{done.text}")
+    p50, p99 = (float(rows[0][f"{part}_latency_ms"]) * 1000 for part in ("p50", "p99"))
+    return Figure(float(rows[0]["rps"]), p50, p99, done.per_million(requests), done.carried)
 
 
 def cases():
-    for clients in (50, 1):
-        for pipeline in (1, 16):
-            for command in ("get", "set"):
-                yield Case(
-                    "redis",
-                    f"{command.upper()}, {clients} connection{'s' * (clients > 1)}"
-                    + (f", pipeline of {pipeline}" if pipeline > 1 else ""),
-                    "requests/s",
-                    f"redis-benchmark -t {command} -c {clients} -P {pipeline}",
-                    lambda *where, what=(command, clients, pipeline): measure(*where, *what),
-                )
+    for command, clients, pipeline in (("get", 50, 1), ("set", 50, 1), ("get", 50, 16), ("get", 1, 1), ("get", 1, 16)):
+        yield Case(
+            "redis",
+            f"{command.upper()}, {clients} connection{'s' * (clients > 1)}"
+            + f", pipeline of {pipeline}" * (pipeline > 1),
+            "requests/s",
+            f"redis-benchmark -t {command} -c {clients} -P {pipeline}",
+            lambda *where, what=(command, clients, pipeline): measure(*where, *what),
+            unix=True,
+            headline=(command, clients, pipeline) == ("get", 50, 1),
+        )
     yield Case(
         "redis",
         "GET, connection per request",
         "requests/s",
         "redis-benchmark -t get -k 0 -n 20000",
         measure_short,
-        stays_on_tcp=True,
+        stays_on_tcp="a connection per request is too short",
+        unix=True,
     )

@@ -1,9 +1,10 @@
 """Asks `sanctl status --json` whether a server's connections really are on shared memory."""
+
 import collections
 import json
-import pathlib
 import subprocess
 
+import cpu
 from processes import Again, Failure
 
 # The reasons of entries that are sockets, but not connections.
@@ -13,24 +14,9 @@ UNCONNECTED = ("listener", "not-connected")
 TIMED = {"withdrawn", "handed-over", "peer-returned", "quiet", "pending", "peer-native"}
 # Looks of which one at least sees a connection that is there.
 ENOUGH_LOOKS = 5
+BEFORE_A_LOOK = 0.3
 # What a connection goes back to TCP for as it is meant to, to come again.
 PASSING = {"quiet", "peer-returned"}
-
-
-def family(root):
-    """A process and all below it."""
-    children = collections.defaultdict(list)
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # The name, in parentheses, may hold anything: the fields begin after the last one.
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        children[parent].append(int(stat.parent.name))
-    found = [root]
-    for pid in found:
-        found.extend(children[pid])
-    return found
 
 
 def processes(sanctl, root):
@@ -38,7 +24,7 @@ def processes(sanctl, root):
     answer = subprocess.run([sanctl, "status", "--json"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise Failure(f"sanctl status --json ended with {answer.returncode}: {answer.stderr}")
-    pids = set(family(root))
+    pids = set(cpu.family(root))
     return [process for process in json.loads(answer.stdout)["processes"] if process["pid"] in pids]
 
 
@@ -61,15 +47,21 @@ def failure(seen, reasons):
     return Again if seen and reasons <= TIMED else Failure
 
 
+def look(stage, server, client):
+    """What the connections are on a while after the client's start, where it may be anything."""
+    stage.pause(BEFORE_A_LOOK)
+    return "" if stage.ended(client) else describe(connections(processes(stage.sanctl, server.pid)))
+
+
 def require_shm(stage, server, client, count, quiet=0):
     """Returns once the server has `count` connections on shared memory, where each begins on TCP, and no others but
     `quiet` ones; fails if the client ends before that was so."""
     seen, looks = [], 0
-    while client.poll() is None:
+    while not stage.ended(client):
         looks += 1
         seen = connections(processes(stage.sanctl, server.pid)) or seen
         others = [one["reason"] for one in seen if one["provider"] != "shm"]
-        if len(seen) - len(others) >= count and len(others) <= quiet and set(others) <= {"quiet"}:
+        if len(seen) - len(others) >= count and len(others) <= quiet and set(others) <= TIMED:
             return
         stage.pause(0.02)
     reasons = {one["reason"] for one in seen if one["provider"] != "shm"}
@@ -80,11 +72,14 @@ def require_shm(stage, server, client, count, quiet=0):
     )
 
 
-def require_kept(stage, server, client):
-    """After the client's end: fails if a connection of the server's is left on TCP, or one went back for another reason than
-    that it paused for a moment."""
+def require_kept(stage, server, client, quiet=0):
+    """After the client's end: fails if a connection of the server's is left on TCP, or one went back for another
+    reason than that it paused for a moment. A proxy keeps its own, up to `quiet` of them, for the next client: they
+    pause."""
     found = processes(stage.sanctl, server.pid)
     left = [one for one in connections(found) if one["provider"] != "shm"]
+    if len(left) <= quiet and {one["reason"] for one in left} <= PASSING:
+        left = []
     returned = [process["returned"] for process in found if process["returned"].keys() - PASSING]
     if found and not left and not returned:
         return

@@ -1,77 +1,144 @@
-"""Medians of the rounds, and the table in text and in Markdown."""
+"""Medians of the rounds, and the tables in text and in Markdown."""
+
 import dataclasses
 import statistics
 
-from cases import Case
+from cases import TRANSPORTS, Case
+
+NOTHING = "–"
+MOST_HEADLINES = 12
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case with the figures of all rounds: rates and latencies by transport."""
+    """One case with the figures of all rounds, by transport."""
 
     case: Case
     figures: dict
 
-    def rate(self, transport):
-        return statistics.median(figure.rate for figure in self.figures[transport])
-
-    def latency(self, transport):
-        known = [one.latency_us for one in self.figures[transport] if one.latency_us is not None]
+    def median(self, transport, what):
+        """None where there is none: the program has no such socket, or its client does not say."""
+        known = [getattr(figure, what) for figure in self.figures.get(transport, ())]
+        known = [value for value in known if value is not None]
         return statistics.median(known) if known else None
+
+    def rate(self, transport):
+        return self.median(transport, "rate")
+
+    def times(self, transport):
+        """The rate in multiples of TCP's."""
+        rate = self.rate(transport)
+        return rate and rate / self.rate("tcp")
 
     @property
     def ratio(self):
-        return self.rate("san") / self.rate("tcp")
+        return self.times("san")
 
     @property
     def ratios(self):
-        """The least and the largest ratio of two neighbouring runs."""
+        """The least and the largest ratio of two neighbouring runs; none where no run was on the SAN."""
         pairs = zip(self.figures["tcp"], self.figures["san"])
         each = [san.rate / tcp.rate for tcp, san in pairs]
-        return min(each), max(each)
+        return f"{min(each):.2f}–{max(each):.2f}" if each else NOTHING
+
+
+def headlines(rows):
+    """All, where there are not too many to see at a glance."""
+    if len(rows) <= MOST_HEADLINES:
+        return rows
+    return [row for row in rows if row.case.headline][:MOST_HEADLINES]
 
 
 def number(value):
     """Three digits that count: 12.3, 1,234, 123 k."""
+    if not value:
+        return NOTHING
     if value >= 100_000:
         return f"{value / 1000:,.0f} k"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def microseconds(value):
-    return "" if value is None else f"{number(value)} µs"
+def times(value):
+    return NOTHING if value is None else f"{value:.2f}×"
 
 
-HEADINGS = ("", "", "unit", "TCP", "SAN", "SAN / TCP", "of the rounds", "latency TCP", "latency SAN")
+def of_all(row, what):
+    return [number(row.median(transport, what)) for transport in TRANSPORTS]
 
 
-def cells(row):
-    low, high = row.ratios
+def change(row, what):
+    """From TCP's to the SAN's."""
+    before, after = row.median("tcp", what), row.median("san", what)
+    return NOTHING if before is None or after is None else f"{number(before)} → {number(after)}"
+
+
+NAMES = tuple(TRANSPORTS.values())
+RATES = ("", "", "unit", *NAMES, "SAN / TCP", "of the rounds", "SAN / AF_UNIX")
+COSTS = (
+    "",
+    "",
+    *(f"p50 {name}" for name in NAMES),
+    *(f"p99 {name}" for name in NAMES),
+    "CPU s per",
+    *(f"CPU {name}" for name in NAMES),
+)
+SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU s per", "CPU")
+
+
+def per(row):
+    return "GiB" if row.case.bulk else "million"
+
+
+def rates(row):
+    unix = row.rate("unix")
     return (
         row.case.program,
         row.case.label,
         row.case.unit,
-        number(row.rate("tcp")),
-        number(row.rate("san")),
-        f"{row.ratio:.2f}×",
-        f"{low:.2f}–{high:.2f}",
-        microseconds(row.latency("tcp")),
-        microseconds(row.latency("san")),
+        *of_all(row, "rate"),
+        times(row.ratio),
+        row.ratios,
+        times(unix and row.ratio and row.rate("san") / unix),
     )
 
 
-def text(rows):
-    lines = [HEADINGS, *(cells(row) for row in rows)]
+def costs(row):
+    return (
+        row.case.program,
+        row.case.label,
+        *of_all(row, "p50_us"),
+        *of_all(row, "p99_us"),
+        per(row),
+        *of_all(row, "cpu"),
+    )
+
+
+def short(row):
+    return (
+        row.case.program,
+        row.case.label,
+        row.case.unit,
+        *of_all(row, "rate"),
+        times(row.ratio),
+        change(row, "p99_us"),
+        per(row),
+        change(row, "cpu"),
+    )
+
+
+def text(headings, cells, rows):
+    lines = [headings, *map(cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines)]
+    words = sum(heading in ("", "unit") for heading in headings)
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if i < 3 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths))
+            cell.ljust(width) if i < words else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))
         ).rstrip()
         for line in lines
     )
 
 
-def markdown(rows):
-    lines = [HEADINGS, ("---",) * 3 + ("--:",) * 6, *(cells(row) for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def markdown(headings, cells, rows):
+    words = sum(heading in ("", "unit") for heading in headings)
+    rule = ("---",) * words + ("--:",) * (len(headings) - words)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (headings, rule, *map(cells, rows)))

@@ -1,82 +1,97 @@
-"""nginx: a small static file over keep-alive connections (wrk), and over a new connection for each request (ab)."""
-import math
+"""nginx: a small static file over keep-alive connections (wrk), through a proxy, and over short connections (ab)."""
+
 import os
 import re
 
-import san
+import load
 from cases import Case, Figure
-from processes import Failure, free_port
+from processes import Failure
 
 CONFIGURATION = """{user}
 daemon off;
 worker_processes {workers};
-pid nginx.pid;
-error_log error.log;
+pid {name}.pid;
+error_log {name}.log;
 events {{ worker_connections 1024; }}
 http {{
     access_log off;
     sendfile on;
     keepalive_requests 100000000;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-    server {{ listen 127.0.0.1:{port}{listen}; root content; }}
+    client_body_temp_path {name}-body;
+    proxy_temp_path {name}-proxy;
+    fastcgi_temp_path {name}-fastcgi;
+    uwsgi_temp_path {name}-uwsgi;
+    scgi_temp_path {name}-scgi;
+    {http}
+    server {{ listen {listen}; {server} }}
 }}
 """
-MICROSECONDS = {"us": 1, "ms": 1000, "s": 1_000_000}
+UPSTREAM = "upstream behind {{ server {address}; keepalive 64; keepalive_requests 100000000; }}"
+PROXIED = 8
+PROXY = 'location / { proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ""; }'
 
 
-def start(stage, transport, workers, listen=""):
-    """The server and its port."""
-    port = free_port()
+def start(stage, transport, workers=1, name="nginx", option="", http="", server="root content;", listen_on=None):
+    """The server, and where it listens."""
+    endpoint = stage.endpoint(listen_on or transport)
     content = stage.folder / "content"
     content.mkdir(exist_ok=True)
     (content / "index.html").write_text("small\n" * 100)
-    # Workers of another user could not enter the stage's folder.
-    user = "user root;" if os.geteuid() == 0 else ""
-    settings = CONFIGURATION.format(user=user, workers=workers, port=port, listen=listen)
-    (stage.folder / "nginx.conf").write_text(settings)
-    server = stage.start(
-        transport, ["nginx", "-p", str(stage.folder), "-c", "nginx.conf", "-e", "error.log"]
+    address = f"unix:{endpoint.path}" if endpoint.path else endpoint.address
+    settings = CONFIGURATION.format(
+        # Workers of another user could not enter the stage's folder.
+        user="user root;" if os.geteuid() == 0 else "",
+        workers=workers,
+        name=name,
+        http=http,
+        listen=address + option,
+        server=server,
     )
-    stage.wait_listening(server, port)
-    return server, port
+    (stage.folder / f"{name}.conf").write_text(settings)
+    running = stage.start(transport, ["nginx", "-p", str(stage.folder), "-c", f"{name}.conf", "-e", f"{name}.log"])
+    stage.wait_listening(running, endpoint)
+    return running, endpoint
 
 
 def measure(stage, transport, seconds, threads, connections):
-    server, port = start(stage, transport, threads)
-    arguments = f"-t{threads} -c{connections} -d{math.ceil(seconds)}s --latency"
-    client = stage.start(transport, ["wrk", *arguments.split(), f"http://127.0.0.1:{port}/index.html"])
-    if transport == "san":
-        san.require_shm(stage, server, client, connections)
-    text = stage.finish(client)
-    if transport == "san":
-        san.require_kept(stage, server, client)
+    server, endpoint = start(stage, transport, threads)
+    figure = load.wrk(stage, transport, seconds, f"{endpoint.address}/index.html", server, connections, threads)
     stage.end(server)
-    rate = re.search(r"Requests/sec:\s+([\d.]+)", text)
-    median = re.search(r"\b50%\s+([\d.]+)(us|ms|s)\b", text)
-    if not rate or not median or "Socket errors" in text or "Non-2xx" in text:
-        raise Failure(f"wrk {arguments} gave no clean figure:\n{text}")
-    return Figure(float(rate.group(1)), float(median.group(1)) * MICROSECONDS[median.group(2)])
+    return figure
 
 
-def measure_short(stage, transport, seconds, workers, listen):
-    server, port = start(stage, transport, workers, listen)
+def measure_proxy(stage, transport, seconds):
+    """wrk has no AF_UNIX: there only what lies behind the proxy goes over it."""
+    behind, inner = start(stage, transport, name="behind")
+    address = f"unix:{inner.path}" if inner.path else inner.address
+    http = UPSTREAM.format(address=address)
+    server, outer = start(stage, transport, http=http, server=PROXY, listen_on="tcp")
+    return proxied(stage, transport, seconds, server, outer, behind)
+
+
+def proxied(stage, transport, seconds, server, outer, behind):
+    """The figure of a proxy. More of its connections than wrk's are on the SAN; some of those to what lies behind
+    pause, and they stay when wrk has gone."""
+    where = f"{outer.address}/index.html"
+    figure = load.wrk(stage, transport, seconds, where, server, PROXIED, 2, PROXIED + 1, PROXIED, [behind])
+    stage.end(server)
+    stage.end(behind)
+    return figure
+
+
+def measure_short(stage, transport, seconds, workers, option):
+    server, endpoint = start(stage, transport, workers, option=option)
     # ab counts requests; below a second only whether it works is asked.
     requests = 20000 if seconds >= 1 else 5000
-    arguments = f"-q -n {requests} -c 50"
-    text = stage.finish(
-        stage.start(transport, ["ab", *arguments.split(), f"http://127.0.0.1:{port}/index.html"])
-    )
+    command = f"ab -q -n {requests} -c 50 http://{endpoint.address}/index.html"
+    done = load.run(stage, transport, command.split(), server, 0)
     stage.end(server)
-    rate = re.search(r"Requests per second:\s+([\d.]+)", text)
-    failed = re.search(r"Failed requests:\s+(\d+)", text)
-    if not rate or not failed or failed.group(1) != "0" or "Non-2xx" in text:
-        raise Failure(f"ab {arguments} gave no clean figure:\n{text}")
+    rate = re.search(r"Requests per second:\s+([\d.]+)", done.text)
+    failed = re.search(r"Failed requests:\s+(\d+)", done.text)
+    if not rate or not failed or failed.group(1) != "0" or "Non-2xx" in done.text:
+        raise Failure(f"{command} gave no clean figure:\n{done.text}")
     # The latency comes in whole milliseconds: too coarse to compare.
-    return Figure(float(rate.group(1)))
+    return Figure(float(rate.group(1)), cpu=done.per_million(requests), carried=done.carried)
 
 
 def cases():
@@ -87,13 +102,23 @@ def cases():
             "requests/s",
             f"wrk -t{threads} -c{connections} --latency (nginx with {threads} worker{'s' * (threads > 1)})",
             lambda *where, what=(threads, connections): measure(*where, *what),
+            headline=connections > 1,
         )
-    for workers, listen, how in ((1, "", "1 worker"), (2, "", "2 workers"), (2, " reuseport", "2 workers, reuseport")):
+    yield Case(
+        "nginx",
+        f"proxy to nginx, {PROXIED} connections",
+        "requests/s",
+        f"wrk -t2 -c{PROXIED} --latency (nginx before an upstream of nginx; AF_UNIX between the two)",
+        measure_proxy,
+        unix=True,
+    )
+    for workers, option, how in ((1, "", "1 worker"), (2, " reuseport", "2 workers, reuseport")):
         yield Case(
             "nginx",
             f"connection per request, {how}",
             "requests/s",
             f"ab -n 20000 -c 50 (nginx with {how})",
-            lambda *where, what=(workers, listen): measure_short(*where, *what),
-            stays_on_tcp=True,
+            lambda *where, what=(workers, option): measure_short(*where, *what),
+            stays_on_tcp="a connection per request is too short",
+            headline=workers == 1,
         )

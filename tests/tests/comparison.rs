@@ -1,4 +1,4 @@
-//! `scripts/compare` measures over the SAN, or says loudly that it did not.
+//! `scripts/compare` measures over the SAN, or says loudly that it did not; and a browser shows its page.
 
 use sanshim_tests::programs::{eventually, locate, Mode, Running, Sandbox};
 use std::fs;
@@ -63,12 +63,19 @@ fn writes_a_table_and_a_plot() {
     let _alone = alone();
     let sandbox = Sandbox::new();
     let table = compare(&sandbox, sandbox.path()).finish();
-    assert_eq!(table.lines().filter(|line| line.starts_with("nginx")).count(), 5, "{table}");
+    let rows = table.lines().filter(|line| line.starts_with("nginx")).count();
+    assert_eq!(rows, 2 * 5, "throughput, and what it took: {table}");
     let written = fs::read_to_string(sandbox.file("figures/compare.md")).expect("the table");
-    assert!(written.contains("| nginx | 600-byte file, 32 connections |"), "{written}");
+    assert_eq!(
+        written.matches("| nginx | 600-byte file, 32 connections |").count(),
+        2,
+        "{written}"
+    );
     let plot = fs::read_to_string(sandbox.file("figures/compare.svg")).expect("the plot");
     assert!(plot.starts_with("<svg ") && plot.trim_end().ends_with("</svg>"), "{plot}");
-    assert_eq!(plot.matches("<rect ").count(), 5, "{plot}");
+    assert!(plot.matches("<rect ").count() >= 5, "{plot}");
+    let page = fs::read_to_string(sandbox.file("figures/compare.html")).expect("the page");
+    assert!(page.contains("<svg ") && page.trim_end().ends_with("</html>"), "{page}");
     assert_nothing_is_left(&sandbox, "after a run");
 }
 
@@ -117,5 +124,64 @@ fn leaves_nothing_when_it_is_ended() {
         program.terminate();
         assert!(!sandbox.file("figures").exists());
         assert_nothing_is_left(&sandbox, last);
+    }
+}
+
+/// Asks the page itself what is seen of it, once it is laid out.
+const MEASURE: &str = "<script>addEventListener('load', () => { \
+    const seen = [...document.querySelectorAll('.plots svg')].filter(plot => { \
+        const box = plot.getBoundingClientRect(); \
+        return box.width > 200 && box.height > 20 && plot.querySelector('rect').getBoundingClientRect().width > 0; }); \
+    document.title = `plots: ${seen.length}, too wide: ${document.documentElement.scrollWidth > innerWidth}`; \
+});</script>";
+
+/// What headless Chromium makes of a page: the document as it is then, and what it logs.
+fn browse(sandbox: &Sandbox, page: &Path, width: u32) -> (String, String) {
+    let output = Mode::Native
+        .command("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--dump-dom",
+        ])
+        .arg(format!("--window-size={width},900"))
+        .arg(format!("--user-data-dir={}", sandbox.file("browser").display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .expect("chromium");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_browser_shows_every_plot_of_the_page() {
+    if Command::new("chromium").arg("--version").output().is_err() {
+        eprintln!(
+            "skipped: there is no chromium here, and scripts/install --optional could not get it"
+        );
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let page = sandbox.file("page.html");
+    let made = Command::new("python3").arg(locate::helper("compare_page.py")).arg(&page).status();
+    assert!(made.expect("python3").success());
+    let text = fs::read_to_string(&page).expect("the page");
+    assert!(
+        !text.contains("src=") && !text.contains("@import"),
+        "it needs something from elsewhere"
+    );
+    let plots = text.matches("<svg ").count();
+    // Thirteen programs, three plots each but latency's of three that copy.
+    assert_eq!(plots, 36);
+    fs::write(&page, text.replace("</head>", &format!("{MEASURE}</head>")))
+        .expect("the page that is measured");
+    // A phone's width, which headless Chromium makes 500 at least, and a screen's.
+    for width in [500, 1200] {
+        let (document, log) = browse(&sandbox, &page, width);
+        let expected = format!("<title>plots: {plots}, too wide: false</title>");
+        assert!(document.contains(&expected), "{width}: {document}\n{log}");
+        assert!(!log.contains("CONSOLE"), "{width}: {log}");
     }
 }

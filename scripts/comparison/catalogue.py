@@ -1,0 +1,47 @@
+"""The programs that are compared, what each needs, and how its cases are had."""
+
+import dataclasses
+import os
+import shutil
+
+import copies
+import iperf
+import java
+import memcached
+import node
+import postgres
+import proxy
+import python
+import rabbitmq
+import redis
+import web
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """`needs` are commands in PATH, or paths, and the packages of Debian that bring them."""
+
+    cases: object
+    needs: dict
+
+    def missing(self):
+        """The packages that it lacks."""
+        return [package for need, package in self.needs.items() if not (shutil.which(need) or os.path.exists(need))]
+
+
+MODULES = "/usr/lib/python3/dist-packages"
+PROGRAMS = {
+    "redis": Program(redis.cases, {"redis-server": "redis-server", "redis-benchmark": "redis-tools"}),
+    "memcached": Program(memcached.cases, {"memcached": "memcached", "cc": "gcc"}),
+    "postgres": Program(postgres.cases, {"pgbench": "postgresql"}),
+    "nginx": Program(web.cases, {"nginx": "nginx", "wrk": "wrk", "ab": "apache2-utils"}),
+    "haproxy": Program(proxy.cases, {"haproxy": "haproxy", "nginx": "nginx", "wrk": "wrk"}),
+    "node": Program(node.cases, {"node": "nodejs", "cc": "gcc"}),
+    "java": Program(java.cases, {"javac": "default-jdk-headless", "wrk": "wrk"}),
+    "grpc": Program(python.grpc_cases, {f"{MODULES}/grpc": "python3-grpcio"}),
+    "asyncio": Program(python.asyncio_cases, {python.PYTHON: "python3"}),
+    "rabbitmq": Program(rabbitmq.cases, {rabbitmq.SERVER: "rabbitmq-server", f"{MODULES}/pika": "python3-pika"}),
+    "iperf3": Program(iperf.cases, {"iperf3": "iperf3"}),
+    "scp": Program(copies.scp_cases, {"scp": "openssh-client", "/usr/sbin/sshd": "openssh-server"}),
+    "rsync": Program(copies.rsync_cases, {"rsync": "rsync"}),
+}

@@ -1,0 +1,100 @@
+"""Runs a client against a server: what it said, what both ends cost, and proof of what carried it."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import re
+import statistics
+
+import cpu
+import san
+from cases import Figure
+from processes import Failure
+
+SOURCES = pathlib.Path(__file__).parent / "programs"
+MICROSECONDS = {"us": 1, "ms": 1000, "s": 1_000_000}
+MILLION, GIB = 1_000_000, 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A client's output, and the CPU seconds of its servers and of itself."""
+
+    line: str
+    text: str
+    server_cpu: float
+    client_cpu: float
+    carried: str = ""
+
+    @property
+    def cpu(self):
+        return self.server_cpu + self.client_cpu
+
+    def per_million(self, requests):
+        return self.cpu / requests * MILLION
+
+
+def run(stage, transport, command, server, connections, quiet=0, beside=()):
+    """`connections` of the server's must be on the SAN, but `quiet` ones; 0 where they need not be, and are only
+    looked at. The other servers beside it only cost."""
+    servers = (server, *beside)
+    before = sum(cpu.spent(one.pid) for one in servers)
+    handed_over = stage.handed_over()
+    client = stage.start(transport, command)
+    carried = ""
+    if transport == "san" and connections:
+        san.require_shm(stage, server, client, connections, quiet)
+    elif transport == "san":
+        carried = san.look(stage, server, client)
+    text = stage.finish(client)
+    server_cpu = sum(cpu.spent(one.pid) for one in servers) - before
+    if transport == "san" and connections:
+        san.require_kept(stage, server, client, quiet)
+    if transport == "sockmap" and stage.handed_over() == handed_over:
+        raise Failure(f"sockmap was not used: nothing of '{client.line}' was handed over")
+    return Run(client.line, text, server_cpu, client.cpu, carried)
+
+
+def of_report(done):
+    """The figure of a client of ours: one line of JSON, with the CPU time of the measured part alone."""
+    try:
+        said = json.loads(done.text.splitlines()[-1])
+    except (ValueError, IndexError):
+        raise Failure(f"{done.line} gave no figure:\n{done.text}") from None
+    spent = (done.server_cpu + said["cpu"]) / said["requests"] * MILLION
+    return Figure(said["requests"] / said["seconds"], said["p50_us"], said["p99_us"], spent, done.carried)
+
+
+def wrk(stage, transport, seconds, where, server, connections, threads=2, count=None, quiet=0, beside=()):
+    """The figure of wrk. `where` is host, port and path; `count` of the server's connections are on the SAN."""
+    arguments = f"-t{threads} -c{connections} -d{math.ceil(seconds)}s --latency"
+    command = ["wrk", *arguments.split(), f"http://{where}"]
+    done = run(stage, transport, command, server, connections if count is None else count, quiet, beside)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", done.text)
+    requests = re.search(r"(\d+) requests in", done.text)
+    latencies = [re.search(rf"\b{part}%\s+([\d.]+)(us|ms|s)\b", done.text) for part in (50, 99)]
+    if not rate or not all(latencies) or "Socket errors" in done.text or "Non-2xx" in done.text:
+        raise Failure(f"wrk {arguments} gave no clean figure:\n{done.text}")
+    p50, p99 = (float(one.group(1)) * MICROSECONDS[one.group(2)] for one in latencies)
+    return Figure(float(rate.group(1)), p50, p99, done.per_million(int(requests.group(1))))
+
+
+def percentiles(values):
+    """Half of them are below the first, 99 % below the second."""
+    hundredths = statistics.quantiles(values, n=100)
+    return hundredths[49], hundredths[98]
+
+
+def compiled(stage, source):
+    """A C program of ours, compiled when it is first asked for."""
+    program = stage.folder / pathlib.Path(source).stem
+    if not program.exists():
+        stage.quietly(["cc", "-O2", "-o", program, SOURCES / source])
+    return program
+
+
+def exchange(stage, transport, seconds, endpoint, server, connections, request, first=""):
+    """The figure of our generator: each connection sends the request and waits for all of the answer, for a time."""
+    command = [compiled(stage, "exchange.c"), endpoint.path or endpoint.port, connections, seconds, request, first]
+    return of_report(run(stage, transport, [str(word) for word in command], server, connections))

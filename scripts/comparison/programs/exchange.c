@@ -1,0 +1,133 @@
+/* A load generator: each of N connections sends a request and waits for its answer, again and again, for a time.
+   Answers all have the length of the first. Says in JSON how many there were, and how long they took. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STEP_NS = 100, STEPS = 10000000, LARGEST = 65536 };
+
+struct connection {
+    int fd;
+    size_t have;
+    double since;
+};
+
+static unsigned steps[STEPS];
+static char answer[LARGEST];
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static double processor(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* A number is a port of 127.0.0.1, anything else a path. */
+static int connected(const char *address) {
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct sockaddr_in remote = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char *end;
+    unsigned long port = strtoul(address, &end, 10);
+    int fd, one = 1;
+    if (*end) {
+        strncpy(local.sun_path, address, sizeof local.sun_path - 1);
+        fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&local, sizeof local) < 0) fail("connect");
+    } else {
+        remote.sin_port = htons(port);
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (fd < 0 || connect(fd, (struct sockaddr *)&remote, sizeof remote) < 0) fail("connect");
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    }
+    return fd;
+}
+
+static void ask(struct connection *each, const char *request, size_t length) {
+    each->have = 0;
+    each->since = now();
+    if (send(each->fd, request, length, MSG_NOSIGNAL) != (ssize_t)length) fail("send");
+}
+
+/* All that comes for one request: until nothing more does for a while. */
+static size_t length_of_answer(const char *address, const char *request) {
+    struct timeval patience = {.tv_usec = 100000};
+    int fd = connected(address);
+    size_t total = 0;
+    ssize_t got;
+    if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0) fail("send");
+    if ((got = recv(fd, answer, sizeof answer, 0)) <= 0) fail("the first answer");
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    do total += got;
+    while (total < sizeof answer && (got = recv(fd, answer + total, sizeof answer - total, 0)) > 0);
+    close(fd);
+    return total;
+}
+
+static double percentile(unsigned long long count, double part) {
+    unsigned long long below = 0;
+    size_t step = 0;
+    while (step < STEPS - 1 && (below += steps[step]) < count * part) step++;
+    return step * STEP_NS / 1e3;
+}
+
+int main(int arguments, char **argument) {
+    if (arguments < 5) return fprintf(stderr, "exchange PORT|PATH CONNECTIONS SECONDS REQUEST [FIRST]\n"), 2;
+    const char *address = argument[1], *request = argument[4];
+    size_t count = atoi(argument[2]), length = strlen(request), expected;
+    struct connection *all = calloc(count, sizeof *all);
+    int set = epoll_create1(0);
+    unsigned long long requests = 0;
+    if (arguments > 5 && *argument[5]) length_of_answer(address, argument[5]);
+    expected = length_of_answer(address, request);
+    for (size_t i = 0; i < count; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
+        all[i].fd = connected(address);
+        fcntl(all[i].fd, F_SETFL, O_NONBLOCK);
+        if (epoll_ctl(set, EPOLL_CTL_ADD, all[i].fd, &event) < 0) fail("epoll_ctl");
+    }
+    double cost = processor(), start = now(), end = start + atof(argument[3]), time = start;
+    for (size_t i = 0; i < count; i++) ask(&all[i], request, length);
+    while (time < end) {
+        struct epoll_event ready[64];
+        int found = epoll_wait(set, ready, 64, 1000);
+        if (found < 0 && errno != EINTR) fail("epoll_wait");
+        if (found == 0) return fprintf(stderr, "no answer for a second\n"), 1;
+        for (int i = 0; i < found; i++) {
+            struct connection *each = ready[i].data.ptr;
+            ssize_t got = recv(each->fd, answer, sizeof answer, 0);
+            if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+            if (got <= 0) fail("recv");
+            if ((each->have += got) > expected) return fprintf(stderr, "an answer of another length\n"), 1;
+            if (each->have < expected) continue;
+            time = now();
+            size_t step = (time - each->since) * 1e9 / STEP_NS;
+            steps[step < STEPS ? step : STEPS - 1]++;
+            requests++;
+            ask(each, request, length);
+        }
+    }
+    printf("{\"requests\": %llu, \"seconds\": %f, \"p50_us\": %f, \"p99_us\": %f, \"cpu\": %f}\n", requests,
+           time - start, percentile(requests, 0.5), percentile(requests, 0.99), processor() - cost);
+    return 0;
+}

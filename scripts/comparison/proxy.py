@@ -1,0 +1,44 @@
+"""haproxy in front of nginx: two connections on the way of each request."""
+
+import web
+from cases import Case
+
+CONFIGURATION = """
+global
+    nbthread 2
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 30s
+    timeout server 30s
+    http-reuse always
+frontend before
+    bind {outer}
+    default_backend behind
+backend behind
+    server nginx {inner}
+"""
+
+
+def measure(stage, transport, seconds):
+    behind, inner = web.start(stage, transport, name="behind")
+    # wrk has no AF_UNIX: there only what lies behind the proxy goes over it.
+    outer = stage.endpoint("tcp")
+    address = f"unix@{stage.folder}/{inner.path}" if inner.path else inner.address
+    settings = stage.folder / "haproxy.cfg"
+    settings.write_text(CONFIGURATION.format(outer=outer.address, inner=address))
+    server = stage.start(transport, ["haproxy", "-db", "-f", str(settings)])
+    stage.wait_listening(server, outer)
+    return web.proxied(stage, transport, seconds, server, outer, behind)
+
+
+def cases():
+    yield Case(
+        "haproxy",
+        f"in front of nginx, {web.PROXIED} connections",
+        "requests/s",
+        f"wrk -t2 -c{web.PROXIED} --latency (haproxy with 2 threads; AF_UNIX between it and nginx)",
+        measure,
+        unix=True,
+        headline=True,
+    )
