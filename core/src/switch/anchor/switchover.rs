@@ -115,11 +115,8 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     let left = match net::bytes_taken(stream.anchor) {
         Some(taken) if taken > at => return Err(Broken::Doorbells),
         Some(taken) => at - taken,
-        // The kernel's connection is over; of what it still has the doorbells are the last.
-        None => {
-            let doorbells = word.bells.saturating_sub(at);
-            net::unread(stream.anchor).unwrap_or(0).saturating_sub(doorbells)
-        }
+        // The kernel's connection is over. What it still has may be doorbells, and what came behind them.
+        None => at.saturating_sub(e.receive.taken_over_tcp.load(Relaxed)),
     };
     if left > 0 {
         return Ok(Inbound::Before(left));
@@ -211,6 +208,7 @@ pub(in crate::switch) fn take(
         Ok(n) => {
             to.skip(n);
             if take != Take::Peek {
+                stream.endpoint.receive.taken_over_tcp.fetch_add(n as u64, Relaxed);
                 stream.statistics.received.bytes.add(n as u64);
             }
             Taken::Bytes(n)

@@ -136,6 +136,9 @@ pub(crate) struct ReceiveHalf {
     pub(crate) low_water: AtomicU32,
     /// One above the bytes that the peer sent over TCP before it turned; zero: not known yet.
     pub(crate) turned_at: AtomicU64,
+    /// Bytes that this end has taken off the TCP connection before the direction turned, in all: what the kernel tells no
+    /// more once that is over.
+    pub(crate) taken_over_tcp: AtomicU64,
     /// Bytes ever taken from the peer's send buffer.
     pub(crate) head: AtomicU64,
     /// 2^32 plus the number of the control message that is being obeyed; zero: none.

@@ -17,6 +17,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
 use crate::sys::{file, net, poll};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
 /// the socket, or the peer withdraws at this moment.
@@ -66,6 +67,8 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };
     flags |= if status & libc::O_ASYNC != 0 { flag::ASYNC } else { 0 };
     stream.endpoint.set(flags);
+    let taken = net::bytes_taken(socket.anchor()).unwrap_or(0);
+    stream.endpoint.receive.taken_over_tcp.store(taken, Relaxed);
     stream.open(match role {
         Role::Connector => Kind::SessionRequest,
         Role::Acceptor => Kind::SessionAccept,
