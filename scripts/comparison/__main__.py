@@ -14,7 +14,7 @@ from catalogue import PROGRAMS
 from processes import Again, Failure, Stage
 from sockmap import Refused, Sockmap
 
-ROUNDS, SECONDS = 3, 1.5
+ROUNDS, SECONDS = 3, 1
 QUICK_SECONDS = 0.5
 # How often a figure is measured of which a part was on TCP by chance.
 ATTEMPTS = 5
@@ -46,13 +46,14 @@ class Progress:
 
     def say(self, turn, row):
         self.done += 1
-        left = (time.monotonic() - self.start) / self.done * (self.total - self.done)
+        each = (time.monotonic() - self.start) / self.done
+        minutes, seconds = divmod(round(each * (self.total - self.done)), 60)
         figures = ", ".join(
             f"{TRANSPORTS[name]} {table.number(all and all[-1].rate)}" for name, all in row.figures.items()
         )
         case = row.case
         say(
-            f"[{self.done}/{self.total}, {left // 60:.0f}:{left % 60:02.0f} left] round {turn + 1}, "
+            f"[{self.done}/{self.total}, {minutes}:{seconds:02} left] round {turn + 1}, "
             f"{case.program}, {case.label}: {figures} {case.unit}"
         )
 

@@ -17,7 +17,7 @@ def measure(stage, transport, seconds):
     stage.wait_listening(server, endpoint)
     where = f"{endpoint.address}/"
     # What the virtual machine compiles as it runs is compiled before.
-    stage.finish(stage.start(transport, f"wrk -t1 -c{CONNECTIONS} -d2s http://{where}".split()))
+    stage.finish(stage.start(transport, f"wrk -t1 -c{CONNECTIONS} -d3s http://{where}".split()))
     figure = load.wrk(stage, transport, seconds, where, server, CONNECTIONS, threads=1)
     stage.end(server)
     return figure

@@ -30,7 +30,7 @@ def cases():
             "memcached",
             f"{label}",
             "requests/s",
-            f"exchange PORT {connections} 1.5 '{request.split()[0]} key …' (memcached -t 2)",
+            f"exchange PORT {connections} 1 '{request.split()[0]} key …' (memcached -t 2)",
             lambda *where, what=(request, connections): measure(*where, *what),
             unix=True,
             headline=label == "get, 32 connections",

@@ -13,7 +13,7 @@ def measure(stage, transport, seconds, connections):
     )
     stage.wait_listening(server, endpoint)
     # What the interpreter compiles as it runs is compiled before.
-    warm = [load.compiled(stage, "exchange.c"), endpoint.path or endpoint.port, connections, seconds / 3, REQUEST]
+    warm = [load.compiled(stage, "exchange.c"), endpoint.path or endpoint.port, connections, 0.5, REQUEST]
     stage.finish(stage.start(transport, [str(word) for word in warm]))
     figure = load.exchange(stage, transport, seconds, endpoint, server, connections, REQUEST)
     stage.end(server)
@@ -26,7 +26,7 @@ def cases():
             "node",
             f"HTTP server, {connections} connection{'s' * (connections > 1)}",
             "requests/s",
-            f"exchange PORT {connections} 1.5 'GET / …' (node node_server.js)",
+            f"exchange PORT {connections} 1 'GET / …' (node node_server.js)",
             lambda *where, what=connections: measure(*where, what),
             unix=True,
             headline=connections > 1,

@@ -26,7 +26,7 @@ def asyncio_cases():
             "asyncio",
             f"64-byte lines, {connections} connection{'s' * (connections > 1)}",
             "requests/s",
-            f"asyncio_client.py PORT {connections} 1.5 (asyncio_server.py)",
+            f"asyncio_client.py PORT {connections} 1 (asyncio_server.py)",
             lambda *where, what=connections: measure(*where, "asyncio", what, str(what)),
             unix=True,
         )
@@ -37,7 +37,7 @@ def grpc_cases():
         "grpc",
         "64-byte calls, 1 channel",
         "requests/s",
-        "grpc_client.py ADDRESS 1.5 (grpc_server.py)",
+        "grpc_client.py ADDRESS 1 (grpc_server.py)",
         lambda *where: measure(*where, "grpc", 0),
         stays_on_tcp="gRPC sets SO_ZEROCOPY on its sockets",
         unix=True,

@@ -43,7 +43,7 @@ def cases():
         "rabbitmq",
         "publish and consume, 64 bytes",
         "messages/s",
-        "rabbitmq_client.py PORT 1.5 (rabbitmq-server)",
+        "rabbitmq_client.py PORT 1 (rabbitmq-server)",
         measure,
         headline=True,
     )

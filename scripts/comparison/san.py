@@ -50,7 +50,8 @@ def failure(seen, reasons):
 def look(stage, server, client):
     """What the connections are on a while after the client's start, where it may be anything."""
     stage.pause(BEFORE_A_LOOK)
-    return "" if stage.ended(client) else describe(connections(processes(stage.sanctl, server.pid)))
+    found = [] if stage.ended(client) else connections(processes(stage.sanctl, server.pid))
+    return describe(found) if found else ""
 
 
 def require_shm(stage, server, client, count, quiet=0):
