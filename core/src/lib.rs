@@ -15,8 +15,7 @@
 //! 5. It goes back to TCP when most of its messages had to wake somebody, before another program gets it, or when
 //!    `sanctl detach` asks for it (`switch/back_to_tcp`). The program does not notice.
 //!
-//! Between hosts it is not as in 2 to 4. There the connector asks for a link over RDMA before it connects over TCP
-//! ([`fabric`]).
+//! Between hosts the ends look for each other over RDMA, and each has a segment of its own ([`fabric`]).
 //!
 //! # The way of a byte
 //!

@@ -53,9 +53,6 @@ reasons! {
     /// On the SAN.
     OnSan = 1, "on-san", "is on the SAN",
         "";
-    /// On the connector's side: nobody with the library listens on that host.
-    NoListener = 2, "no-listener", "nobody with the shim listens there",
-        "start the program that listens there with sanctl run";
     /// No process with the library says that it has the other end.
     PeerNative = 3, "peer-native", "the peer runs without the shim",
         "start the program at the other end with sanctl run";
@@ -68,9 +65,6 @@ reasons! {
     /// The acceptor answered REFUSED.
     RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined",
         "ask at the other end: its sanctl why says what hinders it there";
-    /// The acceptor on another host did not take the session.
-    Withdrawn = 8, "withdrawn", "the peer did not take the session",
-        "start the program at the other end with sanctl run, and see that it accepts and uses the connection";
     /// A rule says `san = false`.
     Policy = 9, "policy", "a rule in the configuration keeps it on TCP",
         "change the rule in the configuration that says san = false, and restart the program";
@@ -104,10 +98,10 @@ reasons! {
     /// The peer's end went back first.
     PeerReturned = 19, "peer-returned", "went back to TCP because the peer did",
         "ask at the other end: its sanctl why says what hinders it there";
-    /// On the connector's side: no provider has an adapter from which the peer is reached.
+    /// No provider has an adapter from which the peer is reached.
     NoDevice = 20, "no-device", "the peer is on another host, and no RDMA device leads there",
         "see sanctl providers: it lists the RDMA devices and why they cannot be used";
-    /// On the connector's side: the peer did not answer over the fabric.
+    /// The peer's host did not answer over the fabric, or its number there is another program's.
     Unreachable = 21, "unreachable", "the peer did not answer over RDMA",
         "see that RDMA leads to that host (rping), and start the program there with sanctl run";
     /// It is not busy, or has not been for long enough.

@@ -11,7 +11,7 @@ from processes import Again, Failure
 UNCONNECTED = ("listener", "not-connected")
 # Why a connection is on TCP of which an end got no processor in time, so that it paused or was not there when the other
 # end looked for it.
-TIMED = {"withdrawn", "handed-over", "peer-returned", "quiet", "pending", "peer-native"}
+TIMED = {"handed-over", "peer-returned", "quiet", "pending", "peer-native"}
 # Looks of which one at least sees a connection that is there.
 ENOUGH_LOOKS = 5
 BEFORE_A_LOOK = 0.3

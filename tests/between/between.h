@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +43,12 @@ size_t receive_pattern(int fd, size_t from, size_t length);
 void sleep_ms(long ms);
 /* An address of either family, and its length. */
 socklen_t parse(const char *address, int port, union address *to);
+/* Both ends exchange bytes until none goes over TCP any more, under the shim, for as long as that can take. */
+void settle(int fd, int first);
+int dial_only(const char *address, int port);
+/* Those that both settle. */
 int dial(const char *address, int port);
+int accept_one(int listener);
 /* Both ends have arrived at this point; over the connection itself. */
 void meet(int fd);
 /* Messages of all sizes go back and forth, then both ends half-close. */

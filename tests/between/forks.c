@@ -112,8 +112,7 @@ void quits_listener(int listener) {
         int turns[2][2], status;
         char byte = 't';
         for (int j = 0; j < 2; j++) CHECK(pipe2(turns[j], O_CLOEXEC) == 0);
-        int fd = accept(listener, NULL, NULL);
-        CHECK(fd >= 0);
+        int fd = accept_one(listener);
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
@@ -144,11 +143,9 @@ void quits_dialler(const char *address, int port) {
 
 /* A child of a process with a connection makes one of its own. */
 void heir_listener(int listener) {
-    int first = accept(listener, NULL, NULL);
-    CHECK(first >= 0);
+    int first = accept_one(listener);
     meet(first);
-    int second = accept(listener, NULL, NULL);
-    CHECK(second >= 0);
+    int second = accept_one(listener);
     echo_server(second);
     close(second);
     echo_server(first);
@@ -178,8 +175,7 @@ void prefork_listener(int listener) {
         CHECK(child >= 0);
         if (child > 0) continue;
         for (int turn = 0; turn < TURNS; turn++) {
-            int fd = accept(listener, NULL, NULL);
-            CHECK(fd >= 0);
+            int fd = accept_one(listener);
             pid_t own = getpid();
             CHECK(send(fd, &own, sizeof own, MSG_NOSIGNAL) == sizeof own);
             echo_server(fd);

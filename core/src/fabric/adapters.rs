@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How long (ns) it is believed that an address has no adapter.
-const ABSENCE: u64 = 60_000_000_000;
+const ABSENCE: u64 = 5_000_000_000;
 
 /// An adapter's address, and the adapter in use or since when there is none.
 type Place = (IpAddr, Result<&'static Port, u64>);
@@ -125,17 +125,6 @@ impl Fabric {
             helper::watch_removal(descriptor);
         }
         helper::wake();
-    }
-
-    /// The adapters' addresses.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let all = self.provider.addresses().unwrap_or_default();
-        all.into_iter().map(|address| address.ip())
-    }
-
-    /// The next who asks for the adapter of this local address looks for it anew, where there was none.
-    pub(super) fn look_again(&self, local: IpAddr) {
-        self.ports().retain(|(ip, port)| *ip != local || port.is_ok());
     }
 
     fn ports(&self) -> MutexGuard<'_, Vec<Place>> {

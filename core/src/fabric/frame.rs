@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 48;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u16 = 6;
 
 /// Declares the kinds of frames with their numbers.
 macro_rules! kinds {
@@ -35,13 +35,13 @@ kinds! {
     Message = 2;
     /// Bytes that follow in the send buffer.
     Bytes = 3;
-    /// Connector: the two addresses of the TCP connection that the link belongs to.
-    Bound = 4;
-    /// Acceptor: the connection was accepted and uses the link.
-    Taken = 5;
-    /// Acceptor: nobody will take the link.
+    /// The end uses the link: it looks there for what the peer sends. The connector's end is first.
+    Entered = 4;
+    /// What the end sends goes over the link from that byte (8) of the stream on.
+    Turned = 5;
+    /// The end will not use the link.
     Refused = 6;
-    /// Connector: asks to be refused unless the link was taken.
+    /// Connector: asks to be refused unless the acceptor's end has entered.
     Withdraw = 7;
     /// The peer may write what follows in its send buffer here: address (8 bytes) and token (4).
     Ring = 8;

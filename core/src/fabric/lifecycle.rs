@@ -2,7 +2,7 @@
 
 use super::background::{self, HelperCalls};
 use super::source::Source;
-use super::{accepting, adapters, fork_gate, helper, link, mailbox, sharing};
+use super::{adapters, fork_gate, helper, link, mailbox, meeting, sharing};
 use crate::sys::{file, packet, Errno};
 use std::sync::RwLockWriteGuard;
 
@@ -46,7 +46,7 @@ impl Forking {
     pub(crate) fn in_child(self) {
         fork_gate::begin_anew();
         adapters::after_fork_in_child();
-        accepting::after_fork_in_child();
+        meeting::after_fork_in_child();
         sharing::invitations::after_fork_in_child();
         link::after_fork_in_child();
         link::former_links::after_fork_in_child();

@@ -7,7 +7,6 @@ use super::request::Cookie;
 use crate::sys::packet::{self, AbstractName};
 use crate::sys::{file, hidden, process, Fd, Result};
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr};
 
 /// A process's mailbox, by the number in its name. Zero: none.
 pub(super) type Address = u64;
@@ -21,16 +20,12 @@ pub(super) enum Message {
     Want { link: u64, invitation: Invitation },
     /// A process that is about to exit has control of a link: the one that had it before is to take it.
     Take { link: u64 },
-    /// A process accepted a TCP connection of a listener that the other one serves: whose link is its?
-    Claim { secret: u64, invitation: Invitation, from: IpAddr, tuple: Vec<u8> },
-    /// To a claim: nobody's.
-    Nobody { cookie: Cookie },
 }
 
 /// Where a process waits for a connection, at a listener of its own: the number, with what cookie, and whom to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Invitation {
-    /// In rdma_cm's own space; zero: nowhere, the connection is not wanted.
+    /// In rdma_cm's own space.
     pub(super) number: u16,
     pub(super) cookie: Cookie,
     pub(super) mailbox: Address,
@@ -59,29 +54,16 @@ impl Invitation {
 
 impl Message {
     fn encode(&self) -> Vec<u8> {
-        let (mut words, mut rest) = (vec![], &[][..]);
+        let mut words = vec![];
         match self {
             Message::Look => words.push(0),
             Message::Want { link, invitation } => {
                 words.extend([1, *link]);
                 words.extend(invitation.words());
             }
-            Message::Claim { secret, invitation, from, tuple } => {
-                words.extend([2, *secret]);
-                words.extend(invitation.words());
-                let from = match from {
-                    IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                    IpAddr::V6(ip) => *ip,
-                };
-                words.extend([(from.to_bits() >> 64) as u64, from.to_bits() as u64]);
-                rest = tuple;
-            }
-            Message::Nobody { cookie } => words.extend([3, cookie[0], cookie[1]]),
-            Message::Take { link } => words.extend([4, *link]),
+            Message::Take { link } => words.extend([2, *link]),
         }
-        let mut all: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        all.extend_from_slice(rest);
-        all
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -92,18 +74,7 @@ impl Message {
         match words[..] {
             [0] => Some(Message::Look),
             [1, link, ..] => Some(Message::Want { link, invitation: Invitation::of(&words[2..])? }),
-            [2, secret, ..] => Some(Message::Claim {
-                secret,
-                invitation: Invitation::of(words.get(2..6)?)?,
-                from: {
-                    let [high, low] = *words.get(6..8)? else { return None };
-                    let bits = u128::from(high) << 64 | u128::from(low);
-                    IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical()
-                },
-                tuple: bytes[64..].to_vec(),
-            }),
-            [3, a, b] => Some(Message::Nobody { cookie: [a, b] }),
-            [4, link] => Some(Message::Take { link }),
+            [2, link] => Some(Message::Take { link }),
             _ => None,
         }
     }
@@ -166,18 +137,7 @@ mod tests {
         let (a, b) = (Mailbox::open().unwrap(), Mailbox::open().unwrap());
         let invitation =
             Invitation { number: 7471, cookie: [1, u64::MAX], mailbox: a.address, pid: 1 << 22 };
-        let all = [
-            Message::Look,
-            Message::Want { link: 5, invitation },
-            Message::Claim {
-                secret: 9,
-                invitation,
-                from: "192.0.2.7".parse().unwrap(),
-                tuple: vec![3; 48],
-            },
-            Message::Nobody { cookie: invitation.cookie },
-            Message::Take { link: 7 },
-        ];
+        let all = [Message::Look, Message::Want { link: 5, invitation }, Message::Take { link: 7 }];
         assert_eq!(b.next(), None);
         for message in &all {
             assert!(send(a.fd, b.address, message));

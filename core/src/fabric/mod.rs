@@ -11,27 +11,25 @@
 //!
 //! - [`lifecycle`]: a process begins, forks, exits
 //! - [`background`]: what goes on where the program is away
-//! - [`mod@connect`]: asks for a link before TCP connects; [`accepting`]: which link belongs to which accepted
-//!   connection
+//! - [`meeting`]: both ends of a busy connection find each other
 //! - [`sharing`]: what processes do that use a link which another one controls
 //! - [`adapters`]: by their addresses; [`reception`]: who asks for a link there
 //! - [`link`]: one connection; [`port`]: one adapter with what completes over it
 //! - [`helper`]: the thread that others wake; [`mailbox`]: what those of several processes say to each other
 //! - [`frame`], [`request`]: the forms of what is sent; [`source`]: where the provider comes from; [`fork_gate`]
 //!
-//! Knows no `Socket`. Waits in [`mod@connect`] and [`accepting`] alone. Of the program's descriptors it keeps a closed
+//! Knows no `Socket`. Of the program's descriptors it keeps a closed
 //! connection's anchor, unread.
 
-mod accepting;
 mod adapters;
 mod background;
-mod connect;
 mod fork_gate;
 mod frame;
 mod helper;
 mod lifecycle;
 mod link;
 mod mailbox;
+mod meeting;
 mod port;
 mod reception;
 mod request;
@@ -41,12 +39,11 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use accepting::{accept, serve, Claim, Serving, SharedBacklog};
 pub(crate) use background::HelperCalls;
-pub(crate) use connect::connect;
 pub use lifecycle::call;
 pub(crate) use lifecycle::{before_fork, enable, exiting, Forking};
 pub(crate) use link::{Controller, Link, Users};
+pub(crate) use meeting::{Found, Meeting, Parties};
 pub(crate) use port::{Notified, Sleeper};
 pub(crate) use request::geometry_of;
 pub(crate) use source::{is_of_this_host, may_exist, Source};

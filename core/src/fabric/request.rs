@@ -1,17 +1,25 @@
-//! What a connection request carries, and its answer: who asks, how the segments are divided, and
-//! what for.
+//! What a connection request carries, and its answer: how the segments are divided, and what it is for. InfiniBand leaves
+//! 56 bytes.
 
 use super::frame;
 use crate::provider::shm::Geometry;
 use crate::sys::process;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Begins a request, and is all of an answer.
-pub(super) const MAGIC: [u8; 8] = *b"sanshim\x03";
+pub(super) const MAGIC: [u8; 8] = *b"sanshim\x04";
 
 /// Names what a process waits for at its own listener (`sharing::invitations`); nobody else can guess it.
 pub(super) type Cookie = [u64; 2];
-/// In a request at a TCP listener's number: a connection that is to be made.
-pub(super) const NEW: Cookie = [0; 2];
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// At a connector's own number (`meeting`): the connection that it has with that address.
+    Approach(SocketAddr),
+    /// At a process's own listener (`sharing::invitations`): what has that cookie.
+    Invited(Cookie),
+}
 
 /// A cookie that nobody had before.
 pub(super) fn cookie() -> Cookie {
@@ -19,37 +27,61 @@ pub(super) fn cookie() -> Cookie {
     [a, b | 1]
 }
 
-/// A request.
-pub(super) fn encode(geometry: &Geometry, cookie: Cookie) -> Vec<u8> {
+fn encode_with(geometry: &Geometry, port: u16, rest: [u8; 16]) -> Vec<u8> {
     let mut data = MAGIC.to_vec();
-    for word in [frame::VERSION, geometry.buffers, geometry.message_size, geometry.send_buffer] {
+    data.extend_from_slice(&frame::VERSION.to_le_bytes());
+    data.extend_from_slice(&port.to_le_bytes());
+    for word in [geometry.buffers, geometry.message_size, geometry.send_buffer] {
         data.extend_from_slice(&word.to_le_bytes());
     }
-    for half in cookie {
-        data.extend_from_slice(&half.to_le_bytes());
-    }
+    data.extend_from_slice(&rest);
     data
 }
 
+/// The request of somebody who was invited.
+pub(super) fn encode_invited(geometry: &Geometry, cookie: Cookie) -> Vec<u8> {
+    let mut rest = [0; 16];
+    rest[..8].copy_from_slice(&cookie[0].to_le_bytes());
+    rest[8..].copy_from_slice(&cookie[1].to_le_bytes());
+    encode_with(geometry, 0, rest)
+}
+
+/// The request of who approaches the connector of a connection with that acceptor.
+pub(super) fn encode_approach(geometry: &Geometry, acceptor: SocketAddr) -> Vec<u8> {
+    let ip = match acceptor.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    encode_with(geometry, acceptor.port(), ip.octets())
+}
+
 /// A request's meaning; `None` if it is not one of ours. (Some fabrics pad it.)
-pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Cookie)> {
+pub(super) fn decode(data: &[u8]) -> Option<(Geometry, Purpose)> {
     let rest = data.strip_prefix(&MAGIC)?;
-    let word = |i: usize| Some(u32::from_le_bytes(rest.get(4 * i..4 * i + 4)?.try_into().ok()?));
-    let half =
-        |i: usize| Some(u64::from_le_bytes(rest.get(16 + 8 * i..24 + 8 * i)?.try_into().ok()?));
-    if word(0)? != frame::VERSION {
+    let half = |at: usize| Some(u16::from_le_bytes(rest.get(at..at + 2)?.try_into().ok()?));
+    let word = |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_le_bytes(rest.get(at..at + 8)?.try_into().ok()?));
+    if half(0)? != frame::VERSION {
         return None;
     }
-    let (message_size, send_buffer) = (word(2)?, word(3)?);
+    let (message_size, send_buffer) = (word(8)?, word(12)?);
     let geometry = Geometry {
-        buffers: word(1)?,
+        buffers: word(4)?,
         message_size,
         send_buffer,
         largest_message: message_size,
         largest_send_buffer: send_buffer,
     };
     let geometry = geometry.check().ok()?;
-    (geometry_of(geometry) == geometry).then_some((geometry, [half(0)?, half(1)?]))
+    let purpose = match half(2)? {
+        0 => Purpose::Invited([long(16)?, long(24)?]),
+        port => {
+            let ip: [u8; 16] = rest.get(16..32)?.try_into().ok()?;
+            let ip = IpAddr::V6(Ipv6Addr::from(ip)).to_canonical();
+            Purpose::Approach(SocketAddr::new(ip, port))
+        }
+    };
+    (geometry_of(geometry) == geometry).then_some((geometry, purpose))
 }
 
 /// How a segment is divided whose ends are on different hosts: nothing is resized, since nothing but
@@ -79,12 +111,15 @@ mod tests {
             largest_send_buffer: 1 << 16,
         };
         let own = cookie();
-        assert_ne!(own, NEW);
-        let mut data = encode(&geometry, own);
-        // What InfiniBand leaves of a request.
-        assert!(data.len() <= 56);
+        for acceptor in ["192.0.2.1:80", "[fd77::1]:65535"] {
+            let acceptor = acceptor.parse().unwrap();
+            let data = encode_approach(&geometry, acceptor);
+            assert!(data.len() <= 56);
+            assert_eq!(decode(&data), Some((geometry, Purpose::Approach(acceptor))));
+        }
+        let mut data = encode_invited(&geometry, own);
         data.resize(56, 0);
-        assert_eq!(decode(&data), Some((geometry, own)));
+        assert_eq!(decode(&data), Some((geometry, Purpose::Invited(own))));
         assert_eq!(decode(&data[..30]), None);
         data[12] = 3;
         assert_eq!(decode(&data), None, "16 buffers, not 3");

@@ -153,19 +153,6 @@ pub(super) fn read(fd: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// `pread`. It gives fewer bytes at the end of the file.
-pub(super) fn read_at(fd: &Fd, buffer: &mut [u8], offset: usize) -> io::Result<usize> {
-    let (at, length) = (buffer.as_mut_ptr(), buffer.len());
-    // SAFETY: the buffer is valid for its length.
-    unsafe { syscall!(Sysno::pread64, fd.raw(), at, length, offset) }.map_err(os)
-}
-
-/// `pwrite`.
-pub(super) fn write_at(fd: &Fd, bytes: &[u8], offset: usize) -> io::Result<usize> {
-    // SAFETY: the bytes are valid for their length.
-    unsafe { syscall!(Sysno::pwrite64, fd.raw(), bytes.as_ptr(), bytes.len(), offset) }.map_err(os)
-}
-
 /// The next entries of a folder, as the kernel's `linux_dirent64` records. Gives 0 bytes at the end.
 pub(super) fn read_entries(folder: &Fd, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most `len` bytes into the slice.

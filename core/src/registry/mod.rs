@@ -25,7 +25,6 @@ mod process;
 mod quiet;
 mod reader;
 mod request;
-mod silent_hosts;
 mod slot;
 mod sweep;
 mod totals;
@@ -50,7 +49,6 @@ pub use reader::{
     read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
 };
 pub use request::{OnSan, Requests};
-pub(crate) use silent_hosts::SilentHosts;
 pub(crate) use slot::spare;
 pub use slot::{Identity, Provider, Slot, State};
 pub use totals::Totals;

@@ -137,9 +137,15 @@ impl Doorbells {
         turned
     }
 
-    /// Nothing ever went over TCP, as where a connection begins on a fabric.
+    /// Between hosts this is a picture of the sender's word. That says now that the direction turned, at this position.
+    pub(crate) fn show_turned(&self, position: u64) {
+        self.update(|word| Some((word & !BELLS) | (position & BELLS) | ENTERED | TURNED));
+    }
+
+    /// Nothing ever went over TCP.
+    #[cfg(test)]
     pub(crate) fn begin_turned(&self) {
-        self.0.store(ENTERED | TURNED, Ordering::SeqCst);
+        self.show_turned(0);
     }
 
     /// The sender promises one doorbell, which it then must send; false if it must not any more. [`rung`](Self::rung)

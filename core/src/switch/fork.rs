@@ -5,7 +5,6 @@
 use crate::fabric;
 use crate::registry;
 use crate::switch::anchor::switchover;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
@@ -98,21 +97,21 @@ pub fn exiting() {
     drop(structure);
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return holders::remove_holder(socket) };
+        let is_tcps = matches!(socket.phase(), phase::TCP | phase::ENTERING);
+        if is_tcps || switchover::complete_or_retreat(socket, &stream) {
+            return holders::remove_holder(socket);
+        }
         if let Some(link) = stream.fabric {
             return link_end::exiting(socket, &stream, link);
         }
-        if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, &stream) {
-            holders::remove_holder(socket);
-            return;
+        if socket.phase() != phase::SAN {
+            return holders::remove_holder(socket);
         }
         if socket.leave(stream.endpoint) {
             detach::look_after(socket, &stream);
             return;
         }
-        if !untaken_offer::withdraw_at_end(socket)
-            && !detach::finish(socket, &stream)
-            && !stream.endpoint.has(flag::ANCHOR_ENDED)
-        {
+        if !detach::finish(socket, &stream) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
             ring::drain_at_end(socket, &stream);
             registry::set_state(socket.statistics(), registry::State::Closing);
         }

@@ -39,7 +39,6 @@ pub use descriptors::{lifecycle, options, sets};
 pub use handing_on::{bring_back, exec, passing};
 pub use outcome::Outcome;
 pub use readiness::{epoll, poll, select};
-pub use setup::{connecting, serving};
 pub use socket::{table, unpublished};
 pub use transfer::{files, shutdown};
 

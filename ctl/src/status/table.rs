@@ -202,7 +202,7 @@ mod tests {
         let connections = vec![
             listener,
             connection(7, Provider::Shm, Reason::OnSan),
-            connection(10, Provider::Tcp, Reason::NoListener),
+            connection(10, Provider::Tcp, Reason::NotLocal),
             connection(11, Provider::Shm, Reason::OnSan),
         ];
         let program = "evil\x1b[2J".to_owned();
@@ -219,7 +219,7 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
   11  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
   tcp: a listening socket (listener)
    6  127.0.0.1:65535  -                listen        15E 1.2k 1.9K  999     14       5     81M
-  tcp: nobody with the shim listens there (no-listener)
+  tcp: the peer is on another host (not-local)
   10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
 ";
         assert_eq!(text, expected);
@@ -238,7 +238,7 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
         let connections = vec![
             session_with_numbers(),
             without_rdma,
-            connection(10, Provider::Tcp, Reason::NoListener),
+            connection(10, Provider::Tcp, Reason::NotLocal),
         ];
         let (program, file) = ("p".to_owned(), std::path::PathBuf::new());
         let other = Connection {
@@ -257,14 +257,14 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             returned: Vec::new(),
             totals: Totals::default(),
         };
-        let returned = vec![(Reason::Withdrawn, 2), (Reason::PeerReturned, 1234)];
+        let returned = vec![(Reason::HandedOver, 2), (Reason::PeerReturned, 1234)];
         let totals = Totals::default();
         let process = Process { pid: 1, uid: 0, file, program, connections, returned, totals };
         let sharing = Sharing::of(&[process.clone(), relative]);
         let text = render(&[process], Some(&sharing));
         let expected = "\
 p (pid 1): 3 sockets
-  returned to TCP: 2 withdrawn, 1.2k peer-returned
+  returned to TCP: 2 handed-over, 1.2k peer-returned
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
   shm: is on the SAN (on-san)
    7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
@@ -277,7 +277,7 @@ p (pid 1): 3 sockets
    8  127.0.0.1:65535  127.0.0.1:40001  established   15E 1.2k 1.9K  999     14       5     81M
       rdma: none
       buffers: message 16K, send 0, fragmented 0, resizes 0
-  tcp: nobody with the shim listens there (no-listener)
+  tcp: the peer is on another host (not-local)
   10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
 ";
         assert_eq!(text, expected);

@@ -38,13 +38,11 @@ hooks! {
     }
 
     fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int = |real| {
-        switch::serving(fd);
         accepted(fd, real(fd, address, length))
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int
     = |real| {
-        switch::serving(fd);
         accepted(fd, real(fd, address, length, flags))
     }
 
@@ -67,7 +65,7 @@ hooks! {
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int = |real| {
-        let Some(socket) = table::connected(fd).or_else(|| switch::connecting(fd)) else {
+        let Some(socket) = table::connected(fd) else {
             return real(fd, how);
         };
         or_real(shutdown::shutdown(&socket, how), || real(fd, how) as isize) as c_int

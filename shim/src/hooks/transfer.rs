@@ -6,7 +6,7 @@ use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
-use sanshim_core::switch::{self, files, transfer, Outcome};
+use sanshim_core::switch::{files, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{file, Errno, Result};
 
@@ -21,7 +21,7 @@ pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
 /// As [`on_san`], but the thread may be cancelled here.
 #[inline]
 pub(super) fn find(fd: c_int) -> Option<Pinned> {
-    table::connected(fd).or_else(|| if table::is_known(fd) { switch::connecting(fd) } else { None })
+    table::connected(fd)
 }
 
 extern "C-unwind" {

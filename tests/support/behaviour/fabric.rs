@@ -5,26 +5,7 @@ use super::{Carrier, Case};
 /// Why connections go back to TCP on the way to another program, and their peers with them.
 pub(super) const HANDED_ON: [&str; 2] = ["reason=handed-over", "reason=peer-returned"];
 
-/// Area and beginning of the name of cases of which connections are on TCP: nobody serves the listener when the connector
-/// looks for it, or did a moment ago, or several do.
-const NOT_FOUND: [(&str, &str); 14] = [
-    ("accept", "all_local_addresses"),
-    ("accept", "prefork_"),
-    ("accept", "reuseport_group"),
-    ("accept", "specific_beside_wildcard"),
-    ("accept", "wildcard_v4"),
-    ("connect", "refused_then_accepted"),
-    ("forking", "daemon_keeps_the_listener"),
-    ("forking", "fork_per_connection"),
-    ("images", "a_listener_goes_on"),
-    ("images", "a_wildcard_listener_goes_on"),
-    ("set_up", "port_used_again"),
-    ("set_up", "reuseport_workers"),
-    ("passing", "a_listener"),
-    ("rawcall", "raw_set_up"),
-];
-
-/// The same of cases with O_ASYNC, with which no connection stays on a fabric.
+/// Area and beginning of the name of cases with O_ASYNC, with which no connection stays on a fabric.
 const ASYNCHRONOUS: [(&str, &str); 2] = [("options", "sigio"), ("options", "chosen_signal")];
 
 /// The same of cases that are not run, and what is otherwise.
@@ -53,7 +34,7 @@ impl Case {
     /// What must carry its connections.
     pub(super) fn carrier_over_fabric(&self) -> Carrier {
         let is_one = |(area, beginning): &(&str, &str)| self.is_of(area, beginning);
-        if NOT_FOUND.iter().chain(&ASYNCHRONOUS).any(is_one) {
+        if ASYNCHRONOUS.iter().any(is_one) {
             Carrier::Any
         } else {
             self.carrier

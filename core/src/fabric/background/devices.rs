@@ -1,9 +1,8 @@
 //! Devices that were removed: their connections end, and what was made of them is given back.
 
-use crate::fabric::accepting::serving;
 use crate::fabric::link::{former_links, Port};
 use crate::fabric::sharing::invitations;
-use crate::fabric::{adapters, helper};
+use crate::fabric::{adapters, helper, meeting};
 
 /// Ports whose devices were removed, and which links still use. The helper's.
 #[derive(Default)]
@@ -18,7 +17,7 @@ impl Retired {
         device.retire();
         watched.into_iter().flatten().for_each(helper::forget);
         adapters::forget(port);
-        serving::retire(port);
+        meeting::retire(port);
         invitations::retire(port);
         self.0.push(port);
     }

@@ -1,10 +1,8 @@
 //! What other processes' helpers ask for.
 
-use crate::fabric::accepting::claims;
 use crate::fabric::adapters;
 use crate::fabric::link::former_links;
 use crate::fabric::mailbox::Message;
-use crate::fabric::sharing::invitations;
 
 /// Does what a message asks for. (Look: whatever it is, the round comes to it.)
 pub(super) fn heed(message: &Message) {
@@ -22,9 +20,5 @@ pub(super) fn heed(message: &Message) {
         Message::Take { link } => {
             former_links::find(*link).iter().for_each(|one| one.take_back());
         }
-        Message::Claim { secret, invitation, from, tuple } => {
-            claims::claimed(*secret, invitation, *from, tuple);
-        }
-        Message::Nobody { cookie } => invitations::nobody(*cookie),
     }
 }

@@ -6,11 +6,11 @@
 use super::calls::HelperCalls;
 use super::devices::Retired;
 use super::{calls, closed, messages};
-use crate::fabric::accepting::{arrivals, serving};
 use crate::fabric::adapters;
 use crate::fabric::fork_gate::no_fork;
 use crate::fabric::helper::{self, Helper, Told, Work};
 use crate::fabric::link::{former_links, Link, Port, Tell};
+use crate::fabric::meeting;
 use crate::fabric::sharing::invitations;
 use crate::sys::{handlers, process};
 use std::sync::Arc;
@@ -71,8 +71,7 @@ impl Rounds {
         self.heed(helper, &told);
         let ports = adapters::in_use();
         ports.iter().for_each(|port| catch_up(port));
-        serving::search();
-        let requested = arrivals::progress() | invitations::progress(helper.address());
+        let requested = meeting::progress() | invitations::progress(helper.address());
         let looked = self.note_looks(&ports, &told);
         let program_stopped_polling = self.ticks_unseen == UNSEEN;
         self.look_after_links(&ports, &told, looked, program_stopped_polling);
@@ -80,7 +79,7 @@ impl Rounds {
         busy |= former_links::end_replaced();
         busy |= !self.returning.is_empty();
         busy |= self.retired.close();
-        self.longest = serving::next_search();
+        self.longest = meeting::next_due();
         helper::set_busy(busy);
         for port in &ports {
             if busy {
@@ -110,7 +109,7 @@ impl Rounds {
     }
 
     fn sleep(&self, helper: &Helper, is_asked: bool) -> Told {
-        let mut nap = Some(TICK);
+        let mut nap = Some(self.longest.map_or(TICK, |due| due.min(TICK)));
         if self.idle && !is_asked {
             helper.set_dormant(true);
             // What there was to do before that woke nobody.

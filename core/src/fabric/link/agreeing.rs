@@ -1,5 +1,5 @@
-//! How both ends come to use a link, or do not: the connector says for which TCP connection it is, and the acceptor
-//! decides.
+//! How both ends come to use a link that stands, or do not: the connector's end enters first, then the acceptor's. Until
+//! that one has, the connector's may go back, and then it is for the acceptor's end to say whether it entered before.
 
 use super::body::Body;
 use super::controller::Controller;
@@ -7,77 +7,140 @@ use super::outgoing::Tell;
 use super::state::{stage, Link};
 use crate::fabric::frame::Kind;
 use crate::fabric::helper;
-use crate::provider::shm::{self, Role, Segment};
-use crate::sys::process;
+use crate::provider::interface::Error;
+use crate::provider::shm::{Geometry, Role, Segment, State};
+use crate::sys::{file, process};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::SeqCst;
 
 impl Link {
-    /// The end's segment, which the link unmaps when it ends, its role, and where its processes find out who
-    /// controls it. Once.
-    ///
-    /// # Safety `controller` is in memory that fork relatives share, and valid until the link lets go of the
-    /// [`Users`](super::Users) it was closed with.
-    pub(crate) unsafe fn attach(&self, segment: Segment, role: Role, controller: &Controller) {
-        if let Some((_, mailbox)) = helper::mailbox() {
-            controller.begin(mailbox, process::pid());
-        }
-        let controller = AtomicPtr::new(std::ptr::from_ref(controller).cast_mut());
-        let body = Body { segment, role, controller };
+    /// Makes the end's segment, which the link unmaps when it ends. Once, before anything can come.
+    pub(in crate::fabric) fn make_segment(
+        &self,
+        geometry: Geometry,
+        role: Role,
+    ) -> Result<(), Error> {
+        let made = Segment::create(geometry).map_err(|_| Error::InsufficientResources);
+        let (segment, fd) = made?;
+        file::close(fd);
+        segment.decide(State::Taken);
+        self.has_segment(segment, role);
+        Ok(())
+    }
+
+    pub(in crate::fabric) fn has_segment(&self, segment: Segment, role: Role) {
+        let body = Body { segment, role, controller: AtomicPtr::default() };
         body.have_link_rung();
-        if role == Role::Acceptor {
-            // Before anything that is published from now on.
-            self.due.fetch_or(1 << Kind::Taken as u32, SeqCst);
-        }
         let _ = self.body.set(body);
         if self.has_failed() {
             self.tell_failed();
         }
     }
 
-    /// Acceptor: its connector was sent here, by the addresses of a connection that this process accepted.
-    pub(in crate::fabric) fn is_bound(&self) {
-        self.stage.store(stage::BOUND, SeqCst);
+    /// The end's segment.
+    pub(crate) fn segment(&self) -> Option<Segment> {
+        self.body.get().map(|body| body.segment)
     }
 
-    /// Acceptor: takes a link whose TCP connection was accepted; false if it was refused meanwhile.
-    pub(in crate::fabric) fn take(&self) -> bool {
-        self.stage.compare_exchange(stage::BOUND, stage::OPEN, SeqCst, SeqCst).is_ok()
+    /// The end is about to enter: where its processes find out who controls the link. Once.
+    ///
+    /// # Safety `controller` is in memory that fork relatives share, and valid until the link lets go of the
+    /// [`Users`](super::Users) it was closed with.
+    pub(crate) unsafe fn attach(&self, controller: &Controller) {
+        if let Some((_, mailbox)) = helper::mailbox() {
+            controller.begin(mailbox, process::pid());
+        }
+        if let Some(body) = self.body.get() {
+            body.controller.store(std::ptr::from_ref(controller).cast_mut(), SeqCst);
+        }
     }
 
-    /// Acceptor: tells the connector that the link is taken, once [`attach`](Self::attach)ed.
-    pub(crate) fn confirm(&self) {
+    /// The end has entered: its segment says so, and it looks there for what the peer sends.
+    pub(crate) fn say_entered(&self) {
+        let Some(body) = self.body.get() else { return };
+        let now = match body.role {
+            Role::Connector => stage::ENTERED,
+            Role::Acceptor => stage::OPEN,
+        };
+        if self.stage.compare_exchange(stage::MADE, now, SeqCst, SeqCst).is_ok() {
+            self.note(Kind::Entered);
+        }
+    }
+
+    /// The peer's end entered; false if it may not. By who takes the port's completions.
+    pub(super) fn peer_entered(&self) -> bool {
+        let Some(body) = self.body.get() else { return false };
+        let (from, to) = match body.role {
+            Role::Connector => (State::Confirmed, State::Settled),
+            Role::Acceptor => (State::Taken, State::Confirmed),
+        };
+        let may = match body.role {
+            Role::Connector => matches!(self.stage(), stage::ENTERED | stage::REFUSED),
+            Role::Acceptor => matches!(self.stage(), stage::MADE | stage::REFUSED),
+        };
+        // Before the state, after which this end may turn.
+        body.segment.side(body.role).sending.0.doorbells.enter();
+        if may && body.segment.change(from, to) && body.role == Role::Connector {
+            let _ = self.stage.compare_exchange(stage::ENTERED, stage::OPEN, SeqCst, SeqCst);
+        }
+        self.wake(body, true, true);
         self.push(Tell::Due);
+        may
     }
 
-    /// Acceptor: nobody will take it.
+    /// This end will not use it.
     pub(crate) fn refuse(&self) {
         let refused =
             |from| self.stage.compare_exchange(from, stage::REFUSED, SeqCst, SeqCst).is_ok();
-        if refused(stage::BOUND) || refused(stage::OFFERED) {
+        if refused(stage::MADE) || refused(stage::ENTERED) {
             self.note(Kind::Refused);
         }
     }
 
-    /// Acceptor: as [`refuse`](Self::refuse), after it was taken and before it was confirmed.
-    pub(crate) fn refuse_taken(&self) {
-        self.stage.store(stage::REFUSED, SeqCst);
-        self.note(Kind::Refused);
+    /// The peer's end will not use it; false if it does. By who takes the port's completions.
+    pub(super) fn is_refused_by_peer(&self) -> bool {
+        let Some(body) = self.body.get() else { return false };
+        let is_back = body.segment.withdraw();
+        if is_back {
+            self.stage.store(stage::REFUSED, SeqCst);
+        }
+        self.wake(body, true, true);
+        is_back
     }
 
-    /// Connector: which TCP connection it is for.
-    pub(crate) fn bind(&self, tuple: Vec<u8>) {
-        let _ = self.binding.set(tuple);
-        self.note(Kind::Bound);
-    }
-
-    /// Connector: asks for the link back, which nobody took. The answer decides the segment's state.
+    /// Connector's end: has entered, and goes back unless the acceptor's has as well. The answer decides the segment's
+    /// state.
     pub(crate) fn withdraw(&self) {
         if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
             controller.ask_to_withdraw();
             return self.kick_owner();
         }
         self.note(Kind::Withdraw);
+    }
+
+    /// The connector's end wants to go back; false if that makes no sense. If this end entered, its word that it did is
+    /// on its way, or there. By who takes the port's completions.
+    pub(super) fn is_asked_back(&self) -> bool {
+        let Some(body) = self.body.get().filter(|body| body.role == Role::Acceptor) else {
+            return false;
+        };
+        if body.segment.withdraw() {
+            self.refuse();
+        }
+        true
+    }
+
+    /// No answer comes, and this end goes on over TCP: one that entered all the same finds the link broken.
+    pub(crate) fn abandon_unanswered(&self) {
+        if self.body.get().is_some_and(|body| body.segment.withdraw()) {
+            self.stage.store(stage::REFUSED, SeqCst);
+            self.fail(Error::TimedOut);
+            self.while_nobody_sends(|_| {
+                if let Some(wire) = self.wire() {
+                    let _ = wire.connector.disconnect(0);
+                }
+            });
+        }
     }
 
     pub(super) fn note(&self, kind: Kind) {
@@ -87,6 +150,6 @@ impl Link {
 
     /// True if both ends use it, as the relatives' memory says, which this process's copy may not.
     pub(in crate::fabric) fn is_taken(&self) -> bool {
-        self.body.get().is_some_and(|body| body.segment.state() == shm::State::Taken)
+        self.body.get().is_some_and(|body| body.segment.state() == State::Settled)
     }
 }

@@ -67,13 +67,13 @@ impl Link {
         }
     }
 
-    /// True if nobody took it, or will.
+    /// True if one of both ends does not use it, or any more.
     pub(in crate::fabric) fn is_refused(&self) -> bool {
         self.stage() == stage::REFUSED || self.failed.load(Acquire) || self.is_closed_by_peer()
     }
 
     /// In a process whose copy is from a fork: lets go of it. The objects in it are the parent's, its memory is not.
-    pub(in crate::fabric) fn leave_to_parent(self: Arc<Self>) {
+    pub(crate) fn leave_to_parent(self: Arc<Self>) {
         if let Some(body) = self.body.get() {
             // SAFETY: nothing here uses it any more, and what would unmap it again is forgotten.
             unsafe { body.segment.unmap() };

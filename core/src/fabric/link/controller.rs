@@ -18,8 +18,10 @@ pub(crate) struct Controller {
     pid: AtomicU32,
     /// Not zero while it is about to exit.
     leaving: AtomicU32,
-    /// 1: a relative wants the link back, which nobody took.
+    /// 1: a relative goes back to TCP unless the peer has entered.
     withdraws: AtomicU32,
+    /// 1: the peer has heard that this end turned.
+    turn_known: AtomicU32,
     next_out: AtomicU32,
     next_in: AtomicU32,
     bytes_out: AtomicU64,
@@ -132,7 +134,7 @@ impl Controller {
         }
     }
 
-    /// By a relative: the link is to be asked back.
+    /// By a relative: the link is not to be used unless the peer has entered.
     pub(in crate::fabric) fn ask_to_withdraw(&self) {
         self.withdraws.store(1, SeqCst);
     }
@@ -140,6 +142,15 @@ impl Controller {
     /// By the controlling process: true, once, if that is so.
     pub(in crate::fabric) fn take_withdrawal(&self) -> bool {
         self.withdraws.load(Relaxed) != 0 && self.withdraws.swap(0, SeqCst) != 0
+    }
+
+    /// By the controlling process: the peer has heard that this end turned.
+    pub(in crate::fabric) fn turn_is_known(&self) {
+        self.turn_known.store(1, SeqCst);
+    }
+
+    pub(in crate::fabric) fn is_turn_known(&self) -> bool {
+        self.turn_known.load(Acquire) != 0
     }
 
     /// The controlling process is about to exit: whoever wants to go on is to take control.

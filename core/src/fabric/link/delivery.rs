@@ -99,6 +99,7 @@ impl Link {
         if keeps_anchor && self.is_drained() {
             self.let_anchor_go();
         }
+        self.has_told_turn();
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
             self.note_delivered();
             // For relatives that wait for what had arrived: the port was looked at before.

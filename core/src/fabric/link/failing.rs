@@ -2,7 +2,7 @@
 
 use super::state::Link;
 use crate::provider::interface::Error;
-use crate::provider::shm::{self, FAILED};
+use crate::provider::shm::FAILED;
 use crate::sys::{process, time, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -50,9 +50,11 @@ impl Link {
     /// To the end, or who attaches it later.
     pub(super) fn tell_failed(&self) {
         if let Some(body) = self.body.get() {
-            let _ = body.segment.decide(shm::State::Refused);
-            let peer = body.segment.side(body.role.peer());
-            peer.sending.0.finished.fetch_or(FAILED, SeqCst);
+            // One that not both ends use is not needed.
+            if !body.segment.withdraw() {
+                let peer = body.segment.side(body.role.peer());
+                peer.sending.0.finished.fetch_or(FAILED, SeqCst);
+            }
             self.wake(body, true, true);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::course;
 use super::outgoing::Tell;
-use super::state::{stage, Link};
+use super::state::Link;
 use super::wire::Wire;
 use crate::fabric::frame::Kind;
 use crate::fabric::{helper, request};
@@ -86,20 +86,14 @@ impl Link {
         // SAFETY: the helper's.
         let following = unsafe { &mut *self.moving.following.get() };
         let Some(wire) = following else {
-            // Moved is to arrive before its queue pair ends; an offer's need not.
+            // Moved is to arrive before its queue pair ends.
             let is_broken = self.moving.broken.load(Relaxed);
             let told = self.moving.sealed.load(Acquire)
-                && (self.stage() != stage::OPEN
-                    || is_broken
-                    || self.completed.load(Acquire) == self.posted.load(Relaxed));
-            match (told, is_broken, self.stage()) {
-                (true, ..) => {}
-                (false, true, stage::OPEN) => return self.give_up(Error::ConnectionReset),
-                (false, true, _) => {
-                    self.moving.sealed.store(true, SeqCst);
-                    self.due.fetch_and(!(1 << Kind::Moved as u32), SeqCst);
-                }
-                (false, false, _) => return self.push(Tell::Certain),
+                && (is_broken || self.completed.load(Acquire) == self.posted.load(Relaxed));
+            match (told, is_broken) {
+                (true, _) => {}
+                (false, true) => return self.give_up(Error::ConnectionReset),
+                (false, false) => return self.push(Tell::Certain),
             }
             match self.begin_to_follow() {
                 Ok(wire) => *following = Some(wire),
@@ -152,7 +146,7 @@ impl Link {
         let host = self.wire().ok_or(Error::NotConnected)?.connector.peer_address()?.ip();
         let wire =
             Wire::new(self.port(), self.port().device.objects()?.adapter.create_connector()?)?;
-        let data = request::encode(&geometry, cookie);
+        let data = request::encode_invited(&geometry, cookie);
         let target = SocketAddr::new(host, number);
         helper::watch(wire.connector.descriptor());
         let started = wire.connector.connect(&wire.pair, target, &data, CONNECT);

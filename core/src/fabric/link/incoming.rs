@@ -5,7 +5,7 @@ use super::outgoing::Tell;
 use super::state::{stage, Link, Receiver};
 use crate::fabric::frame::{self, Kind, State};
 use crate::provider::interface::Error;
-use crate::provider::shm::{self, Role, Sending};
+use crate::provider::shm::Sending;
 use crate::session::{Gone, Mark, HEADER_SIZE};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -95,16 +95,9 @@ impl Link {
     fn apply(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), Wrong> {
         let if_sensible = |makes_sense| if makes_sense { Ok(()) } else { Err(Wrong) };
         match kind {
-            Kind::Bound => {
-                self.binding.set(payload.to_vec()).map_err(|_| Wrong)?;
-                let _ = self.stage.compare_exchange(stage::OFFERED, stage::BOUND, SeqCst, SeqCst);
-                Ok(())
-            }
-            Kind::Withdraw => {
-                self.refuse();
-                Ok(())
-            }
-            Kind::Taken | Kind::Refused => self.is_decided(kind == Kind::Taken),
+            Kind::Entered => if_sensible(self.peer_entered()),
+            Kind::Refused => if_sensible(self.is_refused_by_peer()),
+            Kind::Withdraw => if_sensible(self.is_asked_back()),
             Kind::Move => if_sensible(self.is_to_follow(payload)),
             Kind::Moved => if_sensible(self.was_followed()),
             Kind::Ring => if_sensible(self.may_write(payload)),
@@ -112,33 +105,18 @@ impl Link {
             | Kind::Message
             | Kind::Bytes
             | Kind::Written
+            | Kind::Turned
             | Kind::Left
             | Kind::Ask
             | Kind::Answer => self.apply_in_use(kind, state, payload),
         }
     }
 
-    /// The acceptor's decision came.
-    fn is_decided(&self, taken: bool) -> Result<(), Wrong> {
-        let body = self.body.get().ok_or(Wrong)?;
-        if body.role != Role::Connector || self.stage() != stage::OFFERED {
-            return Err(Wrong);
-        }
-        if taken && body.segment.decide(shm::State::Taken) {
-            self.stage.store(stage::OPEN, SeqCst);
-        } else {
-            self.stage.store(stage::REFUSED, SeqCst);
-            let _ = body.segment.decide(shm::State::Refused);
-        }
-        self.wake(body, true, true);
-        self.push(Tell::Due);
-        Ok(())
-    }
-
     /// What may come once both ends use the link.
     fn apply_in_use(&self, kind: Kind, state: &State, payload: &[u8]) -> Result<(), Wrong> {
         let body = self.body.get().filter(|_| self.stage() == stage::OPEN).ok_or(Wrong)?;
         let makes_sense = match kind {
+            Kind::Turned => self.peer_turned(body, payload),
             Kind::Left => self.peer_left(body, payload),
             Kind::Ask => self.peer_asks(body, state, payload),
             Kind::Answer => self.peer_answers(body, payload),

@@ -6,7 +6,7 @@
 //!
 //! - [`state`]: all that a link knows; its parts: [`body`] (the end's segment), [`sender`], [`wire`] (the queue pair),
 //!   [`controller`] (which process has that), [`course`] (of a move)
-//! - [`agreeing`]: how both ends come to use it
+//! - [`agreeing`]: how both ends come to use it; [`turning`]: from which byte on
 //! - [`outgoing`], in frames that [`posting`] sends or by RDMA ([`direct`]); [`incoming`]; [`completing`]: taking what
 //!   completed
 //! - [`waking`]: who sleeps on it; [`failing`]: it broke
@@ -36,6 +36,7 @@ mod returning;
 mod sender;
 mod state;
 mod taking;
+mod turning;
 mod waking;
 mod wire;
 

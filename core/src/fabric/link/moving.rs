@@ -8,8 +8,7 @@
 //! 4. With *Moved* everything is there: control is given, with how far it has come, and the old queue pair ends.
 //! 5. The new one carries on from there.
 //!
-//! Where both ends move at once the acceptor gives way, as the suspended session does, and asks again. An offer
-//! that nobody accepted yet moves alike, from the process that has the listener to the one that accepts.
+//! Where both ends move at once the acceptor gives way, as the suspended session does, and asks again.
 //!
 //! All of it is done by the helpers, except that frames come to whoever looks. Who asks for control, and why, is the
 //! business of [`sharing`](crate::fabric::sharing).
@@ -53,12 +52,7 @@ impl Link {
 
     /// Begins to move the link to whom an invitation is of; false if that cannot be now. By the helper.
     pub(in crate::fabric) fn move_to(&self, invitation: &Invitation) -> bool {
-        let settled = match self.stage() {
-            stage::OPEN => self.body.get().is_some(),
-            stage::BOUND => true,
-            _ => false,
-        };
-        if !settled || !self.is_ours() || self.has_failed() {
+        if self.stage() != stage::OPEN || !self.is_ours() || self.has_failed() {
             return false;
         }
         if helper::own_mailbox() == Some(invitation.mailbox) {
@@ -153,10 +147,7 @@ impl Link {
     /// Gives control to who asked for it.
     fn hand_over(&self) {
         let port = self.port();
-        let Some(controller) = self.controller() else {
-            // An offer, which goes on elsewhere.
-            return self.moving.course.store(course::REST, SeqCst);
-        };
+        let Some(controller) = self.controller() else { return };
         self.while_nobody_sends(|out| {
             // Everything that came is published; taking it waits for nobody.
             port.catch_up();

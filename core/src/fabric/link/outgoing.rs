@@ -14,15 +14,8 @@ use crate::sys::handlers::Undisturbed;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// Kinds without data that are sent when they are due, in this order.
-const WORDS: [Kind; 7] = [
-    Kind::Bound,
-    Kind::Withdraw,
-    Kind::Taken,
-    Kind::Refused,
-    Kind::Answer,
-    Kind::Move,
-    Kind::Moved,
-];
+const WORDS: [Kind; 6] =
+    [Kind::Entered, Kind::Withdraw, Kind::Refused, Kind::Answer, Kind::Move, Kind::Moved];
 
 /// What a push tells the peer beside data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,12 +84,10 @@ impl Link {
     fn push_all(&self, out: &mut Sender, tell: Tell) -> Result<(), Full> {
         out.certain = tell == Tell::Certain;
         self.reclaim(out);
-        // Once: Taken goes out when what the peer then sends finds its place, and before anything else of the end.
-        let body = self.body.get();
-        if self.send_words(out, body.is_some())? {
+        if self.send_words(out)? {
             return Ok(());
         }
-        let (Some(body), stage::OPEN) = (body, self.stage()) else { return Ok(()) };
+        let (Some(body), stage::OPEN) = (self.body.get(), self.stage()) else { return Ok(()) };
         self.send_question(out, body)?;
         if self.due.load(Acquire) & 1 << Kind::Ring as u32 != 0 {
             self.offer(out, body)?;
@@ -110,6 +101,7 @@ impl Link {
         }
         // Before the data, like the end: that this end left goes behind all that it published before.
         let word = sending.doorbells.state();
+        self.send_turned(out, body, word)?;
         // Before the data: what finished is sent behind all of it.
         let finished = sending.finished.load(SeqCst) & State::FINISHED_BITS;
         // Before the messages: those that are published later come later.
@@ -125,15 +117,13 @@ impl Link {
 
     /// Sends what is due of what has no data. True: the link goes on over another queue pair, and nothing more goes
     /// out.
-    fn send_words(&self, out: &mut Sender, is_attached: bool) -> Result<bool, Full> {
+    fn send_words(&self, out: &mut Sender) -> Result<bool, Full> {
         for kind in WORDS {
             let bit = 1 << kind as u32;
-            if self.due.load(Acquire) & bit != 0 && (kind != Kind::Taken || is_attached) {
+            if self.due.load(Acquire) & bit != 0 {
                 let (destination, answer) = (self.destination(), self.own_answer());
-                let bound = self.binding.get();
                 let payload = match kind {
-                    Kind::Bound => bound.map_or(&[][..], Vec::as_slice),
-                    Kind::Move => &destination,
+                    Kind::Move => &destination[..],
                     Kind::Answer => &answer,
                     _ => &[],
                 };

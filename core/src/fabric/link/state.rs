@@ -24,13 +24,13 @@ pub(super) const NOBODY: u32 = u32::MAX;
 
 /// How far a link has come.
 pub(in crate::fabric) mod stage {
-    /// Acceptor: it arrived and is nobody's yet. Connector: it is offered.
-    pub(in crate::fabric) const OFFERED: u32 = 0;
-    /// Acceptor: the connector said which TCP connection it is for.
-    pub(in crate::fabric) const BOUND: u32 = 1;
+    /// This end does not use it yet.
+    pub(in crate::fabric) const MADE: u32 = 0;
+    /// The connector's end does, and has not heard that the acceptor's does.
+    pub(in crate::fabric) const ENTERED: u32 = 1;
     /// Both ends use it.
     pub(in crate::fabric) const OPEN: u32 = 2;
-    /// Nobody will.
+    /// This end does not, or the other, and never will.
     pub(in crate::fabric) const REFUSED: u32 = 3;
 }
 
@@ -42,9 +42,12 @@ pub(super) struct Receiver {
     pub(super) tail: u64,
 }
 
-/// Part of a link, of the way back to TCP: what this process told the peer of it.
+/// Part of a link, of the way to the SAN and back to TCP: what this process told the peer of it.
 #[derive(Default)]
 pub(super) struct Returning {
+    /// How many requests were posted when it was told that this end turned; zero: it was not.
+    pub(super) turned: AtomicU64,
+
     /// How many requests were posted when it was told that this end left; zero: it was not.
     pub(super) left: AtomicU64,
     pub(super) asked: AtomicBool,
@@ -55,6 +58,7 @@ pub(super) struct Returning {
 impl Returning {
     /// Over another queue pair all is told once more, which does no harm.
     pub(super) fn begin_anew(&self) {
+        self.turned.store(0, SeqCst);
         self.left.store(0, SeqCst);
         self.asked.store(false, SeqCst);
         self.is_seen_to.store(false, Relaxed);
@@ -97,8 +101,6 @@ pub(crate) struct Link {
     /// See [`Link::keep_open`].
     pub(super) anchor: AtomicI32,
     pub(super) stage: AtomicU32,
-    /// The addresses that the connector gave (acceptor), or is to give.
-    pub(in crate::fabric) binding: OnceLock<Vec<u8>>,
     /// Kinds of frames without data that are due, as bits.
     pub(super) due: AtomicU32,
     pub(super) pushing: AtomicBool,
@@ -157,8 +159,7 @@ impl Link {
             wishes: Wishes::default(),
             returning: Returning::default(),
             anchor: AtomicI32::new(-1),
-            stage: AtomicU32::new(stage::OFFERED),
-            binding: OnceLock::new(),
+            stage: AtomicU32::new(stage::MADE),
             due: AtomicU32::new(0),
             pushing: AtomicBool::new(false),
             again: AtomicU32::new(0),

@@ -4,8 +4,7 @@
 //! - [`wishes`]: who asks for control
 //! - [`invitations`]: this process's own listeners, where peers come to that it asked for
 //!
-//! May open adapters and make links. Must not know of the program's listeners: what is accepted there is the business
-//! of `accepting`.
+//! May open adapters. Must not make links.
 
 pub(super) mod invitations;
 mod using;

@@ -1,11 +1,10 @@
 //! How a link ends: closed, broken, refused, or without its device.
 
-use super::{ends, links, pattern, End};
+use super::{ends, pattern};
 use crate::fabric::link::Tell;
 use crate::provider::interface::Error;
-use crate::provider::shm::{Role, CLOSED, FAILED};
+use crate::provider::shm::{CLOSED, FAILED};
 use crate::provider::simulation::{lose_link, remove_device};
-use crate::session;
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -54,21 +53,6 @@ fn a_link_that_ends_once_its_peer_closed_is_not_broken() {
     b.link.fail(Error::ConnectionReset);
     assert!(b.link.has_failed() && !b.link.is_broken());
     assert_eq!(b.receive(30_000), pattern(0, 30_000));
-}
-
-#[test]
-fn a_link_that_is_refused_sends_nothing_of_what_was_written() {
-    let (from, to) = links("192.0.2.113", "192.0.2.114");
-    let from = End::new(from, Role::Connector);
-    from.stream().open(session::Kind::SessionRequest);
-    from.link.bind(b"tuple".to_vec());
-    from.send(b"for TCP");
-    from.link.withdraw();
-    to.poll();
-    assert!(!to.take(), "it was asked back");
-    from.link.poll();
-    assert_eq!(from.segment.state(), crate::provider::shm::State::Refused);
-    assert_eq!(from.stream().own().sending.0.tail.load(Relaxed), 7);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod moves;
 mod protocol;
 mod returning;
 mod streams;
+mod turning;
 
 use super::link::{Link, Port};
 use super::request::geometry_of;
@@ -13,13 +14,12 @@ use crate::provider::interface::client::*;
 use crate::provider::interface::library::Library;
 use crate::provider::interface::Started;
 use crate::provider::shm::objects::SharedMemory;
-use crate::provider::shm::{Geometry, Role, Segment};
+use crate::provider::shm::{Geometry, Role, Segment, State};
 use crate::provider::simulation::Simulation;
 use crate::registry;
 use crate::session;
 use crate::session::transfer::Call;
 use crate::switch::test_ends::{Buffers, Memory, Stream, Take};
-use crate::sys::file;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -45,12 +45,27 @@ struct End {
 
 impl End {
     fn new(link: Arc<Link>, role: Role) -> Self {
-        let (segment, fd) = Segment::create(geometry_of(GEOMETRY)).unwrap();
-        file::close(fd);
+        link.make_segment(geometry_of(GEOMETRY), role).unwrap();
+        let segment = link.segment().unwrap();
         let memory = Memory::create_far(role, segment.geometry()).unwrap();
-        // SAFETY: never discarded.
-        unsafe { link.attach(segment, role, memory.controller()) };
         End { link, segment, memory }
+    }
+
+    /// Enters, as the switch has it do; false if it may not.
+    fn enter(&self) -> bool {
+        self.link.poll();
+        let (from, to, kind) = match self.stream().endpoint.role() {
+            Role::Connector => (State::Taken, State::Confirmed, session::Kind::SessionRequest),
+            Role::Acceptor => (State::Confirmed, State::Settled, session::Kind::SessionAccept),
+        };
+        if !self.segment.change(from, to) {
+            return false;
+        }
+        // SAFETY: never discarded.
+        unsafe { self.link.attach(self.memory.controller()) };
+        self.stream().open(kind);
+        self.link.say_entered();
+        true
     }
 
     fn stream(&self) -> Stream<'_> {
@@ -119,7 +134,7 @@ fn link_over(port: &'static Port) -> Arc<Link> {
     Link::new(port, port.device.objects().unwrap().adapter.create_connector().unwrap()).unwrap()
 }
 
-/// Two connected links, not yet attached to segments.
+/// Two connected links, without segments.
 fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
     let ((a, ip_a), (b, ip)) = (adapter(a), adapter(b));
     let listener = b.create_listener().unwrap();
@@ -139,19 +154,19 @@ fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
     (from, to)
 }
 
-/// Two ends of one connection, taken by both.
-fn ends(a: &str, b: &str) -> (End, End) {
+/// Two ends of one connection that have not entered.
+fn made(a: &str, b: &str) -> (End, End) {
     let (from, to) = links(a, b);
-    let from = End::new(from, Role::Connector);
-    from.stream().open(session::Kind::SessionRequest);
-    from.link.bind(b"tuple".to_vec());
-    to.poll();
-    assert_eq!(to.binding.get().unwrap(), b"tuple");
-    assert!(to.take());
-    let to = End::new(to, Role::Acceptor);
-    to.stream().open(session::Kind::SessionAccept);
-    to.link.confirm();
+    (End::new(from, Role::Connector), End::new(to, Role::Acceptor))
+}
+
+/// Two that have.
+fn ends(a: &str, b: &str) -> (End, End) {
+    let (from, to) = made(a, b);
+    assert!(!to.enter(), "the connector is first");
+    assert!(from.enter() && to.enter());
     from.link.poll();
+    assert_eq!(from.segment.state(), State::Settled);
     (from, to)
 }
 
@@ -165,7 +180,10 @@ fn relative(of: &End) -> End {
     let port = Port::open(adapter, ip).unwrap();
     let link = link_over(port);
     // SAFETY: never discarded.
-    unsafe { link.attach(of.segment, of.stream().endpoint.role(), of.memory.controller()) };
+    unsafe {
+        link.has_segment(of.segment, of.stream().endpoint.role());
+        link.attach(of.memory.controller());
+    }
     link.is_relatives();
     // The segment is the first one's to unmap.
     std::mem::forget(link.clone());

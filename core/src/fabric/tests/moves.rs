@@ -4,7 +4,7 @@ use super::{adapter, ends, pattern, relative, End};
 use crate::fabric::frame::{self, Kind, State};
 use crate::fabric::link::{Port, Tell};
 use crate::fabric::mailbox::Invitation;
-use crate::fabric::request;
+use crate::fabric::request::{self, Purpose};
 use crate::provider::interface::client::*;
 use crate::provider::shm::FINISHED;
 use std::sync::atomic::Ordering::SeqCst;
@@ -43,8 +43,8 @@ impl Move {
         }
         self.came |= self.listener.next_result().is_some();
         if let Some(connector) = self.connector.take_if(|_| self.came) {
-            let (_, cookie) = request::decode(&connector.private_data().unwrap()).unwrap();
-            assert_eq!(cookie, self.invitation.cookie);
+            let (_, purpose) = request::decode(&connector.private_data().unwrap()).unwrap();
+            assert_eq!(purpose, Purpose::Invited(self.invitation.cookie));
             let taken = self.to.link.take_control(self.port, self.invitation.mailbox, connector);
             if let Err((_, early)) = taken {
                 self.connector = Some(early.expect("control cannot be taken"));

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 pub(crate) enum State {
     /// Offered by the connector; nobody took it yet.
     Pending = 0,
-    /// The acceptor will use it. Over a fabric: uses it.
+    /// The acceptor will use it.
     Taken = 1,
     /// One of both went on over TCP before both used it.
     Withdrawn = 2,
@@ -181,13 +181,6 @@ impl Segment {
             .into_iter()
             .any(|from| self.change(from, State::Withdrawn))
             || matches!(self.state(), State::Withdrawn | State::Refused)
-    }
-
-    /// Both directions begin on the SAN, as over a fabric.
-    pub(crate) fn begin_turned(&self) {
-        for side in &self.head().sides {
-            side.sending.0.doorbells.begin_turned();
-        }
     }
 
     /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).

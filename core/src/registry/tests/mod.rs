@@ -191,11 +191,11 @@ fn what_is_published_is_read() {
     slot.set_fd(8);
     slot.set_state(State::CloseWait);
     slot.set_provider(Provider::Tcp);
-    slot.set_reason(Reason::Withdrawn);
+    slot.set_reason(Reason::Quiet);
     let changed = &folder.only_process().connections[0];
     assert_eq!(
         (changed.fd, changed.state, changed.provider, changed.reason),
-        (8, State::CloseWait, Provider::Tcp, Reason::Withdrawn)
+        (8, State::CloseWait, Provider::Tcp, Reason::Quiet)
     );
     assert_eq!(changed.transfers.threshold, None);
 
@@ -311,28 +311,4 @@ fn a_reader_never_sees_a_mixture_of_two_connections() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-}
-
-#[test]
-fn silent_hosts_are_known_to_other_processes_for_a_while() {
-    const MINUTE: u64 = 60_000_000_000;
-    let folder = Folder::new();
-    let path = || FolderPath::new(format_args!("{}", folder.0.display())).expect("short");
-    let known = SilentHosts::in_folder(path());
-    let host = |text: &str| text.parse().expect("an address");
-    assert!(!known.contains(host("192.0.2.1"), MINUTE), "no folder yet");
-    known.note(host("192.0.2.1"), MINUTE);
-    known.note(host("2001:db8::1"), 1);
-    let other = SilentHosts::in_folder(path());
-    assert!(other.contains(host("192.0.2.1"), MINUTE));
-    assert!(other.contains(host("::ffff:192.0.2.1"), MINUTE));
-    assert!(!other.contains(host("192.0.2.1"), MINUTE / 2), "that is no time somebody noted");
-    assert!(!other.contains(host("192.0.2.2"), MINUTE));
-    assert!(!other.contains(host("2001:db8::1"), MINUTE), "it is over");
-    // It is no process's file. If it holds anything else, a reader does not mind.
-    assert_eq!(folder.read().problems, []);
-    for wrong in [vec![0xff; 6144], vec![1; 7]] {
-        std::fs::write(folder.0.join("silent-hosts"), wrong).expect("written");
-        assert!(!other.contains(host("192.0.2.1"), MINUTE));
-    }
 }

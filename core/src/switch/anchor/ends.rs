@@ -4,7 +4,6 @@ use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
 use crate::registry;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Stream};
@@ -72,12 +71,6 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         // What the kernel says comes after what is still to be read here, and is the kernel's to say.
         returning::follow(stream);
         return;
-    }
-    if socket.is_pending() {
-        // The peer's kernel speaks and nobody took the session: whoever it is has no shim.
-        if untaken_offer::withdraw(socket) {
-            return;
-        }
     }
     if stream.fabric.is_some_and(|link| link::is_early(stream, link, socket.anchor())) {
         return;

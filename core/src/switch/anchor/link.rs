@@ -15,10 +15,6 @@ use crate::switch::stream::Stream;
 use crate::sys::{file, hidden, net, time, Errno, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// How long (ns) an offer waits for the acceptor to accept, before it is asked back.
-const OFFERED: u64 = 3_000_000_000;
-/// How long (ns) the answer to that is waited for where it cannot be put off.
-const ANSWER: u64 = 1_000_000_000;
 /// How long (ns) a sleeper whose link is another process's, which may have died, or has failed, sleeps at a time.
 const LONGEST_NAP: u64 = 500_000_000;
 /// How long (ns) a process that exits, or a fork relative that closes, waits for the peer to take
@@ -37,7 +33,7 @@ pub(in crate::switch) fn provider() -> registry::Provider {
 
 /// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
 pub(in crate::switch) fn provoke_reset(socket: &Socket, stream: &Stream) {
-    if returning::is_begun(stream) {
+    if returning::is_begun(stream) || stream.endpoint.has(flag::SENDS_TCP) {
         // The byte would be one of the stream.
         return;
     }
@@ -60,14 +56,15 @@ pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
 /// Notes what TCP cannot tell: that the peer [left bytes unread](is_unread_behind_end), and that the link is broken.
 pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     let Some(link) = stream.fabric else { return };
+    if stream.segment.state() != State::Settled {
+        // All is TCP's.
+        return;
+    }
     let is_failed = link.is_failed_by_peer();
     if is_unread_behind_end(stream) {
         ends::break_pipe(stream);
     }
-    if !is_failed {
-        return;
-    }
-    if socket.is_pending() || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
+    if !is_failed || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
         return;
     }
     if !link.is_broken() {
@@ -105,30 +102,6 @@ pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bo
         link.poll();
     } else if !link.is_failed_by_peer() {
         link.catch_up();
-    }
-}
-
-/// True if an offer that nobody took may be withdrawn: the acceptor's shim alone decides.
-pub(in crate::switch) fn may_withdraw(stream: &Stream, link: &Link) -> bool {
-    link.withdraw();
-    let start = time::now();
-    loop {
-        link.poll();
-        match stream.segment.state() {
-            State::Refused => return true,
-            State::Pending if time::now() - start < ANSWER => time::sleep(PAUSE),
-            _ => return false,
-        }
-    }
-}
-
-/// Looks after an offer that nobody took yet.
-pub(in crate::switch) fn scan(stream: &Stream, link: &Link) {
-    link.poll();
-    let unanswered = &stream.endpoint.unanswered;
-    if unanswered.waited(time::now()) > OFFERED {
-        unanswered.start_anew();
-        link.withdraw();
     }
 }
 
@@ -179,7 +152,7 @@ pub(in crate::switch) fn is_closed_by_peer(stream: &Stream) -> bool {
 /// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program
 /// is about to go on where the link cannot follow, and may end TCP's connection.
 pub(in crate::switch) fn has_all(stream: &Stream) -> bool {
-    let Some(link) = stream.fabric.filter(|_| stream.segment.state() == State::Taken) else {
+    let Some(link) = stream.fabric.filter(|_| stream.segment.state() == State::Settled) else {
         return true;
     };
     wait_for(stream, link);

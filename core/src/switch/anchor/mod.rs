@@ -14,5 +14,4 @@ pub(in crate::switch) mod options;
 pub(in crate::switch) mod ready;
 pub(in crate::switch) mod returning;
 pub(in crate::switch) mod switchover;
-pub(in crate::switch) mod untaken_offer;
 pub(in crate::switch) mod watchers;

@@ -83,7 +83,7 @@ pub(in crate::switch) fn may_tell_urgent_data(socket: &Socket) -> bool {
     let is_free_of_doorbells = |stream: Stream| {
         stream.endpoint.has(flag::NO_MORE_DOORBELLS) || switchover::receives_all_over_tcp(&stream)
     };
-    socket.is_pending() || socket.stream().is_none_or(is_free_of_doorbells)
+    socket.stream().is_none_or(is_free_of_doorbells)
 }
 
 /// True if this end may leave later, as the peer wants.

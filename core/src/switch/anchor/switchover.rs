@@ -5,6 +5,7 @@
 //! segment. Must not decide whether a connection goes there. Must not bring it back
 //! ([`detach`](crate::switch::back_to_tcp::detach)), but for an end whose peer never came.
 
+use crate::fabric::Link;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
@@ -16,11 +17,15 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::{Broken, Moved, Stream, Take};
 use crate::sys::user::Access;
-use crate::sys::{net, poll, process, Errno};
+use crate::sys::{net, poll, process, time, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// How often a turn is tried while the receiver takes bytes off at this very moment: it does not wait there.
 const ATTEMPTS: u32 = 200;
+/// Between hosts: how long (ns), with naps, the peer's link may take to say whether its end has entered, where that cannot
+/// be put off.
+const ANSWER: u64 = 1_000_000_000;
+const NAP: u64 = 50_000;
 
 /// Sends over the SAN from now on, if it did not and the receiver is ready; true if it does. Send lock.
 pub(in crate::switch) fn turn(stream: &Stream) -> bool {
@@ -172,6 +177,25 @@ pub(in crate::switch) enum Taken {
     Over,
 }
 
+/// Bytes that the kernel has for an end over a fabric that receives over TCP, of which it is certain that they are from
+/// before the turn: its peer sends nothing over TCP again before this end's link has heard that it turned. Receive lock.
+fn certain(stream: &Stream, link: &Link) -> Result<u64, i32> {
+    let there = net::unread(stream.anchor).unwrap_or(0);
+    if there > 0 {
+        link.catch_up();
+        return Ok(there);
+    }
+    // Nothing, an end, what came just now, or what is behind an urgent byte.
+    let told = net::recv(stream.anchor, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
+    link.catch_up();
+    match told {
+        Ok(n @ 1..) => Ok(n as u64),
+        Err(Errno(libc::EAGAIN)) => Ok(0),
+        Ok(0) => Err(0),
+        Err(Errno(error)) => Err(error),
+    }
+}
+
 /// Takes bytes of the stream off the anchor. Receive lock.
 pub(in crate::switch) fn take(
     stream: &Stream,
@@ -179,9 +203,15 @@ pub(in crate::switch) fn take(
     take: Take,
 ) -> Result<Taken, Broken> {
     let doorbells = &stream.peer().sending.0.doorbells;
+    let certain = stream.fabric.map(|link| certain(stream, link));
     let most = match inbound(stream)? {
         Inbound::San => return Ok(Taken::Over),
         Inbound::Before(left) => left,
+        Inbound::Tcp if certain == Some(Ok(0)) => return Ok(Taken::Nothing),
+        Inbound::Tcp if matches!(certain, Some(Err(_))) => {
+            return Ok(Taken::End(certain.and_then(Result::err).unwrap_or(0)));
+        }
+        Inbound::Tcp if certain.is_some() => certain.and_then(Result::ok).unwrap_or(0),
         // If it turns at this moment, that is found the next time.
         Inbound::Tcp if doorbells.take() => u64::MAX,
         Inbound::Tcp if doorbells.state().turned => return Ok(Taken::Bytes(0)),
@@ -228,10 +258,14 @@ pub(in crate::switch) fn is_without_doorbells(stream: &Stream) -> bool {
 /// Takes an end that entered back to plain TCP, if its peer has not entered, and from then on cannot; true if it is
 /// there now. No lock is held.
 pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
-    if stream.fabric.is_some() || !stream.endpoint.has(flag::SENDS_TCP) {
+    if !stream.endpoint.has(flag::SENDS_TCP) {
         return false;
     }
-    if !stream.segment.withdraw() {
+    let is_withdrawn = match stream.fabric {
+        None => stream.segment.withdraw(),
+        Some(link) => withdraw(stream, link),
+    };
+    if !is_withdrawn {
         return false;
     }
     let mut structure = Structure::lock();
@@ -246,10 +280,28 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     true
 }
 
+/// Goes back before both ends have entered: true if the connection stays on TCP. Waits for the peer's link to say, which
+/// does so whatever its program does.
+fn withdraw(stream: &Stream, link: &Link) -> bool {
+    let start = time::now();
+    link.withdraw();
+    loop {
+        link.poll();
+        match stream.segment.state() {
+            State::Settled => return false,
+            State::Withdrawn | State::Refused => return true,
+            _ if time::now() - start < ANSWER => time::sleep(NAP),
+            _ => break,
+        }
+    }
+    link.abandon_unanswered();
+    stream.segment.state() != State::Settled
+}
+
 /// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on
 /// TCP.
 pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -> bool {
-    if !stream.endpoint.has(flag::SENDS_TCP) || stream.fabric.is_some() {
+    if !stream.endpoint.has(flag::SENDS_TCP) || (stream.fabric.is_some() && try_turn(stream)) {
         return false;
     }
     if retreat(socket, stream) {

@@ -20,7 +20,6 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
@@ -120,15 +119,12 @@ pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) 
 }
 
 fn is_on_san(socket: &Socket) -> bool {
-    socket.phase() == phase::SAN && !socket.is_pending()
+    socket.phase() == phase::SAN
 }
 
 fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     if socket.phase() != phase::SAN {
         return true;
-    }
-    if socket.is_pending() {
-        return untaken_offer::withdraw(socket);
     }
     if switchover::complete_or_retreat(socket, stream) {
         return true;

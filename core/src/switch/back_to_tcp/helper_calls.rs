@@ -25,10 +25,7 @@ fn come_to(link: &Link) -> bool {
         let fabric = socket.stream().and_then(|stream| stream.fabric);
         fabric.is_some_and(|one| std::ptr::eq(one, link))
     };
-    bring_back(is_it, |one| {
-        let is_offered = one.socket.phase() == phase::CONNECTING;
-        is_offered || one.goes_on(Reason::PeerReturned, returning::may_go_on)
-    })
+    bring_back(is_it, |one| one.goes_on(Reason::PeerReturned, returning::may_go_on))
 }
 
 /// Requests that were served here. Threads of the program count for themselves
@@ -44,7 +41,6 @@ fn serve_requests() -> bool {
     let is_asked = |socket: &Socket| {
         socket.phase() == phase::SAN
             && socket.statistics().is_asked_to_detach()
-            && !socket.is_pending()
             && socket.stream().is_some_and(|stream| stream.fabric.is_some())
     };
     let again =

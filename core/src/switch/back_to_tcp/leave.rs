@@ -27,7 +27,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     }
     let Rung { left: begun, recalled, .. } = stream.own().sending.0.doorbells.state();
     let must = begun || recalled;
-    if e.has(impossible_after(stream, begun, must)) {
+    if e.has(impossible_after(stream, begun, must)) || !may_send_over_tcp(stream) {
         return false;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
@@ -60,6 +60,13 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         Resent::Unknown => lose(stream, anchor),
     }
     resent == Resent::All
+}
+
+/// Between hosts: false until the peer has heard that this end turned, or it might take what goes over TCP from now on for
+/// bytes from before.
+fn may_send_over_tcp(stream: &Stream) -> bool {
+    let has_turned = stream.own().sending.0.doorbells.state().turned;
+    stream.fabric.is_none_or(|link| !has_turned || link.is_turn_known() || link.has_failed())
 }
 
 /// The flags with which an end of a connection cannot leave any more. `begun`: it had begun to; `must`: or the peer

@@ -12,18 +12,17 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
-use crate::sys::{file, net, time, Fd};
+use crate::sys::{net, time, Fd};
 
 /// Stops reading from the segment for a program that cannot: what was not read yet comes again over
 /// TCP, as soon as the peer looks. [`return_after_recall`] follows; false if it cannot. The peer's direction is
 /// recalled before ours is left, because the peer follows at once and then sends nothing again.
 pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let e = stream.endpoint;
-    if socket.is_pending() || e.has(flag::READ_OUT) {
+    if e.has(flag::READ_OUT) {
         return true;
     }
     // Who is gone sends nothing again.
@@ -44,11 +43,6 @@ fn return_after_recall(
     why: Reason,
     wait: WaitForRoom,
 ) -> bool {
-    if socket.is_pending() {
-        // Its books are changed at once, so the descriptor must be the one in them.
-        return file::identity(anchor) == file::identity(socket.anchor())
-            && untaken_offer::withdraw(socket);
-    }
     finish_leaving(socket, stream, anchor, why, wait);
     return_anchor(socket, stream, anchor, why)
 }
@@ -75,7 +69,7 @@ pub(in crate::switch) fn bring_back(
             return link::has_all(stream);
         }
         if recall_unread(socket, stream, why)
-            && (socket.is_pending() || is_answered(stream))
+            && is_answered(stream)
             && return_after_recall(socket, stream, anchor, why, wait)
         {
             return link::has_all(stream);
@@ -83,8 +77,7 @@ pub(in crate::switch) fn bring_back(
         if leave_ended(stream, anchor, why) {
             return true;
         }
-        let is_offered = socket.is_pending() && stream.fabric.is_some();
-        if !is_under_way(stream) || is_offered || paused >= longest {
+        if !is_under_way(stream) || paused >= longest {
             return false;
         }
         time::sleep(PAUSE);

@@ -5,9 +5,8 @@
 //!
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
-use crate::switch::anchor::untaken_offer;
 use crate::switch::stream::{Broken, Places, Stream};
-use crate::sys::{net, Errno, Fd};
+use crate::sys::{net, poll, thread, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What became of it.
@@ -88,7 +87,7 @@ impl AnchorWriter {
         let mut rest = &bytes[skipped as usize..];
         while !rest.is_empty() && self.failed.is_none() {
             let sent = if self.waits {
-                untaken_offer::send_all(self.anchor, rest, flags).map(|()| rest.len())
+                send_all(self.anchor, rest, flags).map(|()| rest.len())
             } else {
                 net::send(self.anchor, rest, flags | libc::MSG_DONTWAIT)
             };
@@ -141,6 +140,21 @@ pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> R
         }
         None => Resent::All,
     }
+}
+
+/// Sends all of `bytes` over an anchor, waiting for room.
+fn send_all(anchor: Fd, mut bytes: &[u8], flags: i32) -> Result<()> {
+    while !bytes.is_empty() {
+        match net::send(anchor, bytes, flags | libc::MSG_DONTWAIT) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno(libc::EAGAIN)) => {
+                let mut fds = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
+                let _ = poll::poll(&mut fds, None, thread::nap_mask());
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn broken(anchor: Fd, why: Broken) {

@@ -3,7 +3,6 @@
 
 use crate::provider::shm::CLOSED;
 use crate::switch::anchor::switchover;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::descriptors::link_end;
@@ -98,7 +97,7 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
             setup::end(*negotiation, &mut structure);
         }
         holders::remove_holder(&socket);
-        if !matches!(socket.phase(), phase::SAN | phase::CONNECTING) {
+        if socket.phase() != phase::SAN {
             // As most: nothing but TCP's own end is due.
             socket.set_anchor(-1);
             let socket = socket.keep();
@@ -136,9 +135,6 @@ fn last_close(socket: &Socket) {
     let sleepers = &stream.endpoint.sleepers;
     sleepers.forget_the_dead();
     if sleepers.any() {
-        return;
-    }
-    if untaken_offer::withdraw_at_end(socket) {
         return;
     }
     if detach::finish(socket, &stream) {

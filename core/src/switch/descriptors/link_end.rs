@@ -37,8 +37,7 @@ pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
 fn say_closed(socket: &Socket, stream: &Stream) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     stream.poll();
-    let is_streams =
-        socket.is_pending() || returning::is_due(stream) || returning::is_kernels(stream);
+    let is_streams = returning::is_due(stream) || returning::is_kernels(stream);
     if is_streams || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
@@ -63,7 +62,6 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
     static GONE_UNTIL: AtomicU64 = AtomicU64::new(0);
     let shared = socket.phase() == phase::SAN && socket.leave(stream.endpoint);
     let is_over = match socket.phase() {
-        phase::SAN if socket.is_pending() => false,
         phase::SAN if shared => detach::look_after(socket, stream),
         phase::SAN => detach::finish(socket, stream),
         phase::NATIVE => true,
@@ -82,7 +80,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
     if shared && !link.is_foreign() {
         return leave_control_to_relatives(link);
     }
-    if !shared && !socket.is_pending() {
+    if !shared {
         say_closed(socket, stream);
     }
     if !stream.endpoint.has(flag::ANCHOR_ENDED) {

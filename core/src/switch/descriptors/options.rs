@@ -69,10 +69,6 @@ fn is_ours(level: i32, name: i32) -> bool {
 
 /// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.
 pub fn error(fd: Fd) -> Option<i32> {
-    if let Some(socket) = crate::switch::setup::connecting(fd) {
-        drop(socket);
-        return None;
-    }
     let socket = table::san(fd)?;
     ends::look(&socket, &socket.stream()?);
     take_error(&socket).map(|e| e.0)
@@ -167,7 +163,7 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
 
 /// ioctl requests with an integer result.
 pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
-    let socket = table::san(fd).or_else(|| crate::switch::setup::connecting(fd))?;
+    let socket = table::san(fd)?;
     let stream = socket.stream()?;
     let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
     match request {

@@ -11,7 +11,6 @@ pub(in crate::switch) mod batching;
 pub(in crate::switch) mod control;
 pub(in crate::switch) mod due;
 pub(in crate::switch) mod memory;
-pub(in crate::switch) mod offer_timeout;
 pub(in crate::switch) mod sleepers;
 
 use crate::fabric::Controller;
@@ -19,7 +18,6 @@ use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{Called, Resize, Session, Suspension};
 use crate::switch::endpoint::control::Control;
-use crate::switch::endpoint::offer_timeout::OfferTimeout;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
 use crate::sys::lock::FamilyLock;
@@ -292,8 +290,6 @@ pub(crate) struct Endpoint {
     pub(crate) holders: AtomicU32,
     /// 1: a thread was thrown out of a call, and may have left something to make up for.
     pub(crate) thrown_out: AtomicU32,
-    /// Over a fabric: how long the session is offered and not taken.
-    pub(crate) unanswered: OfferTimeout,
     /// Connector or acceptor.
     role: AtomicU8,
     /// errno that the kernel reported for the anchor; zero: none.

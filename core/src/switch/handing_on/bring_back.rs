@@ -4,7 +4,6 @@
 use crate::logging;
 use crate::reason::Reason;
 use crate::registry::Provider;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::back_to_tcp::recall;
 use crate::switch::back_to_tcp::resend_for_peer;
@@ -32,11 +31,11 @@ pub fn before_unhooked_use(fd: Fd) -> bool {
 
 /// As [`before_passing`], for another reason, and perhaps with this process going on with them.
 pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
-    let on_offer = |socket: &Pinned| matches!(socket.phase(), phase::SAN | phase::CONNECTING);
+    let is_on_san = |socket: &Pinned| socket.phase() == phase::SAN;
     for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
         setup::stay_on_tcp(&socket);
     }
-    let known = |fd: &Fd| Some((table::socket(*fd).filter(on_offer)?, *fd));
+    let known = |fd: &Fd| Some((table::socket(*fd).filter(is_on_san)?, *fd));
     let found: SmallVec<[(Pinned, Fd); 4]> = fds.iter().filter_map(known).collect();
     if found.is_empty() {
         return true;
@@ -84,7 +83,7 @@ pub(in crate::switch) fn after_fork_in_child() {
 }
 
 /// When this process has the means to use its sockets past the hooks, whichever they are: connections go back to TCP,
-/// new ones stay there, and nobody finds its listeners any more. False: one cannot go back, so it must not have them.
+/// and new ones stay there. False: one cannot go back, so it must not have them.
 pub fn before_unhooked_calls() -> bool {
     if is_borrowed() || BRINGING_BACK.lock().is_err() {
         return true;
@@ -95,8 +94,7 @@ pub fn before_unhooked_calls() -> bool {
     let all_are_back = ours.0.iter().all(is_back);
     policy::stay_on_tcp_for_unhooked_use(stayed || all_are_back);
     for (socket, _) in ours.0.iter().filter(|_| all_are_back) {
-        if let Some(listener) = socket.listener() {
-            listener.retire();
+        if socket.phase() == phase::LISTENER {
             socket.set_reason(Reason::UnseenUse);
             socket.statistics().set_provider(Provider::Tcp);
         }
@@ -121,7 +119,8 @@ pub(super) fn recall_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Rea
 
 fn bring_all_back(why: Reason, wait: WaitForRoom) -> Ours {
     let ours = Ours::collect();
-    let connections = || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.listener().is_none());
+    let connections =
+        || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.phase() != phase::LISTENER);
     recall_all(connections(), why);
     for socket in connections() {
         bring_back(socket, socket.anchor(), why, wait);
@@ -140,8 +139,7 @@ impl Ours {
     pub(super) fn collect() -> Self {
         let mut all = SmallVec::new();
         table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-            let concerned =
-                matches!(socket.phase(), phase::SAN | phase::CONNECTING | phase::LISTENER);
+            let concerned = matches!(socket.phase(), phase::SAN | phase::LISTENER);
             if concerned && socket.anchor() == fd {
                 // In a vfork child the number may be another file's by now.
                 if let Ok(identity) = file::identity_in(owner(), fd) {
@@ -173,14 +171,6 @@ impl Ours {
 
 /// Brings a connection back to TCP for who can not read from the segment.
 pub(super) fn bring_back(socket: &Pinned, fd: Fd, why: Reason, wait: WaitForRoom) -> bool {
-    if socket.phase() == phase::CONNECTING {
-        setup::establish(socket.get());
-        // The books are changed at once, so the descriptor must be the one in them.
-        let same = || file::identity(fd) == file::identity(socket.anchor());
-        if socket.phase() == phase::CONNECTING && same() && untaken_offer::withdraw(socket) {
-            return true;
-        }
-    }
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return true;
     };

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[inline]
 pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
-    if ends::hinted_end(&stream) && !socket.is_pending() {
+    if ends::hinted_end(&stream) {
         ends::look(socket, &stream);
     }
     let mut ready = of(&stream, interest);
@@ -93,7 +93,7 @@ fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u
 
 /// Brings a socket's view of its anchor up to date with what the kernel reported.
 pub(in crate::switch) fn note_kernel_events(socket: &Socket, events: u32) {
-    if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 || socket.is_pending() {
+    if events & (bit::RDHUP | bit::HUP | bit::ERR) != 0 {
         if let Some(stream) = socket.stream() {
             ends::look(socket, &stream);
         }

@@ -5,7 +5,6 @@ use crate::switch::back_to_tcp::{self, idle};
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::polled_socket::PolledSocket;
 use crate::switch::readiness::timeout::{shorter, Timeout};
-use crate::switch::setup;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
@@ -51,10 +50,7 @@ fn find_sockets(fds: &[libc::pollfd]) -> (Sockets, OnTcp) {
             set.note_watched();
             continue;
         }
-        let Some(socket) = table::connected(one.fd).or_else(|| setup::connecting(one.fd)) else {
-            setup::serving(one.fd);
-            continue;
-        };
+        let Some(socket) = table::connected(one.fd) else { continue };
         if socket.has_entered() {
             found.push(PolledSocket::new(at, socket, one.events));
         } else {

@@ -14,7 +14,7 @@ use crate::switch::stream::counters::Event;
 use crate::switch::waiting::armed::{self, Armed};
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait;
-use crate::sys::{poll as kernel, time, Fd};
+use crate::sys::{poll as kernel, Fd};
 
 /// See the module. Dropped, also where its thread is cancelled in its sleep, it sleeps no more.
 pub(super) struct PolledSocket {
@@ -123,9 +123,6 @@ impl PolledSocket {
     /// Longest sleep on this socket, where no doorbell can be relied on.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
-        if self.socket.is_pending() {
-            return Some(stream.endpoint.unanswered.nap());
-        }
         let silent = stream.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP);
         let unbelled = ((silent || stream.is_kept_from_sending())
             && self.interest & bit::ANY_OUT != 0)
@@ -137,9 +134,7 @@ impl PolledSocket {
     #[inline]
     pub(super) fn look_after(&self) {
         if let Some(stream) = self.socket.stream() {
-            if self.socket.is_pending() {
-                wait::look_if_stale(&self.socket, &stream, time::ticks());
-            } else if returning::is_due(&stream) {
+            if returning::is_due(&stream) {
                 detach::look_after(&self.socket, &stream);
             }
         }

@@ -3,7 +3,6 @@
 use crate::switch::bit_sets::BitSets;
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::poll::{poll, Descriptors};
-use crate::switch::setup;
 use crate::switch::socket::table;
 use crate::sys::signal_mask::SignalMask;
 use crate::sys::{Errno, Fd, Result};
@@ -57,10 +56,7 @@ fn find_descriptors(sets: &BitSets<'_>, fds: &mut Descriptors) -> bool {
                     events |= asked;
                 }
             }
-            setup::serving(fd);
-            ours |= table::connected(fd).is_some()
-                || table::set(fd).is_some()
-                || setup::connecting(fd).is_some();
+            ours |= table::connected(fd).is_some() || table::set(fd).is_some();
             fds.push(libc::pollfd { fd, events, revents: 0 });
         }
     }

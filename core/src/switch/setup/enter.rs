@@ -47,7 +47,7 @@ pub(super) fn enter(
         return Err(Reason::Quiet);
     }
     alone.take_away_end();
-    socket.give_end(structure, end, None);
+    socket.give_end(structure, end);
     socket.traffic.entered();
     idle::note_entered();
     begin_session(socket, structure, role);
@@ -81,4 +81,7 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     stream.peer().sending.0.doorbells.enter();
     switchover::try_turn(&stream);
     watchers::to_switch(structure, socket);
+    if let Some(link) = stream.fabric {
+        link.say_entered();
+    }
 }

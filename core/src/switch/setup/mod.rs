@@ -5,26 +5,20 @@
 //! (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
 //! everything is TCP's, and nobody waits for anybody.
 //!
-//! Connections between hosts agree before TCP connects; here they become the SAN's once it has (`establish`), and
-//! listeners are found there (`serving`). May call what is known of sockets, streams and the anchor. Moves no bytes and
+//! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of sockets, streams and the anchor. Moves no bytes and
 //! knows nothing of transfers. Others ask `is_on_san` before each transfer, and `end` or `stay_on_tcp` for what must
 //! not move.
 
+mod elsewhere;
 mod enter;
-mod establish;
 pub(in crate::switch) mod holders;
 mod negotiate;
 mod offer_socket;
 mod peer_table;
 mod publish;
-mod serving;
 
-pub use establish::connecting;
-pub(in crate::switch) use establish::{establish, established};
 pub use negotiate::before_user_change;
 pub(in crate::switch) use negotiate::{end, stay_on_tcp};
-pub(in crate::switch) use serving::serve;
-pub use serving::serving;
 
 use crate::provider::shm::SegmentError;
 use crate::switch::back_to_tcp::idle;

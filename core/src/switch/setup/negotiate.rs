@@ -9,6 +9,7 @@
 //! session, and the connection stays on TCP. Under the structure lock. Moves no bytes: each direction
 //! [turns](crate::switch::anchor::switchover) for itself.
 
+use super::elsewhere;
 use super::enter::enter;
 use super::offer_socket;
 use super::offer_socket::{OfferSocket, OFFER_SOCKET};
@@ -52,6 +53,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
                 offers.forget(&tuple);
             }
         }
+        Negotiation::Elsewhere { meeting, .. } => drop(meeting),
         Negotiation::Agreed(agreed) => agreed.end(),
     }
 }
@@ -102,24 +104,38 @@ pub(super) fn step(socket: &Socket) {
         Some(Negotiation::Advertised { tuple, looks }) => {
             look_for_offer(socket, &mut structure, tuple, looks)
         }
+        Some(Negotiation::Elsewhere { meeting, looks }) => match elsewhere::look(meeting, looks) {
+            Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
+            looked => looked.map(Some),
+        },
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
+    note(socket, &mut structure, next);
+}
+
+/// Notes how far it has come, and when the next look is due.
+fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiation>, Reason>) {
     match next {
         Ok(None) => {}
         Ok(Some(negotiation)) => {
             let looks = match &negotiation {
-                Negotiation::Advertised { looks, .. } => *looks,
+                Negotiation::Advertised { looks, .. } | Negotiation::Elsewhere { looks, .. } => {
+                    *looks
+                }
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
-            socket.guarded(&mut structure).negotiation = Some(Box::new(negotiation));
+            socket.guarded(structure).negotiation = Some(Box::new(negotiation));
             socket.traffic.look_after(if looks < LOOKS_AT_EACH { 1 } else { 4 });
         }
         Err(why) => {
+            if elsewhere::is_over(socket, why) {
+                socket.set_phase(phase::NATIVE);
+            }
             socket.traffic.failed();
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
             // In the eager mode the first attempts may be too early.
             if why != Reason::PeerNative || !is_eager() || socket.traffic.fails_always() {
-                publish(socket, &mut structure, why);
+                publish(socket, structure, why);
             }
         }
     }
@@ -145,7 +161,7 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
 }
 
 /// Why the connection has to stay on TCP for now, if it does.
-fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
+pub(super) fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     policy::may_leave_tcp()?;
     if holders::has_others(socket) {
         return Err(Reason::Shared);
@@ -167,28 +183,34 @@ fn begin(
     role: Role,
 ) -> Result<Option<Negotiation>, Reason> {
     may_leave_tcp(socket)?;
-    if !policy::shares_memory() {
-        return Err(Reason::Policy);
-    }
     if net::bytes_written(socket.anchor()).is_none() {
         // Nothing could tell where a direction turns.
         return Err(Reason::UnsupportedOption);
     }
     let tuple = Tuple::of(socket.anchor(), role).map_err(|_| Reason::NotConnected)?;
+    policy::check(
+        match role {
+            Role::Acceptor => ConfigRole::Listen,
+            Role::Connector => ConfigRole::Connect,
+        },
+        &tuple.acceptor,
+    )?;
+    if elsewhere::is_elsewhere(&tuple, role) {
+        return elsewhere::begin(socket, &tuple, role).map(Some);
+    }
+    if !policy::shares_memory() {
+        return Err(Reason::Policy);
+    }
     match role {
         Role::Acceptor => {
-            policy::check(ConfigRole::Listen, &tuple.acceptor)?;
             let offers = offer_socket(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
             offers.advertise(&tuple).map_err(|_| Reason::OutOfMemory)?;
             look_for_offer(socket, structure, tuple, 0)
         }
-        Role::Connector => {
-            policy::check(ConfigRole::Connect, &tuple.acceptor)?;
-            offer(socket, &tuple).map_err(|why| match why {
-                Reason::PeerNative => why_nobody_is_there(socket, &tuple),
-                why => why,
-            })
-        }
+        Role::Connector => offer(socket, &tuple).map_err(|why| match why {
+            Reason::PeerNative => why_nobody_is_there(socket, &tuple),
+            why => why,
+        }),
     }
 }
 
@@ -246,11 +268,12 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
         (Ok(peer), Some(segment)) => {
             let since = time::now();
             registry::note(socket.statistics(), Event::Offered);
-            Ok(Some(Negotiation::Agreed(Agreed { segment, peer, looks: 0, since })))
+            Ok(Some(Negotiation::Agreed(Agreed { segment, link: None, peer, looks: 0, since })))
         }
         (handed, made) => {
             if let Some(segment) = made {
-                Agreed { segment, peer: Relation::ELSEWHERE, looks: 0, since: 0 }.end();
+                let peer = Relation::ELSEWHERE;
+                Agreed { segment, link: None, peer, looks: 0, since: 0 }.end();
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
@@ -300,15 +323,16 @@ fn look_for_offer(
             _ => Reason::SegmentInvalid,
         }
     })?;
-    let agreed = Agreed { segment, peer: handed.connector, looks: 0, since: time::now() };
+    let (peer, since) = (handed.connector, time::now());
+    let agreed = Agreed { segment, link: None, peer, looks: 0, since };
     if let Err(why) = may_leave_tcp(socket) {
         segment.decide(State::Refused);
-        agreed.forget();
+        agreed.unmap();
         return Err(why);
     }
     if !segment.decide(State::Taken) {
         // The connector withdrew it.
-        agreed.forget();
+        agreed.unmap();
         return Err(Reason::Quiet);
     }
     registry::note(socket.statistics(), Event::Taken);
@@ -326,8 +350,15 @@ fn follow(
         Role::Connector => State::Taken,
         Role::Acceptor => State::Confirmed,
     };
+    let may_leave = match &agreed.link {
+        Some(link) => {
+            link.poll();
+            elsewhere::may_leave(socket)
+        }
+        None => may_leave_tcp(socket),
+    };
     let state = agreed.segment.state();
-    let why = match (state, may_leave_tcp(socket)) {
+    let why = match (state, may_leave) {
         _ if !net::is_established(socket.anchor()) => Reason::Quiet,
         (State::Refused, _) => Reason::RefusedByPeer,
         (State::Withdrawn, _) => Reason::Quiet,

@@ -1,8 +1,9 @@
-//! What `sanctl` shows of a connection between processes of this host, and the log line when it moves.
+//! What `sanctl` shows of a connection, and the log line when it moves.
 
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as ConnectionState};
+use crate::switch::anchor::link;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
@@ -12,7 +13,13 @@ pub(super) fn publish(socket: &Socket, structure: &mut Structure, reason: Reason
     let Some(role) = socket.role() else { return };
     let Ok(tuple) = Tuple::of(socket.anchor(), role) else { return };
     let is_news = !socket.is_published() || socket.reason() != reason;
-    let provider = if reason == Reason::OnSan { Provider::Shm } else { Provider::Tcp };
+    let provider = match reason {
+        Reason::OnSan if socket.stream().is_some_and(|one| one.fabric.is_some()) => {
+            link::provider()
+        }
+        Reason::OnSan => Provider::Shm,
+        _ => Provider::Tcp,
+    };
     let (local, peer) = match role {
         Role::Connector => (tuple.connector, tuple.acceptor),
         Role::Acceptor => (tuple.acceptor, tuple.connector),

@@ -1,9 +1,9 @@
 //! A socket's end of a connection on the SAN: given to it, used, and taken away again.
 
 use crate::fabric::{self, Link};
-use crate::provider::shm::{Role, Segment, State};
+use crate::provider::shm::Segment;
 use crate::switch::endpoint::memory::Memory;
-use crate::switch::endpoint::{flag, Endpoint};
+use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
@@ -16,25 +16,19 @@ use std::sync::Arc;
 static LEARNT: [spin::History; 2] = [const { spin::History::hopeful() }; 2];
 
 impl Socket {
-    /// Gives the socket its end of a connection, over this link where the peer is on another host; false if it has one
-    /// already. Phase SAN may follow.
-    pub(in crate::switch) fn give_end(
-        &self,
-        _: &mut Structure,
-        end: NewEnd,
-        link: Option<&Arc<Link>>,
-    ) -> bool {
+    /// Gives the socket its end of a connection; false if it has one already. Phase SAN may follow.
+    pub(in crate::switch) fn give_end(&self, _: &mut Structure, end: NewEnd) -> bool {
         if self.has_end() {
             return false;
         }
-        let (segment, memory) = end.into_parts();
+        let (segment, memory, link) = end.into_parts();
         // SAFETY: nobody else has them, and ends are given under the structure lock alone. What the link uses of the
         // endpoint is there until it is closed: `detach` closes it with that.
         unsafe {
-            if let Some(link) = link {
-                link.attach(segment, (*memory.at).role(), memory.controller());
+            if let Some(link) = &link {
+                link.attach(memory.controller());
             }
-            self.attach(segment, memory, link.cloned());
+            self.attach(segment, memory, link);
         }
         true
     }
@@ -115,7 +109,7 @@ impl Socket {
         self.stream().is_some_and(|stream| stream.endpoint.is_shared())
     }
 
-    /// Our end. Only in the phases SAN and CONNECTING with a session on offer.
+    /// Our end, of a connection that is on the SAN, or was.
     #[inline]
     pub(crate) fn stream(&self) -> Option<Stream<'_>> {
         // SAFETY: set before the phase that lets callers get here, unmapped after the last pin.
@@ -125,16 +119,6 @@ impl Socket {
         // SAFETY: as the endpoint.
         let fabric = unsafe { self.link.load(Ordering::Relaxed).as_ref() };
         Some(Stream::new(endpoint, segment, self.statistics(), fabric).over(self.anchor()))
-    }
-
-    /// True while nobody took the session that this connector offered.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.stream().is_some_and(|s| {
-            s.fabric.is_some()
-                && s.endpoint.role() == Role::Connector
-                && !s.endpoint.has(flag::ESTABLISHED)
-                && s.segment.state() != State::Taken
-        })
     }
 }
 

@@ -9,7 +9,6 @@ mod alone;
 mod connection_end;
 mod holder_count;
 mod kernel_registration;
-pub(in crate::switch) mod listener;
 pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod new_end;
 pub(in crate::switch) mod phase;
@@ -29,7 +28,6 @@ use crate::registry::{self, Registry, Slot as Statistics};
 use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::holder_count::HolderCount;
 use crate::switch::socket::kernel_registration::KernelRegistration;
-use crate::switch::socket::listener::Listener;
 use crate::switch::socket::negotiation::Negotiation;
 use crate::switch::socket::set::Watch;
 use crate::switch::socket::structure::{Guarded, Structure};
@@ -71,7 +69,6 @@ pub struct Socket {
     segment: UnsafeCell<Option<Box<Segment>>>,
     /// From `Arc::into_raw`; null where the peer shares the segment.
     link: AtomicPtr<Link>,
-    listener: AtomicPtr<Listener>,
     /// The program set options before the connection was on the SAN.
     pub(crate) has_options: AtomicBool,
     /// How many registrations in epoll sets there are: spares a look under the lock.
@@ -121,7 +118,6 @@ impl Socket {
             statistics: AtomicPtr::new(std::ptr::null_mut()),
             segment: UnsafeCell::new(None),
             link: AtomicPtr::new(std::ptr::null_mut()),
-            listener: AtomicPtr::new(std::ptr::null_mut()),
             has_options: AtomicBool::new(false),
             watch_count: AtomicU32::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
@@ -249,18 +245,6 @@ impl Socket {
             self.statistics.store(slot as *const _ as *mut _, Ordering::Relaxed);
         }
         registry::publish(self.statistics(), identity);
-    }
-
-    /// Makes it a listener.
-    pub(crate) fn set_listener(&self, listener: Box<Listener>) {
-        self.listener.store(Box::into_raw(listener), Ordering::Release);
-        self.set_phase(phase::LISTENER);
-    }
-
-    /// What a listener's processes share.
-    pub(crate) fn listener(&self) -> Option<&Listener> {
-        // SAFETY: freed only after the last pin.
-        unsafe { self.listener.load(Ordering::Acquire).as_ref() }
     }
 }
 

@@ -1,9 +1,11 @@
 //! How far the ends of a connection on TCP have agreed to go to the SAN, as one of them knows it. Decides nothing: that
 //! is [`setup`](crate::switch::setup)'s.
 
+use crate::fabric::{Link, Meeting};
 use crate::provider::shm::Segment;
 use crate::switch::policy::Relation;
 use crate::switch::socket::tuple::Tuple;
+use std::sync::Arc;
 
 /// See the module.
 #[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
@@ -15,13 +17,22 @@ pub(in crate::switch) enum Negotiation {
         /// How often it has looked for an answer since.
         looks: u32,
     },
-    /// A session is offered, by the connector, or taken, by the acceptor.
+    /// The ends are on different hosts, and look for each other.
+    Elsewhere {
+        /// How they do.
+        meeting: Meeting,
+        /// How often this one has looked since what came of it.
+        looks: u32,
+    },
+    /// A session is offered, by the connector, or taken, by the acceptor; or a link stands.
     Agreed(Agreed),
 }
 
 /// See [`Negotiation::Agreed`].
 pub(in crate::switch) struct Agreed {
     pub(in crate::switch) segment: Segment,
+    /// To another host, with the segment.
+    pub(in crate::switch) link: Option<Arc<Link>>,
     pub(in crate::switch) peer: Relation,
     pub(in crate::switch) looks: u32,
     /// Clock (ns) when it was offered, or taken.
@@ -31,8 +42,13 @@ pub(in crate::switch) struct Agreed {
 impl Negotiation {
     /// In a fork child: it is the parent's.
     pub(in crate::switch) fn forget(self) {
-        if let Negotiation::Agreed(agreed) = self {
-            agreed.forget();
+        match self {
+            Negotiation::Advertised { .. } => {}
+            Negotiation::Elsewhere { meeting, .. } => meeting.forget(),
+            Negotiation::Agreed(agreed) => match agreed.link {
+                Some(link) => link.leave_to_parent(),
+                None => agreed.unmap(),
+            },
         }
     }
 }
@@ -41,12 +57,24 @@ impl Agreed {
     /// Nothing comes of it: the peer learns of that.
     pub(in crate::switch) fn end(self) {
         self.segment.withdraw();
-        self.forget();
+        Agreed::dismiss(self.segment, self.link);
     }
 
     /// Nothing comes of it here.
-    pub(in crate::switch) fn forget(self) {
-        // SAFETY: no other copy exists before the end enters.
-        unsafe { self.segment.unmap() };
+    pub(in crate::switch) fn unmap(self) {
+        Agreed::dismiss(self.segment, None);
+    }
+
+    /// Ends this process's part of a session that it does not use, and no copy of it exists.
+    pub(super) fn dismiss(segment: Segment, link: Option<Arc<Link>>) {
+        match link {
+            Some(link) => {
+                link.refuse();
+                // It unmaps the segment, when it ends.
+                link.close(None);
+            }
+            // SAFETY: no other copy exists before the end enters.
+            None => unsafe { segment.unmap() },
+        }
     }
 }

@@ -1,43 +1,26 @@
 //! An end of a session that no socket has yet: its segment and its endpoint. If none gets it, they go with it.
 
-use crate::provider::shm::{Geometry, Role, Segment, SegmentError, State};
-use crate::registry::Slot as Statistics;
+use crate::fabric::Link;
+use crate::provider::shm::{Role, Segment, State};
 use crate::switch::endpoint::memory::Memory;
-use crate::switch::policy::Relation;
 use crate::switch::socket::negotiation::Agreed;
-use crate::switch::stream::Stream;
-use crate::sys::{self, file};
+use crate::sys;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 /// See the module. Nobody else uses this process's mapping of the segment, or knows the endpoint.
 pub(in crate::switch) struct NewEnd {
     segment: Segment,
     memory: Memory,
+    /// Where the peer is on another host: it has the segment.
+    link: Option<Arc<Link>>,
 }
 
 impl NewEnd {
-    /// An end of a connection with another host. Both directions begin on the SAN.
-    pub(in crate::switch) fn create_far(
-        role: Role,
-        geometry: Geometry,
-    ) -> Result<Self, SegmentError> {
-        let (segment, fd) = Segment::create(geometry)?;
-        file::close(fd);
-        segment.begin_turned();
-        match Memory::create(role, segment.geometry(), Relation::ELSEWHERE) {
-            Ok(memory) => Ok(Self { segment, memory }),
-            Err(e) => {
-                // SAFETY: nobody else knows it.
-                unsafe { segment.unmap() };
-                Err(SegmentError::System(e))
-            }
-        }
-    }
-
     /// An end of the session that both have agreed on. If there is no memory the session is withdrawn.
     pub(in crate::switch) fn of_agreed(agreed: Agreed, role: Role) -> sys::Result<Self> {
         match Memory::create(role, agreed.segment.geometry(), agreed.peer) {
-            Ok(memory) => Ok(Self { segment: agreed.segment, memory }),
+            Ok(memory) => Ok(Self { segment: agreed.segment, memory, link: agreed.link }),
             Err(e) => {
                 agreed.end();
                 Err(e)
@@ -55,26 +38,17 @@ impl NewEnd {
         self.segment.withdraw();
     }
 
-    /// The end of the connection.
-    pub(in crate::switch) fn stream<'a>(&'a self, statistics: &'a Statistics) -> Stream<'a> {
-        // SAFETY: it is discarded with this.
-        let endpoint = unsafe { &*self.memory.at };
-        Stream::new(endpoint, &self.segment, statistics, None)
-    }
-
     /// What a socket gets, which lets go of it from now on.
-    pub(super) fn into_parts(self) -> (Segment, Memory) {
-        let end = ManuallyDrop::new(self);
-        (end.segment, end.memory)
+    pub(super) fn into_parts(self) -> (Segment, Memory, Option<Arc<Link>>) {
+        let mut end = ManuallyDrop::new(self);
+        (end.segment, end.memory, end.link.take())
     }
 }
 
 impl Drop for NewEnd {
     fn drop(&mut self) {
-        // SAFETY: nobody else uses them.
-        unsafe {
-            self.memory.discard();
-            self.segment.unmap();
-        }
+        // SAFETY: nobody else knows it.
+        unsafe { self.memory.discard() };
+        Agreed::dismiss(self.segment, self.link.take());
     }
 }

@@ -6,8 +6,6 @@ pub(in crate::switch) const FREE: u32 = 0;
 pub(in crate::switch) const FRESH: u32 = 1;
 /// Listening.
 pub(in crate::switch) const LISTENER: u32 = 2;
-/// connect is under way in the kernel, a session may have been offered.
-pub(in crate::switch) const CONNECTING: u32 = 3;
 /// Connected over plain TCP for good, or not seen by the switch.
 pub(in crate::switch) const NATIVE: u32 = 4;
 /// Bytes go over the SAN.

@@ -77,7 +77,6 @@ impl Socket {
         matches!(self.phase(), phase::FRESH | phase::TCP | phase::NATIVE)
             && !self.is_looked_at.load(Ordering::SeqCst)
             && self.endpoint.load(Ordering::Relaxed).is_null()
-            && self.listener.load(Ordering::Relaxed).is_null()
             && !self.is_published()
             && self.watch_count.load(Ordering::Relaxed) == 0
     }
@@ -95,18 +94,12 @@ impl Socket {
 
     fn recycle_within(&'static self, structure: &mut Structure) {
         self.set_phase(phase::FREE);
-        if let Some(Negotiation::Agreed(agreed)) =
-            self.guarded(structure).negotiation.take().map(|p| *p)
-        {
+        let negotiation = self.guarded(structure).negotiation.take();
+        if let Some(Negotiation::Agreed(agreed)) = negotiation.map(|one| *one) {
             agreed.end();
         }
         // SAFETY: no pin is left, so nobody uses the stream, and nobody gets at it any more.
         unsafe { self.detach() };
-        let listener = self.listener.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        if !listener.is_null() {
-            // SAFETY: it came from Box::into_raw, and no pin is left.
-            drop(unsafe { Box::from_raw(listener) });
-        }
         let statistics = self.statistics.swap(std::ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: statistics slots are never unmapped.
         let slot = unsafe { statistics.as_ref() };

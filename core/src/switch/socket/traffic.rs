@@ -27,6 +27,9 @@ const FIRST_PAUSE: u8 = 4;
 const MOST_DOUBLINGS: u8 = 4;
 /// The same where every connection is to go there as early as can be.
 const MOST_EAGER_DOUBLINGS: u8 = 2;
+/// So often a peer on another host is looked for. The attempts are further and further apart, and who is there and busy
+/// was met long before.
+const MOST_UNMET: u8 = 8;
 /// How long (ns) a connection that came back to TCP stays there at least; doubled as well,
 const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u8 = 9;
@@ -77,6 +80,8 @@ pub(crate) struct Traffic {
     pause: AtomicU8,
     /// Attempts that failed.
     failures: AtomicU8,
+    /// Attempts that did not find the peer on another host.
+    unmet: AtomicU8,
     /// On the SAN: doorbells that were heard, and how many messages and bytes had come before the first.
     doorbells: AtomicU32,
     messages_before: AtomicU32,
@@ -122,6 +127,7 @@ impl Traffic {
             busy: AtomicU16::new(0),
             pause: AtomicU8::new(0),
             failures: AtomicU8::new(0),
+            unmet: AtomicU8::new(0),
             doorbells: AtomicU32::new(0),
             messages_before: AtomicU32::new(0),
             bytes_before: AtomicU64::new(0),
@@ -136,7 +142,7 @@ impl Traffic {
         for word in [&self.calls, &self.sends, &self.pauses, &self.waits] {
             word.store(0, Relaxed);
         }
-        for count in [&self.pause, &self.failures, &self.returns] {
+        for count in [&self.pause, &self.failures, &self.unmet, &self.returns] {
             count.store(0, Relaxed);
         }
         self.busy.store(0, Relaxed);
@@ -278,6 +284,11 @@ impl Traffic {
     /// True if attempts failed again and again.
     pub(in crate::switch) fn fails_always(&self) -> bool {
         self.failures.load(Relaxed) == MOST_DOUBLINGS
+    }
+
+    /// An attempt to find its peer on another host failed; true if that is not to be tried any more.
+    pub(in crate::switch) fn failed_elsewhere(&self) -> bool {
+        self.unmet.fetch_add(1, Relaxed) + 1 >= MOST_UNMET
     }
 
     /// The connection came back to TCP, because the SAN did not pay or the peer wanted it.

@@ -39,11 +39,6 @@ impl Tuple {
             .map(|Self { connector, acceptor }| Self { connector: acceptor, acceptor: connector })
     }
 
-    /// Of a connection that `fd` makes or made to `acceptor`.
-    pub(in crate::switch) fn of_connecting(fd: Fd, acceptor: SocketAddr) -> Result<Self> {
-        Ok(Self { connector: net::unmapped(net::local_address(fd)?), acceptor })
-    }
-
     /// As both ends write it.
     pub(in crate::switch) fn encode(&self) -> [u8; Self::ENCODED] {
         let mut all = [0; Self::ENCODED];

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Ends directions of a connection (shutdown).
 pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
-    if socket.phase() != phase::CONNECTING && !socket.has_entered() {
+    if !socket.has_entered() {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };

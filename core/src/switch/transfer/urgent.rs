@@ -6,7 +6,6 @@ use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -34,10 +33,6 @@ pub(in crate::switch) fn send(
     from: Buffers,
     flags: i32,
 ) -> Outcome {
-    if socket.is_pending() && untaken_offer::withdraw(socket) {
-        // Over both ways it might overtake the rest.
-        return Outcome::Pass;
-    }
     if switchover::complete_or_retreat(socket, stream) {
         return Outcome::Pass;
     }
@@ -185,7 +180,7 @@ pub(in crate::switch) fn receive(
     mut to: Buffers,
     flags: i32,
 ) -> Outcome {
-    if socket.is_pending() || switchover::receives_all_over_tcp(stream) {
+    if switchover::receives_all_over_tcp(stream) {
         return Outcome::Pass;
     }
     if stream.endpoint.has(flag::URGENT_INLINE) {

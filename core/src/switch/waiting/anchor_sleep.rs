@@ -3,7 +3,6 @@
 use super::how::{Wait, Woken};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
@@ -29,7 +28,6 @@ pub(super) fn sleep(
         return Err(Errno(libc::EAGAIN));
     }
     let start = time::now();
-    let was_pending = socket.is_pending();
     let mut signals = NapSignals::default();
     let mask = signals.mask(!how.is_in_transfer(), None);
     loop {
@@ -48,12 +46,12 @@ pub(super) fn sleep(
         if how.is_in_transfer() {
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
-        look_after_nap(socket, stream, ended);
+        if ended || ends::hears_no_end(stream) {
+            ends::look(socket, stream);
+        }
         let happened = how.has_happened(stream);
-        // Once the session is taken there is a doorbell to sleep for.
-        let is_answered = was_pending && !socket.is_pending();
         let returns = returning::is_due(stream) || socket.phase() != phase::SAN;
-        if n > 0 || happened || is_answered || returns {
+        if n > 0 || happened || returns {
             return Ok(Woken::Perhaps);
         }
     }
@@ -67,15 +65,5 @@ fn awaited(stream: &Stream, how: &Wait) -> i16 {
         // What is there to read does not matter.
         Event::Write if stream.endpoint.has(flag::SENDS_TCP) => libc::POLLOUT,
         _ => libc::POLLIN,
-    }
-}
-
-/// Looks at what no doorbell tells.
-fn look_after_nap(socket: &Socket, stream: &Stream, ended: bool) {
-    if ended || ends::hears_no_end(stream) {
-        ends::look(socket, stream);
-    }
-    if socket.is_pending() {
-        untaken_offer::scan(socket);
     }
 }

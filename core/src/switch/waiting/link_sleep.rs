@@ -8,8 +8,8 @@ use crate::switch::anchor::doorbell::{self, let_sleepers_leave, Departure};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::anchor::watchers;
+use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::{Hold, Stream};
@@ -91,7 +91,7 @@ pub(super) fn sleep(
         if left == Some(0) {
             return Err(Errno(libc::EAGAIN));
         }
-        let mut fds = descriptors(socket, stream, link, notified.as_ref());
+        let mut fds = descriptors(socket, stream, (link, notified.as_ref()), how);
         let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
         let mask = signals.mask(nap.is_some(), None);
         let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::poll(fds, nap, mask) {
@@ -125,14 +125,22 @@ pub(super) fn sleep(
 fn descriptors(
     socket: &Socket,
     stream: &Stream,
-    link: &Link,
-    notified: Option<&Notified>,
+    (link, notified): (&Link, Option<&Notified>),
+    how: &Wait,
 ) -> [libc::pollfd; 3] {
     let one = |fd, events| libc::pollfd { fd, events, revents: 0 };
     let anchor = if stream.endpoint.has(ends::ALWAYS_READABLE) {
         one(-1, 0)
     } else {
-        one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP)
+        let has_stream = stream.endpoint.has(flag::RECEIVES_TCP);
+        let mut events = libc::POLLRDHUP;
+        if how.event == Event::Read || !has_stream {
+            events |= libc::POLLIN;
+        }
+        if how.event == Event::Write && stream.endpoint.has(flag::SENDS_TCP) {
+            events |= libc::POLLOUT;
+        }
+        one(socket.anchor(), events)
     };
     let notified = notified.and_then(Notified::descriptor).unwrap_or(-1);
     [anchor, one(link.event(), libc::POLLIN), one(notified, libc::POLLIN)]
@@ -144,7 +152,4 @@ fn look_after_nap(socket: &Socket, stream: &Stream, anchor_told: bool) {
         ends::look(socket, stream);
     }
     link::look(socket, stream);
-    if socket.is_pending() {
-        untaken_offer::scan(socket);
-    }
 }

@@ -1,10 +1,9 @@
 //! Looks at the anchor in the kernel by a thread that does not sleep: when the last answer is old.
 
 use crate::switch::anchor::ends;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
-use crate::switch::socket::{phase, Socket};
+use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::file;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,13 +30,6 @@ pub(in crate::switch) fn look_if_stale(socket: &Socket, stream: &Stream, now: u6
 fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
     stream.endpoint.looked_at.store(now, Relaxed);
     back_to_tcp::look_around();
-    if socket.is_pending() {
-        // A program that never sleeps waits for an answer as well.
-        untaken_offer::scan(socket);
-        if socket.phase() == phase::NATIVE {
-            return;
-        }
-    }
     // A peer that did something since the last look is alive.
     let alive = stream.activity_of_peer();
     if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {

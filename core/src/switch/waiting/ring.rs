@@ -88,10 +88,6 @@ pub(in crate::switch) fn drain_at_end(socket: &Socket, stream: &Stream) {
 }
 
 fn drain_within(socket: &Socket, stream: &Stream, timeout: u64, ready: impl FnMut() -> bool) {
-    if socket.is_pending() {
-        // Doorbells come from who took the session. Bytes from anybody else are the program's.
-        return ends::look(socket, stream);
-    }
     stream.shrink_if_idle();
     if let Some(link) = stream.fabric {
         return link_sleep::drain(socket, stream, link, timeout, ready);

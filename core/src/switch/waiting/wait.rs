@@ -100,9 +100,6 @@ fn longest_nap(socket: &Socket, stream: &Stream, how: &Wait, limit: Option<u64>)
     if let Some(nap) = returning::longest_nap(stream) {
         return Some(nap);
     }
-    if socket.is_pending() {
-        return Some(stream.endpoint.unanswered.nap());
-    }
     if how.partial {
         return Some(NAP_IN_PARTIAL_CALL);
     }

@@ -98,9 +98,6 @@ impl Registration {
     /// Longest sleep on this socket, where no doorbell can be relied on.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
-        if self.socket.is_pending() {
-            return Some(stream.endpoint.unanswered.nap());
-        }
         let unbelled = self.waits_without_doorbell().then_some(wait::NAP_WITHOUT_DOORBELL);
         unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
     }
@@ -125,7 +122,6 @@ impl Registration {
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
         self.has_doorbell
-            || self.socket.is_pending()
             || self.waits_without_doorbell()
             || self.socket.stream().is_some_and(|stream| returning::is_half_left(&stream))
     }

@@ -1,6 +1,5 @@
 //! epoll_ctl, and sockets that change sides between the kernel and the SAN.
 
-use crate::fabric;
 use crate::switch::anchor::watchers;
 use crate::switch::event_bits as bit;
 use crate::switch::outcome::Outcome;
@@ -28,17 +27,12 @@ pub fn control(
         return Outcome::Done(done.map(|()| 0));
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
-    if pinned.phase() == phase::LISTENER && fabric::may_exist() {
-        crate::switch::setup::serve(&pinned);
-    }
     let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
     let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
     if is_left && !is_watched && pinned.kernel_registration.is_empty() {
         return Outcome::Pass;
     }
-    // Only from FRESH, and for other hosts, it is on the SAN without having been on TCP.
-    let is_tcps = pinned.phase() == phase::TCP
-        || !fabric::may_exist() && (is_left || pinned.phase() == phase::FRESH);
+    let is_tcps = is_left || matches!(pinned.phase(), phase::TCP | phase::FRESH);
     if is_tcps && !is_watched {
         if let Some(change) = pinned.kernel_registration.change(set, operation, fd, event) {
             let done = real();
@@ -46,7 +40,6 @@ pub fn control(
             return Outcome::Done(done.map(|()| 0));
         }
     }
-    crate::switch::setup::establish(pinned.get());
     if pinned.phase() == phase::SAN {
         if let Some(done) = quickly(set, operation, fd, &pinned, event) {
             return Outcome::Done(done.map(|()| 0));

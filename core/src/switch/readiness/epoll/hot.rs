@@ -2,7 +2,6 @@
 //! after. Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
 
 use crate::switch::anchor::returning;
-use crate::switch::anchor::untaken_offer;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::socket::set::{Inner, Registration, Set};
 use crate::switch::socket::table;
@@ -194,12 +193,10 @@ pub(super) fn pin_hot(
     batch.into_iter().flatten()
 }
 
-/// Looks after sessions that were not taken yet, or are on their way back to TCP.
-pub(super) fn scan_pending(set: &Set) {
-    for socket in pin_hot(set, |r| r.socket.is_pending() || returning::is_due_for(r.socket)) {
-        if socket.is_pending() {
-            untaken_offer::scan(&socket);
-        } else if let Some(stream) = socket.stream() {
+/// Looks after connections on their way back to TCP.
+pub(super) fn scan_returning(set: &Set) {
+    for socket in pin_hot(set, |r| returning::is_due_for(r.socket)) {
+        if let Some(stream) = socket.stream() {
             detach::look_after(&socket, &stream);
         }
     }

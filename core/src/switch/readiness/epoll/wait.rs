@@ -140,7 +140,7 @@ impl<'a> Wait<'a> {
             n += look_at_kernel(set, &mut events[n..])?;
         }
         if scan {
-            hot::scan_pending(set);
+            hot::scan_returning(set);
         }
         if look && n == 0 && set.has_hot_ready() {
             return Ok(Look::Again);
@@ -182,7 +182,7 @@ impl<'a> Wait<'a> {
         };
         drop(asleep);
         drop(raised);
-        hot::scan_pending(set);
+        hot::scan_returning(set);
         Ok(reported.deliver(set, slept?, events))
     }
 }

@@ -1,0 +1,67 @@
+//! The turn of either direction from TCP to the link, as the ends tell each other. Which byte it is at is for the
+//! [switch](crate::switch) to say.
+
+use super::body::Body;
+use super::outgoing::Tell;
+use super::sender::{Full, Sender};
+use super::state::Link;
+use crate::fabric::frame::Kind;
+use crate::session::Rung;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+impl Link {
+    /// Tells that this end turned, if its word says so.
+    pub(super) fn send_turned(
+        &self,
+        out: &mut Sender,
+        body: &Body,
+        word: Rung,
+    ) -> Result<(), Full> {
+        let told = &self.returning.turned;
+        if word.turned && told.load(Relaxed) == 0 {
+            let at = body.segment.side(body.role).sending.0.turned_at.load(Acquire);
+            self.send(out, Kind::Turned, &[&at.to_le_bytes()])?;
+            told.store(self.posted.load(Relaxed), SeqCst);
+        }
+        Ok(())
+    }
+
+    /// The peer turned; false if that makes no sense. Over another queue pair it says so again.
+    pub(super) fn peer_turned(&self, body: &Body, payload: &[u8]) -> bool {
+        let Ok(at) = payload.try_into().map(u64::from_le_bytes) else { return false };
+        let sending = &body.segment.side(body.role.peer()).sending.0;
+        if sending.doorbells.state().turned {
+            return sending.turned_at.load(Relaxed) == at;
+        }
+        sending.turned_at.store(at, Release);
+        sending.doorbells.show_turned(at);
+        true
+    }
+
+    /// True if the peer's end has heard that this one turned. If not, it will in a moment. What goes over TCP after that
+    /// it does not take for bytes from before the turn.
+    pub(crate) fn is_turn_known(&self) -> bool {
+        let Some(controller) = self.controller() else { return false };
+        if !self.is_ours() {
+            if !controller.is_turn_known() {
+                self.kick_owner();
+            }
+            return controller.is_turn_known();
+        }
+        if !self.has_told_turn() {
+            self.push(Tell::Certain);
+            self.poll();
+        }
+        self.has_told_turn()
+    }
+
+    /// By the controlling process: that the turn is known is noted for relatives.
+    pub(super) fn has_told_turn(&self) -> bool {
+        let told = self.returning.turned.load(Acquire);
+        let is_known = told != 0 && self.completed.load(Acquire) >= told;
+        if let Some(controller) = self.controller().filter(|_| is_known) {
+            controller.turn_is_known();
+        }
+        is_known
+    }
+}

@@ -1,0 +1,96 @@
+//! What the program's threads and the helper know of one connection's end that looks for the other.
+
+use crate::fabric::link::Link;
+use crate::provider::shm::{Geometry, Role};
+use crate::reason::Reason;
+use crate::sys::time;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, OnceLock};
+
+/// The addresses of a TCP connection, and which end of it is here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parties {
+    /// Which end this is.
+    pub(crate) role: Role,
+    /// The connector's address.
+    pub(crate) connector: SocketAddr,
+    /// The acceptor's address.
+    pub(crate) acceptor: SocketAddr,
+}
+
+impl Parties {
+    /// This end's address.
+    pub(super) fn local(&self) -> SocketAddr {
+        match self.role {
+            Role::Connector => self.connector,
+            Role::Acceptor => self.acceptor,
+        }
+    }
+}
+
+/// What both threads know. The one who lets go of it last dismisses a link that nobody took.
+pub(super) struct Appointment {
+    pub(super) parties: Parties,
+    pub(super) geometry: Geometry,
+    /// Clock (ns) when it was asked for.
+    pub(super) since: u64,
+    result: OnceLock<Result<Arc<Link>, Reason>>,
+    is_taken: AtomicBool,
+    is_wanted: AtomicBool,
+}
+
+impl Appointment {
+    pub(super) fn new(parties: Parties, geometry: Geometry) -> Self {
+        Appointment {
+            parties,
+            geometry,
+            since: time::now(),
+            result: OnceLock::new(),
+            is_taken: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(true),
+        }
+    }
+
+    /// By a thread of the program: what came of it. A link is its from now on.
+    pub(super) fn take(&self) -> Option<Result<Arc<Link>, Reason>> {
+        let result = self.result.get()?.clone();
+        self.is_taken.store(true, Relaxed);
+        Some(result)
+    }
+
+    /// By a thread of the program: nobody waits for it any more.
+    pub(super) fn is_off(&self) {
+        self.is_wanted.store(false, Release);
+    }
+
+    /// By the helper: a link stands.
+    pub(super) fn is_met(&self, link: Arc<Link>) {
+        let _ = self.result.set(Ok(link));
+    }
+
+    /// By the helper: nothing comes of it.
+    pub(super) fn fails(&self, why: Reason) {
+        let _ = self.result.set(Err(why));
+    }
+
+    /// True once it is known what comes of it.
+    pub(super) fn is_decided(&self) -> bool {
+        self.result.get().is_some()
+    }
+
+    /// False once nobody waits for it any more.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Acquire)
+    }
+}
+
+impl Drop for Appointment {
+    fn drop(&mut self) {
+        if let Some(Ok(link)) = self.result.take().filter(|_| !self.is_taken.load(Relaxed)) {
+            link.refuse();
+            link.close_within(None);
+        }
+    }
+}

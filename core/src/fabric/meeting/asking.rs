@@ -1,0 +1,65 @@
+//! A thread of the program has the helper look for the other end of a connection, and looks from time to time what came of
+//! it.
+
+use super::appointment::{Appointment, Parties};
+use super::rounds;
+use crate::fabric::link::Link;
+use crate::fabric::{helper, source};
+use crate::provider::shm::Geometry;
+use crate::reason::Reason;
+use std::sync::Arc;
+
+/// What came of it so far.
+pub(crate) enum Found {
+    /// Nothing.
+    NotYet,
+    /// A link that stands, and has a segment. It is the caller's to use, or to refuse.
+    Link(Arc<Link>),
+    /// Nobody is there, or cannot be reached.
+    Nobody(Reason),
+}
+
+/// A thread of the program's hold on it. Who lets go of it waits no more.
+pub(crate) struct Meeting(Option<Arc<Appointment>>);
+
+impl Meeting {
+    /// Has the helper look for the other end. `None`: there is no helper. By who keeps the process from forking, as he
+    /// who lets go of it.
+    pub(crate) fn arrange(parties: Parties, geometry: Geometry) -> Option<Self> {
+        if !helper::start() {
+            return None;
+        }
+        let appointment = Arc::new(Appointment::new(parties, geometry));
+        let is_nowhere = parties.local().ip().is_loopback() && !source::is_of_this_host();
+        match is_nowhere {
+            true => appointment.fails(Reason::NoDevice),
+            false => rounds::ask(appointment.clone()),
+        }
+        Some(Meeting(Some(appointment)))
+    }
+
+    /// What came of it by now. Cheap.
+    pub(crate) fn look(&self) -> Found {
+        let Some(appointment) = &self.0 else { return Found::NotYet };
+        match appointment.take() {
+            None => Found::NotYet,
+            Some(Err(why)) => Found::Nobody(why),
+            Some(Ok(link)) => Found::Link(link),
+        }
+    }
+
+    /// In a fork child: it is the parent's.
+    pub(crate) fn forget(mut self) {
+        std::mem::forget(self.0.take());
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let Some(appointment) = self.0.take() else { return };
+        appointment.is_off();
+        if !appointment.is_decided() {
+            helper::wake();
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The connector's end: listens at its connection's own number until the other comes.
+
+use super::appointment::Appointment;
+use crate::fabric::helper;
+use crate::fabric::link::{Link, Port};
+use crate::fabric::reception::Reception;
+use crate::fabric::request::{self, MAGIC};
+use crate::provider::interface::client::*;
+use crate::provider::interface::{Error, Started};
+use crate::provider::shm::{Geometry, Role};
+use crate::reason::Reason;
+use crate::sys::time;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// How long (ns) the other end is awaited.
+pub(super) const AWAITED_FOR: u64 = 2_000_000_000;
+/// Connection requests that wait for the helper, of one number.
+const BACKLOG: u32 = 16;
+/// Most numbers listened at: each takes some descriptors. The others wait.
+const MOST_LISTENING: usize = 64;
+/// The pending operation.
+const ACCEPT: u64 = 1;
+
+/// A listener, for all connections of its number: they differ in their other end's address.
+pub(super) struct Listening {
+    at: SocketAddr,
+    pub(super) reception: Reception,
+}
+
+impl Listening {
+    fn open(port: &'static Port, at: SocketAddr) -> Result<Self, Error> {
+        // What a link needs, it is to have before anybody comes.
+        port.prepare()?;
+        let reception = Reception::open(port, at, BACKLOG)?;
+        helper::watch(reception.descriptor());
+        Ok(Listening { at, reception })
+    }
+}
+
+/// An end that awaits the other.
+pub(super) struct Awaited {
+    pub(super) appointment: Arc<Appointment>,
+    pub(super) port: &'static Port,
+    /// Came, and is being connected.
+    link: Option<Arc<Link>>,
+}
+
+impl Awaited {
+    pub(super) fn new(appointment: Arc<Appointment>, port: &'static Port) -> Self {
+        Awaited { appointment, port, link: None }
+    }
+
+    fn at(&self) -> SocketAddr {
+        self.appointment.parties.connector
+    }
+
+    /// Goes on; false once it is over.
+    fn goes_on(&mut self) -> bool {
+        if self.appointment.is_decided() {
+            return false;
+        }
+        let result = self.link.as_ref().and_then(|link| link.connector().next_result());
+        let is_late = time::now().saturating_sub(self.appointment.since) > AWAITED_FOR;
+        match result.map(|reported| reported.result) {
+            Some(Ok(())) => {
+                if let Some(link) = self.link.take() {
+                    helper::forget(link.connector().descriptor());
+                    self.appointment.is_met(link);
+                }
+                return false;
+            }
+            // It may come again.
+            Some(Err(_)) => self.let_go(),
+            None => {}
+        }
+        if is_late || !self.appointment.is_wanted() {
+            self.dismiss(Reason::PeerNative);
+            return false;
+        }
+        true
+    }
+
+    /// Nothing comes of it.
+    pub(super) fn dismiss(&mut self, why: Reason) {
+        self.let_go();
+        self.appointment.fails(why);
+    }
+
+    fn let_go(&mut self) {
+        if let Some(link) = self.link.take() {
+            helper::forget(link.connector().descriptor());
+            link.end();
+        }
+    }
+
+    /// The other end came.
+    fn welcome(&mut self, connector: Connector, geometry: Geometry) {
+        match accept(self.port, connector, geometry) {
+            Ok((link, Started::Done)) => self.appointment.is_met(link),
+            Ok((link, Started::Pending)) => {
+                helper::watch(link.connector().descriptor());
+                self.link = Some(link);
+            }
+            Err(why @ (Error::InsufficientResources | Error::AccessDenied)) => {
+                log::warn!("{}: no link over RDMA: {why}; see 'ulimit -l'", self.at());
+                self.appointment.fails(Reason::OutOfMemory);
+            }
+            // It may come again.
+            Err(_) => {}
+        }
+    }
+}
+
+/// Accepts a request. Its link has its segment before anything can come over it.
+fn accept(
+    port: &'static Port,
+    connector: Connector,
+    geometry: Geometry,
+) -> Result<(Arc<Link>, Started), Error> {
+    let link = Link::new(port, connector)?;
+    let accepted = link
+        .make_segment(geometry, Role::Connector)
+        .and_then(|()| link.connector().accept(link.pair(), &MAGIC, ACCEPT));
+    match accepted {
+        Ok(started) => Ok((link, started)),
+        Err(why) => {
+            link.end();
+            Err(why)
+        }
+    }
+}
+
+/// Listens for those that are not listened for yet, as far as there is room.
+pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) {
+    awaited.retain_mut(|one| {
+        let at = one.at();
+        let is_open = listening.iter().any(|open| open.at == at);
+        if is_open || listening.len() >= MOST_LISTENING {
+            return true;
+        }
+        match Listening::open(one.port, at) {
+            Ok(open) => {
+                listening.push(open);
+                true
+            }
+            Err(why) => {
+                // Another process has the number.
+                log::info!("{at}: not awaited over RDMA: {why}");
+                one.appointment.fails(match why {
+                    Error::InsufficientResources | Error::AccessDenied => Reason::OutOfMemory,
+                    Error::DeviceRemoved => Reason::NoDevice,
+                    _ => Reason::Unreachable,
+                });
+                false
+            }
+        }
+    });
+}
+
+/// Looks who came, and goes on with those that did.
+pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) {
+    for one in listening.iter_mut() {
+        while let Some(connector) = one.reception.next() {
+            match find(awaited, one.at, &connector) {
+                Some((found, geometry)) => found.welcome(connector, geometry),
+                None => drop(connector.reject(&MAGIC)),
+            }
+        }
+    }
+    awaited.retain_mut(Awaited::goes_on);
+    listening.retain(|open| awaited.iter().any(|one| one.at() == open.at));
+}
+
+/// Whom a request at `at` is for, and how the segments are to be divided.
+fn find<'a>(
+    awaited: &'a mut [Awaited],
+    at: SocketAddr,
+    connector: &Connector,
+) -> Option<(&'a mut Awaited, Geometry)> {
+    let (geometry, purpose) = request::decode(&connector.private_data().ok()?)?;
+    let request::Purpose::Approach(acceptor) = purpose else { return None };
+    let from = connector.peer_address().ok()?.ip().to_canonical();
+    let is_it = |one: &Awaited| {
+        let parties = &one.appointment.parties;
+        one.link.is_none()
+            && parties.connector == at
+            && parties.acceptor == acceptor
+            && acceptor.ip() == from
+            && one.appointment.is_wanted()
+    };
+    awaited.iter_mut().find(|one| is_it(one)).map(|found| (found, geometry))
+}

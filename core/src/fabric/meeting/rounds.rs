@@ -1,0 +1,102 @@
+//! All ends of this process that look for others: asked for by threads of the program, seen to by the helper.
+
+use super::appointment::Appointment;
+use super::approach::Approach;
+use super::awaiting::{self, Awaited, Listening, AWAITED_FOR};
+use crate::fabric::link::Port;
+use crate::fabric::reception::Reception;
+use crate::fabric::{adapters, helper};
+use crate::provider::shm::Role;
+use crate::reason::Reason;
+use crate::sys::time;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What was asked for and the helper has not seen. To be held for moments.
+static ASKED: Mutex<Vec<Arc<Appointment>>> = Mutex::new(Vec::new());
+/// The helper's.
+static STATE: Mutex<State> =
+    Mutex::new(State { listening: Vec::new(), awaited: Vec::new(), approaches: Vec::new() });
+
+struct State {
+    listening: Vec<Listening>,
+    awaited: Vec<Awaited>,
+    approaches: Vec<Approach>,
+}
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn asked() -> MutexGuard<'static, Vec<Arc<Appointment>>> {
+    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the helper see to it. Signals are held back.
+pub(super) fn ask(appointment: Arc<Appointment>) {
+    asked().push(appointment);
+    helper::wake();
+}
+
+/// In a fork child: all of it is the parent's.
+pub(in crate::fabric) fn after_fork_in_child() {
+    std::mem::forget(std::mem::take(&mut *asked()));
+    let mut state = state();
+    std::mem::forget(std::mem::take(&mut state.listening));
+    std::mem::forget(std::mem::take(&mut state.awaited));
+    std::mem::forget(std::mem::take(&mut state.approaches));
+}
+
+/// What the helper does; true if it is to look again in a while, whatever happens.
+pub(in crate::fabric) fn progress() -> bool {
+    let fresh = std::mem::take(&mut *asked());
+    let mut state = state();
+    for appointment in fresh {
+        state.begin(appointment);
+    }
+    let State { listening, awaited, approaches } = &mut *state;
+    awaiting::listen(listening, awaited);
+    awaiting::progress(listening, awaited);
+    approaches.retain_mut(Approach::goes_on);
+    listening.iter().any(|one| Reception::is_short(&one.reception))
+}
+
+/// How long (ns) until there is something to do although nothing happens; `None`: there is nothing.
+pub(in crate::fabric) fn next_due() -> Option<u64> {
+    let state = state();
+    let awaited = state.awaited.iter().map(|one| one.appointment.since + AWAITED_FOR);
+    let due = awaited.chain(state.approaches.iter().map(Approach::due)).min()?;
+    Some(due.saturating_sub(time::now()).max(100_000))
+}
+
+/// A port is retired: nobody is met there any more.
+pub(in crate::fabric) fn retire(port: &'static Port) {
+    let mut state = state();
+    state.awaited.retain_mut(|one| {
+        let stays = !std::ptr::eq(one.port, port);
+        if !stays {
+            one.dismiss(Reason::NoDevice);
+        }
+        stays
+    });
+    state.approaches.retain_mut(|one| {
+        let stays = !std::ptr::eq(one.port, port);
+        if !stays {
+            one.dismiss(Reason::NoDevice);
+        }
+        stays
+    });
+    state.listening.retain(|one| !std::ptr::eq(one.reception.port, port));
+}
+
+impl State {
+    fn begin(&mut self, appointment: Arc<Appointment>) {
+        let local = appointment.parties.local().ip();
+        let Some(port) = adapters::fabric().and_then(|fabric| fabric.port(local)) else {
+            return appointment.fails(Reason::NoDevice);
+        };
+        match appointment.parties.role {
+            Role::Connector => self.awaited.push(Awaited::new(appointment, port)),
+            Role::Acceptor => self.approaches.push(Approach::new(appointment, port)),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Between hosts: the ends of a busy connection look for each other over RDMA, in the background. What comes of it they
+//! agree on as others do. Must not wait.
+
+use super::negotiate::may_leave_tcp;
+use crate::fabric::{self, Found, Meeting, Parties};
+use crate::provider::shm::Role;
+use crate::reason::Reason;
+use crate::switch::policy::{self, Relation};
+use crate::switch::socket::negotiation::{Agreed, Negotiation};
+use crate::switch::socket::tuple::Tuple;
+use crate::switch::socket::Socket;
+use crate::sys::{file, net, time};
+
+/// True if a provider may lead to the peer, and shared memory does not.
+pub(super) fn is_elsewhere(tuple: &Tuple, role: Role) -> bool {
+    let peer = match role {
+        Role::Connector => tuple.acceptor,
+        Role::Acceptor => tuple.connector,
+    };
+    let is_here = || tuple.connector.ip() == tuple.acceptor.ip() || net::is_local(peer.ip());
+    fabric::may_exist() && !(policy::shares_memory() && is_here())
+}
+
+/// Why a connection with another host has to stay on TCP for now, if it does.
+pub(super) fn may_leave(socket: &Socket) -> Result<(), Reason> {
+    may_leave_tcp(socket)?;
+    // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
+    let is_asynchronous = |flags| flags & libc::O_ASYNC != 0;
+    if file::status_flags(socket.anchor()).is_ok_and(is_asynchronous) {
+        return Err(Reason::UnsupportedOption);
+    }
+    Ok(())
+}
+
+/// An attempt came to nothing; true if it was one of many to find a peer elsewhere, and the connection stays on TCP.
+pub(super) fn is_over(socket: &Socket, why: Reason) -> bool {
+    fabric::may_exist()
+        && matches!(why, Reason::PeerNative | Reason::Unreachable | Reason::NoDevice)
+        && is_with_other_host(socket)
+        && socket.traffic.failed_elsewhere()
+}
+
+fn is_with_other_host(socket: &Socket) -> bool {
+    let Some(role) = socket.role() else { return false };
+    Tuple::of(socket.anchor(), role).is_ok_and(|tuple| is_elsewhere(&tuple, role))
+}
+
+/// Begins to look for the other end.
+pub(super) fn begin(socket: &Socket, tuple: &Tuple, role: Role) -> Result<Negotiation, Reason> {
+    may_leave(socket)?;
+    let parties = Parties { role, connector: tuple.connector, acceptor: tuple.acceptor };
+    let geometry = fabric::geometry_of(policy::geometry());
+    let meeting = Meeting::arrange(parties, geometry).ok_or(Reason::OutOfMemory)?;
+    look(meeting, 0)
+}
+
+/// Looks what came of it.
+pub(super) fn look(meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> {
+    let link = match meeting.look() {
+        Found::NotYet => return Ok(Negotiation::Elsewhere { meeting, looks: looks + 1 }),
+        Found::Nobody(why) => return Err(why),
+        Found::Link(link) => link,
+    };
+    let segment = link.segment().ok_or(Reason::OutOfMemory)?;
+    let (peer, since) = (Relation::ELSEWHERE, time::now());
+    Ok(Negotiation::Agreed(Agreed { segment, link: Some(link), peer, looks: 0, since }))
+}
