@@ -32,9 +32,11 @@ pub(in crate::fabric) fn lock_closed() -> MutexGuard<'static, Vec<Closed>> {
     CLOSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a fork child: those are the parent's.
+/// In a fork child: those are the parent's, which alone keeps TCP's ends back.
 pub(in crate::fabric) fn after_fork_in_child() {
-    std::mem::forget(std::mem::take(&mut *lock_closed()));
+    let closed = std::mem::take(&mut *lock_closed());
+    closed.iter().for_each(|one| one.link.let_anchor_go());
+    std::mem::forget(closed);
 }
 
 impl Link {
