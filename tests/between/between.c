@@ -5,6 +5,8 @@
  *
  *     between ADDRESS [CASE...]           status 0: all passed
  *     between ADDRESS get PORT FILE       status 0: a web server there gives that file
+ *     between ADDRESS ask PORT            one byte there and back
+ *     between ADDRESS echo-once           says at which port, and echoes what one connection brings
  *
  * Without a case all run but the last ones: in three the connection goes to a program without the
  * library, two print a figure, and one streams until something breaks, and prints what that was at either end. An address may be IPv4 or IPv6.
@@ -441,6 +443,29 @@ static int get(const char *address, int port, const char *path) {
     return differs;
 }
 
+/* One request, as short as can be. */
+static int ask_once(const char *address, int port) {
+    int fd = dial_only(address, port);
+    char byte = 'a';
+    CHECK(send(fd, &byte, 1, MSG_NOSIGNAL) == 1 && recv(fd, &byte, 1, 0) == 1 && byte == 'a');
+    return close(fd);
+}
+
+/* Says where, and echoes what one connection brings. */
+static int echo_once(const char *address) {
+    union address at;
+    socklen_t length = parse(address, 0, &at);
+    int listener = socket(at.any.sa_family, SOCK_STREAM, 0);
+    CHECK(bind(listener, &at.any, length) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, &at.any, &length) == 0);
+    printf("%d\n", ntohs(at.v4.sin_port));
+    fflush(stdout);
+    int fd = accept(listener, NULL, NULL);
+    CHECK(fd >= 0);
+    echo_server(fd);
+    return 0;
+}
+
 int main(int count, char **arguments) {
     int failed = 0;
     if (count < 2) return 2;
@@ -448,6 +473,9 @@ int main(int count, char **arguments) {
     computes_prepare();
     if (count == 5 && strcmp(arguments[2], "get") == 0)
         return get(arguments[1], atoi(arguments[3]), arguments[4]);
+    if (count == 4 && strcmp(arguments[2], "ask") == 0)
+        return ask_once(arguments[1], atoi(arguments[3]));
+    if (count == 3 && strcmp(arguments[2], "echo-once") == 0) return echo_once(arguments[1]);
     const size_t all = sizeof cases / sizeof *cases;
     for (size_t i = 0; i < all; i++) {
         int wanted = count == 2 && i < all - SPECIAL;

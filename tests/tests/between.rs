@@ -1,10 +1,14 @@
 //! What connections between hosts use, between the processes of this host: over the objects of shared memory instead of
 //! RDMA devices, with the programs of tests/between.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
+use sanshim_tests::behaviour::shim_library;
 use sanshim_tests::programs::{Mode, Sandbox};
 
 /// The program, built once.
@@ -100,4 +104,78 @@ fn a_program_without_the_library_goes_on_over_tcp() {
         eprintln!("attempt {attempt}: a connection was on TCP before\n{log}");
     }
     panic!("every time a connection was on TCP before");
+}
+
+/// The system calls of a short request, from its connect to its close; under the shim with such providers. `None`: there is no strace.
+fn calls_of_a_request(providers: Option<&str>) -> Option<Vec<String>> {
+    let sandbox = Sandbox::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = listener.local_addr().expect("its address").port().to_string();
+    let answers = std::thread::spawn(move || {
+        let (mut one, _) = listener.accept().expect("a connection");
+        let mut byte = [0];
+        one.read_exact(&mut byte).and_then(|()| one.write_all(&byte)).expect("a byte");
+    });
+    let traced = sandbox.log().with_extension("calls");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o"]).arg(&traced);
+    if let Some(providers) = providers {
+        let library = shim_library().expect("the library");
+        command.arg("-E").arg(format!("LD_PRELOAD={}", library.display()));
+        command.arg("-E").arg(format!("SANSHIM_PROVIDERS={providers}"));
+    }
+    command.arg(between()).args(["127.0.0.1", "ask", &port]);
+    let ended = command.output().ok()?;
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    answers.join().expect("the answer");
+    let text = std::fs::read_to_string(&traced).expect("what strace wrote");
+    let calls = text.lines().filter_map(|line| {
+        let (_, call) = line.split_once(' ')?;
+        Some(call.trim_start().split_once('(')?.0.to_owned())
+    });
+    let mut request: Vec<String> = calls.skip_while(|call| call != "connect").collect();
+    let end = request.iter().position(|call| call == "close").expect("it closes");
+    request.truncate(end + 1);
+    Some(request)
+}
+
+/// Whatever becomes of it over RDMA, if there is a device, or somebody there: connect does what TCP's does.
+#[test]
+fn a_short_connection_makes_the_system_calls_of_tcp() {
+    let Some(native) = calls_of_a_request(None) else {
+        return eprintln!("there is no strace");
+    };
+    assert_eq!(native, ["connect", "sendto", "recvfrom", "close"]);
+    for providers in ["shm", "shm-objects"] {
+        assert_eq!(calls_of_a_request(Some(providers)).as_ref(), Some(&native), "{providers}");
+    }
+}
+
+/// A peer without the library is looked for some times, and then no more.
+#[test]
+fn a_connection_with_a_native_peer_stays_on_tcp() {
+    const LONG: Duration = Duration::from_secs(5);
+    let sandbox = Sandbox::new();
+    let mut command = Mode::Shim.command(between());
+    command.args(["127.0.0.1", "echo-once"]).stdout(Stdio::piped());
+    command.env("SANSHIM_PROVIDERS", "shm-objects").env("SANSHIM_MOVE_AFTER", "0");
+    command.env("SANSHIM_LOG", "info").env("SANSHIM_LOG_FILE", sandbox.log());
+    let mut server = command.spawn().expect("the program");
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut port).expect("a port");
+    let at = ("127.0.0.1", port.trim().parse().expect("a number"));
+    let mut peer = TcpStream::connect(at).expect("a connection");
+    let began = Instant::now();
+    let mut log = String::new();
+    while began.elapsed() < LONG && !log.contains("reason=peer-native") {
+        for byte in 0..100 {
+            let mut back = [0];
+            peer.write_all(&[byte]).and_then(|()| peer.read_exact(&mut back)).expect("an echo");
+            assert_eq!(back, [byte]);
+        }
+        log = std::fs::read_to_string(sandbox.log()).unwrap_or_default();
+    }
+    drop(peer);
+    assert!(server.wait().expect("its end").success());
+    assert!(log.contains("reason=peer-native") && !log.contains("provider=shm"), "{log}");
 }
