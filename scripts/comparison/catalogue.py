@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 
+import adverse
 import copies
 import iperf
 import java
@@ -43,5 +44,6 @@ PROGRAMS = {
     "rabbitmq": Program(rabbitmq.cases, {rabbitmq.SERVER: "rabbitmq-server", f"{MODULES}/pika": "python3-pika"}),
     "iperf3": Program(iperf.cases, {"iperf3": "iperf3"}),
     "scp": Program(copies.scp_cases, {"scp": "openssh-client", "/usr/sbin/sshd": "openssh-server"}),
+    "adverse": Program(adverse.cases, {"redis-server": "redis-server", "redis-cli": "redis-tools", "cc": "gcc"}),
     "rsync": Program(copies.rsync_cases, {"rsync": "rsync"}),
 }

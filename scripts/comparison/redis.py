@@ -10,13 +10,13 @@ from processes import Failure
 rates = {}
 
 
-def start(stage, transport):
+def start(stage, transport, *options):
     """The server, and how its clients find it."""
     endpoint = stage.endpoint(transport)
     where = ["--port", str(endpoint.port), "--bind", "127.0.0.1"]
     if endpoint.path:
         where += ["--unixsocket", endpoint.path]
-    server = stage.start(transport, ["redis-server", *where, "--save", ""])
+    server = stage.start(transport, ["redis-server", *where, "--save", "", *options])
     stage.wait_listening(server, endpoint)
     where = ["-s", endpoint.path] if endpoint.path else ["-p", str(endpoint.port)]
     # The key that redis-benchmark uses, so that GET finds something.

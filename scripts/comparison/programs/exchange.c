@@ -1,5 +1,6 @@
 /* A load generator: each of N connections sends a request and waits for its answer, again and again, for a time.
-   Answers all have the length of the first. Says in JSON how many there were, and how long they took. */
+   Answers all have the length of the first. IDLE connections beside them ask once, before. With a RATE so many requests
+   a second are made, one connection after the other. Says in JSON how many there were, and how long they took. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@ struct connection {
     int fd;
     size_t have;
     double since;
+    int waits;
 };
 
 static unsigned steps[STEPS];
@@ -65,6 +68,7 @@ static int connected(const char *address) {
 
 static void ask(struct connection *each, const char *request, size_t length) {
     each->have = 0;
+    each->waits = 1;
     each->since = now();
     if (send(each->fd, request, length, MSG_NOSIGNAL) != (ssize_t)length) fail("send");
 }
@@ -91,23 +95,64 @@ static double percentile(unsigned long long count, double part) {
     return step * STEP_NS / 1e3;
 }
 
+/* Readable as often as requests are due. */
+static int metronome(double rate) {
+    struct itimerspec every = {0};
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    every.it_interval.tv_sec = rate > 1 ? 0 : 1;
+    every.it_interval.tv_nsec = rate > 1 ? 1e9 / rate : 0;
+    every.it_value = every.it_interval;
+    if (timer < 0 || timerfd_settime(timer, 0, &every, NULL) < 0) fail("timerfd");
+    return timer;
+}
+
+/* Connections that have asked once. */
+static void open_idle(const char *address, const char *request, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        int fd = connected(address);
+        if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0) fail("send");
+        if (recv(fd, answer, sizeof answer, 0) <= 0) fail("recv");
+    }
+}
+
+/* The next connection that does not wait for an answer asks; 0 if all do. */
+static int ask_next(struct connection *all, size_t count, const char *request, size_t length) {
+    static size_t next;
+    for (size_t tried = 0; tried < count; tried++) {
+        struct connection *each = &all[next++ % count];
+        if (!each->waits) return ask(each, request, length), 1;
+    }
+    return 0;
+}
+
 int main(int arguments, char **argument) {
-    if (arguments < 5) return fprintf(stderr, "exchange PORT|PATH CONNECTIONS SECONDS REQUEST [FIRST]\n"), 2;
+    if (arguments < 5) {
+        fprintf(stderr, "exchange PORT|PATH CONNECTIONS SECONDS REQUEST [FIRST [IDLE [RATE]]]\n");
+        return 2;
+    }
     const char *address = argument[1], *request = argument[4];
     size_t count = atoi(argument[2]), length = strlen(request), expected;
+    size_t idle = arguments > 6 ? atoi(argument[6]) : 0;
+    double rate = arguments > 7 ? atof(argument[7]) : 0;
+    struct rlimit descriptors = {1 << 16, 1 << 16};
+    setrlimit(RLIMIT_NOFILE, &descriptors);
     struct connection *all = calloc(count, sizeof *all);
     int set = epoll_create1(0);
     unsigned long long requests = 0;
     if (arguments > 5 && *argument[5]) length_of_answer(address, argument[5]);
     expected = length_of_answer(address, request);
+    open_idle(address, request, idle);
     for (size_t i = 0; i < count; i++) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = &all[i]};
         all[i].fd = connected(address);
         fcntl(all[i].fd, F_SETFL, O_NONBLOCK);
         if (epoll_ctl(set, EPOLL_CTL_ADD, all[i].fd, &event) < 0) fail("epoll_ctl");
     }
+    struct epoll_event due = {.events = EPOLLIN};
+    int timer = rate > 0 ? metronome(rate) : -1;
+    if (timer >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, timer, &due) < 0) fail("epoll_ctl");
     double cost = processor(), start = now(), end = start + atof(argument[3]), time = start;
-    for (size_t i = 0; i < count; i++) ask(&all[i], request, length);
+    for (size_t i = 0; i < count && timer < 0; i++) ask(&all[i], request, length);
     while (time < end) {
         struct epoll_event ready[64];
         int found = epoll_wait(set, ready, 64, 1000);
@@ -115,6 +160,12 @@ int main(int arguments, char **argument) {
         if (found == 0) return fprintf(stderr, "no answer for a second\n"), 1;
         for (int i = 0; i < found; i++) {
             struct connection *each = ready[i].data.ptr;
+            unsigned long long ticks = 0;
+            if (!each) {
+                if (read(timer, &ticks, sizeof ticks) < 0 && errno != EAGAIN) fail("read");
+                while (ticks-- > 0 && ask_next(all, count, request, length));
+                continue;
+            }
             ssize_t got = recv(each->fd, answer, sizeof answer, 0);
             if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
             if (got <= 0) fail("recv");
@@ -124,7 +175,8 @@ int main(int arguments, char **argument) {
             size_t step = (time - each->since) * 1e9 / STEP_NS;
             steps[step < STEPS ? step : STEPS - 1]++;
             requests++;
-            ask(each, request, length);
+            each->waits = 0;
+            if (timer < 0) ask(each, request, length);
         }
     }
     printf("{\"requests\": %llu, \"seconds\": %f, \"p50_us\": %f, \"p99_us\": %f, \"cpu\": %f}\n", requests,
