@@ -54,8 +54,9 @@ fn sweep_if_due(now: u64) {
 fn look_at(socket: &Socket) -> bool {
     match socket.phase() {
         phase::SAN => {
-            if socket.stream().is_some_and(|stream| is_idle(socket, &stream)) {
-                if let Some(stream) = socket.stream() {
+            if let Some(stream) = socket.stream() {
+                // The peer may have found it idle first.
+                if !detach::look_after(socket, &stream) && is_idle(socket, &stream) {
                     detach::advance(socket, &stream, Reason::Quiet);
                 }
             }

@@ -2,6 +2,7 @@
 //! sleeps. So a connection goes there when both ends send without pausing before, and comes back when most of its
 //! messages had to wake somebody. Knows no socket and no peer.
 
+use crate::switch::spin;
 use crate::sys::time;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
@@ -213,7 +214,7 @@ impl Traffic {
         if is_eager() {
             return self.look_after_pause();
         }
-        if !is_busy {
+        if !is_busy || spin::is_crowded() {
             self.busy.store(0, Relaxed);
             return Look::Quiet;
         }
