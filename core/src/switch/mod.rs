@@ -46,7 +46,7 @@ use crate::config::{program_name, Config};
 use crate::fabric;
 use crate::registry::Registry;
 pub use crate::sys::process::is_borrowed;
-use crate::sys::{process, Errno};
+use crate::sys::{hidden, process, Errno};
 use socket::structure::Structure;
 use socket::REGISTRY;
 pub use stream::before_jump;
@@ -54,6 +54,7 @@ pub use stream::before_jump;
 /// Starts the switch. Until then, and without it, every call passes.
 pub fn initialize(config: Config) -> Result<(), Errno> {
     process::note_owner();
+    hidden::make_room();
     spin::initialize(u64::from(config.shm.spin_microseconds) * 1000);
     if config.providers.objects {
         fabric::enable(fabric::Source::SharedMemory, back_to_tcp::helper_calls::CALLS);

@@ -19,6 +19,17 @@ pub fn keep(fd: Fd) -> Fd {
     fd
 }
 
+/// Makes room in the process's table of descriptors for ours. Before it has threads: for one that has, the kernel waits
+/// until each processor has passed by, 15 ms and on a busy machine a second, in the middle of some transfer.
+pub(crate) fn make_room() {
+    if let Ok(fd) = file::eventfd(0) {
+        if let Ok(high) = file::duplicate_high(fd) {
+            file::close(high);
+        }
+        file::close(fd);
+    }
+}
+
 /// Remembers a descriptor that is ours, and already has a high number.
 pub fn note(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
