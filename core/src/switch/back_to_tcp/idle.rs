@@ -6,7 +6,6 @@
 use super::detach;
 use crate::reason::Reason;
 use crate::switch::anchor::returning;
-use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::traffic::is_eager;
 use crate::switch::socket::{phase, table, Socket};
@@ -73,15 +72,16 @@ fn is_idle(socket: &Socket, stream: &Stream) -> bool {
     if stream.fabric.is_some() || is_eager() || stream.endpoint.is_shared() {
         return false;
     }
-    let sent = stream.own().sending.0.tail.load(Relaxed) ^ stream.statistics.sent.bytes.get();
-    let activity = stream.activity_of_peer().rotate_left(10) ^ sent;
+    let (shown, tail) = (stream.statistics, stream.own().sending.0.tail.load(Relaxed));
+    let own = shown.sent.bytes.get().rotate_left(30) ^ shown.received.bytes.get() ^ tail;
+    let activity = stream.activity_of_peer().rotate_left(10) ^ own;
     socket.traffic.is_as_before(activity) && is_at_rest(stream)
 }
 
 fn is_at_rest(stream: &Stream) -> bool {
-    let e = stream.endpoint;
-    let is_open =
-        returning::may_begin_later(stream) && !e.has(flag::SENDS_TCP | flag::RECEIVES_TCP);
-    let Some(_held) = stream.borrow(&e.receive.lock).filter(|_| is_open) else { return false };
+    let lock = &stream.endpoint.receive.lock;
+    let Some(_held) = stream.borrow(lock).filter(|_| returning::may_begin_later(stream)) else {
+        return false;
+    };
     stream.available() == Ok(0) && stream.peer_consumed_all() && stream.unsent() == 0
 }

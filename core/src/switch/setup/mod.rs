@@ -5,9 +5,9 @@
 //! (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
 //! everything is TCP's, and nobody waits for anybody.
 //!
-//! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of sockets, streams and the anchor. Moves no bytes and
-//! knows nothing of transfers. Others ask `is_on_san` before each transfer, and `end` or `stay_on_tcp` for what must
-//! not move.
+//! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of
+//! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others ask `is_on_san` before each
+//! transfer, and `end` or `stay_on_tcp` for what must not move.
 
 mod elsewhere;
 mod enter;

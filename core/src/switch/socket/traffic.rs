@@ -2,7 +2,6 @@
 //! sleeps. So a connection goes there when both ends send without pausing before, and comes back when most of its
 //! messages had to wake somebody. Knows no socket and no peer.
 
-use crate::switch::spin;
 use crate::sys::time;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
@@ -214,7 +213,7 @@ impl Traffic {
         if is_eager() {
             return self.look_after_pause();
         }
-        if !is_busy || spin::is_crowded() {
+        if !is_busy {
             self.busy.store(0, Relaxed);
             return Look::Quiet;
         }
@@ -277,6 +276,8 @@ impl Traffic {
     /// It is on the SAN from now on.
     pub(in crate::switch) fn entered(&self) {
         self.looked_at.store(time::now(), Relaxed);
+        // Something has happened.
+        self.activity.store(u32::MAX, Relaxed);
         self.doorbells.store(0, Relaxed);
         self.messages_before.store(0, Relaxed);
         self.bytes_before.store(0, Relaxed);
