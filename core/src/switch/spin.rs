@@ -28,6 +28,17 @@ const LONG_PROBE_EVERY: u32 = 4;
 const SHARED_YIELD: u64 = 1_000;
 /// A yield that took longer than this (ns) let somebody else work who keeps the processor busy.
 const CROWDED_YIELD: u64 = 20_000;
+/// A yield that took longer than this (ns) let somebody else have all of a time slice: the machine has more to do than
+/// processors.
+const SLICE: u64 = 500_000;
+/// How long (ns) nobody spins after that; doubled each time that the next yield is no shorter.
+const FIRST_PAUSE: u64 = 20_000_000;
+const LONGEST_PAUSE: u64 = 1_280_000_000;
+
+/// Until then (clock, ns) nobody of this process spins, because the machine is crowded; zero: it is not.
+static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// How long (ns) that was the last time.
+static PAUSE: AtomicU64 = AtomicU64::new(0);
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
 pub(in crate::switch) fn initialize(limit: u64) {
@@ -39,6 +50,35 @@ pub(in crate::switch) fn initialize(limit: u64) {
 /// True with a single processor: nobody else gets on while we look.
 pub(in crate::switch) fn is_alone() -> bool {
     LOOKS_BEFORE_YIELD.load(Ordering::Relaxed) == 0
+}
+
+/// True while the machine has more to do than processors, as far as this process has noticed. Who sleeps is woken ahead of
+/// those who compute; who spins waits behind them, and so does whoever waits for it.
+#[inline]
+fn is_crowded() -> bool {
+    CROWDED_UNTIL.load(Ordering::Relaxed) != 0 && is_still_crowded()
+}
+
+#[cold]
+fn is_still_crowded() -> bool {
+    let is_over = time::now() >= CROWDED_UNTIL.load(Ordering::Relaxed);
+    if is_over {
+        CROWDED_UNTIL.store(0, Ordering::Relaxed);
+    }
+    !is_over
+}
+
+/// A yield took so long (ns).
+fn note_yield(took: u64, now: u64) {
+    if took < SLICE {
+        if PAUSE.load(Ordering::Relaxed) != 0 {
+            PAUSE.store(0, Ordering::Relaxed);
+        }
+        return;
+    }
+    let pause = (2 * PAUSE.load(Ordering::Relaxed)).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+    PAUSE.store(pause, Ordering::Relaxed);
+    CROWDED_UNTIL.store(now + pause, Ordering::Relaxed);
 }
 
 /// What earlier spins at one place taught.
@@ -112,7 +152,7 @@ pub(in crate::switch) fn spin(
     mut ready: impl FnMut() -> bool,
 ) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
-    if limit == 0 {
+    if limit == 0 || is_crowded() {
         return ready();
     }
     let score = history.score.load(Ordering::Relaxed);
@@ -160,6 +200,7 @@ fn spin_yielding(history: &History, limit: u64, mut ready: impl FnMut() -> bool)
         let found = ready();
         let now = time::now();
         let took = now - before;
+        note_yield(took, now);
         if found {
             let budget = history.budget.load(Ordering::Relaxed);
             let learnt = if took > SHARED_YIELD {
