@@ -4,7 +4,7 @@
 //!
 //! Makes the system calls on it. Sleeps only until its own bytes are out, sleepers have left, or a link has answered. May call sockets and streams. Does
 //! not decide whether a connection is on the SAN, with one exception: an offer, or a switch to the SAN, that the peer
-//! never took is taken back here ([`untaken_offer`], [`switchover`]). Across its door go a
+//! never took is taken back here ([`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
 pub(in crate::switch) mod doorbell;

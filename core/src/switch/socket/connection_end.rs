@@ -12,7 +12,7 @@ use crate::switch::stream::Stream;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Whether spinning paid off for connections that are gone, for each [`Role`].
+/// Whether spinning paid off for connections that are gone, for each [`Role`](crate::provider::shm::Role).
 static LEARNT: [spin::History; 2] = [const { spin::History::hopeful() }; 2];
 
 impl Socket {
