@@ -44,7 +44,8 @@ impl Link {
 
     /// The end is about to enter: where its processes find out who controls the link. Once.
     ///
-    /// # Safety `controller` is in memory that fork relatives share, and valid until the link lets go of the
+    /// # Safety
+    /// `controller` is in memory that fork relatives share, and valid until the link lets go of the
     /// [`Users`](super::Users) it was closed with.
     pub(crate) unsafe fn attach(&self, controller: &Controller) {
         if let Some((_, mailbox)) = helper::mailbox() {

@@ -4,7 +4,6 @@ use super::appointment::Appointment;
 use super::approach::Approach;
 use super::awaiting::{self, Awaited, Listening, AWAITED_FOR};
 use crate::fabric::link::Port;
-use crate::fabric::reception::Reception;
 use crate::fabric::{adapters, helper};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
@@ -57,7 +56,7 @@ pub(in crate::fabric) fn progress() -> bool {
     awaiting::listen(listening, awaited);
     awaiting::progress(listening, awaited);
     approaches.retain_mut(Approach::goes_on);
-    listening.iter().any(|one| Reception::is_short(&one.reception))
+    listening.iter().any(|one| one.reception.is_short())
 }
 
 /// How long (ns) until there is something to do although nothing happens; `None`: there is nothing.
@@ -71,21 +70,14 @@ pub(in crate::fabric) fn next_due() -> Option<u64> {
 /// A port is retired: nobody is met there any more.
 pub(in crate::fabric) fn retire(port: &'static Port) {
     let mut state = state();
-    state.awaited.retain_mut(|one| {
-        let stays = !std::ptr::eq(one.port, port);
-        if !stays {
-            one.dismiss(Reason::NoDevice);
-        }
-        stays
-    });
-    state.approaches.retain_mut(|one| {
-        let stays = !std::ptr::eq(one.port, port);
-        if !stays {
-            one.dismiss(Reason::NoDevice);
-        }
-        stays
-    });
-    state.listening.retain(|one| !std::ptr::eq(one.reception.port, port));
+    let is_its = |other: &Port| std::ptr::eq(other, port);
+    for mut one in state.awaited.extract_if(.., |one| is_its(one.port)) {
+        one.dismiss(Reason::NoDevice);
+    }
+    for mut one in state.approaches.extract_if(.., |one| is_its(one.port)) {
+        one.dismiss(Reason::NoDevice);
+    }
+    state.listening.retain(|one| !is_its(one.reception.port));
 }
 
 impl State {

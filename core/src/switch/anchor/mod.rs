@@ -2,9 +2,9 @@
 //! connection's end, which of its bytes are the stream's, and its options. Beside it are the [`link`] of a connection
 //! between hosts, and the epoll sets that watch it.
 //!
-//! Makes the system calls on it. Sleeps only until its own bytes are out, sleepers have left, or a link has answered. May call sockets and streams. Does
-//! not decide whether a connection is on the SAN, with one exception: an offer, or a switch to the SAN, that the peer
-//! never took is taken back here ([`switchover`]). Across its door go a
+//! Makes the system calls on it. Sleeps only until its own bytes are out, sleepers have left, or a link has answered.
+//! May call sockets and streams. Does not decide whether a connection is on the SAN, with one exception: a switch to
+//! the SAN that the peer never took is taken back here ([`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
 pub(in crate::switch) mod doorbell;

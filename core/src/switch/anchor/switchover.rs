@@ -203,20 +203,19 @@ pub(in crate::switch) fn take(
     take: Take,
 ) -> Result<Taken, Broken> {
     let doorbells = &stream.peer().sending.0.doorbells;
+    // Before the look at the turn.
     let certain = stream.fabric.map(|link| certain(stream, link));
-    let most = match inbound(stream)? {
-        Inbound::San => return Ok(Taken::Over),
-        Inbound::Before(left) => left,
-        Inbound::Tcp if certain == Some(Ok(0)) => return Ok(Taken::Nothing),
-        Inbound::Tcp if matches!(certain, Some(Err(_))) => {
-            return Ok(Taken::End(certain.and_then(Result::err).unwrap_or(0)));
-        }
-        Inbound::Tcp if certain.is_some() => certain.and_then(Result::ok).unwrap_or(0),
+    let most = match (inbound(stream)?, certain) {
+        (Inbound::San, _) => return Ok(Taken::Over),
+        (Inbound::Before(left), _) => left,
+        (Inbound::Tcp, Some(Ok(0))) => return Ok(Taken::Nothing),
+        (Inbound::Tcp, Some(Ok(there))) => there,
+        (Inbound::Tcp, Some(Err(error))) => return Ok(Taken::End(error)),
         // If it turns at this moment, that is found the next time.
-        Inbound::Tcp if doorbells.take() => u64::MAX,
-        Inbound::Tcp if doorbells.state().turned => return Ok(Taken::Bytes(0)),
+        (Inbound::Tcp, None) if doorbells.take() => u64::MAX,
+        (Inbound::Tcp, None) if doorbells.state().turned => return Ok(Taken::Bytes(0)),
         // Nobody else takes any under this lock.
-        Inbound::Tcp => return Err(Broken::Doorbells),
+        (Inbound::Tcp, None) => return Err(Broken::Doorbells),
     };
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);
     let received = match take {
