@@ -63,16 +63,14 @@ impl Follower {
         let noted = self.header()?.events.noted.load(Ordering::Relaxed);
         let first = self.next.max(noted.saturating_sub(EVENTS as u64));
         let mut read = Events { events: Vec::new(), lost: first.saturating_sub(self.next) };
+        if first >= noted {
+            self.next = noted;
+            return Ok(read);
+        }
         let mut records = zeroed::<Record>(EVENTS);
         // The whole ring, or the part from the first to the last.
-        let (from, to) = (first as usize % EVENTS, noted.wrapping_sub(1) as usize % EVENTS);
-        let part = if first >= noted {
-            0..0
-        } else if from <= to {
-            from..to + 1
-        } else {
-            0..EVENTS
-        };
+        let (from, to) = (first as usize % EVENTS, (noted - 1) as usize % EVENTS);
+        let part = if from <= to { from..to + 1 } else { 0..EVENTS };
         let at = (EVENTS_AT + part.start * EVENT_SIZE) as u64;
         fill(&self.file, &mut records[part], at)?;
         for number in first..noted {

@@ -76,42 +76,45 @@ impl Collector for Metrics {
         let processes = &snapshot.processes;
         let counters = self.counters(processes);
 
+        let mut gauges = |name, help, values: Vec<(Labels, i64)>| {
+            let values = values.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value)));
+            family(&mut encoder, name, help, MetricType::Gauge, values)
+        };
+        let one = |value, labels| vec![(labels, value)];
         let version = vec![("version", env!("SANSHIM_VERSION").to_owned())];
-        let one = |metric, labels| vec![(labels, metric)];
-        gauges(&mut encoder, "sanctl", "The exporter", one(1, version))?;
+        gauges("sanctl", "The exporter", one(1, version))?;
         let many = processes.len() as i64;
-        gauges(&mut encoder, "processes", "Processes under the shim", one(many, Vec::new()))?;
+        gauges("processes", "Processes under the shim", one(many, Vec::new()))?;
         let unreadable = snapshot.problems.len() as i64;
         let help = "Files of processes that cannot be read; sanctl status says why";
-        gauges(&mut encoder, "unreadable_files", help, one(unreadable, Vec::new()))?;
+        gauges("unreadable_files", help, one(unreadable, Vec::new()))?;
         let help = "Sockets now, by what carries them and why";
-        gauges(&mut encoder, "sockets", help, processes.iter().flat_map(sockets).collect())?;
+        gauges("sockets", help, processes.iter().flat_map(sockets).collect())?;
         let buffered = |process: &Process| {
             let bytes = process.connections.iter().map(|one| one.buffered_bytes).sum::<u64>();
             (labels(process), bytes as i64)
         };
         let help = "Bytes that wait in send buffers now";
-        gauges(&mut encoder, "buffered_bytes", help, processes.iter().map(buffered).collect())?;
+        gauges("buffered_bytes", help, processes.iter().map(buffered).collect())?;
 
         for (at, (name, help, _)) in COUNTERS.iter().enumerate() {
-            let count = |process: &Process| (labels(process), counters[&process.pid][at]);
-            totals(&mut encoder, name, help, processes.iter().map(count).collect())?;
+            let count = |process: &Process| {
+                (labels(process), ConstCounter::new(counters[&process.pid][at]))
+            };
+            family(&mut encoder, name, help, MetricType::Counter, processes.iter().map(count))?;
         }
-        let returned = |process: &Process| {
-            let own = labels(process);
-            process.returned.clone().into_iter().map(move |(reason, count)| {
-                let reason = ("reason", reason.code().to_owned());
-                (own.iter().cloned().chain([reason]).collect(), count)
-            })
-        };
         let help = "Connections that went back to TCP, by reason";
-        totals(
-            &mut encoder,
-            "connections_returned",
-            help,
-            processes.iter().flat_map(returned).collect(),
-        )
+        let returned = processes.iter().flat_map(returned);
+        family(&mut encoder, "connections_returned", help, MetricType::Counter, returned)
     }
+}
+
+/// How many connections of a process went back, for each reason.
+fn returned(process: &Process) -> impl Iterator<Item = (Labels, ConstCounter<u64>)> + '_ {
+    process.returned.iter().map(|(reason, count)| {
+        let reason = ("reason", reason.code().to_owned());
+        (labels(process).into_iter().chain([reason]).collect(), ConstCounter::new(*count))
+    })
 }
 
 fn labels(process: &Process) -> Labels {
@@ -131,28 +134,17 @@ fn sockets(process: &Process) -> impl Iterator<Item = (Labels, i64)> {
     })
 }
 
-fn gauges(
+/// A metric, with its value for each of the labels.
+fn family<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder,
     name: &str,
     help: &str,
-    values: Vec<(Labels, i64)>,
+    kind: MetricType,
+    values: impl IntoIterator<Item = (Labels, M)>,
 ) -> Result<(), Error> {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
     for (labels, value) in values {
-        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-fn totals(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    help: &str,
-    values: Vec<(Labels, u64)>,
-) -> Result<(), Error> {
-    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (labels, value) in values {
-        ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+        value.encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
 }

@@ -176,32 +176,30 @@ fn system_calls(unit: &Unit, found: &mut Vec<Finding>) {
     }
 }
 
+/// What limits it without any further look.
 fn others(unit: &Unit, found: &mut Vec<Finding>) {
-    if let Some(network) = unit.on("PrivateNetwork").or(unit.last("NetworkNamespacePath")) {
-        let what = "has its own network: only connections inside it come to the SAN";
-        found.push(finding(Severity::Limits, network, what));
-    }
-    if let Some(processes) = unit.on("PrivatePIDs") {
-        let what = "has its own process ids: sanctl shows it only from inside";
-        found.push(finding(Severity::Limits, processes, what));
-    }
-    if let Some(devices) = unit.on("PrivateDevices") {
-        let what = "hides /dev/infiniband: no RDMA between hosts";
-        found.push(finding(Severity::Limits, devices, what));
-    }
-    if let Some(users) = unit.on("PrivateUsers") {
-        let what = "knows only its own user and root: allow_users can name no others there";
-        found.push(finding(Severity::Limits, users, what));
-    }
-    let user =
-        unit.on("DynamicUser").or_else(|| unit.last("User").filter(|user| user.value != "root"));
-    if let Some(user) = user {
-        let what = "programs of other users share memory with it only if the configuration of both allows \
-                    that (allow_users)";
-        found.push(finding(Severity::Limits, user, what));
-    }
-    if let Some(size) = unit.last("LimitFSIZE").filter(|size| size.value != "infinity") {
-        let what = "below 7 MiB sanctl does not show it";
-        found.push(finding(Severity::Limits, size, what));
+    let limits = [
+        (
+            unit.on("PrivateNetwork").or(unit.last("NetworkNamespacePath")),
+            "has its own network: only connections inside it come to the SAN",
+        ),
+        (unit.on("PrivatePIDs"), "has its own process ids: sanctl shows it only from inside"),
+        (unit.on("PrivateDevices"), "hides /dev/infiniband: no RDMA between hosts"),
+        (
+            unit.on("PrivateUsers"),
+            "knows only its own user and root: allow_users can name no others there",
+        ),
+        (
+            unit.on("DynamicUser").or(unit.last("User").filter(|user| user.value != "root")),
+            "programs of other users share memory with it only if the configuration of both allows that \
+             (allow_users)",
+        ),
+        (
+            unit.last("LimitFSIZE").filter(|size| size.value != "infinity"),
+            "below 7 MiB sanctl does not show it",
+        ),
+    ];
+    for (cause, what) in limits {
+        found.extend(cause.map(|cause| finding(Severity::Limits, cause, what)));
     }
 }
