@@ -1,6 +1,7 @@
 """scp and rsync of a gigabyte to a server of their own."""
 
 import getpass
+import os
 import time
 
 import load
@@ -56,6 +57,9 @@ def scp(stage, transport, seconds):
         for key in ("host_key", "client_key"):
             stage.quietly(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stage.folder / key])
         (stage.folder / "sshd_config").write_text(SSHD.format(folder=stage.folder))
+    if os.geteuid() == 0:
+        # The service makes it at boot; sshd starts as root only with it.
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
     endpoint = stage.endpoint(transport)
     settings = str(stage.folder / "sshd_config")
     # It wants to be called by its path.
