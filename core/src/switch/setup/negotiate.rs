@@ -60,6 +60,10 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
 
 /// A transfer on a socket on TCP finds that a look is due: takes the next step. The caller has pinned it once.
 pub(super) fn step(socket: &Socket) {
+    let looked = is_undisturbed(socket).then(|| socket.traffic.look());
+    if looked == Some(Look::Quiet) {
+        return;
+    }
     if process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
@@ -84,8 +88,9 @@ pub(super) fn step(socket: &Socket) {
     }
     let Some(role) = socket.role() else { return };
     let negotiation = socket.guarded(&mut structure).negotiation.take();
+    socket.traffic.negotiates(negotiation.is_some());
     let next = match negotiation.map(|negotiation| *negotiation) {
-        None => match socket.traffic.look() {
+        None => match looked.unwrap_or_else(|| socket.traffic.look()) {
             Look::First => {
                 publish(socket, &mut structure, Reason::Quiet);
                 return;
@@ -113,6 +118,12 @@ pub(super) fn step(socket: &Socket) {
     note(socket, &mut structure, next);
 }
 
+/// A connection that is known, and of which nothing is under way: a look at its traffic takes no lock, and so no system
+/// call. Most looks are of such ones.
+fn is_undisturbed(socket: &Socket) -> bool {
+    socket.is_published() && !socket.has_end() && !socket.traffic.is_negotiating()
+}
+
 /// Notes how far it has come, and when the next look is due.
 fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiation>, Reason>) {
     match next {
@@ -125,6 +136,7 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
+            socket.traffic.negotiates(true);
             socket.traffic.look_after(if looks < LOOKS_AT_EACH { 1 } else { 4 });
         }
         Err(why) => {

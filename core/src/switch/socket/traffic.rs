@@ -2,8 +2,9 @@
 //! sleeps. So a connection goes there when both ends send without pausing before, and comes back when most of its
 //! messages had to wake somebody. Knows no socket and no peer.
 
+use crate::switch::spin::crowding;
 use crate::sys::time;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 /// Transfers between two looks at the clock.
 const WINDOW: u32 = 16;
@@ -57,6 +58,7 @@ const AT_ONCE: u64 = LONGEST_PAUSE / 8;
 /// A transfer over the SAN, which the pause before the next one on TCP begins with.
 #[inline]
 pub(in crate::switch) fn note_transfer(now: u64) {
+    crowding::count_transfer();
     if now.saturating_sub(LAST_TRANSFER.load(Relaxed)) > AT_ONCE {
         LAST_TRANSFER.store(now, Relaxed);
     }
@@ -82,6 +84,8 @@ pub(crate) struct Traffic {
     failures: AtomicU8,
     /// Attempts that did not find the peer on another host.
     unmet: AtomicU8,
+    /// Whether the ends look for each other, as far as is known without the lock.
+    negotiating: AtomicBool,
     /// On the SAN: doorbells that were heard, and how many messages and bytes had come before the first.
     doorbells: AtomicU32,
     messages_before: AtomicU32,
@@ -128,6 +132,7 @@ impl Traffic {
             pause: AtomicU8::new(0),
             failures: AtomicU8::new(0),
             unmet: AtomicU8::new(0),
+            negotiating: AtomicBool::new(false),
             doorbells: AtomicU32::new(0),
             messages_before: AtomicU32::new(0),
             bytes_before: AtomicU64::new(0),
@@ -146,6 +151,7 @@ impl Traffic {
             count.store(0, Relaxed);
         }
         self.busy.store(0, Relaxed);
+        self.negotiating.store(false, Relaxed);
         self.due.store(if is_eager() { 1 } else { 4 }, Relaxed);
         self.bytes.store(0, Relaxed);
         self.looked_at.store(0, Relaxed);
@@ -162,6 +168,7 @@ impl Traffic {
     fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
         let pause = now.saturating_sub(LAST_TRANSFER.load(Relaxed));
         LAST_TRANSFER.store(now, Relaxed);
+        crowding::count_transfer();
         let before = match way {
             Way::Send => {
                 self.sends.store(self.sends.load(Relaxed) + 1, Relaxed);
@@ -213,7 +220,7 @@ impl Traffic {
         if is_eager() {
             return self.look_after_pause();
         }
-        if !is_busy {
+        if !is_busy || crowding::is_crowded() {
             self.busy.store(0, Relaxed);
             return Look::Quiet;
         }
@@ -233,6 +240,15 @@ impl Traffic {
                 Look::Quiet
             }
         }
+    }
+
+    /// Whether the ends look for each other from now on.
+    pub(in crate::switch) fn negotiates(&self, yes: bool) {
+        self.negotiating.store(yes, Relaxed);
+    }
+
+    pub(in crate::switch) fn is_negotiating(&self) -> bool {
+        self.negotiating.load(Relaxed)
     }
 
     /// An attempt failed.
@@ -264,7 +280,7 @@ impl Traffic {
         let messages = messages.wrapping_sub(self.messages_before.swap(messages, Relaxed));
         let bytes = bytes.wrapping_sub(self.bytes_before.swap(bytes, Relaxed));
         let is_worth_it = messages >= 2 * heard || bytes >= u64::from(heard) * BYTES_FOR_A_DOORBELL;
-        !is_worth_it && !is_eager()
+        !is_worth_it && !is_eager() && !crowding::is_trying()
     }
 
     /// On the SAN: true if what stands for all that happened is as it was when this was asked last.

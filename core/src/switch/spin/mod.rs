@@ -4,6 +4,8 @@
 //! not pay off lately: an idle program uses no processor time. New connections begin with what
 //! finished ones learnt: those made for one request would never learn anything else.
 
+pub(in crate::switch) mod crowding;
+
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -26,19 +28,10 @@ const PROBE_SHARE: u64 = 16;
 const LONG_PROBE_EVERY: u32 = 4;
 /// A yield that took longer than this (ns) let somebody else work.
 const SHARED_YIELD: u64 = 1_000;
-/// A yield that took longer than this (ns) let somebody else work who keeps the processor busy.
-const CROWDED_YIELD: u64 = 20_000;
-/// A yield that took longer than this (ns) let somebody else have all of a time slice: the machine has more to do than
-/// processors.
-const SLICE: u64 = 500_000;
-/// How long (ns) nobody spins after that; doubled each time that the next yield is no shorter.
-const FIRST_PAUSE: u64 = 20_000_000;
-const LONGEST_PAUSE: u64 = 1_280_000_000;
-
-/// Until then (clock, ns) nobody of this process spins, because the machine is crowded; zero: it is not.
-static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
-/// How long (ns) that was the last time.
-static PAUSE: AtomicU64 = AtomicU64::new(0);
+/// Of a longer one (ns) the rest was others' time, which this thread could not have used better.
+const OWN_PART: u64 = 2_000;
+/// So many times the limit may pass while others have the processor: the kernel's own descriptors wait, too.
+const LONGEST_WAIT: u64 = 20;
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
 pub(in crate::switch) fn initialize(limit: u64) {
@@ -50,35 +43,6 @@ pub(in crate::switch) fn initialize(limit: u64) {
 /// True with a single processor: nobody else gets on while we look.
 pub(in crate::switch) fn is_alone() -> bool {
     LOOKS_BEFORE_YIELD.load(Ordering::Relaxed) == 0
-}
-
-/// True while the machine has more to do than processors, as far as this process has noticed. Who sleeps is woken ahead of
-/// those who compute; who spins waits behind them, and so does whoever waits for it.
-#[inline]
-fn is_crowded() -> bool {
-    CROWDED_UNTIL.load(Ordering::Relaxed) != 0 && is_still_crowded()
-}
-
-#[cold]
-fn is_still_crowded() -> bool {
-    let is_over = time::now() >= CROWDED_UNTIL.load(Ordering::Relaxed);
-    if is_over {
-        CROWDED_UNTIL.store(0, Ordering::Relaxed);
-    }
-    !is_over
-}
-
-/// A yield took so long (ns).
-fn note_yield(took: u64, now: u64) {
-    if took < SLICE {
-        if PAUSE.load(Ordering::Relaxed) != 0 {
-            PAUSE.store(0, Ordering::Relaxed);
-        }
-        return;
-    }
-    let pause = (2 * PAUSE.load(Ordering::Relaxed)).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-    PAUSE.store(pause, Ordering::Relaxed);
-    CROWDED_UNTIL.store(now + pause, Ordering::Relaxed);
 }
 
 /// What earlier spins at one place taught.
@@ -151,8 +115,9 @@ pub(in crate::switch) fn spin(
     budget: u64,
     mut ready: impl FnMut() -> bool,
 ) -> bool {
+    let longest = budget.min(LONGEST_WAIT * LIMIT.load(Ordering::Relaxed));
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
-    if limit == 0 || is_crowded() {
+    if limit == 0 || crowding::sleeps() {
         return ready();
     }
     let score = history.score.load(Ordering::Relaxed);
@@ -178,7 +143,7 @@ pub(in crate::switch) fn spin(
     }
     let limit =
         if score > NEUTRAL_SCORE || history.probes_long() { limit } else { limit / PROBE_SHARE };
-    spin_yielding(history, limit, ready)
+    spin_yielding(history, [limit, longest], ready)
 }
 
 fn improved(score: i32) -> i32 {
@@ -191,16 +156,21 @@ fn improved(score: i32) -> i32 {
 }
 
 /// The slower half: lets others have the processor between looks.
-fn spin_yielding(history: &History, limit: u64, mut ready: impl FnMut() -> bool) -> bool {
+/// Uses `limit` of this thread's time (ns) at most, and `longest` in all.
+fn spin_yielding(
+    history: &History,
+    [limit, longest]: [u64; 2],
+    mut ready: impl FnMut() -> bool,
+) -> bool {
     let score = history.score.load(Ordering::Relaxed);
     let start = time::now();
-    let mut before = start;
+    let (mut before, mut own) = (start, 0);
     loop {
         process::yield_now();
         let found = ready();
         let now = time::now();
         let took = now - before;
-        note_yield(took, now);
+        crowding::note_yield(took, now);
         if found {
             let budget = history.budget.load(Ordering::Relaxed);
             let learnt = if took > SHARED_YIELD {
@@ -213,14 +183,10 @@ fn spin_yielding(history: &History, limit: u64, mut ready: impl FnMut() -> bool)
             history.score.store(improved(score), Ordering::Relaxed);
             return true;
         }
-        if now - start >= limit || took >= CROWDED_YIELD {
-            // Where others keep the processor busy, or it did not pay before either: not for a
-            // while. A sleeper is woken ahead of them, who yields waits behind them.
-            let learnt = if took >= CROWDED_YIELD || score == NEUTRAL_SCORE {
-                LOWEST_SCORE
-            } else {
-                score - 1
-            };
+        own += took.min(OWN_PART);
+        if own >= limit || now - start >= longest {
+            // Where it did not pay before either: not for a while.
+            let learnt = if score == NEUTRAL_SCORE { LOWEST_SCORE } else { score - 1 };
             history.score.store(learnt, Ordering::Relaxed);
             return false;
         }
@@ -254,7 +220,7 @@ mod tests {
         assert!(score(&one) > NEUTRAL_SCORE);
         // A wait in vain or two, and it does not pay.
         while score(&one) >= NEUTRAL_SCORE {
-            assert!(!spin_yielding(&one, 0, || false));
+            assert!(!spin_yielding(&one, [0, 0], || false));
         }
         one.leave_to(&others);
         for _ in LOWEST_SCORE..=NEUTRAL_SCORE {
