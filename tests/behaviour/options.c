@@ -1,6 +1,7 @@
 /* Socket options, ioctls and descriptor flags, and what they change. */
 #include "bt.h"
 
+#include <linux/errqueue.h>
 #include <linux/sockios.h>
 
 /* ---- time-outs ------------------------------------------------------------------------------ */
@@ -565,4 +566,71 @@ SAN_CASE(sigio_by_fioasync) {
   SYS(close(p.client));
   UNTIL(io_signals > before); /* the end of the stream is an event too */
   expect_eof(p.server);
+}
+
+/* ---- zero-copy sends ------------------------------------------------------------------------ */
+
+/* Sends with MSG_ZEROCOPY, as programs do: without it where the kernel has no room for the account. */
+static bool send_in_place(int fd, const char *text) {
+  ssize_t n = send(fd, text, strlen(text), MSG_ZEROCOPY);
+  if (n < 0 && errno == ENOBUFS) {
+    put(fd, text);
+    return false;
+  }
+  EQ(n, (ssize_t)strlen(text));
+  return true;
+}
+
+/* The kernel says which sends it is done with. */
+static void expect_done_with(int fd, uint32_t first, uint32_t last) {
+  while (first <= last) {
+    char control[128];
+    struct msghdr msg = {.msg_control = control, .msg_controllen = sizeof control};
+    struct pollfd error = {.fd = fd};
+    EQ(poll(&error, 1, 5000), 1);
+    SYS(recvmsg(fd, &msg, MSG_ERRQUEUE));
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    CHECK(c != NULL);
+    const struct sock_extended_err *e = (const void *)CMSG_DATA(c);
+    EQ(e->ee_origin, SO_EE_ORIGIN_ZEROCOPY);
+    EQ(e->ee_info, first);
+    first = e->ee_data + 1;
+  }
+}
+
+/* The option alone changes nothing. */
+SAN_CASE(zero_copy_allowed) {
+  struct pair p = open_pair(V4);
+  SYS(setsockopt(p.client, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+  warm_up_both(p.client, p.server);
+  exercise(p.client, p.server);
+}
+
+static void zero_copy(bool first) {
+  struct pair p = open_pair(V4);
+  if (!first) SYS(setsockopt(p.client, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+  warm_up_both(p.client, p.server);
+  if (first) SYS(setsockopt(p.client, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)));
+  put(p.client, "before");
+  uint32_t accounted = 0;
+  for (int i = 0; i < 20; i++) {
+    accounted += send_in_place(p.client, "in place");
+    get(p.server, i == 0 ? "beforein place" : "in place");
+    put(p.server, "answer");
+    get(p.client, "answer");
+  }
+  CHECK(accounted > 0);
+  expect_done_with(p.client, 0, accounted - 1);
+  exercise(p.client, p.server);
+}
+CASE(zero_copy_sends) { zero_copy(false); }
+CASE(zero_copy_allowed_on_the_san) { zero_copy(true); }
+
+/* Without SO_ZEROCOPY the flag means nothing. */
+SAN_CASE(zero_copy_flag_alone) {
+  struct pair p = open_pair(V4);
+  warm_up_both(p.client, p.server);
+  EQ(send(p.client, "copied", 6, MSG_ZEROCOPY), 6);
+  get(p.server, "copied");
+  exercise(p.client, p.server);
 }

@@ -13,7 +13,7 @@ import sys
 
 from warm_up import warm_up_both
 
-SO_ZEROCOPY, SIGEV_NONE = 60, 1
+SO_PEEK_OFF, SIGEV_NONE = 42, 1
 
 # Whoever waits for a line that never comes sees the end instead.
 signal.alarm(120)
@@ -67,10 +67,10 @@ if what == "full backlog":
     connector.setblocking(False)
     connector.connect_ex(listener.getsockname())
 else:
-    if what == "zero-copy connector":
-        connector.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
-    if what == "zero-copy listener":
-        listener.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+    if what == "peek-offset connector":
+        connector.setsockopt(socket.SOL_SOCKET, SO_PEEK_OFF, 0)
+    if what == "peek-offset listener":
+        listener.setsockopt(socket.SOL_SOCKET, SO_PEEK_OFF, 0)
     connect()
     acceptor, _ = listener.accept()
     if what == "no memory":

@@ -257,9 +257,9 @@ const NATIVE_PEER: Shown = ["tcp", "peer-native", "established"];
 const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 9] = [
     ("a rule of the connector's", "connect", [LISTENER, ["tcp", "policy", "established"], QUIET]),
     ("a rule of the listener's", "listen", [["tcp", "policy", "listen"], NATIVE_PEER, QUIET]),
-    ("zero-copy connector", "", [LISTENER, ["tcp", "unsupported-option", "established"], QUIET]),
+    ("peek-offset connector", "", [LISTENER, ["tcp", "unsupported-option", "established"], QUIET]),
     (
-        "zero-copy listener",
+        "peek-offset listener",
         "",
         [LISTENER, NATIVE_PEER, ["tcp", "unsupported-option", "established"]],
     ),

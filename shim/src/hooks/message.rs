@@ -1,6 +1,6 @@
 //! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
-use super::transfer::{checked, on_san};
+use super::transfer::{checked, on_san, send_flagged};
 use super::{or_real, returned};
 use crate::real::hooks;
 use libc::{c_int, msghdr, ssize_t};
@@ -59,7 +59,7 @@ pub(super) unsafe fn send_message(
     }
     // SAFETY: the array stays as it is during the call.
     let buffers = unsafe { Buffers::from_raw(header.msg_iov, header.msg_iovlen) };
-    checked(buffers, |b| transfer::send(socket, b, flags))
+    send_flagged(socket, buffers, flags)
 }
 
 /// Bytes of a message.

@@ -6,7 +6,7 @@ use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
-use sanshim_core::switch::{files, transfer, Outcome};
+use sanshim_core::switch::{files, options, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{file, Errno, Result};
 
@@ -47,9 +47,22 @@ pub(super) fn checked(buffers: Result<Buffers>, run: impl FnOnce(Buffers) -> Out
     }
 }
 
+/// Sends for a call with flags of send.
+#[inline]
+pub(super) fn send_flagged(socket: &Pinned, buffers: Result<Buffers>, flags: c_int) -> Outcome {
+    checked(buffers, |b| {
+        if flags & libc::MSG_ZEROCOPY != 0 {
+            if let Err(e) = options::before_zero_copy(socket) {
+                return Outcome::Done(Err(e));
+            }
+        }
+        transfer::send(socket, b, flags)
+    })
+}
+
 #[inline]
 fn send_one(socket: &Pinned, buffer: *const c_void, length: size_t, flags: c_int) -> Outcome {
-    checked(Buffers::new(&one(buffer, length)), |b| transfer::send(socket, b, flags))
+    send_flagged(socket, Buffers::new(&one(buffer, length)), flags)
 }
 
 #[inline]

@@ -94,8 +94,7 @@ pub(crate) fn unsupported(socket: &Socket) -> bool {
         return false;
     }
     let fd = socket.anchor();
-    net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY).unwrap_or(0) != 0
-        || net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
+    net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
 }
 
 /// Options set before the connection was on the SAN.

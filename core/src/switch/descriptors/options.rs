@@ -14,7 +14,7 @@ use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters;
 use crate::switch::waiting::wait;
-use crate::sys::{time, Errno, Fd};
+use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// After setsockopt succeeded in the kernel: an option with an integer value.
@@ -60,7 +60,6 @@ fn is_ours(level: i32, name: i32) -> bool {
                 | libc::SO_SNDBUFFORCE
                 | libc::SO_RCVLOWAT
                 | libc::SO_OOBINLINE
-                | libc::SO_ZEROCOPY
                 | libc::SO_PEEK_OFF
         ),
         _ => false,
@@ -145,11 +144,8 @@ pub fn has_no_peer(fd: Fd) -> bool {
 
 /// Before an option is set that the SAN can not honour: the errno that says so.
 pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
-    // Completions of zero-copy sends would never come, and the kernel's peek offset counts the
-    // anchor's bytes.
-    let unsupported =
-        (name == libc::SO_ZEROCOPY && value != 0) || (name == libc::SO_PEEK_OFF && value >= 0);
-    if level == libc::SOL_SOCKET && unsupported {
+    // The kernel's peek offset counts the anchor's bytes.
+    if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && value >= 0 {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
     }
     if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
@@ -159,6 +155,22 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
         return (socket.phase() == phase::SAN).then_some(Errno(libc::ENOENT));
     }
     None
+}
+
+/// Before a send with MSG_ZEROCOPY: where SO_ZEROCOPY is on, the kernel is to tell when it no longer needs the memory, and
+/// only TCP does. So the connection goes there. ENOBUFS if it can not at once: the kernel's answer where it has no
+/// room to keep account of another such send; programs send without the flag then.
+pub fn before_zero_copy(socket: &Socket) -> Result<(), Errno> {
+    let fd = socket.anchor();
+    if net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY) != Ok(1) {
+        return Ok(());
+    }
+    bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
+    if socket.phase() == phase::SAN {
+        return Err(Errno(libc::ENOBUFS));
+    }
+    setup::stay_on_tcp(socket);
+    Ok(())
 }
 
 /// ioctl requests with an integer result.
