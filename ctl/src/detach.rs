@@ -7,6 +7,7 @@ use sanshim_core::registry::{self, OnSan, Process, Requests};
 
 use crate::cli::DetachArguments;
 use crate::output::{complain, print};
+use crate::progress::Progress;
 
 /// How long to wait before looking again what became of the request.
 const LOOK: Duration = Duration::from_millis(2);
@@ -57,15 +58,19 @@ fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
     let started = Instant::now();
     let is_over = || started.elapsed() >= wait;
     let (mut is_helped, mut hindered) = (false, None);
+    let progress = Progress::new(asked.len(), "went back to TCP");
     loop {
         let mut left: Vec<_> = asked.iter().filter_map(|one| requests.again(one)).collect();
         if !requests.is_answered_for() {
             left.clear();
         }
+        progress.set(asked.len() - left.len());
         if left.is_empty() {
+            drop(progress);
             return print(&format!("{} went back to TCP.\n", asked.len()));
         }
         if is_over() {
+            drop(progress);
             let gone = asked.len() - left.len();
             let why = hindered.map_or(String::new(), |why| format!(" (cannot wake it: {why})"));
             return print(&format!(

@@ -16,6 +16,7 @@ mod happened;
 mod library;
 mod obstacle;
 mod output;
+mod progress;
 mod providers;
 mod run;
 mod status;

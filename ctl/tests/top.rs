@@ -1,21 +1,15 @@
 //! `sanctl top` over what this test process publishes, on terminals of several sizes.
 
 mod publishing;
+mod terminal;
 
 use publishing::with_publishing_child;
 use sanshim_core::reason::Reason;
 use sanshim_core::registry::{self, Identity, Provider, Registry, Slot, State};
-use std::fs::File;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::num::NonZero;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-const SANCTL: &str = env!("CARGO_BIN_EXE_sanctl");
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use terminal::{Terminal, SANCTL};
 
 fn publish(registry: &Registry, fd: i32, provider: Provider, reason: Reason) -> &Slot {
     let slot = registry.allocate().expect("a slot");
@@ -54,100 +48,8 @@ fn busy(count: i32) -> impl FnOnce() {
     }
 }
 
-/// `sanctl top` on a terminal of its own.
-struct Terminal {
-    child: Child,
-    master: File,
-    screen: vt100::Parser,
-}
-
-impl Terminal {
-    fn start(pid: u32, rows: u16, columns: u16) -> Terminal {
-        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let (mut master, mut slave) = (-1, -1);
-        // SAFETY: fills two descriptors, ours then; the size is only read.
-        let opened = unsafe {
-            libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size)
-        };
-        assert_eq!(opened, 0, "openpty");
-        // SAFETY: just opened, and nobody else's.
-        let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
-        let end = || Stdio::from(slave.try_clone().expect("dup"));
-        let mut command = Command::new(SANCTL);
-        command.args(["top", "--interval", "0.1", "--pid", &pid.to_string()]);
-        command.env("TERM", "xterm-256color").stdin(end()).stdout(end()).stderr(end());
-        // SAFETY: setsid and ioctl are async-signal-safe. The terminal becomes the child's.
-        unsafe {
-            command.pre_exec(|| {
-                libc::setsid();
-                libc::ioctl(0, libc::TIOCSCTTY, 0);
-                Ok(())
-            });
-        }
-        let child = command.spawn().expect("sanctl runs");
-        // SAFETY: only a flag of our own descriptor.
-        unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        Terminal { child, master, screen: vt100::Parser::new(size_of(rows), size_of(columns), 0) }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.master.write_all(keys.as_bytes()).expect("the terminal");
-    }
-
-    fn read(&mut self) {
-        let mut bytes = [0; 4096];
-        match self.master.read(&mut bytes) {
-            Ok(n) => self.screen.process(&bytes[..n]),
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let (_, columns) = self.screen.screen().size();
-        let rows = self.screen.screen().rows(0, columns.get());
-        rows.map(|row| row.trim_end().to_owned()).collect()
-    }
-
-    /// Waits until the screen is so.
-    fn until(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
-        let started = Instant::now();
-        loop {
-            let lines = self.lines();
-            if is_so(&lines) {
-                return lines;
-            }
-            assert!(started.elapsed() < PATIENCE, "never {what}: {lines:#?}");
-            self.read();
-        }
-    }
-
-    /// Its exit status; the terminal has its first screen again.
-    fn end(mut self) -> Option<i32> {
-        let started = Instant::now();
-        let status = loop {
-            self.read();
-            if let Some(status) = self.child.try_wait().expect("wait") {
-                break status;
-            }
-            assert!(started.elapsed() < PATIENCE, "did not end");
-        };
-        while self.screen.screen().alternate_screen() {
-            assert!(started.elapsed() < PATIENCE, "the terminal is not as it was");
-            self.read();
-        }
-        status.code()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn size_of(side: u16) -> NonZero<u16> {
-    NonZero::new(side).expect("a size")
+fn top(pid: u32, size: [u16; 2]) -> Terminal {
+    Terminal::start(&["top", "--interval", "0.1", "--pid", &pid.to_string()], size)
 }
 
 fn begins_with(lines: &[String], text: &str) -> bool {
@@ -157,7 +59,7 @@ fn begins_with(lines: &[String], text: &str) -> bool {
 #[test]
 fn the_busiest_of_a_thousand_is_on_top_of_an_ordinary_terminal() {
     with_publishing_child(busy(1000), |pid| {
-        let mut top = Terminal::start(pid, 24, 80);
+        let mut top = top(pid, [24, 80]);
         let is_first = |lines: &[String]| {
             lines[2].contains(" 100 127.0.0.1:10100 ") && lines[2].contains("M ")
         };
@@ -178,6 +80,10 @@ fn the_busiest_of_a_thousand_is_on_top_of_an_ordinary_terminal() {
         top.until("those on TCP", |lines| {
             begins_with(lines, "sanctl top: 500 connections, 0 on the SAN")
         });
+        top.press(" n");
+        top.until("all of them while it is paused", |lines| {
+            begins_with(lines, "sanctl top: 1000 connections") && lines[0].ends_with(", paused")
+        });
         top.press("q");
         assert_eq!(top.end(), Some(0));
     });
@@ -186,7 +92,7 @@ fn the_busiest_of_a_thousand_is_on_top_of_an_ordinary_terminal() {
 #[test]
 fn a_process_has_a_line_and_a_small_terminal_loses_columns() {
     with_publishing_child(busy(4), |pid| {
-        let mut top = Terminal::start(pid, 5, 40);
+        let mut top = top(pid, [5, 40]);
         top.until("a table", |lines| lines[1] == "    PID PROGRAM       FD");
         top.press("p");
         let is_so = |lines: &[String]| lines[2].contains("some-server            4      2");
@@ -199,7 +105,7 @@ fn a_process_has_a_line_and_a_small_terminal_loses_columns() {
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     with_publishing_child(busy(1), |pid| {
-        let mut top = Terminal::start(pid, 24, 100);
+        let mut top = top(pid, [24, 100]);
         top.until("a table", |lines| lines[1].contains("PROGRAM"));
         // SAFETY: our own child.
         unsafe { libc::kill(top.child.id() as i32, libc::SIGTERM) };

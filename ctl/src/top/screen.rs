@@ -4,6 +4,7 @@ use super::columns::{fitting, Column, CONNECTIONS, PROCESSES};
 use super::rates::{Row, Sampler};
 use super::view::{Shown, View};
 use crate::cli::By;
+use crate::filter::Filter;
 use crate::units::bytes;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -37,6 +38,8 @@ pub(super) fn show(view: View, interval: Duration) -> io::Result<()> {
 
 struct Screen {
     view: View,
+    /// What is read.
+    read: Filter,
     sampler: Sampler,
     rows: Vec<Row>,
     /// How many rows are scrolled away.
@@ -48,13 +51,15 @@ struct Screen {
 #[derive(PartialEq)]
 enum Next {
     Draw,
-    Look,
     End,
 }
 
 impl Screen {
     fn new(view: View) -> Screen {
-        Screen { view, sampler: Sampler::default(), rows: Vec::new(), first: 0, is_paused: false }
+        // Which of them are shown changes by a key, while it is paused, too.
+        let read = Filter { not_on_san: false, ..view.filter.clone() };
+        let sampler = Sampler::default();
+        Screen { view, read, sampler, rows: Vec::new(), first: 0, is_paused: false }
     }
 
     fn run(
@@ -68,7 +73,7 @@ impl Screen {
             let now = Instant::now();
             if now >= due {
                 if !self.is_paused {
-                    self.rows = self.sampler.take(&super::look(&self.view.filter), now);
+                    self.rows = self.sampler.take(&super::look(&self.read), now);
                 }
                 terminal.draw(|frame| self.draw(frame))?;
                 due = now + interval;
@@ -84,7 +89,6 @@ impl Screen {
             };
             match next {
                 Next::Draw => terminal.draw(|frame| self.draw(frame)).map(drop)?,
-                Next::Look => due = Instant::now(),
                 Next::End => break,
             }
         }
@@ -106,7 +110,6 @@ impl Screen {
             KeyCode::Char('n') => {
                 self.view.filter.not_on_san = !self.view.filter.not_on_san;
                 self.first = 0;
-                return Next::Look;
             }
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Down | KeyCode::Char('j') => self.first += 1,
@@ -146,11 +149,12 @@ impl Screen {
     }
 
     fn summary(&self) -> Line<'static> {
-        let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum::<u64>();
+        let rows: Vec<_> = self.view.chosen(&self.rows).collect();
+        let sum = |of: fn(&Row) -> u64| rows.iter().map(|row| of(row)).sum::<u64>();
         let text = format!(
             "sanctl top: {} connections, {} on the SAN, {}/s out, {}/s in{}",
-            self.rows.len(),
-            self.rows.iter().filter(|row| row.on_san).count(),
+            rows.len(),
+            rows.iter().filter(|row| row.on_san).count(),
             bytes(sum(|row| row.rates.sent_bytes)),
             bytes(sum(|row| row.rates.received_bytes)),
             if self.is_paused { ", paused" } else { "" },

@@ -33,17 +33,23 @@ impl View {
         View { filter: arguments.filter.clone(), order: arguments.sort, by: arguments.by }
     }
 
+    /// Those of the rows that are shown. What else the filter says was left out when they were read.
+    pub(super) fn chosen<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
+        let not_on_san = self.filter.not_on_san;
+        rows.iter().filter(move |row| !(not_on_san && row.on_san))
+    }
+
     /// The rows in the order of this view. Equal ones stay in the order of processes and descriptors.
     pub(super) fn arrange(&self, rows: &[Row]) -> Shown {
         let order = self.order;
+        let mut rows: Vec<_> = self.chosen(rows).cloned().collect();
         match self.by {
             By::Connection => {
-                let mut rows = rows.to_vec();
                 rows.sort_by_key(|row| Reverse(order.key(row.pid, &row.rates)));
                 Shown::Connections(rows)
             }
             By::Process => {
-                let mut rows = by_process(rows);
+                let mut rows = by_process(&rows);
                 rows.sort_by_key(|row| Reverse(order.key(row.pid, &row.rates)));
                 Shown::Processes(rows)
             }
