@@ -131,8 +131,10 @@ fn accept(
     }
 }
 
-/// Listens for those that are not listened for yet, as far as there is room.
-pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) {
+/// Listens for those that are not listened for yet, as far as there is room. True if another process has the number of
+/// one of them, whose own connection has that port as well: it is to be tried again in a while.
+pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) -> bool {
+    let mut again = false;
     awaited.retain_mut(|one| {
         let at = one.at();
         let is_open = listening.iter().any(|open| open.at == at);
@@ -144,8 +146,11 @@ pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>)
                 listening.push(open);
                 true
             }
+            Err(Error::AddressInUse) => {
+                again = true;
+                true
+            }
             Err(why) => {
-                // Another process has the number.
                 log::info!("{at}: not awaited over RDMA: {why}");
                 one.appointment.fails(match why {
                     Error::InsufficientResources | Error::AccessDenied => Reason::OutOfMemory,
@@ -156,6 +161,7 @@ pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>)
             }
         }
     });
+    again
 }
 
 /// Looks who came, and goes on with those that did.
@@ -190,4 +196,29 @@ fn find<'a>(
             && one.appointment.is_wanted()
     };
     awaited.iter_mut().find(|one| is_it(one)).map(|found| (found, geometry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::meeting::Parties;
+    use crate::fabric::tests;
+
+    /// Two processes' connections may have one port, to different acceptors.
+    #[test]
+    fn a_number_that_another_process_has_is_waited_for() {
+        let (port, at) = tests::port_at("127.0.0.77", 41000);
+        let others = port.device.objects().unwrap().adapter.create_listener().unwrap();
+        others.bind(at).unwrap();
+        let acceptor = "127.0.0.78:80".parse().unwrap();
+        let parties = Parties { role: Role::Connector, connector: at, acceptor };
+        let appointment = Arc::new(Appointment::new(parties, tests::GEOMETRY));
+        let (mut listening, mut awaited) = (vec![], vec![Awaited::new(appointment, port)]);
+        assert!(listen(&mut listening, &mut awaited), "it is to be tried again");
+        progress(&mut listening, &mut awaited);
+        assert!(listening.is_empty() && awaited.len() == 1);
+        drop(others);
+        assert!(!listen(&mut listening, &mut awaited));
+        assert!(listening.len() == 1 && awaited.len() == 1);
+    }
 }

@@ -53,10 +53,10 @@ pub(in crate::fabric) fn progress() -> bool {
         state.begin(appointment);
     }
     let State { listening, awaited, approaches } = &mut *state;
-    awaiting::listen(listening, awaited);
+    let again = awaiting::listen(listening, awaited);
     awaiting::progress(listening, awaited);
     approaches.retain_mut(Approach::goes_on);
-    listening.iter().any(|one| one.reception.is_short())
+    again || listening.iter().any(|one| one.reception.is_short())
 }
 
 /// How long (ns) until there is something to do although nothing happens; `None`: there is nothing.

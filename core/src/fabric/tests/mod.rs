@@ -20,7 +20,7 @@ use crate::registry;
 use crate::session;
 use crate::session::transfer::Call;
 use crate::switch::test_ends::{Buffers, Memory, Stream, Take};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use std::sync::Arc;
 const CALLS: HelperCalls =
     HelperCalls { come_to: |_| false, serve_requests: || false, reachable: |_| {} };
 
-const GEOMETRY: Geometry = Geometry {
+pub(super) const GEOMETRY: Geometry = Geometry {
     buffers: 16,
     message_size: 1536,
     send_buffer: 1 << 16,
@@ -126,6 +126,13 @@ fn adapter(address: &str) -> (Adapter, IpAddr) {
     };
     let provider = Provider::open(&library).unwrap();
     (provider.open_adapter((ip, 0).into()).unwrap(), ip)
+}
+
+/// An adapter in use, and an address of it.
+pub(super) fn port_at(address: &str, number: u16) -> (&'static Port, SocketAddr) {
+    background::install(CALLS);
+    let (adapter, ip) = adapter(address);
+    (Port::open(adapter, ip).unwrap(), (ip, number).into())
 }
 
 /// A link that is not connected.
