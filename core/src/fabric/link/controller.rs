@@ -20,6 +20,8 @@ pub(crate) struct Controller {
     leaving: AtomicU32,
     /// 1: a relative goes back to TCP unless the peer has entered.
     withdraws: AtomicU32,
+    /// 1: a relative wants to know whether the peer is still there.
+    suspects: AtomicU32,
     /// 1: the peer has heard that this end turned.
     turn_known: AtomicU32,
     next_out: AtomicU32,
@@ -142,6 +144,16 @@ impl Controller {
     /// By the controlling process: true, once, if that is so.
     pub(in crate::fabric) fn take_withdrawal(&self) -> bool {
         self.withdraws.load(Relaxed) != 0 && self.withdraws.swap(0, SeqCst) != 0
+    }
+
+    /// By a relative: the link may have ended.
+    pub(in crate::fabric) fn suspect_end(&self) {
+        self.suspects.store(1, SeqCst);
+    }
+
+    /// By the controlling process: true, once, if that is so.
+    pub(in crate::fabric) fn take_suspicion(&self) -> bool {
+        self.suspects.load(Relaxed) != 0 && self.suspects.swap(0, SeqCst) != 0
     }
 
     /// By the controlling process: the peer has heard that this end turned.

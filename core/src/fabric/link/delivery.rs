@@ -93,6 +93,9 @@ impl Link {
         if self.is_ours() && self.controller().is_some_and(Controller::take_withdrawal) {
             self.withdraw();
         }
+        if self.is_ours() && self.controller().is_some_and(Controller::take_suspicion) {
+            self.look_for_end();
+        }
         let keeps_anchor = self.keeps_anchor();
         let tell = if keeps_anchor { Tell::Certain } else { tell };
         self.push(tell);

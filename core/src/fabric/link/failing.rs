@@ -1,8 +1,12 @@
 //! A link broke: who is told, and what the program is told of it.
 
+use super::course;
+use super::outgoing::Tell;
 use super::state::Link;
+use super::wire::Wire;
 use crate::provider::interface::Error;
 use crate::provider::shm::FAILED;
+use crate::sys::handlers::Undisturbed;
 use crate::sys::{process, time, Errno};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -74,6 +78,28 @@ impl Link {
         // What came before counts before it.
         self.catch_up();
         !is_over()
+    }
+
+    /// TCP tells what the link is to tell first, and does not: its peer may be gone, of which nothing tells where nothing was
+    /// under way. Finds that out.
+    pub(crate) fn look_for_end(&self) {
+        if !self.is_ours() {
+            if let Some(controller) = self.controller() {
+                controller.suspect_end();
+            }
+            return self.kick_owner();
+        }
+        // A handler would wait for the code that it interrupted.
+        let _undisturbed = Undisturbed::begin();
+        let is_at_rest = self.course() == course::REST;
+        let has_ended = || self.wire().is_some_and(Wire::has_ended);
+        if is_at_rest && self.while_nobody_sends(|_| has_ended()) {
+            // What came before counts before it.
+            self.port().catch_up();
+            self.fail(Error::ConnectionReset);
+        }
+        // What others left to who was at it.
+        self.push(Tell::Due);
     }
 
     /// The process is exiting: fork relatives can use the link no more.

@@ -3,10 +3,13 @@
 use super::sender::{Sender, DEPTH};
 use crate::fabric::port::{Objects, Port};
 use crate::provider::interface::client::*;
-use crate::provider::interface::{Error, QueuePairAttributes, RemoteMemory};
+use crate::provider::interface::{Error, QueuePairAttributes, RemoteMemory, Started};
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicBool;
 use std::sync::OnceLock;
+
+/// Number of the pending operation of a connection that is there.
+const END: u64 = 1;
 
 /// The state of both directions. Zeroed memory's meaning: bytes go in frames.
 #[derive(Default)]
@@ -56,6 +59,14 @@ impl Wire {
         let pair = adapter.create_queue_pair(&attributes, queue, queue, Some(shared))?;
         let (direct, rings) = (Direct::default(), UnsafeCell::default());
         Ok(Wire { number, pair, connector, direct, rings })
+    }
+
+    /// True if the connection has ended, whoever ended it.
+    pub(super) fn has_ended(&self) -> bool {
+        // What tells of the end is taken in here.
+        let _ = self.connector.next_result();
+        let awaits = self.connector.notify_disconnect(END);
+        !matches!(awaits, Ok(Started::Pending) | Err(Error::InvalidParameter))
     }
 
     /// Ends it.

@@ -1,6 +1,6 @@
 //! How a link ends: closed, broken, refused, or without its device.
 
-use super::{ends, pattern};
+use super::{ends, pattern, relative};
 use crate::fabric::link::Tell;
 use crate::provider::interface::Error;
 use crate::provider::shm::{CLOSED, FAILED};
@@ -78,4 +78,29 @@ fn a_removed_device_ends_its_connections() {
     b.link.close(None);
     assert!(b.link.is_drained());
     drop(a);
+}
+
+#[test]
+fn an_end_of_which_nothing_tells_is_found_by_who_suspects_it() {
+    for by_relative in [false, true] {
+        let (a, b) = ends("192.0.2.177", "192.0.2.178");
+        let one = relative(&a);
+        let suspect = || match by_relative {
+            true => {
+                one.link.look_for_end();
+                a.link.tick(Tell::Certain);
+            }
+            false => a.link.look_for_end(),
+        };
+        suspect();
+        a.send(b"goes on");
+        assert_eq!(b.receive(10), b"goes on");
+        a.link.poll();
+        b.link.end();
+        a.link.poll();
+        assert!(!a.link.has_failed(), "nothing was under way");
+        suspect();
+        assert!(a.link.has_failed());
+        assert_eq!(one.finished() & FAILED, FAILED);
+    }
 }

@@ -72,8 +72,9 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         returning::follow(stream);
         return;
     }
-    if stream.fabric.is_some_and(|link| link::is_early(stream, link, socket.anchor())) {
-        return;
+    if let Some(link) = stream.fabric.filter(|link| link::is_early(stream, link, socket.anchor())) {
+        // It tells nothing more if the peer is gone. (TCP's end may not come either, behind what nobody takes.)
+        return link.look_for_end();
     }
     if events & libc::POLLERR != 0 {
         let e = net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);

@@ -154,8 +154,10 @@ pub(in crate::switch) fn return_anchor(
         // It may be that reading is to go on, whatever becomes of sending.
         is_answered(stream);
     }
+    // Of a reset that is not the kernel's own it would tell something else.
+    let is_ours = || stream.endpoint.has(flag::RESET);
     stream.endpoint.has(flag::NATIVE)
-        || (leave(stream, anchor, why) && settle(socket, stream, anchor))
+        || (leave(stream, anchor, why) && !is_ours() && settle(socket, stream, anchor))
 }
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.

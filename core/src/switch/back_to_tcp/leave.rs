@@ -44,9 +44,6 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     note_reason(stream, why);
     let resent = say_and_resend(stream, anchor, begun, gone);
     e.doorbell_lock.unlock();
-    if let Some(link) = stream.fabric {
-        link.tell_return();
-    }
     match resent {
         Resent::All => {
             if e.has(flag::SEND_SHUT) {
@@ -90,6 +87,10 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
     };
     // Before the last doorbell: whoever it wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
+    if let Some(link) = stream.fabric {
+        // Before anything goes over TCP, which would be nobody's if this process died before the peer knew.
+        link.tell_return();
+    }
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     if gone {
         Resent::All
