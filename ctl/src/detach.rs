@@ -58,7 +58,7 @@ fn await_return(requests: &Requests, asked: &[OnSan], wait: Duration) -> i32 {
     let started = Instant::now();
     let is_over = || started.elapsed() >= wait;
     let (mut is_helped, mut hindered) = (false, None);
-    let progress = Progress::new(asked.len(), "went back to TCP");
+    let mut progress = Progress::new(asked.len(), "went back to TCP");
     loop {
         let mut left: Vec<_> = asked.iter().filter_map(|one| requests.again(one)).collect();
         if !requests.is_answered_for() {

@@ -1,13 +1,16 @@
-//! How far a command has come, on the terminal, where it takes longer than a second. Nothing where standard error is none.
+//! How far a command has come, on the terminal, where it takes longer than a moment. Nothing where standard error is none.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
 /// Commands that are over sooner say nothing.
-const SHOWN_AFTER: Duration = Duration::from_secs(1);
+const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
 /// A line that goes when this is dropped.
-pub(crate) struct Progress(ProgressBar);
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    is_shown: bool,
+}
 
 impl Progress {
     /// Of so many, each of which is to have done `what`.
@@ -17,20 +20,21 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(all as u64), ProgressDrawTarget::hidden());
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_message(what);
-        Progress(bar)
+        Progress { bar, is_shown: false }
     }
 
     /// So many have.
-    pub(crate) fn set(&self, done: usize) {
-        if self.0.is_hidden() && self.0.elapsed() >= SHOWN_AFTER {
-            self.0.set_draw_target(ProgressDrawTarget::stderr());
+    pub(crate) fn set(&mut self, done: usize) {
+        if !self.is_shown && self.bar.elapsed() >= SHOWN_AFTER {
+            self.is_shown = true;
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.0.set_position(done as u64);
+        self.bar.set_position(done as u64);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -4,7 +4,6 @@ use super::columns::{fitting, Column, CONNECTIONS, PROCESSES};
 use super::rates::{Row, Sampler};
 use super::view::{Shown, View};
 use crate::cli::By;
-use crate::filter::Filter;
 use crate::units::bytes;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -38,8 +37,6 @@ pub(super) fn show(view: View, interval: Duration) -> io::Result<()> {
 
 struct Screen {
     view: View,
-    /// What is read.
-    read: Filter,
     sampler: Sampler,
     rows: Vec<Row>,
     /// How many rows are scrolled away.
@@ -56,10 +53,7 @@ enum Next {
 
 impl Screen {
     fn new(view: View) -> Screen {
-        // Which of them are shown changes by a key, while it is paused, too.
-        let read = Filter { not_on_san: false, ..view.filter.clone() };
-        let sampler = Sampler::default();
-        Screen { view, read, sampler, rows: Vec::new(), first: 0, is_paused: false }
+        Screen { view, sampler: Sampler::default(), rows: Vec::new(), first: 0, is_paused: false }
     }
 
     fn run(
@@ -73,7 +67,7 @@ impl Screen {
             let now = Instant::now();
             if now >= due {
                 if !self.is_paused {
-                    self.rows = self.sampler.take(&super::look(&self.read), now);
+                    self.rows = self.sampler.take(&super::look(&self.view.filter), now);
                 }
                 terminal.draw(|frame| self.draw(frame))?;
                 due = now + interval;
@@ -108,7 +102,7 @@ impl Screen {
                 self.first = 0;
             }
             KeyCode::Char('n') => {
-                self.view.filter.not_on_san = !self.view.filter.not_on_san;
+                self.view.not_on_san = !self.view.not_on_san;
                 self.first = 0;
             }
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
@@ -167,7 +161,7 @@ impl Screen {
             By::Connection => "processes",
             By::Process => "connections",
         };
-        let others = if self.view.filter.not_on_san { "all" } else { "not on SAN" };
+        let others = if self.view.not_on_san { "all" } else { "not on SAN" };
         format!(
             "q quit  <> sort: {}  p {other}  n {others}  space pause  ↑↓ scroll",
             self.view.order.name()

@@ -8,7 +8,10 @@ use std::cmp::Reverse;
 
 /// What the user chose.
 pub(super) struct View {
+    /// What is read.
     pub(super) filter: Filter,
+    /// Of that only what is on TCP is shown. A key changes it, without another look.
+    pub(super) not_on_san: bool,
     pub(super) order: Order,
     pub(super) by: By,
 }
@@ -30,12 +33,14 @@ impl Shown {
 
 impl View {
     pub(super) fn new(arguments: &TopArguments) -> View {
-        View { filter: arguments.filter.clone(), order: arguments.sort, by: arguments.by }
+        let not_on_san = arguments.filter.not_on_san;
+        let filter = Filter { not_on_san: false, ..arguments.filter.clone() };
+        View { filter, not_on_san, order: arguments.sort, by: arguments.by }
     }
 
-    /// Those of the rows that are shown. What else the filter says was left out when they were read.
+    /// Those of the rows that are shown.
     pub(super) fn chosen<'a>(&self, rows: &'a [Row]) -> impl Iterator<Item = &'a Row> {
-        let not_on_san = self.filter.not_on_san;
+        let not_on_san = self.not_on_san;
         rows.iter().filter(move |row| !(not_on_san && row.on_san))
     }
 

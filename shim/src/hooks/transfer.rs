@@ -47,7 +47,7 @@ pub(super) fn checked(buffers: Result<Buffers>, run: impl FnOnce(Buffers) -> Out
     }
 }
 
-/// Sends for a call with flags of send.
+/// Sends for a call with flags of send. What the library itself sends over TCP is not in the program's memory.
 #[inline]
 pub(super) fn send_flagged(socket: &Pinned, buffers: Result<Buffers>, flags: c_int) -> Outcome {
     checked(buffers, |b| {
@@ -56,7 +56,7 @@ pub(super) fn send_flagged(socket: &Pinned, buffers: Result<Buffers>, flags: c_i
                 return Outcome::Done(Err(e));
             }
         }
-        transfer::send(socket, b, flags)
+        transfer::send(socket, b, flags & !libc::MSG_ZEROCOPY)
     })
 }
 

@@ -5,7 +5,7 @@ use crate::reason::Reason;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::options;
 use crate::switch::anchor::switchover;
-use crate::switch::back_to_tcp::detach::WaitForRoom;
+use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::handing_on::bring_back;
 use crate::switch::readiness::events;
@@ -158,19 +158,23 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
 }
 
 /// Before a send with MSG_ZEROCOPY: where SO_ZEROCOPY is on, the kernel is to tell when it no longer needs the memory, and
-/// only TCP does. So the connection goes there. ENOBUFS if it can not at once: the kernel's answer where it has no
-/// room to keep account of another such send; programs send without the flag then.
+/// only TCP does. So the connection goes there, this end's direction at once, or as soon as there is room for what goes first: the
+/// send waits for that as for any room. ENOBUFS where that can not be now: the kernel's answer where it has no room to
+/// keep account of another such send.
 pub fn before_zero_copy(socket: &Socket) -> Result<(), Errno> {
-    let fd = socket.anchor();
-    if net::option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY) != Ok(1) {
+    if net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ZEROCOPY) != Ok(1) {
         return Ok(());
     }
-    bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
-    if socket.phase() == phase::SAN {
-        return Err(Errno(libc::ENOBUFS));
-    }
     setup::stay_on_tcp(socket);
-    Ok(())
+    let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
+        return Ok(());
+    };
+    let is_back = detach::advance(socket, &stream, Reason::UnsupportedOption);
+    if is_back || stream.endpoint.has(flag::LEFT | flag::LEAVING) {
+        Ok(())
+    } else {
+        Err(Errno(libc::ENOBUFS))
+    }
 }
 
 /// ioctl requests with an integer result.

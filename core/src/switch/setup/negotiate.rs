@@ -86,9 +86,8 @@ pub(super) fn step(socket: &Socket) {
         socket.clear_end(&mut structure);
         return socket.traffic.look_after(PAUSE);
     }
-    let Some(role) = socket.role() else { return };
+    let Some(role) = socket.role() else { return socket.traffic.look_after(PAUSE) };
     let negotiation = socket.guarded(&mut structure).negotiation.take();
-    socket.traffic.negotiates(negotiation.is_some());
     let next = match negotiation.map(|negotiation| *negotiation) {
         None => match looked.unwrap_or_else(|| socket.traffic.look()) {
             Look::First => {
@@ -121,11 +120,12 @@ pub(super) fn step(socket: &Socket) {
 /// A connection that is known, and of which nothing is under way: a look at its traffic takes no lock, and so no system
 /// call. Most looks are of such ones.
 fn is_undisturbed(socket: &Socket) -> bool {
-    socket.is_published() && !socket.has_end() && !socket.traffic.is_negotiating()
+    socket.is_published() && !socket.has_end() && !socket.negotiates.load(Relaxed)
 }
 
 /// Notes how far it has come, and when the next look is due.
 fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiation>, Reason>) {
+    socket.negotiates.store(matches!(next, Ok(Some(_))), Relaxed);
     match next {
         Ok(None) => {}
         Ok(Some(negotiation)) => {
@@ -136,7 +136,6 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
-            socket.traffic.negotiates(true);
             socket.traffic.look_after(if looks < LOOKS_AT_EACH { 1 } else { 4 });
         }
         Err(why) => {
@@ -155,12 +154,12 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
 
 /// One on TCP, or not connected yet, stays there for good. The caller's pin keeps it from entering meanwhile.
 pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
-    let may_leave = || matches!(socket.phase(), phase::FRESH | phase::TCP);
-    if !may_leave() {
+    // One that enters does so under the lock.
+    if !matches!(socket.phase(), phase::FRESH | phase::TCP | phase::ENTERING) {
         return;
     }
     let mut structure = Structure::lock();
-    if may_leave() {
+    if matches!(socket.phase(), phase::FRESH | phase::TCP) {
         socket.set_phase(phase::NATIVE);
         if process::is_borrowed() {
             // Its descriptors are the parent's, which ends what there is when the socket goes.

@@ -82,6 +82,8 @@ pub struct Socket {
     /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure
     /// lock.
     pub(super) is_looked_at: AtomicBool,
+    /// Whether the ends look for each other, as far as is known without the lock.
+    pub(in crate::switch) negotiates: AtomicBool,
     /// Changed and read under the structure lock.
     guarded: UnsafeCell<Parts>,
 }
@@ -124,6 +126,7 @@ impl Socket {
             watched_at: AtomicU32::new(0),
             kernel_registration: KernelRegistration::new(),
             is_looked_at: AtomicBool::new(false),
+            negotiates: AtomicBool::new(false),
             guarded: UnsafeCell::new(Parts::default()),
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::switch::spin::crowding;
 use crate::sys::time;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
 /// Transfers between two looks at the clock.
 const WINDOW: u32 = 16;
@@ -84,8 +84,6 @@ pub(crate) struct Traffic {
     failures: AtomicU8,
     /// Attempts that did not find the peer on another host.
     unmet: AtomicU8,
-    /// Whether the ends look for each other, as far as is known without the lock.
-    negotiating: AtomicBool,
     /// On the SAN: doorbells that were heard, and how many messages and bytes had come before the first.
     doorbells: AtomicU32,
     messages_before: AtomicU32,
@@ -132,7 +130,6 @@ impl Traffic {
             pause: AtomicU8::new(0),
             failures: AtomicU8::new(0),
             unmet: AtomicU8::new(0),
-            negotiating: AtomicBool::new(false),
             doorbells: AtomicU32::new(0),
             messages_before: AtomicU32::new(0),
             bytes_before: AtomicU64::new(0),
@@ -151,7 +148,6 @@ impl Traffic {
             count.store(0, Relaxed);
         }
         self.busy.store(0, Relaxed);
-        self.negotiating.store(false, Relaxed);
         self.due.store(if is_eager() { 1 } else { 4 }, Relaxed);
         self.bytes.store(0, Relaxed);
         self.looked_at.store(0, Relaxed);
@@ -182,7 +178,8 @@ impl Traffic {
         let moved = self.bytes.load(Relaxed) + bytes as u64;
         self.calls.store(calls, Relaxed);
         self.bytes.store(moved, Relaxed);
-        calls == self.due.load(Relaxed) || moved >= MANY_BYTES
+        // Another thread may have counted past it.
+        calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
     }
 
     /// The next look comes after so many transfers.
@@ -211,7 +208,7 @@ impl Traffic {
         if before == 0 && !is_eager() {
             return Look::First;
         }
-        let took = now - before;
+        let took = now.saturating_sub(before);
         let receives = calls.saturating_sub(sends);
         let is_quick = u64::from(pauses) <= u64::from(sends) * LONGEST_PAUSE
             && u64::from(waits) <= u64::from(receives) * LONGEST_WAIT
@@ -240,15 +237,6 @@ impl Traffic {
                 Look::Quiet
             }
         }
-    }
-
-    /// Whether the ends look for each other from now on.
-    pub(in crate::switch) fn negotiates(&self, yes: bool) {
-        self.negotiating.store(yes, Relaxed);
-    }
-
-    pub(in crate::switch) fn is_negotiating(&self) -> bool {
-        self.negotiating.load(Relaxed)
     }
 
     /// An attempt failed.

@@ -10,23 +10,26 @@ use std::sync::atomic::{
 };
 
 /// A yield that took longer than this (ns) let somebody else have all of a time slice.
-const SLICE: u64 = 500_000;
+const SLICE: u64 = 2_000_000;
 /// How long (ns) a way is tried at a time: several time slices.
 const TURN: u64 = 20_000_000;
-/// A turn that took longer (ns) was none: the process had nothing to do.
+/// A turn that took longer (ns) was none, and comes again: the process had nothing to do.
 const LONGEST_TURN: u64 = 4 * TURN;
-/// Turns of a trial, of looking and of sleeping.
+/// Turns of a trial, of sleeping and of looking.
 const TURNS: u32 = 6;
+/// A trial that takes longer (ns) is given up,
+const LONGEST_TRIAL: u64 = 10_000_000_000;
+/// and one with fewer transfers in all says nothing.
+const FEWEST_TRANSFERS: u64 = 64;
 /// How long (ns) a verdict holds; doubled each time that it is the same.
 const FIRST_STAY: u64 = 640_000_000;
 const LONGEST_STAY: u64 = 5_120_000_000;
 
 /// States: threads look, and nobody counts; a turn of a trial; threads sleep; somebody changes the state.
 const LOOKING: u32 = 0;
-const TRIES_LOOKING: u32 = 1;
-const TRIES_SLEEPING: u32 = 2;
-const SLEEPING: u32 = 3;
-const CHANGING: u32 = 4;
+const TRYING: u32 = 1;
+const SLEEPING: u32 = 2;
+const CHANGING: u32 = 3;
 
 static CROWDING: Crowding = Crowding::new();
 
@@ -49,7 +52,7 @@ pub(in crate::switch) fn is_crowded() -> bool {
 
 /// True while both ways are tried: what has to be woken now says nothing of later.
 pub(in crate::switch) fn is_trying() -> bool {
-    matches!(CROWDING.state.load(Relaxed), TRIES_LOOKING | TRIES_SLEEPING | CHANGING)
+    CROWDING.state.load(Relaxed) == TRYING
 }
 
 /// A yield took so long (ns).
@@ -62,21 +65,24 @@ pub(super) fn note_yield(took: u64, now: u64) {
 
 /// In a fork child, which may have been made while another thread changed the state.
 pub(in crate::switch) fn after_fork_in_child() {
+    CROWDING.until.store(0, Relaxed);
     CROWDING.state.store(LOOKING, Relaxed);
 }
 
 /// What is known of it.
 struct Crowding {
     state: AtomicU32,
-    /// Clock (ns): when this turn began, and when it or the verdict ends.
-    began: AtomicU64,
+    /// Clock (ns): when the trial and its turn began, and when the turn or the verdict ends.
+    trial_began: AtomicU64,
+    turn_began: AtomicU64,
     until: AtomicU64,
+    /// Turns that were: in every second one threads look, in the others they sleep.
+    turn: AtomicU32,
     /// In this turn.
     transfers: AtomicU64,
-    /// Turns that were, and the transfers per second of looking and of sleeping in them.
-    turn: AtomicU32,
-    rates: [AtomicU64; 2],
-    /// How long (ns) the last verdict was to hold, and whether it was to sleep.
+    /// Of sleeping and of looking: transfers, and how long (ns) it was tried.
+    sums: [(AtomicU64, AtomicU64); 2],
+    /// How long (ns) the last verdict was to hold, and what it was.
     stay: AtomicU64,
     verdict: AtomicU32,
 }
@@ -85,11 +91,12 @@ impl Crowding {
     const fn new() -> Self {
         Crowding {
             state: AtomicU32::new(LOOKING),
-            began: AtomicU64::new(0),
+            trial_began: AtomicU64::new(0),
+            turn_began: AtomicU64::new(0),
             until: AtomicU64::new(0),
-            transfers: AtomicU64::new(0),
             turn: AtomicU32::new(0),
-            rates: [const { AtomicU64::new(0) }; 2],
+            transfers: AtomicU64::new(0),
+            sums: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; 2],
             stay: AtomicU64::new(0),
             verdict: AtomicU32::new(LOOKING),
         }
@@ -97,7 +104,7 @@ impl Crowding {
 
     #[inline]
     fn count_transfer(&self) {
-        if self.state.load(Relaxed) != LOOKING {
+        if self.state.load(Relaxed) == TRYING {
             self.transfers.fetch_add(1, Relaxed);
         }
     }
@@ -105,12 +112,14 @@ impl Crowding {
     /// Begins a trial, unless the last one's verdict holds.
     fn try_both(&self, now: u64) {
         if now >= self.until.load(Relaxed) {
-            self.change(LOOKING, |_| {
-                self.turn.store(0, Relaxed);
-                for rate in &self.rates {
-                    rate.store(0, Relaxed);
+            self.change(LOOKING, || {
+                for (transfers, time) in &self.sums {
+                    transfers.store(0, Relaxed);
+                    time.store(0, Relaxed);
                 }
-                self.begin_turn(now, TRIES_LOOKING)
+                self.turn.store(0, Relaxed);
+                self.trial_began.store(now, Relaxed);
+                self.begin_turn(now)
             });
         }
     }
@@ -120,41 +129,59 @@ impl Crowding {
         let state = self.state.load(Acquire);
         if now >= self.until.load(Relaxed) {
             match state {
-                SLEEPING => self.change(state, |_| LOOKING),
-                TRIES_LOOKING | TRIES_SLEEPING => self.change(state, |way| self.end_turn(now, way)),
+                SLEEPING => self.change(SLEEPING, || LOOKING),
+                TRYING => self.change(TRYING, || self.end_turn(now)),
                 _ => {}
             }
         }
-        matches!(self.state.load(Relaxed), TRIES_SLEEPING | SLEEPING)
+        match self.state.load(Acquire) {
+            TRYING => self.turn.load(Relaxed).is_multiple_of(2),
+            state => state == SLEEPING,
+        }
     }
 
     /// One thread alone changes the state; what belongs to it is published with it.
-    fn change(&self, from: u32, to: impl FnOnce(u32) -> u32) {
+    fn change(&self, from: u32, to: impl FnOnce() -> u32) {
         if self.state.compare_exchange(from, CHANGING, Acquire, Relaxed).is_ok() {
-            self.state.store(to(from), Release);
+            self.state.store(to(), Release);
         }
     }
 
-    fn begin_turn(&self, now: u64, way: u32) -> u32 {
+    fn begin_turn(&self, now: u64) -> u32 {
         self.transfers.store(0, Relaxed);
-        self.began.store(now, Relaxed);
+        self.turn_began.store(now, Relaxed);
         self.until.store(now + TURN, Relaxed);
-        way
+        TRYING
     }
 
-    fn end_turn(&self, now: u64, way: u32) -> u32 {
-        let took = (now - self.began.load(Relaxed)).max(1);
-        if took > LONGEST_TURN {
+    fn end_turn(&self, now: u64) -> u32 {
+        // Another thread may have ended it meanwhile.
+        let took = now.saturating_sub(self.turn_began.load(Relaxed));
+        if now.saturating_sub(self.trial_began.load(Relaxed)) > LONGEST_TRIAL {
             return LOOKING;
         }
-        let rate = self.transfers.load(Relaxed) * 1_000_000_000 / took;
-        self.rates[(way == TRIES_SLEEPING) as usize].fetch_add(rate, Relaxed);
-        if self.turn.fetch_add(1, Relaxed) + 1 < TURNS {
-            return self.begin_turn(now, TRIES_LOOKING + TRIES_SLEEPING - way);
+        if !(TURN..=LONGEST_TURN).contains(&took) {
+            return self.begin_turn(now);
         }
-        let [looking, sleeping] = self.rates.each_ref().map(|rate| rate.load(Relaxed));
-        // Looking saves the peer's time as well, and what it costs others is theirs already.
-        let verdict = if sleeping > looking + looking / 4 { SLEEPING } else { LOOKING };
+        let turn = self.turn.load(Relaxed);
+        let (transfers, time) = &self.sums[turn as usize % 2];
+        transfers.fetch_add(self.transfers.load(Relaxed), Relaxed);
+        time.fetch_add(took, Relaxed);
+        self.turn.store(turn + 1, Relaxed);
+        if turn + 1 < TURNS {
+            return self.begin_turn(now);
+        }
+        self.judge(now)
+    }
+
+    fn judge(&self, now: u64) -> u32 {
+        let sums = self.sums.each_ref().map(|(n, time)| (n.load(Relaxed), time.load(Relaxed)));
+        let [(slept, sleeping), (looked, looking)] = sums;
+        let rate = |transfers, time| u128::from(transfers) * 1_000_000_000 / u128::from(time);
+        // Looking costs less processor time, at both ends.
+        let is_better = rate(slept, sleeping) * 4 > rate(looked, looking) * 5;
+        let is_known = slept + looked >= FEWEST_TRANSFERS;
+        let verdict = if is_better && is_known { SLEEPING } else { LOOKING };
         let is_same = self.verdict.swap(verdict, Relaxed) == verdict;
         let longer = if is_same { 2 * self.stay.load(Relaxed) } else { FIRST_STAY };
         let stay = longer.clamp(FIRST_STAY, LONGEST_STAY);
@@ -170,12 +197,12 @@ mod tests {
 
     const MILLISECOND: u64 = 1_000_000;
 
-    /// A trial with so many transfers in each turn of looking and of sleeping; how long (ms) the verdict holds that
+    /// A trial with so many transfers in each turn of sleeping and of looking; how long (ms) the verdict holds that
     /// threads sleep.
     fn sleeps_after_trial(crowding: &Crowding, now: &mut u64, transfers: [u64; 2]) -> u64 {
         crowding.try_both(*now);
         for turn in 0..TURNS {
-            assert_eq!(crowding.sleeps(*now), turn % 2 == 1, "turn {turn}");
+            assert_eq!(crowding.sleeps(*now), turn % 2 == 0, "turn {turn}");
             (0..transfers[turn as usize % 2]).for_each(|_| crowding.count_transfer());
             *now += TURN;
         }
@@ -191,22 +218,30 @@ mod tests {
         let (crowding, mut now) = (Crowding::new(), 1);
         assert!(!crowding.sleeps(now));
         let mut trial = |transfers| sleeps_after_trial(&crowding, &mut now, transfers);
-        assert_eq!(trial([10, 20]), 640);
-        assert_eq!(trial([10, 20]), 1280);
-        assert_eq!(trial([10, 12]), 0, "hardly better");
+        assert_eq!(trial([50, 40]), 0, "hardly better");
+        now += FIRST_STAY;
+        let mut trial = |transfers| sleeps_after_trial(&crowding, &mut now, transfers);
+        assert_eq!(trial([200, 100]), 640);
+        assert_eq!(trial([200, 100]), 1280);
+        assert_eq!(trial([4, 0]), 0, "few transfers say nothing");
         // That verdict holds, too.
         crowding.try_both(now);
         assert_eq!(crowding.state.load(Relaxed), LOOKING);
         now += FIRST_STAY;
-        assert_eq!(sleeps_after_trial(&crowding, &mut now, [10, 20]), 640);
+        assert_eq!(sleeps_after_trial(&crowding, &mut now, [200, 100]), 640);
     }
 
     #[test]
-    fn a_process_with_nothing_to_do_comes_to_no_verdict() {
+    fn a_turn_in_which_the_process_had_nothing_to_do_comes_again() {
         let (crowding, mut now) = (Crowding::new(), 1);
         crowding.try_both(now);
-        now += LONGEST_TURN + 1;
-        assert!(!crowding.sleeps(now));
+        for _ in 0..10 {
+            now += LONGEST_TURN + 1;
+            assert!(crowding.sleeps(now));
+        }
+        assert_eq!(crowding.turn.load(Relaxed), 0);
+        now += LONGEST_TRIAL;
+        assert!(!crowding.sleeps(now), "given up");
         assert_eq!(crowding.state.load(Relaxed), LOOKING);
     }
 }

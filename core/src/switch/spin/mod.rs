@@ -30,8 +30,8 @@ const LONG_PROBE_EVERY: u32 = 4;
 const SHARED_YIELD: u64 = 1_000;
 /// Of a longer one (ns) the rest was others' time, which this thread could not have used better.
 const OWN_PART: u64 = 2_000;
-/// So many times the limit may pass while others have the processor: the kernel's own descriptors wait, too.
-const LONGEST_WAIT: u64 = 20;
+/// Longest spin (ns) with what others do meanwhile: the kernel's own descriptors wait, too.
+const LONGEST_IN_ALL: u64 = 1_000_000;
 
 /// Sets the longest spin, in nanoseconds; zero switches spinning off.
 pub(in crate::switch) fn initialize(limit: u64) {
@@ -115,8 +115,8 @@ pub(in crate::switch) fn spin(
     budget: u64,
     mut ready: impl FnMut() -> bool,
 ) -> bool {
-    let longest = budget.min(LONGEST_WAIT * LIMIT.load(Ordering::Relaxed));
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
+    let in_all = budget.min(LONGEST_IN_ALL.max(limit));
     if limit == 0 || crowding::sleeps() {
         return ready();
     }
@@ -141,9 +141,9 @@ pub(in crate::switch) fn spin(
         history.score.store(score + 1, Ordering::Relaxed);
         return ready();
     }
-    let limit =
+    let own =
         if score > NEUTRAL_SCORE || history.probes_long() { limit } else { limit / PROBE_SHARE };
-    spin_yielding(history, [limit, longest], ready)
+    spin_yielding(history, Longest { own, in_all }, ready)
 }
 
 fn improved(score: i32) -> i32 {
@@ -155,13 +155,14 @@ fn improved(score: i32) -> i32 {
     }
 }
 
+/// How long (ns) a spin takes at most: of this thread's own time, and with what others do meanwhile.
+struct Longest {
+    own: u64,
+    in_all: u64,
+}
+
 /// The slower half: lets others have the processor between looks.
-/// Uses `limit` of this thread's time (ns) at most, and `longest` in all.
-fn spin_yielding(
-    history: &History,
-    [limit, longest]: [u64; 2],
-    mut ready: impl FnMut() -> bool,
-) -> bool {
+fn spin_yielding(history: &History, longest: Longest, mut ready: impl FnMut() -> bool) -> bool {
     let score = history.score.load(Ordering::Relaxed);
     let start = time::now();
     let (mut before, mut own) = (start, 0);
@@ -184,7 +185,7 @@ fn spin_yielding(
             return true;
         }
         own += took.min(OWN_PART);
-        if own >= limit || now - start >= longest {
+        if own >= longest.own || now - start >= longest.in_all {
             // Where it did not pay before either: not for a while.
             let learnt = if score == NEUTRAL_SCORE { LOWEST_SCORE } else { score - 1 };
             history.score.store(learnt, Ordering::Relaxed);
@@ -220,7 +221,7 @@ mod tests {
         assert!(score(&one) > NEUTRAL_SCORE);
         // A wait in vain or two, and it does not pay.
         while score(&one) >= NEUTRAL_SCORE {
-            assert!(!spin_yielding(&one, [0, 0], || false));
+            assert!(!spin_yielding(&one, Longest { own: 0, in_all: 0 }, || false));
         }
         one.leave_to(&others);
         for _ in LOWEST_SCORE..=NEUTRAL_SCORE {
