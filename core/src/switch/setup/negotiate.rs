@@ -34,12 +34,15 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// So many times an end looks for the other's answer at each of its transfers. After that at every fourth.
-const LOOKS_AT_EACH: u32 = 32;
+/// So many times an end looks for the other's answer at each of its transfers.
+const LOOKS_AT_EACH: u32 = 8;
+/// Then at every fourth, and half as often after each so many, down to every 128th: a look costs as much as a transfer.
+const LOOKS_AT_A_DISTANCE: u32 = 16;
+const MOST_HALVINGS: u32 = 5;
 /// So many times in all while only its entry is there,
-const MOST_LOOKS: u32 = 64;
+const MOST_LOOKS: u32 = 40;
 /// and once a session is offered or taken, which the other end finds at its next transfer.
-const MOST_LOOKS_AGREED: u32 = 1024;
+const MOST_LOOKS_AGREED: u32 = 128;
 /// How long (ns) it looks for that at least: the other end may get no processor, while this one looks all the time.
 const LEAST_AGREED: u64 = 100_000_000;
 /// Transfers between two looks at whether it is busy.
@@ -123,6 +126,15 @@ fn is_undisturbed(socket: &Socket) -> bool {
     socket.is_published() && !socket.has_end() && !socket.negotiates.load(Relaxed)
 }
 
+/// Transfers until the next look, after so many.
+fn until_next(looks: u32) -> u32 {
+    match looks.checked_sub(LOOKS_AT_EACH) {
+        None => 1,
+        Some(_) if is_eager() => 4,
+        Some(more) => 4 << (more / LOOKS_AT_A_DISTANCE).min(MOST_HALVINGS),
+    }
+}
+
 /// Notes how far it has come, and when the next look is due.
 fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiation>, Reason>) {
     socket.negotiates.store(matches!(next, Ok(Some(_))), Relaxed);
@@ -136,7 +148,7 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
-            socket.traffic.look_after(if looks < LOOKS_AT_EACH { 1 } else { 4 });
+            socket.traffic.look_after(until_next(looks));
         }
         Err(why) => {
             if elsewhere::is_over(socket, why) {

@@ -18,8 +18,10 @@ const LONGEST_PAUSE: u64 = 90_000;
 const LONGEST_WAIT: u64 = 3 * LONGEST_PAUSE;
 /// or if a byte takes no longer than this (ns).
 const NS_FOR_A_BYTE: u64 = 10;
-/// Doorbells of which most must have brought more than one message, or much of the stream each.
+/// Doorbells of which most must have brought more than one message, or much of the stream each; half as many after each
+/// return, down to a quarter.
 const DOORBELLS_TO_JUDGE: u32 = 32;
+const MOST_HALVINGS: u8 = 2;
 const BYTES_FOR_A_DOORBELL: u64 = 64 << 10;
 
 /// Windows until the next attempt after one that failed, doubled each time,
@@ -49,6 +51,11 @@ pub(in crate::switch) fn initialize(transfers: u32) {
 pub(in crate::switch) fn is_eager() -> bool {
     BUSY_WINDOWS.load(Relaxed) == 0
 }
+
+/// Connections of this process that came back since one was on the SAN for as long as pays. What others learnt counts for
+/// one that comes back, up to this.
+static UNPAID: AtomicU8 = AtomicU8::new(0);
+const MOST_UNPAID: u8 = 6;
 
 /// When (ticks) this process last made a transfer.
 static LAST_TRANSFER: AtomicU64 = AtomicU64::new(0);
@@ -261,7 +268,8 @@ impl Traffic {
     ) -> bool {
         let heard = self.doorbells.load(Relaxed) + doorbells;
         self.doorbells.store(heard, Relaxed);
-        if heard < DOORBELLS_TO_JUDGE {
+        let halvings = self.returns.load(Relaxed).min(MOST_HALVINGS);
+        if heard < DOORBELLS_TO_JUDGE >> halvings {
             return false;
         }
         self.doorbells.store(0, Relaxed);
@@ -274,7 +282,11 @@ impl Traffic {
     /// On the SAN: true if what stands for all that happened is as it was when this was asked last.
     pub(in crate::switch) fn is_as_before(&self, activity: u64) -> bool {
         let activity = (activity ^ activity >> 32) as u32;
-        self.activity.swap(activity, Relaxed) == activity
+        let is_as_before = self.activity.swap(activity, Relaxed) == activity;
+        if !is_as_before && self.has_paid(time::now()) {
+            UNPAID.store(0, Relaxed);
+        }
+        is_as_before
     }
 
     /// It is on the SAN from now on.
@@ -302,9 +314,19 @@ impl Traffic {
         self.returned_at(time::now());
     }
 
+    /// True if it has been on the SAN for long enough.
+    fn has_paid(&self, now: u64) -> bool {
+        now.saturating_sub(self.looked_at.load(Relaxed)) >= PAID_FOR
+    }
+
     fn returned_at(&self, now: u64) {
-        let has_paid = now.saturating_sub(self.looked_at.load(Relaxed)) >= PAID_FOR;
-        let returns = if has_paid { 0 } else { self.returns.load(Relaxed) };
+        let returns = if self.has_paid(now) {
+            0
+        } else {
+            let unpaid = UNPAID.load(Relaxed);
+            UNPAID.store((unpaid + 1).min(MOST_UNPAID), Relaxed);
+            self.returns.load(Relaxed).max(unpaid)
+        };
         self.returns.store((returns + 1).min(MOST_STAY_DOUBLINGS), Relaxed);
         self.stays_until.store(now + (LEAST_STAY << returns), Relaxed);
         self.busy.store(0, Relaxed);
@@ -372,12 +394,24 @@ mod tests {
             before = windows;
         }
 
+        UNPAID.store(0, Relaxed);
         let (traffic, mut clock) = begun();
         traffic.returned_at(clock / 3);
+        assert_eq!(UNPAID.load(Relaxed), 1);
         assert!(!exchanges(&traffic, &mut clock, 32, 1).contains(&Look::Busy), "it came back");
         clock += 3 * LEAST_STAY;
         exchanges(&traffic, &mut clock, 16, 1);
         assert!(exchanges(&traffic, &mut clock, 16, 1).contains(&Look::Busy));
+
+        let (another, mut clock) = begun();
+        another.returned_at(clock / 3);
+        clock += 4 * LEAST_STAY;
+        exchanges(&another, &mut clock, 16, 1);
+        let looks = exchanges(&another, &mut clock, 16, 1);
+        assert!(!looks.contains(&Look::Busy), "it stays for as long as one's second time");
+        another.looked_at.store(1, Relaxed);
+        assert!(!another.is_as_before(1));
+        assert_eq!(UNPAID.load(Relaxed), 0, "one has been on the SAN for long");
     }
 
     #[test]
@@ -396,14 +430,17 @@ mod tests {
     #[test]
     fn who_wakes_somebody_with_each_message_is_better_off_on_tcp() {
         let traffic = traffic();
-        let woken = |messages: u32, bytes: u64| {
-            (1..=DOORBELLS_TO_JUDGE)
-                .any(|n| traffic.count_doorbells(1, n * messages, u64::from(n) * bytes))
+        let woken_by = |doorbells: u32, messages: u32, bytes: u64| {
+            (1..=doorbells).any(|n| traffic.count_doorbells(1, n * messages, u64::from(n) * bytes))
         };
+        let woken = |messages, bytes| woken_by(DOORBELLS_TO_JUDGE, messages, bytes);
         assert!(woken(1, 100));
         traffic.entered();
         assert!(!woken(3, 100));
         traffic.entered();
         assert!(!woken(0, BYTES_FOR_A_DOORBELL));
+        traffic.returns.store(1, Relaxed);
+        traffic.entered();
+        assert!(woken_by(DOORBELLS_TO_JUDGE / 2, 1, 100), "sooner the second time");
     }
 }
