@@ -318,6 +318,43 @@ MIXED_CASE(ping_pong) {
 
 /* ---- a peer that does nothing -------------------------------------------------------------- */
 
+/* ---- a sender that waits for room ------------------------------------------------------------- */
+
+enum { UPLOAD = 8 << 20, SENDER = 0 };
+
+static void *uploads(void *fd) {
+  bt_shared->value[SENDER] = gettid();
+  /* In pieces of which none is worth a copy by the kernel, which would keep the connection where it is. */
+  for (uint64_t at = 0; at < UPLOAD; at += 1024) send_pattern(*(int *)fd, at, 1024);
+  SYS(shutdown(*(int *)fd, SHUT_WR));
+  return NULL;
+}
+/* Another thread takes the connection back meanwhile, and the peer reads, and sends nothing. */
+MIXED_CASE(waiting_for_room) {
+  pid_t asker = start_asker();
+  struct pair p = open_pair(V4);
+  pid_t reader = start_child();
+  if (reader == 0) {
+    SYS(close(p.client));
+    while (!flag(0)) sleep_ms(1);
+    recv_pattern(p.server, 0, UPLOAD);
+    expect_eof(p.server);
+    _exit(0);
+  }
+  SYS(close(p.server));
+  pthread_t sender = start_thread(uploads, &p.client);
+  UNTIL(bt_shared->value[SENDER] != 0);
+  wait_asleep((pid_t)bt_shared->value[SENDER]);
+  ask_for(getpid(), false);
+  answered();
+  for (int i = 0; i < 50; i++, sleep_ms(1)) expect_nothing(p.client);
+  set_flag(0, true);
+  end_thread(sender);
+  end_child(reader);
+  end_asker(asker);
+  SYS(close(p.client));
+}
+
 /* It need not call anything: what it sent before is there, and what it is sent waits for it. */
 static void passive(int fd) {
   send_pattern(fd, 0, 50000);

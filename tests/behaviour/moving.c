@@ -352,6 +352,29 @@ SAN_CASE(an_end_that_is_killed) {
     SYS(close(fd));
   }
 }
+/* What a reset overtakes is lost, and what was sent behind it on the SAN is not read in its place. */
+SAN_CASE(a_reset_that_overtakes_bytes) {
+  struct ends ends = connect_ends();
+  set_nonblocking(ends.client, true);
+  uint64_t sent = fill(ends.client, 0), got = 0;
+  for (int i = 0; i < MOST; i++) {
+    put(ends.server, "x");
+    wait_for(ends.client, POLLIN);
+    get(ends.client, "x");
+    if (getenv("SANSHIM_PROVIDERS")) usleep(500);
+  }
+  sent += fill(ends.client, sent);
+  close_reset(ends.client);
+  static uint8_t bytes[65536];
+  for (ssize_t n; (n = recv(ends.server, bytes, sizeof bytes, 0)) != -1; got += (uint64_t)n) {
+    CHECK(n > 0);
+    check_pattern(bytes, got, (size_t)n);
+  }
+  EQ(errno, ECONNRESET);
+  CHECK(got < sent);
+  expect_eof(ends.server);
+  SYS(close(ends.server));
+}
 static void becomes_cat(int fd) {
   put(fd, "from before;");
   SYS(dup2(fd, 0)), SYS(dup2(fd, 1));
@@ -376,6 +399,33 @@ MIXED_CASE(an_end_that_becomes_another_program) {
     if (!reads_after_the_end) end_child(child);
     SYS(close(fd));
   }
+}
+/* A program without the library that reads nothing before it wrote much, of a connection on which much is unread, and for which
+ * TCP has little room: its peer reads that, although what it is to send again finds no room. */
+enum { LITTLE = 16384, MUCH = 400000 };
+static void writes_first(int fd) {
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, LITTLE), set_option(fd, SOL_SOCKET, SO_RCVBUF, LITTLE);
+  UNTIL(bt_shared->value[0]);
+  SYS(dup2(fd, 0)), SYS(dup2(fd, 1));
+  unsetenv("LD_PRELOAD");
+  execl("/bin/sh", "sh", "-c", "head -c 400000 /dev/zero; cat", (char *)NULL);
+  _exit(99);
+}
+MIXED_CASE(a_program_that_writes_before_it_reads) {
+  pid_t child;
+  int fd = served(MOST, writes_first, &child);
+  set_nonblocking(fd, true);
+  uint64_t sent = fill(fd, 0);
+  set_nonblocking(fd, false);
+  set_option(fd, SOL_SOCKET, SO_SNDBUF, LITTLE), set_option(fd, SOL_SOCKET, SO_RCVBUF, LITTLE);
+  bt_shared->value[0] = 1;
+  char bytes[4096];
+  for (int got = 0; got < MUCH;) got += SYS(recv(fd, bytes, MUCH - got < 4096 ? MUCH - got : 4096, 0));
+  recv_pattern(fd, 0, sent);
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+  end_child(child);
+  SYS(close(fd));
 }
 /* The last exchange of the client's is in flight when the server's end goes over to a child, and the parent leaves. */
 static void goes_on(int fd) {

@@ -120,6 +120,15 @@ impl Doorbells {
         takes
     }
 
+    /// As [`take`](Self::take), by `receive`; `None` if the sender has turned.
+    pub(crate) fn while_taking<T>(&self, receive: impl FnOnce() -> T) -> Option<T> {
+        self.take().then(|| {
+            let received = receive();
+            self.took();
+            received
+        })
+    }
+
     /// It has taken them.
     pub(crate) fn took(&self) {
         self.update(|word| (word & MOST_TAKING != 0).then_some(word - TAKING));
@@ -194,14 +203,21 @@ impl Doorbells {
         self.update(|word| Some((word & !BELLS) | bells & BELLS | marks));
     }
 
-    /// The receiver has stopped reading from the SAN, and wants the rest over TCP. It says whether it knows that the
-    /// sender closed. Nothing changes where that is wrong, or the sender had left: all that was sent is to be read here
-    /// then. Gives the word before.
-    pub(crate) fn recall(&self, closed: bool) -> Rung {
+    /// The receiver, which saw this before it last looked, has stopped reading from the SAN, and wants the rest over TCP.
+    /// False where the sender has left, closed or promised a doorbell since: what it sent before that is to be read here.
+    pub(crate) fn recall(&self, seen: Rung) -> bool {
+        let mut recalled = false;
         self.update(|word| {
-            let may = word & (LEFT | RECALLED) == 0 && (word & CLOSED != 0) == closed;
-            may.then_some(word | RECALLED)
-        })
+            let now = Rung::of(word);
+            recalled = !now.is_final() && (now.closed, now.bells) == (seen.closed, seen.bells);
+            recalled.then_some(word | RECALLED)
+        });
+        recalled
+    }
+
+    /// Between hosts: the receiver's end asks for that, and the sender's grants it, unless it left or closed. The word before.
+    pub(crate) fn grant_recall(&self) -> Rung {
+        self.update(|word| (word & (LEFT | RECALLED | CLOSED) == 0).then_some(word | RECALLED))
     }
 
     /// The receiver, which has recalled the direction, is about to send again in the sender's stead; false if the

@@ -32,7 +32,7 @@ fn who_leaves_before_it_turned_rings_no_doorbell() {
         let d = Doorbells::new();
         d.enter();
         if recalled {
-            d.recall(false);
+            assert!(d.recall(d.state()));
         }
         assert!(!d.leave().left);
         assert!(!d.turn(3), "it stays on TCP");
@@ -46,7 +46,7 @@ fn whoever_comes_first_decides() {
     let d = turned();
     assert!(d.promise() && d.promise());
     d.rung();
-    assert!(!d.recall(false).left);
+    assert!(d.recall(d.state()));
     assert!(!d.promise(), "recalled: no doorbell may come any more");
     assert_eq!(d.state(), Rung { bells: 2, recalled: true, ..turned().state() });
     assert!(d.leave().recalled);
@@ -54,7 +54,7 @@ fn whoever_comes_first_decides() {
 
     let d = turned();
     assert!(!d.leave().is_final());
-    assert!(d.recall(false).left, "too late to recall");
+    assert!(!d.recall(d.state()) && d.grant_recall().left, "too late to recall");
     assert!(!d.promise());
     assert!(d.leave().left, "once is enough");
     assert_eq!(d.state(), Rung { bells: 1, left: true, ..turned().state() });
@@ -64,7 +64,7 @@ fn whoever_comes_first_decides() {
 fn a_receiver_stands_in_for_a_sender_that_rests() {
     let d = turned();
     assert!(d.promise());
-    assert!(!d.recall(false).left && !d.claim(), "in the middle of a doorbell");
+    assert!(d.recall(d.state()) && !d.claim(), "in the middle of a doorbell");
     d.rung();
     assert!(d.claim() && !d.claim(), "one at a time");
     assert!(!d.resume(), "a doorbell that is owed is sent by who leaves");
@@ -82,14 +82,26 @@ fn a_receiver_stands_in_for_a_sender_that_rests() {
 #[test]
 fn who_closed_is_recalled_only_by_who_knows_that() {
     let d = turned();
-    assert!(d.promise() && !d.close().recalled);
-    assert!(d.recall(false).closed, "what was sent before is to be read first");
-    assert!(!d.state().recalled && d.state().bells == 1);
-    assert!(!d.recall(true).left);
+    assert!(d.promise());
+    let before = d.state();
+    assert!(!d.close().recalled);
+    assert!(!d.recall(before), "what was sent before is to be read first");
+    assert!(d.grant_recall().closed && !d.state().recalled && d.state().bells == 1);
+    assert!(d.recall(d.state()));
     assert!(d.state().recalled && d.state().closed);
 
     let d = turned();
-    d.recall(false);
+    assert!(d.recall(d.state()));
     assert!(d.close().recalled, "it is to be sent again first");
     assert!(!d.state().closed);
+}
+
+#[test]
+fn who_promised_a_doorbell_is_recalled_only_by_who_has_looked_since() {
+    let d = turned();
+    let before = d.state();
+    assert!(d.promise());
+    assert!(!d.recall(before), "what it rings for may have come behind the look");
+    d.rung();
+    assert!(d.recall(d.state()));
 }

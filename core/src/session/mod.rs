@@ -1,8 +1,10 @@
 //! The session protocol without I/O: headers, control messages, credits, sequence numbers, select
 //! counters (S1, S2, A1, A15–A18); RDMA transfers, their modes, and the size of message buffers
-//! (S3–S5, A2–A14); control of a shared end (D2), and its suspension (D4). Providers move the bytes; the switch decides when to send.
+//! (S3–S5, A2–A14); control of a shared end (D2), and its suspension (D4); how a connection comes to the SAN and
+//! goes back to TCP. Providers move the bytes; the switch decides when to send.
 //! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
 
+mod agreement;
 mod control;
 mod doorbells;
 mod error;
@@ -16,11 +18,15 @@ mod suspend;
 mod sync;
 pub mod token;
 pub mod transfer;
+mod turn;
+mod way_back;
 
 #[cfg(test)]
 mod doorbells_tests;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod move_tests;
 #[cfg(test)]
 mod select_counter_tests;
 #[cfg(test)]
@@ -30,6 +36,7 @@ mod tests;
 #[cfg(test)]
 mod token_tests;
 
+pub(crate) use agreement::{Agreement, Role, State};
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub(crate) use doorbells::{Doorbells, Rung};
 pub use error::{NoCredit, ProtocolError};
@@ -40,3 +47,5 @@ pub use mode::{Behaviour, Mode};
 pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;
+pub(crate) use turn::{turn, Inbound, Misplaced, Outbound, OverTcp};
+pub(crate) use way_back::{end_reading, Missing};

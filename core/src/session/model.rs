@@ -9,6 +9,8 @@
 
 use super::{error, header};
 
+#[path = "agreement.rs"]
+mod agreement;
 #[path = "doorbells.rs"]
 mod doorbells;
 #[path = "flow.rs"]
@@ -17,11 +19,17 @@ mod flow;
 mod select_counter;
 #[path = "token.rs"]
 mod token;
+#[path = "turn.rs"]
+mod turn;
+#[path = "way_back.rs"]
+mod way_back;
 
+mod of_agreement;
 mod of_credits;
 mod of_doorbells;
 mod of_select_counters;
 mod of_tokens;
+mod of_turn;
 
 /// Loom's atomics with a `const` constructor: the loom object is made at its first use.
 mod sync {

@@ -1,12 +1,14 @@
 //! Deterministic simulation of two sessions over a simulated provider: random schedules of
 //! several threads per side, sizes, delays, publication out of sequence order, crashes; in
-//! `transfers.rs`, of two ends with RDMA; in `processes/`, of processes that share an end.
+//! `transfers.rs`, of two ends with RDMA; in `processes/`, of processes that share an end; in `moving/`, of connections that
+//! go to the SAN and back.
 //!
 //! A failure prints its seed and how to replay it. `SANSHIM_SCHEDULES=n` sets how many schedules each
 //! test runs, `SANSHIM_FIRST_SEED=n` the first one's seed, `SANSHIM_THREADS=n` how many run at a time.
 
 mod link;
 mod memory;
+mod moving;
 mod peer;
 mod processes;
 mod receiver;

@@ -23,7 +23,7 @@ impl Link {
         let made = Segment::create(geometry).map_err(|_| Error::InsufficientResources);
         let (segment, fd) = made?;
         file::close(fd);
-        segment.decide(State::Taken);
+        segment.agreement().decide(State::Taken);
         self.has_segment(segment, role);
         Ok(())
     }
@@ -71,17 +71,14 @@ impl Link {
     /// The peer's end entered; false if it may not. By who takes the port's completions.
     pub(super) fn peer_entered(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
-        let (from, to) = match body.role {
-            Role::Connector => (State::Confirmed, State::Settled),
-            Role::Acceptor => (State::Taken, State::Confirmed),
-        };
         let may = match body.role {
             Role::Connector => matches!(self.stage(), stage::ENTERED | stage::REFUSED),
             Role::Acceptor => matches!(self.stage(), stage::MADE | stage::REFUSED),
         };
         // Before the state, after which this end may turn.
         body.segment.side(body.role).sending.0.doorbells.enter();
-        if may && body.segment.change(from, to) && body.role == Role::Connector {
+        let has_entered = may && body.segment.agreement().enter(body.role.peer());
+        if has_entered && body.role == Role::Connector {
             let _ = self.stage.compare_exchange(stage::ENTERED, stage::OPEN, SeqCst, SeqCst);
         }
         self.wake(body, true, true);
@@ -101,7 +98,7 @@ impl Link {
     /// The peer's end will not use it; false if it does. By who takes the port's completions.
     pub(super) fn is_refused_by_peer(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
-        let is_back = body.segment.withdraw();
+        let is_back = body.segment.agreement().withdraw();
         if is_back {
             self.stage.store(stage::REFUSED, SeqCst);
         }
@@ -125,7 +122,7 @@ impl Link {
         let Some(body) = self.body.get().filter(|body| body.role == Role::Acceptor) else {
             return false;
         };
-        if body.segment.withdraw() {
+        if body.segment.agreement().withdraw() {
             self.refuse();
         }
         true
@@ -133,7 +130,7 @@ impl Link {
 
     /// No answer comes, and this end goes on over TCP: one that entered all the same finds the link broken.
     pub(crate) fn abandon_unanswered(&self) {
-        if self.body.get().is_some_and(|body| body.segment.withdraw()) {
+        if self.body.get().is_some_and(|body| body.segment.agreement().withdraw()) {
             self.stage.store(stage::REFUSED, SeqCst);
             self.fail(Error::TimedOut);
             self.while_nobody_sends(|_| {
@@ -151,6 +148,6 @@ impl Link {
 
     /// True if both ends use it, as the relatives' memory says, which this process's copy may not.
     pub(in crate::fabric) fn is_taken(&self) -> bool {
-        self.body.get().is_some_and(|body| body.segment.state() == State::Settled)
+        self.body.get().is_some_and(|body| body.segment.agreement().state() == State::Settled)
     }
 }

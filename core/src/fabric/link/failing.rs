@@ -55,7 +55,7 @@ impl Link {
     pub(super) fn tell_failed(&self) {
         if let Some(body) = self.body.get() {
             // One that not both ends use is not needed.
-            if !body.segment.withdraw() {
+            if !body.segment.agreement().withdraw() {
                 let peer = body.segment.side(body.role.peer());
                 peer.sending.0.finished.fetch_or(FAILED, SeqCst);
             }

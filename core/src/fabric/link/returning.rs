@@ -113,7 +113,7 @@ impl Link {
             receiving.omitted.store(u64::from_le_bytes(omitted), Relaxed);
             receiving.total.store(state.total, Relaxed);
             receiving.head.store(state.head, SeqCst);
-            let before = own.recall(false);
+            let before = own.grant_recall();
             // Before whoever is woken leaves, and says so.
             self.due.fetch_or(1 << Kind::Answer as u32, SeqCst);
             if !before.left && !before.closed {

@@ -54,11 +54,12 @@ impl End {
     /// Enters, as the switch has it do; false if it may not.
     fn enter(&self) -> bool {
         self.link.poll();
-        let (from, to, kind) = match self.stream().endpoint.role() {
-            Role::Connector => (State::Taken, State::Confirmed, session::Kind::SessionRequest),
-            Role::Acceptor => (State::Confirmed, State::Settled, session::Kind::SessionAccept),
+        let role = self.stream().endpoint.role();
+        let kind = match role {
+            Role::Connector => session::Kind::SessionRequest,
+            Role::Acceptor => session::Kind::SessionAccept,
         };
-        if !self.segment.change(from, to) {
+        if !self.segment.agreement().enter(role) {
             return false;
         }
         // SAFETY: never discarded.
@@ -173,7 +174,7 @@ fn ends(a: &str, b: &str) -> (End, End) {
     assert!(!to.enter(), "the connector is first");
     assert!(from.enter() && to.enter());
     from.link.poll();
-    assert_eq!(from.segment.state(), State::Settled);
+    assert_eq!(from.segment.agreement().state(), State::Settled);
     (from, to)
 }
 

@@ -12,9 +12,9 @@ fn a_connector_goes_back_if_the_acceptor_has_not_entered() {
     assert!(from.enter());
     from.link.withdraw();
     assert!(!to.enter(), "it was asked back");
-    assert_eq!(from.segment.state(), State::Confirmed, "it has no answer");
+    assert_eq!(from.segment.agreement().state(), State::Confirmed, "it has no answer");
     from.link.poll();
-    assert_eq!(from.segment.state(), State::Withdrawn);
+    assert_eq!(from.segment.agreement().state(), State::Withdrawn);
     assert!(!from.link.has_failed() && !to.link.has_failed());
 }
 
@@ -25,7 +25,10 @@ fn a_connector_does_not_go_back_once_the_acceptor_has_entered() {
     from.link.withdraw();
     to.link.poll();
     from.link.poll();
-    assert_eq!([from.segment.state(), to.segment.state()], [State::Settled; 2]);
+    assert_eq!(
+        [from.segment.agreement().state(), to.segment.agreement().state()],
+        [State::Settled; 2]
+    );
     from.send(b"goes on");
     assert_eq!(to.receive(10), b"goes on");
 }
@@ -36,10 +39,10 @@ fn who_does_not_want_the_link_says_so_before_it_is_used() {
         let (from, to) = made("192.0.2.169", "192.0.2.170");
         assert!(who_refuses == 1 || from.enter());
         let (who, other) = if who_refuses == 0 { (&to, &from) } else { (&from, &to) };
-        assert!(who.segment.withdraw());
+        assert!(who.segment.agreement().withdraw());
         who.link.refuse();
         other.link.poll();
-        assert_eq!(other.segment.state(), State::Withdrawn);
+        assert_eq!(other.segment.agreement().state(), State::Withdrawn);
         assert!(!to.enter());
     }
 }
@@ -49,7 +52,7 @@ fn without_an_answer_an_acceptor_that_entered_finds_the_link_broken() {
     let (from, to) = made("192.0.2.171", "192.0.2.172");
     assert!(from.enter() && to.enter());
     from.link.abandon_unanswered();
-    assert_eq!(from.segment.state(), State::Withdrawn);
+    assert_eq!(from.segment.agreement().state(), State::Withdrawn);
     assert_eq!(from.finished() & FAILED, 0, "it goes on over TCP");
     to.send(b"nobody takes it");
     to.link.poll();
@@ -63,7 +66,7 @@ fn a_link_that_breaks_before_both_use_it_is_no_failure() {
     from.enter();
     from.link.poll();
     assert!(from.link.has_failed());
-    assert_eq!(from.segment.state(), State::Withdrawn);
+    assert_eq!(from.segment.agreement().state(), State::Withdrawn);
     assert_eq!(from.finished() & FAILED, 0);
     assert!(!to.enter());
 }

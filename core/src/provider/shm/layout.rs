@@ -6,31 +6,13 @@
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
 use super::side::{Line, Side};
+use crate::session::{Agreement, Role};
 use crate::sys::{self, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
 pub(super) const VERSION: u32 = 11;
-
-/// Which end of the connection a process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// It called connect.
-    Connector = 0,
-    /// It called accept.
-    Acceptor = 1,
-}
-
-impl Role {
-    /// The other end.
-    pub(crate) fn peer(self) -> Self {
-        match self {
-            Role::Connector => Role::Acceptor,
-            Role::Acceptor => Role::Connector,
-        }
-    }
-}
 
 /// How a segment is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +151,7 @@ pub(super) struct Head {
     pub(super) send_buffer: AtomicU32,
     pub(super) largest_message: AtomicU32,
     pub(super) largest_send_buffer: AtomicU32,
-    pub(super) state: Line<AtomicU32>,
+    pub(super) state: Line<Agreement>,
     pub(super) sides: [Side; 2],
 }
 

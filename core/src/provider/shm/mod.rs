@@ -19,10 +19,11 @@ mod side;
 mod slot;
 mod span;
 
-pub(crate) use layout::{Geometry, Role, SegmentError};
+pub(crate) use crate::session::{Role, State};
+pub(crate) use layout::{Geometry, SegmentError};
 pub(crate) use refusal::Refusal;
 pub(crate) use registration::{Registration, Right, THRESHOLD};
-pub(crate) use segment::{Part, Segment, State};
+pub(crate) use segment::{Part, Segment};
 pub(crate) use send_buffer::{Overrun, Ring};
 pub(crate) use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
 pub(crate) use slot::Slot;

@@ -1,42 +1,12 @@
-//! The segment of a connection as a process has it: made or mapped, checked, and its parts handed out. Who may use it is one
-//! word that both ends change.
+//! The segment of a connection as a process has it: made or mapped, checked, and its parts handed out.
 
-use super::layout::{Geometry, Head, Role, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
+use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::Ring;
 use super::side::Side;
 use super::slot::Slot;
+use crate::session::{Agreement, Role};
 use crate::sys::{self, file, Fd, PAGE};
 use std::sync::atomic::Ordering;
-
-/// Who has the connection: one word decides, so both ends always agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Offered by the connector; nobody took it yet.
-    Pending = 0,
-    /// The acceptor will use it.
-    Taken = 1,
-    /// One of both went on over TCP before both used it.
-    Withdrawn = 2,
-    /// The acceptor declined.
-    Refused = 3,
-    /// The connector uses it: what the acceptor took is no offer of a connection that is gone.
-    Confirmed = 4,
-    /// Both use it.
-    Settled = 5,
-}
-
-impl State {
-    fn of(word: u32) -> State {
-        match word {
-            0 => State::Pending,
-            1 => State::Taken,
-            2 => State::Withdrawn,
-            4 => State::Confirmed,
-            5 => State::Settled,
-            _ => State::Refused,
-        }
-    }
-}
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.
 #[derive(Clone, Copy)]
@@ -158,29 +128,9 @@ impl Segment {
         &self.head().sides[role as usize]
     }
 
-    /// Who has the connection. Acquire.
-    pub(crate) fn state(&self) -> State {
-        State::of(self.head().state.0.load(Ordering::Acquire))
-    }
-
-    /// Moves the state from `from` to `to`; false if it was another.
-    pub(crate) fn change(&self, from: State, to: State) -> bool {
-        let (from, to) = (from as u32, to as u32);
-        let state = &self.head().state.0;
-        state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire).is_ok()
-    }
-
-    /// Moves the state from pending to `to`; false if it had been decided already.
-    pub(crate) fn decide(&self, to: State) -> bool {
-        self.change(State::Pending, to)
-    }
-
-    /// An end goes on over TCP; false if both use the session by now.
-    pub(crate) fn withdraw(&self) -> bool {
-        [State::Pending, State::Taken, State::Confirmed]
-            .into_iter()
-            .any(|from| self.change(from, State::Withdrawn))
-            || matches!(self.state(), State::Withdrawn | State::Refused)
+    /// Who uses the session.
+    pub(crate) fn agreement(&self) -> &Agreement {
+        &self.head().state.0
     }
 
     /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).
@@ -258,6 +208,7 @@ pub(crate) enum Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::State;
 
     const GEOMETRY: Geometry = Geometry {
         buffers: 16,
@@ -272,9 +223,9 @@ mod tests {
         let (made, fd) = Segment::create(GEOMETRY).unwrap();
         let seen = Segment::attach(fd).unwrap();
         assert_eq!(seen.geometry(), GEOMETRY);
-        assert!(made.decide(State::Taken));
-        assert!(!seen.decide(State::Withdrawn));
-        assert_eq!(seen.state(), State::Taken);
+        assert!(made.agreement().decide(State::Taken));
+        assert!(!seen.agreement().decide(State::Withdrawn));
+        assert_eq!(seen.agreement().state(), State::Taken);
         file::close(fd);
         // SAFETY: neither is used again.
         unsafe {

@@ -114,12 +114,15 @@ pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32
                 break_pipe(stream);
             }
         }
-        e => {
-            stream.endpoint.error.store(e as u32, Relaxed);
-            stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
-            registry::set_state(socket.statistics(), registry::State::Failed);
-        }
+        e => lose_rest(socket, stream, e),
     }
+}
+
+/// The connection failed with this error of the kernel's.
+pub(in crate::switch) fn lose_rest(socket: &Socket, stream: &Stream, error: i32) {
+    stream.endpoint.error.store(error as u32, Relaxed);
+    stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
+    registry::set_state(socket.statistics(), registry::State::Failed);
 }
 
 /// What TCP makes of a send to a peer that is gone.

@@ -56,7 +56,7 @@ pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
 /// Notes what TCP cannot tell: that the peer [left bytes unread](is_unread_behind_end), and that the link is broken.
 pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     let Some(link) = stream.fabric else { return };
-    if stream.segment.state() != State::Settled {
+    if stream.segment.agreement().state() != State::Settled {
         // All is TCP's.
         return;
     }
@@ -152,7 +152,8 @@ pub(in crate::switch) fn is_closed_by_peer(stream: &Stream) -> bool {
 /// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program
 /// is about to go on where the link cannot follow, and may end TCP's connection.
 pub(in crate::switch) fn has_all(stream: &Stream) -> bool {
-    let Some(link) = stream.fabric.filter(|_| stream.segment.state() == State::Settled) else {
+    let Some(link) = stream.fabric.filter(|_| stream.segment.agreement().state() == State::Settled)
+    else {
         return true;
     };
     wait_for(stream, link);

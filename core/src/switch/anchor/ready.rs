@@ -79,3 +79,9 @@ pub(in crate::switch) fn writable(stream: &Stream) -> bool {
         }
     }
 }
+
+/// True if there is no space, and the peer can not ring once there is: its direction has not turned, and a doorbell would
+/// be taken for a byte of the stream.
+pub(in crate::switch) fn waits_unrung(stream: &Stream) -> bool {
+    stream.fabric.is_none() && switchover::receives_all_over_tcp(stream) && !writable(stream)
+}

@@ -69,6 +69,12 @@ pub(in crate::switch) fn is_kernels(stream: &Stream) -> bool {
     stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
 }
 
+/// True if all that the peer sent on the SAN is read, and what lies on the anchor is the stream's.
+pub(in crate::switch) fn reads_tcp_again(stream: &Stream) -> bool {
+    const ALL: u32 = flag::READ_OUT | flag::NO_MORE_DOORBELLS;
+    stream.endpoint.flags() & (ALL | flag::ASKS) == ALL
+}
+
 /// The peer has left: this end does the same at the next opportunity, although there was no hint, as a peer that is not
 /// honest may have it.
 #[cold]

@@ -9,7 +9,9 @@ use crate::fabric::Link;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
+use crate::session::{self, Inbound, Misplaced, Outbound};
 use crate::switch::anchor::options;
+use crate::switch::anchor::returning;
 use crate::switch::anchor::watchers;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -18,7 +20,7 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::{Broken, Moved, Stream, Take};
 use crate::sys::user::Access;
 use crate::sys::{net, poll, process, time, Errno};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How often a turn is tried while the receiver takes bytes off at this very moment: it does not wait there.
 const ATTEMPTS: u32 = 200;
@@ -33,23 +35,19 @@ pub(in crate::switch) fn turn(stream: &Stream) -> bool {
     if !e.has(flag::SENDS_TCP) {
         return true;
     }
-    let word = sending.doorbells.state();
-    if !word.turned {
-        if !word.entered || word.is_final() {
-            return false;
+    let written = || net::bytes_written(stream.anchor);
+    let again = |attempts| {
+        if attempts > ATTEMPTS / 2 {
+            process::yield_now();
         }
-        let Some(position) = net::bytes_written(stream.anchor) else { return false };
-        sending.turned_at.store(position, Release);
-        let turned = (0..ATTEMPTS).any(|attempt| {
-            if attempt > ATTEMPTS / 2 {
-                process::yield_now();
-            }
-            sending.doorbells.turn(position)
-        });
-        if !turned {
-            return false;
+        attempts < ATTEMPTS
+    };
+    match session::turn(&sending.doorbells, &sending.turned_at, written, again) {
+        Outbound::Tcp => return false,
+        Outbound::Turned(position) => {
+            registry::note(stream.statistics, Event::SendingTurned(position));
         }
-        registry::note(stream.statistics, Event::SendingTurned(position));
+        Outbound::San => {}
     }
     e.clear(flag::SENDS_TCP);
     true
@@ -84,52 +82,27 @@ pub(in crate::switch) fn send(stream: &Stream, from: &mut Buffers) -> Moved {
     moved
 }
 
-/// Where the next bytes of the stream are.
-enum Inbound {
-    /// In the kernel, and so are those behind them.
-    Tcp,
-    /// So many of them in the kernel, then in the segment.
-    Before(u64),
-    /// In the segment.
-    San,
-}
-
-/// Receive lock.
+/// Where the next bytes of the stream are. Receive lock.
 fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     let (e, sending) = (stream.endpoint, &stream.peer().sending.0);
-    let word = sending.doorbells.state();
-    if !word.turned {
+    if returning::reads_tcp_again(stream) {
         return Ok(Inbound::Tcp);
     }
-    let at = match e.receive.turned_at.load(Relaxed) {
-        0 => {
-            // Once: the peer can write there at any time.
-            let at = sending.turned_at.load(Acquire);
-            if at > word.bells {
-                return Err(Broken::Doorbells);
-            }
-            e.receive.turned_at.store(at + 1, Relaxed);
-            at
+    let taken = || {
+        if sending.urgent.load(Acquire) != 0 {
+            // A doorbell with an urgent byte: the kernel counts it in its place.
+            let _ = net::set_option(stream.anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
         }
-        noted => noted - 1,
+        net::bytes_taken(stream.anchor)
     };
-    if sending.urgent.load(Acquire) != 0 {
-        // A doorbell with an urgent byte: the kernel counts it in its place.
-        let _ = net::set_option(stream.anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
+    let next = e.receive.over_tcp.next(&sending.doorbells, &sending.turned_at, taken);
+    let next = next.map_err(|Misplaced| Broken::Doorbells)?;
+    if let Inbound::San(at) = next {
+        e.doorbells_taken.store(at, Relaxed);
+        e.clear(flag::RECEIVES_TCP);
+        registry::note(stream.statistics, Event::ReceivingTurned(at));
     }
-    let left = match net::bytes_taken(stream.anchor) {
-        Some(taken) if taken > at => return Err(Broken::Doorbells),
-        Some(taken) => at - taken,
-        // The kernel's connection is over. What it still has may be doorbells, and what came behind them.
-        None => at.saturating_sub(e.receive.taken_over_tcp.load(Relaxed)),
-    };
-    if left > 0 {
-        return Ok(Inbound::Before(left));
-    }
-    e.doorbells_taken.store(at, Relaxed);
-    e.clear(flag::RECEIVES_TCP);
-    registry::note(stream.statistics, Event::ReceivingTurned(at));
-    Ok(Inbound::San)
+    Ok(next)
 }
 
 /// Whether a read would not wait, as the kernel says; `None`: it is for the segment to say. For an end that [receives
@@ -144,7 +117,7 @@ pub(in crate::switch) fn readable(stream: &Stream) -> Option<bool> {
     let next = inbound(stream);
     drop(held);
     match next {
-        Ok(Inbound::San) => None,
+        Ok(Inbound::San(_)) => None,
         Ok(_) => Some(poll::poll_one(stream.anchor, libc::POLLIN).is_ok_and(|events| events != 0)),
         Err(_) => Some(true),
     }
@@ -173,6 +146,8 @@ pub(in crate::switch) enum Taken {
     Nothing,
     /// The stream ended in the kernel, or failed with this error.
     End(i32),
+    /// It failed before all was there that went over TCP, and what lies in the segment does not follow.
+    Cut(i32),
     /// All that went over TCP is read.
     Over,
 }
@@ -203,20 +178,37 @@ pub(in crate::switch) fn take(
     take: Take,
 ) -> Result<Taken, Broken> {
     let doorbells = &stream.peer().sending.0.doorbells;
+    if returning::reads_tcp_again(stream) {
+        return Ok(receive(stream, to, take, u64::MAX));
+    }
     // Before the look at the turn.
     let certain = stream.fabric.map(|link| certain(stream, link));
-    let most = match (inbound(stream)?, certain) {
-        (Inbound::San, _) => return Ok(Taken::Over),
-        (Inbound::Before(left), _) => left,
-        (Inbound::Tcp, Some(Ok(0))) => return Ok(Taken::Nothing),
-        (Inbound::Tcp, Some(Ok(there))) => there,
-        (Inbound::Tcp, Some(Err(error))) => return Ok(Taken::End(error)),
-        // If it turns at this moment, that is found the next time.
-        (Inbound::Tcp, None) if doorbells.take() => u64::MAX,
-        (Inbound::Tcp, None) if doorbells.state().turned => return Ok(Taken::Bytes(0)),
-        // Nobody else takes any under this lock.
-        (Inbound::Tcp, None) => return Err(Broken::Doorbells),
-    };
+    match (inbound(stream)?, certain) {
+        (Inbound::San(_), _) => Ok(Taken::Over),
+        (Inbound::Before(left), _) => Ok(match receive(stream, to, take, left) {
+            // Whether more comes the kernel does not say after our own shutdown.
+            Taken::End(0) if stream.endpoint.has(flag::RECEIVE_SHUT) => Taken::End(0),
+            Taken::End(error @ (libc::EFAULT | libc::EINTR)) => Taken::End(error),
+            Taken::End(error) => Taken::Cut(if error == 0 { libc::ECONNRESET } else { error }),
+            taken => taken,
+        }),
+        (Inbound::Tcp, Some(Ok(0))) => Ok(Taken::Nothing),
+        (Inbound::Tcp, Some(Ok(there))) => Ok(receive(stream, to, take, there)),
+        (Inbound::Tcp, Some(Err(error))) => Ok(Taken::End(error)),
+        (Inbound::Tcp, None) => {
+            match doorbells.while_taking(|| receive(stream, to, take, u64::MAX)) {
+                Some(taken) => Ok(taken),
+                // It turned at this moment.
+                None if doorbells.state().turned => Ok(Taken::Bytes(0)),
+                // Nobody else takes any under this lock.
+                None => Err(Broken::Doorbells),
+            }
+        }
+    }
+}
+
+/// Receives at most so many bytes from the kernel. Receive lock.
+fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);
     let received = match take {
         Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
@@ -229,22 +221,19 @@ pub(in crate::switch) fn take(
             })
         }
     };
-    if most == u64::MAX {
-        doorbells.took();
-    }
-    Ok(match received {
+    match received {
         Ok(0) if to.remaining() > 0 => Taken::End(0),
         Ok(n) => {
             to.skip(n);
             if take != Take::Peek {
-                stream.endpoint.receive.taken_over_tcp.fetch_add(n as u64, Relaxed);
+                stream.endpoint.receive.over_tcp.took(n as u64);
                 stream.statistics.received.bytes.add(n as u64);
             }
             Taken::Bytes(n)
         }
         Err(Errno(libc::EAGAIN)) => Taken::Nothing,
         Err(Errno(error)) => Taken::End(error),
-    })
+    }
 }
 
 /// True if all that lies on the anchor, and will, is the stream's: the peer returned to TCP before it rang a doorbell.
@@ -261,7 +250,7 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
         return false;
     }
     let is_withdrawn = match stream.fabric {
-        None => stream.segment.withdraw(),
+        None => stream.segment.agreement().withdraw(),
         Some(link) => withdraw(stream, link),
     };
     if !is_withdrawn {
@@ -286,7 +275,7 @@ fn withdraw(stream: &Stream, link: &Link) -> bool {
     link.withdraw();
     loop {
         link.poll();
-        match stream.segment.state() {
+        match stream.segment.agreement().state() {
             State::Settled => return false,
             State::Withdrawn | State::Refused => return true,
             _ if time::now() - start < ANSWER => time::sleep(NAP),
@@ -294,7 +283,7 @@ fn withdraw(stream: &Stream, link: &Link) -> bool {
         }
     }
     link.abandon_unanswered();
-    stream.segment.state() != State::Settled
+    stream.segment.agreement().state() != State::Settled
 }
 
 /// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on
@@ -318,5 +307,5 @@ pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -
 
 /// True if the peer never came, and does not come any more.
 pub(in crate::switch) fn is_given_up(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::SENDS_TCP) && stream.segment.state() == State::Withdrawn
+    stream.endpoint.has(flag::SENDS_TCP) && stream.segment.agreement().state() == State::Withdrawn
 }

@@ -154,10 +154,25 @@ pub(in crate::switch) fn return_anchor(
         // It may be that reading is to go on, whatever becomes of sending.
         is_answered(stream);
     }
+    if stream.endpoint.has(flag::NATIVE) {
+        return true;
+    }
+    let has_left = leave(stream, anchor, why);
     // Of a reset that is not the kernel's own it would tell something else.
-    let is_ours = || stream.endpoint.has(flag::RESET);
-    stream.endpoint.has(flag::NATIVE)
-        || (leave(stream, anchor, why) && !is_ours() && settle(socket, stream, anchor))
+    let goes_on =
+        (has_left || returning::is_half_left(stream)) && !stream.endpoint.has(flag::RESET);
+    if !goes_on || !settle(socket, stream, anchor) {
+        return false;
+    }
+    if !has_left {
+        // What this end sends first has no room, perhaps until it reads what the peer sends.
+        stream.endpoint.set(flag::RECEIVES_TCP);
+        return false;
+    }
+    if stream.endpoint.set(flag::NATIVE) {
+        options::give_back_receiving(stream, anchor);
+    }
+    true
 }
 
 /// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
@@ -187,13 +202,7 @@ fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
         return false;
     }
     doorbell::take_off(socket, stream, anchor);
-    if !e.has(flag::NO_MORE_DOORBELLS) {
-        return false;
-    }
-    if e.set(flag::NATIVE) {
-        options::give_back_receiving(stream, anchor);
-    }
-    true
+    e.has(flag::NO_MORE_DOORBELLS)
 }
 
 /// The books of this process: the socket is the kernel's.

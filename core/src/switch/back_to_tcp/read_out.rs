@@ -1,53 +1,78 @@
 //! The second step of the way back to TCP ([`detach`](super::detach)): this end reads nothing more from the segment.
 //! Sends nothing.
 
-use crate::session::Rung;
+use crate::fabric::Link;
+use crate::session::end_reading;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, Event};
-use crate::switch::stream::Stream;
+use crate::switch::stream::{Broken, Stream};
 
 /// Ends reading from the segment if all was read, or `recalls_unread`: the rest comes again over TCP. True once it has
 /// ended.
 pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -> bool {
     let doorbells = &stream.peer().sending.0.doorbells;
     let Ok(_held) = stream.lock_receive() else { return false };
-    loop {
-        // Before the look: what was sent before the peer left, or closed, is seen by it.
-        let Rung { left, closed, .. } = doorbells.state();
-        if !left && link::is_closed_by_peer(stream) {
-            // Its end is TCP's to tell, in a moment.
-            return false;
+    let unread = || stream.available().map(|unread| unread > 0);
+    let ended = match stream.fabric {
+        None if !recalls_unread && needs_doorbell(stream) => Ok(false),
+        None => end_reading(doorbells, recalls_unread, unread, || stop(stream)),
+        Some(link) => ask(stream, link, recalls_unread, unread),
+    };
+    match ended {
+        Ok(true) => {
+            stream.endpoint.set(flag::READ_OUT);
+            true
         }
-        let unread = match stream.available() {
-            Ok(unread) => unread,
-            Err(why) => {
-                ends::fail(socket, stream, why);
-                return false;
-            }
-        };
-        if unread > 0 && (left || closed || !recalls_unread) {
-            return false;
+        Ok(false) => false,
+        Err(why) => {
+            ends::fail(socket, stream, why);
+            false
         }
-        if !left {
-            stream.stop_reading();
-            // Whatever the peer still puts there, it rings for, and learns that nobody reads it.
-            let _ = counters::raise(stream, Event::Read);
-            if let Some(link) = stream.fabric {
-                stream.endpoint.set(flag::READ_OUT | flag::ASKS);
-                link.ask_again();
-                return true;
-            }
-            let before = doorbells.recall(closed);
-            if before.left || before.closed != closed {
-                continue;
-            }
-        }
-        stream.endpoint.set(flag::READ_OUT);
-        return true;
     }
+}
+
+/// True if threads of this end sleep here, and the peer has not left. A recall would take its doorbell from them; it rings
+/// when it leaves as well.
+fn needs_doorbell(stream: &Stream) -> bool {
+    let sleepers = &stream.endpoint.sleepers;
+    if !sleepers.any() || stream.peer().sending.0.doorbells.state().left {
+        return false;
+    }
+    sleepers.forget_the_dead();
+    sleepers.any()
+}
+
+/// Publishes how far this end read. Whatever the peer puts there from now on, it rings for, and learns that nobody reads it.
+fn stop(stream: &Stream) {
+    stream.stop_reading();
+    let _ = counters::raise(stream, Event::Read);
+}
+
+/// Over a fabric the peer's link decides: asks it, and ends reading until it answers.
+fn ask(
+    stream: &Stream,
+    link: &Link,
+    recalls_unread: bool,
+    unread: impl FnOnce() -> Result<bool, Broken>,
+) -> Result<bool, Broken> {
+    // Before the look: what was sent before the peer left is seen by it.
+    let left = stream.peer().sending.0.doorbells.state().left;
+    if !left && link::is_closed_by_peer(stream) {
+        // Its end is TCP's to tell, in a moment.
+        return Ok(false);
+    }
+    if unread()? && (left || !recalls_unread) {
+        return Ok(false);
+    }
+    if !left {
+        stop(stream);
+        stream.endpoint.set(flag::READ_OUT | flag::ASKS);
+        link.ask_again();
+    }
+    Ok(true)
 }
 
 /// True if it is certain that this end reads nothing more here, once it does not. Over a fabric the peer's link says

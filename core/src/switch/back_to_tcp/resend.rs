@@ -5,6 +5,7 @@
 //!
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
+use crate::session::Missing;
 use crate::switch::stream::{Broken, Places, Stream};
 use crate::sys::{net, poll, thread, Errno, Fd, Result};
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,9 +20,6 @@ pub(in crate::switch) enum Resent {
     /// Nobody can tell how much is out.
     Unknown,
 }
-
-/// Most doorbells that can be missing there: the last, and the one that is owed at most.
-const MOST_MISSING: u64 = 2;
 
 /// Puts bytes of a stream on an anchor, behind those that the kernel took before.
 pub(in crate::switch) struct AnchorWriter {
@@ -111,20 +109,14 @@ pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> R
     let owed = u64::from(stream.endpoint.doorbells_owed.load(Relaxed));
     let word = sending.doorbells.state();
     let counted = net::bytes_written(anchor);
-    // The last doorbell tells that this end left, unless the peer was first.
-    let is_rung = word.turned && !word.recalled && stream.fabric.is_none();
-    let first = word.bells.saturating_sub(owed + u64::from(is_rung));
-    let Some(written) = (if resumed { counted } else { Some(first) }) else {
+    let rings = stream.fabric.is_none();
+    let Some(missing) = Missing::of(word, owed, rings, counted, resumed) else {
         return Resent::Unknown;
     };
-    let missing = word.bells.saturating_sub(written);
-    if missing > MOST_MISSING {
-        return Resent::Unknown;
-    }
     let places = stream.places_unread();
-    let mut to = AnchorWriter::new(anchor, written.saturating_sub(word.bells), places);
+    let mut to = AnchorWriter::new(anchor, missing.skip, places);
     to.waits = counted.is_none();
-    for _ in 0..missing {
+    for _ in 0..missing.doorbells {
         to.put_doorbell();
     }
     if word.recalled && to.failed.is_none() {

@@ -16,7 +16,7 @@ pub(in crate::switch) mod sleepers;
 use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
-use crate::session::{Called, Resize, Session, Suspension};
+use crate::session::{Called, OverTcp, Resize, Session, Suspension};
 use crate::switch::endpoint::control::Control;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
@@ -73,7 +73,8 @@ pub(super) mod flag {
     pub(crate) const ASKS: u32 = 1 << 21;
     /// This end's direction has not turned: it sends over TCP.
     pub(crate) const SENDS_TCP: u32 = 1 << 22;
-    /// The peer's direction has not turned, or not all that it sent before is read: this end receives over TCP.
+    /// The peer's direction has not turned, or not all that it sent before is read, or it is back there and this end's is
+    /// not: this end receives over TCP.
     pub(crate) const RECEIVES_TCP: u32 = 1 << 23;
 }
 
@@ -132,11 +133,8 @@ pub(crate) struct ReceiveHalf {
     pub(crate) in_messages: Tally,
     /// SO_RCVLOWAT.
     pub(crate) low_water: AtomicU32,
-    /// One above the bytes that the peer sent over TCP before it turned; zero: not known yet.
-    pub(crate) turned_at: AtomicU64,
-    /// Bytes that this end has taken off the TCP connection before the direction turned, in all: what the kernel tells no
-    /// more once that is over.
-    pub(crate) taken_over_tcp: AtomicU64,
+    /// How far it is with what the peer sent over TCP before it turned.
+    pub(crate) over_tcp: OverTcp,
     /// Bytes ever taken from the peer's send buffer.
     pub(crate) head: AtomicU64,
     /// 2^32 plus the number of the control message that is being obeyed; zero: none.

@@ -3,6 +3,7 @@
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
+use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
@@ -124,8 +125,8 @@ impl PolledSocket {
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         let silent = stream.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP);
-        let unbelled = ((silent || stream.is_kept_from_sending())
-            && self.interest & bit::ANY_OUT != 0)
+        let is_silent = || silent || stream.is_kept_from_sending() || ready::waits_unrung(&stream);
+        let unbelled = (self.interest & bit::ANY_OUT != 0 && is_silent())
             .then_some(wait::NAP_WITHOUT_DOORBELL);
         unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
     }

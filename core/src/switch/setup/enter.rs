@@ -3,7 +3,7 @@
 //! the structure lock.
 
 use super::publish::publish;
-use crate::provider::shm::{Role, State};
+use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::session::Kind;
 use crate::switch::anchor::options;
@@ -17,7 +17,6 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::{self, Event};
 use crate::sys::{file, net, poll};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
 /// the socket, or the peer withdraws at this moment.
@@ -38,12 +37,8 @@ pub(super) fn enter(
         return Ok(Some(Negotiation::Agreed(agreed)));
     }
     let end = NewEnd::of_agreed(agreed, role).map_err(|_| Reason::OutOfMemory)?;
-    let (from, to) = match role {
-        Role::Connector => (State::Taken, State::Confirmed),
-        Role::Acceptor => (State::Confirmed, State::Settled),
-    };
-    if !end.change(from, to) {
-        end.withdraw();
+    if !end.agreement().enter(role) {
+        end.agreement().withdraw();
         return Err(Reason::Quiet);
     }
     alone.take_away_end();
@@ -68,7 +63,7 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     flags |= if status & libc::O_ASYNC != 0 { flag::ASYNC } else { 0 };
     stream.endpoint.set(flags);
     let taken = net::bytes_taken(socket.anchor()).unwrap_or(0);
-    stream.endpoint.receive.taken_over_tcp.store(taken, Relaxed);
+    stream.endpoint.receive.over_tcp.begin(taken);
     stream.open(match role {
         Role::Connector => Kind::SessionRequest,
         Role::Acceptor => Kind::SessionAccept,

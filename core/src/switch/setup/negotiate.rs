@@ -349,11 +349,11 @@ fn look_for_offer(
     let (peer, since) = (handed.connector, time::now());
     let agreed = Agreed { segment, link: None, peer, looks: 0, since };
     if let Err(why) = may_leave_tcp(socket) {
-        segment.decide(State::Refused);
+        segment.agreement().decide(State::Refused);
         agreed.unmap();
         return Err(why);
     }
-    if !segment.decide(State::Taken) {
+    if !segment.agreement().decide(State::Taken) {
         // The connector withdrew it.
         agreed.unmap();
         return Err(Reason::Quiet);
@@ -369,10 +369,6 @@ fn follow(
     role: Role,
     mut agreed: Agreed,
 ) -> Result<Option<Negotiation>, Reason> {
-    let awaited = match role {
-        Role::Connector => State::Taken,
-        Role::Acceptor => State::Confirmed,
-    };
     let may_leave = match &agreed.link {
         Some(link) => {
             link.poll();
@@ -380,13 +376,13 @@ fn follow(
         }
         None => may_leave_tcp(socket),
     };
-    let state = agreed.segment.state();
+    let state = agreed.segment.agreement().state();
     let why = match (state, may_leave) {
         _ if !net::is_established(socket.anchor()) => Reason::Quiet,
         (State::Refused, _) => Reason::RefusedByPeer,
         (State::Withdrawn, _) => Reason::Quiet,
         (_, Err(why)) => why,
-        (state, Ok(())) if state == awaited => {
+        (state, Ok(())) if state == State::awaited_by(role) => {
             // If it cannot enter now, it looks again soon.
             agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
             return enter(socket, structure, role, agreed);

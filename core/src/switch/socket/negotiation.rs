@@ -56,7 +56,7 @@ impl Negotiation {
 impl Agreed {
     /// Nothing comes of it: the peer learns of that.
     pub(in crate::switch) fn end(self) {
-        self.segment.withdraw();
+        self.segment.agreement().withdraw();
         Agreed::dismiss(self.segment, self.link);
     }
 

@@ -1,7 +1,8 @@
 //! An end of a session that no socket has yet: its segment and its endpoint. If none gets it, they go with it.
 
 use crate::fabric::Link;
-use crate::provider::shm::{Role, Segment, State};
+use crate::provider::shm::{Role, Segment};
+use crate::session::Agreement;
 use crate::switch::endpoint::memory::Memory;
 use crate::switch::socket::negotiation::Agreed;
 use crate::sys;
@@ -28,14 +29,9 @@ impl NewEnd {
         }
     }
 
-    /// As [`Segment::change`].
-    pub(in crate::switch) fn change(&self, from: State, to: State) -> bool {
-        self.segment.change(from, to)
-    }
-
-    /// As [`Segment::withdraw`].
-    pub(in crate::switch) fn withdraw(&self) {
-        self.segment.withdraw();
+    /// Whether the ends use the session.
+    pub(in crate::switch) fn agreement(&self) -> &Agreement {
+        self.segment.agreement()
     }
 
     /// What a socket gets, which lets go of it from now on.

@@ -428,6 +428,16 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_on_another_host_is_looked_for_eight_times() {
+        let traffic = traffic();
+        for _ in 0..2 {
+            traffic.begin();
+            let over = [(); 8].map(|()| traffic.failed_elsewhere());
+            assert_eq!(over, [false, false, false, false, false, false, false, true]);
+        }
+    }
+
+    #[test]
     fn who_wakes_somebody_with_each_message_is_better_off_on_tcp() {
         let traffic = traffic();
         let woken_by = |doorbells: u32, messages: u32, bytes: u64| {

@@ -3,7 +3,9 @@
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
+use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover::{self, Taken};
+use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
@@ -11,6 +13,7 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Stream, Take};
 use crate::switch::transfer::send_queue::{reentered, waits};
+use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{blocking, Errno};
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,6 +37,9 @@ pub(super) fn receive(
     loop {
         // The number may be another one by now.
         let stream = &stream.over(socket.anchor());
+        if returning::is_half_left(stream) {
+            detach::look_after(socket, stream);
+        }
         let Ok(held) = stream.lock_receive() else {
             return Some(Outcome::Done(Err(reentered(stream, flags))));
         };
@@ -58,13 +64,24 @@ pub(super) fn receive(
                 }
                 continue;
             }
-            Taken::End(error) if error == libc::EFAULT || error == libc::EINTR => {
+            Taken::End(0) if returning::reads_tcp_again(stream) => {
+                return Some(Outcome::Done(Ok(*got)));
+            }
+            Taken::End(error)
+                if matches!(error, libc::EFAULT | libc::EINTR)
+                    || returning::reads_tcp_again(stream) =>
+            {
                 let told = if *got > 0 { Ok(*got) } else { Err(Errno(error)) };
                 return Some(Outcome::Done(told));
             }
             Taken::End(error) => {
                 note_end(socket, stream, error);
                 return None;
+            }
+            Taken::Cut(error) => {
+                ends::lose_rest(socket, stream, error);
+                let told = if *got > 0 { Ok(*got) } else { reset_error(stream, Ok(0)) };
+                return Some(Outcome::Done(told));
             }
             Taken::Nothing if *got > 0 && flags & libc::MSG_WAITALL == 0 => {
                 return Some(Outcome::Done(Ok(*got)));

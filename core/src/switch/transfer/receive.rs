@@ -140,8 +140,11 @@ impl<'a> Receiving<'a, '_> {
         if (self.got >= enough || at_mark) && !(waits && self.will_be_written()) {
             return self.done();
         }
-        if returning::is_due(stream) && detach::look_after(socket, stream) {
-            return self.rest_from_kernel();
+        if returning::is_due(stream) {
+            if detach::look_after(socket, stream) {
+                return self.rest_from_kernel();
+            }
+            self.receive_over_tcp()?;
         }
         if ended || stream.endpoint.has(flag::RECEIVE_SHUT) {
             return self.end();
@@ -178,6 +181,19 @@ impl<'a> Receiving<'a, '_> {
     fn rest_from_kernel(&self) -> ControlFlow<Outcome> {
         let to = self.to.clone();
         ControlFlow::Break(from_tcp::rest_from_kernel(self.socket, to, self.got, self.flags))
+    }
+
+    /// The peer's direction is back on TCP, and this end's may not be yet.
+    #[cold]
+    fn receive_over_tcp(&mut self) -> ControlFlow<Outcome> {
+        if !self.stream.endpoint.has(flag::RECEIVES_TCP) {
+            return ControlFlow::Continue(());
+        }
+        let Receiving { socket, stream, to, flags, got, .. } = self;
+        match from_tcp::receive(socket, stream, to, *flags, got) {
+            Some(outcome) => ControlFlow::Break(outcome),
+            None => ControlFlow::Continue(()),
+        }
     }
 
     /// Takes what is there; ends the call if that was all it wanted, or went wrong.

@@ -14,6 +14,7 @@ use super::armed::fall_asleep;
 use super::{anchor_sleep, link_sleep};
 use crate::fabric::Sleeper;
 use crate::switch::anchor::ends;
+use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
@@ -93,8 +94,9 @@ fn longest_nap(socket: &Socket, stream: &Stream, how: &Wait, limit: Option<u64>)
         return how.nap;
     }
     let is_never_rung = stream.endpoint.has(ends::ALWAYS_READABLE) && stream.fabric.is_none();
+    let is_unrung = || how.event == Event::Write && ready::waits_unrung(stream);
     let waits_for_tcp = how.event == Event::Write && stream.endpoint.has(flag::SENDS_TCP);
-    if is_never_rung || waits_for_tcp {
+    if is_never_rung || waits_for_tcp || is_unrung() {
         return Some(NAP_WITHOUT_DOORBELL);
     }
     if let Some(nap) = returning::longest_nap(stream) {

@@ -2,6 +2,7 @@
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
+use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
@@ -109,6 +110,7 @@ impl Registration {
             && self.socket.stream().is_some_and(|s| {
                 s.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP)
                     || s.is_kept_from_sending()
+                    || ready::waits_unrung(&s)
             })
     }
 

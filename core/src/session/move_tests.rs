@@ -1,0 +1,123 @@
+//! Unit tests of the way to the SAN and back: the turn, and what goes over TCP first on the way back.
+
+use super::sync::AtomicU64;
+use super::{end_reading, turn, Doorbells, Inbound, Misplaced, Missing, Outbound, OverTcp, Rung};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+
+const ONCE: fn(u32) -> bool = |_| false;
+
+#[test]
+fn a_sender_turns_behind_what_went_over_tcp() {
+    let (word, at) = (Doorbells::new(), AtomicU64::new(0));
+    assert_eq!(
+        turn(&word, &at, || Some(7), ONCE),
+        Outbound::Tcp,
+        "the receiver does not look there"
+    );
+    word.enter();
+    assert_eq!(turn(&word, &at, || None, ONCE), Outbound::Tcp, "nobody knows where that is");
+    assert_eq!(word.while_taking(|| turn(&word, &at, || Some(7), ONCE)), Some(Outbound::Tcp));
+    assert_eq!(turn(&word, &at, || Some(9), ONCE), Outbound::Turned(9));
+    assert_eq!((at.load(Relaxed), word.state().bells), (9, 9));
+    assert_eq!(turn(&word, &at, || Some(12), ONCE), Outbound::San);
+    assert_eq!(word.while_taking(|| ()), None);
+}
+
+#[test]
+fn a_turn_is_tried_again_as_often_as_is_wanted() {
+    let (word, at, tried) = (Doorbells::new(), AtomicU64::new(0), Cell::new(0));
+    word.enter();
+    assert!(word.take());
+    let again = |attempts| {
+        tried.set(attempts);
+        if attempts == 3 {
+            word.took();
+        }
+        attempts < 5
+    };
+    assert_eq!(turn(&word, &at, || Some(1), again), Outbound::Turned(1));
+    assert_eq!(tried.get(), 3);
+}
+
+#[test]
+fn a_receiver_takes_what_went_over_tcp_and_no_byte_more() {
+    let (word, at, over_tcp) = (Doorbells::new(), AtomicU64::new(0), OverTcp::new());
+    let next = |taken| over_tcp.next(&word, &at, || taken);
+    assert_eq!(next(Some(4)), Ok(Inbound::Tcp));
+    word.enter();
+    turn(&word, &at, || Some(9), ONCE);
+    assert!(word.promise());
+    over_tcp.begin(4);
+    assert_eq!(next(Some(4)), Ok(Inbound::Before(5)));
+    at.store(5, Relaxed);
+    assert_eq!(next(Some(4)), Ok(Inbound::Before(5)), "it is read once");
+    over_tcp.took(3);
+    assert_eq!(next(None), Ok(Inbound::Before(2)), "the kernel counts no more");
+    assert_eq!(next(Some(9)), Ok(Inbound::San(9)));
+    assert_eq!(next(Some(10)), Err(Misplaced));
+}
+
+#[test]
+fn a_position_behind_the_count_makes_no_sense() {
+    let (word, at) = (Doorbells::new(), AtomicU64::new(0));
+    word.enter();
+    turn(&word, &at, || Some(9), ONCE);
+    at.store(10, Relaxed);
+    assert_eq!(OverTcp::new().next(&word, &at, || Some(0)), Err(Misplaced));
+}
+
+/// The looks that it takes, of which each finds bytes or not, and what became of it.
+fn ends(word: &Doorbells, recalls_unread: bool, looks: &[bool]) -> (usize, bool) {
+    let looked = Cell::new(0);
+    let unread = || {
+        let at = looked.replace(looked.get() + 1);
+        if at == 1 && looks.len() > 2 {
+            // It rings for what came behind the look.
+            assert!(word.promise());
+        }
+        Ok::<_, ()>(looks[at])
+    };
+    let ended = end_reading(word, recalls_unread, unread, || assert_eq!(looked.get(), 1));
+    (looked.get(), ended == Ok(true))
+}
+
+#[test]
+fn reading_ends_after_a_last_look() {
+    let turned = || {
+        let word = Doorbells::new();
+        word.begin_turned();
+        word
+    };
+    assert_eq!(ends(&turned(), false, &[true]), (1, false));
+    assert_eq!(ends(&turned(), false, &[false, false]), (2, true));
+    assert_eq!(ends(&turned(), false, &[false, true]), (2, false));
+    assert_eq!(ends(&turned(), false, &[false, false, false]), (3, true));
+    assert_eq!(ends(&turned(), true, &[true, true]), (2, true));
+    let left = turned();
+    left.leave();
+    assert_eq!(ends(&left, true, &[true]), (1, false), "it is to be read here");
+    assert_eq!(ends(&left, false, &[false]), (1, true));
+    assert!(!left.state().recalled);
+    let closed = turned();
+    closed.close();
+    assert_eq!(ends(&closed, true, &[true]), (1, false), "nobody could send it again");
+}
+
+#[test]
+fn what_is_missing_the_kernel_knows() {
+    let left = |recalled| Rung { bells: 10, turned: true, left: true, recalled, ..Rung::default() };
+    let missing = |doorbells, skip| Some(Missing { doorbells, skip });
+    assert_eq!(
+        Missing::of(left(false), 0, true, None, false),
+        missing(1, 0),
+        "it tells that it left"
+    );
+    assert_eq!(Missing::of(left(false), 1, true, None, false), missing(2, 0));
+    assert_eq!(Missing::of(left(true), 0, true, None, false), missing(0, 0));
+    assert_eq!(Missing::of(left(false), 0, false, None, false), missing(0, 0), "nothing rings");
+    assert_eq!(Missing::of(left(true), 0, true, Some(14), true), missing(0, 4));
+    assert_eq!(Missing::of(left(true), 0, true, Some(9), true), missing(1, 0));
+    assert_eq!(Missing::of(left(true), 0, true, None, true), None);
+    assert_eq!(Missing::of(left(true), 0, true, Some(7), true), None, "so many are never missing");
+}

@@ -1,0 +1,119 @@
+//! A connection moves to the SAN and back, any number of times, while both ends send and receive; and an end dies at any step of
+//! that: in the middle of agreeing, of the turn, of a doorbell, of the way back. What decides is the session's own files, each
+//! of whose atomic operations is a step here, as is each system call.
+//!
+//! Always: each stream whole and in order, and after a death all of it that was sent before; no doorbell taken for a byte of
+//! the stream; nobody asleep for ever.
+
+#![allow(unreachable_pub, dead_code, clippy::duplicate_mod)]
+
+mod back;
+mod end;
+mod kernel;
+mod schedule;
+mod segment;
+mod sync;
+mod transfer;
+
+#[path = "../../../src/session/agreement.rs"]
+mod agreement;
+#[path = "../../../src/session/doorbells.rs"]
+mod doorbells;
+#[path = "../../../src/session/select_counter.rs"]
+mod select_counter;
+#[path = "../../../src/session/turn.rs"]
+mod turn;
+#[path = "../../../src/session/way_back.rs"]
+mod way_back;
+
+use crate::rng::Rng;
+use crate::schedules;
+use end::{Behaviour, End, Place};
+use kernel::Kernel;
+use schedule::{Ended, Schedule};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+fn behaviour(rng: &mut Rng, recalls: bool) -> Behaviour {
+    Behaviour {
+        total: rng.range(1, 200) as u64,
+        largest: [1, 4, 16, 60][rng.below(4)],
+        moves: [10, 40, 100][rng.below(3)],
+        returns: [0, 5, 40][rng.below(3)],
+        recalls,
+        declines: if rng.percent(30) { 20 } else { 0 },
+    }
+}
+
+/// One schedule, in which an end dies at this step.
+fn run(rng: &mut Rng, dies: Option<(usize, usize)>) -> ([End; 2], Ended) {
+    let most = [8, 60][rng.below(2)];
+    let room = rng.range(2, most);
+    let kernel = Kernel::new(room, room.div_ceil(2));
+    let place = Arc::new(Place::default());
+    let recalls = rng.percent(30);
+    let ends = [0, 1].map(|number| End::new(number, place.clone(), behaviour(rng, recalls)));
+    let [a, b] = &ends;
+    let [from_a, from_b] = [a.behaviour.total, b.behaviour.total];
+    let ended = Schedule::new(Rng::new(rng.next()), kernel, dies).run([
+        Box::new(|| a.send_all()),
+        Box::new(|| a.receive_all(from_b)),
+        Box::new(|| b.send_all()),
+        Box::new(|| b.receive_all(from_a)),
+    ]);
+    (ends, ended)
+}
+
+#[test]
+fn a_connection_goes_there_and_back() {
+    let (turns, returns) = (AtomicU32::new(0), AtomicU32::new(0));
+    let many = schedules(150, |rng| {
+        let (ends, _) = run(rng, None);
+        for (end, other) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
+            assert_eq!(end.sent.load(Relaxed), end.behaviour.total);
+            assert_eq!(other.read.load(Relaxed), end.behaviour.total);
+            turns.fetch_add(end.turns.load(Relaxed), Relaxed);
+            returns.fetch_add(end.returned.load(Relaxed), Relaxed);
+        }
+    });
+    assert!(!many || (turns.into_inner() > 100 && returns.into_inner() > 100));
+}
+
+/// D2, D12, and what TCP does: whatever an end had sent when it was killed arrives, and then the end.
+#[test]
+fn an_end_that_dies_on_its_way() {
+    let stages = Mutex::new(BTreeSet::new());
+    let many = schedules(300, |rng| {
+        let scale = [100, 400, 1500, 5000][rng.below(4)];
+        let dies = (rng.below(2), rng.below(scale));
+        let (ends, ended) = run(rng, Some(dies));
+        let Some(dead) = ended.dead else { return };
+        let (dead, other) = (&ends[dead], &ends[1 - dead]);
+        stages.lock().unwrap().insert(dead.stage());
+        let (sent, read) = (dead.sent.load(Relaxed), other.read.load(Relaxed));
+        assert!(
+            read <= dead.attempted.load(Relaxed),
+            "{read} bytes, of which some were never sent"
+        );
+        // TCP too loses what a reset overtakes; and who is dead sends nothing again.
+        let is_whole = ended.lost == 0 && !other.behaviour.recalls;
+        assert!(!is_whole || read >= sent, "{read} of {sent} bytes");
+        assert!(other.ended.load(Relaxed) || read == dead.behaviour.total, "it saw no end");
+    });
+    const ALL: [&str; 11] = [
+        "advertised",
+        "confirmed",
+        "entered",
+        "left",
+        "offered",
+        "on tcp",
+        "read out",
+        "san",
+        "taken",
+        "turned",
+        "turned by the peer",
+    ];
+    let stages: Vec<_> = stages.into_inner().unwrap().into_iter().collect();
+    assert!(!many || ALL.iter().all(|stage| stages.contains(stage)), "only {stages:?}");
+}
