@@ -55,7 +55,7 @@ pub(in crate::switch) fn is_eager() -> bool {
 /// Connections of this process that came back since one was on the SAN for as long as pays. What others learnt counts for
 /// one that comes back, up to this.
 static UNPAID: AtomicU8 = AtomicU8::new(0);
-const MOST_UNPAID: u8 = 6;
+const MOST_UNPAID: u8 = 3;
 
 /// When (ticks) this process last made a transfer.
 static LAST_TRANSFER: AtomicU64 = AtomicU64::new(0);
