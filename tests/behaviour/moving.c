@@ -411,22 +411,46 @@ static void writes_first(int fd) {
   execl("/bin/sh", "sh", "-c", "head -c 400000 /dev/zero; cat", (char *)NULL);
   _exit(99);
 }
-MIXED_CASE(a_program_that_writes_before_it_reads) {
+/* Reads so many bytes in such a way. */
+enum way { RECEIVE, POLL, LEVEL, EDGE };
+static void read_much(int fd, enum way way) {
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | (way == EDGE ? EPOLLET : 0)};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  set_nonblocking(fd, way != RECEIVE);
+  char bytes[4096];
+  for (int got = 0; got < MUCH;) {
+    ssize_t n = recv(fd, bytes, MUCH - got < 4096 ? MUCH - got : 4096, 0);
+    if (n > 0) {
+      got += (int)n;
+      continue;
+    }
+    EQ(n, -1);
+    EQ(errno, EAGAIN);
+    if (way == POLL) wait_for(fd, POLLIN);
+    else EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+  }
+  set_nonblocking(fd, false);
+  SYS(close(set));
+}
+static void by_a_program_that_writes_first(enum way way) {
   pid_t child;
   int fd = served(MOST, writes_first, &child);
   set_nonblocking(fd, true);
   uint64_t sent = fill(fd, 0);
-  set_nonblocking(fd, false);
   set_option(fd, SOL_SOCKET, SO_SNDBUF, LITTLE), set_option(fd, SOL_SOCKET, SO_RCVBUF, LITTLE);
   bt_shared->value[0] = 1;
-  char bytes[4096];
-  for (int got = 0; got < MUCH;) got += SYS(recv(fd, bytes, MUCH - got < 4096 ? MUCH - got : 4096, 0));
+  read_much(fd, way);
   recv_pattern(fd, 0, sent);
   SYS(shutdown(fd, SHUT_WR));
   expect_eof(fd);
   end_child(child);
   SYS(close(fd));
 }
+MIXED_CASE(a_program_that_writes_before_it_reads) { by_a_program_that_writes_first(RECEIVE); }
+MIXED_CASE(a_program_that_writes_before_it_reads_by_poll) { by_a_program_that_writes_first(POLL); }
+MIXED_CASE(a_program_that_writes_before_it_reads_by_epoll) { by_a_program_that_writes_first(LEVEL); }
+MIXED_CASE(a_program_that_writes_before_it_reads_by_edges) { by_a_program_that_writes_first(EDGE); }
 /* The last exchange of the client's is in flight when the server's end goes over to a child, and the parent leaves. */
 static void goes_on(int fd) {
   for (int i = 0; i < 20; i++) put(fd, "ping"), get(fd, "pong");

@@ -131,8 +131,9 @@ enum Negotiation {
 pub(super) struct Place {
     is_advertised: AtomicBool,
     offered: Mutex<Option<Arc<Segment>>>,
-    /// Receiving threads that are done.
+    /// Receiving threads that are done, and bytes that each end read.
     received: AtomicUsize,
+    pub(super) read: [AtomicU64; 2],
 }
 
 impl Place {
@@ -157,6 +158,8 @@ pub(super) struct Behaviour {
     /// How often (percent) a transfer on TCP takes the next step to the SAN, and one on the SAN the way back.
     pub(super) moves: usize,
     pub(super) returns: usize,
+    /// It makes no call on the connection after a send before the peer has read that.
+    pub(super) waits: bool,
     /// The ends go back for programs that can not read on the SAN, and come by until all is read: who does not, his peer sends
     /// in his stead.
     pub(super) recalls: bool,
@@ -177,10 +180,9 @@ pub(super) struct End {
     /// Threads inside a call on the socket; one of them is about to enter, and the others wait.
     pins: AtomicUsize,
     is_claimed: AtomicBool,
-    /// Bytes whose send returned, and that were about to be sent; bytes read.
+    /// Bytes whose send returned, and that were about to be sent.
     pub(super) sent: AtomicU64,
     pub(super) attempted: AtomicU64,
-    pub(super) read: AtomicU64,
     /// What happened: turns of either direction, and returns.
     pub(super) turns: AtomicU32,
     pub(super) returned: AtomicU32,
@@ -203,7 +205,6 @@ impl End {
             is_claimed: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             attempted: AtomicU64::new(0),
-            read: AtomicU64::new(0),
             turns: AtomicU32::new(0),
             returned: AtomicU32::new(0),
             ended: AtomicBool::new(false),
@@ -385,9 +386,14 @@ impl End {
 
     /// The next byte of the stream is read.
     pub(super) fn read_byte(&self, byte: u8) {
-        let at = self.read.load(Relaxed);
+        let at = self.read();
         assert_eq!(byte, stream_byte(1 - self.number, at), "end {}: byte {at}", self.number);
-        self.read.store(at + 1, Relaxed);
+        self.place.read[self.number].store(at + 1, Relaxed);
+    }
+
+    /// Bytes read.
+    pub(super) fn read(&self) -> u64 {
+        self.place.read[self.number].load(Relaxed)
     }
 
     /// What the kernel took off the connection is the stream's.

@@ -8,7 +8,7 @@ use super::sync::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::Mutex;
 
 /// Bytes that a lane holds.
-const CAPACITY: u64 = 24;
+pub(super) const CAPACITY: u64 = 24;
 
 /// See the module.
 pub(super) struct Segment {

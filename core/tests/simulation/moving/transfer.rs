@@ -37,18 +37,32 @@ impl End {
                 return;
             }
             self.sent.store(end, Relaxed);
-            self.go_back_sometimes();
+            if self.behaviour.waits {
+                self.wait_outside(end);
+            } else {
+                self.go_back_sometimes();
+            }
         }
         // What is owed on the way back goes with the calls that follow.
         while let Some(e) = self.endpoint().filter(|e| is_half_left(e)) {
             sleep_until(Ready::Writable);
             self.look_after(&e);
         }
-        let is_alone = || call(|kernel| kernel.has_ended(self.number));
-        while self.behaviour.recalls && !self.place.is_over() && !is_alone() {
+        while self.behaviour.recalls && !self.place.is_over() && !self.is_alone() {
             if let Some(e) = self.endpoint() {
                 self.look_after(&e);
             }
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        call(|kernel| kernel.has_ended(self.number))
+    }
+
+    /// Until the peer has read so many bytes.
+    fn wait_outside(&self, sent: u64) {
+        while self.place.read[1 - self.number].load(Relaxed) < sent && !self.is_alone() {
+            step();
         }
     }
 
@@ -59,7 +73,7 @@ impl End {
     }
 
     fn receive_until(&self, total: u64) {
-        while self.read.load(Relaxed) < total {
+        while self.read() < total {
             if !self.receive(total) {
                 self.ended.store(true, Relaxed);
                 return;
@@ -163,7 +177,7 @@ impl End {
     fn receive_pinned(&self, total: u64) -> bool {
         loop {
             let most = range(1, self.behaviour.largest);
-            let most = most.min((total - self.read.load(Relaxed)) as usize);
+            let most = most.min((total - self.read()) as usize);
             let found = match self.endpoint() {
                 None => match self.on_tcp(|| self.receive_over_tcp(most)) {
                     Some(is_more) => return is_more,
