@@ -61,6 +61,8 @@ fn both_ends_turn_at_one_byte() {
     let seen = reached.clone();
     bounded(2, move || {
         let direction = Direction::new();
+        // From before the agreement.
+        direction.in_kernel.store(1, Ordering::SeqCst);
         let sender = thread::spawn({
             let direction = direction.clone();
             move || u32::from(direction.send()) + u32::from(direction.send())
