@@ -30,12 +30,17 @@ pub(crate) fn set_descriptor_flags(fd: Fd, flags: i32) -> Result<()> {
 /// The lowest number of our own descriptors, where the limit allows so many.
 pub(crate) const FLOOR: Fd = 900;
 
-/// Moves a descriptor of ours out of the program's way, to a high number. Close-on-exec.
+/// Moves a descriptor of ours out of the program's way, to a high number. Close-on-exec. -1, with which every system call
+/// fails, if the program has closed it, as one does that closes all that it does not know.
 pub fn move_high(fd: Fd) -> Fd {
     for floor in [FLOOR, 100] {
-        if let Ok(high) = call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) {
-            close(fd);
-            return high as Fd;
+        match call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) {
+            Ok(high) => {
+                close(fd);
+                return high as Fd;
+            }
+            Err(Errno(libc::EBADF)) => return -1,
+            Err(_) => {}
         }
     }
     fd

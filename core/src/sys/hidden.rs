@@ -114,7 +114,7 @@ impl Spare {
         let high = file::move_high(fd);
         if high == fd {
             file::close(fd);
-        } else {
+        } else if high >= 0 {
             note(high);
             // Another thread may have put one there by now. Whoever takes that checks the namespace.
             self.namespace.store(namespace, Ordering::Relaxed);
@@ -147,6 +147,14 @@ impl Spare {
 mod tests {
     use super::*;
     use crate::sys::packet;
+
+    /// The next file that the program opens gets the number.
+    #[test]
+    fn a_number_that_the_program_has_closed_is_not_ours() {
+        const CLOSED: Fd = 60_000;
+        assert_eq!(keep(CLOSED), -1);
+        assert!(!is_hidden(CLOSED));
+    }
 
     #[test]
     fn a_spare_socket_serves_one_question_at_a_time_and_again() {
