@@ -5,6 +5,9 @@ use crate::fabric::frame::{encode, Kind, State};
 use crate::fabric::link::Port;
 use crate::provider::interface::Error;
 use crate::provider::shm::{CLOSED, FAILED, RETURNED};
+use crate::switch::test_ends::look_unanswered;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 impl End {
@@ -59,6 +62,23 @@ fn what_was_not_read_is_sent_again_over_tcp() {
     a.link.poll();
     b.link.poll();
     assert_eq!(b.link.answer(), Some(true));
+}
+
+#[test]
+fn who_has_no_answer_finds_that_nobody_is_there() {
+    let (a, b) = ends("192.0.2.179", "192.0.2.180");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let theirs = listener.accept().unwrap().0;
+    a.stop_reading();
+    look_unanswered(ours.as_raw_fd(), &a.stream());
+    assert!(!a.link.has_failed(), "it is on its way");
+    b.link.end();
+    drop(theirs);
+    assert_eq!(ours.peek(&mut [0]).unwrap(), 0);
+    look_unanswered(ours.as_raw_fd(), &a.stream());
+    assert_eq!(a.link.answer(), None);
+    assert_eq!(a.finished() & FAILED, FAILED);
 }
 
 #[test]

@@ -70,6 +70,10 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     if returning::is_kernels(stream) {
         // What the kernel says comes after what is still to be read here, and is the kernel's to say.
         returning::follow(stream);
+        if let Some(link) = stream.fabric.filter(|_| stream.endpoint.has(flag::ASKS)) {
+            // Nobody answers if the peer is gone.
+            link.look_for_end();
+        }
         return;
     }
     if let Some(link) = stream.fabric.filter(|link| link::is_early(stream, link, socket.anchor())) {
