@@ -100,7 +100,12 @@ pub fn exiting() {
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return holders::remove_holder(socket) };
         let is_tcps = matches!(socket.phase(), phase::TCP | phase::ENTERING);
-        if is_tcps || switchover::complete_or_retreat(socket, &stream) {
+        if is_tcps {
+            holders::remove_holder(socket);
+        }
+        // A peer on another host may have to hear how it went back.
+        if (is_tcps && stream.fabric.is_none()) || switchover::complete_or_retreat(socket, &stream)
+        {
             return holders::remove_holder(socket);
         }
         if let Some(link) = stream.fabric {

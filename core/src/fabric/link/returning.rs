@@ -172,6 +172,11 @@ impl Link {
             && self.body.get().is_some_and(is_due)
     }
 
+    /// True if the peer may have to hear something still before the link ends.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.is_taken() && !self.has_returned() && !self.is_refused()
+    }
+
     /// True if nothing is left for the link to carry, because both directions are TCP's: its end is no concern.
     pub(crate) fn has_returned(&self) -> bool {
         self.body.get().is_some_and(|body| {

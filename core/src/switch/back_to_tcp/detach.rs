@@ -214,8 +214,8 @@ pub(in crate::switch) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     }
     let reason = stream.endpoint.returning.load(Relaxed);
     let reason = Reason::from_u32(reason).unwrap_or(Reason::PeerReturned);
-    let may_come_again = matches!(reason, Reason::Quiet | Reason::PeerReturned);
-    if may_come_again && stream.fabric.is_none() {
+    if matches!(reason, Reason::Quiet | Reason::PeerReturned) {
+        // It may come again.
         socket.traffic.returned();
         socket.set_phase(phase::TCP);
     } else {

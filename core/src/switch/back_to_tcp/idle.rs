@@ -4,8 +4,10 @@
 //! up for it: in a process that sleeps for ever its connections stay as they are, unless a peer's process sweeps.
 
 use super::detach;
+use crate::fabric::Link;
 use crate::reason::Reason;
 use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::traffic::is_eager;
 use crate::switch::socket::{phase, table, Socket};
@@ -69,7 +71,9 @@ fn look_at(socket: &Socket) -> bool {
 
 /// True if nothing happened since the last sweep, and nothing is under way.
 fn is_idle(socket: &Socket, stream: &Stream) -> bool {
-    if stream.fabric.is_some() || is_eager() || stream.endpoint.is_shared() {
+    // Between hosts one whose peer has not come would have to wait for its answer.
+    let goes_by_itself = |link: &Link| !link.is_foreign() && !stream.endpoint.has(flag::SENDS_TCP);
+    if !stream.fabric.is_none_or(goes_by_itself) || is_eager() || stream.endpoint.is_shared() {
         return false;
     }
     let (shown, tail) = (stream.statistics, stream.own().sending.0.tail.load(Relaxed));

@@ -64,7 +64,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
     let is_over = match socket.phase() {
         phase::SAN if shared => detach::look_after(socket, stream),
         phase::SAN => detach::finish(socket, stream),
-        phase::NATIVE => true,
+        phase::NATIVE | phase::TCP => true,
         _ => return,
     };
     if is_over {

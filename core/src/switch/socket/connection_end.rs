@@ -34,10 +34,15 @@ impl Socket {
     }
 
     /// Takes away the end of a connection that came to nothing, or whose session is over; false if another call may be
-    /// using it. Any phase but SAN; the caller has pinned it once, and keeps no stream of it.
+    /// using it, or a peer on another host has not heard all. Any phase but SAN; the caller has pinned it once, and keeps no
+    /// stream of it.
     pub(in crate::switch) fn clear_end(&self, structure: &mut Structure) -> bool {
         if !self.has_end() {
             return true;
+        }
+        let link = self.stream().and_then(|stream| stream.fabric);
+        if link.is_some_and(Link::is_needed) {
+            return false;
         }
         let alone = self.claim(structure);
         alone.map(|alone| alone.take_away_end()).is_some()
