@@ -35,9 +35,10 @@ class Run:
         return self.cpu / requests * MILLION
 
 
-def run(stage, transport, command, server, connections, quiet=0, beside=()):
+def run(stage, transport, command, server, connections, quiet=0, beside=(), is_short=False):
     """`connections` of the server's must be on the SAN, but `quiet` ones; 0 where they need not be, and are only
-    looked at. The other servers beside it only cost."""
+    looked at, or not at all where they are short: a look reads of all that linger. The other servers beside it only
+    cost."""
     servers = (server, *beside)
     before = sum(cpu.spent(one.pid) for one in servers)
     handed_over = stage.handed_over()
@@ -45,8 +46,7 @@ def run(stage, transport, command, server, connections, quiet=0, beside=()):
     carried = ""
     if transport == "san" and connections:
         san.require_shm(stage, server, client, connections, quiet)
-    elif not connections:
-        # Over every transport: the look takes time from a short run.
+    elif transport == "san" and not is_short:
         carried = san.look(stage, server, client)
     text = stage.finish(client)
     server_cpu = sum(cpu.spent(one.pid) for one in servers) - before

@@ -72,7 +72,7 @@ def measure(stage, transport, seconds, options, clients, on_san):
         log.unlink()
     options = f"-n {options} -c {clients} -j 2 -T {math.ceil(seconds)} -l --log-prefix={logs}"
     command = [*client, *options.split(), "postgres"]
-    done = load.run(stage, transport, command, server, clients if on_san else 0)
+    done = load.run(stage, transport, command, server, clients if on_san else 0, is_short="-C" in options.split())
     stage.end(server)
     rate = re.search(r"\btps = ([\d.]+)", done.text)
     count = re.search(r"transactions actually processed: (\d+)", done.text)

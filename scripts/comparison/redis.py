@@ -58,7 +58,7 @@ def calibrate(stage, transport, server, arguments, seconds):
 
 def run(stage, transport, server, arguments, requests, connections):
     command = ["redis-benchmark", *arguments, "--csv", "-n", str(requests)]
-    done = load.run(stage, transport, command, server, connections)
+    done = load.run(stage, transport, command, server, connections, is_short=not connections)
     rows = []
     if '"test"' in done.text:
         rows = list(csv.DictReader(done.text[done.text.index('"test"') :].splitlines()))

@@ -84,7 +84,7 @@ def measure_short(stage, transport, seconds, workers, option):
     # ab counts requests; below a second only whether it works is asked.
     requests = 20000 if seconds >= 1 else 5000
     command = f"ab -q -n {requests} -c 50 http://{endpoint.address}/index.html"
-    done = load.run(stage, transport, command.split(), server, 0)
+    done = load.run(stage, transport, command.split(), server, 0, is_short=True)
     stage.end(server)
     rate = re.search(r"Requests per second:\s+([\d.]+)", done.text)
     failed = re.search(r"Failed requests:\s+(\d+)", done.text)

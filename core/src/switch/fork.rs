@@ -18,7 +18,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket, REGISTRY};
-use crate::switch::spin::crowding;
+use crate::switch::spin::contention;
 use crate::switch::waiting::ring;
 use crate::sys::{process, sock_diag, thread, Fd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -83,7 +83,7 @@ impl Fork {
         sock_diag::after_fork_in_child();
         unpublished::after_fork_in_child(&mut self.structure, self.has_san);
         sets::after_fork_in_child();
-        crowding::after_fork_in_child();
+        contention::after_fork_in_child();
     }
 }
 

@@ -2,7 +2,7 @@
 //! sleeps. So a connection goes there when both ends send without pausing before, and comes back when most of its
 //! messages had to wake somebody. Knows no socket and no peer.
 
-use crate::switch::spin::crowding;
+use crate::switch::spin::contention;
 use crate::sys::time;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering::Relaxed};
 
@@ -65,7 +65,7 @@ const AT_ONCE: u64 = LONGEST_PAUSE / 8;
 /// A transfer over the SAN, which the pause before the next one on TCP begins with.
 #[inline]
 pub(in crate::switch) fn note_transfer(now: u64) {
-    crowding::count_transfer();
+    contention::count_transfer();
     if now.saturating_sub(LAST_TRANSFER.load(Relaxed)) > AT_ONCE {
         LAST_TRANSFER.store(now, Relaxed);
     }
@@ -171,7 +171,7 @@ impl Traffic {
     fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
         let pause = now.saturating_sub(LAST_TRANSFER.load(Relaxed));
         LAST_TRANSFER.store(now, Relaxed);
-        crowding::count_transfer();
+        contention::count_transfer();
         let before = match way {
             Way::Send => {
                 self.sends.store(self.sends.load(Relaxed) + 1, Relaxed);
@@ -224,7 +224,7 @@ impl Traffic {
         if is_eager() {
             return self.look_after_pause();
         }
-        if !is_busy || crowding::is_crowded() {
+        if !is_busy || contention::prefers_sleep() {
             self.busy.store(0, Relaxed);
             return Look::Quiet;
         }
@@ -276,7 +276,7 @@ impl Traffic {
         let messages = messages.wrapping_sub(self.messages_before.swap(messages, Relaxed));
         let bytes = bytes.wrapping_sub(self.bytes_before.swap(bytes, Relaxed));
         let is_worth_it = messages >= 2 * heard || bytes >= u64::from(heard) * BYTES_FOR_A_DOORBELL;
-        !is_worth_it && !is_eager() && !crowding::is_trying()
+        !is_worth_it && !is_eager() && !contention::is_trying()
     }
 
     /// On the SAN: true if what stands for all that happened is as it was when this was asked last.
@@ -339,118 +339,4 @@ impl Traffic {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the looks find that so many exchanges make due, with a pause (ticks) before each send.
-    fn exchanges(traffic: &Traffic, clock: &mut u64, count: u32, pause: u64) -> Vec<Look> {
-        let mut looks = Vec::new();
-        for _ in 0..count {
-            for (way, ticks) in [(Way::Send, pause), (Way::Receive, 100_000)] {
-                LAST_TRANSFER.store(*clock, Relaxed);
-                *clock += ticks;
-                if traffic.count_at(*clock, way, 1) {
-                    // As if a tick were a third of a nanosecond.
-                    looks.push(traffic.look_at(*clock / 3));
-                }
-            }
-        }
-        looks
-    }
-
-    fn traffic() -> Traffic {
-        initialize(2 * WINDOW);
-        Traffic::new()
-    }
-
-    fn begun() -> (Traffic, u64) {
-        let traffic = traffic();
-        traffic.begin();
-        (traffic, 1)
-    }
-
-    // One test, for the clock of the last transfer is the process's.
-    #[test]
-    fn who_sends_without_pausing_is_busy_and_who_pauses_is_not() {
-        let (traffic, mut clock) = begun();
-        let mut looks = |count, pause| exchanges(&traffic, &mut clock, count, pause);
-        assert_eq!(looks(1, 1), []);
-        assert_eq!(looks(1, 1), [Look::First], "it is no short one");
-        assert_eq!(looks(16, LONGEST_PAUSE), [Look::Quiet, Look::Busy]);
-        assert_eq!(looks(16, LONGEST_PAUSE + 1), [Look::Quiet; 2]);
-        assert_eq!(looks(16, LONGEST_PAUSE), [Look::Quiet, Look::Busy]);
-        assert_eq!(looks(8, 3 * LONGEST_WINDOW / 8), [Look::Quiet]);
-
-        let (traffic, mut clock) = begun();
-        exchanges(&traffic, &mut clock, 10, 1);
-        let mut before = 0;
-        for _ in 0..5 {
-            let mut windows = 1;
-            while exchanges(&traffic, &mut clock, WINDOW / 2, 1) != [Look::Busy] {
-                windows += 1;
-            }
-            traffic.failed();
-            assert!(windows > before, "attempts that fail get rarer: {windows}");
-            before = windows;
-        }
-
-        UNPAID.store(0, Relaxed);
-        let (traffic, mut clock) = begun();
-        traffic.returned_at(clock / 3);
-        assert_eq!(UNPAID.load(Relaxed), 1);
-        assert!(!exchanges(&traffic, &mut clock, 32, 1).contains(&Look::Busy), "it came back");
-        clock += 3 * LEAST_STAY;
-        exchanges(&traffic, &mut clock, 16, 1);
-        assert!(exchanges(&traffic, &mut clock, 16, 1).contains(&Look::Busy));
-
-        let (another, mut clock) = begun();
-        another.returned_at(clock / 3);
-        clock += 4 * LEAST_STAY;
-        exchanges(&another, &mut clock, 16, 1);
-        let looks = exchanges(&another, &mut clock, 16, 1);
-        assert!(!looks.contains(&Look::Busy), "it stays for as long as one's second time");
-        another.looked_at.store(1, Relaxed);
-        assert!(!another.is_as_before(1));
-        assert_eq!(UNPAID.load(Relaxed), 0, "one has been on the SAN for long");
-    }
-
-    #[test]
-    fn much_data_is_busy_however_few_the_transfers() {
-        let (traffic, mut clock) = begun();
-        let mut looks = Vec::new();
-        for _ in 0..4 {
-            clock += MANY_BYTES * NS_FOR_A_BYTE;
-            if traffic.count(Way::Receive, MANY_BYTES as usize) {
-                looks.push(traffic.look_at(clock));
-            }
-        }
-        assert_eq!(looks, [Look::First, Look::Quiet, Look::Busy, Look::Busy]);
-    }
-
-    #[test]
-    fn a_peer_on_another_host_is_looked_for_eight_times() {
-        let traffic = traffic();
-        for _ in 0..2 {
-            traffic.begin();
-            let over = [(); 8].map(|()| traffic.failed_elsewhere());
-            assert_eq!(over, [false, false, false, false, false, false, false, true]);
-        }
-    }
-
-    #[test]
-    fn who_wakes_somebody_with_each_message_is_better_off_on_tcp() {
-        let traffic = traffic();
-        let woken_by = |doorbells: u32, messages: u32, bytes: u64| {
-            (1..=doorbells).any(|n| traffic.count_doorbells(1, n * messages, u64::from(n) * bytes))
-        };
-        let woken = |messages, bytes| woken_by(DOORBELLS_TO_JUDGE, messages, bytes);
-        assert!(woken(1, 100));
-        traffic.entered();
-        assert!(!woken(3, 100));
-        traffic.entered();
-        assert!(!woken(0, BYTES_FOR_A_DOORBELL));
-        traffic.returns.store(1, Relaxed);
-        traffic.entered();
-        assert!(woken_by(DOORBELLS_TO_JUDGE / 2, 1, 100), "sooner the second time");
-    }
-}
+mod tests;

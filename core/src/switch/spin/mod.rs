@@ -4,7 +4,7 @@
 //! not pay off lately: an idle program uses no processor time. New connections begin with what
 //! finished ones learnt: those made for one request would never learn anything else.
 
-pub(in crate::switch) mod crowding;
+pub(in crate::switch) mod contention;
 
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -117,7 +117,7 @@ pub(in crate::switch) fn spin(
 ) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     let in_all = budget.min(LONGEST_IN_ALL.max(limit));
-    if limit == 0 || crowding::sleeps() {
+    if limit == 0 || contention::sleeps() {
         return ready();
     }
     let score = history.score.load(Ordering::Relaxed);
@@ -171,7 +171,7 @@ fn spin_yielding(history: &History, longest: Longest, mut ready: impl FnMut() ->
         let found = ready();
         let now = time::now();
         let took = now - before;
-        crowding::note_yield(took, now);
+        contention::note_yield(took, now);
         if found {
             let budget = history.budget.load(Ordering::Relaxed);
             let learnt = if took > SHARED_YIELD {

@@ -31,46 +31,46 @@ const TRYING: u32 = 1;
 const SLEEPING: u32 = 2;
 const CHANGING: u32 = 3;
 
-static CROWDING: Crowding = Crowding::new();
+static CONTENTION: Contention = Contention::new();
 
 /// A transfer was made.
 #[inline]
 pub(in crate::switch) fn count_transfer() {
-    CROWDING.count_transfer();
+    CONTENTION.count_transfer();
 }
 
 /// True if a thread that would look had better sleep at once.
 #[inline]
 pub(super) fn sleeps() -> bool {
-    CROWDING.state.load(Relaxed) != LOOKING && CROWDING.sleeps(time::now())
+    CONTENTION.state.load(Relaxed) != LOOKING && CONTENTION.sleeps(time::now())
 }
 
 /// True if sleeping was found to be better: nobody is awake to serve from shared memory.
-pub(in crate::switch) fn is_crowded() -> bool {
-    sleeps() && CROWDING.state.load(Relaxed) == SLEEPING
+pub(in crate::switch) fn prefers_sleep() -> bool {
+    sleeps() && CONTENTION.state.load(Relaxed) == SLEEPING
 }
 
 /// True while both ways are tried: what has to be woken now says nothing of later.
 pub(in crate::switch) fn is_trying() -> bool {
-    CROWDING.state.load(Relaxed) == TRYING
+    CONTENTION.state.load(Relaxed) == TRYING
 }
 
 /// A yield took so long (ns).
 #[inline]
 pub(super) fn note_yield(took: u64, now: u64) {
     if took >= SLICE {
-        CROWDING.try_both(now);
+        CONTENTION.try_both(now);
     }
 }
 
 /// In a fork child, which may have been made while another thread changed the state.
 pub(in crate::switch) fn after_fork_in_child() {
-    CROWDING.until.store(0, Relaxed);
-    CROWDING.state.store(LOOKING, Relaxed);
+    CONTENTION.until.store(0, Relaxed);
+    CONTENTION.state.store(LOOKING, Relaxed);
 }
 
 /// What is known of it.
-struct Crowding {
+struct Contention {
     state: AtomicU32,
     /// Clock (ns): when the trial and its turn began, and when the turn or the verdict ends.
     trial_began: AtomicU64,
@@ -87,9 +87,9 @@ struct Crowding {
     verdict: AtomicU32,
 }
 
-impl Crowding {
+impl Contention {
     const fn new() -> Self {
-        Crowding {
+        Contention {
             state: AtomicU32::new(LOOKING),
             trial_began: AtomicU64::new(0),
             turn_began: AtomicU64::new(0),
@@ -199,15 +199,15 @@ mod tests {
 
     /// A trial with so many transfers in each turn of sleeping and of looking; how long (ms) the verdict holds that
     /// threads sleep.
-    fn sleeps_after_trial(crowding: &Crowding, now: &mut u64, transfers: [u64; 2]) -> u64 {
-        crowding.try_both(*now);
+    fn sleeps_after_trial(contention: &Contention, now: &mut u64, transfers: [u64; 2]) -> u64 {
+        contention.try_both(*now);
         for turn in 0..TURNS {
-            assert_eq!(crowding.sleeps(*now), turn % 2 == 0, "turn {turn}");
-            (0..transfers[turn as usize % 2]).for_each(|_| crowding.count_transfer());
+            assert_eq!(contention.sleeps(*now), turn % 2 == 0, "turn {turn}");
+            (0..transfers[turn as usize % 2]).for_each(|_| contention.count_transfer());
             *now += TURN;
         }
         let since = *now;
-        while crowding.sleeps(*now) {
+        while contention.sleeps(*now) {
             *now += MILLISECOND;
         }
         (*now - since) / MILLISECOND
@@ -215,33 +215,33 @@ mod tests {
 
     #[test]
     fn the_way_with_more_transfers_is_kept_and_longer_each_time() {
-        let (crowding, mut now) = (Crowding::new(), 1);
-        assert!(!crowding.sleeps(now));
-        let mut trial = |transfers| sleeps_after_trial(&crowding, &mut now, transfers);
+        let (contention, mut now) = (Contention::new(), 1);
+        assert!(!contention.sleeps(now));
+        let mut trial = |transfers| sleeps_after_trial(&contention, &mut now, transfers);
         assert_eq!(trial([50, 40]), 0, "hardly better");
         now += FIRST_STAY;
-        let mut trial = |transfers| sleeps_after_trial(&crowding, &mut now, transfers);
+        let mut trial = |transfers| sleeps_after_trial(&contention, &mut now, transfers);
         assert_eq!(trial([200, 100]), 640);
         assert_eq!(trial([200, 100]), 1280);
         assert_eq!(trial([4, 0]), 0, "few transfers say nothing");
         // That verdict holds, too.
-        crowding.try_both(now);
-        assert_eq!(crowding.state.load(Relaxed), LOOKING);
+        contention.try_both(now);
+        assert_eq!(contention.state.load(Relaxed), LOOKING);
         now += FIRST_STAY;
-        assert_eq!(sleeps_after_trial(&crowding, &mut now, [200, 100]), 640);
+        assert_eq!(sleeps_after_trial(&contention, &mut now, [200, 100]), 640);
     }
 
     #[test]
     fn a_turn_in_which_the_process_had_nothing_to_do_comes_again() {
-        let (crowding, mut now) = (Crowding::new(), 1);
-        crowding.try_both(now);
+        let (contention, mut now) = (Contention::new(), 1);
+        contention.try_both(now);
         for _ in 0..10 {
             now += LONGEST_TURN + 1;
-            assert!(crowding.sleeps(now));
+            assert!(contention.sleeps(now));
         }
-        assert_eq!(crowding.turn.load(Relaxed), 0);
+        assert_eq!(contention.turn.load(Relaxed), 0);
         now += LONGEST_TRIAL;
-        assert!(!crowding.sleeps(now), "given up");
-        assert_eq!(crowding.state.load(Relaxed), LOOKING);
+        assert!(!contention.sleeps(now), "given up");
+        assert_eq!(contention.state.load(Relaxed), LOOKING);
     }
 }
