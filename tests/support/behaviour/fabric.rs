@@ -9,13 +9,14 @@ pub(super) const HANDED_ON: [&str; 2] = ["reason=handed-over", "reason=peer-retu
 const ASYNCHRONOUS: [(&str, &str); 2] = [("options", "sigio"), ("options", "chosen_signal")];
 
 /// The same of cases that are not run, and what is otherwise.
-const OTHERWISE: [(&str, &str, &str); 9] = [
+const OTHERWISE: [(&str, &str, &str); 10] = [
     ("control", "writers_are_killed", "a killed relative ends the connection"),
     ("endings", "killed_", "a killed process loses what was not delivered"),
     ("epoll_threads", "thousands_of_idle", "a connection takes five descriptors"),
     ("foreign", "a_cat_that_does_not_read_yet", "a killed process loses what was not delivered"),
     ("foreign", "cat_of_a_peer_that_is_killed", "a killed process loses what was not delivered"),
     ("interrupted", "receive_killed", "a relative that is killed with control ends the connection"),
+    ("moving_steps", "the_", "a killed process loses what was not delivered"),
     ("steps", "following_killed_alone", "a killed relative ends the connection"),
     ("steps", "passed_killed_alone", "a killed process loses what was not delivered"),
     ("transfer", "copies_forbidden", "to forbid it amid a transfer ends the queue pair"),
