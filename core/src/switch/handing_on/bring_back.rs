@@ -46,6 +46,8 @@ pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRo
         found.iter().fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait) && all);
     Ours::collect().follow();
     resend_for_peer::ensure_resent(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
+    // Where the peer, or the helper, began the return, it is noted as one after which it may come again.
+    found.iter().for_each(|(socket, _)| setup::stay_on_tcp(socket));
     given
 }
 
