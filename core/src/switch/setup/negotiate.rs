@@ -332,10 +332,12 @@ fn look_for_offer(
     let offers = OFFER_SOCKET.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
     let Some(handed) = offers.take(&tuple) else {
         if looks >= MOST_LOOKS {
+            offers.withdraw(&tuple);
             return Err(Reason::PeerNative);
         }
         return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
     };
+    offers.withdraw(&tuple);
     let attached = Segment::attach(handed.segment);
     hidden::close(handed.segment);
     let segment = attached.map_err(|e| {

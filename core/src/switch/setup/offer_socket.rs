@@ -90,6 +90,11 @@ impl OfferSocket {
         peer_table::advertise(self.table, tuple, self.entry)
     }
 
+    /// Nobody looks for its sessions from now on.
+    pub(super) fn withdraw(&self, tuple: &Tuple) {
+        peer_table::withdraw(self.table, tuple, self.entry);
+    }
+
     /// The session that was offered for a connection, if one was.
     pub(super) fn take(&mut self, tuple: &Tuple) -> Option<Offer> {
         self.hear();
@@ -130,6 +135,7 @@ impl OfferSocket {
 
     /// The connection is over: what was offered for it is not taken any more.
     pub(super) fn forget(&mut self, tuple: &Tuple) {
+        self.withdraw(tuple);
         if let Some(handed) = self.take(tuple) {
             hidden::close(handed.segment);
         }

@@ -2,7 +2,8 @@
 //! network namespace. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
 //! and comes again.
 //!
-//! An entry is a hint, which anybody of that user can write. Who it leads to, the kernel says
+//! An entry stands while the acceptor looks for an offer: one costs the connector much, and is in vain at other times.
+//! It is a hint, which anybody of that user can write. Who it leads to, the kernel says
 //! ([`offer_socket`](super::offer_socket)). Read and written by system calls, so that nothing that happens to the file
 //! can hurt a process that looks at it.
 
@@ -81,14 +82,26 @@ pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
     file::pwrite(table, &encode(tuple, entry), place(tuple)).map(drop)
 }
 
+/// Takes an entry out, unless another connection's is there.
+pub(super) fn withdraw(table: Fd, tuple: &Tuple, entry: Entry) {
+    if read(table, tuple) == Some(entry) {
+        // If that fails the connector offers a session that nobody takes.
+        let _ = file::pwrite(table, &[0; ENTRY_SIZE], place(tuple));
+    }
+}
+
 /// The entry in the table of that user, if there is one.
 pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Entry> {
     const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let table = file::open(&path(uid, namespace), FLAGS, 0).ok()?;
-    let mut bytes = [0; ENTRY_SIZE];
-    let read = check(table, uid)
-        .and_then(|()| file::pread(table, bytes.as_mut_ptr(), ENTRY_SIZE, place(tuple)));
+    let found = check(table, uid).ok().and_then(|()| read(table, tuple));
     file::close(table);
+    found
+}
+
+fn read(table: Fd, tuple: &Tuple) -> Option<Entry> {
+    let mut bytes = [0; ENTRY_SIZE];
+    let read = file::pread(table, bytes.as_mut_ptr(), ENTRY_SIZE, place(tuple));
     decode(&bytes, tuple).filter(|_| read == Ok(ENTRY_SIZE))
 }
 
@@ -115,6 +128,10 @@ mod tests {
         advertise(table, &other, Entry { socket: [8, 8] }).unwrap();
         assert_eq!(find(uid, namespace, &tuple(2)), None);
         assert_eq!(find(uid + 1, namespace, &other), None);
+        withdraw(table, &tuple(2), entry);
+        assert!(find(uid, namespace, &other).is_some(), "another's stays");
+        withdraw(table, &other, Entry { socket: [8, 8] });
+        assert_eq!(find(uid, namespace, &other), None);
         file::close(table);
         std::fs::remove_file(path(uid, namespace).to_str().unwrap()).unwrap();
     }

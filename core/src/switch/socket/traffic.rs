@@ -18,10 +18,8 @@ const LONGEST_PAUSE: u64 = 90_000;
 const LONGEST_WAIT: u64 = 3 * LONGEST_PAUSE;
 /// or if a byte takes no longer than this (ns).
 const NS_FOR_A_BYTE: u64 = 10;
-/// Doorbells of which most must have brought more than one message, or much of the stream each; half as many after each
-/// return, down to a quarter.
+/// Doorbells of which most must have brought more than one message, or much of the stream each.
 const DOORBELLS_TO_JUDGE: u32 = 32;
-const MOST_HALVINGS: u8 = 2;
 const BYTES_FOR_A_DOORBELL: u64 = 64 << 10;
 
 /// Windows until the next attempt after one that failed, doubled each time,
@@ -36,6 +34,8 @@ const MOST_UNMET: u8 = 8;
 /// How long (ns) a connection that came back to TCP stays there at least; doubled as well,
 const LEAST_STAY: u64 = 5_000_000;
 const MOST_STAY_DOUBLINGS: u8 = 9;
+/// and must be busy for twice as many windows then, so often;
+const MOST_WINDOW_DOUBLINGS: u8 = 6;
 /// unless it had been on the SAN for so long (ns).
 const PAID_FOR: u64 = 1_000_000_000;
 
@@ -51,11 +51,6 @@ pub(in crate::switch) fn initialize(transfers: u32) {
 pub(in crate::switch) fn is_eager() -> bool {
     BUSY_WINDOWS.load(Relaxed) == 0
 }
-
-/// Connections of this process that came back since one was on the SAN for as long as pays. What others learnt counts for
-/// one that comes back, up to this.
-static UNPAID: AtomicU8 = AtomicU8::new(0);
-const MOST_UNPAID: u8 = 3;
 
 /// When (ticks) this process last made a transfer.
 static LAST_TRANSFER: AtomicU64 = AtomicU64::new(0);
@@ -230,7 +225,9 @@ impl Traffic {
         }
         let busy = self.busy.load(Relaxed).saturating_add(1);
         self.busy.store(busy, Relaxed);
-        if u32::from(busy) < BUSY_WINDOWS.load(Relaxed) || now < self.stays_until.load(Relaxed) {
+        let doublings = self.returns.load(Relaxed).min(MOST_WINDOW_DOUBLINGS);
+        let enough = (BUSY_WINDOWS.load(Relaxed) << doublings).min(u32::from(u16::MAX));
+        if u32::from(busy) < enough || now < self.stays_until.load(Relaxed) {
             return Look::Quiet;
         }
         self.look_after_pause()
@@ -268,8 +265,7 @@ impl Traffic {
     ) -> bool {
         let heard = self.doorbells.load(Relaxed) + doorbells;
         self.doorbells.store(heard, Relaxed);
-        let halvings = self.returns.load(Relaxed).min(MOST_HALVINGS);
-        if heard < DOORBELLS_TO_JUDGE >> halvings {
+        if heard < DOORBELLS_TO_JUDGE {
             return false;
         }
         self.doorbells.store(0, Relaxed);
@@ -282,11 +278,7 @@ impl Traffic {
     /// On the SAN: true if what stands for all that happened is as it was when this was asked last.
     pub(in crate::switch) fn is_as_before(&self, activity: u64) -> bool {
         let activity = (activity ^ activity >> 32) as u32;
-        let is_as_before = self.activity.swap(activity, Relaxed) == activity;
-        if !is_as_before && self.has_paid(time::now()) {
-            UNPAID.store(0, Relaxed);
-        }
-        is_as_before
+        self.activity.swap(activity, Relaxed) == activity
     }
 
     /// It is on the SAN from now on.
@@ -314,19 +306,9 @@ impl Traffic {
         self.returned_at(time::now());
     }
 
-    /// True if it has been on the SAN for long enough.
-    fn has_paid(&self, now: u64) -> bool {
-        now.saturating_sub(self.looked_at.load(Relaxed)) >= PAID_FOR
-    }
-
     fn returned_at(&self, now: u64) {
-        let returns = if self.has_paid(now) {
-            0
-        } else {
-            let unpaid = UNPAID.load(Relaxed);
-            UNPAID.store((unpaid + 1).min(MOST_UNPAID), Relaxed);
-            self.returns.load(Relaxed).max(unpaid)
-        };
+        let has_paid = now.saturating_sub(self.looked_at.load(Relaxed)) >= PAID_FOR;
+        let returns = if has_paid { 0 } else { self.returns.load(Relaxed) };
         self.returns.store((returns + 1).min(MOST_STAY_DOUBLINGS), Relaxed);
         self.stays_until.store(now + (LEAST_STAY << returns), Relaxed);
         self.busy.store(0, Relaxed);
