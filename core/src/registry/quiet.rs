@@ -4,11 +4,12 @@
 use super::reader::{connection, Connection};
 use super::slot::{Identity, Provider, Slot, State};
 use crate::reason::Reason;
+use crate::sys::tcp_connections;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 
 /// The kernel's states of a TCP connection that has a peer, and our names for them.
 const STATES: [(u8, State); 4] =
@@ -19,13 +20,12 @@ type Ends = (SocketAddr, SocketAddr, State);
 /// The kernel's tables of TCP connections, by inode: one for each network namespace that was asked for. A table is long
 /// where closed connections linger, and all processes of the namespace have the same. So it is read once.
 #[derive(Default)]
-pub(super) struct Tables(HashMap<OsString, HashMap<u64, Ends>>);
+pub(super) struct Tables(HashMap<Option<PathBuf>, HashMap<u64, Ends>>);
 
 impl Tables {
     /// The table of the process's namespace.
     fn of(&mut self, pid: u32) -> &HashMap<u64, Ends> {
-        let namespace = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
-        self.0.entry(namespace.into_os_string()).or_insert_with(|| tcp(pid))
+        self.0.entry(namespace(pid)).or_insert_with(|| tcp(pid))
     }
 }
 
@@ -76,6 +76,22 @@ pub(super) fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
 
 /// The TCP connections of the network namespace of a process, by inode.
 pub(super) fn tcp(pid: u32) -> HashMap<u64, Ends> {
+    let own = namespace(std::process::id());
+    match tcp_connections::in_states(&STATES.map(|(number, _)| number)) {
+        Ok(all) if own.is_some() && namespace(pid) == own => all
+            .into_iter()
+            .filter_map(|one| Some((one.inode, (one.local, one.peer, state(one.state)?))))
+            .collect(),
+        _ => listed(pid),
+    }
+}
+
+fn namespace(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
+/// The same of a namespace that is not ours. There /proc lists the sockets of closed connections as well.
+fn listed(pid: u32) -> HashMap<u64, Ends> {
     let read = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let lines = [read("tcp"), read("tcp6")];
     lines.iter().flat_map(|text| text.lines().skip(1)).filter_map(parse).collect()
@@ -84,10 +100,13 @@ pub(super) fn tcp(pid: u32) -> HashMap<u64, Ends> {
 /// `sl local_address rem_address st ... inode`
 fn parse(line: &str) -> Option<(u64, Ends)> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    let number = u8::from_str_radix(words.get(3)?, 16).ok()?;
-    let (_, state) = STATES.iter().find(|(one, _)| *one == number)?;
+    let state = state(u8::from_str_radix(words.get(3)?, 16).ok()?)?;
     let (local, peer) = (address(words.get(1)?)?, address(words.get(2)?)?);
-    Some((words.get(9)?.parse().ok()?, (local, peer, *state)))
+    Some((words.get(9)?.parse().ok()?, (local, peer, state)))
+}
+
+fn state(number: u8) -> Option<State> {
+    STATES.iter().find(|(one, _)| *one == number).map(|(_, state)| *state)
 }
 
 /// An address as hexadecimal words in the host's byte order, then a colon and the port.
@@ -130,6 +149,10 @@ mod tests {
         assert_eq!((found[0].fd, found[0].reason), (stream.as_raw_fd(), Reason::Quiet));
         assert_eq!(found[0].peer, listener.local_addr().unwrap());
         assert_eq!(of_ours(&found), []);
+        let ends = (found[0].local, found[0].peer, State::Established);
+        for table in [tcp(pid), listed(pid)] {
+            assert!(table.values().any(|one| *one == ends), "the kernel's two ways say the same");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod poll;
 pub mod process;
 pub mod signal_mask;
 pub mod sock_diag;
+pub(crate) mod tcp_connections;
 pub mod thread;
 pub mod time;
 pub mod user;

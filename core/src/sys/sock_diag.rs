@@ -20,11 +20,20 @@ pub(super) struct Header {
 impl Header {
     /// The header of a `Question`, with a number that no other question has.
     pub(super) fn of<Question>() -> Self {
+        Self::with_flags::<Question>(libc::NLM_F_REQUEST)
+    }
+
+    /// The header of a [`Request`] for all sockets.
+    pub(super) fn of_dump() -> Self {
+        Self::with_flags::<Request>(libc::NLM_F_REQUEST | libc::NLM_F_DUMP)
+    }
+
+    fn with_flags<Question>(flags: i32) -> Self {
         static SEQUENCE: AtomicU32 = AtomicU32::new(0);
         Header {
             length: size_of::<Question>() as u32,
             kind: SOCK_DIAG_BY_FAMILY,
-            flags: libc::NLM_F_REQUEST as u16,
+            flags: flags as u16,
             sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
             pid: 0,
         }
@@ -50,7 +59,7 @@ pub(super) fn ask<Question>(
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct SocketId {
+pub(super) struct SocketId {
     source_port: [u8; 2],
     destination_port: [u8; 2],
     source: [u8; 16],
@@ -59,8 +68,21 @@ struct SocketId {
     cookie: [u32; 2],
 }
 
+impl SocketId {
+    /// For all sockets.
+    pub(super) const ANY: Self = SocketId {
+        source_port: [0; 2],
+        destination_port: [0; 2],
+        source: [0; 16],
+        destination: [0; 16],
+        interface: 0,
+        cookie: [u32::MAX; 2],
+    };
+}
+
+/// A question about TCP sockets (inet_diag_req_v2).
 #[repr(C)]
-struct Request {
+pub(super) struct Request {
     header: Header,
     family: u8,
     protocol: u8,
@@ -68,6 +90,18 @@ struct Request {
     pad: u8,
     states: u32,
     id: SocketId,
+}
+
+impl Request {
+    /// About those in states that a mask names.
+    pub(super) fn new(header: Header, family: u8, states: u32, id: SocketId) -> Self {
+        let protocol = libc::IPPROTO_TCP as u8;
+        Request { header, family, protocol, extensions: 0, pad: 0, states, id }
+    }
+
+    pub(super) fn send(&self, fd: Fd) -> Result<()> {
+        call!(sendto, fd, &raw const *self as usize, size_of::<Self>(), 0, 0, 0).map(drop)
+    }
 }
 
 /// A TCP socket as the kernel sees it.
@@ -80,10 +114,13 @@ pub(crate) struct Owner {
 }
 
 /// The socket by which the kernel is asked.
-pub(super) static KERNEL: Spare = Spare::new(|| {
+pub(super) static KERNEL: Spare = Spare::new(open);
+
+/// A socket to ask the kernel by.
+pub(super) fn open() -> Result<Fd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     net::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)
-});
+}
 
 /// In a fork child: the socket is its parent's.
 pub(crate) fn after_fork_in_child() {
@@ -122,22 +159,15 @@ fn octets(ip: IpAddr, as_ipv6: bool) -> [u8; 16] {
 }
 
 fn ask_owner(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Option<Owner>> {
-    let request = Request {
-        header: Header::of::<Request>(),
-        family: if as_ipv6 { libc::AF_INET6 } else { libc::AF_INET } as u8,
-        protocol: libc::IPPROTO_TCP as u8,
-        extensions: 0,
-        pad: 0,
-        states: u32::MAX,
-        id: SocketId {
-            source_port: local.port().to_be_bytes(),
-            destination_port: peer.port().to_be_bytes(),
-            source: octets(local.ip(), as_ipv6),
-            destination: octets(peer.ip(), as_ipv6),
-            interface: 0,
-            cookie: [u32::MAX; 2],
-        },
+    let family = if as_ipv6 { libc::AF_INET6 } else { libc::AF_INET } as u8;
+    let id = SocketId {
+        source_port: local.port().to_be_bytes(),
+        destination_port: peer.port().to_be_bytes(),
+        source: octets(local.ip(), as_ipv6),
+        destination: octets(peer.ip(), as_ipv6),
+        ..SocketId::ANY
     };
+    let request = Request::new(Header::of::<Request>(), family, u32::MAX, id);
     let mut reply = [0u8; 1024];
     let word = |reply: &[u8; 1024], at: usize| {
         u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
