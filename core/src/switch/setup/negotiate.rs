@@ -63,16 +63,15 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
 
 /// A transfer on a socket on TCP finds that a look is due: takes the next step. The caller has pinned it once.
 pub(super) fn step(socket: &Socket) {
+    if socket.traffic.begins_quietly() {
+        return;
+    }
     let looked = is_undisturbed(socket).then(|| socket.traffic.look());
     if looked == Some(Look::Quiet) {
         return;
     }
     if process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
-    }
-    if unpublished::is_unpublished() && socket.traffic.begins_quietly() {
-        // It may be over before anybody looks.
-        return;
     }
     // Who closes it from now on waits until this is over.
     socket.is_looked_at.store(true, SeqCst);
@@ -93,10 +92,6 @@ pub(super) fn step(socket: &Socket) {
     let negotiation = socket.guarded(&mut structure).negotiation.take();
     let next = match negotiation.map(|negotiation| *negotiation) {
         None => match looked.unwrap_or_else(|| socket.traffic.look()) {
-            Look::First => {
-                publish(socket, &mut structure, Reason::Quiet);
-                return;
-            }
             Look::Quiet => {
                 if !socket.is_published() {
                     publish(socket, &mut structure, Reason::Quiet);

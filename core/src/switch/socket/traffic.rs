@@ -109,8 +109,6 @@ pub(in crate::switch) enum Way {
 /// What a look at the clock found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::switch) enum Look {
-    /// It is the first.
-    First,
     /// TCP is right for it.
     Quiet,
     /// The ends should look for each other.
@@ -189,9 +187,11 @@ impl Traffic {
         self.due.store(self.calls.load(Relaxed).wrapping_add(calls), Relaxed);
     }
 
-    /// Makes the look that is due if it is the first, after which nobody has to do anything.
+    /// Makes the look that is due if it is the first, after which nobody has to do anything: the connection may be over
+    /// before the next.
     pub(in crate::switch) fn begins_quietly(&self) -> bool {
-        self.looked_at.load(Relaxed) == 0 && !is_eager() && self.look() == Look::First
+        let begins = self.looked_at.load(Relaxed) == 0 && !is_eager();
+        begins && self.look() == Look::Quiet
     }
 
     /// A look that was due.
@@ -208,7 +208,7 @@ impl Traffic {
         let waits = self.waits.swap(0, Relaxed);
         self.look_after(calls);
         if before == 0 && !is_eager() {
-            return Look::First;
+            return Look::Quiet;
         }
         let took = now.saturating_sub(before);
         let receives = calls.saturating_sub(sends);
