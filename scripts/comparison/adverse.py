@@ -29,12 +29,10 @@ def one(stage, transport, seconds, on_san, **how):
 
 def eight_pairs(stage, transport, seconds):
     """All at once: the rate of all, the latencies of the slowest."""
-    pairs = []
-    for _ in range(8):
-        server, where = redis.start(stage, transport)
-        pairs.append((server, stage.start(transport, generator(stage, where, seconds))))
+    servers = [redis.start(stage, transport) for _ in range(8)]
+    clients = [stage.start(transport, generator(stage, where, seconds)) for _, where in servers]
     figures = []
-    for server, client in pairs:
+    for (server, _), client in zip(servers, clients):
         text = stage.finish(client)
         spent = load.cpu.spent(server.pid)
         figures.append(load.of_report(load.Run(client.line, text, spent, client.cpu)))

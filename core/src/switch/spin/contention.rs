@@ -9,7 +9,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// A yield that took longer than this (ns) let somebody else have all of a time slice.
+/// See [`is_slice`].
 const SLICE: u64 = 2_000_000;
 /// How long (ns) a way is tried at a time: several time slices.
 const TURN: u64 = 20_000_000;
@@ -58,9 +58,15 @@ pub(in crate::switch) fn is_trying() -> bool {
 /// A yield took so long (ns).
 #[inline]
 pub(super) fn note_yield(took: u64, now: u64) {
-    if took >= SLICE {
+    if is_slice(took) {
         CONTENTION.try_both(now);
     }
+}
+
+/// True if a yield that took so long (ns) let somebody else have all of a time slice.
+#[inline]
+pub(super) fn is_slice(took: u64) -> bool {
+    took >= SLICE
 }
 
 /// In a fork child, which may have been made while another thread changed the state.

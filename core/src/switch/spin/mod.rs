@@ -5,6 +5,9 @@
 //! finished ones learnt: those made for one request would never learn anything else.
 
 pub(in crate::switch) mod contention;
+mod turn;
+
+pub(in crate::switch) use turn::give_way;
 
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -132,10 +135,12 @@ pub(in crate::switch) fn spin(
             if score < HIGHEST_SCORE {
                 history.score.store(improved(score), Ordering::Relaxed);
             }
+            turn::give_way();
             return true;
         }
         std::hint::spin_loop();
     }
+    turn::note_idle();
     if score < NEUTRAL_SCORE {
         // Not this time: to yield would cost more than to sleep.
         history.score.store(score + 1, Ordering::Relaxed);

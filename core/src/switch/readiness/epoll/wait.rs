@@ -9,7 +9,7 @@ use crate::switch::outcome::Outcome;
 use crate::switch::readiness::timeout::{shorter, Timeout};
 use crate::switch::socket::set::Set;
 use crate::switch::socket::table;
-use crate::switch::spin::spin;
+use crate::switch::spin::{give_way, spin};
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
 use crate::sys::{blocking, Errno, Fd, Result};
@@ -67,7 +67,12 @@ impl<'a> Wait<'a> {
         }
         loop {
             match self.look(events)? {
-                Look::Done(n) => return Ok(n),
+                Look::Done(n) => {
+                    if n > 0 {
+                        give_way();
+                    }
+                    return Ok(n);
+                }
                 Look::Again => continue,
                 Look::Nothing => {}
             }
