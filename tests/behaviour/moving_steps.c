@@ -1,8 +1,7 @@
 /* An end that is killed at every system call of its connection's move from TCP to the SAN, and between them, while both ends send
  * and receive. The other end reads all that was sent, and then the end, as over TCP; nobody hangs. The process is traced
  * (ptrace), so no step is left out. */
-#include "bt.h"
-#include <sys/ptrace.h>
+#include "traced.h"
 
 /* So many exchanges: in the last ones the connection is on the SAN for certain. */
 enum { EXCHANGES = 12, LARGEST = 700 };
@@ -75,16 +74,6 @@ static void peer(int fd) {
   VALUE(GOT) = (long)got;
 }
 
-static bool wait_stopped(pid_t pid) {
-  int status;
-  EQ(SYS(waitpid(pid, &status, __WALL)), pid);
-  if (WIFEXITED(status) || WIFSIGNALED(status)) FAIL("the traced process ended: %#x", status);
-  return WSTOPSIG(status) == SIGSTOP;
-}
-static bool step(pid_t pid, int request) {
-  SYS(ptrace(request, pid, NULL, 0));
-  return !wait_stopped(pid);
-}
 static pid_t start_end(int listener, union address *target, bool connects, end_fn *end) {
   pid_t pid = start_child();
   if (pid != 0) return pid;
@@ -95,7 +84,7 @@ static pid_t start_end(int listener, union address *target, bool connects, end_f
   end(fd);
   _exit(0);
 }
-/* One round with the traced process killed `instructions` after step `at`; false if it was done before that step. */
+/* The traced process is killed. */
 static bool one_round(long at, long instructions) {
   for (int i = 0; i < ROUND_VALUES; i++) VALUE(i) = 0;
   union address target;
@@ -104,33 +93,16 @@ static bool one_round(long at, long instructions) {
   pid_t other = start_end(listener, &target, !victim_connects, peer);
   SYS(close(listener));
   CHECK(wait_stopped(pid));
-  SYS(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
-  bool finished = false;
-  for (long i = 0; i < at && !finished; i++) finished = !step(pid, PTRACE_SYSCALL);
-  bool reached = !finished;
-  for (long i = 0; i < instructions && !finished; i++) finished = !step(pid, PTRACE_SINGLESTEP);
-  int status;
-  SYS(kill(pid, SIGKILL));
-  EQ(SYS(waitpid(pid, &status, __WALL)), pid);
+  enum reached reached = run_to(pid, at, instructions);
+  kill_traced(pid);
   end_child(other);
   long got = VALUE(GOT), error = VALUE(ERROR);
   if (got < VALUE(SENT) || got > VALUE(TRIED) || (error != 0 && error != ECONNRESET))
     FAIL("step %ld+%ld: the peer got %ld of %ld to %ld, error %ld", at, instructions, got, VALUE(SENT), VALUE(TRIED), error);
-  return reached;
-}
-static void some_steps(void) {
-  unsigned seed = (unsigned)now_ms();
-  long most = 200;
-  for (int round = 0; round < 40; round++) {
-    seed = seed * 1103515245u + 12345u;
-    long at = (long)((seed >> 8) % (unsigned)most);
-    /* Few system calls are further from the next one; a fourth of the rounds stays near. */
-    long instructions = (long)((seed >> 16) % (round % 4 ? 1200 : 40));
-    if (!one_round(at, instructions)) most = at > 10 ? at : 10;
-  }
+  return reached != DONE_BEFORE;
 }
 static void all_steps(void) {
-  if (between) some_steps();
+  if (between) some_steps(one_round, 40);
   else
     for (long at = 0; one_round(at, 0); at++) {}
 }

@@ -1,8 +1,7 @@
 /* Processes that are killed, or stopped, at every system call of a return to TCP, and between them: whoever shares the
  * connection, and its peer, goes on; nobody hangs, and no byte is wrong or missing. Natively the same
  * calls return nothing, and all goes on. The process is traced (ptrace), so no step is left out. */
-#include "bt.h"
-#include <sys/ptrace.h>
+#include "traced.h"
 
 enum { PART_ONE = 30000, ALL = 60000 };
 
@@ -127,12 +126,6 @@ static void victim(int fd) {
   if (traced) raise(SIGSTOP);
 }
 
-static bool wait_stopped(pid_t pid) {
-  int status;
-  EQ(SYS(waitpid(pid, &status, __WALL)), pid);
-  if (WIFEXITED(status) || WIFSIGNALED(status)) FAIL("the traced process ended: %#x", status);
-  return WSTOPSIG(status) == SIGSTOP;
-}
 static pid_t start_role(struct pair *p, bool client, end_fn *role) {
   pid_t pid = start_child();
   if (pid != 0) return pid;
@@ -140,12 +133,7 @@ static pid_t start_role(struct pair *p, bool client, end_fn *role) {
   role(client ? p->client : p->server);
   _exit(0);
 }
-/* Lets the traced process go on to its next stop; false if it is the last one. */
-static bool step(pid_t pid, int request) {
-  SYS(ptrace(request, pid, NULL, 0));
-  return !wait_stopped(pid);
-}
-/* One round with the traced process ended `instructions` after step `at`; false if it was done before that step. */
+/* The traced process is killed, or stopped and continued. */
 static bool one_round(long at, long instructions) {
   for (int i = 0; i < ROUND_VALUES; i++) VALUE(i) = 0;
   bool victim_connects = at % 2;
@@ -158,13 +146,9 @@ static bool one_round(long at, long instructions) {
   close_pair(&p);
   CHECK(wait_stopped(pid));
   if (trigger == ASKED) ask(pid);
-  SYS(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL));
-  bool finished = false;
-  for (long i = 0; i < at && !finished; i++) finished = !step(pid, PTRACE_SYSCALL);
-  bool reached = !finished;
-  for (long i = 0; i < instructions && !finished; i++) finished = !step(pid, PTRACE_SINGLESTEP);
-  int status;
-  if (stops && !finished) {
+  enum reached reached = run_to(pid, at, instructions);
+  if (stops && reached == UNDER_WAY) {
+    int status;
     SYS(kill(pid, SIGUSR1));
     SYS(ptrace(PTRACE_DETACH, pid, NULL, SIGSTOP));
     VALUE(GONE) = 1;
@@ -173,8 +157,7 @@ static bool one_round(long at, long instructions) {
     while (SYS(waitpid(pid, &status, WNOHANG)) == 0) SYS(kill(pid, SIGCONT)), sleep_ms(1);
     EQ(status, 0);
   } else {
-    SYS(kill(pid, SIGKILL));
-    EQ(SYS(waitpid(pid, &status, __WALL)), pid);
+    kill_traced(pid);
   }
   VALUE(GONE) = VALUE(DONE) = 1;
   SYS(close(way[0])), SYS(close(way[1]));
@@ -188,24 +171,13 @@ static bool one_round(long at, long instructions) {
   }
   if (!has_relative && got != PART_ONE)
     FAIL("step %ld+%ld: the peer got %ld, error %ld", at, instructions, got, VALUE(PEER_ERROR));
-  return reached;
-}
-static void some_steps(void) {
-  unsigned seed = (unsigned)now_ms();
-  long most = 200;
-  for (int round = 0; round < 15; round++) {
-    seed = seed * 1103515245u + 12345u;
-    long at = (long)((seed >> 8) % (unsigned)most);
-    /* Few system calls are further from the next one; a fourth of the rounds stays near. */
-    long instructions = (long)((seed >> 16) % (round % 4 ? 1200 : 40));
-    if (!one_round(at, instructions)) most = at > 10 ? at : 10;
-  }
+  return reached != DONE_BEFORE;
 }
 static void all_steps(void) {
   /* With rules of its own the library goes the same way as without but for the swaps of control before: every
    * fourth step, other ones each time. */
   long stride = getenv("SANSHIM_CONFIG") ? 4 : 1;
-  if (between) some_steps();
+  if (between) some_steps(one_round, 15);
   else
     for (long at = now_ms() % stride; one_round(at, 0); at += stride) {}
 }
