@@ -1,4 +1,4 @@
-//! A process does not publish a connection that has made next to no transfers. `sanctl` reads here what the kernel says
+//! A process does not publish a connection before it is busy. `sanctl` reads here what the kernel says
 //! of it, which costs the process nothing. What cannot be read, such as another user's, is left out.
 
 use super::reader::{connection, Connection};

@@ -92,13 +92,12 @@ pub(super) fn step(socket: &Socket) {
     let negotiation = socket.guarded(&mut structure).negotiation.take();
     let next = match negotiation.map(|negotiation| *negotiation) {
         None => match looked.unwrap_or_else(|| socket.traffic.look()) {
-            Look::Quiet => {
+            Look::Quiet => return,
+            Look::Busy => {
                 if !socket.is_published() {
+                    // Of quiet ones `sanctl` reads what the kernel says.
                     publish(socket, &mut structure, Reason::Quiet);
                 }
-                return;
-            }
-            Look::Busy => {
                 registry::note(socket.statistics(), Event::Looks);
                 begin(socket, &mut structure, role)
             }
@@ -115,10 +114,10 @@ pub(super) fn step(socket: &Socket) {
     note(socket, &mut structure, next);
 }
 
-/// A connection that is known, and of which nothing is under way: a look at its traffic takes no lock, and so no system
-/// call. Most looks are of such ones.
+/// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
+/// of such ones.
 fn is_undisturbed(socket: &Socket) -> bool {
-    socket.is_published() && !socket.has_end() && !socket.negotiates.load(Relaxed)
+    !socket.has_end() && !socket.negotiates.load(Relaxed)
 }
 
 /// Transfers until the next look, after so many.
@@ -366,24 +365,20 @@ fn follow(
     role: Role,
     mut agreed: Agreed,
 ) -> Result<Option<Negotiation>, Reason> {
-    let may_leave = match &agreed.link {
-        Some(link) => {
-            link.poll();
-            elsewhere::may_leave(socket)
-        }
-        None => may_leave_tcp(socket),
-    };
-    let state = agreed.segment.agreement().state();
-    let why = match (state, may_leave) {
-        _ if !net::is_established(socket.anchor()) => Reason::Quiet,
-        (State::Refused, _) => Reason::RefusedByPeer,
-        (State::Withdrawn, _) => Reason::Quiet,
-        (_, Err(why)) => why,
-        (state, Ok(())) if state == State::awaited_by(role) => {
-            // If it cannot enter now, it looks again soon.
-            agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
-            return enter(socket, structure, role, agreed);
-        }
+    if let Some(link) = &agreed.link {
+        link.poll();
+    }
+    let why = match agreed.segment.agreement().state() {
+        State::Refused => Reason::RefusedByPeer,
+        State::Withdrawn => Reason::Quiet,
+        state if state == State::awaited_by(role) => match may_enter(socket, &agreed) {
+            Ok(()) => {
+                // If it cannot enter now, it looks again soon.
+                agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
+                return enter(socket, structure, role, agreed);
+            }
+            Err(why) => why,
+        },
         _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));
@@ -392,4 +387,16 @@ fn follow(
     };
     agreed.end();
     Err(why)
+}
+
+/// Why the connection has to stay on TCP after all, if it does.
+fn may_enter(socket: &Socket, agreed: &Agreed) -> Result<(), Reason> {
+    if !net::is_established(socket.anchor()) {
+        return Err(Reason::Quiet);
+    }
+    if agreed.link.is_some() {
+        elsewhere::may_leave(socket)
+    } else {
+        may_leave_tcp(socket)
+    }
 }
