@@ -84,7 +84,7 @@ static pid_t start_end(int listener, union address *target, bool connects, end_f
   end(fd);
   _exit(0);
 }
-/* The traced process is killed. */
+/* A round (round_fn) after which the traced process is killed. */
 static bool one_round(long at, long instructions) {
   for (int i = 0; i < ROUND_VALUES; i++) VALUE(i) = 0;
   union address target;

@@ -133,7 +133,7 @@ static pid_t start_role(struct pair *p, bool client, end_fn *role) {
   role(client ? p->client : p->server);
   _exit(0);
 }
-/* The traced process is killed, or stopped and continued. */
+/* A round (round_fn) after which the traced process is killed, or stopped and continued. */
 static bool one_round(long at, long instructions) {
   for (int i = 0; i < ROUND_VALUES; i++) VALUE(i) = 0;
   bool victim_connects = at % 2;

@@ -298,6 +298,20 @@ fn each_circumstance_has_its_reason_and_state() {
     }
 }
 
+#[test]
+fn a_fork_child_is_shown_whose_connection_is_never_busy() {
+    let sandbox = Sandbox::new();
+    let mut command = Mode::Shim.command(locate::python());
+    command.arg(locate::helper("quiet_child.py")).env("SANSHIM_MOVE_AFTER", "32");
+    let program = sandbox.launch("quiet_child", command);
+    let child = program.wait_for_line("child ").trim().parse().expect("a number");
+    let entries = process(child)["connections"].clone();
+    let reasons: Vec<_> =
+        entries.as_array().expect("a list").iter().map(|one| &one["reason"]).collect();
+    assert!(reasons.iter().any(|reason| *reason == "quiet"), "{entries}");
+    program.finish();
+}
+
 /// The state of a process: "T" where it is stopped.
 fn kernels_state(pid: u32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");

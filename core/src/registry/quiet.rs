@@ -25,7 +25,7 @@ pub(super) struct Tables(HashMap<Option<PathBuf>, HashMap<u64, Ends>>);
 impl Tables {
     /// The table of the process's namespace.
     fn of(&mut self, pid: u32) -> &HashMap<u64, Ends> {
-        self.0.entry(namespace(pid)).or_insert_with(|| tcp(pid))
+        self.0.entry(namespace(pid)).or_insert_with_key(|namespace| tcp_in(pid, namespace))
     }
 }
 
@@ -76,13 +76,18 @@ pub(super) fn sockets(pid: u32) -> Vec<(RawFd, u64)> {
 
 /// The TCP connections of the network namespace of a process, by inode.
 pub(super) fn tcp(pid: u32) -> HashMap<u64, Ends> {
-    let own = namespace(std::process::id());
-    match tcp_connections::in_states(&STATES.map(|(number, _)| number)) {
-        Ok(all) if own.is_some() && namespace(pid) == own => all
+    tcp_in(pid, &namespace(pid))
+}
+
+fn tcp_in(pid: u32, of_process: &Option<PathBuf>) -> HashMap<u64, Ends> {
+    let is_ours = of_process.is_some() && *of_process == namespace(std::process::id());
+    let asked = || tcp_connections::in_states(&STATES.map(|(number, _)| number)).ok();
+    match is_ours.then(asked).flatten() {
+        Some(all) => all
             .into_iter()
             .filter_map(|one| Some((one.inode, (one.local, one.peer, state(one.state)?))))
             .collect(),
-        _ => listed(pid),
+        None => listed(pid),
     }
 }
 
@@ -90,7 +95,7 @@ fn namespace(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// The same of a namespace that is not ours. There /proc lists the sockets of closed connections as well.
+/// The same of a namespace that is not ours, or where the kernel is not asked. There /proc lists the sockets of closed connections as well.
 fn listed(pid: u32) -> HashMap<u64, Ends> {
     let read = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let lines = [read("tcp"), read("tcp6")];

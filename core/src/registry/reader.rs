@@ -128,8 +128,8 @@ impl fmt::Display for Problem {
 }
 
 /// Reads every folder that the caller may see: that of its own user, or those of all users if it is root. Removes the
-/// files of processes that have ended, if they belong to the caller. Connections with next to no traffic are taken from
-/// the kernel.
+/// files of processes that have ended, if they belong to the caller. Connections that were never busy are taken from the
+/// kernel.
 pub fn read_all() -> Snapshot {
     let mut snapshot = read_published();
     let mut tables = super::quiet::Tables::default();

@@ -11,7 +11,7 @@ const COUNTS: usize = 11;
 /// Counts of a process since it began. A fork child takes over what its living connections had counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Connections that were published: those with more than next to no traffic.
+    /// Connections that were published: those that were busy once, and listeners.
     pub opened: u64,
     /// Moves of connections to the SAN.
     pub moved: u64,

@@ -40,6 +40,11 @@ impl Header {
     }
 }
 
+/// Puts a question to the kernel.
+pub(super) fn send<Question>(fd: Fd, question: &Question) -> Result<()> {
+    call!(sendto, fd, &raw const *question as usize, size_of::<Question>(), 0, 0, 0).map(drop)
+}
+
 /// Asks the kernel, which answers before the call returns. Gives the length of the reply. `question` begins with
 /// `header`, whose number tells this answer from those to questions that were given up.
 pub(super) fn ask<Question>(
@@ -48,7 +53,7 @@ pub(super) fn ask<Question>(
     header: &Header,
     reply: &mut [u8; 1024],
 ) -> Result<usize> {
-    call!(sendto, fd, &raw const *question as usize, size_of::<Question>(), 0, 0, 0)?;
+    send(fd, question)?;
     loop {
         let n = net::recv(fd, reply, libc::MSG_DONTWAIT)?;
         if reply[8..12] == header.sequence.to_ne_bytes() {
@@ -97,10 +102,6 @@ impl Request {
     pub(super) fn new(header: Header, family: u8, states: u32, id: SocketId) -> Self {
         let protocol = libc::IPPROTO_TCP as u8;
         Request { header, family, protocol, extensions: 0, pad: 0, states, id }
-    }
-
-    pub(super) fn send(&self, fd: Fd) -> Result<()> {
-        call!(sendto, fd, &raw const *self as usize, size_of::<Self>(), 0, 0, 0).map(drop)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The TCP connections of this process's network namespace, by their states, all at once. The sockets of connections
 //! that are over, of which a busy server's host may have 100,000, are passed over in the kernel.
 
-use super::sock_diag::{open, Header, Request, SocketId, SOCK_DIAG_BY_FAMILY};
+use super::sock_diag::{open, send, Header, Request, SocketId, SOCK_DIAG_BY_FAMILY};
 use super::{file, net, Errno, Fd, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -32,26 +32,31 @@ pub(crate) fn in_states(states: &[u8]) -> Result<Vec<TcpConnection>> {
 }
 
 fn dump(fd: Fd, family: u8, states: u32, found: &mut Vec<TcpConnection>) -> Result<()> {
-    let request = Request::new(Header::of_dump(), family, states, SocketId::ANY);
-    request.send(fd)?;
+    send(fd, &Request::new(Header::of_dump(), family, states, SocketId::ANY))?;
     // The kernel fills no more than this at a time.
     let mut buffer = vec![0; 32 << 10];
     loop {
         let n = net::recv(fd, &mut buffer, 0)?;
-        let mut rest = &buffer[..n];
-        while let Some((kind, body, next)) = split(rest) {
-            match i32::from(kind) {
-                libc::NLMSG_DONE => return Ok(()),
-                libc::NLMSG_ERROR => {
-                    let number = body.first_chunk().map_or(0, |word| i32::from_ne_bytes(*word));
-                    return Err(Errno(number.saturating_neg()));
-                }
-                _ if kind == SOCK_DIAG_BY_FAMILY => found.extend(decode(body)),
-                _ => {}
-            }
-            rest = next;
+        if take_in(&buffer[..n], found)? {
+            return Ok(());
         }
     }
+}
+
+/// Some of the kernel's messages; true if the last one is among them.
+fn take_in(mut messages: &[u8], found: &mut Vec<TcpConnection>) -> Result<bool> {
+    while let Some((kind, body, next)) = split(messages) {
+        if matches!(i32::from(kind), libc::NLMSG_DONE | libc::NLMSG_ERROR) {
+            // Where the kernel can tell nothing of TCP, the last message says so.
+            let number = body.first_chunk().map_or(0, |word| i32::from_ne_bytes(*word));
+            return if number < 0 { Err(Errno(number.saturating_neg())) } else { Ok(true) };
+        }
+        if kind == SOCK_DIAG_BY_FAMILY {
+            found.extend(decode(body));
+        }
+        messages = next;
+    }
+    Ok(false)
 }
 
 /// The first message: what it is, what is in it, and what comes after it.
@@ -107,6 +112,17 @@ mod tests {
             connector.shutdown(std::net::Shutdown::Write).unwrap();
             assert_eq!(states(&[CLOSE_WAIT]), [None, Some((CLOSE_WAIT, true))]);
         }
+    }
+
+    #[test]
+    fn a_dump_that_fails_is_not_an_empty_one() {
+        let last = |number: i32| {
+            let header = [20, 0, 0, 0, libc::NLMSG_DONE as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            [header.as_slice(), &number.to_ne_bytes()].concat()
+        };
+        assert_eq!(take_in(&last(0), &mut Vec::new()), Ok(true));
+        assert_eq!(take_in(&last(-libc::ENOENT), &mut Vec::new()), Err(Errno(libc::ENOENT)));
+        assert_eq!(take_in(&[], &mut Vec::new()), Ok(false));
     }
 
     #[test]

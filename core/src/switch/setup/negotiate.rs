@@ -15,6 +15,7 @@ use super::offer_socket;
 use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
+use crate::fabric;
 use crate::provider::shm::{Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
@@ -52,7 +53,8 @@ const PAUSE: u32 = 16;
 pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure) {
     match negotiation {
         Negotiation::Advertised { tuple, .. } => {
-            if let Some(offers) = OFFER_SOCKET.get(structure) {
+            let offers = OFFER_SOCKET.get(structure).as_mut();
+            if let Some(offers) = offers.filter(|_| !policy::is_confined()) {
                 offers.forget(&tuple);
             }
         }
@@ -68,7 +70,8 @@ pub(super) fn step(socket: &Socket) {
     }
     let looked = is_undisturbed(socket).then(|| socket.traffic.look());
     if looked == Some(Look::Quiet) {
-        return;
+        // `sanctl` finds quiet connections, of processes that are published.
+        return unpublished::publish();
     }
     if process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
@@ -95,7 +98,7 @@ pub(super) fn step(socket: &Socket) {
             Look::Quiet => return,
             Look::Busy => {
                 if !socket.is_published() {
-                    // Of quiet ones `sanctl` reads what the kernel says.
+                    // For the events that follow. Of quiet ones `sanctl` reads what the kernel says.
                     publish(socket, &mut structure, Reason::Quiet);
                 }
                 registry::note(socket.statistics(), Event::Looks);
@@ -111,7 +114,7 @@ pub(super) fn step(socket: &Socket) {
         },
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
-    note(socket, &mut structure, next);
+    note(socket, &mut structure, role, next);
 }
 
 /// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
@@ -130,7 +133,12 @@ fn until_next(looks: u32) -> u32 {
 }
 
 /// Notes how far it has come, and when the next look is due.
-fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiation>, Reason>) {
+fn note(
+    socket: &Socket,
+    structure: &mut Structure,
+    role: Role,
+    next: Result<Option<Negotiation>, Reason>,
+) {
     socket.negotiates.store(matches!(next, Ok(Some(_))), Relaxed);
     match next {
         Ok(None) => {}
@@ -148,7 +156,9 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
             if elsewhere::is_over(socket, why) {
                 socket.set_phase(phase::NATIVE);
             }
-            socket.traffic.failed();
+            // An attempt to meet another host is a long one.
+            let is_short = role == Role::Connector && !fabric::may_exist();
+            socket.traffic.failed(is_short);
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
             // In the eager mode the first attempts may be too early.
             if why != Reason::PeerNative || !is_eager() || socket.traffic.fails_always() {
@@ -303,13 +313,12 @@ fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
     if tuple.acceptor.ip() != tuple.connector.ip() && !net::is_local(tuple.acceptor.ip()) {
         return Reason::NotLocal;
     }
-    match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
+    if !socket.traffic.fails_always() {
         // One that changed its user would have said who it was.
-        Ok(Some(owner))
-            if owner.inode != 0
-                && socket.traffic.fails_always()
-                && !policy::may_share_with(owner.uid) =>
-        {
+        return Reason::PeerNative;
+    }
+    match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
+        Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
             Reason::OtherUser
         }
         _ => Reason::PeerNative,
@@ -383,7 +392,7 @@ fn follow(
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));
         }
-        _ => Reason::PeerNative,
+        _ => may_enter(socket, &agreed).err().unwrap_or(Reason::PeerNative),
     };
     agreed.end();
     Err(why)

@@ -1,6 +1,6 @@
 //! Where processes find out which one has the other end of a connection: a file in shared memory for each user and
 //! network namespace. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
-//! and comes again.
+//! and comes again at its end's next attempt.
 //!
 //! An entry stands while the acceptor looks for an offer: one costs the connector much, and is in vain at other times.
 //! It is a hint, which anybody of that user can write. Who it leads to, the kernel says
@@ -75,19 +75,23 @@ fn check(fd: Fd, uid: u32) -> Result<()> {
 
 /// Puts an entry in.
 pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
-    if !file::may_grow_to(ENTRIES as usize * ENTRY_SIZE) {
-        // The kernel would end the process.
-        return Err(Errno(libc::EFBIG));
-    }
-    file::pwrite(table, &encode(tuple, entry), place(tuple)).map(drop)
+    write(table, tuple, &encode(tuple, entry))
 }
 
-/// Takes an entry out, unless another connection's is there.
+/// Takes an entry out, unless another connection's is there; one that is put there just now is lost until the next attempt.
 pub(super) fn withdraw(table: Fd, tuple: &Tuple, entry: Entry) {
     if read(table, tuple) == Some(entry) {
         // If that fails the connector offers a session that nobody takes.
-        let _ = file::pwrite(table, &[0; ENTRY_SIZE], place(tuple));
+        let _ = write(table, tuple, &[0; ENTRY_SIZE]);
     }
+}
+
+fn write(table: Fd, tuple: &Tuple, bytes: &[u8; ENTRY_SIZE]) -> Result<()> {
+    if !file::may_grow_to(ENTRIES as usize * ENTRY_SIZE) {
+        // The kernel would end the process, also where the file does not grow.
+        return Err(Errno(libc::EFBIG));
+    }
+    file::pwrite(table, bytes, place(tuple)).map(drop)
 }
 
 /// The entry in the table of that user, if there is one.

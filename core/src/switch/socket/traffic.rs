@@ -26,6 +26,8 @@ const BYTES_FOR_A_DOORBELL: u64 = 64 << 10;
 const FIRST_PAUSE: u8 = 4;
 /// and how often: both ends have to try at the same time.
 const MOST_DOUBLINGS: u8 = 4;
+/// The same where an attempt is over at once. Those of the other end take some 200 transfers, and both have to meet.
+const MOST_SHORT_DOUBLINGS: u8 = 2;
 /// The same where every connection is to go there as early as can be.
 const MOST_EAGER_DOUBLINGS: u8 = 2;
 /// So often a peer on another host is looked for. The attempts are further and further apart, and who is there and busy
@@ -39,7 +41,7 @@ const MOST_WINDOW_DOUBLINGS: u8 = 6;
 /// unless it had been on the SAN for so long (ns).
 const PAID_FOR: u64 = 1_000_000_000;
 
-/// Busy windows in a row before the ends look for each other; zero: every connection goes to the SAN as early as can
+/// Busy windows before the ends look for each other; zero: every connection goes to the SAN as early as can
 /// be. Set by [`initialize`]; the default is the configuration's.
 static BUSY_WINDOWS: AtomicU32 = AtomicU32::new(0);
 
@@ -78,7 +80,7 @@ pub(crate) struct Traffic {
     waits: AtomicU32,
     /// Clock (ns) of the last look; on the SAN when it went there.
     looked_at: AtomicU64,
-    /// Busy windows in a row.
+    /// Busy windows; each other one halves them.
     busy: AtomicU16,
     /// Windows that pass until the next attempt.
     pause: AtomicU8,
@@ -92,7 +94,7 @@ pub(crate) struct Traffic {
     bytes_before: AtomicU64,
     /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
     activity: AtomicU32,
-    /// Times it came back, and until when (clock, ns) it stays.
+    /// Times it came back before that paid, and until when (clock, ns) it stays.
     returns: AtomicU8,
     stays_until: AtomicU64,
 }
@@ -220,7 +222,8 @@ impl Traffic {
             return self.look_after_pause();
         }
         if !is_busy || contention::prefers_sleep() {
-            self.busy.store(0, Relaxed);
+            // A pause now and then does not keep one from the SAN that has to be busy for long.
+            self.busy.store(self.busy.load(Relaxed) / 2, Relaxed);
             return Look::Quiet;
         }
         let busy = self.busy.load(Relaxed).saturating_add(1);
@@ -243,12 +246,14 @@ impl Traffic {
         }
     }
 
-    /// An attempt failed.
-    pub(in crate::switch) fn failed(&self) {
+    /// An attempt failed: one that was over at once, or that took many transfers.
+    pub(in crate::switch) fn failed(&self, is_short: bool) {
         let failures = self.failures.load(Relaxed);
         self.failures.store((failures + 1).min(MOST_DOUBLINGS), Relaxed);
         let pause = if is_eager() {
             1 << failures.min(MOST_EAGER_DOUBLINGS)
+        } else if is_short {
+            FIRST_PAUSE << failures.min(MOST_SHORT_DOUBLINGS)
         } else {
             FIRST_PAUSE << failures
         };
@@ -309,7 +314,8 @@ impl Traffic {
     fn returned_at(&self, now: u64) {
         let has_paid = now.saturating_sub(self.looked_at.load(Relaxed)) >= PAID_FOR;
         let returns = if has_paid { 0 } else { self.returns.load(Relaxed) };
-        self.returns.store((returns + 1).min(MOST_STAY_DOUBLINGS), Relaxed);
+        let unpaid = if has_paid { 0 } else { (returns + 1).min(MOST_STAY_DOUBLINGS) };
+        self.returns.store(unpaid, Relaxed);
         self.stays_until.store(now + (LEAST_STAY << returns), Relaxed);
         self.busy.store(0, Relaxed);
         self.pause.store(0, Relaxed);

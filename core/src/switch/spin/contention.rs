@@ -9,12 +9,12 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-/// See [`is_slice`].
+/// A yield that took this long (ns) let somebody else have all of a time slice.
 const SLICE: u64 = 2_000_000;
 /// How long (ns) a way is tried at a time: several time slices.
-const TURN: u64 = 20_000_000;
+const TRIAL_TURN: u64 = 20_000_000;
 /// A turn that took longer (ns) was none, and comes again: the process had nothing to do.
-const LONGEST_TURN: u64 = 4 * TURN;
+const LONGEST_TURN: u64 = 4 * TRIAL_TURN;
 /// Turns of a trial, of sleeping and of looking.
 const TURNS: u32 = 6;
 /// A trial that takes longer (ns) is given up,
@@ -63,7 +63,7 @@ pub(super) fn note_yield(took: u64, now: u64) {
     }
 }
 
-/// True if a yield that took so long (ns) let somebody else have all of a time slice.
+/// True of how long (ns) a yield took.
 #[inline]
 pub(super) fn is_slice(took: u64) -> bool {
     took >= SLICE
@@ -156,7 +156,7 @@ impl Contention {
     fn begin_turn(&self, now: u64) -> u32 {
         self.transfers.store(0, Relaxed);
         self.turn_began.store(now, Relaxed);
-        self.until.store(now + TURN, Relaxed);
+        self.until.store(now + TRIAL_TURN, Relaxed);
         TRYING
     }
 
@@ -166,7 +166,7 @@ impl Contention {
         if now.saturating_sub(self.trial_began.load(Relaxed)) > LONGEST_TRIAL {
             return LOOKING;
         }
-        if !(TURN..=LONGEST_TURN).contains(&took) {
+        if !(TRIAL_TURN..=LONGEST_TURN).contains(&took) {
             return self.begin_turn(now);
         }
         let turn = self.turn.load(Relaxed);
@@ -210,7 +210,7 @@ mod tests {
         for turn in 0..TURNS {
             assert_eq!(contention.sleeps(*now), turn % 2 == 0, "turn {turn}");
             (0..transfers[turn as usize % 2]).for_each(|_| contention.count_transfer());
-            *now += TURN;
+            *now += TRIAL_TURN;
         }
         let since = *now;
         while contention.sleeps(*now) {

@@ -43,6 +43,11 @@ pub(in crate::switch) fn initialize(limit: u64) {
     LOOKS_BEFORE_YIELD.store(looks, Ordering::Relaxed);
 }
 
+/// False: nobody looks, so the kernel gives everybody his turn.
+fn is_on() -> bool {
+    LIMIT.load(Ordering::Relaxed) != 0
+}
+
 /// True with a single processor: nobody else gets on while we look.
 pub(in crate::switch) fn is_alone() -> bool {
     LOOKS_BEFORE_YIELD.load(Ordering::Relaxed) == 0
@@ -135,12 +140,11 @@ pub(in crate::switch) fn spin(
             if score < HIGHEST_SCORE {
                 history.score.store(improved(score), Ordering::Relaxed);
             }
-            turn::give_way();
+            give_way();
             return true;
         }
         std::hint::spin_loop();
     }
-    turn::note_idle();
     if score < NEUTRAL_SCORE {
         // Not this time: to yield would cost more than to sleep.
         history.score.store(score + 1, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //! for a whole time slice, and those who wait for it, or for its peer, as long. So it yields now and then although it has
 //! work. Not to who never gives the processor back: that would cost a slice each time.
 
-use super::contention;
+use super::{contention, is_on};
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,22 +13,16 @@ const TURN_AFTER_SLICE: u64 = 120 * TURN;
 
 static TURNS: Turns = Turns { end: AtomicU64::new(0) };
 
-/// A thread found something to do. Yields if its turn is over.
+/// A thread that spins, or waits for one of many, found something to do. Yields if its turn is over.
 #[inline]
 pub(in crate::switch) fn give_way() {
-    if TURNS.is_over(time::ticks()) {
+    if TURNS.is_over(time::ticks()) && is_on() {
         let before = time::now();
         process::yield_now();
         let now = time::now();
         contention::note_yield(now - before, now);
         TURNS.begin(time::ticks(), now - before);
     }
-}
-
-/// A thread found nothing to do, and sleeps or yields anyway.
-#[inline]
-pub(super) fn note_idle() {
-    TURNS.prolong(time::ticks());
 }
 
 /// One for all threads of the process: a word of each would cost more to find than it is worth.
@@ -48,11 +42,6 @@ impl Turns {
         let turn = if contention::is_slice(took) { TURN_AFTER_SLICE } else { TURN };
         self.end.store(now + turn, Relaxed);
     }
-
-    #[inline]
-    fn prolong(&self, now: u64) {
-        self.end.fetch_max(now + TURN, Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -60,16 +49,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_longer_after_somebody_took_a_slice_and_begins_anew_when_idle() {
+    fn a_turn_is_longer_after_somebody_took_a_slice() {
         let turns = Turns { end: AtomicU64::new(0) };
         let length = |began: u64| (1..).map(|n| n * TURN).find(|&n| turns.is_over(began + n));
         turns.begin(TURN, 1_000);
         assert_eq!(length(TURN), Some(TURN));
-        turns.prolong(2 * TURN);
-        assert_eq!(length(2 * TURN), Some(TURN));
         turns.begin(0, 3_000_000);
         assert_eq!(length(0), Some(TURN_AFTER_SLICE));
-        turns.prolong(TURN);
-        assert_eq!(length(0), Some(TURN_AFTER_SLICE), "no idle moment makes it shorter");
     }
 }

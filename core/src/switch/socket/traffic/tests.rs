@@ -49,7 +49,7 @@ fn who_sends_without_pausing_is_busy_and_who_pauses_is_not() {
         while exchanges(&traffic, &mut clock, WINDOW / 2, 1) != [Look::Busy] {
             windows += 1;
         }
-        traffic.failed();
+        traffic.failed(false);
         assert!(windows > before, "attempts that fail get rarer: {windows}");
         before = windows;
     }
@@ -67,6 +67,11 @@ fn who_sends_without_pausing_is_busy_and_who_pauses_is_not() {
     assert_eq!(busy_windows(), 3, "the first look, and two windows");
     assert_eq!(busy_windows(), 4, "who came back must be busy for longer");
     assert_eq!(busy_windows(), 8);
+    traffic.looked_at.store(1, Relaxed);
+    traffic.returned_at(clock / 3 + PAID_FOR);
+    clock += 3 * (PAID_FOR + LEAST_STAY);
+    let looks = exchanges(&traffic, &mut clock, 2 * WINDOW, 1);
+    assert!(looks.contains(&Look::Busy), "it has paid: {looks:?}");
 
     let (traffic, mut clock) = begun();
     traffic.returned_at(clock / 3);
