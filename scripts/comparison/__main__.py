@@ -36,6 +36,13 @@ def attempt(stage, case, transport, seconds):
                 return []
             seen = str(why).partition(" showed ")[2].splitlines()[0]
             say(f"measured once more: {case.program}, {case.label}: {seen}")
+        except Failure as why:
+            # The kernel's sockmap runs out of memory at times where both ends send.
+            if transport != "sockmap":
+                raise
+            stage.end_all()
+            say(f"no figure with sockmap: {str(why).splitlines()[0]}")
+            return []
 
 
 class Progress:
