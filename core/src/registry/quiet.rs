@@ -1,5 +1,5 @@
-//! A process does not publish a connection before it is busy. `sanctl` reads here what the kernel says
-//! of it, which costs the process nothing. What cannot be read, such as another user's, is left out.
+//! A process does not publish a connection before it is busy. `sanctl` reads here what the kernel says of it, which costs
+//! the process nothing. What cannot be read, such as another user's, is left out.
 
 use super::reader::{connection, Connection};
 use super::slot::{Identity, Provider, Slot, State};
@@ -95,7 +95,8 @@ fn namespace(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// The same of a namespace that is not ours, or where the kernel is not asked. There /proc lists the sockets of closed connections as well.
+/// The same of a namespace that is not ours, or where the kernel does not answer. There /proc lists the sockets of
+/// closed connections as well.
 fn listed(pid: u32) -> HashMap<u64, Ends> {
     let read = |name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let lines = [read("tcp"), read("tcp6")];

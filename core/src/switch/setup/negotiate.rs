@@ -114,7 +114,7 @@ pub(super) fn step(socket: &Socket) {
         },
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
-    note(socket, &mut structure, role, next);
+    note(socket, &mut structure, next);
 }
 
 /// A connection of which nothing is under way: a look at its traffic takes no lock, and so no system call. Most looks are
@@ -133,12 +133,7 @@ fn until_next(looks: u32) -> u32 {
 }
 
 /// Notes how far it has come, and when the next look is due.
-fn note(
-    socket: &Socket,
-    structure: &mut Structure,
-    role: Role,
-    next: Result<Option<Negotiation>, Reason>,
-) {
+fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiation>, Reason>) {
     socket.negotiates.store(matches!(next, Ok(Some(_))), Relaxed);
     match next {
         Ok(None) => {}
@@ -157,7 +152,7 @@ fn note(
                 socket.set_phase(phase::NATIVE);
             }
             // An attempt to meet another host is a long one.
-            let is_short = role == Role::Connector && !fabric::may_exist();
+            let is_short = socket.role() == Some(Role::Connector) && !fabric::may_exist();
             socket.traffic.failed(is_short);
             socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
             // In the eager mode the first attempts may be too early.

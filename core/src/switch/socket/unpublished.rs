@@ -34,7 +34,8 @@ fn warn_if_unpublished(done: Result<(), crate::registry::RegistryError>) {
 /// Publishes this process: before it does what `sanctl` is to show, or what could keep it from being published later.
 #[inline]
 pub fn publish() {
-    if is_unpublished() && !process::is_borrowed() {
+    // A child of a confined process stays so, and makes no system call for it.
+    if is_unpublished() && !policy::is_confined() && !process::is_borrowed() {
         publish_within(&mut Structure::lock());
     }
 }
