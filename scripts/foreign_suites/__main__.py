@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import modes
 import report
@@ -67,6 +68,14 @@ def copied(sanctl, target):
     return str(folder / "sanctl")
 
 
+def tell_tests(name, units, place):
+    earlier = results.load(place)
+    for unit in units:
+        print(f"{name}: {unit.name}")
+        for test in results.tests(earlier, unit.name):
+            print(f"  {test}")
+
+
 def main():
     every = suites()
     chosen = options(every)
@@ -81,7 +90,7 @@ def main():
         raise Failure("namespaces cannot be made here (unshare): run this as root, or allow users their own")
 
     sanctl = copied(sanctl, target)
-    unexpected, absent = 0, []
+    absent, found = [], []
     for name in names:
         name, _, program = name.partition(":")
         suite, place = every[name], target / name
@@ -96,28 +105,36 @@ def main():
         if not units:
             raise Failure(f"{suite.title} has no program '{program}'; see --list")
         if chosen.list:
-            earlier = results.load(place)
-            for unit in units:
-                print(f"{name}: {unit.name}")
-                for test in results.tests(earlier, unit.name):
-                    print(f"  {test}")
-            continue
+            tell_tests(name, units, place)
+        else:
+            found.append((suite, place, units, program == ""))
+
+    def run(suite, place, units, whole, pool):
         runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short)
-        version, kept = suite.version(place), not chosen.only and not chosen.short
-        result = runner.suite(
+        version = suite.version(place)
+        return runner.suite(
             suite,
             units,
-            chosen.jobs,
-            lambda so_far: kept and results.save(place, version, so_far, not program and len(so_far.runs) == len(units)),
+            pool,
+            # What some tests or CI's programs alone found is not kept.
+            lambda so_far: chosen.only
+            or chosen.short
+            or results.save(place, version, so_far, whole and len(so_far.runs) == len(units)),
         )
-        for line in report.lines(suite, version, result):
-            print(line, flush=True)
-        if not report.totals(result, modes.NATIVE)[0]:
-            print("  nothing of it passes natively: it cannot be run here", flush=True)
-            absent.append(name)
-        verdicts = [report.verdict(suite, one) for one in result.differences]
-        # CI's machine is busy with other tests, and suites measure time.
-        unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))
+
+    unexpected = 0
+    # All is built before the first test: tests measure time. All suites' programs are one pool's: none waits for a suite's last.
+    with ThreadPoolExecutor(chosen.jobs) as pool, ThreadPoolExecutor(max(len(found), 1)) as suites_at_once:
+        for (suite, place, *_), running in [(one, suites_at_once.submit(run, *one, pool)) for one in found]:
+            result = running.result()
+            for line in report.lines(suite, suite.version(place), result):
+                print(line, flush=True)
+            if not report.totals(result, modes.NATIVE)[0]:
+                print("  nothing of it passes natively: it cannot be run here", flush=True)
+                absent.append(suite.name)
+            verdicts = [report.verdict(suite, one) for one in result.differences]
+            # CI's machine is busy with other tests, and suites measure time.
+            unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))
     if not chosen.list and not chosen.suites and not chosen.only and not chosen.short:
         report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
     return 1 if unexpected or absent else 0

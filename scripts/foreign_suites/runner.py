@@ -137,15 +137,14 @@ class Runner:
             for _ in range(LOGGED_AGAIN):
                 run(mode, logged=True)
 
-    def suite(self, suite, units, parallel, done):
-        """All units; `done` is called with what there is after each."""
+    def suite(self, suite, units, pool, done):
+        """All units, each in a thread of the pool; `done` is called with what there is after each."""
         result = Result()
-        with concurrent.futures.ThreadPoolExecutor(parallel) as pool:
-            pending = {pool.submit(self.unit, unit, suite): unit.name for unit in units}
-            for future in concurrent.futures.as_completed(pending):
-                result.runs[pending[future]], found = future.result()
-                result.differences += found
-                done(result)
+        pending = {pool.submit(self.unit, unit, suite): unit.name for unit in units}
+        for future in concurrent.futures.as_completed(pending):
+            result.runs[pending[future]], found = future.result()
+            result.differences += found
+            done(result)
         return result
 
 
