@@ -145,49 +145,53 @@ thread_local! {
     static EXCEPTION: UnsafeCell<Exception> = const { UnsafeCell::new(Exception::NONE) };
 }
 
-/// The call of [`sleeping`], and what it returned.
-struct Sleep<F, T> {
+/// The call of [`sleeping`], and what it returned. `innermost` is the thread's [`INNERMOST`].
+struct Sleep<'a, F, T> {
     frame: Frame,
+    innermost: &'a Cell<*const Frame>,
     call: Option<F>,
     result: MaybeUninit<T>,
 }
 
 /// When dropped, makes the outer frame the innermost one again. That happens also when the thread is cancelled.
-struct Outer(*const Frame);
+struct Outer<'a>(&'a Cell<*const Frame>, *const Frame);
 
-impl Drop for Outer {
+impl Drop for Outer<'_> {
     fn drop(&mut self) {
-        INNERMOST.set(self.0);
+        self.0.set(self.1);
     }
 }
 
 /// Runs `call`, which sleeps. A jump may end it at any point, so it must hold nothing itself. The caller's frame is
 /// then unwound, as when the thread is cancelled.
 pub(crate) fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
-    let frame = Frame { stack: 0, outer: INNERMOST.get() };
-    let mut sleep = Sleep { frame, call: Some(call), result: MaybeUninit::uninit() };
-    let sleep = &raw mut sleep;
-    // SAFETY: `sleep` outlives the call, and nobody else has it; `run` that returns has stored the result.
-    unsafe {
-        if call_below(&raw mut (*sleep).frame.stack, run::<T, F>, sleep.cast()) {
-            end_frames();
+    INNERMOST.with(|innermost| {
+        let frame = Frame { stack: 0, outer: innermost.get() };
+        let mut sleep = Sleep { frame, innermost, call: Some(call), result: MaybeUninit::uninit() };
+        let sleep = &raw mut sleep;
+        // SAFETY: `sleep` outlives the call, and nobody else has it; `run` that returns has stored the result.
+        unsafe {
+            if call_below(&raw mut (*sleep).frame.stack, run::<T, F>, sleep.cast()) {
+                end_frames();
+            }
+            (*sleep).result.assume_init_read()
         }
-        (*sleep).result.assume_init_read()
-    }
+    })
 }
 
 /// # Safety
 /// The argument is a `Sleep<F, T>` that nobody else has.
 unsafe extern "C-unwind" fn run<T, F: FnOnce() -> T>(sleep: *mut c_void) {
-    let sleep = sleep.cast::<Sleep<F, T>>();
+    let sleep = sleep.cast::<Sleep<'_, F, T>>();
     // SAFETY: the caller's promise.
     unsafe {
-        let _outer = Outer((*sleep).frame.outer);
+        let innermost = (*sleep).innermost;
+        let _outer = Outer(innermost, (*sleep).frame.outer);
         let returns = (((*sleep).frame.stack - 8) as *const usize).read();
         if RETURN.load(Relaxed) != returns {
             RETURN.store(returns, Relaxed);
         }
-        INNERMOST.set(&raw const (*sleep).frame);
+        innermost.set(&raw const (*sleep).frame);
         if let Some(call) = (*sleep).call.take() {
             (*sleep).result.write(call());
         }

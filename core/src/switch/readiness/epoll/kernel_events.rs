@@ -43,21 +43,30 @@ impl KernelEvents {
     ) -> usize {
         deliver(set, &self.0[..n], events)
     }
+}
 
-    /// The same of the first `n` of the program's array, where the kernel reported into it. There is something of ours
-    /// only if another thread added it meanwhile.
-    pub(super) fn deliver_in_place(
-        set: &'static Set,
-        n: usize,
-        events: &mut [libc::epoll_event],
-    ) -> usize {
-        let mut kept = 0;
-        for at in 0..n {
-            let event = [events[at]];
-            kept += deliver(set, &event, &mut events[kept..]);
-        }
-        kept
+/// The same of the first `n` of the program's array, where the kernel reported into it. There is something of ours only
+/// if another thread added it meanwhile.
+#[inline]
+pub(super) fn deliver_in_place(
+    set: &'static Set,
+    n: usize,
+    events: &mut [libc::epoll_event],
+) -> usize {
+    let ours = [shadow_data(), nudge_data()];
+    let is_ours = |event: &libc::epoll_event| {
+        let data = event.u64;
+        ours.contains(&data)
+    };
+    if !events[..n].iter().any(is_ours) {
+        return n;
     }
+    let mut kept = 0;
+    for at in 0..n {
+        let event = [events[at]];
+        kept += deliver(set, &event, &mut events[kept..]);
+    }
+    kept
 }
 
 /// All but the shadow set's event and the nudge's. Has the sockets behind the former looked at.

@@ -1,7 +1,7 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
 use super::hot::{self, Collected};
-use super::kernel_events::{look_at_kernel, KernelEvents};
+use super::kernel_events::{deliver_in_place, look_at_kernel, KernelEvents};
 use super::watched_set;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::{self, idle};
@@ -92,34 +92,48 @@ impl<'a> Wait<'a> {
     }
 
     /// As long as the set has no SAN sockets the kernel does it all. `None`: another thread added one.
+    #[inline]
     fn wait_in_kernel_alone(&mut self, events: &mut [libc::epoll_event]) -> Result<Option<usize>> {
         let set = self.set;
-        let mut reported = KernelEvents::new();
         // What members have of sessions that are over.
         idle::check();
         while set.san.load(Ordering::SeqCst) == 0 {
-            let left = self.timeout.left();
             set.settle_members();
             // With nothing of ours in the kernel's set the program gets as much at once as it has room for.
-            let is_unshared = set.shadow.load(Ordering::Relaxed) < 0;
-            let asleep = Sleeper::on(set);
-            // Once more: who adds one looks for sleepers afterwards.
-            let slept = (set.san.load(Ordering::SeqCst) == 0).then(|| {
-                let to = if is_unshared { &mut *events } else { reported.room_for(events) };
-                blocking::epoll_wait(set.kernel_fd(), to, left, self.mask)
-            });
-            drop(asleep);
-            let Some(slept) = slept else { break };
-            let n = slept?;
-            let kept = match is_unshared {
-                true => KernelEvents::deliver_in_place(set, n, events),
-                false => reported.deliver(set, n, events),
+            let slept = match set.shadow.load(Ordering::Relaxed) < 0 {
+                true => {
+                    self.sleep_without_san(events)?.map(|n| (n, deliver_in_place(set, n, events)))
+                }
+                false => self.sleep_beside_shadow(events)?,
             };
+            let Some((n, kept)) = slept else { break };
             if kept > 0 || n == 0 || self.timeout.is_zero() {
                 return Ok(Some(kept));
             }
         }
         Ok(None)
+    }
+
+    /// Sleeps unless the set has SAN sockets now (`None`); the kernel reports into `to`.
+    #[inline]
+    fn sleep_without_san(&mut self, to: &mut [libc::epoll_event]) -> Result<Option<usize>> {
+        let set = self.set;
+        let _asleep = Sleeper::on(set);
+        // Once more: who adds one looks for sleepers afterwards.
+        if set.san.load(Ordering::SeqCst) != 0 {
+            return Ok(None);
+        }
+        blocking::epoll_wait(set.kernel_fd(), to, self.timeout.left(), self.mask).map(Some)
+    }
+
+    /// The same, with the shadow set in the kernel's: how many events came, and how many the program gets.
+    fn sleep_beside_shadow(
+        &mut self,
+        events: &mut [libc::epoll_event],
+    ) -> Result<Option<(usize, usize)>> {
+        let mut reported = KernelEvents::new();
+        let slept = self.sleep_without_san(reported.room_for(events))?;
+        Ok(slept.map(|n| (n, reported.deliver(self.set, n, events))))
     }
 
     /// Looks at the hot registrations' streams, and where it is time at the kernel's own descriptors.
