@@ -122,7 +122,7 @@ def write(path, target, every, sanctl):
         f"{datetime.date.today().isoformat()}, {version.replace('sanctl', 'sanshim')}, {machine()}. Made by `scripts/foreign`.\n\n"
         "Passed / failed / skipped tests of one run: natively, under `sanctl run` as users have it, with `SANSHIM_MOVE_AFTER=0`\n"
         "(every connection goes to the SAN at once), and, where programs fork, with `swap = \"suspend\"` in addition. SAN: how many of the connections that\n"
-        "the log tells of, those with traffic, were on it at some time. Both ends are under the shim, in a network namespace with `lo` alone. What fails\n"
+        "the log tells of, those that were busy, were on it at some time. Both ends are under the shim, in a network namespace with `lo` alone. What fails\n"
         "natively too is the suite's or the machine's: it wants a network, another user, or hardware.\n\n"
         + "\n".join([HEAD, *rows])
         + "\n\n## What differs\n\n"
