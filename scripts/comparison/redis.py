@@ -10,13 +10,13 @@ from processes import Failure
 rates = {}
 
 
-def start(stage, transport, *options):
-    """The server, and how its clients find it."""
+def start(stage, transport, *options, starter=()):
+    """The server, started by the command `starter` if there is one, and how its clients find it."""
     endpoint = stage.endpoint(transport)
     where = ["--port", str(endpoint.port), "--bind", "127.0.0.1"]
     if endpoint.path:
         where += ["--unixsocket", endpoint.path]
-    server = stage.start(transport, ["redis-server", *where, "--save", "", *options])
+    server = stage.start(transport, [*starter, "redis-server", *where, "--save", "", *options])
     stage.wait_listening(server, endpoint)
     where = ["-s", endpoint.path] if endpoint.path else ["-p", str(endpoint.port)]
     # The key that redis-benchmark uses, so that GET finds something.
