@@ -1,4 +1,5 @@
-//! libc's own functions behind the hooks. Each is found with dlsym when it is first called.
+//! libc's own functions behind the hooks. All are looked up when the library is loaded, not when they are first called: that
+//! may be in a signal handler, or in each of a server's children anew.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -44,6 +45,25 @@ impl Symbol {
     }
 }
 
+/// Looks up libc's functions behind all hooks.
+pub(crate) fn look_up_all() {
+    extern "C" {
+        #[link_name = "__start_sanshim_symbols"]
+        static START: u8;
+        #[link_name = "__stop_sanshim_symbols"]
+        static STOP: u8;
+    }
+    // SAFETY: the linker puts these round the section, in which there is nothing but `hooks!`' symbols side by side.
+    let all = unsafe {
+        let start = (&raw const START).cast::<Symbol>();
+        let stop = (&raw const STOP).cast::<Symbol>();
+        std::slice::from_raw_parts(start, stop.offset_from_unsigned(start))
+    };
+    for symbol in all {
+        symbol.address();
+    }
+}
+
 /// Makes the [`Symbol`] of that name.
 macro_rules! symbol {
     ($name:ident) => {
@@ -68,6 +88,9 @@ macro_rules! hooks {
         $(#[$attribute])*
         #[no_mangle]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            // Without `used` the optimizer would leave of it what this function needs.
+            #[used]
+            #[link_section = "sanshim_symbols"]
             static SYMBOL: $crate::real::Symbol = $crate::real::symbol!($name);
             #[allow(unused_variables)]
             let $real = |$($arg: $type),*| -> $result {

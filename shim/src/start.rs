@@ -1,7 +1,7 @@
 //! Loading and unloading of the library.
 
 use crate::hooks;
-use crate::real::Symbol;
+use crate::real::{self, Symbol};
 use sanshim_core::config::Config;
 use sanshim_core::logging;
 use sanshim_core::switch::{self, fork};
@@ -31,8 +31,8 @@ extern "C" fn start() {
     if !config.enabled {
         return;
     }
-    let real = [RECV.address(), PPOLL.address(), EPOLL_PWAIT.address()];
-    if real.iter().any(|address| address.is_null()) {
+    let needed = [RECV.address(), PPOLL.address(), EPOLL_PWAIT.address()];
+    if needed.iter().any(|address| address.is_null()) {
         logging::say("libc is loaded before this library: put libsanshim.so first in LD_PRELOAD; running on plain TCP");
         return;
     }
@@ -50,6 +50,7 @@ extern "C" fn start() {
         logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
         return;
     }
+    real::look_up_all();
     hooks::jumps::prepare();
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.
