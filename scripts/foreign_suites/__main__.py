@@ -90,6 +90,11 @@ def main():
         raise Failure("namespaces cannot be made here (unshare): run this as root, or allow users their own")
 
     sanctl = copied(sanctl, target)
+
+    def begin(suite, place, units, pool):
+        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short)
+        return runner.begin(suite, units, pool)
+
     absent, found = [], []
     for name in names:
         name, _, program = name.partition(":")
@@ -109,25 +114,17 @@ def main():
         else:
             found.append((suite, place, units, program == ""))
 
-    def run(suite, place, units, whole, pool):
-        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short)
-        version = suite.version(place)
-        return runner.suite(
-            suite,
-            units,
-            pool,
-            # What some tests or CI's programs alone found is not kept.
-            lambda so_far: chosen.only
-            or chosen.short
-            or results.save(place, version, so_far, whole and len(so_far.runs) == len(units)),
-        )
-
-    unexpected = 0
+    # What some tests or CI's programs alone found is not kept.
+    unexpected, kept = 0, not chosen.only and not chosen.short
     # All is built before the first test: tests measure time. All suites' programs are one pool's: none waits for a suite's last.
-    with ThreadPoolExecutor(chosen.jobs) as pool, ThreadPoolExecutor(max(len(found), 1)) as suites_at_once:
-        for (suite, place, *_), running in [(one, suites_at_once.submit(run, *one, pool)) for one in found]:
-            result = running.result()
-            for line in report.lines(suite, suite.version(place), result):
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        begun = [begin(suite, place, units, pool) for suite, place, units, _ in found]
+        for (suite, place, units, whole), running in zip(found, begun):
+            version = suite.version(place)
+            result = running.finish(
+                lambda so_far: kept and results.save(place, version, so_far, whole and len(so_far.runs) == len(units))
+            )
+            for line in report.lines(suite, version, result):
                 print(line, flush=True)
             if not report.totals(result, modes.NATIVE)[0]:
                 print("  nothing of it passes natively: it cannot be run here", flush=True)

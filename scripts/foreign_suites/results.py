@@ -2,12 +2,8 @@
 import dataclasses
 import json
 import os
-import threading
 
 import modes
-
-# A suite's programs may run as several selections side by side.
-saving = threading.Lock()
 
 
 def save(place, version, result, complete):
@@ -17,14 +13,13 @@ def save(place, version, result, complete):
         for unit, modes_of in result.runs.items()
     }
     differences = [dataclasses.asdict(one) for one in result.differences]
-    with saving:
-        earlier = load(place)
-        if earlier and not complete and earlier["version"] == version:
-            differences += [one for one in earlier["differences"] if one["unit"] not in runs]
-            runs = earlier["runs"] | runs
-        beside = place / "results.json.new"
-        beside.write_text(json.dumps({"version": version, "runs": runs, "differences": differences}, indent=1))
-        os.replace(beside, place / "results.json")
+    earlier = load(place)
+    if earlier and not complete and earlier["version"] == version:
+        differences += [one for one in earlier["differences"] if one["unit"] not in runs]
+        runs = earlier["runs"] | runs
+    beside = place / "results.json.new"
+    beside.write_text(json.dumps({"version": version, "runs": runs, "differences": differences}, indent=1))
+    os.replace(beside, place / "results.json")
 
 
 def load(place):

@@ -137,12 +137,22 @@ class Runner:
             for _ in range(LOGGED_AGAIN):
                 run(mode, logged=True)
 
-    def suite(self, suite, units, pool, done):
-        """All units, each in a thread of the pool; `done` is called with what there is after each."""
+    def begin(self, suite, units, pool):
+        """All units, each in a thread of the pool."""
+        return Running({pool.submit(self.unit, unit, suite): unit.name for unit in units})
+
+
+@dataclasses.dataclass
+class Running:
+    """A suite's units by their futures."""
+
+    pending: dict
+
+    def finish(self, done):
+        """Waits for all; `done` is called with what there is after each."""
         result = Result()
-        pending = {pool.submit(self.unit, unit, suite): unit.name for unit in units}
-        for future in concurrent.futures.as_completed(pending):
-            result.runs[pending[future]], found = future.result()
+        for future in concurrent.futures.as_completed(self.pending):
+            result.runs[self.pending[future]], found = future.result()
             result.differences += found
             done(result)
         return result
