@@ -127,7 +127,8 @@ def write(path, target, every, sanctl):
         + "\n".join([HEAD, *rows])
         + "\n\n## What differs\n\n"
         "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen). Once: in none of\n"
-        "those again; suites measure time, and the machine was busy. With a log: it sees the descriptor of the log that counts connections.\n\n"
+        "those again, nor natively on a busy machine, which it is run on then (48 times, or two minutes). With a log: it sees the descriptor\n"
+        "of the log that counts connections.\n\n"
         + ("\n".join(differing) or "Nothing.")
         + "\n\n## Not run, and what was tried\n\n"
         + "\n".join(f"- {each}" for each in (*NOT_RUN, *(f"{title}: no run of it was kept" for title in missing)))
