@@ -158,11 +158,13 @@ class Running:
     pending: dict
 
     def finish(self, done):
-        """Waits for all; `done` is called with what there is after each."""
+        """Waits for all; `done` is called with what there is, also where they are ended."""
         result = Result()
-        for future in concurrent.futures.as_completed(self.pending):
-            result.runs[self.pending[future]], found = future.result()
-            result.differences += found
+        try:
+            for future in concurrent.futures.as_completed(self.pending):
+                result.runs[self.pending[future]], found = future.result()
+                result.differences += found
+        finally:
             done(result)
         return result
 
