@@ -6,7 +6,8 @@ import pathlib
 import shutil
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import modes
 import report
@@ -16,6 +17,8 @@ from runner import Runner
 from sandbox import spaces, stopped
 
 HERE = pathlib.Path(__file__).parent
+# Seconds after which what there is by then is kept.
+KEEP = 60
 
 
 def suites():
@@ -76,28 +79,16 @@ def tell_tests(name, units, place):
             print(f"  {test}")
 
 
-def main():
-    every = suites()
-    chosen = options(every)
-    root, target = pathlib.Path(os.environ["SANSHIM_ROOT"]), pathlib.Path(os.environ["FOREIGN_TARGET"])
-    sanctl = os.environ["SANCTL"]
-    names = chosen.suites or (["cpython", "libevent"] if chosen.short else list(every))
-    if chosen.figures:
-        report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
-        return 0
-    unshare = spaces()
-    if unshare is None:
-        raise Failure("namespaces cannot be made here (unshare): run this as root, or allow users their own")
-
-    sanctl = copied(sanctl, target)
-
-    def begin(suite, place, units, pool):
-        runner = Runner(place, sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short)
-        return runner.begin(suite, units, pool)
-
-    absent, found = [], []
-    for name in names:
-        name, _, program = name.partition(":")
+def prepared(every, chosen, target):
+    """The suites that were asked for, with their folders and units, and the names of those that cannot be had."""
+    asked = {}
+    for each in chosen.suites or (["cpython", "libevent"] if chosen.short else list(every)):
+        name, _, program = each.partition(":")
+        asked.setdefault(name, set()).add(program)
+    found, absent = [], []
+    for name, programs in asked.items():
+        if stopped.is_set():
+            raise Failure("ended by a signal")
         suite, place = every[name], target / name
         place.mkdir(parents=True, exist_ok=True)
         try:
@@ -106,33 +97,73 @@ def main():
             print(f"{suite.title}: cannot be had here: {failure}", flush=True)
             absent.append(name)
             continue
-        units = [unit for unit in chosen_units(suite, place, chosen) if program in ("", unit.name)]
-        if not units:
-            raise Failure(f"{suite.title} has no program '{program}'; see --list")
-        if chosen.list:
-            tell_tests(name, units, place)
-        else:
-            found.append((suite, place, units, program == ""))
+        units = chosen_units(suite, place, chosen)
+        if missing := programs - {"", *(unit.name for unit in units)}:
+            raise Failure(f"{suite.title} has no program '{missing.pop()}'; see --list")
+        found.append((suite, place, units if "" in programs else [unit for unit in units if unit.name in programs]))
+    return found, absent
 
-    # What some tests or CI's programs alone found is not kept.
-    unexpected, kept = 0, not chosen.only and not chosen.short
-    # All is built before the first test: tests measure time. All suites' programs are one pool's: none waits for a suite's last.
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        begun = [begin(suite, place, units, pool) for suite, place, units, _ in found]
-        for (suite, place, units, whole), running in zip(found, begun):
-            version = suite.version(place)
-            result = running.finish(
-                lambda so_far: kept and results.save(place, version, so_far, whole and len(so_far.runs) == len(units))
-            )
-            for line in report.lines(suite, version, result):
-                print(line, flush=True)
-            if not report.totals(result, modes.NATIVE)[0]:
-                print("  nothing of it passes natively: it cannot be run here", flush=True)
-                absent.append(suite.name)
-            verdicts = [report.verdict(suite, one) for one in result.differences]
-            # CI's machine is busy with other tests, and suites measure time.
-            unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))
-    if not chosen.list and not chosen.suites and not chosen.only and not chosen.short:
+
+def run(runners, jobs, keep, settle):
+    """All units of all suites, in one pool, so that none waits for a suite's last. `keep` is called now and then, and at the
+    end."""
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        kept = time.monotonic()
+        for future in as_completed([one for runner in runners for one in runner.begin(pool)]):
+            future.result()
+            if time.monotonic() > kept + KEEP:
+                keep()
+                kept = time.monotonic()
+        for runner in runners if settle else ():
+            runner.run_on_a_busy_machine()
+    finally:
+        # Nothing is left to be done but after an error, or a signal.
+        pool.shutdown(cancel_futures=True)
+        keep()
+
+
+def main():
+    every = suites()
+    chosen = options(every)
+    root, target = pathlib.Path(os.environ["SANSHIM_ROOT"]), pathlib.Path(os.environ["FOREIGN_TARGET"])
+    sanctl = os.environ["SANCTL"]
+    if chosen.figures:
+        report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
+        return 0
+    unshare = spaces()
+    if unshare is None:
+        raise Failure("namespaces cannot be made here (unshare): run this as root, or allow users their own")
+
+    sanctl = copied(sanctl, target)
+    # All is built before the first test: tests measure time.
+    found, absent = prepared(every, chosen, target)
+    if chosen.list:
+        for suite, place, units in found:
+            tell_tests(suite.name, units, place)
+        return 1 if absent else 0
+    how = sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short
+    runners = [Runner(suite, units, place, *how) for suite, place, units in found]
+
+    def keep():
+        # What some tests or CI's programs alone found is not kept.
+        for runner in runners if not chosen.only and not chosen.short else ():
+            all_units = {unit.name for unit in runner.suite.units(runner.place, chosen.short)}
+            results.save(runner.place, runner.suite.version(runner.place), runner.result(), all_units)
+
+    run(runners, chosen.jobs, keep, settle=not chosen.short)
+    unexpected = 0
+    for runner in runners:
+        suite, result = runner.suite, runner.result()
+        for line in report.lines(suite, suite.version(runner.place), result):
+            print(line, flush=True)
+        if not report.totals(result, modes.NATIVE)[0]:
+            print("  nothing of it passes natively: it cannot be run here", flush=True)
+            absent.append(suite.name)
+        verdicts = [report.verdict(suite, one) for one in result.differences]
+        # CI's machine is busy with other tests, and suites measure time.
+        unexpected += verdicts.count("differs") + (0 if chosen.short else verdicts.count("differed once"))
+    if not chosen.suites and not chosen.only and not chosen.short:
         report.write(root / "docs" / "figures" / "foreign.md", target, every, sanctl)
     return 1 if unexpected or absent else 0
 

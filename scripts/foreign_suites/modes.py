@@ -3,6 +3,8 @@ import collections
 import re
 
 NATIVE, SHIM, EAGER, SUSPEND = "native", "shim", "shim, at once", "shim, suspended"
+BUSY = "native, busy"
+UNSHIMMED = NATIVE, BUSY
 
 # A connection's change, as the library logs it; the connector's lines count, so that each connection does once.
 CONNECTION = re.compile(r"^sanshim\[(\d+)\] info: fd \d+: (\S+) (\S+) provider=(\w+) reason=(\S+) role=connector", re.MULTILINE)
@@ -14,7 +16,7 @@ def of(suite, short=False):
 
 def wrap(mode, command, sanctl, folder, logged):
     """The command and the environment for a mode, with a log in the folder or without."""
-    if mode == NATIVE:
+    if mode in UNSHIMMED:
         return command, {}
     extra = {}
     if mode != SHIM:

@@ -50,7 +50,8 @@ def sentences(suite, result):
     """What differs, with the tests of a program together to which the same happened."""
     alike = collections.defaultdict(list)
     for one in result.differences:
-        what = f"natively {how_often(one.native)}; {one.mode}: {how_often(one.logged + one.plain)}"
+        busy = f", on a busy machine {how_often(one.busy)}" if one.busy else ""
+        what = f"natively {how_often(one.native)}{busy}; {one.mode}: {how_often(one.logged + one.plain)}"
         alike[verdict(suite, one), one.unit, what].append(one.test)
     for (kind, unit, what), tests in alike.items():
         more = f" and {len(tests) - NAMED} more" if len(tests) > NAMED else ""
@@ -127,7 +128,7 @@ def write(path, target, every, sanctl):
         + "\n".join([HEAD, *rows])
         + "\n\n## What differs\n\n"
         "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen). Once: in none of\n"
-        "those again, nor natively on a busy machine, which it is run on then (48 times, or two minutes). With a log: it sees the descriptor\n"
+        f"those again, nor natively on a busy machine, where it is run {runner.BUSY_RUNS} times at the end. With a log: it sees the descriptor\n"
         "of the log that counts connections.\n\n"
         + ("\n".join(differing) or "Nothing.")
         + "\n\n## Not run, and what was tried\n\n"

@@ -6,17 +6,20 @@ import os
 import modes
 
 
-def save(place, version, result, complete):
-    """Replaces what is there of the units that ran, or all of it where all of them did."""
+def save(place, version, result, units):
+    """Replaces what is there of the units that ran; of a version, what is there of its other `units` stays."""
+    if not result.runs:
+        return
     runs = {
         unit: {mode: [dataclasses.asdict(run) for run in each] for mode, each in modes_of.items()}
         for unit, modes_of in result.runs.items()
     }
     differences = [dataclasses.asdict(one) for one in result.differences]
     earlier = load(place)
-    if earlier and not complete and earlier["version"] == version:
-        differences += [one for one in earlier["differences"] if one["unit"] not in runs]
-        runs = earlier["runs"] | runs
+    if earlier and earlier["version"] == version:
+        stay = {unit for unit in earlier["runs"] if unit in units and unit not in runs}
+        differences += [one for one in earlier["differences"] if one["unit"] in stay]
+        runs |= {unit: earlier["runs"][unit] for unit in stay}
     beside = place / "results.json.new"
     beside.write_text(json.dumps({"version": version, "runs": runs, "differences": differences}, indent=1))
     os.replace(beside, place / "results.json")

@@ -1,12 +1,13 @@
 """Runs the units of a suite in every mode and says which tests differ."""
 import concurrent.futures
 import dataclasses
+import os
 import shutil
 import sys
-import time
 
 import modes
-from sandbox import Sandbox
+from failure import Failure
+from sandbox import Sandbox, stopped
 from suite import DIED, HUNG, PASSED, SKIPPED
 
 # A unit whose test hung or whose program died goes on without it, so often.
@@ -14,9 +15,11 @@ RESUMES = 8
 # What differs is run so often again each way, in turn; a program whose tests cannot be chosen less often, whole. Under the shim
 # without a log then: its file is a descriptor more, which tests can see. What is well without one is looked at with one again.
 AGAIN, WHOLE_AGAIN, LOGGED_AGAIN = 5, 2, 2
-# What differed once did so on a busy machine. It is run natively on one, in rounds of so many at a time, to see whether it
-# fails there as well.
-ROUNDS, AT_ONCE, SECONDS = 6, 8, 120
+# What differed once did so on a busy machine. It is run natively on one, at the end: so many times, so many of them side by
+# side for each processor, each for so many seconds at the most.
+BUSY_RUNS, BUSY_RUNS_EACH, BUSY_LIMIT = 48, 4, 120
+# What a run tells of a test that another one ran.
+ABSENT = "absent"
 # The one id of a program of which nothing is known but how it ended.
 WHOLE = "(the whole)"
 
@@ -36,7 +39,7 @@ class Run:
 
 @dataclasses.dataclass
 class Difference:
-    """A test's outcomes natively, and in a mode with a log and without one."""
+    """A test's outcomes natively, and in a mode with a log and without one; and natively on a busy machine."""
 
     unit: str
     test: str
@@ -44,6 +47,7 @@ class Difference:
     mode: str
     logged: list
     plain: list
+    busy: list = dataclasses.field(default_factory=list)
 
     @property
     def kind(self):
@@ -51,7 +55,11 @@ class Difference:
             return "varies natively"
         if not self.plain or set(self.plain) - set(self.native):
             return "differs"
-        return "differs with a log" if sum(one not in self.native for one in self.logged) > 1 else "differed once"
+        deviating = [one for one in self.logged if one not in self.native]
+        if len(deviating) > 1:
+            return "differs with a log"
+        on_a_busy_machine = set(self.busy) - {ABSENT}
+        return "varies natively on a busy machine" if set(deviating) <= on_a_busy_machine else "differed once"
 
 
 @dataclasses.dataclass
@@ -63,12 +71,18 @@ class Result:
 
 
 class Runner:
-    def __init__(self, place, sanctl, unshare, only, keep, once, short):
-        self.place, self.sanctl, self.unshare = place, sanctl, unshare
+    """Of one suite, or of some of its units; `place` is its folder."""
+
+    def __init__(self, suite, units, place, sanctl, unshare, only, keep, once, short):
+        self.suite, self.units, self.place = suite, {unit.name: unit for unit in units}, place
+        self.sanctl, self.unshare = sanctl, unshare
         self.only, self.keep, self.natively_once = only, keep, once or short
-        self.short = short
+        self.modes = modes.of(suite, short)
+        self.pending, self.busy = {}, {}
 
     def once(self, unit, mode, number, chosen=(), logged=True):
+        if stopped.is_set():
+            raise Failure("ended by a signal")
         name = f"{unit.name}.{mode}.{number}".replace("/", "_").replace(", ", "-").replace(" ", "-")
         box = Sandbox(self.place / "runs" / name, self.unshare)
         outcomes, seconds, done = {}, 0.0, set()
@@ -93,7 +107,7 @@ class Runner:
             shutil.rmtree(box.folder, ignore_errors=True)
         if self.only:
             outcomes = {test: outcome for test, outcome in outcomes.items() if any(one in test for one in self.only)}
-        carried = f"; {on_san} of {known} connections on the SAN" if mode != modes.NATIVE and logged else ""
+        carried = f"; {on_san} of {known} connections on the SAN" if mode not in modes.UNSHIMMED and logged else ""
         self.tell(unit, mode, outcomes, seconds, carried)
         return Run(outcomes, seconds, known, on_san, sorted(chosen) or None, logged)
 
@@ -101,21 +115,16 @@ class Runner:
         counts = ", ".join(f"{n} {kind}" for kind, n in tally(outcomes).items() if n)
         print(f"{unit.name}, {mode}: {counts}, {seconds:.0f} s{carried}", file=sys.stderr, flush=True)
 
-    def unit(self, unit, suite):
+    def unit(self, unit):
         """All runs of a unit: natively, in each mode, and again where something differs."""
-        chosen = modes.of(suite, self.short)
         runs = {modes.NATIVE: [self.once(unit, modes.NATIVE, 1)]}
         if not self.natively_once:
             runs[modes.NATIVE].append(self.once(unit, modes.NATIVE, 2))
-        for mode in chosen:
+        for mode in self.modes:
             runs[mode] = [self.once(unit, mode, 1)]
-        for mode in chosen:
+        for mode in self.modes:
             self.again(unit, mode, runs)
-        return runs, [
-            difference(unit, mode, runs, test)
-            for mode in chosen
-            for test in sorted({*different(runs, mode), *varying(runs)})
-        ]
+        return runs
 
     def again(self, unit, mode, runs):
         differing = different(runs, mode)
@@ -133,55 +142,54 @@ class Runner:
         if not different({modes.NATIVE: runs[modes.NATIVE], mode: [one for one in runs[mode] if not one.logged]}, mode):
             for _ in range(LOGGED_AGAIN):
                 run(mode, logged=True)
-        if all(difference(unit, mode, runs, test).kind == "differed once" for test in differing):
-            self.natively_on_a_busy_machine(unit, mode, runs, chosen)
 
-    def natively_on_a_busy_machine(self, unit, mode, runs, chosen):
-        """Until all that differed did so natively too, or often enough."""
-        natively, until = runs[modes.NATIVE], time.monotonic() + SECONDS
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in range(ROUNDS):
-                if not different(runs, mode) or time.monotonic() > until:
-                    return
-                numbers = range(len(natively) + 1, len(natively) + 1 + AT_ONCE)
-                natively += pool.map(lambda number: self.once(unit, modes.NATIVE, number, chosen), numbers)
+    def begin(self, pool):
+        """All units, each in a thread of the pool; their futures."""
+        self.pending = {pool.submit(self.unit, unit): name for name, unit in self.units.items()}
+        return list(self.pending)
 
-    def begin(self, suite, units, pool):
-        """All units, each in a thread of the pool."""
-        return Running({pool.submit(self.unit, unit, suite): unit.name for unit in units})
+    def finished(self):
+        """The runs of the units that are done, by unit and mode."""
+        done = [one for one in self.pending if one.done() and not one.cancelled() and not one.exception()]
+        return {self.pending[one]: one.result() for one in done}
 
+    def result(self):
+        runs = self.finished()
+        return Result(runs, [one for name in runs for one in self.differences(name, runs[name])])
 
-@dataclasses.dataclass
-class Running:
-    """A suite's units by their futures."""
+    def differences(self, name, runs):
+        return [
+            Difference(
+                name,
+                test,
+                outcomes_of(runs[modes.NATIVE], test),
+                mode,
+                outcomes_of([run for run in runs[mode] if run.logged], test),
+                outcomes_of([run for run in runs[mode] if not run.logged], test),
+                outcomes_of(self.busy.get(name, []), test),
+            )
+            for mode in self.modes
+            for test in sorted({*different(runs, mode), *varying(runs)})
+        ]
 
-    pending: dict
-
-    def finish(self, done):
-        """Waits for all; `done` is called with what there is, also where they are ended."""
-        result = Result()
-        try:
-            for future in concurrent.futures.as_completed(self.pending):
-                result.runs[self.pending[future]], found = future.result()
-                result.differences += found
-        finally:
-            done(result)
-        return result
-
-
-def difference(unit, mode, runs, test):
-    return Difference(
-        unit.name,
-        test,
-        outcomes_of(runs[modes.NATIVE], test),
-        mode,
-        outcomes_of([run for run in runs[mode] if run.logged], test),
-        outcomes_of([run for run in runs[mode] if not run.logged], test),
-    )
+    def run_on_a_busy_machine(self):
+        """Natively, what differed once, until it did so there too, or often enough. Nothing else runs meanwhile."""
+        side_by_side = BUSY_RUNS_EACH * len(os.sched_getaffinity(0))
+        for name, runs in self.finished().items():
+            unit = dataclasses.replace(self.units[name], limit=min(self.units[name].limit, BUSY_LIMIT))
+            for first in range(1, BUSY_RUNS + 1, side_by_side):
+                once = sorted({one.test for one in self.differences(name, runs) if one.kind == "differed once"})
+                if not once:
+                    break
+                chosen = once if unit.selects and WHOLE not in once else ()
+                with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
+                    numbers = range(first, min(first + side_by_side, BUSY_RUNS + 1))
+                    done = pool.map(lambda number: self.once(unit, modes.BUSY, number, chosen), numbers)
+                    self.busy.setdefault(name, []).extend(done)
 
 
 def outcomes_of(runs, test):
-    return [run.outcomes.get(test, "absent") for run in runs if run.chosen is None or test in run.chosen]
+    return [run.outcomes.get(test, ABSENT) for run in runs if run.chosen is None or test in run.chosen]
 
 
 def different(runs, mode):

@@ -1,5 +1,5 @@
-//! libc's own functions behind the hooks. All are looked up when the library is loaded, not when they are first called: that
-//! may be in a signal handler, or in each of a server's children anew.
+//! libc's own functions behind the hooks. All are looked up when the library is loaded, not when they are first called:
+//! that may be in a signal handler, or in each of a server's children anew.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -45,15 +45,20 @@ impl Symbol {
     }
 }
 
-/// Looks up libc's functions behind all hooks.
+// The linker makes these two. They are nobody else's.
+std::arch::global_asm!(".hidden __start_sanshim_symbols", ".hidden __stop_sanshim_symbols");
+
+/// Looks up all that [`libc_symbol`] has declared.
 pub(crate) fn look_up_all() {
+    #[allow(improper_ctypes, reason = "it is Rust's on both sides")]
     extern "C" {
         #[link_name = "__start_sanshim_symbols"]
-        static START: u8;
+        static START: [Symbol; 0];
         #[link_name = "__stop_sanshim_symbols"]
-        static STOP: u8;
+        static STOP: [Symbol; 0];
     }
-    // SAFETY: the linker puts these round the section, in which there is nothing but `hooks!`' symbols side by side.
+    // SAFETY: the linker puts these round the section. In it are only symbols, side by side: each has the alignment of its
+    // type, and a size that is a multiple of that.
     let all = unsafe {
         let start = (&raw const START).cast::<Symbol>();
         let stop = (&raw const STOP).cast::<Symbol>();
@@ -63,6 +68,17 @@ pub(crate) fn look_up_all() {
         symbol.address();
     }
 }
+
+/// Declares the static [`Symbol`] of a function of libc's, which is looked up at the start.
+macro_rules! libc_symbol {
+    ($symbol:ident = $name:ident) => {
+        // Without `used` the optimizer would leave only a part of it in the section.
+        #[used]
+        #[link_section = "sanshim_symbols"]
+        static $symbol: $crate::real::Symbol = $crate::real::symbol!($name);
+    };
+}
+pub(crate) use libc_symbol;
 
 /// Makes the [`Symbol`] of that name.
 macro_rules! symbol {
@@ -88,10 +104,7 @@ macro_rules! hooks {
         $(#[$attribute])*
         #[no_mangle]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            // Without `used` the optimizer would leave of it what this function needs.
-            #[used]
-            #[link_section = "sanshim_symbols"]
-            static SYMBOL: $crate::real::Symbol = $crate::real::symbol!($name);
+            $crate::real::libc_symbol!(SYMBOL = $name);
             #[allow(unused_variables)]
             let $real = |$($arg: $type),*| -> $result {
                 let address = SYMBOL.address();

@@ -1,7 +1,7 @@
 //! Loading and unloading of the library.
 
 use crate::hooks;
-use crate::real::{self, Symbol};
+use crate::real::{self, libc_symbol};
 use sanshim_core::config::Config;
 use sanshim_core::logging;
 use sanshim_core::switch::{self, fork};
@@ -17,10 +17,10 @@ static START: extern "C" fn() = start;
 static END: extern "C" fn() = end;
 
 extern "C" fn start() {
-    static RECV: Symbol = Symbol::new(c"recv");
-    static PPOLL: Symbol = Symbol::new(c"ppoll");
-    static EPOLL_PWAIT: Symbol = Symbol::new(c"epoll_pwait");
-    hooks::jumps::look_up();
+    libc_symbol!(RECV = recv);
+    libc_symbol!(PPOLL = ppoll);
+    libc_symbol!(EPOLL_PWAIT = epoll_pwait);
+    real::look_up_all();
     let config = Config::load().and_then(|config| logging::initialize(&config).map(|()| config));
     let config = config.unwrap_or_else(|e| {
         logging::say(&format!("{e}; running on plain TCP"));
@@ -50,7 +50,6 @@ extern "C" fn start() {
         logging::say(&format!("no memory for the descriptor table ({e}); running on plain TCP"));
         return;
     }
-    real::look_up_all();
     hooks::jumps::prepare();
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.

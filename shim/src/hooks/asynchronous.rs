@@ -72,18 +72,23 @@ hooks! {
     = |real| {
         if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
     }
+}
 
-    // libaio's function, which makes the system call by an instruction of its own, and reports errors as negative
-    // values. It is not called, because it is not found from here where a program loaded libaio with RTLD_LOCAL.
-    fn io_submit(context: usize, count: c_long, list: *mut *mut iocb) -> c_int = |_real| {
-        if !may_be_submitted(list, count) {
-            return -libc::EOPNOTSUPP;
-        }
-        let arguments = [context, count as usize, list as usize, 0, 0, 0];
-        // SAFETY: the program's arguments.
-        match unsafe { sys::raw(libc::SYS_io_submit as usize, arguments) } {
-            Ok(submitted) => submitted as c_int,
-            Err(Errno(e)) => -e,
-        }
+/// libaio's function, which makes the system call by an instruction of its own, and reports errors as negative values. It
+/// is not called, because it is not found from here where a program loaded libaio with RTLD_LOCAL.
+#[no_mangle]
+unsafe extern "C-unwind" fn io_submit(
+    context: usize,
+    count: c_long,
+    list: *mut *mut iocb,
+) -> c_int {
+    if !may_be_submitted(list, count) {
+        return -libc::EOPNOTSUPP;
+    }
+    let arguments = [context, count as usize, list as usize, 0, 0, 0];
+    // SAFETY: the program's arguments.
+    match unsafe { sys::raw(libc::SYS_io_submit as usize, arguments) } {
+        Ok(submitted) => submitted as c_int,
+        Err(Errno(e)) => -e,
     }
 }

@@ -1,31 +1,20 @@
 //! longjmp in all its forms. By it signal handlers leave calls that sleep.
 
-use crate::real::{symbol, Symbol};
+use crate::real::{libc_symbol, Symbol};
 use libc::{c_int, c_void};
 use sanshim_core::switch;
 use sanshim_core::sys::jump::{self, LongJump};
 use std::ops::Range;
 
 macro_rules! jumps {
-    ($($name:ident)*) => {
-        /// libc's own functions. They are looked up early, because a signal handler must not do that.
-        struct Symbols { $($name: Symbol,)* }
-
-        static SYMBOLS: Symbols = Symbols { $($name: symbol!($name),)* };
-
-        /// Called when the library is loaded.
-        pub(crate) fn look_up() {
-            $(SYMBOLS.$name.address();)*
+    ($($name:ident)*) => {$(
+        #[no_mangle]
+        pub(crate) unsafe extern "C-unwind" fn $name(to: *mut c_void, value: c_int) -> ! {
+            libc_symbol!(SYMBOL = $name);
+            // SAFETY: the program's own arguments.
+            unsafe { leave(&SYMBOL, to, value) }
         }
-
-        $(
-            #[no_mangle]
-            pub(crate) unsafe extern "C-unwind" fn $name(to: *mut c_void, value: c_int) -> ! {
-                // SAFETY: the program's own arguments.
-                unsafe { leave(&SYMBOLS.$name, to, value) }
-            }
-        )*
-    };
+    )*};
 }
 
 jumps! { longjmp _longjmp siglongjmp __longjmp_chk }

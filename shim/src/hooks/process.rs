@@ -2,7 +2,7 @@
 //! make a child it is noted that there may be one.
 
 use super::file_actions;
-use crate::real::{hooks, set_errno, symbol, Symbol};
+use crate::real::{hooks, libc_symbol, set_errno};
 use libc::{c_char, c_int, c_ulong, pid_t};
 use sanshim_core::switch;
 use sanshim_core::switch::bring_back::before_confinement;
@@ -102,14 +102,14 @@ hooks! {
 
 /// Notes that there may be a child. Gives libc's own vfork.
 extern "C" fn before_vfork() -> *mut libc::c_void {
-    static SYMBOL: Symbol = symbol!(vfork);
+    libc_symbol!(SYMBOL = vfork);
     expect_borrower();
     SYMBOL.address()
 }
 
 /// As [`before_vfork`], for clone.
 extern "C" fn before_clone() -> *mut libc::c_void {
-    static SYMBOL: Symbol = symbol!(clone);
+    libc_symbol!(SYMBOL = clone);
     expect_borrower();
     SYMBOL.address()
 }

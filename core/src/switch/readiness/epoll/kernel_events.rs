@@ -45,8 +45,8 @@ impl KernelEvents {
     }
 }
 
-/// The same of the first `n` of the program's array, where the kernel reported into it. There is something of ours only
-/// if another thread added it meanwhile.
+/// Takes what is ours out of the first `n` of the program's array, into which the kernel reported. There is something only if
+/// another thread added it meanwhile.
 #[inline]
 pub(super) fn deliver_in_place(
     set: &'static Set,

@@ -126,7 +126,9 @@ impl<'a> Wait<'a> {
         blocking::epoll_wait(set.kernel_fd(), to, self.timeout.left(), self.mask).map(Some)
     }
 
-    /// The same, with the shadow set in the kernel's: how many events came, and how many the program gets.
+    /// The same, with the shadow set in the kernel's: how many events came, and how many the program gets. Not inlined, for
+    /// its array would be its caller's.
+    #[inline(never)]
     fn sleep_beside_shadow(
         &mut self,
         events: &mut [libc::epoll_event],
