@@ -3,6 +3,7 @@
 import collections
 import os
 import pathlib
+import time
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -27,12 +28,18 @@ def family(root):
     return found
 
 
+def clock(pid):
+    """The processor time of a process that lives, to the nanosecond: a tick is a tenth of what a paced run costs."""
+    # CPUCLOCK_SCHED of a process, as clock_getcpuclockid makes it.
+    return time.clock_gettime(~pid << 3 | 2)
+
+
 def spent(root):
     """User and system seconds, those of children that have ended included."""
-    ticks = 0
+    seconds = 0
     for pid in family(root):
         try:
-            ticks += sum(map(int, fields(pathlib.Path(f"/proc/{pid}/stat"))[11:15]))
+            seconds += clock(pid) + sum(map(int, fields(pathlib.Path(f"/proc/{pid}/stat"))[13:15])) / TICK
         except OSError:
             continue
-    return ticks / TICK
+    return seconds
