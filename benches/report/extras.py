@@ -66,12 +66,13 @@ def system_calls(runner, quick):
 def idle(runner, quick):
     """CPU time, wake-ups and memory of an idle epoll server with few and many connections."""
     rows = []
+    used_much = {"shimmed": "both", "on_san": True, "may_return": True}
     for connections in (1, 1000):
-        # One exchange leaves a connection on TCP, many in a row bring it to the SAN.
+        # One exchange leaves a connection on TCP, many in a row bring it to the SAN, from where it goes back meanwhile.
         runs = [("TCP", 1, {})]
         if runner.library:
             runs += [("library, used once", 1, {"shimmed": "both"}),
-                     ("SAN, used much", 200, {"shimmed": "both", "on_san": True})]
+                     ("SAN, used much", 200, used_much)]
         for name, used, how in runs:
             arguments = ("socket", "idle", "--connections", connections, "--warm-up", used, "--placement", "free")
             line = runner.run(arguments, seconds=1 if quick else 2, **how)

@@ -41,14 +41,14 @@ def clean_environment(config=None):
     return environment | ({"SANSHIM_CONFIG": config} if config else {})
 
 
-def not_on_san(log):
+def not_on_san(log, may_return):
     """Why a run does not count as one on the SAN, or None. Each connection begins on TCP; once both ends have moved
-    neither may go back."""
+    neither may go back, unless they `may_return` because they are idle."""
     moved = set()
     for pid, fd, provider in CARRIED.findall(log):
         if provider == "shm":
             moved.add((pid, fd))
-        elif (pid, fd) in moved:
+        elif (pid, fd) in moved and not may_return:
             return "went back to TCP"
     return None if len({pid for pid, _ in moved}) > 1 else "never moved to the SAN"
 
@@ -68,11 +68,12 @@ class Runner:
             self.failures.append(text)
 
     def run(self, arguments, shimmed=None, on_san=False, prefix=(), seconds=None, config=None,
-            level=None):
+            level=None, may_return=False):
         """One measurement: its JSON line as a dict, or None.
 
         `shimmed`: None for no library, else both, client or server. `on_san`: the library must
-        say that both ends were on shared memory to the end; the run fails otherwise. `prefix`: a command around it.
+        say that both ends were on shared memory to the end, or, if they `may_return`, at some time; the run fails otherwise.
+        `prefix`: a command around it.
         `config`: the library's; `level`: of its log, which the result then has as `log`.
         """
         command = [*prefix, self.sanbench, *map(str, arguments)]
@@ -82,13 +83,13 @@ class Runner:
             command += ["--library", self.library, "--shimmed", shimmed]
         name = " ".join(map(str, arguments)) + (f" (shimmed: {shimmed})" if shimmed else "")
         for _ in range(ATTEMPTS):
-            result, missing = self.attempt(command, name, on_san, config, level)
+            result, missing = self.attempt(command, name, on_san, config, level, may_return)
             if not missing:
                 return result
         self.fail(f"{name}: not on the SAN ({missing}, by the library's log)")
         return None
 
-    def attempt(self, command, name, on_san, config, level):
+    def attempt(self, command, name, on_san, config, level, may_return):
         """A run's result, and why it was not on the SAN where it should have been."""
         # One time-out is enough: later rounds do not wait for it again.
         if name in self.hung:
@@ -114,7 +115,7 @@ class Runner:
                 self.fail(f"{name}: status {done.returncode}: {said[0]}")
                 return None, None
             said = self.read(log)
-            if on_san and (missing := not_on_san(said)):
+            if on_san and (missing := not_on_san(said, may_return)):
                 return None, missing
         try:
             return json.loads(done.stdout) | ({"log": said} if level else {}), None

@@ -60,10 +60,15 @@ impl Set {
     }
 
     /// Has the sets in this one show the kernel what their sockets have.
+    #[inline]
     pub(super) fn settle_members(&self) {
-        if !self.has_members.load(Ordering::Relaxed) {
-            return;
+        if self.has_members.load(Ordering::Relaxed) {
+            self.settle_each_member();
         }
+    }
+
+    #[cold]
+    fn settle_each_member(&self) {
         let members: Vec<_> = self.with(|inner| inner.members.clone()).unwrap_or_default();
         for member in members {
             member.note_watched();
