@@ -20,6 +20,8 @@ sftp-batch sftp-cmds stderr-after-eof yes-head
 FROM_PIPES_TO_TCP = "exit-status exit-status-signal localcommand stderr-after-eof stderr-data transfer yes-head".split()
 # What every test starts with, then starts a server, and its client finds that one.
 LISTEN = r"sed -i -e '/echo proxycommand/d' -e 's/^\. \$SCRIPT$/start_sshd; . $SCRIPT/' test-exec.sh"
+# A login runs what the user's own shell does at its start, however long that takes.
+NO_STARTUP_FILES = "for file in ~root/.bashrc ~root/.zshenv; do [ ! -e $file ] || mount --bind /dev/null $file; done"
 ENVIRONMENT = {
     "TEST_SHELL": "sh",
     "TEST_SSH_SSH": "/usr/bin/ssh",
@@ -53,7 +55,7 @@ class OpenSSH(Suite):
             scripted.unit(
                 name,
                 ["sh", "./test-exec.sh", FOLDER, FOLDER / f"{test}.sh"],
-                setup=f"mkdir -p /run/sshd; {change}",
+                setup=f"mkdir -p /run/sshd; {NO_STARTUP_FILES}; {change}",
                 cwd=FOLDER,
                 env=ENVIRONMENT | {"TEST_SSH_SSHD": str(sshd)},
                 stall=120,
