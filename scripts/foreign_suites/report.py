@@ -127,9 +127,9 @@ def write(path, target, every, sanctl):
         "natively too is the suite's or the machine's: it wants a network, another user, or hardware.\n\n"
         + "\n".join([HEAD, *rows])
         + "\n\n## What differs\n\n"
-        "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen). Once: in none of\n"
-        f"those again, nor natively on a busy machine, where it is run {runner.BUSY_RUNS} times at the end. With a log: it sees the descriptor\n"
-        "of the log that counts connections.\n\n"
+        "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen); what differed\n"
+        f"sometimes, at the end natively on a busy machine, up to {runner.BUSY_RUNS} times. Once: in none of all those again. With a log: it sees\n"
+        "the descriptor of the log that counts connections.\n\n"
         + ("\n".join(differing) or "Nothing.")
         + "\n\n## Not run, and what was tried\n\n"
         + "\n".join(f"- {each}" for each in (*NOT_RUN, *(f"{title}: no run of it was kept" for title in missing)))
