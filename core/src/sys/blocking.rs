@@ -38,6 +38,7 @@ pub struct Blocking {
     pub epoll_pwait: EpollPwait,
 }
 
+#[link_section = "sanshim_words"]
 static BLOCKING: OnceLock<Blocking> = OnceLock::new();
 
 /// Installs libc's functions. Only the first call counts.
@@ -98,6 +99,7 @@ pub fn poll(
 }
 
 /// epoll_pwait. The time-out is in nanoseconds, and rounded up to milliseconds. `None` waits for ever.
+#[link_section = "sanshim_path"]
 pub fn epoll_wait(
     set: Fd,
     events: &mut [libc::epoll_event],

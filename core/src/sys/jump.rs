@@ -7,6 +7,7 @@
 
 use super::call;
 use super::process::SignalsHeld;
+use super::thread_word;
 use std::arch::{asm, naked_asm};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -73,6 +74,7 @@ struct Frame {
 }
 
 /// The address at which [`call_below`] goes on after its function has returned.
+#[link_section = "sanshim_words"]
 static RETURN: AtomicUsize = AtomicUsize::new(0);
 
 impl Frame {
@@ -109,7 +111,7 @@ pub(crate) fn is_under_way() -> bool {
 
 /// True if the calling thread is in a handler that interrupted a sleeping call.
 pub(crate) fn is_asleep() -> bool {
-    !INNERMOST.get().is_null()
+    !innermost().get().is_null()
 }
 
 /// What the unwinder keeps while it ends frames (`struct _Unwind_Exception`).
@@ -139,24 +141,30 @@ extern "C-unwind" {
 }
 
 thread_local! {
-    static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
     static ENDING: Cell<bool> = const { Cell::new(false) };
     static UNDER_WAY: Cell<Option<UnderWay>> = const { Cell::new(None) };
     static EXCEPTION: UnsafeCell<Exception> = const { UnsafeCell::new(Exception::NONE) };
 }
 
-/// The call of [`sleeping`], and what it returned. `innermost` is the thread's [`INNERMOST`].
-struct Sleep<'a, F, T> {
+/// The calling thread's innermost frame, or null.
+#[inline(always)]
+fn innermost() -> &'static Cell<*const Frame> {
+    // SAFETY: the word is used here alone, and a pointer is as good as another.
+    unsafe { &*ptr::from_ref(thread_word::get()).cast() }
+}
+
+/// The call of [`sleeping`], and what it returned. `innermost` is the thread's.
+struct Sleep<F, T> {
     frame: Frame,
-    innermost: &'a Cell<*const Frame>,
+    innermost: &'static Cell<*const Frame>,
     call: Option<F>,
     result: MaybeUninit<T>,
 }
 
 /// When dropped, makes the outer frame the innermost one again. That happens also when the thread is cancelled.
-struct Outer<'a>(&'a Cell<*const Frame>, *const Frame);
+struct Outer(&'static Cell<*const Frame>, *const Frame);
 
-impl Drop for Outer<'_> {
+impl Drop for Outer {
     fn drop(&mut self) {
         self.0.set(self.1);
     }
@@ -164,25 +172,26 @@ impl Drop for Outer<'_> {
 
 /// Runs `call`, which sleeps. A jump may end it at any point, so it must hold nothing itself. The caller's frame is
 /// then unwound, as when the thread is cancelled.
+#[inline]
 pub(crate) fn sleeping<T, F: FnOnce() -> T>(call: F) -> T {
-    INNERMOST.with(|innermost| {
-        let frame = Frame { stack: 0, outer: innermost.get() };
-        let mut sleep = Sleep { frame, innermost, call: Some(call), result: MaybeUninit::uninit() };
-        let sleep = &raw mut sleep;
-        // SAFETY: `sleep` outlives the call, and nobody else has it; `run` that returns has stored the result.
-        unsafe {
-            if call_below(&raw mut (*sleep).frame.stack, run::<T, F>, sleep.cast()) {
-                end_frames();
-            }
-            (*sleep).result.assume_init_read()
+    let innermost = innermost();
+    let frame = Frame { stack: 0, outer: innermost.get() };
+    let mut sleep = Sleep { frame, innermost, call: Some(call), result: MaybeUninit::uninit() };
+    let sleep = &raw mut sleep;
+    // SAFETY: `sleep` outlives the call, and nobody else has it; `run` that returns has stored the result.
+    unsafe {
+        if call_below(&raw mut (*sleep).frame.stack, run::<T, F>, sleep.cast()) {
+            end_frames();
         }
-    })
+        (*sleep).result.assume_init_read()
+    }
 }
 
 /// # Safety
 /// The argument is a `Sleep<F, T>` that nobody else has.
+#[link_section = "sanshim_path"]
 unsafe extern "C-unwind" fn run<T, F: FnOnce() -> T>(sleep: *mut c_void) {
-    let sleep = sleep.cast::<Sleep<'_, F, T>>();
+    let sleep = sleep.cast::<Sleep<F, T>>();
     // SAFETY: the caller's promise.
     unsafe {
         let innermost = (*sleep).innermost;
@@ -204,6 +213,7 @@ unsafe extern "C-unwind" fn run<T, F: FnOnce() -> T>(sleep: *mut c_void) {
 /// # Safety
 /// `stack` may be written, and the function's own contract is kept.
 #[unsafe(naked)]
+#[link_section = "sanshim_path"]
 unsafe extern "C-unwind" fn call_below(
     stack: *mut usize,
     function: unsafe extern "C-unwind" fn(*mut c_void),
@@ -324,7 +334,7 @@ pub unsafe fn jump(function: LongJump, environment: *mut c_void, value: c_int) -
 unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> ! {
     let here = 0u8;
     jump.from = &raw const here as usize;
-    let innermost = INNERMOST.get();
+    let innermost = innermost().get();
     let asleep = !innermost.is_null() && jump.passes(innermost as usize);
     // SAFETY: what the jump passes is the stack's; the frame is there.
     unsafe {
@@ -332,7 +342,7 @@ unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> !
             let signals = signals.unwrap_or_else(|| ManuallyDrop::new(SignalsHeld::new()));
             // Calls of ours in handlers, which do not sleep, are passed as well.
             Jump { to: innermost as usize, ..jump }.tell();
-            INNERMOST.set((*innermost).outer);
+            self::innermost().set((*innermost).outer);
             let environment = jump.environment.cast::<Environment>().read();
             UNDER_WAY.set(Some(UnderWay { jump, environment, signals }));
             ENDING.set(true);
@@ -340,7 +350,7 @@ unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> !
         }
     }
     if asleep {
-        INNERMOST.set(ptr::null());
+        self::innermost().set(ptr::null());
     }
     jump.tell();
     drop(signals.map(ManuallyDrop::into_inner));
@@ -390,14 +400,14 @@ mod tests {
         let text = String::from("result");
         let length = sleeping(|| sleeping(|| text.len()) + text.len());
         assert_eq!(length, 12);
-        assert!(INNERMOST.get().is_null());
+        assert!(innermost().get().is_null());
     }
 
     #[test]
     fn a_panic_passes_the_frame() {
         let caught = std::panic::catch_unwind(|| sleeping(|| panic!("on purpose")));
         assert!(caught.is_err());
-        assert!(INNERMOST.get().is_null());
+        assert!(innermost().get().is_null());
     }
 
     #[test]

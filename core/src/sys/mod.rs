@@ -19,6 +19,7 @@ pub mod signal_mask;
 pub mod sock_diag;
 pub(crate) mod tcp_connections;
 pub mod thread;
+mod thread_word;
 pub mod time;
 pub mod user;
 

@@ -14,7 +14,10 @@ use sanshim_core::sys::{file, Errno, Result};
 #[inline]
 pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
     let socket = find(fd)?;
-    cancellation_point();
+    // Over TCP libc's own function is one.
+    if !socket.is_on_tcp() {
+        cancellation_point();
+    }
     Some(socket)
 }
 
@@ -91,6 +94,7 @@ unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>>
 }
 
 hooks! {
+    #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match on_san(fd) {
             None => real(fd, buffer, length, flags),
@@ -105,6 +109,7 @@ hooks! {
         unsafe { send(fd, buffer, length, flags) }
     }
 
+    #[link_section = "sanshim_path"]
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
@@ -116,6 +121,7 @@ hooks! {
         }
     }
 
+    #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
         match on_san(fd) {
             None => real(fd, buffer, length),
@@ -129,6 +135,7 @@ hooks! {
         unsafe { write(fd, buffer, length) }
     }
 
+    #[link_section = "sanshim_path"]
     fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t = |real| {
         match on_san(fd) {
             None => real(fd, buffers, count),
@@ -161,6 +168,7 @@ hooks! {
         unsafe { pwritev2(fd, buffers, count, offset, flags) }
     }
 
+    #[link_section = "sanshim_path"]
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match on_san(fd) {
             None => real(fd, buffer, length, flags),
@@ -169,6 +177,7 @@ hooks! {
         }
     }
 
+    #[link_section = "sanshim_path"]
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int,
         from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t
     = |real| {
@@ -183,6 +192,7 @@ hooks! {
         or_real(outcome, || real(fd, buffer, length, flags, from, from_length))
     }
 
+    #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
         match on_san(fd) {
             None => real(fd, buffer, length),
@@ -196,6 +206,7 @@ hooks! {
         unsafe { read(fd, buffer, length) }
     }
 
+    #[link_section = "sanshim_path"]
     fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t = |real| {
         match on_san(fd) {
             None => real(fd, buffers, count),

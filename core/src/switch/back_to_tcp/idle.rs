@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 const PERIOD: u64 = 1_000_000_000;
 
 /// Some connection has memory on the SAN, as far as is known.
+#[link_section = "sanshim_words"]
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Clock (ns) of the next sweep.
 static NEXT: AtomicU64 = AtomicU64::new(0);

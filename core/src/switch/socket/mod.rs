@@ -44,46 +44,47 @@ pub(in crate::switch) static REGISTRY: Guarded<Option<Registry>> = Guarded::new(
 /// Of the pins: the socket is in no use, or is about to be in none. Whoever sets it has it for himself.
 const UNUSED: u32 = 1 << 31;
 
-/// See the module.
+/// See the module. In the first cache line is what each transfer needs.
+#[repr(C, align(64))]
 pub struct Socket {
     /// Descriptors of this process that refer to it, and operations on it; and [`UNUSED`].
     pins: AtomicU32,
-    descriptors: AtomicU32,
     phase: AtomicU32,
+    endpoint: AtomicPtr<Endpoint>,
+    statistics: AtomicPtr<Statistics>,
     /// One of the descriptors: the anchor's name for the kernel.
     anchor: AtomicI32,
     reason: AtomicU32,
-    /// Whether spinning for its events has paid off lately.
-    pub(crate) spin: spin::History,
     /// Whether the SAN may pay.
     pub(crate) traffic: Traffic,
+    descriptors: AtomicU32,
+    /// Whether spinning for its events has paid off lately.
+    pub(crate) spin: spin::History,
     /// Which end it is, as a [`Role`]'s number and one; zero: neither, or nobody knows.
     role: AtomicU32,
-    /// Processes that have it, of all that were forked while it was on TCP; none: this one alone.
-    pub(in crate::switch) holders: HolderCount,
-    endpoint: AtomicPtr<Endpoint>,
-    /// This process is no holder of its end any more (see [`Socket::leave`]).
-    left: AtomicBool,
-    statistics: AtomicPtr<Statistics>,
-    /// Apart, because most sockets never have one.
-    segment: UnsafeCell<Option<Box<Segment>>>,
-    /// From `Arc::into_raw`; null where the peer shares the segment.
-    link: AtomicPtr<Link>,
-    /// The program set options before the connection was on the SAN.
-    pub(crate) has_options: AtomicBool,
     /// How many registrations in epoll sets there are: spares a look under the lock.
     pub(crate) watch_count: AtomicU32,
-    /// Set and place of the newest registration: a hint, checked under the set's lock.
-    pub(crate) watched_by: AtomicPtr<crate::switch::socket::set::Set>,
     /// See `watched_by`.
     pub(crate) watched_at: AtomicU32,
-    /// Its registration in a kernel's set, while nobody had to know more.
-    pub(crate) kernel_registration: KernelRegistration,
+    /// This process is no holder of its end any more (see [`Socket::leave`]).
+    left: AtomicBool,
+    /// The program set options before the connection was on the SAN.
+    pub(crate) has_options: AtomicBool,
     /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure
     /// lock.
     pub(super) is_looked_at: AtomicBool,
     /// Whether the ends look for each other, as far as is known without the lock.
     pub(in crate::switch) negotiates: AtomicBool,
+    /// Processes that have it, of all that were forked while it was on TCP; none: this one alone.
+    pub(in crate::switch) holders: HolderCount,
+    /// Apart, because most sockets never have one.
+    segment: UnsafeCell<Option<Box<Segment>>>,
+    /// From `Arc::into_raw`; null where the peer shares the segment.
+    link: AtomicPtr<Link>,
+    /// Set and place of the newest registration: a hint, checked under the set's lock.
+    pub(crate) watched_by: AtomicPtr<crate::switch::socket::set::Set>,
+    /// Its registration in a kernel's set, while nobody had to know more.
+    pub(crate) kernel_registration: KernelRegistration,
     /// Changed and read under the structure lock.
     guarded: UnsafeCell<Parts>,
 }
@@ -143,6 +144,12 @@ impl Socket {
     #[inline]
     pub(crate) fn phase(&self) -> u32 {
         self.phase.load(Ordering::Acquire)
+    }
+
+    /// It is connected, and its bytes go over TCP.
+    #[inline]
+    pub fn is_on_tcp(&self) -> bool {
+        self.phase() == phase::TCP
     }
 
     /// Sequentially consistent.
@@ -260,5 +267,11 @@ mod tests {
     fn a_connection_that_never_moves_costs_little() {
         let socket = size_of::<Socket>();
         assert!(socket <= 256, "{socket}");
+    }
+
+    #[test]
+    fn a_transfer_over_tcp_touches_one_cache_line_of_it() {
+        let end = std::mem::offset_of!(Socket, traffic) + Traffic::COUNTED;
+        assert!(end <= 64 && align_of::<Socket>() == 64, "{end}");
     }
 }

@@ -77,6 +77,7 @@ pub(in crate::switch) struct Inner {
 }
 
 /// User data of the shadow set inside the program's set, and of the nudge.
+#[link_section = "sanshim_words"]
 static SHADOW_DATA: AtomicU64 = AtomicU64::new(0);
 
 /// Sets to use again.
@@ -86,11 +87,16 @@ pub(in crate::switch) static FREE: Guarded<Vec<&'static Set>> = Guarded::new(Vec
 static NUDGE: AtomicI32 = AtomicI32::new(-1);
 
 /// The former.
+#[inline]
 pub(in crate::switch) fn shadow_data() -> u64 {
-    let data = SHADOW_DATA.load(Ordering::Relaxed);
-    if data != 0 {
-        return data;
+    match SHADOW_DATA.load(Ordering::Relaxed) {
+        0 => choose_shadow_data(),
+        data => data,
     }
+}
+
+#[cold]
+fn choose_shadow_data() -> u64 {
     let mut random = [0u8; 8];
     // Unpredictable enough that no program's own data collides with it.
     let at = (&random as *const _ as u64).rotate_left(32) ^ time::now();
@@ -102,6 +108,7 @@ pub(in crate::switch) fn shadow_data() -> u64 {
 }
 
 /// The latter.
+#[inline]
 pub(in crate::switch) fn nudge_data() -> u64 {
     shadow_data() | 2
 }

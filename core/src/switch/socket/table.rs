@@ -11,6 +11,7 @@ const LIMIT: usize = 1 << 20;
 /// Marks an entry as an epoll set's.
 const SET: usize = 1;
 
+#[link_section = "sanshim_words"]
 static ENTRIES: AtomicPtr<AtomicUsize> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the table. It is virtual memory only, touched where descriptors are ours.

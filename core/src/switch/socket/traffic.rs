@@ -55,6 +55,7 @@ pub(in crate::switch) fn is_eager() -> bool {
 }
 
 /// When (ticks) this process last made a transfer.
+#[link_section = "sanshim_words"]
 static LAST_TRANSFER: AtomicU64 = AtomicU64::new(0);
 /// What is made so soon (ticks) after another is not noted: the word is every thread's.
 const AT_ONCE: u64 = LONGEST_PAUSE / 8;
@@ -68,7 +69,9 @@ pub(in crate::switch) fn note_transfer(now: u64) {
     }
 }
 
-/// See the module. Threads count past each other, and lose a transfer now and then.
+/// See the module. Threads count past each other, and lose a transfer now and then. Every transfer counts in the first of its
+/// words.
+#[repr(C)]
 pub(crate) struct Traffic {
     calls: AtomicU32,
     /// At how many the next look is.
@@ -78,22 +81,22 @@ pub(crate) struct Traffic {
     sends: AtomicU32,
     pauses: AtomicU32,
     waits: AtomicU32,
-    /// Clock (ns) of the last look; on the SAN when it went there.
-    looked_at: AtomicU64,
     /// Busy windows; each other one halves them.
     busy: AtomicU16,
     /// Windows that pass until the next attempt.
     pause: AtomicU8,
     /// Attempts that failed.
     failures: AtomicU8,
-    /// Attempts that did not find the peer on another host.
-    unmet: AtomicU8,
+    /// Clock (ns) of the last look; on the SAN when it went there.
+    looked_at: AtomicU64,
     /// On the SAN: doorbells that were heard, and how many messages and bytes had come before the first.
     doorbells: AtomicU32,
     messages_before: AtomicU32,
     bytes_before: AtomicU64,
     /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
     activity: AtomicU32,
+    /// Attempts that did not find the peer on another host.
+    unmet: AtomicU8,
     /// Times it came back before that paid, and until when (clock, ns) it stays.
     returns: AtomicU8,
     stays_until: AtomicU64,
@@ -118,6 +121,10 @@ pub(in crate::switch) enum Look {
 }
 
 impl Traffic {
+    /// Bytes of it up to the last word in which transfers count.
+    #[cfg(test)]
+    pub(super) const COUNTED: usize = std::mem::offset_of!(Traffic, waits) + size_of::<u32>();
+
     /// Of no connection yet.
     pub(in crate::switch) const fn new() -> Self {
         Traffic {

@@ -31,6 +31,7 @@ const TRYING: u32 = 1;
 const SLEEPING: u32 = 2;
 const CHANGING: u32 = 3;
 
+#[link_section = "sanshim_words"]
 static CONTENTION: Contention = Contention::new();
 
 /// A transfer was made.

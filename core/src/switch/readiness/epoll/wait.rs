@@ -12,10 +12,12 @@ use crate::switch::socket::table;
 use crate::switch::spin::{give_way, spin};
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
+use crate::sys::user::{self, Access};
 use crate::sys::{blocking, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// epoll_wait in all its forms. `timeout` in nanoseconds, `None` for ever.
+/// epoll_wait in all its forms. `events` is the program's, and perhaps not there. `timeout` in nanoseconds, `None` for ever.
+#[link_section = "sanshim_path"]
 pub fn wait(
     epoll: Fd,
     events: &mut [libc::epoll_event],
@@ -65,6 +67,13 @@ impl<'a> Wait<'a> {
                 return Ok(n);
             }
         }
+        self.wait_for_san(events)
+    }
+
+    /// Waits for the SAN sockets and the kernel. Not inlined, so that sets without the former touch none of it.
+    #[inline(never)]
+    fn wait_for_san(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
+        check(events)?;
         loop {
             match self.look(events)? {
                 Look::Done(n) => {
@@ -116,6 +125,7 @@ impl<'a> Wait<'a> {
 
     /// Sleeps unless the set has SAN sockets now (`None`); the kernel reports into `to`.
     #[inline]
+    #[link_section = "sanshim_path"]
     fn sleep_without_san(&mut self, to: &mut [libc::epoll_event]) -> Result<Option<usize>> {
         let set = self.set;
         let _asleep = Sleeper::on(set);
@@ -133,6 +143,7 @@ impl<'a> Wait<'a> {
         &mut self,
         events: &mut [libc::epoll_event],
     ) -> Result<Option<(usize, usize)>> {
+        check(events)?;
         let mut reported = KernelEvents::new();
         let slept = self.sleep_without_san(reported.room_for(events))?;
         Ok(slept.map(|n| (n, reported.deliver(self.set, n, events))))
@@ -206,6 +217,11 @@ impl<'a> Wait<'a> {
         hot::scan_returning(set);
         Ok(reported.deliver(set, slept?, events))
     }
+}
+
+/// As in the kernel, only what is filled in has to be writable. That is at least the first event.
+fn check(events: &[libc::epoll_event]) -> Result<()> {
+    user::check(events.as_ptr().cast(), size_of::<libc::epoll_event>(), Access::Write)
 }
 
 /// The calling thread counts as asleep on the set until this is dropped, also where it is cancelled in its sleep.
