@@ -6,6 +6,7 @@ use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
+use sanshim_core::switch::transfer::Way;
 use sanshim_core::switch::{files, options, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{file, Errno, Result};
@@ -14,10 +15,7 @@ use sanshim_core::sys::{file, Errno, Result};
 #[inline]
 pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
     let socket = find(fd)?;
-    // Over TCP libc's own function is one.
-    if !socket.is_on_tcp() {
-        cancellation_point();
-    }
+    cancellation_point();
     Some(socket)
 }
 
@@ -25,6 +23,27 @@ pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
 #[inline]
 pub(super) fn find(fd: c_int) -> Option<Pinned> {
     table::connected(fd)
+}
+
+/// Who does a transfer.
+enum Lane {
+    /// The kernel. A socket that is on TCP stays there as long as this exists.
+    Kernel(Option<Pinned>),
+    /// The switch.
+    Switch(Pinned),
+}
+
+/// Most transfers stay on TCP. There libc's own function is the cancellation point. Not inlined: who receives and sends finds it
+/// in the cache.
+#[inline(never)]
+#[link_section = "sanshim_path"]
+fn lane(fd: c_int, way: Way, length: size_t, flags: c_int) -> Lane {
+    let Some(socket) = find(fd) else { return Lane::Kernel(None) };
+    if flags & libc::MSG_ZEROCOPY == 0 && transfer::stays_on_tcp(&socket, way, length) {
+        return Lane::Kernel(Some(socket));
+    }
+    cancellation_point();
+    Lane::Switch(socket)
 }
 
 extern "C-unwind" {
@@ -96,9 +115,9 @@ unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>>
 hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match on_san(fd) {
-            None => real(fd, buffer, length, flags),
-            Some(socket) => or_real(send_one(&socket, buffer, length, flags),
+        match lane(fd, Way::Send, length, flags) {
+            Lane::Kernel(_pinned) => real(fd, buffer, length, flags),
+            Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
     }
@@ -113,19 +132,19 @@ hooks! {
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
-        match on_san(fd) {
-            None => real(fd, buffer, length, flags, to, to_length),
+        match lane(fd, Way::Send, length, flags) {
+            Lane::Kernel(_pinned) => real(fd, buffer, length, flags, to, to_length),
             // As in the kernel, the address is ignored on a connected stream.
-            Some(socket) => or_real(send_one(&socket, buffer, length, flags),
+            Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags, to, to_length)),
         }
     }
 
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
-        match on_san(fd) {
-            None => real(fd, buffer, length),
-            Some(socket) => or_real(send_one(&socket, buffer, length, 0),
+        match lane(fd, Way::Send, length, 0) {
+            Lane::Kernel(_pinned) => real(fd, buffer, length),
+            Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, 0),
                 || real(fd, buffer, length)),
         }
     }
@@ -170,9 +189,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match on_san(fd) {
-            None => real(fd, buffer, length, flags),
-            Some(socket) => or_real(receive_one(&socket, buffer, length, flags),
+        match lane(fd, Way::Receive, length, flags) {
+            Lane::Kernel(_pinned) => real(fd, buffer, length, flags),
+            Lane::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
     }
@@ -181,8 +200,9 @@ hooks! {
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int,
         from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t
     = |real| {
-        let Some(socket) = on_san(fd) else {
-            return real(fd, buffer, length, flags, from, from_length);
+        let socket = match lane(fd, Way::Receive, length, flags) {
+            Lane::Kernel(_pinned) => return real(fd, buffer, length, flags, from, from_length),
+            Lane::Switch(socket) => socket,
         };
         let outcome = receive_one(&socket, buffer, length, flags);
         if matches!(outcome, Outcome::Done(Ok(_))) && !from.is_null() && !from_length.is_null() {
@@ -194,9 +214,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
-        match on_san(fd) {
-            None => real(fd, buffer, length),
-            Some(socket) => or_real(checked(Buffers::new(&one(buffer, length)),
+        match lane(fd, Way::Receive, length, 0) {
+            Lane::Kernel(_pinned) => real(fd, buffer, length),
+            Lane::Switch(socket) => or_real(checked(Buffers::new(&one(buffer, length)),
                 |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),
         }
     }

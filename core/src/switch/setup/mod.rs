@@ -66,6 +66,13 @@ pub(in crate::switch) fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> b
     }
 }
 
+/// True if a transfer of so many bytes is the kernel's, and then it is counted. Else [`is_on_san`] has to be asked. The caller
+/// keeps its pin until the transfer is over.
+#[inline]
+pub fn stays_on_tcp(socket: &Socket, way: Way, bytes: usize) -> bool {
+    socket.phase() == phase::TCP && socket.traffic.count_unless_due(way, bytes)
+}
+
 #[cold]
 fn consider_moving(socket: &Socket) -> bool {
     idle::check();

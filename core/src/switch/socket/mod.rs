@@ -146,12 +146,6 @@ impl Socket {
         self.phase.load(Ordering::Acquire)
     }
 
-    /// It is connected, and its bytes go over TCP.
-    #[inline]
-    pub fn is_on_tcp(&self) -> bool {
-        self.phase() == phase::TCP
-    }
-
     /// Sequentially consistent.
     pub(crate) fn set_phase(&self, phase: u32) {
         self.phase.store(phase, Ordering::SeqCst);

@@ -104,7 +104,7 @@ pub(crate) struct Traffic {
 
 /// The way a transfer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::switch) enum Way {
+pub enum Way {
     /// From the peer.
     Receive,
     /// To it.
@@ -169,8 +169,39 @@ impl Traffic {
         self.count_at(time::ticks(), way, bytes)
     }
 
+    /// Counts a transfer unless a look is due with it: then false, and [`count`](Self::count) counts it.
+    #[inline]
+    pub(in crate::switch) fn count_unless_due(&self, way: Way, bytes: usize) -> bool {
+        let (calls, moved) = self.with_one_more(bytes);
+        let is_due = self.is_due(calls, moved);
+        if !is_due {
+            self.note(time::ticks(), way, calls, moved);
+        }
+        !is_due
+    }
+
     #[inline]
     fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
+        let (calls, moved) = self.with_one_more(bytes);
+        self.note(now, way, calls, moved);
+        self.is_due(calls, moved)
+    }
+
+    /// Transfers and bytes with the one that is being counted.
+    #[inline]
+    fn with_one_more(&self, bytes: usize) -> (u32, u64) {
+        let moved = self.bytes.load(Relaxed).saturating_add(bytes as u64);
+        (self.calls.load(Relaxed).wrapping_add(1), moved)
+    }
+
+    #[inline]
+    fn is_due(&self, calls: u32, moved: u64) -> bool {
+        // Another thread may have counted past it.
+        calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
+    }
+
+    #[inline]
+    fn note(&self, now: u64, way: Way, calls: u32, moved: u64) {
         let pause = now.saturating_sub(LAST_TRANSFER.load(Relaxed));
         LAST_TRANSFER.store(now, Relaxed);
         contention::count_transfer();
@@ -183,12 +214,8 @@ impl Traffic {
         };
         let pause = u32::try_from(pause).unwrap_or(u32::MAX);
         before.store(before.load(Relaxed).saturating_add(pause), Relaxed);
-        let calls = self.calls.load(Relaxed).wrapping_add(1);
-        let moved = self.bytes.load(Relaxed) + bytes as u64;
         self.calls.store(calls, Relaxed);
         self.bytes.store(moved, Relaxed);
-        // Another thread may have counted past it.
-        calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
     }
 
     /// The next look comes after so many transfers.

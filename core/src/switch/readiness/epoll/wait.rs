@@ -25,17 +25,80 @@ pub fn wait(
     mask: Option<SignalMask<'_>>,
 ) -> Outcome {
     let Some(set) = table::set(epoll) else { return Outcome::Pass };
-    if set.inherited.swap(false, Ordering::Relaxed) {
+    if set.inherited.load(Ordering::Relaxed) && set.inherited.swap(false, Ordering::Relaxed) {
         watchers::take_over(set);
     }
-    let mut wait = Wait::on(set, timeout, mask);
-    let result = wait.run(events);
-    drop(wait);
+    let mut timeout = Timeout::new(timeout);
+    let result = match wait_in_kernel_alone(set, events, &mut timeout, mask) {
+        Ok(Some(n)) => Ok(n),
+        Ok(None) => Wait::on(set, timeout, mask).run(events),
+        Err(e) => Err(e),
+    };
     watched_set::before_return(set);
     Outcome::Done(result)
 }
 
-/// One call.
+/// As long as the set has no SAN sockets the kernel does it all. `None`: it has some, or another thread added one.
+#[inline]
+fn wait_in_kernel_alone(
+    set: &'static Set,
+    events: &mut [libc::epoll_event],
+    timeout: &mut Timeout,
+    mask: Option<SignalMask<'_>>,
+) -> Result<Option<usize>> {
+    if set.san.load(Ordering::SeqCst) != 0 {
+        return Ok(None);
+    }
+    // What members have of sessions that are over.
+    idle::check();
+    while set.san.load(Ordering::SeqCst) == 0 {
+        set.settle_members();
+        // With nothing of ours in the kernel's set the program gets as much at once as it has room for.
+        let slept = match set.shadow.load(Ordering::Relaxed) < 0 {
+            true => sleep_without_san(set, events, timeout.left(), mask)?
+                .map(|n| (n, deliver_in_place(set, n, events))),
+            false => sleep_beside_shadow(set, events, timeout.left(), mask)?,
+        };
+        let Some((n, kept)) = slept else { break };
+        if kept > 0 || n == 0 || timeout.is_zero() {
+            return Ok(Some(kept));
+        }
+    }
+    Ok(None)
+}
+
+/// Sleeps unless the set has SAN sockets now (`None`); the kernel reports into `to`.
+#[inline]
+fn sleep_without_san(
+    set: &'static Set,
+    to: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+    mask: Option<SignalMask<'_>>,
+) -> Result<Option<usize>> {
+    let _asleep = Sleeper::on(set);
+    // Once more: who adds one looks for sleepers afterwards.
+    if set.san.load(Ordering::SeqCst) != 0 {
+        return Ok(None);
+    }
+    blocking::epoll_wait(set.kernel_fd(), to, timeout, mask).map(Some)
+}
+
+/// The same, with the shadow set in the kernel's: how many events came, and how many the program gets. Not inlined, for
+/// its array would be its caller's.
+#[inline(never)]
+fn sleep_beside_shadow(
+    set: &'static Set,
+    events: &mut [libc::epoll_event],
+    timeout: Option<u64>,
+    mask: Option<SignalMask<'_>>,
+) -> Result<Option<(usize, usize)>> {
+    check(events)?;
+    let mut reported = KernelEvents::new();
+    let slept = sleep_without_san(set, reported.room_for(events), timeout, mask)?;
+    Ok(slept.map(|n| (n, reported.deliver(set, n, events))))
+}
+
+/// One call, of a set that has SAN sockets.
 struct Wait<'a> {
     set: &'static Set,
     timeout: Timeout,
@@ -56,23 +119,13 @@ enum Look {
 
 impl<'a> Wait<'a> {
     #[inline(always)]
-    fn on(set: &'static Set, timeout: Option<u64>, mask: Option<SignalMask<'a>>) -> Self {
-        Wait { set, timeout: Timeout::new(timeout), mask, signals: NapSignals::default() }
+    fn on(set: &'static Set, timeout: Timeout, mask: Option<SignalMask<'a>>) -> Self {
+        Wait { set, timeout, mask, signals: NapSignals::default() }
     }
 
-    #[inline]
-    fn run(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
-        if self.set.san.load(Ordering::SeqCst) == 0 {
-            if let Some(n) = self.wait_in_kernel_alone(events)? {
-                return Ok(n);
-            }
-        }
-        self.wait_for_san(events)
-    }
-
-    /// Waits for the SAN sockets and the kernel. Not inlined, so that sets without the former touch none of it.
+    /// Not inlined, so that sets without SAN sockets touch none of it.
     #[inline(never)]
-    fn wait_for_san(&mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
+    fn run(mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
         check(events)?;
         loop {
             match self.look(events)? {
@@ -98,55 +151,6 @@ impl<'a> Wait<'a> {
                 return Ok(n);
             }
         }
-    }
-
-    /// As long as the set has no SAN sockets the kernel does it all. `None`: another thread added one.
-    #[inline]
-    fn wait_in_kernel_alone(&mut self, events: &mut [libc::epoll_event]) -> Result<Option<usize>> {
-        let set = self.set;
-        // What members have of sessions that are over.
-        idle::check();
-        while set.san.load(Ordering::SeqCst) == 0 {
-            set.settle_members();
-            // With nothing of ours in the kernel's set the program gets as much at once as it has room for.
-            let slept = match set.shadow.load(Ordering::Relaxed) < 0 {
-                true => {
-                    self.sleep_without_san(events)?.map(|n| (n, deliver_in_place(set, n, events)))
-                }
-                false => self.sleep_beside_shadow(events)?,
-            };
-            let Some((n, kept)) = slept else { break };
-            if kept > 0 || n == 0 || self.timeout.is_zero() {
-                return Ok(Some(kept));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Sleeps unless the set has SAN sockets now (`None`); the kernel reports into `to`.
-    #[inline]
-    #[link_section = "sanshim_path"]
-    fn sleep_without_san(&mut self, to: &mut [libc::epoll_event]) -> Result<Option<usize>> {
-        let set = self.set;
-        let _asleep = Sleeper::on(set);
-        // Once more: who adds one looks for sleepers afterwards.
-        if set.san.load(Ordering::SeqCst) != 0 {
-            return Ok(None);
-        }
-        blocking::epoll_wait(set.kernel_fd(), to, self.timeout.left(), self.mask).map(Some)
-    }
-
-    /// The same, with the shadow set in the kernel's: how many events came, and how many the program gets. Not inlined, for
-    /// its array would be its caller's.
-    #[inline(never)]
-    fn sleep_beside_shadow(
-        &mut self,
-        events: &mut [libc::epoll_event],
-    ) -> Result<Option<(usize, usize)>> {
-        check(events)?;
-        let mut reported = KernelEvents::new();
-        let slept = self.sleep_without_san(reported.room_for(events))?;
-        Ok(slept.map(|n| (n, reported.deliver(self.set, n, events))))
     }
 
     /// Looks at the hot registrations' streams, and where it is time at the kernel's own descriptors.
