@@ -1,6 +1,7 @@
 """Runs other projects' test suites natively and under the shim, and says what differs. See scripts/foreign."""
 import argparse
 import importlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -110,7 +111,9 @@ def run(runners, jobs, keep, settle):
     pool = ThreadPoolExecutor(jobs)
     try:
         kept = time.monotonic()
-        for future in as_completed([one for runner in runners for one in runner.begin(pool)]):
+        # In turn: some suites compute, others sleep.
+        turns = itertools.zip_longest(*(runner.begin(pool) for runner in runners))
+        for future in as_completed([one for turn in turns for one in turn if one]):
             future.result()
             if time.monotonic() > kept + KEEP:
                 keep()

@@ -1,8 +1,10 @@
 """Runs the units of a suite in every mode and says which tests differ."""
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import shutil
+import subprocess
 import sys
 
 import known
@@ -17,8 +19,9 @@ RESUMES = 8
 # without a log then: its file is a descriptor more, which tests can see. What is well without one is looked at with one again.
 AGAIN, WHOLE_AGAIN, LOGGED_AGAIN = 5, 2, 2
 # What differed, but not always, may have done so because the machine was busy. It is run natively on a busy one, at the end: so
-# many times, so many of them side by side for each processor, each for so many seconds at the most.
-BUSY_RUNS, BUSY_RUNS_EACH, BUSY_LIMIT = 48, 4, 120
+# many times, so many of them side by side for each processor, each for so many seconds at the most; beside so many processes for
+# each processor that do nothing but make others.
+BUSY_RUNS, BUSY_RUNS_EACH, BUSY_LIMIT, BUSY_OTHERS_EACH = 192, 4, 120, 32
 # What a run tells of a test that another one ran.
 ABSENT = "absent"
 # The one id of a program of which nothing is known but how it ended.
@@ -63,7 +66,8 @@ class Difference:
     def kind(self):
         if len(set(self.native)) > 1:
             return "varies natively"
-        if self.sometimes and set(self.deviating) <= set(self.busy) - {ABSENT}:
+        # That one hung says nothing there: its time is short.
+        if self.sometimes and set(self.deviating) <= set(self.busy) - {ABSENT, HUNG}:
             return "varies natively on a busy machine"
         if not self.plain or set(self.plain) - set(self.native):
             return "differs"
@@ -152,9 +156,11 @@ class Runner:
                 run(mode, logged=True)
 
     def begin(self, pool):
-        """All units, each in a thread of the pool; their futures."""
-        self.pending = {pool.submit(self.unit, unit): name for name, unit in self.units.items()}
-        return list(self.pending)
+        """Gives the pool one unit after the other; their futures."""
+        for name, unit in self.units.items():
+            future = pool.submit(self.unit, unit)
+            self.pending[future] = name
+            yield future
 
     def finished(self):
         """The runs of the units that are done, by unit and mode."""
@@ -186,7 +192,8 @@ class Runner:
 
     def run_on_a_busy_machine(self):
         """Natively, what differs sometimes, until it did so there too, or often enough. Nothing else runs meanwhile."""
-        side_by_side = BUSY_RUNS_EACH * len(os.sched_getaffinity(0))
+        processors = len(os.sched_getaffinity(0))
+        side_by_side = BUSY_RUNS_EACH * processors
         for name, runs in self.finished().items():
             unit = dataclasses.replace(self.units[name], limit=min(self.units[name].limit, BUSY_LIMIT))
             for first in range(1, BUSY_RUNS + 1, side_by_side):
@@ -194,10 +201,22 @@ class Runner:
                 if not tests:
                     break
                 chosen = tests if unit.selects and WHOLE not in tests else ()
-                with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
+                with others(BUSY_OTHERS_EACH * processors), concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
                     numbers = range(first, min(first + side_by_side, BUSY_RUNS + 1))
                     done = pool.map(lambda number: self.once(unit, modes.BUSY, number, chosen), numbers)
                     self.busy.setdefault(name, []).extend(done)
+
+
+@contextlib.contextmanager
+def others(count):
+    """So many processes that keep the machine busy."""
+    processes = [subprocess.Popen(["sh", "-c", "while :; do sh -c :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for one in processes:
+            one.kill()
+            one.wait()
 
 
 def outcomes_of(runs, test):

@@ -16,6 +16,8 @@ SPACES = ("--net", "--pid", "--mount", "--ipc", "--fork", "--kill-child", "--mou
 # The shell stays as the first process: that one has no default actions of signals, and collects orphans.
 ENTER = """
 ip link set lo up || exit 125
+# Suites that choose a port themselves choose one below.
+echo 50000 60999 >/proc/sys/net/ipv4/ip_local_port_range || exit 125
 mount -t tmpfs tmpfs /dev/shm || exit 125
 [ -z "$FOREIGN_TMP" ] || mount --bind "$FOREIGN_TMP" /tmp || exit 125
 # What it writes where it runs is this run's alone.

@@ -26,9 +26,14 @@ impl Symbol {
     #[inline]
     pub(crate) fn address(&self) -> *mut libc::c_void {
         let known = self.address.load(Ordering::Relaxed);
-        if !known.is_null() {
-            return known;
+        if known.is_null() {
+            return self.look_up();
         }
+        known
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut libc::c_void {
         // SAFETY: a terminated name.
         let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if let Some(library) = self.library.filter(|_| found.is_null()) {

@@ -4,6 +4,7 @@
 //! plain TCP. Callers give back what they hold in destructors, because the call may be unwound: by a cancellation, or
 //! when a signal handler leaves it by longjmp ([`jump`](super::jump)).
 
+use super::event_array::EventArray;
 use super::jump::sleeping;
 use super::signal_mask::SignalMask;
 use super::{Errno, Fd, Result};
@@ -99,23 +100,38 @@ pub fn poll(
 }
 
 /// epoll_pwait. The time-out is in nanoseconds, and rounded up to milliseconds. `None` waits for ever.
-#[link_section = "sanshim_path"]
 pub fn epoll_wait(
     set: Fd,
     events: &mut [libc::epoll_event],
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
+    epoll_wait_into(set, &mut events.into(), timeout, mask).map(|written| written.len())
+}
+
+/// The same, with an array that the kernel is to check. Gives what it has written.
+#[link_section = "sanshim_path"]
+pub(crate) fn epoll_wait_into<'a>(
+    set: Fd,
+    events: &'a mut EventArray<'_>,
+    timeout: Option<u64>,
+    mask: Option<SignalMask<'_>>,
+) -> Result<&'a mut [libc::epoll_event]> {
     match BLOCKING.get() {
         Some(b) => {
             let mask = SignalMask::pointer(mask);
             let ms = timeout.map_or(-1, |t| t.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
-            let length = events.len().min(i32::MAX as usize) as i32;
-            // SAFETY: all arguments are valid for the call.
-            let n =
-                sleeping(|| unsafe { (b.epoll_pwait)(set, events.as_mut_ptr(), length, ms, mask) });
-            usize::try_from(n).map_err(|_| errno())
+            let (at, most) = events.for_kernel();
+            // SAFETY: the kernel checks the array, which is nobody else's; all other arguments are valid for the call.
+            let n = sleeping(move || unsafe { (b.epoll_pwait)(set, at, most, ms, mask) });
+            let n = usize::try_from(n).map_err(|_| errno())?;
+            // SAFETY: it has.
+            Ok(unsafe { events.written(n) })
         }
-        None => super::poll::epoll_wait(set, events, timeout, None),
+        None => {
+            let events = events.checked()?;
+            let n = super::poll::epoll_wait(set, events, timeout, None)?;
+            Ok(&mut events[..n])
+        }
     }
 }

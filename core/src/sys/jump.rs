@@ -334,23 +334,23 @@ pub unsafe fn jump(function: LongJump, environment: *mut c_void, value: c_int) -
 unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> ! {
     let here = 0u8;
     jump.from = &raw const here as usize;
-    let innermost = innermost().get();
-    let asleep = !innermost.is_null() && jump.passes(innermost as usize);
+    let frame = innermost().get();
+    let asleep = !frame.is_null() && jump.passes(frame as usize);
     // SAFETY: what the jump passes is the stack's; the frame is there.
     unsafe {
-        if asleep && !has_shadow_stack() && Frame::is_there(innermost) {
+        if asleep && !has_shadow_stack() && Frame::is_there(frame) {
             let signals = signals.unwrap_or_else(|| ManuallyDrop::new(SignalsHeld::new()));
             // Calls of ours in handlers, which do not sleep, are passed as well.
-            Jump { to: innermost as usize, ..jump }.tell();
-            self::innermost().set((*innermost).outer);
+            Jump { to: frame as usize, ..jump }.tell();
+            innermost().set((*frame).outer);
             let environment = jump.environment.cast::<Environment>().read();
             UNDER_WAY.set(Some(UnderWay { jump, environment, signals }));
             ENDING.set(true);
-            come_back((*innermost).stack)
+            come_back((*frame).stack)
         }
     }
     if asleep {
-        self::innermost().set(ptr::null());
+        innermost().set(ptr::null());
     }
     jump.tell();
     drop(signals.map(ManuallyDrop::into_inner));

@@ -1,6 +1,6 @@
 //! A word that each thread has for itself, for what every sleep needs. A `thread_local!` of a library costs a call into the
-//! dynamic linker. Loaded with the program, as this one is, it may have its words at a distance from the thread pointer that
-//! is known from then on. x86-64.
+//! dynamic linker. A library that is loaded with the program, as libsanshim.so is, may have its words at a distance from the
+//! thread pointer that is known from then on; one that is loaded later may not, and must not come here. x86-64.
 
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
@@ -27,7 +27,7 @@ pub(super) fn get() -> &'static Cell<*const ()> {
             "mov {at}, qword ptr fs:[0]",
             "add {at}, qword ptr [rip + sanshim_thread_word@GOTTPOFF]",
             at = out(reg) at,
-            options(pure, nomem, nostack),
+            options(pure, readonly, nostack),
         );
         &*at
     }

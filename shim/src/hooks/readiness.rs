@@ -5,6 +5,7 @@ use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
 use sanshim_core::switch::{self, epoll, poll as core_poll, select as core_select};
 use sanshim_core::switch::{sets, table, BitSets, Outcome};
+use sanshim_core::sys::event_array::EventArray;
 use sanshim_core::sys::signal_mask::SignalMask;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{Errno, Result};
@@ -24,7 +25,6 @@ fn any_known(fds: &[pollfd]) -> bool {
     fds.iter().any(|one| table::is_known(one.fd))
 }
 
-/// The program's array is not checked here, for most often it is the kernel that writes to it.
 #[inline]
 unsafe fn wait_for_events(
     set: c_int,
@@ -33,12 +33,11 @@ unsafe fn wait_for_events(
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Outcome {
-    if events.is_null() || most <= 0 {
-        return Outcome::Pass;
+    // SAFETY: the program gave it for the call.
+    match unsafe { EventArray::of_program(events, most) } {
+        Some(events) => epoll::wait(set, events, timeout, mask),
+        None => Outcome::Pass,
     }
-    // SAFETY: the program gave room for `most` events.
-    let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
-    epoll::wait(set, events, timeout, mask)
 }
 
 hooks! {

@@ -33,13 +33,13 @@ enum Lane {
     Switch(Pinned),
 }
 
-/// Most transfers stay on TCP. There libc's own function is the cancellation point. Not inlined: who receives and sends finds it
-/// in the cache.
+/// Most transfers stay on TCP. There libc's own function is the cancellation point. Not inlined, for all that send and receive
+/// share it.
 #[inline(never)]
 #[link_section = "sanshim_path"]
 fn lane(fd: c_int, way: Way, length: size_t, flags: c_int) -> Lane {
     let Some(socket) = find(fd) else { return Lane::Kernel(None) };
-    if flags & libc::MSG_ZEROCOPY == 0 && transfer::stays_on_tcp(&socket, way, length) {
+    if flags & libc::MSG_ZEROCOPY == 0 && !transfer::is_on_san(&socket, way, length) {
         return Lane::Kernel(Some(socket));
     }
     cancellation_point();

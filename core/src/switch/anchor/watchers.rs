@@ -144,6 +144,8 @@ pub(in crate::switch) fn enter_shadow(set: &'static Set, index: u32) -> Result<(
 
 /// In a fork child that goes on waiting on a set of its parent's: the sockets' anchors enter a
 /// shadow of the child's own.
+#[cold]
+#[inline(never)]
 pub(in crate::switch) fn take_over(set: &'static Set) {
     let _structure = Structure::lock();
     let Ok(shadow) = set.shadow() else { return };

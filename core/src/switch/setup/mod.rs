@@ -56,21 +56,15 @@ pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
 }
 
 /// Whether a transfer of so many bytes is the switch's. Counts one over TCP, which may be what brings the connection to
-/// the SAN. The caller keeps its pin until the transfer is over: while it does, it stays where it is.
+/// the SAN. The caller keeps its pin until the transfer is over: while it does, it stays where it is. May be asked again of
+/// one that is.
 #[inline]
-pub(in crate::switch) fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> bool {
+pub fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> bool {
     match socket.phase() {
         phase::SAN => true,
         phase::TCP if !socket.traffic.count(way, bytes) => false,
         _ => consider_moving(socket),
     }
-}
-
-/// True if a transfer of so many bytes is the kernel's, and then it is counted. Else [`is_on_san`] has to be asked. The caller
-/// keeps its pin until the transfer is over.
-#[inline]
-pub fn stays_on_tcp(socket: &Socket, way: Way, bytes: usize) -> bool {
-    socket.phase() == phase::TCP && socket.traffic.count_unless_due(way, bytes)
 }
 
 #[cold]

@@ -54,9 +54,13 @@ pub(in crate::switch) fn is_eager() -> bool {
     BUSY_WINDOWS.load(Relaxed) == 0
 }
 
-/// When (ticks) this process last made a transfer.
+/// When (ticks) this process last made a transfer. In a cache line of its own, for every thread's transfers write it.
 #[link_section = "sanshim_words"]
-static LAST_TRANSFER: AtomicU64 = AtomicU64::new(0);
+static LAST_TRANSFER: OwnLine = OwnLine(AtomicU64::new(0));
+
+#[repr(align(64))]
+struct OwnLine(AtomicU64);
+
 /// What is made so soon (ticks) after another is not noted: the word is every thread's.
 const AT_ONCE: u64 = LONGEST_PAUSE / 8;
 
@@ -64,13 +68,13 @@ const AT_ONCE: u64 = LONGEST_PAUSE / 8;
 #[inline]
 pub(in crate::switch) fn note_transfer(now: u64) {
     contention::count_transfer();
-    if now.saturating_sub(LAST_TRANSFER.load(Relaxed)) > AT_ONCE {
-        LAST_TRANSFER.store(now, Relaxed);
+    if now.saturating_sub(LAST_TRANSFER.0.load(Relaxed)) > AT_ONCE {
+        LAST_TRANSFER.0.store(now, Relaxed);
     }
 }
 
-/// See the module. Threads count past each other, and lose a transfer now and then. Every transfer counts in the first of its
-/// words.
+/// See the module. Threads count past each other, and lose a transfer now and then. Every transfer counts in its first
+/// words, up to `waits`.
 #[repr(C)]
 pub(crate) struct Traffic {
     calls: AtomicU32,
@@ -169,41 +173,10 @@ impl Traffic {
         self.count_at(time::ticks(), way, bytes)
     }
 
-    /// Counts a transfer unless a look is due with it: then false, and [`count`](Self::count) counts it.
-    #[inline]
-    pub(in crate::switch) fn count_unless_due(&self, way: Way, bytes: usize) -> bool {
-        let (calls, moved) = self.with_one_more(bytes);
-        let is_due = self.is_due(calls, moved);
-        if !is_due {
-            self.note(time::ticks(), way, calls, moved);
-        }
-        !is_due
-    }
-
     #[inline]
     fn count_at(&self, now: u64, way: Way, bytes: usize) -> bool {
-        let (calls, moved) = self.with_one_more(bytes);
-        self.note(now, way, calls, moved);
-        self.is_due(calls, moved)
-    }
-
-    /// Transfers and bytes with the one that is being counted.
-    #[inline]
-    fn with_one_more(&self, bytes: usize) -> (u32, u64) {
-        let moved = self.bytes.load(Relaxed).saturating_add(bytes as u64);
-        (self.calls.load(Relaxed).wrapping_add(1), moved)
-    }
-
-    #[inline]
-    fn is_due(&self, calls: u32, moved: u64) -> bool {
-        // Another thread may have counted past it.
-        calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
-    }
-
-    #[inline]
-    fn note(&self, now: u64, way: Way, calls: u32, moved: u64) {
-        let pause = now.saturating_sub(LAST_TRANSFER.load(Relaxed));
-        LAST_TRANSFER.store(now, Relaxed);
+        let pause = now.saturating_sub(LAST_TRANSFER.0.load(Relaxed));
+        LAST_TRANSFER.0.store(now, Relaxed);
         contention::count_transfer();
         let before = match way {
             Way::Send => {
@@ -214,8 +187,12 @@ impl Traffic {
         };
         let pause = u32::try_from(pause).unwrap_or(u32::MAX);
         before.store(before.load(Relaxed).saturating_add(pause), Relaxed);
+        let calls = self.calls.load(Relaxed).wrapping_add(1);
+        let moved = self.bytes.load(Relaxed).saturating_add(bytes as u64);
         self.calls.store(calls, Relaxed);
         self.bytes.store(moved, Relaxed);
+        // Another thread may have counted past it.
+        calls.wrapping_sub(self.due.load(Relaxed)) as i32 >= 0 || moved >= MANY_BYTES
     }
 
     /// The next look comes after so many transfers.

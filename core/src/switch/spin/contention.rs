@@ -76,7 +76,8 @@ pub(in crate::switch) fn after_fork_in_child() {
     CONTENTION.state.store(LOOKING, Relaxed);
 }
 
-/// What is known of it.
+/// What is known of it. First what every transfer looks at.
+#[repr(C)]
 struct Contention {
     state: AtomicU32,
     /// Clock (ns): when the trial and its turn began, and when the turn or the verdict ends.

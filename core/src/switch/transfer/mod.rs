@@ -16,7 +16,7 @@ mod tests;
 mod told;
 mod urgent;
 
-pub use super::setup::stays_on_tcp;
+pub use super::setup::is_on_san;
 pub use super::socket::traffic::Way;
 pub use receive::{read, receive};
 pub use send::send;

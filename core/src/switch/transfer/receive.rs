@@ -30,7 +30,6 @@ const LOOK_TIME: u64 = 100_000_000;
 
 /// Receives for the program. `Pass`: the socket is on plain TCP.
 #[inline]
-#[link_section = "sanshim_path"]
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     if !setup::is_on_san(socket, Way::Receive, to.remaining()) {
         return Outcome::Pass;

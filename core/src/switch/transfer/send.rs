@@ -28,7 +28,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Sends for the program. `Pass`: the socket is on plain TCP.
 #[inline]
-#[link_section = "sanshim_path"]
 pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     if !setup::is_on_san(socket, Way::Send, from.remaining()) {
         return Outcome::Pass;

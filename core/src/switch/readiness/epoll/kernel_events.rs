@@ -45,24 +45,20 @@ impl KernelEvents {
     }
 }
 
-/// Takes what is ours out of the first `n` of the program's array, into which the kernel reported. There is something only if
-/// another thread added it meanwhile.
+/// Takes what is ours out of what the kernel has written to the program's array. There is something only if another thread
+/// added it meanwhile.
 #[inline]
-pub(super) fn deliver_in_place(
-    set: &'static Set,
-    n: usize,
-    events: &mut [libc::epoll_event],
-) -> usize {
+pub(super) fn deliver_in_place(set: &'static Set, events: &mut [libc::epoll_event]) -> usize {
     let ours = [shadow_data(), nudge_data()];
     let is_ours = |event: &libc::epoll_event| {
         let data = event.u64;
         ours.contains(&data)
     };
-    if !events[..n].iter().any(is_ours) {
-        return n;
+    if !events.iter().any(is_ours) {
+        return events.len();
     }
     let mut kept = 0;
-    for at in 0..n {
+    for at in 0..events.len() {
         let event = [events[at]];
         kept += deliver(set, &event, &mut events[kept..]);
     }

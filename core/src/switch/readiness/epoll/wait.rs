@@ -10,17 +10,17 @@ use crate::switch::readiness::timeout::{shorter, Timeout};
 use crate::switch::socket::set::Set;
 use crate::switch::socket::table;
 use crate::switch::spin::{give_way, spin};
+use crate::sys::event_array::EventArray;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
-use crate::sys::user::{self, Access};
 use crate::sys::{blocking, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// epoll_wait in all its forms. `events` is the program's, and perhaps not there. `timeout` in nanoseconds, `None` for ever.
+/// epoll_wait in all its forms. `timeout` in nanoseconds, `None` for ever.
 #[link_section = "sanshim_path"]
 pub fn wait(
     epoll: Fd,
-    events: &mut [libc::epoll_event],
+    mut events: EventArray<'_>,
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Outcome {
@@ -29,9 +29,9 @@ pub fn wait(
         watchers::take_over(set);
     }
     let mut timeout = Timeout::new(timeout);
-    let result = match wait_in_kernel_alone(set, events, &mut timeout, mask) {
+    let result = match wait_in_kernel_alone(set, &mut events, &mut timeout, mask) {
         Ok(Some(n)) => Ok(n),
-        Ok(None) => Wait::on(set, timeout, mask).run(events),
+        Ok(None) => events.checked().and_then(|events| Wait::on(set, timeout, mask).run(events)),
         Err(e) => Err(e),
     };
     watched_set::before_return(set);
@@ -42,7 +42,7 @@ pub fn wait(
 #[inline]
 fn wait_in_kernel_alone(
     set: &'static Set,
-    events: &mut [libc::epoll_event],
+    events: &mut EventArray<'_>,
     timeout: &mut Timeout,
     mask: Option<SignalMask<'_>>,
 ) -> Result<Option<usize>> {
@@ -53,11 +53,14 @@ fn wait_in_kernel_alone(
     idle::check();
     while set.san.load(Ordering::SeqCst) == 0 {
         set.settle_members();
+        let left = timeout.left();
         // With nothing of ours in the kernel's set the program gets as much at once as it has room for.
         let slept = match set.shadow.load(Ordering::Relaxed) < 0 {
-            true => sleep_without_san(set, events, timeout.left(), mask)?
-                .map(|n| (n, deliver_in_place(set, n, events))),
-            false => sleep_beside_shadow(set, events, timeout.left(), mask)?,
+            true => sleep_without_san(set, || {
+                blocking::epoll_wait_into(set.kernel_fd(), events, left, mask)
+            })?
+            .map(|written| (written.len(), deliver_in_place(set, written))),
+            false => sleep_beside_shadow(set, events.checked()?, left, mask)?,
         };
         let Some((n, kept)) = slept else { break };
         if kept > 0 || n == 0 || timeout.is_zero() {
@@ -67,20 +70,15 @@ fn wait_in_kernel_alone(
     Ok(None)
 }
 
-/// Sleeps unless the set has SAN sockets now (`None`); the kernel reports into `to`.
+/// Sleeps unless the set has SAN sockets now (`None`).
 #[inline]
-fn sleep_without_san(
-    set: &'static Set,
-    to: &mut [libc::epoll_event],
-    timeout: Option<u64>,
-    mask: Option<SignalMask<'_>>,
-) -> Result<Option<usize>> {
+fn sleep_without_san<T>(set: &'static Set, sleep: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
     let _asleep = Sleeper::on(set);
     // Once more: who adds one looks for sleepers afterwards.
     if set.san.load(Ordering::SeqCst) != 0 {
         return Ok(None);
     }
-    blocking::epoll_wait(set.kernel_fd(), to, timeout, mask).map(Some)
+    sleep().map(Some)
 }
 
 /// The same, with the shadow set in the kernel's: how many events came, and how many the program gets. Not inlined, for
@@ -92,9 +90,10 @@ fn sleep_beside_shadow(
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Result<Option<(usize, usize)>> {
-    check(events)?;
     let mut reported = KernelEvents::new();
-    let slept = sleep_without_san(set, reported.room_for(events), timeout, mask)?;
+    let slept = sleep_without_san(set, || {
+        blocking::epoll_wait(set.kernel_fd(), reported.room_for(events), timeout, mask)
+    })?;
     Ok(slept.map(|n| (n, reported.deliver(set, n, events))))
 }
 
@@ -126,7 +125,6 @@ impl<'a> Wait<'a> {
     /// Not inlined, so that sets without SAN sockets touch none of it.
     #[inline(never)]
     fn run(mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
-        check(events)?;
         loop {
             match self.look(events)? {
                 Look::Done(n) => {
@@ -221,11 +219,6 @@ impl<'a> Wait<'a> {
         hot::scan_returning(set);
         Ok(reported.deliver(set, slept?, events))
     }
-}
-
-/// As in the kernel, only what is filled in has to be writable. That is at least the first event.
-fn check(events: &[libc::epoll_event]) -> Result<()> {
-    user::check(events.as_ptr().cast(), size_of::<libc::epoll_event>(), Access::Write)
 }
 
 /// The calling thread counts as asleep on the set until this is dropped, also where it is cancelled in its sleep.

@@ -7,7 +7,7 @@ fn exchanges(traffic: &Traffic, clock: &mut u64, count: u32, pause: u64) -> Vec<
     let mut looks = Vec::new();
     for _ in 0..count {
         for (way, ticks) in [(Way::Send, pause), (Way::Receive, 100_000)] {
-            LAST_TRANSFER.store(*clock, Relaxed);
+            LAST_TRANSFER.0.store(*clock, Relaxed);
             *clock += ticks;
             if traffic.count_at(*clock, way, 1) {
                 // As if a tick were a third of a nanosecond.
