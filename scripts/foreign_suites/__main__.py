@@ -81,7 +81,8 @@ def tell_tests(name, units, place):
 
 
 def prepared(every, chosen, target):
-    """The suites that were asked for, with their folders and units, and the names of those that cannot be had."""
+    """The suites that were asked for, each with its folder, the units to run and the names of all, and the names of suites that
+    cannot be had."""
     asked = {}
     for each in chosen.suites or (["cpython", "libevent"] if chosen.short else list(every)):
         name, _, program = each.partition(":")
@@ -99,9 +100,12 @@ def prepared(every, chosen, target):
             absent.append(name)
             continue
         units = chosen_units(suite, place, chosen)
-        if missing := programs - {"", *(unit.name for unit in units)}:
+        names = {unit.name for unit in units}
+        if missing := programs - {"", *names}:
             raise Failure(f"{suite.title} has no program '{missing.pop()}'; see --list")
-        found.append((suite, place, units if "" in programs else [unit for unit in units if unit.name in programs]))
+        if "" not in programs:
+            units = [unit for unit in units if unit.name in programs]
+        found.append((suite, place, units, names))
     return found, absent
 
 
@@ -142,17 +146,19 @@ def main():
     # All is built before the first test: tests measure time.
     found, absent = prepared(every, chosen, target)
     if chosen.list:
-        for suite, place, units in found:
+        for suite, place, units, _ in found:
             tell_tests(suite.name, units, place)
         return 1 if absent else 0
     how = sanctl, unshare, chosen.only, chosen.keep, chosen.once, chosen.short
-    runners = [Runner(suite, units, place, *how) for suite, place, units in found]
+    runners = [Runner(suite, units, place, *how) for suite, place, units, _ in found]
+    kept = {}
 
     def keep():
         # What some tests or CI's programs alone found is not kept.
-        for runner in runners if not chosen.only and not chosen.short else ():
-            all_units = {unit.name for unit in runner.suite.units(runner.place, chosen.short)}
-            results.save(runner.place, runner.suite.version(runner.place), runner.result(), all_units)
+        for runner, (suite, place, _, names) in zip(runners, found) if not chosen.only and not chosen.short else ():
+            if kept.get(runner) != runner.progress():
+                kept[runner] = runner.progress()
+                results.save(place, suite.version(place), runner.result(), names)
 
     run(runners, chosen.jobs, keep, settle=not chosen.short)
     unexpected = 0

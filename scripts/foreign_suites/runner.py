@@ -167,6 +167,10 @@ class Runner:
         done = [one for one in self.pending if one.done() and not one.cancelled() and not one.exception()]
         return {self.pending[one]: one.result() for one in done}
 
+    def progress(self):
+        """Another one each time when there is more to tell."""
+        return len(self.finished()), sum(map(len, self.busy.values()))
+
     def result(self):
         runs = self.finished()
         return Result(runs, [one for name in runs for one in self.differences(name, runs[name])])
