@@ -36,7 +36,7 @@ def totals(result, mode):
 
 
 def verdict(suite, one):
-    return "known" if one.kind == "differs" and known.expected(suite.name, one) else one.kind
+    return "known" if one.kind in ("differs", "differed once") and known.expected(suite.name, one) else one.kind
 
 
 def how_often(outcomes):
