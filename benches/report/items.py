@@ -205,5 +205,6 @@ def matrix(quick):
         found.append(SetupItem(64, placement, 1000 if quick else 3000, connections=50))
     for connections, rates in (PACED_QUICK if quick else PACED).items():
         for rate in rates:
-            found.append(PacedItem(rate, connections, 0.3 if quick else 1))
+            # So many requests at least that the slowest hundredth is some.
+            found.append(PacedItem(rate, connections, 0.3 if quick else max(1, 300 / rate)))
     return found
