@@ -190,7 +190,8 @@ class Runner:
             for test in sorted({*different(runs, mode), *varying(runs)})
         ]
 
-    def open(self, one):
+    def may_be_the_machine(self, one):
+        """True if nothing explains it yet, and a busy machine may."""
         kinds = "differed once", "differs"
         return one.kind in kinds and one.sometimes and not known.expected(self.suite.name, one)
 
@@ -201,7 +202,7 @@ class Runner:
         for name, runs in self.finished().items():
             unit = dataclasses.replace(self.units[name], limit=min(self.units[name].limit, BUSY_LIMIT))
             for first in range(1, BUSY_RUNS + 1, side_by_side):
-                tests = sorted({one.test for one in self.differences(name, runs) if self.open(one)})
+                tests = sorted({one.test for one in self.differences(name, runs) if self.may_be_the_machine(one)})
                 if not tests:
                     break
                 chosen = tests if unit.selects and WHOLE not in tests else ()
