@@ -1,5 +1,5 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
-# Provides: root, target, say, fail, find_rust, find_root,
+# Provides: root, target, say, fail, find_rust, find_compiler, find_root,
 # rust_component, build_release, build_verbs, number, usage.
 # shellcheck shell=bash
 
@@ -45,6 +45,11 @@ find_rust() {
         fail "cargo is missing: install Rust 1.88 or newer from https://rustup.rs, then run this again"
 }
 
+find_compiler() {
+    find_rust
+    command -v cc >/dev/null || fail "cc is missing, with which Rust links: run scripts/install, or install gcc"
+}
+
 # Adds a rustup component when the tool it brings is absent: rust_component rustfmt cargo-fmt
 rust_component() {
     "$2" --version >/dev/null 2>&1 && return
@@ -55,7 +60,7 @@ rust_component() {
 }
 
 build_release() {
-    find_rust
+    find_compiler
     say "building libsanshim.so and sanctl"
     (cd "$root" && cargo build --release --workspace)
 }

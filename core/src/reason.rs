@@ -76,7 +76,8 @@ reasons! {
         "have the program not set that socket option (docs/reference/calls.md lists them)";
     /// There was no memory, or no descriptor, for a session.
     OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session",
-        "give it more room: /dev/shm, ulimit -n for descriptors, ulimit -l for RDMA; sanctl check tells more";
+        "give it more room: /dev/shm, vm.max_map_count, ulimit -n for descriptors, -f for files, -l for RDMA; \
+         sanctl check tells more";
     /// What the peer offered as a segment failed validation.
     SegmentInvalid = 13, "segment-invalid", "the peer's shared memory was not valid",
         "look at the program at the other end: it, or its library, is not what it seems";

@@ -41,7 +41,7 @@ pub(crate) enum Command {
 #[command(after_help = "Exit status: the program's; 127 when it is not found, 126 when it cannot \
                         be run, 125 when the shim cannot be used.")]
 pub(crate) struct RunArguments {
-    /// Log at this level: off, error, warn, info, debug, trace (sets SANSHIM_LOG)
+    /// Log at this level: off, error, warn, info, debug, trace (sets SANSHIM_LOG; info if only a file is named)
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<OsString>,
 
@@ -197,7 +197,7 @@ pub(crate) struct ExportArguments {
 /// request when it next uses one of its connections, or is about to wait for one. One that
 /// sleeps does so when it wakes and uses them; between hosts its helper thread does it at once.
 #[derive(Args)]
-#[command(after_help = "Exit status: 0 when the request was made, 1 when it could not be.")]
+#[command(after_help = "Exit status: 0 when the request was made, or there was nothing to ask for; 1 when it could not be made.")]
 pub(crate) struct DetachArguments {
     /// The process
     #[arg(value_name = "PID")]

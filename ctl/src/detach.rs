@@ -28,7 +28,7 @@ pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
         },
     };
     let Some(process) = find(pid) else {
-        complain(&format!("process {pid} does not run under the shim, or is another user's"));
+        complain(&format!("process {pid} does not run under the shim, or is another user's; sanctl why {pid} tells"));
         return 1;
     };
     let request = || {

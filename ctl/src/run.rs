@@ -42,7 +42,9 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
         let existing = env::var_os("LD_PRELOAD");
         env::set_var("LD_PRELOAD", library::preload(&library, existing.as_deref()));
     }
-    set("SANSHIM_LOG", arguments.log.as_deref());
+    // Who names a file wants a log.
+    let level = arguments.log_file.is_some() && env::var_os("SANSHIM_LOG").is_none();
+    set("SANSHIM_LOG", arguments.log.as_deref().or(level.then_some(OsStr::new("info"))));
     // Absolute, because the program's children may start in other folders.
     set("SANSHIM_LOG_FILE", arguments.log_file.as_deref().map(absolute).as_deref());
     set("SANSHIM_CONFIG", arguments.config.as_deref().map(absolute).as_deref());

@@ -97,8 +97,13 @@ impl Shown {
     fn render(&mut self, read: &Events, mut living: HashMap<usize, Ends>, json: bool) -> String {
         let clock = Clock::now();
         let mut text = String::new();
-        if read.lost > 0 && !json {
-            text = format!("({} events were lost: too many at once)\n", read.lost);
+        if read.lost > 0 {
+            let lost = format!("{} events were lost: too many at once", read.lost);
+            if json {
+                complain(&lost);
+            } else {
+                text = format!("({lost})\n");
+            }
         }
         // A living connection has its number since the last event that opened it.
         let mut opened = HashMap::new();

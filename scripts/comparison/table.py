@@ -55,7 +55,7 @@ def number(value):
         return NOTHING
     if value >= 100_000:
         return f"{value / 1000:,.0f} k"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def times(value):

@@ -129,7 +129,7 @@ def write(path, target, every, sanctl):
         + "\n\n## What differs\n\n"
         "Each was run five times more natively and under the shim, in turn (twice where a program's tests cannot be chosen); what differed\n"
         f"sometimes, at the end natively on a busy machine, up to {runner.BUSY_RUNS} times. Once: in none of all those again. With a log: it sees\n"
-        "the descriptor of the log that counts connections.\n\n"
+        "the log that counts connections, by its descriptor or by what a child says that may not write there.\n\n"
         + ("\n".join(differing) or "Nothing.")
         + "\n\n## Not run, and what was tried\n\n"
         + "\n".join(f"- {each}" for each in (*NOT_RUN, *(f"{title}: no run of it was kept" for title in missing)))

@@ -61,9 +61,12 @@ fn preloads(library: &Path) -> Finding {
         command.arg("--version").stdin(Stdio::null()).env_remove("LD_PRELOAD");
         if preload {
             // What is wrong with the configuration is another finding.
-            command.env("LD_PRELOAD", library).env("SANSHIM", "off");
-            command.env("SANSHIM_CONFIG", "/dev/null");
-            command.env_remove("SANSHIM_LOG").env_remove("SANSHIM_DIR");
+            for (name, _) in std::env::vars_os() {
+                if name.as_encoded_bytes().starts_with(b"SANSHIM_") {
+                    command.env_remove(name);
+                }
+            }
+            command.env("LD_PRELOAD", library).env("SANSHIM", "off").env("SANSHIM_CONFIG", "/dev/null");
         }
         command.output()
     };
