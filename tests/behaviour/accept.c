@@ -4,6 +4,37 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 
+/* ---- a listener of the program before --------------------------------------------------------- */
+
+static void check_options(int fd) {
+  EQ(get_option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+  EQ(get_option(fd, SOL_SOCKET, SO_OOBINLINE), 1);
+}
+PART(acceptor) {
+  int fd = accept_warm(atoi(bt_arguments[0]));
+  check_options(fd);
+  get(fd, "ping"), put(fd, "pong");
+  check_options(fd);
+  SYS(close(fd));
+}
+SAN_CASE(options_of_an_inherited_listener) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  set_option(listener, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(listener, SOL_SOCKET, SO_OOBINLINE, 1);
+  SYS(fcntl(listener, F_SETFD, 0));
+  char number[16];
+  snprintf(number, sizeof number, "%d", listener);
+  pid_t pid = start_program("@acceptor", true, number, NULL);
+  int client = dial_warm(&target);
+  put(client, "ping"), get(client, "pong");
+  expect_eof(client);
+  SYS(close(client)), SYS(close(listener));
+  end_child(pid);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------- */
+
 static void meet(const union address *listen_address, const union address *target) {
   int listener = listen_at(listen_address);
   union address bound = local_address(listener), to = *target;

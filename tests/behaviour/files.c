@@ -74,6 +74,22 @@ SAN_CASE(sendfile_errors) {
   put(p.server, "x"), get(p.client, "x");
 }
 
+/* Out of a connection it goes into a pipe alone. */
+SAN_CASE(sendfile_out_of_a_connection) {
+  struct pair p = open_pair(V4);
+  int pipes[2], file = pattern_file(10);
+  off_t offset = 0;
+  SYS(pipe(pipes));
+  put(p.client, "hello");
+  ERR(sendfile(file, p.server, NULL, 5), EINVAL);
+  ERR(sendfile(pipes[1], p.server, &offset, 5), ESPIPE);
+  EQ(sendfile(pipes[1], p.server, NULL, 100), 5);
+  char bytes[8];
+  EQ(read(pipes[0], bytes, sizeof bytes), 5);
+  CHECK(memcmp(bytes, "hello", 5) == 0);
+  exercise(p.client, p.server);
+}
+
 /* ---- splice --------------------------------------------------------------------------------- */
 
 /* A proxy that moves bytes from socket to pipe to socket. */

@@ -33,7 +33,7 @@ static const char source[] =
     "}\n";
 
 enum kind { STATIC, SETUID, GO };
-static bool spawned;
+static bool spawned, is_full;
 
 static void run(char *const argv[]) {
   pid_t pid = start_child();
@@ -70,6 +70,11 @@ static void server(int fd) {
   if (spawned) {
     EQ(posix_spawn(&pid, "./echo", NULL, NULL, argv, environ), 0);
   } else if ((pid = start_child()) == 0) {
+    if (is_full) {
+      struct rlimit few = {64, 64};
+      SYS(setrlimit(RLIMIT_NOFILE, &few));
+      while (open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0);
+    }
     execv("./echo", argv);
     _exit(99);
   }
@@ -89,6 +94,11 @@ static void hand_on(enum kind kind, bool spawn, bool connector) {
 FOREIGN(a_static_program, STATIC)
 FOREIGN(a_setuid_program, SETUID)
 FOREIGN(a_go_program, GO)
+/* /proc cannot be read then. */
+MIXED_CASE(a_static_program_with_no_descriptor_left) {
+  is_full = true;
+  hand_on(STATIC, false, false);
+}
 
 /* ---- a peer that has ended its direction, or closed ----------------------------------------- */
 

@@ -2,7 +2,7 @@
 
 use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_ulong};
-use sanshim_core::switch::{self, lifecycle, options, table};
+use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
 use sanshim_core::sys::{hidden, user};
 
 fn closing(fd: c_int) {
@@ -14,6 +14,10 @@ fn closing(fd: c_int) {
 fn duplicated(from: c_int, to: c_int) {
     if to >= 0 && table::is_known(from) && !switch::is_borrowed() {
         lifecycle::duplicated(from, to);
+        // stdin, stdout and stderr, which libc reads and writes past the hooks, as it does a stream from fdopen.
+        if to <= libc::STDERR_FILENO && !options::listens(to) {
+            bring_back::before_unhooked_use(to);
+        }
     }
 }
 

@@ -34,7 +34,7 @@ hooks! {
             return real(fd, level, name, value, length);
         }
         let number = integer(value, length);
-        if let Some(e) = number.and_then(|n| options::refuses(fd, level, name, n)) {
+        if let Some(e) = options::refuses(fd, level, name, number) {
             return returned(Err(e)) as c_int;
         }
         let result = real(fd, level, name, value, length);

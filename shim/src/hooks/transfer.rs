@@ -260,9 +260,13 @@ hooks! {
     }
 
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t = |real| {
+        let pass = || real(out, from, offset, count);
         let Some(socket) = on_san(out) else {
-            // The bytes of a socket cannot be the source of sendfile. The kernel says so for the anchor too.
-            return real(out, from, offset, count);
+            // Of a socket only into a pipe, as splice does.
+            return match on_san(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
+                Some(source) => or_real(files::splice_out(&source, out, count, 0), pass),
+                None => pass(),
+            };
         };
         if !offset.is_null()
             && user::check(offset.cast(), size_of::<off_t>(), Access::Write).is_err()
@@ -271,7 +275,7 @@ hooks! {
         }
         // SAFETY: null, or writable.
         let outcome = files::send_file(&socket, from, unsafe { offset.as_mut() }, count);
-        or_real(outcome, || real(out, from, offset, count))
+        or_real(outcome, pass)
     }
 
     fn sendfile64(out: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t

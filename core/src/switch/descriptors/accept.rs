@@ -42,6 +42,10 @@ fn listener_of(fd: Fd) -> Option<Pinned> {
             return None;
         }
         lifecycle::created(fd);
+        if let Some(socket) = table::socket(fd) {
+            // What was set on it before, nobody noted here.
+            socket.has_options.store(true, Relaxed);
+        }
         listening(fd);
     }
     table::socket(fd).filter(|socket| socket.phase() == phase::LISTENER)
@@ -56,10 +60,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     socket.begin_on_tcp(Role::Acceptor);
     // Beside the pin of the descriptor, the one of this call.
     let _pinned = Pinned::new(socket);
-    if !table::put_socket(fd, socket) {
-        socket.remove_descriptor();
-        drop(Pinned::adopt(socket));
-    }
+    lifecycle::enter(fd, socket);
 }
 
 /// Publishes a listener in the registry.

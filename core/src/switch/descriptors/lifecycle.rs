@@ -20,10 +20,18 @@ use std::sync::atomic::Ordering::SeqCst;
 /// After socket gave the program a TCP socket.
 pub fn created(fd: Fd) {
     if let Some(socket) = Socket::allocate(fd) {
-        if !table::put_socket(fd, socket) {
-            socket.remove_descriptor();
-            drop(Pinned::adopt(socket));
-        }
+        enter(fd, socket);
+    }
+}
+
+/// Notes the socket of a new descriptor. What had the number before libc has closed by itself, as fclose does.
+pub(super) fn enter(fd: Fd, socket: &'static Socket) {
+    if table::is_known(fd) {
+        closing(fd);
+    }
+    if !table::put_socket(fd, socket) {
+        socket.remove_descriptor();
+        drop(Pinned::adopt(socket));
     }
 }
 
@@ -164,6 +172,9 @@ pub fn duplicated(from: Fd, to: Fd) {
         return sets::duplicated(set, to);
     }
     if let Some(socket) = table::socket(from) {
+        if table::is_known(to) {
+            closing(to);
+        }
         let _structure = Structure::lock();
         socket.add_descriptor();
         table::put_socket(to, socket.get());

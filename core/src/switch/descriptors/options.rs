@@ -132,6 +132,11 @@ pub fn tcp_state(fd: Fd) -> Option<u8> {
     }
 }
 
+/// Whether connections are accepted on it.
+pub fn listens(fd: Fd) -> bool {
+    table::socket(fd).is_some_and(|socket| socket.phase() == phase::LISTENER)
+}
+
 /// True once a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it,
 /// still has a peer then, where TCP's has none.
 pub fn has_no_peer(fd: Fd) -> bool {
@@ -142,10 +147,11 @@ pub fn has_no_peer(fd: Fd) -> bool {
     broken_by(&socket).is_some() || tcp_state(fd) == Some(CLOSE)
 }
 
-/// Before an option is set that the SAN can not honour: the errno that says so.
-pub fn refuses(fd: Fd, level: i32, name: i32, value: i32) -> Option<Errno> {
+/// Before an option is set that the SAN can not honour: the errno that says so. `value`: if it is an integer.
+pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errno> {
     // The kernel's peek offset counts the anchor's bytes.
-    if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && value >= 0 {
+    let is_on = value.is_some_and(|value| value >= 0);
+    if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && is_on {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
     }
     if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {

@@ -77,11 +77,15 @@ fn inherited(way: Way) -> SmallVec<[(Fd, bool); 64]> {
     if let Way::Spawn(duplicated) = way {
         all.extend(duplicated.iter().map(|from| (*from, true)));
     }
-    let _ = file::each_open(|fd| {
+    let mut add = |fd| {
         if file::descriptor_flags(fd).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0) {
             all.push((fd, false));
         }
-    });
+    };
+    if file::each_open(&mut add).is_err() {
+        // No /proc, or no descriptor left to read it by.
+        table::each_socket(0, Fd::MAX - 1, |fd, _| add(fd));
+    }
     all
 }
 

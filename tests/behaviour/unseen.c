@@ -1,0 +1,107 @@
+/* What libc and libraries do to descriptors past every hook: the standard streams, fclose, and what is bound to libc's own
+ * functions. And kernel TLS, which takes the stream over. */
+#include "bt.h"
+#include <dlfcn.h>
+
+/* ---- standard streams on a connection, as bash has them for /dev/tcp ------------------------- */
+
+MIXED_CASE(standard_output_writes_to_a_connection) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  EQ(dup2(p.server, 1), 1);
+  EQ(printf("hello %d\n", 7), 8);
+  EQ(fflush(stdout), 0);
+  get(p.client, "hello 7\n");
+  exercise(p.client, 1);
+  close_pair(&p);
+}
+MIXED_CASE(standard_input_reads_from_a_connection) {
+  struct pair p = open_pair(V6);
+  exercise(p.client, p.server);
+  put(p.client, "first\n");
+  EQ(dup3(p.server, 0, 0), 0);
+  put(p.client, "second\n");
+  char line[64];
+  CHECK(fgets(line, sizeof line, stdin) && strcmp(line, "first\n") == 0);
+  CHECK(fgets(line, sizeof line, stdin) && strcmp(line, "second\n") == 0);
+  SYS(shutdown(p.client, SHUT_WR));
+  CHECK(fgets(line, sizeof line, stdin) == NULL && feof(stdin));
+}
+
+/* ---- fclose ---------------------------------------------------------------------------------- */
+
+static long resident_pages(void) {
+  long pages;
+  FILE *file = fopen("/proc/self/statm", "r");
+  CHECK(file && fscanf(file, "%*d %ld", &pages) == 1);
+  EQ(fclose(file), 0);
+  return pages;
+}
+static void streams_of_short_connections(int count, int listener, const union address *target) {
+  for (int i = 0; i < count; i++) {
+    FILE *client = fdopen(dial(target), "r+"), *server = fdopen(SYS(accept(listener, NULL, NULL)), "w");
+    CHECK(client && server);
+    EQ(fputs("hi\n", server), 1);
+    EQ(fclose(server), 0);
+    char line[8];
+    CHECK(fgets(line, sizeof line, client) && strcmp(line, "hi\n") == 0);
+    EQ(fclose(client), 0);
+  }
+}
+CASE(fclose_leaves_nothing_behind) {
+  enum { ROUNDS = 6000, MOST_PAGES = 128 };
+  union address target;
+  int listener = listen_on(V4, &target);
+  streams_of_short_connections(100, listener, &target);
+  long before = resident_pages();
+  streams_of_short_connections(ROUNDS, listener, &target);
+  long more = resident_pages() - before;
+  if (more > MOST_PAGES) FAIL("%ld pages more after %d connections", more, ROUNDS);
+  SYS(close(listener));
+}
+
+/* ---- a library that finds libc first ----------------------------------------------------------- */
+
+MIXED_CASE(a_library_that_finds_libc_first) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  put(p.client, "before");
+  void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_DEEPBIND);
+  ssize_t (*read_past)(int, void *, size_t), (*write_past)(int, const void *, size_t);
+  CHECK(libc);
+  *(void **)&read_past = dlsym(libc, "read");
+  *(void **)&write_past = dlsym(libc, "write");
+  char bytes[16];
+  EQ(read_past(p.server, bytes, sizeof bytes), 6);
+  CHECK(memcmp(bytes, "before", 6) == 0);
+  EQ(write_past(p.server, "behind", 6), 6);
+  get(p.client, "behind");
+  exercise(p.client, p.server);
+  close_pair(&p);
+}
+CASE(a_library_is_found_where_its_loader_looks) {
+  CHECK(!dlopen("libnobody.so.77", RTLD_NOW | RTLD_LOCAL));
+  CHECK(strstr(dlerror(), "libnobody.so.77"));
+}
+
+/* ---- kernel TLS --------------------------------------------------------------------------------- */
+
+/* Asked for with a length that is none of an int's, it is to keep the connection on TCP all the same. */
+CASE(kernel_tls_is_tcps) {
+  enum { ROUNDS = 500, SIZE = 1000 };
+  union address target;
+  int listener = listen_on(V4, &target), client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  if (setsockopt(client, IPPROTO_TCP, TCP_ULP, "tls", 3) < 0) EQ(errno, ENOENT);
+  for (int i = 0; i < ROUNDS; i++) {
+    send_pattern(client, 0, SIZE), recv_pattern(server, 0, SIZE);
+    send_pattern(server, 0, SIZE), recv_pattern(client, 0, SIZE);
+  }
+  CHECK(bytes_over_tcp(server) > (unsigned long long)ROUNDS * SIZE);
+  SYS(close(client)), SYS(close(server)), SYS(close(listener));
+}
+SAN_CASE(kernel_tls_on_the_san) {
+  struct pair p = open_pair(V4);
+  if (setsockopt(p.client, IPPROTO_TCP, TCP_ULP, "tls", 3) < 0) EQ(errno, ENOENT);
+  exercise(p.client, p.server);
+  close_pair(&p);
+}
