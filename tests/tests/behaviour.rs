@@ -15,11 +15,12 @@ use sanshim_tests::behaviour::{build, shim_library, Carrier, Case, Exercise, Mod
 const RDMA_AREAS: [&str; 8] =
     ["endings", "flags", "forking", "interrupted", "lent_memory", "signals", "transfer", "urgent"];
 /// Areas whose cases take turns on sockets.
-const CONTROL_AREAS: [&str; 4] = ["control", "detach", "forking", "handover"];
+const CONTROL_AREAS: [&str; 5] = ["control", "detach", "detach_states", "forking", "handover"];
 /// Areas whose cases share sockets between processes, those above included.
-const SHARING_AREAS: [&str; 9] = [
+const SHARING_AREAS: [&str; 10] = [
     "control",
     "detach",
+    "detach_states",
     "foreign",
     "forking",
     "handover",
@@ -34,12 +35,12 @@ const SHARING_AREAS: [&str; 9] = [
 const OVER_FABRIC: [(&str, &str); 14] = [
     ("connect", "bound_source"),
     ("control", "all_write"),
-    ("detach", "asleep_in_recv_peer_elsewhere"),
+    ("detach_states", "asleep_in_recv_peer_elsewhere"),
     ("epoll", "edge_triggered"),
     ("epoll", "nested_sets"),
     ("interrupted", "receive_thrown_out_of"),
     ("interrupted", "send_thrown_out_of"),
-    ("options", "sigio_by_fioasync"),
+    ("sigio", "sigio_by_fioasync"),
     ("signals", "interrupted_before_it_is_accepted"),
     ("signals", "interrupted_sending_restart"),
     ("signals", "interrupted_waitall"),

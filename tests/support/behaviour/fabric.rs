@@ -5,8 +5,8 @@ use super::{Carrier, Case};
 /// Why connections go back to TCP on the way to another program, and their peers with them.
 pub(super) const HANDED_ON: [&str; 2] = ["reason=handed-over", "reason=peer-returned"];
 
-/// Area and beginning of the name of cases with O_ASYNC, with which no connection stays on a fabric.
-const ASYNCHRONOUS: [(&str, &str); 2] = [("options", "sigio"), ("options", "chosen_signal")];
+/// The area of the cases with O_ASYNC, with which no connection stays on a fabric.
+const ASYNCHRONOUS: &str = "sigio";
 
 /// The same of cases that are not run, and what is otherwise.
 const OTHERWISE: [(&str, &str, &str); 10] = [
@@ -35,8 +35,7 @@ impl Case {
 
     /// What must carry its connections.
     pub(super) fn carrier_over_fabric(&self) -> Carrier {
-        let is_one = |(area, beginning): &(&str, &str)| self.is_of(area, beginning);
-        if ASYNCHRONOUS.iter().any(is_one) {
+        if self.program.area == ASYNCHRONOUS {
             Carrier::Any
         } else {
             self.carrier
