@@ -2,6 +2,11 @@
  * functions. And kernel TLS, which takes the stream over. */
 #include "bt.h"
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 /* ---- standard streams on a connection, as bash has them for /dev/tcp ------------------------- */
 
@@ -58,6 +63,54 @@ CASE(fclose_leaves_nothing_behind) {
   long more = resident_pages() - before;
   if (more > MOST_PAGES) FAIL("%ld pages more after %d connections", more, ROUNDS);
   SYS(close(listener));
+}
+
+/* ---- forks of which one process is left ---------------------------------------------------------- */
+
+/* On TCP still, where several processes would keep it. */
+struct ends {
+  int client, server;
+};
+static struct ends cold_ends(void) {
+  union address target;
+  int listener = listen_on(V4, &target), client = dial(&target);
+  struct ends ends = {client, SYS(accept(listener, NULL, NULL))};
+  SYS(close(listener));
+  return ends;
+}
+static void forbid_forks(void) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_clone, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof code[0], code};
+  EQ(past_libc(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  EQ(past_libc(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, (long)&program, 0, 0), 0);
+}
+SAN_CASE(a_fork_that_failed_shares_nothing) {
+  struct ends ends = cold_ends();
+  forbid_forks();
+  for (int i = 0; i < 3; i++) ERR(fork(), EAGAIN);
+  warm_up_both(ends.client, ends.server);
+  exercise(ends.client, ends.server);
+  SYS(close(ends.client)), SYS(close(ends.server));
+}
+SAN_CASE(a_daemon_has_its_connections_alone) {
+  pid_t pid = start_child();
+  if (pid == 0) {
+    struct ends ends = cold_ends();
+    SYS(daemon(1, 1));
+    alarm(HANG_MS / 1000);
+    warm_up_both(ends.client, ends.server);
+    exercise(ends.client, ends.server);
+    SYS(close(ends.client)), SYS(close(ends.server));
+    step_done(0);
+    _exit(0);
+  }
+  end_child(pid);
+  step_wait(0);
 }
 
 /* ---- a library that finds libc first ----------------------------------------------------------- */

@@ -21,7 +21,7 @@ use crate::switch::socket::{phase, Socket, REGISTRY};
 use crate::switch::spin::contention;
 use crate::switch::waiting::ring;
 use crate::sys::{process, sock_diag, thread, Fd};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// A fork under way: the structure is locked until it is over.
 pub struct Fork {
@@ -60,8 +60,7 @@ fn each_shared(mut each: impl FnMut(&Socket)) {
 }
 
 impl Fork {
-    /// In the parent. After a fork that failed the sockets count as shared although they are not,
-    /// which costs a hint to the peer at close and nothing else.
+    /// In the parent. Whether there is a child is not known yet: see [`without_other`].
     pub fn in_parent(mut self) {
         memory::note_fork();
         if let Some(registry) = REGISTRY.get(&mut self.structure) {
@@ -85,6 +84,23 @@ impl Fork {
         sets::after_fork_in_child();
         contention::after_fork_in_child();
     }
+}
+
+/// After a fork of which only this process is left: it failed, or the parent is gone without a word.
+pub fn without_other() {
+    let _structure = Structure::lock();
+    let one_less = |count: &AtomicU32| {
+        // Another thread may have made it meanwhile.
+        let _ = count.fetch_update(SeqCst, SeqCst, |count| (count > 1).then(|| count - 1));
+    };
+    each_shared(|socket| {
+        if let Some(stream) = socket.stream() {
+            one_less(&stream.endpoint.holders);
+        }
+        if let Some(count) = holders::count(socket) {
+            one_less(count);
+        }
+    });
 }
 
 /// When the process exits normally: what the kernel would misread is tidied up.

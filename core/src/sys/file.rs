@@ -1,6 +1,7 @@
 //! Descriptors and mappings.
 
 use super::{call, Errno, Fd, Result, PAGE};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Closes a descriptor. Nobody here could do anything about an error.
 pub fn close(fd: Fd) {
@@ -227,13 +228,34 @@ pub(crate) fn sealed_size(fd: Fd) -> Result<Option<u64>> {
     Ok((seals & SEALS == SEALS).then_some(size))
 }
 
-/// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing.
+/// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing. It is left out of core dumps, which would
+/// give memory to all of it.
 pub(crate) fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
     let (flags, fd) = match fd {
         Some(fd) => (libc::MAP_SHARED, fd),
         None => (libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1),
     };
-    map(size, flags, fd)
+    let at = map(size, flags, fd)?;
+    let _ = call!(madvise, at as usize, size, libc::MADV_DONTDUMP);
+    Ok(at)
+}
+
+/// True if the kernel promises no more memory than there is (`vm.overcommit_memory` is 2): a page of shared memory that is touched
+/// for the first time may then end the process.
+pub(crate) fn is_memory_promised() -> bool {
+    static MODE: AtomicU8 = AtomicU8::new(0);
+    const UNKNOWN: u8 = 0;
+    const STRICT: u8 = b'2';
+    let mut mode = MODE.load(Relaxed);
+    if mode == UNKNOWN {
+        mode = b'0';
+        if let Ok(fd) = open(c"/proc/sys/vm/overcommit_memory", libc::O_RDONLY | libc::O_CLOEXEC, 0) {
+            let _ = pread(fd, &mut mode, 1, 0);
+            close(fd);
+        }
+        MODE.store(mode, Relaxed);
+    }
+    mode == STRICT
 }
 
 /// Maps private memory of zeros, which costs nothing until it is touched.

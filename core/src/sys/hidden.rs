@@ -4,7 +4,8 @@
 use super::{file, net, process, Fd, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const LIMIT: usize = 1 << 16;
+/// As many as the table of sockets has.
+const LIMIT: usize = 1 << 20;
 static KEPT: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
 
 fn bit(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
@@ -35,6 +36,21 @@ pub fn note(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
+}
+
+/// The first of ours from `first` to `last`.
+pub fn next(first: Fd, last: Fd) -> Option<Fd> {
+    let (first, end) = (first.max(0) as usize, (last.max(-1) + 1).min(LIMIT as Fd) as usize);
+    let mut at = first;
+    while at < end {
+        let word = KEPT[at / 64].load(Ordering::Relaxed) >> (at % 64);
+        if word != 0 {
+            let found = at + word.trailing_zeros() as usize;
+            return (found < end).then_some(found as Fd);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    None
 }
 
 /// True if `fd` is so high that it may be one of ours, now or later.
@@ -154,6 +170,18 @@ mod tests {
         const CLOSED: Fd = 60_000;
         assert_eq!(keep(CLOSED), -1);
         assert!(!is_hidden(CLOSED));
+    }
+
+    #[test]
+    fn ours_are_found_among_all() {
+        const OURS: [Fd; 3] = [LIMIT as Fd - 1, 700_064, 700_063];
+        OURS.into_iter().for_each(note);
+        assert_eq!(next(700_000, Fd::MAX - 1), Some(700_063));
+        assert_eq!(next(700_064, 700_064), Some(700_064));
+        assert_eq!(next(700_065, LIMIT as Fd), Some(LIMIT as Fd - 1));
+        assert_eq!(next(700_000, 700_062), None);
+        assert_eq!(next(Fd::MAX - 1, Fd::MAX - 1), None);
+        OURS.into_iter().for_each(forget);
     }
 
     #[test]

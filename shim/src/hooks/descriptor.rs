@@ -38,16 +38,15 @@ fn around_hidden(
     last: c_uint,
     mut close: impl FnMut(c_uint, c_uint) -> c_int,
 ) -> c_int {
-    const SCANNED: c_uint = 1 << 16;
+    let number = |fd: c_uint| fd.min(c_int::MAX as c_uint - 1) as c_int;
     let mut start = first;
     let mut result = 0;
-    for fd in first..=last.min(SCANNED) {
-        if hidden::is_hidden(fd as c_int) {
-            if fd > start {
-                result = close(start, fd - 1);
-            }
-            start = fd + 1;
+    while let Some(ours) = hidden::next(number(start), number(last)) {
+        let ours = ours as c_uint;
+        if ours > start {
+            result = close(start, ours - 1);
         }
+        start = ours + 1;
     }
     if start <= last {
         result = close(start, last);

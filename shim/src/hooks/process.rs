@@ -1,4 +1,4 @@
-//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork. For other ways to
+//! exec, posix_spawn, seccomp and the ways out of a process. fork is seen through pthread_atfork, but for whether it failed. For other ways to
 //! make a child it is noted that there may be one.
 
 use super::file_actions;
@@ -78,6 +78,23 @@ hooks! {
             before_confinement();
         }
         real(option, a, b, c, d)
+    }
+
+    fn fork() -> pid_t = |real| {
+        let child = real();
+        if child < 0 && !switch::is_borrowed() {
+            fork::without_other();
+        }
+        child
+    }
+
+    // libc's own ends the parent past the hook of _exit.
+    fn daemon(stays_in_folder: c_int, keeps_streams: c_int) -> c_int = |real| {
+        let result = real(stays_in_folder, keeps_streams);
+        if result == 0 && !switch::is_borrowed() {
+            fork::without_other();
+        }
+        result
     }
 
     fn _Fork() -> pid_t = |real| {

@@ -51,7 +51,24 @@ impl Segment {
         head.largest_message.store(geometry.largest_message, Ordering::Relaxed);
         head.largest_send_buffer.store(geometry.largest_send_buffer, Ordering::Relaxed);
         head.magic.store(MAGIC, Ordering::Release);
+        if file::is_memory_promised() {
+            segment.provide_all_small().map_err(|e| {
+                file::close(fd);
+                // SAFETY: nobody else has seen it.
+                unsafe { segment.unmap() };
+                SegmentError::System(e)
+            })?;
+        }
         Ok((segment, fd))
+    }
+
+    /// Makes sure that there is memory for all that is used without a resize.
+    ///
+    /// # Errors
+    /// ENOMEM, or whatever the kernel says.
+    fn provide_all_small(&self) -> sys::Result<()> {
+        // SAFETY: within the mapping, whose large parts come last; populating changes no content.
+        unsafe { file::populate(self.base, self.large[0]) }
     }
 
     /// Maps a segment that the peer created. Its size is sealed and matches its geometry, so that
@@ -188,6 +205,9 @@ impl Segment {
 
     /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
     pub(crate) fn free_send_buffers(&self, sender: Role) {
+        if file::is_memory_promised() {
+            return;
+        }
         for large in [false, true] {
             let ring = self.send_buffer(sender, large);
             // SAFETY: within the mapping, and nobody needs the bytes.
@@ -232,6 +252,31 @@ mod tests {
             made.unmap();
             seen.unmap();
         }
+    }
+
+    #[test]
+    fn where_memory_is_promised_no_page_is_touched_first_in_use() {
+        let (segment, fd) = Segment::create(GEOMETRY).unwrap();
+        let given = || file::stat(fd).unwrap().st_blocks as usize * 512;
+        assert!(given() < segment.large[0]);
+        segment.provide_all_small().unwrap();
+        assert!(given() >= segment.large[0] && given() < segment.large[1]);
+        file::close(fd);
+        // SAFETY: it is not used again.
+        unsafe { segment.unmap() };
+    }
+
+    #[test]
+    fn a_segment_is_left_out_of_core_dumps() {
+        let (segment, fd) = Segment::create(GEOMETRY).unwrap();
+        let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begins = format!("{:x}-", segment.base as usize);
+        let own = mappings.split_once(&format!("\n{begins}")).unwrap().1;
+        let flags = own.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+        file::close(fd);
+        // SAFETY: it is not used again.
+        unsafe { segment.unmap() };
     }
 
     #[test]

@@ -23,10 +23,12 @@ pub fn select(
     timeout: impl FnOnce() -> Result<Option<u64>>,
     mask: Option<SignalMask<'_>>,
 ) -> Outcome {
-    let mut fds = Descriptors::new();
-    if !find_descriptors(sets, &mut fds) {
+    // Before the array is made, which may take memory: a call that is none of ours must not.
+    if !each(sets).any(|(fd, _)| table::connected(fd).is_some() || table::set(fd).is_some()) {
         return Outcome::Pass;
     }
+    let mut fds: Descriptors =
+        each(sets).map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }).collect();
     let timeout = match timeout() {
         Ok(timeout) => timeout,
         Err(e) => return Outcome::Done(Err(e)),
@@ -37,30 +39,20 @@ pub fn select(
     }
 }
 
-/// The descriptors in any of the sets; true if one is ours.
+/// The descriptors in any of the sets, each with what poll is asked of it.
 #[inline]
-fn find_descriptors(sets: &BitSets<'_>, fds: &mut Descriptors) -> bool {
-    let mut ours = false;
-    for word in 0..sets.words() {
+fn each<'a>(sets: &'a BitSets<'_>) -> impl Iterator<Item = (Fd, i16)> + 'a {
+    let of_word = move |word| {
         let mut any = (0..3).fold(0, |any, set| any | sets.bits(set, word));
-        while any != 0 {
+        std::iter::from_fn(move || {
             let bit = any.trailing_zeros() as usize;
-            any &= any - 1;
-            let fd = (word * 64 + bit) as Fd;
-            if fd >= sets.descriptors() {
-                break;
-            }
-            let mut events = 0;
-            for (set, asked) in ASKED.iter().enumerate() {
-                if sets.bits(set, word) >> bit & 1 != 0 {
-                    events |= asked;
-                }
-            }
-            ours |= table::connected(fd).is_some() || table::set(fd).is_some();
-            fds.push(libc::pollfd { fd, events, revents: 0 });
-        }
-    }
-    ours
+            any &= any.checked_sub(1)?;
+            let is_in = |(set, _): &(usize, &i16)| sets.bits(*set, word) >> bit & 1 != 0;
+            let asked = ASKED.iter().enumerate().filter(is_in);
+            Some(((word * 64 + bit) as Fd, asked.fold(0, |all, (_, events)| all | events)))
+        })
+    };
+    (0..sets.words()).flat_map(of_word).take_while(|(fd, _)| *fd < sets.descriptors())
 }
 
 /// Puts what poll found into the program's sets; how many bits.

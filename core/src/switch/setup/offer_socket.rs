@@ -83,6 +83,7 @@ impl OfferSocket {
         self.namespace == namespace_of(socket)
             && hidden::is_hidden(self.listener)
             && hidden::is_hidden(self.table)
+            && peer_table::is_there(self.table)
     }
 
     /// Tells the peer of a connection that its other end is here.

@@ -73,6 +73,11 @@ fn check(fd: Fd, uid: u32) -> Result<()> {
     }
 }
 
+/// False once somebody removed the file: nobody finds what is put in. systemd-logind does so when its user logs out (RemoveIPC).
+pub(super) fn is_there(table: Fd) -> bool {
+    file::stat(table).is_ok_and(|status| status.st_nlink > 0)
+}
+
 /// Puts an entry in.
 pub(super) fn advertise(table: Fd, tuple: &Tuple, entry: Entry) -> Result<()> {
     write(table, tuple, &encode(tuple, entry))
@@ -123,6 +128,7 @@ mod tests {
         };
         assert_eq!(find(uid, namespace, &tuple(2)), None);
         let table = open_own(uid, namespace).unwrap();
+        assert!(is_there(table));
         let entry = Entry { socket: [7, u64::MAX] };
         advertise(table, &tuple(2), entry).unwrap();
         assert_eq!(find(uid, namespace, &tuple(2)), Some(entry));
@@ -136,8 +142,9 @@ mod tests {
         assert!(find(uid, namespace, &other).is_some(), "another's stays");
         withdraw(table, &other, Entry { socket: [8, 8] });
         assert_eq!(find(uid, namespace, &other), None);
-        file::close(table);
         std::fs::remove_file(path(uid, namespace).to_str().unwrap()).unwrap();
+        assert!(!is_there(table));
+        file::close(table);
     }
 
     #[test]
