@@ -112,7 +112,7 @@ reasons! {
     Shared = 24, "shared", "other processes have it as well, so it stays on TCP",
         "nothing, as long as several processes have it; it moves once one alone has it and is busy";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
-    UnseenUse = 22, "unseen-use", "went back to TCP because the program uses it in a way the shim cannot see",
+    UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it instead of asynchronous I/O";
 }
 

@@ -74,6 +74,21 @@ SAN_CASE(sendfile_errors) {
   put(p.server, "x"), get(p.client, "x");
 }
 
+/* Whether the pipe's end waits is the pipe's matter, whether the connection's does is its own. */
+SAN_CASE(splice_with_a_pipe_that_does_not_wait) {
+  struct pair p = open_pair(V4);
+  int full[2], empty[2];
+  SYS(pipe2(full, O_NONBLOCK)), SYS(pipe2(empty, O_NONBLOCK));
+  while (write(full[1], pattern(0), 4096) > 0);
+  ERR(splice(empty[0], NULL, p.client, NULL, 1, 0), EAGAIN);
+  EQ(splice(empty[0], NULL, p.client, NULL, 0, 0), 0);
+  EQ(splice(p.server, NULL, empty[1], NULL, 0, 0), 0);
+  put(p.client, "x");
+  ERR(splice(p.server, NULL, full[1], NULL, 1, 0), EAGAIN);
+  get(p.server, "x");
+  exercise(p.client, p.server);
+}
+
 /* Out of a connection it goes into a pipe alone. */
 SAN_CASE(sendfile_out_of_a_connection) {
   struct pair p = open_pair(V4);

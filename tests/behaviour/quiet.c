@@ -184,3 +184,28 @@ MIXED_CASE(idle_connections_give_their_memory_back) {
   if (child == 0) _exit(0);
   end_child(child);
 }
+
+/* Reported once and not armed anew: that stays so over the way back to TCP, and there again. */
+static void keep_busy(const struct pair *p) {
+  for (uint64_t i = 0; i < 2000; i++) exercise(p->client, p->server);
+}
+MIXED_CASE(a_registration_that_was_reported_once) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event once = {.events = EPOLLIN | EPOLLONESHOT}, event;
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &once));
+  keep_busy(&p);
+  EQ(epoll_ctl(set, EPOLL_CTL_MOD, p.server, &once), 0);
+  put(p.client, "question");
+  EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+  get(p.server, "question");
+  for (int i = 0; i < 30; i++) EQ(epoll_wait(set, &event, 1, 100), 0);
+  keep_busy(&p);
+  put(p.client, "next");
+  EQ(epoll_wait(set, &event, 1, 100), 0);
+  SYS(epoll_ctl(set, EPOLL_CTL_MOD, p.server, &once));
+  EQ(epoll_wait(set, &event, 1, HANG_MS), 1);
+  get(p.server, "next");
+  SYS(close(set));
+  close_pair(&p);
+}

@@ -1,8 +1,9 @@
-/* What libc and libraries do to descriptors past every hook: the standard streams, fclose, and what is bound to libc's own
- * functions. And kernel TLS, which takes the stream over. */
+/* What libc, libraries and the kernel do to connections past every hook: the standard streams, fclose, daemon, what is bound to
+ * libc's own functions or makes system calls of its own, time stamps, kernel TLS. */
 #include "bt.h"
 #include <dlfcn.h>
 #include <linux/filter.h>
+#include <linux/net_tstamp.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -135,6 +136,68 @@ MIXED_CASE(a_library_that_finds_libc_first) {
 CASE(a_library_is_found_where_its_loader_looks) {
   CHECK(!dlopen("libnobody.so.77", RTLD_NOW | RTLD_LOCAL));
   CHECK(strstr(dlerror(), "libnobody.so.77"));
+}
+
+/* ---- waits by instruction, as Rust's async-io does, for who is read and written by libc --------------- */
+
+CASE(waits_by_instruction) {
+  struct ends ends = cold_ends();
+  pid_t client = start_child();
+  if (client == 0) {
+    SYS(close(ends.server));
+    for (int i = 0; i < 2000; i++) put(ends.client, "ping"), get(ends.client, "pong");
+    _exit(0);
+  }
+  SYS(close(ends.client));
+  set_nonblocking(ends.server, true);
+  int set = (int)SYS(past_libc(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0, 0));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+  SYS(past_libc(SYS_epoll_ctl, set, EPOLL_CTL_ADD, ends.server, (long)&event, 0));
+  for (char bytes[4];;) {
+    ssize_t n = recv(ends.server, bytes, sizeof bytes, 0);
+    if (n == 0) break;
+    if (n > 0) put(ends.server, "pong");
+    else EQ(past_libc(SYS_epoll_wait, set, (long)&event, 1, HANG_MS, 0), 1);
+  }
+  SYS(close(set)), SYS(close(ends.server));
+  end_child(client);
+}
+
+/* ---- what the kernel does with the stream by itself ------------------------------------------------ */
+
+MIXED_CASE(times_of_what_is_sent) {
+  struct pair p = open_pair(V4);
+  set_option(p.server, SOL_SOCKET, SO_TIMESTAMPING,
+             SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY);
+  exercise(p.client, p.server);
+  CHECK(wait_for(p.server, POLLIN) & POLLERR);
+  char control[512];
+  struct msghdr message = {.msg_control = control, .msg_controllen = sizeof control};
+  EQ(recvmsg(p.server, &message, MSG_ERRQUEUE), 0);
+  exercise(p.client, p.server);
+}
+MIXED_CASE(receiving_without_a_copy) {
+  struct pair p = open_pair(V4);
+  enum { TCP_RECEIVES_WITHOUT_A_COPY = 35 };
+  struct {
+    uint64_t address;
+    uint32_t length, without, more[8];
+  } receive = {0};
+  put(p.client, "hello");
+  wait_for(p.server, POLLIN);
+  SYS(getsockopt(p.server, IPPROTO_TCP, TCP_RECEIVES_WITHOUT_A_COPY, &receive, &(socklen_t){16}));
+  EQ(receive.without, 5);
+  get(p.server, "hello");
+  exercise(p.client, p.server);
+}
+SAN_CASE(state_after_a_reset) {
+  struct pair p = open_pair(V4);
+  close_reset(p.client);
+  wait_for(p.server, POLLIN);
+  struct tcp_info info;
+  SYS(getsockopt(p.server, IPPROTO_TCP, TCP_INFO, &info, &(socklen_t){sizeof info}));
+  EQ(info.tcpi_state, TCP_CLOSE);
+  SYS(close(p.server));
 }
 
 /* ---- kernel TLS --------------------------------------------------------------------------------- */

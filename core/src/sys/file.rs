@@ -13,6 +13,11 @@ pub(crate) fn status_flags(fd: Fd) -> Result<i32> {
     call!(fcntl, fd, libc::F_GETFL, 0).map(|v| v as i32)
 }
 
+/// True if calls on it do not wait (O_NONBLOCK).
+pub(crate) fn is_nonblocking(fd: Fd) -> bool {
+    status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
 /// F_SETFL: status flags of the open file description.
 pub(crate) fn set_status_flags(fd: Fd, flags: i32) -> Result<()> {
     call!(fcntl, fd, libc::F_SETFL, flags).map(drop)

@@ -3,8 +3,12 @@
 use super::returned;
 use crate::real::hooks;
 use libc::{c_int, c_void, sockaddr, socklen_t};
+use sanshim_core::switch::bring_back::before_unhooked_use;
 use sanshim_core::switch::{options, table};
 use sanshim_core::sys::{user, Errno};
+
+/// The kernel's number.
+const TCP_ZEROCOPY_RECEIVE: c_int = 35;
 
 /// The value of an option that is an int, if the program gave one that is large enough.
 fn integer(value: *const c_void, length: socklen_t) -> Option<c_int> {
@@ -60,6 +64,14 @@ hooks! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void,
         length: *mut socklen_t) -> c_int
     = |real| {
+        // It receives.
+        if level == libc::IPPROTO_TCP
+            && name == TCP_ZEROCOPY_RECEIVE
+            && table::is_known(fd)
+            && !before_unhooked_use(fd)
+        {
+            return returned(Err(Errno(libc::EOPNOTSUPP))) as c_int;
+        }
         if level == libc::SOL_SOCKET && name == libc::SO_ERROR && table::is_known(fd) {
             let ours = options::error(fd);
             let result = real(fd, level, name, value, length);

@@ -94,7 +94,18 @@ pub(crate) fn unsupported(socket: &Socket) -> bool {
         return false;
     }
     let fd = socket.anchor();
-    net::option(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
+    let value = |name| net::option(fd, libc::SOL_SOCKET, name);
+    value(libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
+        || value(libc::SO_TIMESTAMPING).is_ok_and(reports_what_is_sent)
+}
+
+/// True of a value of SO_TIMESTAMPING with which the kernel tells in the error queue when it sent what.
+pub(in crate::switch) fn reports_what_is_sent(timestamping: i32) -> bool {
+    const SENT: u32 = libc::SOF_TIMESTAMPING_TX_HARDWARE
+        | libc::SOF_TIMESTAMPING_TX_SOFTWARE
+        | libc::SOF_TIMESTAMPING_TX_SCHED
+        | libc::SOF_TIMESTAMPING_TX_ACK;
+    timestamping as u32 & SENT != 0
 }
 
 /// Options set before the connection was on the SAN.

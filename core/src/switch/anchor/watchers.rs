@@ -214,11 +214,12 @@ pub(in crate::switch) fn to_switch(structure: &mut Structure, socket: &Socket) {
 
 /// Notes whether the kernel reported a registration that it reports once.
 pub(in crate::switch) fn note_reported(set: &Set, index: u32, fd: Fd) {
-    if !Registration::is_one_shot(events_of(set, index)) {
+    let wanted = events_of(set, index);
+    if !Registration::is_one_shot(wanted) {
         return;
     }
     let waited_for = poll::epoll_events(set.kernel_fd(), fd);
-    let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(events));
+    let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(wanted, events));
     set.with(|inner| {
         if let Some(Some(r)) = inner.registrations.get_mut(index as usize) {
             r.was_reported_by_kernel(is_over);

@@ -61,6 +61,7 @@ fn is_ours(level: i32, name: i32) -> bool {
                 | libc::SO_RCVLOWAT
                 | libc::SO_OOBINLINE
                 | libc::SO_PEEK_OFF
+                | libc::SO_TIMESTAMPING
         ),
         _ => false,
     }
@@ -124,6 +125,9 @@ pub fn tcp_state(fd: Fd) -> Option<u8> {
     const CLOSE: u8 = 7;
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
+    if broken_by(&socket).is_some() {
+        return Some(CLOSE);
+    }
     match (ends::ended(&stream), stream.endpoint.has(flag::SEND_SHUT)) {
         (false, false) => None,
         (true, false) => Some(CLOSE_WAIT),
@@ -153,6 +157,13 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errn
     let is_on = value.is_some_and(|value| value >= 0);
     if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && is_on {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
+    }
+    // The kernel would tell of the doorbells that it sent.
+    let timestamps = level == libc::SOL_SOCKET && name == libc::SO_TIMESTAMPING;
+    if timestamps && value.is_some_and(options::reports_what_is_sent) {
+        let is_back =
+            bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::UntilDone);
+        return (!is_back).then_some(Errno(libc::EOPNOTSUPP));
     }
     if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
         let socket = table::socket(fd)?;
@@ -210,6 +221,9 @@ pub const SIOCATMARK: u64 = 0x8905;
 /// The open file description's flags changed, as far as they matter to us.
 pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Option<bool>) {
     let Some(socket) = table::socket(fd) else { return };
+    if asynchronous == Some(true) {
+        socket.note_awaited();
+    }
     let Some(stream) = socket.stream() else { return };
     let apply = |bit: u32, on: Option<bool>| match on {
         Some(true) => {

@@ -51,6 +51,7 @@ fn find_sockets(fds: &[libc::pollfd]) -> (Sockets, OnTcp) {
             continue;
         }
         let Some(socket) = table::connected(one.fd) else { continue };
+        socket.note_awaited();
         if socket.has_entered() {
             found.push(PolledSocket::new(at, socket, one.events));
         } else {

@@ -191,6 +191,10 @@ pub(super) fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
+    if !socket.is_awaited() && file::is_nonblocking(socket.anchor()) {
+        // By system calls of its own, as Rust's async-io does.
+        return Err(Reason::UnseenUse);
+    }
     if socket.shares_end() {
         Err(Reason::Shared)
     } else {

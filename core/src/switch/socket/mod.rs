@@ -70,6 +70,8 @@ pub struct Socket {
     left: AtomicBool,
     /// The program set options before the connection was on the SAN.
     pub(crate) has_options: AtomicBool,
+    /// See [`note_awaited`](Self::note_awaited).
+    is_awaited: AtomicBool,
     /// The ends have begun to look for each other, or whether they should: from then on it changes under the structure
     /// lock.
     pub(super) is_looked_at: AtomicBool,
@@ -122,6 +124,7 @@ impl Socket {
             segment: UnsafeCell::new(None),
             link: AtomicPtr::new(std::ptr::null_mut()),
             has_options: AtomicBool::new(false),
+            is_awaited: AtomicBool::new(false),
             watch_count: AtomicU32::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
             watched_at: AtomicU32::new(0),
@@ -167,6 +170,18 @@ impl Socket {
             process::yield_now();
         }
         self.phase() == phase::SAN
+    }
+
+    /// The program waits for its events in select, poll or epoll of libc's, or has signals for them.
+    pub(in crate::switch) fn note_awaited(&self) {
+        if !self.is_awaited() {
+            self.is_awaited.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it ever did, as far as is known. Who does not, and never blocks in a call, may wait for it past the hooks.
+    pub(in crate::switch) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Relaxed)
     }
 
     /// Notes one more descriptor of this process.

@@ -26,6 +26,7 @@ impl Socket {
         socket.descriptors.store(1, Ordering::Relaxed);
         socket.anchor.store(fd, Ordering::Relaxed);
         socket.has_options.store(false, Ordering::Relaxed);
+        socket.is_awaited.store(false, Ordering::Relaxed);
         socket.traffic.begin();
         socket.role.store(0, Ordering::Relaxed);
         socket.holders.forget();

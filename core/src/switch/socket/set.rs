@@ -307,9 +307,14 @@ impl Registration {
         events & ONE_SHOT != 0
     }
 
-    /// Whether the kernel, which says that it waits for these, will report any.
-    pub(in crate::switch) fn waits_for_any(events: u32) -> bool {
-        events & !PRIVATE != 0
+    /// Whether the kernel, which says that it waits for `events`, will report any of those that the program wanted.
+    pub(in crate::switch) fn waits_for_any(wanted: u32, events: u32) -> bool {
+        // Errors and hang-ups the kernel adds by itself, also to a registration that was reported and then put in anew.
+        let wanted = match wanted & !(PRIVATE | bit::ALWAYS) {
+            0 => bit::ALWAYS,
+            wanted => wanted,
+        };
+        events & wanted != 0
     }
 
     /// Before it leaves the kernel's set, which reported it, or not.

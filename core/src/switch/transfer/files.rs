@@ -1,7 +1,6 @@
 //! sendfile and splice with a SAN socket at one end.
 
 use crate::switch::buffers::Buffers;
-use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
 use crate::switch::socket::traffic::Way;
@@ -36,9 +35,10 @@ pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usi
     result
 }
 
-/// Waits until a pipe can be read or written; EAGAIN at once for `SPLICE_F_NONBLOCK`.
+/// Waits until a pipe can be read or written; EAGAIN at once for `SPLICE_F_NONBLOCK`, or if the pipe is not to block.
 fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
-    let timeout = if flags & libc::SPLICE_F_NONBLOCK != 0 { Some(0) } else { None };
+    let is_at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || file::is_nonblocking(pipe);
+    let timeout = if is_at_once { Some(0) } else { None };
     let mut fds = [libc::pollfd { fd: pipe, events, revents: 0 }];
     match blocking::poll(&mut fds, timeout, None)? {
         0 => Err(Errno(libc::EAGAIN)),
@@ -51,15 +51,16 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
     if !setup::is_on_san(socket, Way::Send, count) {
         return Outcome::Pass;
     }
-    let Some(stream) = socket.stream() else { return Outcome::Pass };
+    if count == 0 {
+        return Outcome::Done(Ok(0));
+    }
     // Not while the send lock is held.
     if let Err(e) = await_pipe(pipe, libc::POLLIN, flags) {
         return Outcome::Done(Err(e));
     }
-    let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0 || stream.endpoint.has(flag::NONBLOCK);
-    let flags = if nonblocking { libc::MSG_DONTWAIT } else { 0 };
     let mut first = true;
-    send::send_from(socket, count, flags, |to| {
+    // Whether to wait for room is the socket's matter alone.
+    send::send_from(socket, count, 0, |to| {
         // One read: a pipe gives what it has, and splice returns then.
         if !std::mem::replace(&mut first, false) {
             return Ok(0);
@@ -73,6 +74,9 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     const PIECE: usize = 16 << 10;
     if !setup::is_on_san(socket, Way::Receive, count) {
         return Outcome::Pass;
+    }
+    if count == 0 {
+        return Outcome::Done(Ok(0));
     }
     let mut bytes = [0u8; PIECE];
     let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(PIECE) }];

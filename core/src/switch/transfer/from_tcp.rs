@@ -33,7 +33,6 @@ pub(super) fn receive(
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
         _ => Take::Consume,
     };
-    let wanted = to.remaining();
     loop {
         // The number may be another one by now.
         let stream = &stream.over(socket.anchor());
@@ -88,7 +87,7 @@ pub(super) fn receive(
             }
             Taken::Nothing => {}
         }
-        if let Some(outcome) = pause(socket, stream, (flags, *got, wanted), &limit) {
+        if let Some(outcome) = pause(socket, stream, (flags, *got), &limit) {
             return Some(outcome);
         }
     }
@@ -111,14 +110,14 @@ fn note_end(socket: &Socket, stream: &Stream, error: i32) {
 fn pause(
     socket: &Socket,
     stream: &Stream,
-    (flags, got, wanted): (i32, usize, usize),
+    (flags, got): (i32, usize),
     limit: &Limit,
 ) -> Option<Outcome> {
     let told = |e| Some(Outcome::Done(if got > 0 { Ok(got) } else { Err(e) }));
     if stream.endpoint.has(flag::RECEIVE_SHUT) {
         return Some(Outcome::Done(Ok(got)));
     }
-    if wanted == 0 || !waits(stream, flags) {
+    if !waits(stream, flags) {
         return told(Errno(libc::EAGAIN));
     }
     let how = Wait::new(Event::Read, got > 0, limit);

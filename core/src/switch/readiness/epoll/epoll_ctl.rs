@@ -27,6 +27,7 @@ pub fn control(
         return Outcome::Done(done.map(|()| 0));
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
+    pinned.note_awaited();
     let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
     let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
     if is_left && !is_watched && pinned.kernel_registration.is_empty() {
