@@ -113,7 +113,7 @@ reasons! {
         "nothing, as long as several processes have it; it moves once one alone has it and is busy";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
-        "have the program use plain socket calls for it instead of asynchronous I/O";
+        "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";
 }
 
 impl Reason {
