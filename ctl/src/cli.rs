@@ -197,7 +197,9 @@ pub(crate) struct ExportArguments {
 /// request when it next uses one of its connections, or is about to wait for one. One that
 /// sleeps does so when it wakes and uses them; between hosts its helper thread does it at once.
 #[derive(Args)]
-#[command(after_help = "Exit status: 0 when the request was made, or there was nothing to ask for; 1 when it could not be made.")]
+#[command(
+    after_help = "Exit status: 0 when the request was made, or there was nothing to ask for; 1 when it could not be made."
+)]
 pub(crate) struct DetachArguments {
     /// The process
     #[arg(value_name = "PID")]

@@ -66,7 +66,10 @@ fn preloads(library: &Path) -> Finding {
                     command.env_remove(name);
                 }
             }
-            command.env("LD_PRELOAD", library).env("SANSHIM", "off").env("SANSHIM_CONFIG", "/dev/null");
+            command
+                .env("LD_PRELOAD", library)
+                .env("SANSHIM", "off")
+                .env("SANSHIM_CONFIG", "/dev/null");
         }
         command.output()
     };

@@ -51,7 +51,8 @@ pub fn build(folder: &Path) -> Result<Vec<Program>, String> {
 
 fn compile(sources: &Path, area: &str, output: &Path) -> Result<(), String> {
     let inputs = [sources.join("bt.c"), sources.join(format!("{area}.c"))];
-    let headers = ["bt.h", "detaching.h", "handed_on.h", "traced.h"].map(|header| sources.join(header));
+    let headers =
+        ["bt.h", "detaching.h", "handed_on.h", "traced.h"].map(|header| sources.join(header));
     let changed = inputs.iter().chain(&headers).filter_map(|p| modified(p)).max();
     if modified(output) > changed {
         return Ok(());
