@@ -320,6 +320,8 @@ SAN_CASE(accepted_flags) {
     for (int warm = 0; warm < 2; warm++) {
       EQ(!!(fcntl(fd, F_GETFL) & O_NONBLOCK), !!(want & SOCK_NONBLOCK));
       EQ(!!(fcntl(fd, F_GETFD) & FD_CLOEXEC), !!(want & SOCK_CLOEXEC));
+      /* Who does not block, and never waits, stays on TCP. */
+      EQ(ready_now(fd, POLLIN), 0);
       warm_up_both(client, fd);
     }
     exercise(client, fd);

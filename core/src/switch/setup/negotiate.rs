@@ -96,6 +96,12 @@ pub(super) fn step(socket: &Socket) {
     let next = match negotiation.map(|negotiation| *negotiation) {
         None => match looked.unwrap_or_else(|| socket.traffic.look()) {
             Look::Quiet => return,
+            Look::Busy if may_be_awaited_unseen(socket) => {
+                if !socket.is_published() {
+                    publish(socket, &mut structure, Reason::UnseenUse);
+                }
+                return socket.traffic.look_after(if is_eager() { 1 } else { PAUSE });
+            }
             Look::Busy => {
                 if !socket.is_published() {
                     // For the events that follow. Of quiet ones `sanctl` reads what the kernel says.
@@ -182,6 +188,12 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
     }
 }
 
+/// Whether the program may wait for it by system calls of its own, as Rust's async-io does: no call on it waits, and no wait of
+/// libc's was for it yet.
+fn may_be_awaited_unseen(socket: &Socket) -> bool {
+    !socket.is_awaited() && file::is_nonblocking(socket.anchor())
+}
+
 /// Why the connection has to stay on TCP for now, if it does.
 pub(super) fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     policy::may_leave_tcp()?;
@@ -190,10 +202,6 @@ pub(super) fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     }
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
-    }
-    if !socket.is_awaited() && file::is_nonblocking(socket.anchor()) {
-        // By system calls of its own, as Rust's async-io does.
-        return Err(Reason::UnseenUse);
     }
     if socket.shares_end() {
         Err(Reason::Shared)
