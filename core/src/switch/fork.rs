@@ -21,7 +21,7 @@ use crate::switch::socket::{phase, Socket, REGISTRY};
 use crate::switch::spin::contention;
 use crate::switch::waiting::ring;
 use crate::sys::{process, sock_diag, thread, Fd};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// A fork under way: the structure is locked until it is over.
 pub struct Fork {
@@ -89,17 +89,11 @@ impl Fork {
 /// After a fork of which only this process is left: it failed, or the parent is gone without a word.
 pub fn without_other() {
     let _structure = Structure::lock();
-    let one_less = |count: &AtomicU32| {
-        // Another thread may have made it meanwhile.
-        let _ = count.fetch_update(SeqCst, SeqCst, |count| (count > 1).then(|| count - 1));
-    };
     each_shared(|socket| {
         if let Some(stream) = socket.stream() {
-            one_less(&stream.endpoint.holders);
+            holders::take_one(&stream.endpoint.holders);
         }
-        if let Some(count) = holders::count(socket) {
-            one_less(count);
-        }
+        holders::remove_added(socket);
     });
 }
 

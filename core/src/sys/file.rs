@@ -253,7 +253,6 @@ pub(crate) fn is_memory_promised() -> bool {
     const STRICT: u8 = b'2';
     let mut mode = MODE.load(Relaxed);
     if mode == UNKNOWN {
-        mode = b'0';
         if let Ok(fd) = open(c"/proc/sys/vm/overcommit_memory", libc::O_RDONLY | libc::O_CLOEXEC, 0)
         {
             let _ = pread(fd, &mut mode, 1, 0);

@@ -15,7 +15,7 @@ fn duplicated(from: c_int, to: c_int) {
     if to >= 0 && table::is_known(from) && !switch::is_borrowed() {
         lifecycle::duplicated(from, to);
         // stdin, stdout and stderr, which libc reads and writes past the hooks, as it does a stream from fdopen.
-        if to <= libc::STDERR_FILENO && !options::listens(to) {
+        if from != to && to <= libc::STDERR_FILENO && !options::listens(to) {
             bring_back::before_unhooked_use(to);
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::real::libc_symbol;
 use libc::{c_char, c_int, c_void};
-use sanshim_core::switch::bring_back::before_unhooked_calls;
+use sanshim_core::switch::bring_back::expect_unhooked_calls;
 
 libc_symbol!(DLOPEN = dlopen);
 
@@ -11,7 +11,7 @@ libc_symbol!(DLOPEN = dlopen);
 extern "C" fn before_loading(flags: c_int) -> *mut c_void {
     // RTLD_NOLOAD: it is loaded, and bound already.
     if flags & libc::RTLD_DEEPBIND != 0 && flags & libc::RTLD_NOLOAD == 0 {
-        before_unhooked_calls();
+        expect_unhooked_calls();
     }
     DLOPEN.address()
 }
@@ -20,6 +20,7 @@ extern "C" fn before_loading(flags: c_int) -> *mut c_void {
 ///
 /// # Safety
 /// As dlopen.
+#[cfg(target_arch = "x86_64")]
 #[no_mangle]
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {

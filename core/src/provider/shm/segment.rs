@@ -43,14 +43,6 @@ impl Segment {
             }
         };
         let segment = Self::new(base, geometry);
-        let head = segment.head();
-        head.version.store(VERSION, Ordering::Relaxed);
-        head.buffers.store(geometry.buffers, Ordering::Relaxed);
-        head.message_size.store(geometry.message_size, Ordering::Relaxed);
-        head.send_buffer.store(geometry.send_buffer, Ordering::Relaxed);
-        head.largest_message.store(geometry.largest_message, Ordering::Relaxed);
-        head.largest_send_buffer.store(geometry.largest_send_buffer, Ordering::Relaxed);
-        head.magic.store(MAGIC, Ordering::Release);
         if file::is_memory_promised() {
             segment.provide_all_small().map_err(|e| {
                 file::close(fd);
@@ -59,6 +51,14 @@ impl Segment {
                 SegmentError::System(e)
             })?;
         }
+        let head = segment.head();
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.buffers.store(geometry.buffers, Ordering::Relaxed);
+        head.message_size.store(geometry.message_size, Ordering::Relaxed);
+        head.send_buffer.store(geometry.send_buffer, Ordering::Relaxed);
+        head.largest_message.store(geometry.largest_message, Ordering::Relaxed);
+        head.largest_send_buffer.store(geometry.largest_send_buffer, Ordering::Relaxed);
+        head.magic.store(MAGIC, Ordering::Release);
         Ok((segment, fd))
     }
 

@@ -24,15 +24,36 @@ pub fn created(fd: Fd) {
     }
 }
 
-/// Notes the socket of a new descriptor. What had the number before libc has closed by itself, as fclose does.
+/// Notes the socket of a new descriptor.
 pub(super) fn enter(fd: Fd, socket: &'static Socket) {
-    if table::is_known(fd) {
-        closing(fd);
-    }
+    forget_closed(fd);
     if !table::put_socket(fd, socket) {
         socket.remove_descriptor();
         drop(Pinned::adopt(socket));
     }
+}
+
+/// A number is another file's by now: what had it before libc has closed by itself, as fclose does.
+fn forget_closed(fd: Fd) {
+    if !table::is_known(fd) {
+        return;
+    }
+    if let Some(socket) = table::socket(fd).filter(|socket| socket.anchor() == fd) {
+        // Nothing of it may reach the new file.
+        socket.set_anchor(other_descriptor(&socket, fd).unwrap_or(-1));
+    }
+    closing(fd);
+}
+
+/// Another descriptor of this process for the socket.
+fn other_descriptor(socket: &Pinned, than: Fd) -> Option<Fd> {
+    let mut other = None;
+    table::each_socket(0, Fd::MAX - 1, |candidate, s| {
+        if candidate != than && std::ptr::eq(s.address(), socket.address()) {
+            other = Some(candidate);
+        }
+    });
+    other
 }
 
 /// Before the program closes a descriptor. A vfork child has descriptors of its own: its notes would be its parent's.
@@ -89,13 +110,7 @@ fn forget(socket: Pinned) {
 fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool) {
     if !is_last {
         if socket.anchor() == fd {
-            let mut other = None;
-            table::each_socket(0, Fd::MAX - 1, |candidate, s| {
-                if std::ptr::eq(s.address(), socket.address()) {
-                    other = Some(candidate);
-                }
-            });
-            if let Some(other) = other {
+            if let Some(other) = other_descriptor(&socket, fd) {
                 socket.set_anchor(other);
             }
         }
@@ -172,9 +187,7 @@ pub fn duplicated(from: Fd, to: Fd) {
         return sets::duplicated(set, to);
     }
     if let Some(socket) = table::socket(from) {
-        if table::is_known(to) {
-            closing(to);
-        }
+        forget_closed(to);
         let _structure = Structure::lock();
         socket.add_descriptor();
         table::put_socket(to, socket.get());

@@ -87,15 +87,25 @@ pub(in crate::switch) fn after_fork_in_child() {
 /// When this process has the means to use its sockets past the hooks, whichever they are: connections go back to TCP,
 /// and new ones stay there. False: one cannot go back, so it must not have them.
 pub fn before_unhooked_calls() -> bool {
+    bring_back_for_unhooked_calls(WaitForRoom::Moment, false)
+}
+
+/// The same where it has them anyway: new connections stay on TCP also if one cannot go back yet.
+pub fn expect_unhooked_calls() {
+    bring_back_for_unhooked_calls(WaitForRoom::Second, true);
+}
+
+fn bring_back_for_unhooked_calls(wait: WaitForRoom, has_them: bool) -> bool {
     if is_borrowed() || BRINGING_BACK.lock().is_err() {
         return true;
     }
     let stayed = policy::stay_on_tcp_for_unhooked_use(true);
-    let ours = bring_all_back(Reason::UnseenUse, WaitForRoom::Moment);
+    let ours = bring_all_back(Reason::UnseenUse, wait);
     let is_back = |(socket, _): &(Pinned, _)| socket.phase() != phase::SAN;
     let all_are_back = ours.0.iter().all(is_back);
-    policy::stay_on_tcp_for_unhooked_use(stayed || all_are_back);
-    for (socket, _) in ours.0.iter().filter(|_| all_are_back) {
+    let stays = all_are_back || has_them;
+    policy::stay_on_tcp_for_unhooked_use(stayed || stays);
+    for (socket, _) in ours.0.iter().filter(|_| stays) {
         if socket.phase() == phase::LISTENER {
             socket.set_reason(Reason::UnseenUse);
             socket.statistics().set_provider(Provider::Tcp);

@@ -26,6 +26,20 @@ pub(in crate::switch) fn add_holder(socket: &Socket) {
     }
 }
 
+/// The process that [`add_holder`] was for does not exist. Where its phase is another one since, the count stays: who has it may be on TCP.
+pub(in crate::switch) fn remove_added(socket: &Socket) {
+    if let Some(count) =
+        count(socket).filter(|_| matches!(socket.phase(), phase::FRESH | phase::TCP))
+    {
+        take_one(count);
+    }
+}
+
+/// One less, but not none: it may have been made since.
+pub(in crate::switch) fn take_one(count: &AtomicU32) {
+    let _ = count.fetch_update(SeqCst, SeqCst, |count| (count > 1).then(|| count - 1));
+}
+
 /// True if processes that have it are counted: there are, or were, several.
 pub(in crate::switch) fn is_counted(socket: &Socket) -> bool {
     socket.holders.is_there()

@@ -73,7 +73,8 @@ pub(super) fn step(socket: &Socket) {
         // `sanctl` finds quiet connections, of processes that are published.
         return unpublished::publish();
     }
-    if process::is_borrowed() || policy::is_confined() {
+    let is_unseen = looked == Some(Look::Busy) && may_be_awaited_unseen(socket);
+    if (is_unseen && socket.is_published()) || process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
     // Who closes it from now on waits until this is over.
