@@ -245,9 +245,9 @@ pub(crate) fn map_shared(fd: Option<Fd>, size: usize) -> Result<*mut u8> {
     Ok(at)
 }
 
-/// True if the kernel promises no more memory than there is (`vm.overcommit_memory` is 2): a page of shared memory that is touched
+/// True if the kernel commits no more memory than there is (`vm.overcommit_memory` is 2): a page of shared memory that is touched
 /// for the first time may then end the process.
-pub(crate) fn is_memory_promised() -> bool {
+pub(crate) fn is_overcommit_strict() -> bool {
     static MODE: AtomicU8 = AtomicU8::new(0);
     const UNKNOWN: u8 = 0;
     const STRICT: u8 = b'2';

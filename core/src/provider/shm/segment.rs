@@ -43,7 +43,7 @@ impl Segment {
             }
         };
         let segment = Self::new(base, geometry);
-        if file::is_memory_promised() {
+        if file::is_overcommit_strict() {
             segment.provide_all_small().map_err(|e| {
                 file::close(fd);
                 // SAFETY: nobody else has seen it.
@@ -205,7 +205,7 @@ impl Segment {
 
     /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
     pub(crate) fn free_send_buffers(&self, sender: Role) {
-        if file::is_memory_promised() {
+        if file::is_overcommit_strict() {
             return;
         }
         for large in [false, true] {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_promised_no_page_is_touched_first_in_use() {
+    fn with_strict_overcommit_no_page_is_touched_first_in_use() {
         let (segment, fd) = Segment::create(GEOMETRY).unwrap();
         let given = || file::stat(fd).unwrap().st_blocks as usize * 512;
         assert!(given() < segment.large[0]);
