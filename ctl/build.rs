@@ -5,12 +5,12 @@ use std::process::Command;
 fn main() {
     let version = env!("CARGO_PKG_VERSION");
     println!("cargo::rerun-if-env-changed=SANSHIM_COMMIT");
-    let commit =
-        std::env::var("SANSHIM_COMMIT").ok().or_else(|| git(&["rev-parse", "--short=12", "HEAD"]));
-    match commit.filter(|commit| !commit.is_empty()) {
-        Some(commit) => println!("cargo::rustc-env=SANSHIM_VERSION={version} ({commit})"),
+    let commit = std::env::var("SANSHIM_COMMIT").ok().or_else(|| git(&["rev-parse", "HEAD"]));
+    let short: String = commit.unwrap_or_default().chars().take(12).collect();
+    match short.as_str() {
         // From a tarball.
-        None => println!("cargo::rustc-env=SANSHIM_VERSION={version}"),
+        "" => println!("cargo::rustc-env=SANSHIM_VERSION={version}"),
+        commit => println!("cargo::rustc-env=SANSHIM_VERSION={version} ({commit})"),
     }
     // What names the commit: HEAD and the branch that it is on.
     for name in ["HEAD", "logs/HEAD"] {

@@ -15,6 +15,12 @@ import tables
 from runner import Runner, machine
 
 
+# What is measured, as --only names it.
+PARTS = (
+    "round-trip", "one-way", "stream", "shared", "turns", "setup", "paced", "carriers", "syscalls", "idle",
+)
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/bench")
     parser.add_argument("--sanbench", required=True)
@@ -29,6 +35,11 @@ def arguments():
     chosen = parser.parse_args()
     if chosen.rounds is not None and not 1 <= chosen.rounds <= 1000:
         parser.error("--rounds must be 1 to 1000")
+    unknown = [name for name in chosen.only if not any(name in part for part in PARTS)]
+    if unknown:
+        parser.error(f"--only {unknown[0]}: there is no such part, but {', '.join(PARTS)}")
+    if chosen.json and not os.path.isdir(os.path.dirname(chosen.json) or "."):
+        parser.error(f"--json {chosen.json}: its folder is not there; make it first")
     if not chosen.no_san and not os.path.isfile(chosen.library):
         parser.error(f"{chosen.library} is not a file: build it, or use --no-san")
     return chosen

@@ -154,7 +154,8 @@ class SetupItem(Item):
 
 class PacedItem(Item):
     """Requests at a rate, going round connections that are idle meanwhile. The library is to cost nothing; whether it
-    moved any of them is its own affair."""
+    moved any of them is its own affair. Its run lies between two without it, which also tell how far such runs differ by
+    themselves."""
 
     # The differences sought are a few per cent here, too.
     PASSES = 2
@@ -169,20 +170,31 @@ class PacedItem(Item):
         run = lambda **how: runner.run(arguments, seconds=self.seconds, **how)
         runs = [("tcp", run)]
         if runner.library:
-            runs.append(("san", lambda: run(shimmed="both")))
-        # Who goes first changes, so that a drift of the machine favours neither.
-        return runs[:: -1 if len(self.rounds) % 2 else 1]
+            runs += [("san", lambda: run(shimmed="both")), ("tcp-after", run)]
+        return runs
+
+    def whole_passes(self, figure):
+        """(without the library, with it, without it) of each pass that has all three."""
+        for done in self.rounds:
+            lines = [done.get(subject) for subject in ("tcp", "san", "tcp-after")]
+            if all(lines) and lines[0][figure] and lines[2][figure]:
+                yield [line[figure] for line in lines]
 
     def times_tcp(self, figure):
-        """The library's figure in multiples of TCP's: the median over the rounds, or None."""
-        pairs = [(done.get("san"), done.get("tcp")) for done in self.rounds]
-        ratios = [san[figure] / tcp[figure] for san, tcp in pairs if san and tcp and tcp[figure]]
+        """The library's figure in multiples of TCP's: the median over the passes, or None."""
+        ratios = [2 * san / (before + after) for before, san, after in self.whole_passes(figure)]
+        return median(ratios) if ratios else None
+
+    def tcp_again(self, figure):
+        """TCP's second figure in multiples of its first: the median over the passes, or None."""
+        ratios = [after / before for before, _, after in self.whole_passes(figure)]
         return median(ratios) if ratios else None
 
     def summary(self):
         figures = ("p50_ns", "p99_ns", "server_cpu_ms", "client_cpu_ms", "cpu_ms")
         ratios = {f"{figure}_to_tcp": self.times_tcp(figure) for figure in figures}
-        return super().summary() | ratios | {"rate": self.rate, "connections": self.connections}
+        again = {f"{figure}_tcp_again": self.tcp_again(figure) for figure in figures}
+        return super().summary() | ratios | again | {"rate": self.rate, "connections": self.connections}
 
 
 # Connections and the rates that make sense of them: each connection is to be used at all.

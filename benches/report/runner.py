@@ -35,10 +35,10 @@ def machine():
 
 
 def clean_environment(config=None):
-    """This process's, without the library; `config`: the library's, where it is loaded."""
+    """This process's, without the library and its user's settings; `config`: the library's, where it is loaded."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SANSHIM")}
     environment.pop("LD_PRELOAD", None)
-    return environment | ({"SANSHIM_CONFIG": config} if config else {})
+    return environment | {"SANSHIM_CONFIG": config or os.devnull}
 
 
 def not_on_san(log, may_return):

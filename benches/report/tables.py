@@ -92,20 +92,25 @@ def setup(items):
 
 
 def paced(items):
-    def of(item, figure, scale):
-        none, library = (significant(None if (value := item.middle(subject, figure)) is None else value / scale)
-                         for subject in ("tcp", "san"))
-        return [none, library, times(item.times_tcp(figure))]
+    def ratios(item, figure):
+        return f"{times(item.times_tcp(figure))} ({times(item.tcp_again(figure))})"
 
-    rows = [[str(item.connections), str(item.rate), *of(item, "p50_ns", 1e3), *of(item, "p99_ns", 1e3),
-             *of(item, "server_cpu_ms", 1e3)[:2], *of(item, "client_cpu_ms", 1e3)[:2],
-             times(item.times_tcp("cpu_ms"))] for item in items]
+    def of(item, figure, scale):
+        return [significant(None if (value := item.middle(subject, figure)) is None else value / scale)
+                for subject in ("tcp", "san")]
+
+    rows = [[str(item.connections), str(item.rate), *of(item, "p50_ns", 1e3), ratios(item, "p50_ns"),
+             *of(item, "p99_ns", 1e3), ratios(item, "p99_ns"),
+             *of(item, "server_cpu_ms", 1e3), *of(item, "client_cpu_ms", 1e3), ratios(item, "cpu_ms")]
+            for item in items]
+    again = "÷ none (none, once more ÷ none)"
     return (
         "What the library costs where requests come at a pace. The pauses keep the connections on TCP; only where\n"
-        "the client is too late to pause, at most at the highest rate, may they move.\n\n") + table(
-        ["connections", "requests a second", "p50, no library", "p50, library", "÷ none",
-         "p99, no library", "p99, library", "÷ none", "server CPU s, no library", "library",
-         "client CPU s, no library", "library", "CPU of both ÷ none"], rows)
+        "the client is too late to pause, at most at the highest rate, may they move. In brackets: how far runs\n"
+        "without the library, just before and after the one with it, differ from each other.\n\n") + table(
+        ["connections", "requests a second", "p50, no library", "p50, library", again,
+         "p99, no library", "p99, library", again, "server CPU s, no library", "library",
+         "client CPU s, no library", "library", f"CPU of both {again}"], rows)
 
 
 def sharing(items):

@@ -40,8 +40,6 @@ pub struct Config {
     pub(crate) log: Option<String>,
     /// Absolute path of the file that the log is appended to. `None` is standard error.
     pub(crate) log_file: Option<PathBuf>,
-    /// Absolute folder where ends in different network namespaces meet. Reserved.
-    pub(crate) directory: Option<PathBuf>,
     /// The file that the rules came from, if there was one.
     pub rules_file: Option<PathBuf>,
     /// Which providers may carry connections.
@@ -150,7 +148,6 @@ impl Default for Config {
             enabled: true,
             log: None,
             log_file: None,
-            directory: None,
             rules_file: None,
             providers: Providers { shm: true, verbs: true, objects: false },
             shm: ShmConfig::default(),
@@ -191,6 +188,11 @@ impl Config {
         }
         environment.apply(&mut config)?;
         Ok(config)
+    }
+
+    /// False if every connection stays on plain TCP, because no provider may carry any.
+    pub fn has_provider(&self) -> bool {
+        self.providers.shm || self.providers.verbs || self.providers.objects
     }
 
     /// Whether the rules let a connection use the SAN. The first rule that matches decides. If none does, it may. For

@@ -43,7 +43,8 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
         env::set_var("LD_PRELOAD", library::preload(&library, existing.as_deref()));
     }
     // Who names a file wants a log.
-    let level = arguments.log_file.is_some() && env::var_os("SANSHIM_LOG").is_none();
+    let says_nothing = env::var_os("SANSHIM_LOG").is_none_or(|level| level.is_empty());
+    let level = arguments.log_file.is_some() && says_nothing;
     set("SANSHIM_LOG", arguments.log.as_deref().or(level.then_some(OsStr::new("info"))));
     // Absolute, because the program's children may start in other folders.
     set("SANSHIM_LOG_FILE", arguments.log_file.as_deref().map(absolute).as_deref());

@@ -2,19 +2,19 @@
 //! shows under a real systemd.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const SANCTL: &str = env!("CARGO_BIN_EXE_sanctl");
-const DROP_IN: &str = "etc/systemd/system/probe.service.d/50-sanshim.conf";
+const DROP_IN: &str = "etc/systemd/system/probe.service.d/zz-sanshim.conf";
 
-/// A system with one unit, removed at the end.
+/// A system with one unit, removed at the end. Below /tmp, which PrivateTmp hides.
 struct System(PathBuf);
 
 impl System {
     fn new(name: &str, unit: &str) -> System {
-        let root =
-            std::env::temp_dir().join(format!("sanshim-systemd-{}-{name}", std::process::id()));
+        let root = Path::new("/tmp").join(format!("sanshim-systemd-{}-{name}", std::process::id()));
         let system = System(root);
         system.write("lib/systemd/system/probe.service", unit);
         system
@@ -27,7 +27,18 @@ impl System {
     }
 
     fn sanctl(&self, arguments: &[&str]) -> Output {
-        let library = sanshim_library();
+        self.sanctl_with(&sanshim_library(), arguments)
+    }
+
+    /// With a copy of the library that every user may read, below the system's temporary folder.
+    fn sanctl_with_public_library(&self, arguments: &[&str]) -> Output {
+        let library = self.0.join("libsanshim.so");
+        fs::copy(sanshim_library(), &library).expect("copy it");
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o755)).expect("open it");
+        self.sanctl_with(&library, arguments)
+    }
+
+    fn sanctl_with(&self, library: &Path, arguments: &[&str]) -> Output {
         let root = self.0.to_str().expect("text");
         let command = ["systemd", "--root", root];
         let mut sanctl = Command::new(SANCTL);
@@ -117,8 +128,9 @@ fn sandboxes_are_judged() {
         ("RestrictAddressFamilies=~AF_UNIX", "hinders"),
         ("RestrictAddressFamilies=~AF_NETLINK", ""),
         ("TemporaryFileSystem=/dev:ro", "hinders"),
-        ("DynamicUser=yes", "limits"),
         ("User=root", ""),
+        ("ReadOnlyPaths=/", "hinders"),
+        ("ReadOnlyPaths=/\nReadWritePaths=/dev/shm", ""),
         ("PrivateDevices=yes", "limits"),
         ("PrivateDevices=no", ""),
         ("PrivateNetwork=yes", "limits"),
@@ -136,9 +148,57 @@ fn sandboxes_are_judged() {
         let first = words.first().map_or("", |(word, _)| word);
         assert_eq!(first, expected, "{lines}: {said}");
     }
+    // Of a library's own place.
+    for (lines, expected) in
+        [("DynamicUser=yes", "limits"), ("User=4000", "limits"), ("PrivateTmp=yes", "hinders")]
+    {
+        let system = System::new("judged", &format!("[Service]\n{lines}\n"));
+        let said = text(&system.sanctl_with_public_library(&["--check", "probe"]));
+        assert!(said.starts_with(&format!("{expected}: ")), "{lines}: {said}");
+        fs::set_permissions(&system.0, fs::Permissions::from_mode(0o700)).expect("close it");
+        let said =
+            text(&system.sanctl_with(&system.0.join("libsanshim.so"), &["--check", "probe"]));
+        assert!(said.starts_with("hinders: "), "{lines}: {said}");
+    }
     let allowed = format!("[Service]\nNoExecPaths=/\nExecPaths=-{folder}\n");
     let system = System::new("allowed", &allowed);
     assert_eq!(system.sanctl(&["--check", "probe"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_others_set_later_by_name_stays_behind_the_library() {
+    let system = System::new("later", "[Service]\n");
+    system.write(
+        "etc/systemd/system/probe.service.d/override.conf",
+        "[Service]\nEnvironment=LD_PRELOAD=/later.so\n",
+    );
+    assert_eq!(system.sanctl(&["probe"]).status.code(), Some(0));
+    let folder = system.0.join("etc/systemd/system/probe.service.d");
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("a file").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names.last().expect("a file"), Path::new(DROP_IN).file_name().expect("a name"));
+    assert!(system.drop_in().expect("a drop-in").contains("libsanshim.so:/later.so\""));
+}
+
+#[test]
+fn what_is_no_service_is_refused() {
+    let system = System::new("refused", "[Service]\n");
+    system.write("etc/systemd/system/masked.service", "");
+    let elsewhere = system.0.join("lib/systemd/system/probe.service");
+    let cases = [
+        (elsewhere.to_str().expect("text"), "is a path: give the unit's name"),
+        ("probe.socket", "probe.socket is no service"),
+        ("masked", "masked.service is masked"),
+    ];
+    for (unit, why) in cases {
+        let refused = system.sanctl(&[unit]);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 #[test]
@@ -151,5 +211,5 @@ fn what_cannot_be_done_is_said() {
     system.write("etc/systemd/system/probe.service.d", "a file in the folder's place");
     let hindered = system.sanctl(&["probe"]);
     assert_eq!(hindered.status.code(), Some(1), "{hindered:?}");
-    assert!(String::from_utf8_lossy(&hindered.stderr).contains("50-sanshim.conf"));
+    assert!(String::from_utf8_lossy(&hindered.stderr).contains("zz-sanshim.conf"));
 }

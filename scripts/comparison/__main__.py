@@ -24,16 +24,18 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def attempt(stage, case, transport, seconds):
-    """A figure, or none where each time a part was on TCP by chance."""
+def attempt(stage, row, transport, seconds):
+    """A figure, or None where each time a part was on TCP by chance."""
+    case = row.case
     for left in range(ATTEMPTS)[::-1]:
         try:
-            return [case.measure(stage, transport, seconds)]
+            return case.measure(stage, transport, seconds)
         except Again as why:
             stage.end_all()
+            row.repeated.append(why)
             if not left:
                 say(f"no figure: {why}")
-                return []
+                return None
             seen = str(why).partition(" showed ")[2].splitlines()[0]
             say(f"measured once more: {case.program}, {case.label}: {seen}")
         except Failure as why:
@@ -42,7 +44,7 @@ def attempt(stage, case, transport, seconds):
                 raise
             stage.end_all()
             say(f"no figure with sockmap: {str(why).splitlines()[0]}")
-            return []
+            return None
 
 
 class Progress:
@@ -56,7 +58,7 @@ class Progress:
         each = (time.monotonic() - self.start) / self.done
         minutes, seconds = divmod(round(each * (self.total - self.done)), 60)
         figures = ", ".join(
-            f"{TRANSPORTS[name]} {table.number(all and all[-1].rate)}" for name, all in row.figures.items()
+            f"{TRANSPORTS[name]} {table.number(all[-1] and all[-1].rate)}" for name, all in row.figures.items()
         )
         case = row.case
         say(
@@ -75,7 +77,7 @@ def measure(stage, cases, rounds, seconds):
         for row in rows:
             # Who goes first changes, so that a drift of the machine favours nobody.
             for transport in list(row.figures)[:: -1 if turn % 2 else 1]:
-                row.figures[transport] += attempt(stage, row.case, transport, seconds)
+                row.figures[transport].append(attempt(stage, row, transport, seconds))
             progress.say(turn, row)
     return rows
 
@@ -108,6 +110,8 @@ def main():
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--html", type=pathlib.Path)
     options = parser.parse_args()
+    if options.html and not options.html.absolute().parent.is_dir():
+        parser.error(f"--html {options.html}: its folder is not there; make it first")
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     cases = list(chosen(options.only))
     if not cases:
@@ -121,16 +125,16 @@ def main():
     print(table.text(table.RATES, table.rates, rows))
     print()
     print(table.text(table.COSTS, table.costs, rows))
-    if lacking := [f"{row.case.program}, {row.case.label}" for row in rows if not row.figures["san"]]:
+    if lacking := [f"{row.case.program}, {row.case.label}" for row in rows if row.rate("san") is None]:
         raise Failure(f"the SAN was not used, for want of processor time: {'; '.join(lacking)}")
     report = files.Report(rows, rounds, sanctl, note)
-    if options.html:
-        files.replace(options.html, page.html(report))
     if options.output:
         files.write(options.output, report)
     elif not options.quick and not options.only:
         files.write(root / "docs" / "figures", report)
         files.update_readme(root / "README.md", report)
+    if options.html:
+        files.replace(options.html, page.html(report))
 
 
 if __name__ == "__main__":

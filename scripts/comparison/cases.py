@@ -28,8 +28,8 @@ class Case:
     unit: str
     command: str
     measure: object
-    # Why its connections do not leave TCP, where they do not: it is to cost what TCP costs.
-    stays_on_tcp: str = ""
+    # Why its connections need not be on the SAN, where they need not: it is to cost no more than TCP.
+    may_stay_on_tcp: str = ""
     # The program has an AF_UNIX socket to offer.
     unix: bool = False
     # One of the rows of the README.

@@ -106,7 +106,7 @@ def scp_cases():
         "MB/s",
         f"scp -c {CIPHER} FILE 127.0.0.1:",
         scp,
-        stays_on_tcp="sshd starts itself anew with each connection, and two of its processes have it",
+        may_stay_on_tcp="sshd starts itself anew with each connection, and two of its processes have it",
         headline=True,
     )
 
@@ -118,5 +118,5 @@ def rsync_cases():
         "MB/s",
         "rsync --whole-file --inplace FILE rsync://127.0.0.1/into/",
         rsync,
-        stays_on_tcp="the end that receives forks, and both its processes have the connection",
+        may_stay_on_tcp="the end that receives forks, and both its processes have the connection",
     )

@@ -23,7 +23,7 @@ program offers it, and with sockmap, each time with a fresh server, the transpor
 The ratio is that of the medians, "of the rounds" the least and the largest of single rounds. A dash: the program or its
 client has none. Of every run under it `sanctl status --json` showed twice what it was carried by: once while the client
 ran, all of the server's connections on shared memory at that moment; once after the client's end, that none of the
-server's had gone back to TCP but because it paused.
+server's had gone back to TCP but because it paused. {repeated}
 
 ## Throughput
 
@@ -42,7 +42,7 @@ included, for a million requests or a GiB.
 
 ## May be on TCP under `sanctl run` too
 
-Of these rows nothing was asked but what they were on while they ran. They show what the library costs where it does
+Of these rows nothing was asked but what they were on while they ran. Most show what the library costs where it does
 little.
 
 {on_tcp}
@@ -68,6 +68,18 @@ class Report:
         return f"Medians of {self.rounds} round{'s' * (self.rounds > 1)}, {date}, {machine.describe()}."
 
     @functools.cached_property
+    def repeated(self):
+        """How many runs on the SAN did not count."""
+        times = sum(len(row.repeated) for row in self.rows)
+        runs = sum(len(row.figures["san"]) for row in self.rows)
+        if not times:
+            return f"All {runs} runs on it were measured once."
+        return (
+            f"Where an end had got no processor in time, so that a connection was on TCP, a run was measured once more: "
+            f"{times} time{'s' * (times > 1)} of {runs} runs."
+        )
+
+    @functools.cached_property
     def versions(self):
         return machine.versions(self.sanctl)
 
@@ -81,8 +93,8 @@ def replace(path, text):
 
 def stay(row):
     """Why the row's connections stay on TCP, and what was seen of them."""
-    seen = row.figures["san"][-1].carried
-    return f"{row.case.stays_on_tcp}." + f" Seen while it ran: {seen}." * bool(seen)
+    seen = next(figure.carried for figure in row.figures["san"][::-1] if figure)
+    return f"{row.case.may_stay_on_tcp}." + f" Seen while it ran: {seen}." * bool(seen)
 
 
 def write(folder, report):
@@ -91,13 +103,14 @@ def write(folder, report):
     replace(folder / "compare.svg", chart.svg(table.headlines(rows), report.where))
     replace(folder / "compare.html", page.html(report))
     commands = "\n".join(f"- {row.case.program}, {row.case.label}: `{row.case.command}`" for row in rows)
-    on_tcp = "\n".join(f"- {row.case.program}, {row.case.label}: {stay(row)}" for row in rows if row.case.stays_on_tcp)
+    on_tcp = "\n".join(f"- {row.case.program}, {row.case.label}: {stay(row)}" for row in rows if row.case.may_stay_on_tcp)
     replace(
         folder / "compare.md",
         PAGE.format(
             where=report.where,
             versions=report.versions,
             note=report.note,
+            repeated=report.repeated,
             rates=table.markdown(table.RATES, table.rates, rows),
             costs=table.markdown(table.COSTS, table.costs, rows),
             on_tcp=on_tcp,

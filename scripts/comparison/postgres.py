@@ -103,7 +103,7 @@ def cases():
             "transactions/s",
             f"pgbench -n {options} -c {clients} -j 2",
             lambda *where, what=(options, clients, not stays): measure(*where, *what),
-            stays_on_tcp=stays,
+            may_stay_on_tcp=stays,
             unix=True,
             headline=clients == 1,
         )

@@ -50,11 +50,7 @@ class Stage:
         self.in_memory = None
         self.running = []
         self.handlers = {}
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("LD_PRELOAD", "SANSHIM", "SANSHIM_CONFIG")
-        }
+        self.environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
     def __enter__(self):
         # An end from outside takes the same way out as an error, but from `pause` alone: an exception in the

@@ -39,7 +39,7 @@ def grpc_cases():
         "requests/s",
         "grpc_client.py ADDRESS 1 (grpc_server.py)",
         lambda *where: measure(*where, "grpc", 0),
-        stays_on_tcp="the interpreter's threads pause between the messages of a call",
+        may_stay_on_tcp="the interpreter's threads pause between the messages of a call",
         unix=True,
         headline=True,
     )

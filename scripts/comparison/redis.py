@@ -86,6 +86,6 @@ def cases():
         "requests/s",
         "redis-benchmark -t get -k 0 -n 20000",
         measure_short,
-        stays_on_tcp="a connection per request is too short",
+        may_stay_on_tcp="a connection per request is too short",
         unix=True,
     )

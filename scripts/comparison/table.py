@@ -11,14 +11,16 @@ MOST_HEADLINES = 12
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One case with the figures of all rounds, by transport."""
+    """One case with the figures of all rounds, by transport; None for a round that gave none."""
 
     case: Case
     figures: dict
+    # Why runs on the SAN were measured once more.
+    repeated: list = dataclasses.field(default_factory=list)
 
     def median(self, transport, what):
         """None where there is none: the program has no such socket, or its client does not say."""
-        known = [getattr(figure, what) for figure in self.figures.get(transport, ())]
+        known = [getattr(figure, what) for figure in self.figures.get(transport, ()) if figure]
         known = [value for value in known if value is not None]
         return statistics.median(known) if known else None
 
@@ -38,7 +40,7 @@ class Row:
     def ratios(self):
         """The least and the largest ratio of two neighbouring runs; none where no run was on the SAN."""
         pairs = zip(self.figures["tcp"], self.figures["san"])
-        each = [san.rate / tcp.rate for tcp, san in pairs]
+        each = [san.rate / tcp.rate for tcp, san in pairs if tcp and san]
         return f"{min(each):.2f}–{max(each):.2f}" if each else NOTHING
 
 

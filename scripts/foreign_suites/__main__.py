@@ -43,11 +43,13 @@ def options(every):
     for name in chosen.suites:
         if name.partition(":")[0] not in every:
             parser.error(f"there is no suite '{name}', but {', '.join(every)}")
+    if chosen.jobs < 1:
+        parser.error(f"--jobs {chosen.jobs}: it takes one at least")
     return chosen
 
 
 def chosen_units(suite, place, chosen):
-    """With --only those units alone that had such a test when last seen, or are named so; if there are none, all."""
+    """With --only those units alone that had such a test when last seen, or are named so; all where none was seen yet."""
     units = suite.units(place, chosen.short)
     if not chosen.only:
         return units
@@ -57,7 +59,7 @@ def chosen_units(suite, place, chosen):
         for unit in units
         if any(one in unit.name or any(one in test for test in results.tests(earlier, unit.name)) for one in chosen.only)
     ]
-    return having or units
+    return having if earlier else having or units
 
 
 def copied(sanctl, target):
@@ -105,7 +107,10 @@ def prepared(every, chosen, target):
             raise Failure(f"{suite.title} has no program '{missing.pop()}'; see --list")
         if "" not in programs:
             units = [unit for unit in units if unit.name in programs]
-        found.append((suite, place, units, names))
+        if units:
+            found.append((suite, place, units, names))
+    if not found and not absent:
+        raise Failure(f"no program or test is called like {' or '.join(chosen.only)}; see --list")
     return found, absent
 
 

@@ -70,16 +70,6 @@ impl<'a> Environment<'a> {
             let absolute = std::path::absolute(&path);
             config.log_file = Some(absolute.unwrap_or(path));
         }
-        if let Some(path) = self.path("SANSHIM_DIR") {
-            if !path.is_absolute() {
-                let remedy = "must be an absolute path, it starts with /";
-                return Err(wrong("SANSHIM_DIR", path, remedy));
-            }
-            if !path.is_dir() {
-                return Err(wrong("SANSHIM_DIR", path, "is not a folder; make it first"));
-            }
-            config.directory = Some(path);
-        }
         Ok(())
     }
 }

@@ -66,8 +66,7 @@ fn nothing_set_is_the_default() {
 fn an_empty_file_and_empty_variables_are_the_default() {
     let folder = Folder::new();
     folder.write("system.toml", "");
-    let names =
-        ["SANSHIM", "SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_CONFIG", "SANSHIM_DIR", "HOME"];
+    let names = ["SANSHIM", "SANSHIM_LOG", "SANSHIM_LOG_FILE", "SANSHIM_CONFIG", "HOME"];
     let config = folder.load(&names.map(|name| (name, ""))).expect("valid");
     let expected = Config { rules_file: Some(folder.0.join("system.toml")), ..Config::default() };
     assert_eq!(config, expected);
@@ -88,21 +87,18 @@ fn everything_set_is_read() {
         spin_microseconds = 0
         "#,
     );
-    let dir = folder.0.to_str().expect("text").to_owned();
     let config = folder
         .load(&[
             ("SANSHIM_CONFIG", &path),
             ("SANSHIM", "on"),
             ("SANSHIM_LOG", "warn, sanshim_core::switch=trace"),
             ("SANSHIM_LOG_FILE", "some.log"),
-            ("SANSHIM_DIR", &dir),
         ])
         .expect("valid");
     assert!(config.enabled, "the variable wins over the file");
     assert_eq!(config.log.as_deref(), Some("warn, sanshim_core::switch=trace"));
     let here = std::env::current_dir().expect("a folder");
     assert_eq!(config.log_file, Some(here.join("some.log")));
-    assert_eq!(config.directory, Some(folder.0.clone()));
     assert_eq!(config.allow_users, [0, 1000, 65534]);
     let shm = ShmConfig {
         message_buffers: 64,
@@ -195,8 +191,6 @@ fn wrong_variables_are_named() {
         ("SANSHIM_LOG", "debgu", "\"debgu\" is no level; use one of off, error, warn, info"),
         ("SANSHIM_LOG", "info,", "\"\" is no level"),
         ("SANSHIM_LOG", "core=loud", "\"loud\" is no level"),
-        ("SANSHIM_DIR", "relative", "SANSHIM_DIR=relative: must be an absolute path"),
-        ("SANSHIM_DIR", "/missing/folder", "SANSHIM_DIR=/missing/folder: is not a folder"),
         ("SANSHIM_CONFIG", "/missing.toml", "cannot read /missing.toml: No such file"),
         ("SANSHIM_CONFIG", "/missing.toml", "correct or unset SANSHIM_CONFIG"),
         ("SANSHIM_CONFIG", "/", "cannot read /: Is a directory"),

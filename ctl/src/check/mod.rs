@@ -92,9 +92,11 @@ fn configuration() -> Finding {
         Some(file) => format!("rules in {}", file.display()),
         None => "no rules file, defaults hold".to_owned(),
     };
-    if config.enabled {
-        Ok(rules)
-    } else {
+    if !config.enabled {
         Err(format!("{rules}; the shim is switched off, unset SANSHIM=off or enabled = false"))
+    } else if !config.has_provider() {
+        Err(format!("{rules}; providers names none, so that all stays on TCP; name \"shm\""))
+    } else {
+        Ok(rules)
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// The content type that Prometheus asks for.
-const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// That of Prometheus' text format.
+const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// How long to wait for a request before looking whether to end.
 const LOOK: Duration = Duration::from_millis(200);
 

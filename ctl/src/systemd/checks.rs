@@ -5,8 +5,12 @@ use std::path::Path;
 use sanshim_core::executable::{examine, Verdict};
 
 use super::calls::{self, FOR_SPEED};
+use super::permission::may_read;
 use super::unit::{words, Setting, Unit};
 use crate::obstacle;
+
+/// Where programs publish what they do.
+const SHM: &str = "/dev/shm";
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +36,7 @@ pub(super) enum Severity {
 pub(super) fn check(unit: &Unit, root: &Path, library: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
     program(unit, root, &mut found);
+    user(unit, root, library, &mut found);
     files(unit, library, &mut found);
     address_families(unit, &mut found);
     system_calls(unit, &mut found);
@@ -70,6 +75,17 @@ fn program(unit: &Unit, root: &Path, found: &mut Vec<Finding>) {
     }
 }
 
+/// Whether the service's user can open the library.
+fn user(unit: &Unit, root: &Path, library: &Path, found: &mut Vec<Finding>) {
+    let user = unit.last("User");
+    let Some(cause) = unit.on("DynamicUser").or(user) else { return };
+    let name = user.map_or("", |user| user.value.as_str());
+    if !may_read(root, name, library) {
+        let what = format!("may not read {}; install the library elsewhere", library.display());
+        found.push(finding(Severity::Hinders, cause, what));
+    }
+}
+
 /// Whether the library and /dev/shm are there.
 fn files(unit: &Unit, library: &Path, found: &mut Vec<Finding>) {
     let forbids = deepest(unit, "NoExecPaths", library);
@@ -88,23 +104,31 @@ fn files(unit: &Unit, library: &Path, found: &mut Vec<Finding>) {
             found.push(finding(Severity::Limits, root, what));
         }
     }
-    if let Some(home) = unit.on("ProtectHome") {
-        if library.starts_with("/home") || library.starts_with("/root") {
-            let what = format!("hides {}; install the library elsewhere", library.display());
-            found.push(finding(Severity::Hinders, home, what));
+    let hides = format!("hides {}; install the library elsewhere", library.display());
+    let home = unit.on("ProtectHome").filter(|home| home.value != "read-only");
+    let folders: [(_, &[&str]); 2] =
+        [(home, &["/home", "/root", "/run/user"]), (unit.on("PrivateTmp"), &["/tmp", "/var/tmp"])];
+    for (cause, hidden) in folders {
+        if hidden.iter().any(|folder| library.starts_with(folder)) {
+            found.extend(cause.map(|cause| finding(Severity::Hinders, cause, &hides)));
         }
     }
-    for key in ["InaccessiblePaths", "ReadOnlyPaths", "TemporaryFileSystem"] {
+    let takes_away = "takes /dev/shm away, where programs find each other; leave it out";
+    for key in ["InaccessiblePaths", "TemporaryFileSystem"] {
         for paths in unit.all(key) {
             let named = words(&paths.value);
-            if named.iter().any(|path| covers(path, Path::new("/dev/shm"))) {
-                let what = "takes /dev/shm away, where programs find each other; leave it out";
-                found.push(finding(Severity::Hinders, paths, what));
+            if named.iter().any(|path| covers(path, Path::new(SHM))) {
+                found.push(finding(Severity::Hinders, paths, takes_away));
             }
-            if key != "ReadOnlyPaths" && named.iter().any(|path| covers(path, library)) {
-                let what = format!("hides {}; install the library elsewhere", library.display());
-                found.push(finding(Severity::Hinders, paths, what));
+            if named.iter().any(|path| covers(path, library)) {
+                found.push(finding(Severity::Hinders, paths, &hides));
             }
+        }
+    }
+    if let Some((depth, paths)) = deepest(unit, "ReadOnlyPaths", Path::new(SHM)) {
+        let writable = deepest(unit, "ReadWritePaths", Path::new(SHM));
+        if writable.is_none_or(|(writable, _)| writable < depth) {
+            found.push(finding(Severity::Hinders, paths, takes_away));
         }
     }
 }

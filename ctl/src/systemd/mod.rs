@@ -2,6 +2,7 @@
 
 mod calls;
 mod checks;
+mod permission;
 mod unit;
 
 use std::fmt::Write;
@@ -15,8 +16,11 @@ use crate::cli::SystemdArguments;
 use crate::library;
 use crate::output::{complain, print};
 
-/// The drop-in's name.
-const NAME: &str = "50-sanshim.conf";
+/// The drop-in's name: the last of a unit's, so that what others set of LD_PRELOAD stays behind the library.
+const NAME: &str = "zz-sanshim.conf";
+/// What units there are beside services.
+const OTHER_KINDS: [&str; 10] =
+    ["automount", "device", "mount", "path", "scope", "slice", "socket", "swap", "target", "timer"];
 
 /// Writes, checks or removes; returns the exit status.
 pub(crate) fn systemd(arguments: &SystemdArguments) -> i32 {
@@ -31,10 +35,17 @@ pub(crate) fn systemd(arguments: &SystemdArguments) -> i32 {
 }
 
 /// With its kind.
-fn name(arguments: &SystemdArguments) -> String {
-    match arguments.unit.as_str() {
-        whole if whole.ends_with(".service") => whole.to_owned(),
-        short => format!("{short}.service"),
+fn name(arguments: &SystemdArguments) -> Result<String, String> {
+    let given = arguments.unit.as_str();
+    if given.contains('/') {
+        return Err(format!("{given} is a path: give the unit's name, as systemctl takes it"));
+    }
+    match given.rsplit_once('.') {
+        Some((_, "service")) => Ok(given.to_owned()),
+        Some((_, kind)) if OTHER_KINDS.contains(&kind) => {
+            Err(format!("{given} is no service: give the service that it belongs to"))
+        }
+        _ => Ok(format!("{given}.service")),
     }
 }
 
@@ -43,7 +54,7 @@ fn drop_in(arguments: &SystemdArguments, name: &str) -> PathBuf {
 }
 
 fn install(arguments: &SystemdArguments) -> Result<(String, i32), String> {
-    let name = name(arguments);
+    let name = name(arguments)?;
     let unit = Unit::read(&arguments.root, &name, NAME)?;
     let library = library::find()?;
     library::check_fits(&library)?;
@@ -80,7 +91,7 @@ fn write(path: &Path, content: &str) -> Result<(), String> {
 }
 
 fn remove(arguments: &SystemdArguments) -> Result<(String, i32), String> {
-    let name = name(arguments);
+    let name = name(arguments)?;
     let path = drop_in(arguments, &name);
     match fs::remove_file(&path) {
         Ok(()) => {

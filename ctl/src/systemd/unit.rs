@@ -32,7 +32,7 @@ impl Unit {
     /// The service `name`, with its `.service`, under the root folder; what the drop-in `without` says is left out.
     ///
     /// # Errors
-    /// There is no such unit, or a file of it cannot be read.
+    /// There is no such unit, it is masked, or a file of it cannot be read.
     pub(super) fn read(root: &Path, name: &str, without: &str) -> Result<Unit, String> {
         let names = [Some(name.to_owned()), template(name)];
         let file = names.iter().flatten().find_map(|name| {
@@ -42,6 +42,10 @@ impl Unit {
             let folders = FOLDERS.map(|folder| format!("/{folder}"));
             return Err(format!("there is no unit {name} in {}", folders.join(", ")));
         };
+        if fs::metadata(&file).is_ok_and(|masked| masked.len() == 0) {
+            let file = file.display();
+            return Err(format!("{name} is masked ({file}): systemctl unmask {name} first"));
+        }
         let mut unit = Unit::default();
         unit.add(&file)?;
         for drop_in in drop_ins(root, name) {

@@ -9,23 +9,37 @@ pub(super) struct Column<Of> {
     pub(super) heading: &'static str,
     pub(super) width: usize,
     pub(super) is_number: bool,
+    /// What is too long loses its beginning, so that an address has its port.
+    keeps_end: bool,
     cell: fn(&Of) -> String,
 }
 
 impl<Of> Column<Of> {
-    /// The text of a cell. What is longer than the column is wide is cut off.
+    /// The text of a cell. What is longer than the column is wide is cut, and says so.
     pub(super) fn cell(&self, row: &Of) -> String {
         let text = (self.cell)(row);
-        text.chars().take(self.width).collect()
+        let length = text.chars().count();
+        if length <= self.width {
+            return text;
+        }
+        let left = self.width - 1;
+        match self.keeps_end {
+            true => format!("…{}", text.chars().skip(length - left).collect::<String>()),
+            false => format!("{}…", text.chars().take(left).collect::<String>()),
+        }
     }
 }
 
 const fn text<Of>(heading: &'static str, width: usize, cell: fn(&Of) -> String) -> Column<Of> {
-    Column { heading, width, is_number: false, cell }
+    Column { heading, width, is_number: false, keeps_end: false, cell }
+}
+
+const fn address<Of>(heading: &'static str, cell: fn(&Of) -> String) -> Column<Of> {
+    Column { heading, width: 21, is_number: false, keeps_end: true, cell }
 }
 
 const fn number<Of>(heading: &'static str, width: usize, cell: fn(&Of) -> String) -> Column<Of> {
-    Column { heading, width, is_number: true, cell }
+    Column { heading, width, is_number: true, keeps_end: false, cell }
 }
 
 /// The columns of connections. Where there is no room, the last ones are left out first. The first nine fit into 80
@@ -34,7 +48,7 @@ pub(super) const CONNECTIONS: &[Column<Row>] = &[
     number("PID", 7, |row| row.pid.to_string()),
     text("PROGRAM", 10, |row| printable(&row.program)),
     number("FD", 5, |row| row.fd.to_string()),
-    text("PEER", 21, |row| row.peer.to_string()),
+    address("PEER", |row| row.peer.to_string()),
     text("ON", 5, |row| row.provider.to_owned()),
     number("OUT/s", 6, |row| bytes(row.rates.sent_bytes)),
     number("IN/s", 6, |row| bytes(row.rates.received_bytes)),
@@ -44,7 +58,7 @@ pub(super) const CONNECTIONS: &[Column<Row>] = &[
     number("CREDIT", 6, |row| count(row.credits)),
     text("WHY", 18, |row| row.reason.to_owned()),
     text("MODE", 16, |row| row.mode.to_owned()),
-    text("LOCAL", 21, |row| row.local.to_string()),
+    address("LOCAL", |row| row.local.to_string()),
 ];
 
 /// The columns of processes. All of them fit into 80 characters.
@@ -115,6 +129,15 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_long_says_so_and_an_address_keeps_its_port() {
+        let name = text("", 5, |name: &&str| (*name).to_owned());
+        assert_eq!([name.cell(&"redis"), name.cell(&"memcached")], ["redis", "memc…"]);
+        let peer = address("", |peer: &&str| (*peer).to_owned());
+        assert_eq!(peer.cell(&"127.0.0.1:40000"), "127.0.0.1:40000");
+        assert_eq!(peer.cell(&"[fe80::fc:ff:fe00:1]:40000"), "…::fc:ff:fe00:1]:40000");
+    }
 
     #[test]
     fn both_tables_fit_an_ordinary_terminal() {

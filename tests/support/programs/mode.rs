@@ -30,7 +30,7 @@ impl Mode {
                 command
             }
         };
-        for variable in ["LD_PRELOAD", "SANSHIM", "SANSHIM_CONFIG", "SANSHIM_DIR"] {
+        for variable in ["LD_PRELOAD", "SANSHIM", "SANSHIM_CONFIG"] {
             command.env_remove(variable);
         }
         // Most tests' connections never are so busy that they would go to the SAN of themselves.
