@@ -193,7 +193,8 @@ struct sanshim_provider_table {
     sanshim_status (*receive_shared)(sanshim_handle, uint64_t request,
                                      const struct sanshim_segment *, uint32_t count);
 
-    /* Queue pairs. Each request ends with a completion, unless it is silent and succeeds. */
+    /* Queue pairs. Each request ends with a completion, unless it is silent and succeeds. What has not been
+     * taken of them when the queue pair is closed may be lost with it: flush, and take it, before. */
     void (*close_queue_pair)(sanshim_handle);
     sanshim_status (*send)(sanshim_handle, uint64_t request, const struct sanshim_segment *,
                            uint32_t count, uint32_t flags);

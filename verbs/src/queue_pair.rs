@@ -321,9 +321,10 @@ impl Drop for Inner {
         let number = unsafe { (*self.pair.as_ptr()).qp_num };
         // The windows go first, because one that is bound keeps its queue pair in use.
         self.windows.get_mut().unwrap_or_else(PoisonError::into_inner).close();
-        // SAFETY: as above.
-        unsafe { ibv_destroy_qp(self.pair.as_ptr()) };
+        // Before the device may give the number to another one.
         self.receive.forget(number);
         self.initiator.forget(number);
+        // SAFETY: as above.
+        unsafe { ibv_destroy_qp(self.pair.as_ptr()) };
     }
 }

@@ -50,6 +50,7 @@ impl Forking {
         sharing::invitations::after_fork_in_child();
         link::after_fork_in_child();
         link::former_links::after_fork_in_child();
+        link::ended::after_fork_in_child();
         helper::after_fork_in_child();
     }
 }

@@ -148,6 +148,42 @@ fn a_shared_receive_queue_serves_several_queue_pairs(setting: &Setting) {
     }
 }
 
+/// A queue pair may take with it what was not taken from the queue when it is closed. A client that takes it before has all
+/// buffers of a shared receive queue back.
+fn a_queue_pair_that_was_flushed_leaves_the_shared_buffers(setting: &Setting) {
+    const BUFFERS: u64 = 2;
+    let (a, b) = setting.adapters();
+    let shared = b.create_shared_receive_queue(16).unwrap();
+    let listener = setting.listener(&b);
+    let pool = crate::buffer::Buffer::new(&b, 4096);
+    let post = |i: u64| shared.receive(i, &[pool.segment(i as usize * 64, 64)]).unwrap();
+    (0..BUFFERS).for_each(post);
+    for round in 0..3 * BUFFERS {
+        let (a, b) = (Side::new(&a, round, None), Side::new(&b, 100 + round, Some(&shared)));
+        connect(&a, &b, &listener);
+        a.send(1, 0, 64);
+        // Over shared memory a message has no buffer before it is taken.
+        if setting.name != "shm" {
+            assert_eq!(a.expect(RequestKind::Send, 1), Ok(0), "round {round}");
+        }
+        b.pair.flush().unwrap();
+        for _ in 0..20 {
+            let mut one = [Completion::default()];
+            while b.queue.get_results(&mut one).unwrap() == 1 {
+                post(one[0].request);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    let (a, b) = (Side::new(&a, 99, None), Side::new(&b, 199, Some(&shared)));
+    connect(&a, &b, &listener);
+    for i in 0..BUFFERS {
+        a.send(i, 0, 64);
+    }
+    let got: std::collections::HashSet<_> = (0..BUFFERS).map(|_| b.completion().request).collect();
+    assert_eq!(got.len() as u64, BUFFERS);
+}
+
 fn n4_only_what_was_asked_for_is_notified(setting: &Setting) {
     let (a, b) = setting.connected();
     b.post(1, 0, 8);
@@ -183,6 +219,7 @@ suite! {
     silent_sends_complete_with_a_later_one
     both_directions_keep_their_order
     a_shared_receive_queue_serves_several_queue_pairs
+    a_queue_pair_that_was_flushed_leaves_the_shared_buffers
     n4_only_what_was_asked_for_is_notified
     n4_a_notification_can_be_cancelled
 }

@@ -1,6 +1,6 @@
 //! Devices that were removed: their connections end, and what was made of them is given back.
 
-use crate::fabric::link::{former_links, Port};
+use crate::fabric::link::{ended, former_links, Port};
 use crate::fabric::sharing::invitations;
 use crate::fabric::{adapters, helper, meeting};
 
@@ -27,6 +27,7 @@ impl Retired {
         self.0.retain(|port| {
             port.each_link(|link| link.lose_device());
             former_links::forget_port(port);
+            ended::forget_port(port);
             !port.close()
         });
         !self.0.is_empty()

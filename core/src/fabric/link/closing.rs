@@ -1,6 +1,7 @@
 //! Nobody of this process uses a link any more: the helper ends it when its peer has everything, and no relative uses
 //! it.
 
+use super::ended;
 use super::outgoing::Tell;
 use super::state::{stage, Link};
 use crate::fabric::fork_gate::no_fork;
@@ -90,12 +91,14 @@ impl Link {
         })
     }
 
-    /// Completions reach it no more; the queue pair ends with the last user.
+    /// Completions reach it no more. By the helper.
     pub(in crate::fabric) fn end(&self) {
         self.let_anchor_go();
         let Some(wire) = self.wire() else { return };
-        let _ = wire.connector.disconnect(0);
-        drop(self.port().leave(wire.number));
+        wire.end();
+        if let Some(own) = self.port().leave(wire.number()) {
+            ended::keep(own, None);
+        }
     }
 
     /// The end's memory goes: nothing of this process asks any more who has control. By the helper.

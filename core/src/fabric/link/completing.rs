@@ -72,7 +72,7 @@ impl Link {
     /// What completed of a queue pair of its. By who takes the port's completions.
     #[inline]
     fn heed(&self, number: u64, event: Event<'_>) {
-        if self.wire().is_none_or(|wire| wire.number != number) {
+        if self.wire().is_none_or(|wire| wire.number() != number) {
             // Of one that another took the place of.
             return;
         }

@@ -131,7 +131,7 @@ impl Link {
 
     fn forget_wire(&self, wire: &Wire) {
         helper::forget(wire.connector.descriptor());
-        drop(self.port().leave(wire.number));
+        drop(self.port().leave(wire.number()));
     }
 
     pub(super) fn enter(&self, number: u64) {
@@ -161,7 +161,7 @@ impl Link {
 
     /// Puts the new queue pair in the place of the old one.
     fn go_on_over(&self, wire: Wire) {
-        let number = wire.number;
+        let number = wire.number();
         self.while_nobody_sends(|out| {
             if let Some(old) = self.replace(self.port(), Some(wire)) {
                 self.discard(out, old);

@@ -1,6 +1,7 @@
 //! What is left here of links that another process controls: their old queue pairs, which end in a moment, and who they
 //! are, as control may come back.
 
+use super::ended;
 use super::state::{Link, Port};
 use super::wire::Wire;
 use crate::sys::time;
@@ -60,7 +61,7 @@ pub(in crate::fabric) fn end_replaced() -> bool {
     let over: Vec<Replaced> = over;
     for (wire, link, _) in over {
         wire.end();
-        drop(link);
+        ended::keep(link, Some(wire));
     }
     left
 }

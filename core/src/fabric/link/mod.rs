@@ -10,7 +10,8 @@
 //! - [`outgoing`], in frames that [`posting`] sends or by RDMA ([`direct`]); [`incoming`]; [`completing`]: taking what
 //!   completed
 //! - [`waking`]: who sleeps on it; [`failing`]: it broke
-//! - [`delivery`]: whether the peer has everything; [`closing`]: nobody uses it any more; [`returning`]: to TCP
+//! - [`delivery`]: whether the peer has everything; [`closing`]: nobody uses it any more; [`ended`] queue pairs;
+//!   [`returning`]: to TCP
 //! - [`moving`]: to another process; [`following`] a peer that does; [`taking`] control; [`former_links`]: what is left
 //!   of links that another process controls
 //!
@@ -25,6 +26,7 @@ mod controller;
 mod course;
 mod delivery;
 mod direct;
+pub(super) mod ended;
 mod failing;
 mod following;
 pub(super) mod former_links;

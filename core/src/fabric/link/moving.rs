@@ -15,6 +15,7 @@
 
 use super::controller::Progress;
 use super::course;
+use super::ended;
 use super::former_links;
 use super::sender::Sender;
 use super::state::{stage, Link, Port, NOBODY};
@@ -138,8 +139,11 @@ impl Link {
     /// Ends a queue pair whose place was taken. `pushing` is held.
     pub(super) fn discard(&self, out: &mut Sender, old: Wire) {
         helper::forget(old.connector.descriptor());
-        drop(self.port().leave(old.number));
         old.end();
+        let entered = self.port().leave(old.number());
+        if let Some(own) = entered.or_else(|| self.own.upgrade()) {
+            ended::keep(own, Some(old));
+        }
         self.release(out);
         self.completed.store(self.posted.load(Relaxed), SeqCst);
     }
@@ -169,7 +173,7 @@ impl Link {
             // Nothing of ours is under way: the peer answered.
             self.release(out);
             if let (Some(old), Some(own)) = (old, self.own.upgrade()) {
-                drop(port.leave(old.number));
+                drop(port.leave(old.number()));
                 // The peer may not know yet that its answer arrived.
                 former_links::gave(&own);
                 former_links::end_later(old, own);

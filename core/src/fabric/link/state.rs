@@ -145,7 +145,7 @@ impl Link {
     ) -> Result<Arc<Self>, Error> {
         let (mail, _) = helper::mailbox().ok_or(Error::InsufficientResources)?;
         let wire = Wire::new(port, connector)?;
-        let number = wire.number;
+        let number = wire.number();
         let event = file::eventfd(0).map_err(|_| Error::InsufficientResources)?;
         let link = Arc::new_cyclic(|own| Link {
             own: own.clone(),
@@ -234,6 +234,12 @@ impl Link {
     #[inline]
     pub(in crate::fabric) fn is_ours(&self) -> bool {
         self.owner.load(Acquire) == generation()
+    }
+
+    /// What completions know it by.
+    #[cfg(test)]
+    pub(in crate::fabric) fn number(&self) -> u64 {
+        self.wire().expect("it has a queue pair").number()
     }
 
     /// As the copy of it that a fork child has.

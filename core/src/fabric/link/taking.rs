@@ -31,7 +31,7 @@ impl Link {
             self.fail(why);
             (why, None)
         })?;
-        let (number, pair, connector) = (wire.number, wire.pair.clone(), wire.connector.clone());
+        let (number, pair, connector) = (wire.number(), wire.pair.clone(), wire.connector.clone());
         self.adopt(port, wire, controller.progress());
         self.enter(number);
         helper::watch(connector.descriptor());

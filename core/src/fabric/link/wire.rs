@@ -1,7 +1,8 @@
 //! A link's queue pair and what belongs to it: what is made anew when the connection moves.
 
 use super::sender::{Sender, DEPTH};
-use crate::fabric::port::{Objects, Port};
+use super::state::Port;
+use crate::fabric::port::Objects;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Error, QueuePairAttributes, RemoteMemory, Started};
 use std::cell::UnsafeCell;
@@ -31,11 +32,22 @@ pub(super) struct Rings {
     pub(super) theirs: Option<(MemoryRegion, u32)>,
 }
 
+/// What completions know a queue pair by, as long as that is there.
+struct Number {
+    value: u64,
+    port: &'static Port,
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        self.port.free(self.value);
+    }
+}
+
 /// See the module. Fields end in this order.
 pub(in crate::fabric) struct Wire {
-    /// What completions know the link by.
-    pub(super) number: u64,
     pub(super) pair: QueuePair,
+    number: Number,
     /// Holds the connection.
     pub(super) connector: Connector,
     /// What either end may write of the other's memory.
@@ -46,10 +58,10 @@ pub(in crate::fabric) struct Wire {
 
 impl Wire {
     /// A queue pair that is not connected yet, for `connector` to connect, and a number at the port.
-    pub(super) fn new<T>(port: &Port<T>, connector: Connector) -> Result<Self, Error> {
-        let number = port.reserve()?;
+    pub(super) fn new(port: &'static Port, connector: Connector) -> Result<Self, Error> {
+        let number = Number { value: port.reserve()?, port };
         let attributes = QueuePairAttributes {
-            context: number,
+            context: number.value,
             receive_depth: 0,
             initiator_depth: DEPTH.min(port.device.limits.max_initiator_depth),
             segments: 1,
@@ -58,7 +70,12 @@ impl Wire {
         let Objects { adapter, queue, shared, .. } = &port.device.objects()?;
         let pair = adapter.create_queue_pair(&attributes, queue, queue, Some(shared))?;
         let (direct, rings) = (Direct::default(), UnsafeCell::default());
-        Ok(Wire { number, pair, connector, direct, rings })
+        Ok(Wire { pair, number, connector, direct, rings })
+    }
+
+    /// What completions know the link by.
+    pub(super) fn number(&self) -> u64 {
+        self.number.value
     }
 
     /// True if the connection has ended, whoever ended it.
@@ -69,8 +86,8 @@ impl Wire {
         !matches!(awaits, Ok(Started::Pending) | Err(Error::InvalidParameter))
     }
 
-    /// Ends it.
-    pub(in crate::fabric) fn end(self) {
+    /// Ends it: what is under way completes in a moment.
+    pub(super) fn end(&self) {
         let _ = self.connector.disconnect(0);
         let _ = self.pair.flush();
     }

@@ -5,6 +5,7 @@
 
 use super::device::{Device, Objects};
 use super::memory::Block;
+use super::places::Places;
 use crate::fabric::frame;
 use crate::provider::interface::client::*;
 use crate::provider::interface::{Completion, Error, Result};
@@ -44,7 +45,7 @@ pub(in crate::fabric) struct Port<T> {
     pub(in crate::fabric) device: Device,
     /// Held to take completions, and to change the list.
     polling: AtomicBool,
-    links: UnsafeCell<Vec<Option<Arc<T>>>>,
+    links: UnsafeCell<Places<T>>,
     intake: UnsafeCell<Option<Intake>>,
 }
 
@@ -96,7 +97,7 @@ impl<T> Port<T> {
             let is_used = self.device.is_used();
             // SAFETY: `polling` is held.
             let intake = unsafe { &mut *self.intake.get() };
-            (!is_used && links.iter().all(Option::is_none)).then(|| intake.take())
+            (!is_used && links.links().next().is_none()).then(|| intake.take())
         });
         let Some(intake) = intake else { return false };
         // Outside of any lock: closing takes its time.
@@ -106,13 +107,15 @@ impl<T> Port<T> {
         true
     }
 
-    /// Before the first link: posts the receives.
+    /// Before the first link: posts the receives, and has a few buffers for sending, without which nothing goes out.
     pub(in crate::fabric) fn prepare(&self) -> Result<()> {
         let device = &self.device;
         if device.prepared.load(Ordering::Acquire) {
             return Ok(());
         }
-        let block = Block::new(&device.objects()?.adapter, device.depth as usize)?;
+        let adapter = device.objects()?.adapter;
+        let block = Block::new(&adapter, device.depth as usize)?;
+        device.pool.prepare(&adapter)?;
         self.with_links(|_| {
             // SAFETY: `polling` is held.
             let Some(intake) = (unsafe { &mut *self.intake.get() }) else {
@@ -143,7 +146,7 @@ impl<T> Port<T> {
     }
 
     /// Runs `f` with the links, waiting for whoever has them.
-    fn with_links<R>(&self, f: impl FnOnce(&mut Vec<Option<Arc<T>>>) -> R) -> R {
+    fn with_links<R>(&self, f: impl FnOnce(&mut Places<T>) -> R) -> R {
         let _polling = loop {
             match self.begin() {
                 Some(polling) => break polling,
@@ -159,38 +162,38 @@ impl<T> Port<T> {
         self.with_links(|_| f())
     }
 
-    /// A place for a link, whose number its queue pair carries.
+    /// A number for a queue pair to carry; until it is [freed](Self::free).
     ///
     /// # Errors
-    /// Without memory for what arrives.
+    /// Without memory for what arrives, or goes out.
     pub(in crate::fabric) fn reserve(&self) -> Result<u64> {
         self.prepare()?;
-        Ok(self.with_links(|links| {
-            // A number is not used again: a late completion must not reach another link. The list
-            // is short enough to be kept, eight bytes for each connection there ever was.
-            links.push(None);
-            links.len() as u64 - 1
-        }))
+        Ok(self.with_links(Places::reserve))
     }
 
-    /// The link of a place: completions reach it from now on.
+    /// The queue pair of that number is gone.
+    pub(in crate::fabric) fn free(&self, number: u64) {
+        self.with_links(|links| links.free(number));
+    }
+
+    /// Completions of a number reach this link from now on.
     pub(in crate::fabric) fn enter(&self, number: u64, link: &Arc<T>) {
-        self.with_links(|links| links[number as usize] = Some(link.clone()));
+        self.with_links(|links| links.enter(number, link));
     }
 
-    /// Nothing reaches the link any more.
+    /// They reach it no more.
     pub(in crate::fabric) fn leave(&self, number: u64) -> Option<Arc<T>> {
-        self.with_links(|links| links.get_mut(number as usize)?.take())
+        self.with_links(|links| links.leave(number))
     }
 
-    /// True if that is so of any link; the newest first.
+    /// True if that is so of any link.
     pub(in crate::fabric) fn has_any(&self, is_one: impl Fn(&T) -> bool) -> bool {
-        self.with_links(|links| links.iter().rev().flatten().any(|link| is_one(link)))
+        self.with_links(|links| links.links().any(|link| is_one(link)))
     }
 
     /// Every link, once.
     pub(in crate::fabric) fn each_link(&self, mut each: impl FnMut(&Arc<T>)) {
-        let all: Vec<_> = self.with_links(|links| links.iter().flatten().cloned().collect());
+        let all: Vec<_> = self.with_links(|links| links.links().cloned().collect());
         all.iter().for_each(&mut each);
     }
 
@@ -205,7 +208,7 @@ impl<T> Port<T> {
             for completion in &batch[..count] {
                 // SAFETY: `polling` is held.
                 let links = unsafe { &*self.links.get() };
-                let link = links.get(completion.queue_pair as usize).and_then(Option::as_deref);
+                let link = links.get(completion.queue_pair);
                 intake.sort(completion, |event| {
                     if let Some(link) = link {
                         tell(link, completion.queue_pair, event);

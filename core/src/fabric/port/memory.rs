@@ -114,23 +114,37 @@ impl Pool {
         None
     }
 
+    /// Before the first is taken: has some.
+    pub(in crate::fabric) fn prepare(&self, adapter: &Adapter) -> Result<()> {
+        self.grow(adapter)
+    }
+
+    /// Registers while nobody has to wait for the pool.
+    fn grow(&self, adapter: &Adapter) -> Result<()> {
+        let block = Block::new(adapter, STEP)?;
+        let added = self.with(|inner| {
+            if inner.closed || inner.blocks.len() * STEP >= MOST {
+                return Some(block);
+            }
+            inner.free.reserve((inner.blocks.len() + 1) * STEP);
+            inner.free.extend((0..STEP).map(|i| block.buffer(i)));
+            inner.blocks.push(block);
+            None
+        });
+        // What found no place is given back outside.
+        added.map(drop).ok_or(Error::InsufficientResources)
+    }
+
     /// A buffer; `None`: later, or never.
     pub(in crate::fabric) fn take(
         &self,
         adapter: impl FnOnce() -> Result<Adapter>,
     ) -> Option<Buffer> {
-        self.with(|inner| {
-            if inner.closed {
-                return None;
-            }
-            if inner.free.is_empty() && inner.blocks.len() * STEP < MOST {
-                let block = Block::new(&adapter().ok()?, STEP).ok()?;
-                inner.free.reserve((inner.blocks.len() + 1) * STEP);
-                inner.free.extend((0..STEP).map(|i| block.buffer(i)));
-                inner.blocks.push(block);
-            }
-            inner.free.pop()
-        })?
+        if let Some(buffer) = self.with(|inner| inner.free.pop())? {
+            return Some(buffer);
+        }
+        self.grow(&adapter().ok()?).ok()?;
+        self.with(|inner| inner.free.pop())?
     }
 
     /// No buffer is taken any more; the memory of all of them, which nothing uses.
@@ -138,6 +152,7 @@ impl Pool {
         loop {
             let blocks = self.with(|inner| {
                 inner.closed = true;
+                inner.free.clear();
                 std::mem::take(&mut inner.blocks)
             });
             if let Some(blocks) = blocks {

@@ -3,7 +3,7 @@
 //! - [`device`]: its objects until it is removed, the room for sends, the completion queue's notification
 //! - [`completions`]: whose it is what has completed, and who takes it
 //! - [`notification`]: whom the queue's notification wakes
-//! - [`memory`]: registered buffers
+//! - [`places`]: the links, by number; [`memory`]: registered buffers
 //!
 //! May call the provider and the helper. Must not know what a connection is, or what its frames mean: it says what
 //! completed, and of which number.
@@ -12,6 +12,7 @@ mod completions;
 mod device;
 mod memory;
 mod notification;
+mod places;
 
 pub(super) use completions::{Event, Port};
 pub(super) use device::Objects;

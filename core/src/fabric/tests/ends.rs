@@ -1,8 +1,8 @@
 //! How a link ends: closed, broken, refused, or without its device.
 
-use super::{ends, pattern, relative};
-use crate::fabric::link::Tell;
-use crate::provider::interface::Error;
+use super::{ends, ends_between, link_over, links_over, pattern, port_at, relative};
+use crate::fabric::link::{ended, Tell};
+use crate::provider::interface::{Error, Flags};
 use crate::provider::shm::{CLOSED, FAILED};
 use crate::provider::simulation::{lose_link, remove_device};
 use crate::sys::Errno;
@@ -53,6 +53,34 @@ fn a_link_that_ends_once_its_peer_closed_is_not_broken() {
     b.link.fail(Error::ConnectionReset);
     assert!(b.link.has_failed() && !b.link.is_broken());
     assert_eq!(b.receive(30_000), pattern(0, 30_000));
+}
+
+/// What arrived for an ended link, and nobody took, had one of the port's buffers, of which there are 128.
+#[test]
+fn links_that_end_with_something_under_way_leave_their_buffers() {
+    let ((from, _), (to, _)) = (port_at("192.0.2.61", 0), port_at("192.0.2.62", 0));
+    for _ in 0..300 {
+        let (a, b) = links_over(from, to);
+        to.catch_up();
+        let _ = ended::let_go();
+        a.pair().send_inline(0, b"under way", Flags::SILENT).unwrap();
+        b.end();
+        a.end();
+    }
+    let (a, b) = ends_between(links_over(from, to));
+    a.send(b"at last");
+    assert_eq!(b.receive(10), b"at last");
+}
+
+/// A number is a queue pair's, and a port's list of links as long as there were at a time.
+#[test]
+fn numbers_are_free_when_their_queue_pairs_are_gone() {
+    let (port, _) = port_at("192.0.2.63", 0);
+    let first = link_over(port);
+    let number = first.number();
+    drop(port.leave(number));
+    drop(first);
+    assert_eq!(port.reserve().unwrap() as u32, number as u32);
 }
 
 #[test]

@@ -144,13 +144,16 @@ fn link_over(port: &'static Port) -> Arc<Link> {
 
 /// Two connected links, without segments.
 fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
-    let ((a, ip_a), (b, ip)) = (adapter(a), adapter(b));
-    let listener = b.create_listener().unwrap();
-    listener.bind((ip, 0).into()).unwrap();
+    let ((a, ip_a), (b, ip_b)) = (adapter(a), adapter(b));
+    links_over(Port::open(a, ip_a).unwrap(), Port::open(b, ip_b).unwrap())
+}
+
+/// The same over adapters that are in use.
+fn links_over(a: &'static Port, b: &'static Port) -> (Arc<Link>, Arc<Link>) {
+    let listener = b.device.objects().unwrap().adapter.create_listener().unwrap();
+    listener.bind((b.device.local, 0).into()).unwrap();
     listener.listen(1).unwrap();
-    let (port_a, port_b) = (Port::open(a, ip_a).unwrap(), Port::open(b, ip).unwrap());
-    let from = link_over(port_a);
-    let to = link_over(port_b);
+    let (from, to) = (link_over(a), link_over(b));
     let address = listener.local_address().unwrap();
     let _ = from.connector().connect(from.pair(), address, b"", 1).unwrap();
     if listener.get_connection_request(to.connector(), 2).unwrap() == Started::Pending {
@@ -164,13 +167,20 @@ fn links(a: &str, b: &str) -> (Arc<Link>, Arc<Link>) {
 
 /// Two ends of one connection that have not entered.
 fn made(a: &str, b: &str) -> (End, End) {
-    let (from, to) = links(a, b);
+    made_of(links(a, b))
+}
+
+fn made_of((from, to): (Arc<Link>, Arc<Link>)) -> (End, End) {
     (End::new(from, Role::Connector), End::new(to, Role::Acceptor))
 }
 
 /// Two that have.
 fn ends(a: &str, b: &str) -> (End, End) {
-    let (from, to) = made(a, b);
+    ends_between(links(a, b))
+}
+
+fn ends_between(links: (Arc<Link>, Arc<Link>)) -> (End, End) {
+    let (from, to) = made_of(links);
     assert!(!to.enter(), "the connector is first");
     assert!(from.enter() && to.enter());
     from.link.poll();

@@ -296,7 +296,12 @@ impl implement::QueuePair for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        fabric().pairs.remove(&self.0);
+        let pair = fabric().pairs.remove(&self.0);
+        // As a device does.
+        if let Some(pair) = pair {
+            pair.receive.forget(pair.attributes.context);
+            pair.initiator.forget(pair.attributes.context);
+        }
     }
 }
 

@@ -74,6 +74,11 @@ impl Completions {
         Ok(count)
     }
 
+    /// Takes away a queue pair's entries.
+    pub(crate) fn forget(&self, queue_pair: u64) {
+        self.lock().entries.retain(|entry| entry.queue_pair != queue_pair);
+    }
+
     /// Asks for notification of the next entry. SeqCst.
     pub(crate) fn notify(&self, request: u64) -> Result<Started> {
         let asked =
