@@ -91,3 +91,36 @@ static void slow_sleeper(bool threads) {
 }
 SAN_CASE(slow_sleeper_thread) { slow_sleeper(true); }
 SAN_CASE(slow_sleeper_process) { slow_sleeper(false); }
+
+/* ---- several threads asleep on one set ------------------------------------------------------------ */
+
+static void *wait_on_set(void *set) {
+  struct epoll_event event;
+  bt_shared->value[0] = gettid();
+  SYS(epoll_wait(*(int *)set, &event, 1, -1));
+  return NULL;
+}
+static pthread_t start_asleep_on(int *set) {
+  bt_shared->value[0] = 0;
+  pthread_t thread = start_thread(wait_on_set, set);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  return thread;
+}
+/* One that is cancelled leaves the others as they were. */
+SAN_CASE(cancelled_beside_another_on_a_set) {
+  for (int who = 0; who < 2; who++) {
+    struct pair p = open_pair(V4);
+    int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event event = {.events = EPOLLIN};
+    SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+    pthread_t sleeping[2] = {start_asleep_on(&set), start_asleep_on(&set)};
+    EQ(pthread_cancel(sleeping[who]), 0);
+    EQ(pthread_join(sleeping[who], NULL), 0);
+    put(p.client, "x");
+    end_thread(sleeping[!who]);
+    get(p.server, "x");
+    SYS(close(set));
+    close_pair(&p);
+  }
+}

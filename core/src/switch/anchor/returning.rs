@@ -64,6 +64,12 @@ pub(in crate::switch) fn is_recalled(stream: &Stream) -> bool {
     stream.own().sending.0.doorbells.state().recalled
 }
 
+/// True if the peer sends over TCP again, behind what lies in the segment, and this end reads that. Acquire: all of it
+/// is there then.
+pub(in crate::switch) fn continues_over_tcp(stream: &Stream) -> bool {
+    stream.peer().sending.0.doorbells.state().left && !stream.endpoint.has(flag::READ_OUT)
+}
+
 /// True if what the kernel says of the anchor concerns bytes that are TCP's.
 pub(in crate::switch) fn is_kernels(stream: &Stream) -> bool {
     stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)

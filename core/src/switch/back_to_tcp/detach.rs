@@ -196,6 +196,10 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
 fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
     let e = stream.endpoint;
     if !e.has(flag::READ_OUT) && !read_out(socket, stream, false) {
+        if returning::continues_over_tcp(stream) {
+            // Who waits for more than lies in the segment counts what comes behind it.
+            doorbell::take_off(socket, stream, anchor);
+        }
         return false;
     }
     if !is_answered(stream) {

@@ -200,6 +200,8 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
     let stream = socket.stream()?;
     let clamp = |bytes: u64| bytes.min(i32::MAX as u64) as i32;
     match request {
+        // What comes over TCP is the kernel's to count, as soon as the rest is.
+        libc::FIONREAD if detach::look_after(&socket, &stream) => None,
         libc::FIONREAD => {
             wait::look_if_stale(&socket, &stream, time::ticks());
             Some(clamp(events::available(&stream)))

@@ -2,12 +2,13 @@
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
+use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Stream};
-use crate::sys::poll;
+use crate::sys::{net, poll};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// [`of`] for a socket, after a look at its anchor if the peer hinted that it closed.
@@ -77,15 +78,20 @@ fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u
     match stream.lock_receive() {
         Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
             let before = switchover::unread(stream);
-            if stream.endpoint.has(flag::RECEIVES_TCP) {
-                return before;
+            match stream.endpoint.has(flag::RECEIVES_TCP) {
+                true if !switchover::is_rest(stream, before) => before,
+                true => before + count(stream).unwrap_or(0),
+                false => count(stream).unwrap_or(0),
             }
-            count(stream).unwrap_or(0)
         }
         Ok(_held) => {
+            let continues = returning::continues_over_tcp(stream);
             let bytes = count(stream).unwrap_or(0);
             stream.note_seen(bytes);
-            bytes
+            match continues && stream.endpoint.has(flag::NO_MORE_DOORBELLS) {
+                true => bytes + net::unread(stream.anchor).unwrap_or(0),
+                false => bytes,
+            }
         }
         Err(_) => 0,
     }

@@ -126,9 +126,15 @@ impl PolledSocket {
         let stream = self.socket.stream()?;
         let silent = stream.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP);
         let is_silent = || silent || stream.is_kept_from_sending() || ready::waits_unrung(&stream);
-        let unbelled = (self.interest & bit::ANY_OUT != 0 && is_silent())
-            .then_some(wait::NAP_WITHOUT_DOORBELL);
-        unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
+        let writes = self.interest & bit::ANY_OUT != 0;
+        // More than lies in the segment is waited for, behind which the peer sends over TCP.
+        let reads_on = self.interest & bit::ANY_IN != 0 && returning::continues_over_tcp(&stream);
+        let unbelled = (reads_on || writes && is_silent()).then_some(wait::NAP_WITHOUT_DOORBELL);
+        unbelled
+            .or_else(|| returning::longest_nap(&stream))
+            .or_else(|| link::longest_nap(&stream))
+            // Another thread may take the doorbell.
+            .or(writes.then_some(wait::NAP_OF_WRITER))
     }
 
     /// Looks after a connection that may have to go back to TCP.

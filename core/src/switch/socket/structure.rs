@@ -12,6 +12,8 @@ static LOCK: FamilyLock = FamilyLock::new();
 
 /// The lock, held.
 pub(crate) struct Structure {
+    /// False where this thread has it already.
+    is_outermost: bool,
     _signals: Undisturbed,
 }
 
@@ -19,9 +21,8 @@ impl Structure {
     /// Waits for the lock.
     pub(crate) fn lock() -> Structure {
         let signals = Undisturbed::begin();
-        // No handler interrupts this thread, so it can not have it already.
-        let _ = LOCK.lock();
-        Structure { _signals: signals }
+        let is_outermost = LOCK.lock().is_ok();
+        Structure { is_outermost, _signals: signals }
     }
 
     /// In a fork child of a process that held the lock over the fork: it is the child's now.
@@ -33,7 +34,9 @@ impl Structure {
 
 impl Drop for Structure {
     fn drop(&mut self) {
-        LOCK.unlock();
+        if self.is_outermost {
+            LOCK.unlock();
+        }
     }
 }
 

@@ -87,9 +87,8 @@ impl Stream<'_> {
     /// A stamp that changes whenever new data arrives, read or not (edge-triggered readiness).
     #[inline]
     pub(crate) fn arrival_stamp(&self) -> u64 {
-        if self.endpoint.has(flag::RECEIVES_TCP) {
-            return self.tcp_stamp();
-        }
+        // What lies in the segment may be read together with what is unread in the kernel.
+        let over_tcp = if self.endpoint.has(flag::RECEIVES_TCP) { self.tcp_stamp() } else { 0 };
         let expected = self.endpoint.session.expected();
         let mut ahead = 0;
         while ahead < self.segment.geometry().buffers {
@@ -102,7 +101,10 @@ impl Stream<'_> {
         let messages = u64::from(expected.wrapping_add(ahead));
         let tail = self.peer().sending.0.tail.load(Acquire);
         let finished = self.peer().sending.0.finished.load(Acquire) & FINISHED;
-        messages.rotate_left(40) ^ tail.rotate_left(1) ^ u64::from(finished)
+        messages.rotate_left(40)
+            ^ tail.rotate_left(1)
+            ^ u64::from(finished)
+            ^ over_tcp.rotate_left(20)
     }
 
     /// Changes with what arrives over TCP.

@@ -1,6 +1,7 @@
 //! Receives while the peer still sends over TCP, since its direction has not turned to the SAN; and what is left of a
 //! receive when the connection goes back to TCP.
 
+use crate::session::transfer::Call;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
@@ -11,11 +12,11 @@ use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
-use crate::switch::stream::{Stream, Take};
+use crate::switch::stream::{Broken, Stream, Take};
 use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{blocking, Errno};
+use crate::sys::{blocking, poll, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
@@ -27,7 +28,7 @@ pub(super) fn receive(
     flags: i32,
     got: &mut usize,
 ) -> Option<Outcome> {
-    let limit = Limit::default();
+    let (limit, wanted) = (Limit::default(), *got + to.remaining());
     let how = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
@@ -48,17 +49,26 @@ pub(super) fn receive(
         if !stream.endpoint.has(flag::RECEIVES_TCP) {
             return None;
         }
-        let taken = switchover::take(stream, to, how);
+        let taken = match how {
+            Take::Peek => peek(stream, &mut to.clone()),
+            how => switchover::take(stream, to, how),
+        };
         drop(held);
         match taken.unwrap_or_else(|why| {
             ends::fail(socket, stream, why);
             Taken::End(0)
         }) {
             Taken::Over => return None,
+            Taken::Bytes(n) if how == Take::Peek && n > 0 => {
+                *got = n;
+                if n == wanted || flags & libc::MSG_WAITALL == 0 || has_ended(socket, stream) {
+                    return Some(Outcome::Done(Ok(n)));
+                }
+            }
             Taken::Bytes(n) => {
                 // As much as there is: who gets less than it asked for takes it that nothing is left.
                 *got += n;
-                if to.remaining() == 0 || (n > 0 && how == Take::Peek) {
+                if to.remaining() == 0 {
                     return Some(Outcome::Done(Ok(*got)));
                 }
                 continue;
@@ -91,6 +101,23 @@ pub(super) fn receive(
             return Some(outcome);
         }
     }
+}
+
+/// Looks at what is there on both sides of the turn. Receive lock.
+fn peek(stream: &Stream, to: &mut Buffers) -> Result<Taken, Broken> {
+    let taken = switchover::take(stream, to, Take::Peek)?;
+    let Taken::Bytes(seen) = taken else { return Ok(taken) };
+    if to.remaining() == 0 || !switchover::is_rest(stream, seen as u64) {
+        return Ok(taken);
+    }
+    let behind = stream.receive(to, Take::Peek, Call { number: 0, directly: false }, true)?;
+    Ok(Taken::Bytes(seen + behind.bytes))
+}
+
+/// True if nothing comes behind what is there.
+fn has_ended(socket: &Socket, stream: &Stream) -> bool {
+    ends::look(socket, stream);
+    ends::ended(stream) || poll::poll_one(stream.anchor, libc::POLLRDHUP) != Ok(0)
 }
 
 /// The kernel's stream ended before the peer turned: nothing comes from the segment.

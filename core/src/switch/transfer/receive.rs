@@ -1,6 +1,7 @@
 //! recv in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::session::transfer::Call;
+use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
@@ -21,7 +22,8 @@ use crate::switch::transfer::told::{happened_before, reset_error};
 use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{process, time, Errno};
+use crate::sys::user::Access;
+use crate::sys::{blocking, net, process, time, Errno};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -179,8 +181,24 @@ impl<'a> Receiving<'a, '_> {
     /// The connection went back to TCP.
     #[cold]
     fn rest_from_kernel(&self) -> ControlFlow<Outcome> {
+        if let Some(why) = self.waits_on_tcp() {
+            return self.fail(why);
+        }
         let to = self.to.clone();
         ControlFlow::Break(from_tcp::rest_from_kernel(self.socket, to, self.got, self.flags))
+    }
+
+    /// A call that waited already has only the rest of its time-out, which the kernel does not know: waits for that long.
+    /// Gives why nothing came.
+    fn waits_on_tcp(&self) -> Option<Errno> {
+        self.waited_at.filter(|_| self.got == 0)?;
+        let left = self.limit.left(self.socket, Event::Read)?;
+        let anchor = self.socket.anchor();
+        let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
+        match blocking::poll(&mut one, Some(left), None) {
+            Ok(0) => Some(Errno(libc::EAGAIN)),
+            slept => slept.err(),
+        }
     }
 
     /// The peer's direction is back on TCP, and this end's may not be yet.
@@ -200,6 +218,8 @@ impl<'a> Receiving<'a, '_> {
     #[inline(always)]
     fn take_what_is_there(&mut self) -> ControlFlow<Outcome> {
         let (socket, stream, take, call) = (self.socket, self.stream, self.take, self.call);
+        // Asked before, so that what is looked at here is all there is in the segment.
+        let continues = take == Take::Peek && returning::continues_over_tcp(stream);
         let received = match take {
             Take::Peek => receive_once(socket, stream, &mut self.to.clone(), take, call, false),
             _ => receive_once(socket, stream, &mut self.to, take, call, self.got > 0),
@@ -223,10 +243,30 @@ impl<'a> Receiving<'a, '_> {
         if let Some(e) = moved.fault {
             return self.fail(e);
         }
+        if continues && self.got < self.wanted {
+            self.look_behind();
+        }
         if self.got == self.wanted && (self.wanted > 0 || ready::readable(stream)) {
             return self.done();
         }
         ControlFlow::Continue(())
+    }
+
+    /// Looks at what the kernel has behind what lies in the segment.
+    #[cold]
+    fn look_behind(&mut self) {
+        let (stream, anchor, seen) = (self.stream, self.socket.anchor(), self.got);
+        doorbell::take_off(self.socket, stream, anchor);
+        let is_all = stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(seen as u64));
+        if !is_all || !stream.endpoint.has(flag::NO_MORE_DOORBELLS) {
+            return;
+        }
+        let mut to = self.to.clone();
+        to.skip(seen);
+        let Ok((at, length)) = to.piece(to.remaining(), Access::Write) else { return };
+        // SAFETY: the program's memory, which only the kernel writes to, and checks.
+        let room = unsafe { std::slice::from_raw_parts_mut(at, length) };
+        self.got += net::recv(anchor, room, libc::MSG_PEEK | libc::MSG_DONTWAIT).unwrap_or(0);
     }
 
     /// How many bytes let the call return: at least one.

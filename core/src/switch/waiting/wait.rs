@@ -23,13 +23,15 @@ use crate::switch::spin::spin;
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
-use crate::sys::{net, Errno, Result};
+use crate::sys::{Errno, Result};
 
 pub(in crate::switch) use super::how::{Limit, Wait, Woken};
 pub(in crate::switch) use super::look::{is_stale, look_if_stale, note_blocking_mode};
 
 /// How long (ns) a wait sleeps at a time whose call is not restarted after a signal.
 const NAP_IN_PARTIAL_CALL: u64 = 1_000_000_000;
+/// How long (ns) who waits for room sleeps at a time: of its doorbell, which others take off, it may not have heard.
+pub(in crate::switch) const NAP_OF_WRITER: u64 = 1_000_000_000;
 /// How often (ns) a writer looks that no doorbell can wake, because the peer's direction ended.
 pub(in crate::switch) const NAP_WITHOUT_DOORBELL: u64 = 1_000_000;
 
@@ -80,7 +82,7 @@ pub(in crate::switch) fn wait(
 /// Sleeps in the kernel, where the doorbell comes. The counter is raised.
 fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>) -> Result<Woken> {
     let limit = how.limit.left(socket, how.event);
-    let nap = longest_nap(socket, stream, how, limit);
+    let nap = longest_nap(stream, how, limit);
     match stream.fabric {
         Some(link) => link_sleep::sleep(socket, stream, link, sleeper, how, [limit, nap]),
         None => anchor_sleep::sleep(socket, stream, how, [limit, nap]),
@@ -89,7 +91,7 @@ fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>)
 
 /// How long (ns) to sleep at a time; `None`: until the kernel's own recv returns. `limit` is what is left of the call's
 /// time-out.
-fn longest_nap(socket: &Socket, stream: &Stream, how: &Wait, limit: Option<u64>) -> Option<u64> {
+fn longest_nap(stream: &Stream, how: &Wait, limit: Option<u64>) -> Option<u64> {
     if how.is_in_transfer() {
         return how.nap;
     }
@@ -105,9 +107,9 @@ fn longest_nap(socket: &Socket, stream: &Stream, how: &Wait, limit: Option<u64>)
     if how.partial {
         return Some(NAP_IN_PARTIAL_CALL);
     }
-    if how.event == Event::Read {
-        return None;
+    match how.event {
+        // The kernel's own recv would begin anew with the time-out at each doorbell.
+        Event::Read => limit.map(|_| NAP_IN_PARTIAL_CALL),
+        Event::Write => Some(NAP_OF_WRITER),
     }
-    let has_other_limit = || net::time_out(socket.anchor(), libc::SO_RCVTIMEO).is_some();
-    limit.or_else(|| has_other_limit().then_some(NAP_IN_PARTIAL_CALL))
 }

@@ -73,12 +73,14 @@ fn wait_in_kernel_alone(
 /// Sleeps unless the set has SAN sockets now (`None`).
 #[inline]
 fn sleep_without_san<T>(set: &'static Set, sleep: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-    let _asleep = Sleeper::on(set);
+    let asleep = Sleeper::on(set);
     // Once more: who adds one looks for sleepers afterwards.
-    if set.san.load(Ordering::SeqCst) != 0 {
-        return Ok(None);
-    }
-    sleep().map(Some)
+    let slept = match set.san.load(Ordering::SeqCst) {
+        0 => sleep().map(Some),
+        _ => Ok(None),
+    };
+    asleep.awake();
+    slept
 }
 
 /// The same, with the shadow set in the kernel's: how many events came, and how many the program gets. Not inlined, for
@@ -214,14 +216,15 @@ impl<'a> Wait<'a> {
             let (to, left) = (reported.room_for(events), shorter(left, nap));
             blocking::epoll_wait(set.kernel_fd(), to, left, mask)
         };
-        drop(asleep);
+        asleep.awake();
         drop(raised);
         hot::scan_returning(set);
         Ok(reported.deliver(set, slept?, events))
     }
 }
 
-/// The calling thread counts as asleep on the set until this is dropped, also where it is cancelled in its sleep.
+/// The calling thread counts as asleep on the set until it is [awake](Self::awake), or this is dropped: where it is
+/// cancelled in its sleep, or a handler jumps out of it.
 struct Sleeper(&'static Set);
 
 impl Sleeper {
@@ -229,11 +232,21 @@ impl Sleeper {
         set.sleepers.fetch_add(1, Ordering::SeqCst);
         Sleeper(set)
     }
+
+    fn awake(self) {
+        self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Sleeper {
+    #[cold]
     fn drop(&mut self) {
         self.0.sleepers.fetch_sub(1, Ordering::SeqCst);
+        // What this thread lowered the others slept by: they look anew.
+        if self.0.has_other_waiters() {
+            self.0.wake();
+        }
     }
 }
 

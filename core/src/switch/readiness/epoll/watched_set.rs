@@ -46,7 +46,7 @@ fn catch_up(set: &Set) {
 impl Set {
     /// Notes a set that became, or is no longer, a member of this one.
     pub(super) fn note_member(&self, operation: i32, member: &'static Set) {
-        let _structure = Structure::lock();
+        let structure = Structure::lock();
         self.with(|inner| {
             inner.members.retain(|m| !std::ptr::eq(*m, member));
             if operation != libc::EPOLL_CTL_DEL {
@@ -54,6 +54,8 @@ impl Set {
             }
             self.has_members.store(!inner.members.is_empty(), Ordering::Relaxed);
         });
+        // It may wait for others, or take the lock itself.
+        drop(structure);
         if operation != libc::EPOLL_CTL_DEL {
             member.note_watched();
         }
