@@ -7,8 +7,12 @@ use crate::switch::socket::traffic::Way;
 use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
-use crate::sys::{blocking, file, Errno, Fd};
+use crate::sys::{blocking, file, net, time, Errno, Fd};
 use libc::iovec;
+
+/// How long (ns), with naps, what was read and then recalled may take until it is there over TCP.
+const COMES_AGAIN: u64 = 1_000_000_000;
+const NAP: u64 = 50_000;
 
 /// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
 pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
@@ -98,9 +102,27 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
             Err(e) => return Outcome::Done(Err(e)),
         }
     };
-    let taken = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: written }];
-    match Buffers::new(&taken) {
-        Ok(taken) => receive::receive(socket, taken, libc::MSG_DONTWAIT),
-        Err(e) => Outcome::Done(Err(e)),
+    consume(socket, &mut bytes[..written]);
+    Outcome::Done(Ok(written))
+}
+
+/// Takes off the stream what was looked at, so many bytes. Part of it may have gone over to TCP meanwhile, and what was recalled
+/// comes there once more, in a moment.
+fn consume(socket: &Socket, bytes: &mut [u8]) {
+    let (start, mut taken) = (time::now(), 0);
+    while taken < bytes.len() && time::now() - start < COMES_AGAIN {
+        let rest = &mut bytes[taken..];
+        let one = [iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() }];
+        let Ok(buffers) = Buffers::new(&one) else { return };
+        let received = match receive::receive(socket, buffers, libc::MSG_DONTWAIT) {
+            Outcome::Done(received) => received,
+            Outcome::Pass => net::discard(socket.anchor(), rest.len()),
+        };
+        match received {
+            Ok(n @ 1..) => taken += n,
+            Err(Errno(libc::EAGAIN)) => time::sleep(NAP),
+            // The connection ended, and with it what was looked at.
+            Ok(0) | Err(_) => return,
+        }
     }
 }
