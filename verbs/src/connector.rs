@@ -202,15 +202,21 @@ impl Inner {
 
     fn ask(&self, state: &mut State) -> Result<()> {
         let pair = state.pair.clone().ok_or(Error::InvalidParameter)?;
-        // SAFETY: a live identifier; its context is of the device that it was bound to.
-        let device = unsafe { (*state.id).verbs.as_ref() }.map(|context| context.device);
-        if device != Some(self.device.device()) {
-            return Err(Error::HostUnreachable);
-        }
+        self.is_over_its_device(state)?;
         let data = std::mem::take(&mut state.private_data);
         let mut parameters = self.parameters(state, &pair, &data)?;
         // SAFETY: a live identifier; the data is valid for the call.
         check_last(unsafe { rdma_connect(state.id, &mut parameters) })
+    }
+
+    /// An error where the connection is over another device than the queue pair: the address moved there.
+    fn is_over_its_device(&self, state: &State) -> Result<()> {
+        // SAFETY: a live identifier; its context is of the device that it was bound to, or came over.
+        let device = unsafe { (*state.id).verbs.as_ref() }.map(|context| context.device);
+        match device == Some(self.device.device()) {
+            true => Ok(()),
+            false => Err(Error::HostUnreachable),
+        }
     }
 
     /// The connection has ended. So its requests end, and a client that waits is told.
@@ -305,6 +311,7 @@ impl implement::Connector for Connector {
         if state.phase != Phase::Asked || !Arc::ptr_eq(pair.device(), &self.0.device) {
             return Err(Error::InvalidParameter);
         }
+        self.0.is_over_its_device(&state)?;
         let mut parameters = self.0.parameters(&state, pair, data)?;
         pair.open(state.id, state.inbound, state.outbound)?;
         // SAFETY: a live identifier; the data is valid for the call.
