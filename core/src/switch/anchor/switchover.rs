@@ -213,6 +213,14 @@ pub(in crate::switch) fn take(
     }
 }
 
+/// Looks at what the kernel has, of which all is the stream's: how many bytes.
+pub(in crate::switch) fn look(stream: &Stream, to: &mut Buffers) -> usize {
+    match receive(stream, to, Take::Peek, u64::MAX) {
+        Taken::Bytes(n) => n,
+        _ => 0,
+    }
+}
+
 /// Receives at most so many bytes from the kernel. Receive lock.
 fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);

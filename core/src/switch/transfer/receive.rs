@@ -5,6 +5,7 @@ use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -22,8 +23,7 @@ use crate::switch::transfer::told::{happened_before, reset_error};
 use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::user::Access;
-use crate::sys::{blocking, net, process, time, Errno};
+use crate::sys::{blocking, process, time, Errno};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -263,10 +263,7 @@ impl<'a> Receiving<'a, '_> {
         }
         let mut to = self.to.clone();
         to.skip(seen);
-        let Ok((at, length)) = to.piece(to.remaining(), Access::Write) else { return };
-        // SAFETY: the program's memory, which only the kernel writes to, and checks.
-        let room = unsafe { std::slice::from_raw_parts_mut(at, length) };
-        self.got += net::recv(anchor, room, libc::MSG_PEEK | libc::MSG_DONTWAIT).unwrap_or(0);
+        self.got += switchover::look(stream, &mut to);
     }
 
     /// How many bytes let the call return: at least one.
