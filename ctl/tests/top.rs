@@ -128,7 +128,7 @@ fn once_prints_rates() {
         let text = run(&[]);
         assert_eq!(text.lines().count(), 4, "{text}");
         assert!(
-            text.lines().nth(1).is_some_and(|line| line.contains("some-serve   100 ")),
+            text.lines().nth(1).is_some_and(|line| line.contains("some-serv…   100 ")),
             "{text}"
         );
         let found: serde_json::Value = serde_json::from_str(&run(&["--json"])).expect("JSON");

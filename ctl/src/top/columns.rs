@@ -136,7 +136,7 @@ mod tests {
         assert_eq!([name.cell(&"redis"), name.cell(&"memcached")], ["redis", "memc…"]);
         let peer = address("", |peer: &&str| (*peer).to_owned());
         assert_eq!(peer.cell(&"127.0.0.1:40000"), "127.0.0.1:40000");
-        assert_eq!(peer.cell(&"[fe80::fc:ff:fe00:1]:40000"), "…::fc:ff:fe00:1]:40000");
+        assert_eq!(peer.cell(&"[fe80::fc:ff:fe00:1]:40000"), "…:fc:ff:fe00:1]:40000");
     }
 
     #[test]
