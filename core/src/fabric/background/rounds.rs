@@ -71,13 +71,14 @@ impl Rounds {
         self.heed(helper, &told);
         let ports = adapters::in_use();
         ports.iter().for_each(|port| catch_up(port));
-        let some_ended = ended::let_go();
         let requested = meeting::progress() | invitations::progress(helper.address());
         let looked = self.note_looks(&ports, &told);
         let program_stopped_polling = self.ticks_unseen == UNSEEN;
         self.look_after_links(&ports, &told, looked, program_stopped_polling);
         let mut busy = requested | self.links_are_busy | closed::end_closed();
-        busy |= former_links::end_replaced() | some_ended;
+        busy |= former_links::end_replaced();
+        // Last: none that ended just now is forgotten.
+        busy |= ended::let_go();
         busy |= !self.returning.is_empty();
         busy |= self.retired.close();
         self.longest = meeting::next_due();

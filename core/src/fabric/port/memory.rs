@@ -91,6 +91,12 @@ struct Inner {
     closed: bool,
 }
 
+impl Inner {
+    fn may_grow(&self) -> bool {
+        !self.closed && self.blocks.len() * STEP < MOST
+    }
+}
+
 // SAFETY: `inner` is only reached while `busy` is held.
 unsafe impl Sync for Pool {}
 // SAFETY: as above.
@@ -123,7 +129,7 @@ impl Pool {
     fn grow(&self, adapter: &Adapter) -> Result<()> {
         let block = Block::new(adapter, STEP)?;
         let added = self.with(|inner| {
-            if inner.closed || inner.blocks.len() * STEP >= MOST {
+            if !inner.may_grow() {
                 return Some(block);
             }
             inner.free.reserve((inner.blocks.len() + 1) * STEP);
@@ -140,8 +146,9 @@ impl Pool {
         &self,
         adapter: impl FnOnce() -> Result<Adapter>,
     ) -> Option<Buffer> {
-        if let Some(buffer) = self.with(|inner| inner.free.pop())? {
-            return Some(buffer);
+        let (buffer, may_grow) = self.with(|inner| (inner.free.pop(), inner.may_grow()))?;
+        if buffer.is_some() || !may_grow {
+            return buffer;
         }
         self.grow(&adapter().ok()?).ok()?;
         self.with(|inner| inner.free.pop())?
@@ -163,6 +170,11 @@ impl Pool {
 
     /// Gives buffers back; false: later.
     pub(in crate::fabric) fn give_back(&self, buffer: Buffer) -> bool {
-        self.with(|inner| inner.free.push(buffer)).is_some()
+        let give_back = |inner: &mut Inner| {
+            if !inner.closed {
+                inner.free.push(buffer);
+            }
+        };
+        self.with(give_back).is_some()
     }
 }

@@ -88,7 +88,9 @@ fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u
             let continues = returning::continues_over_tcp(stream);
             let bytes = count(stream).unwrap_or(0);
             stream.note_seen(bytes);
-            match continues && stream.endpoint.has(flag::NO_MORE_DOORBELLS) {
+            let ends_here =
+                stream.has_mark_ahead() || !stream.endpoint.has(flag::NO_MORE_DOORBELLS);
+            match continues && !ends_here {
                 true => bytes + net::unread(stream.anchor).unwrap_or(0),
                 false => bytes,
             }

@@ -52,7 +52,7 @@ impl<T> Guarded<T> {
     }
 
     pub(in crate::switch) fn get<'a>(&'static self, _: &'a mut Structure) -> &'a mut T {
-        // SAFETY: there is one Structure at a time, which is borrowed for as long as the result.
+        // SAFETY: one thread has the lock, and what it calls while the result is borrowed reaches no other.
         unsafe { &mut *self.0.get() }
     }
 }

@@ -102,18 +102,20 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
             Err(e) => return Outcome::Done(Err(e)),
         }
     };
-    consume(socket, &mut bytes[..written]);
-    Outcome::Done(Ok(written))
+    match consume(socket, &mut bytes[..written]) {
+        Some(why) => Outcome::Done(Err(why)),
+        None => Outcome::Done(Ok(written)),
+    }
 }
 
 /// Takes off the stream what was looked at, so many bytes. Part of it may have gone over to TCP meanwhile, and what was recalled
-/// comes there once more, in a moment.
-fn consume(socket: &Socket, bytes: &mut [u8]) {
+/// comes there once more, in a moment. Gives the connection's error.
+fn consume(socket: &Socket, bytes: &mut [u8]) -> Option<Errno> {
     let (start, mut taken) = (time::now(), 0);
     while taken < bytes.len() && time::now() - start < COMES_AGAIN {
         let rest = &mut bytes[taken..];
         let one = [iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() }];
-        let Ok(buffers) = Buffers::new(&one) else { return };
+        let buffers = Buffers::new(&one).ok()?;
         let received = match receive::receive(socket, buffers, libc::MSG_DONTWAIT) {
             Outcome::Done(received) => received,
             Outcome::Pass => net::discard(socket.anchor(), rest.len()),
@@ -122,7 +124,9 @@ fn consume(socket: &Socket, bytes: &mut [u8]) {
             Ok(n @ 1..) => taken += n,
             Err(Errno(libc::EAGAIN)) => time::sleep(NAP),
             // The connection ended, and with it what was looked at.
-            Ok(0) | Err(_) => return,
+            Ok(0) => return None,
+            Err(why) => return Some(why),
         }
     }
+    None
 }

@@ -15,8 +15,9 @@ use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Broken, Stream, Take};
 use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::transfer::told::reset_error;
+use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{blocking, poll, Errno};
+use crate::sys::{blocking, net, Errno};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
@@ -27,8 +28,8 @@ pub(super) fn receive(
     to: &mut Buffers,
     flags: i32,
     got: &mut usize,
+    limit: &Limit,
 ) -> Option<Outcome> {
-    let (limit, wanted) = (Limit::default(), *got + to.remaining());
     let how = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
@@ -44,16 +45,20 @@ pub(super) fn receive(
             return Some(Outcome::Done(Err(reentered(stream, flags))));
         };
         if socket.phase() != phase::SAN {
-            return Some(rest_from_kernel(socket, to.clone(), *got, flags));
+            return Some(rest_from_kernel(socket, to.clone(), *got, flags, limit));
         }
         if !stream.endpoint.has(flag::RECEIVES_TCP) {
             return None;
         }
+        let mut rings = false;
         let taken = match how {
-            Take::Peek => peek(stream, &mut to.clone()),
+            Take::Peek => peek(stream, &mut to.clone(), &mut rings),
             how => switchover::take(stream, to, how),
         };
         drop(held);
+        if rings {
+            ring::ring(socket);
+        }
         match taken.unwrap_or_else(|why| {
             ends::fail(socket, stream, why);
             Taken::End(0)
@@ -61,9 +66,7 @@ pub(super) fn receive(
             Taken::Over => return None,
             Taken::Bytes(n) if how == Take::Peek && n > 0 => {
                 *got = n;
-                if n == wanted || flags & libc::MSG_WAITALL == 0 || has_ended(socket, stream) {
-                    return Some(Outcome::Done(Ok(n)));
-                }
+                return Some(Outcome::Done(Ok(n)));
             }
             Taken::Bytes(n) => {
                 // As much as there is: who gets less than it asked for takes it that nothing is left.
@@ -97,27 +100,22 @@ pub(super) fn receive(
             }
             Taken::Nothing => {}
         }
-        if let Some(outcome) = pause(socket, stream, (flags, *got), &limit) {
+        if let Some(outcome) = pause(socket, stream, (flags, *got), limit) {
             return Some(outcome);
         }
     }
 }
 
-/// Looks at what is there on both sides of the turn. Receive lock.
-fn peek(stream: &Stream, to: &mut Buffers) -> Result<Taken, Broken> {
+/// Looks at what is there on both sides of the turn; `rings`: somebody is to be woken. Receive lock.
+fn peek(stream: &Stream, to: &mut Buffers, rings: &mut bool) -> Result<Taken, Broken> {
     let taken = switchover::take(stream, to, Take::Peek)?;
     let Taken::Bytes(seen) = taken else { return Ok(taken) };
     if to.remaining() == 0 || !switchover::is_rest(stream, seen as u64) {
         return Ok(taken);
     }
     let behind = stream.receive(to, Take::Peek, Call { number: 0, directly: false }, true)?;
+    *rings = behind.ring;
     Ok(Taken::Bytes(seen + behind.bytes))
-}
-
-/// True if nothing comes behind what is there.
-fn has_ended(socket: &Socket, stream: &Stream) -> bool {
-    ends::look(socket, stream);
-    ends::ended(stream) || poll::poll_one(stream.anchor, libc::POLLRDHUP) != Ok(0)
 }
 
 /// The kernel's stream ended before the peer turned: nothing comes from the segment.
@@ -154,6 +152,19 @@ fn pause(
     }
 }
 
+/// A call that waited already has only the rest of its time-out, which the kernel does not know: waits for that long. Gives why
+/// nothing came.
+fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
+    let left = limit.rest()?;
+    let anchor = socket.anchor();
+    let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
+    match blocking::poll(&mut one, Some(left), None) {
+        // What is below SO_RCVLOWAT it does not tell.
+        Ok(0) => (net::unread(anchor) == Some(0)).then_some(Errno(libc::EAGAIN)),
+        slept => slept.err(),
+    }
+}
+
 /// Goes on with a receive on a socket that returned to TCP after `got` bytes.
 #[cold]
 pub(super) fn rest_from_kernel(
@@ -161,9 +172,10 @@ pub(super) fn rest_from_kernel(
     mut to: Buffers,
     mut got: usize,
     flags: i32,
+    limit: &Limit,
 ) -> Outcome {
     if got == 0 {
-        return Outcome::Pass;
+        return waits_out(socket, limit).map_or(Outcome::Pass, |why| Outcome::Done(Err(why)));
     }
     let mut piece = [0u8; 4096];
     while flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0 && to.remaining() > 0 {

@@ -23,7 +23,7 @@ use crate::switch::transfer::told::{happened_before, reset_error};
 use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{blocking, process, time, Errno};
+use crate::sys::{process, time, Errno};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,9 +46,9 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
         return urgent::receive(socket, &stream, to, flags);
     }
-    let mut got = 0;
+    let (mut got, limit) = (0, Limit::default());
     if stream.endpoint.has(flag::RECEIVES_TCP) {
-        if let Some(done) = from_tcp::receive(socket, &stream, &mut to, flags, &mut got) {
+        if let Some(done) = from_tcp::receive(socket, &stream, &mut to, flags, &mut got, &limit) {
             return done;
         }
     }
@@ -56,10 +56,10 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         return Outcome::Done(Ok(got));
     }
     if !stream.endpoint.has(flag::ASYNC) {
-        return receive_step_by_step(socket, &stream, to, flags, got);
+        return receive_step_by_step(socket, &stream, to, flags, got, limit);
     }
     let seen = stream.arrival_stamp();
-    let received = receive_step_by_step(socket, &stream, to, flags, got);
+    let received = receive_step_by_step(socket, &stream, to, flags, got, limit);
     if happened_before(socket, &stream, Event::Read) && stream.arrival_stamp() != seen {
         // It came while no doorbell was to ring for it.
         process::signal_input(socket.anchor());
@@ -74,6 +74,7 @@ fn receive_step_by_step(
     to: Buffers,
     flags: i32,
     got: usize,
+    limit: Limit,
 ) -> Outcome {
     let take = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
@@ -91,7 +92,7 @@ fn receive_step_by_step(
         call,
         wanted,
         got,
-        limit: Limit::default(),
+        limit,
         looks_since: None,
         waited_at: None,
     };
@@ -181,24 +182,9 @@ impl<'a> Receiving<'a, '_> {
     /// The connection went back to TCP.
     #[cold]
     fn rest_from_kernel(&self) -> ControlFlow<Outcome> {
-        if let Some(why) = self.waits_on_tcp() {
-            return self.fail(why);
-        }
-        let to = self.to.clone();
-        ControlFlow::Break(from_tcp::rest_from_kernel(self.socket, to, self.got, self.flags))
-    }
-
-    /// A call that waited already has only the rest of its time-out, which the kernel does not know: waits for that long.
-    /// Gives why nothing came.
-    fn waits_on_tcp(&self) -> Option<Errno> {
-        self.waited_at.filter(|_| self.got == 0)?;
-        let left = self.limit.left(self.socket, Event::Read)?;
-        let anchor = self.socket.anchor();
-        let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
-        match blocking::poll(&mut one, Some(left), None) {
-            Ok(0) => Some(Errno(libc::EAGAIN)),
-            slept => slept.err(),
-        }
+        let (to, limit) = (self.to.clone(), &self.limit);
+        let rest = from_tcp::rest_from_kernel(self.socket, to, self.got, self.flags, limit);
+        ControlFlow::Break(rest)
     }
 
     /// The peer's direction is back on TCP, and this end's may not be yet.
@@ -207,8 +193,8 @@ impl<'a> Receiving<'a, '_> {
         if !self.stream.endpoint.has(flag::RECEIVES_TCP) {
             return ControlFlow::Continue(());
         }
-        let Receiving { socket, stream, to, flags, got, .. } = self;
-        match from_tcp::receive(socket, stream, to, *flags, got) {
+        let Receiving { socket, stream, to, flags, got, limit, .. } = self;
+        match from_tcp::receive(socket, stream, to, *flags, got, limit) {
             Some(outcome) => ControlFlow::Break(outcome),
             None => ControlFlow::Continue(()),
         }
@@ -257,7 +243,8 @@ impl<'a> Receiving<'a, '_> {
     fn look_behind(&mut self) {
         let (stream, anchor, seen) = (self.stream, self.socket.anchor(), self.got);
         doorbell::take_off(self.socket, stream, anchor);
-        let is_all = stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(seen as u64));
+        let Ok(_held) = stream.lock_receive() else { return };
+        let is_all = stream.available() == Ok(seen as u64);
         if !is_all || !stream.endpoint.has(flag::NO_MORE_DOORBELLS) {
             return;
         }

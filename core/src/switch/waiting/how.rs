@@ -12,6 +12,11 @@ use std::cell::Cell;
 pub(in crate::switch) struct Limit(Cell<Option<Option<u64>>>);
 
 impl Limit {
+    /// What is left of it in ns, in a call that has waited; `None`: it has not, or there is none.
+    pub(in crate::switch) fn rest(&self) -> Option<u64> {
+        self.0.get().flatten().map(|until| until.saturating_sub(time::now()))
+    }
+
     /// What is left of it in ns; `None`: there is none.
     pub(in crate::switch) fn left(&self, socket: &Socket, event: Event) -> Option<u64> {
         let now = time::now();

@@ -81,17 +81,18 @@ pub(in crate::switch) fn wait(
 
 /// Sleeps in the kernel, where the doorbell comes. The counter is raised.
 fn sleep(socket: &Socket, stream: &Stream, how: &Wait, sleeper: Option<Sleeper>) -> Result<Woken> {
+    let has_waited = how.limit.rest().is_some();
     let limit = how.limit.left(socket, how.event);
-    let nap = longest_nap(stream, how, limit);
+    let nap = longest_nap(stream, how, has_waited);
     match stream.fabric {
         Some(link) => link_sleep::sleep(socket, stream, link, sleeper, how, [limit, nap]),
         None => anchor_sleep::sleep(socket, stream, how, [limit, nap]),
     }
 }
 
-/// How long (ns) to sleep at a time; `None`: until the kernel's own recv returns. `limit` is what is left of the call's
-/// time-out.
-fn longest_nap(stream: &Stream, how: &Wait, limit: Option<u64>) -> Option<u64> {
+/// How long (ns) to sleep at a time; `None`: until the kernel's own recv returns. `has_waited`: a part of the call's time-out
+/// is over.
+fn longest_nap(stream: &Stream, how: &Wait, has_waited: bool) -> Option<u64> {
     if how.is_in_transfer() {
         return how.nap;
     }
@@ -109,7 +110,7 @@ fn longest_nap(stream: &Stream, how: &Wait, limit: Option<u64>) -> Option<u64> {
     }
     match how.event {
         // The kernel's own recv would begin anew with the time-out at each doorbell.
-        Event::Read => limit.map(|_| NAP_IN_PARTIAL_CALL),
+        Event::Read => has_waited.then_some(NAP_IN_PARTIAL_CALL),
         Event::Write => Some(NAP_OF_WRITER),
     }
 }
