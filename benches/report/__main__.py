@@ -15,10 +15,8 @@ import tables
 from runner import Runner, machine
 
 
-# What is measured, as --only names it.
-PARTS = (
-    "round-trip", "one-way", "stream", "shared", "turns", "setup", "paced", "carriers", "syscalls", "idle",
-)
+# What is measured beside the items.
+OTHERS = {"carriers": carriers.carriers, "syscalls": extras.system_calls, "idle": extras.idle}
 
 
 def arguments():
@@ -35,9 +33,10 @@ def arguments():
     chosen = parser.parse_args()
     if chosen.rounds is not None and not 1 <= chosen.rounds <= 1000:
         parser.error("--rounds must be 1 to 1000")
-    unknown = [name for name in chosen.only if not any(name in part for part in PARTS)]
+    parts = [*dict.fromkeys(item.case for item in items.matrix(chosen.quick)), *OTHERS]
+    unknown = [name for name in chosen.only if not any(name in part for part in parts)]
     if unknown:
-        parser.error(f"--only {unknown[0]}: there is no such part, but {', '.join(PARTS)}")
+        parser.error(f"--only {unknown[0]}: there is no such part, but {', '.join(parts)}")
     if chosen.json and not os.path.isdir(os.path.dirname(chosen.json) or "."):
         parser.error(f"--json {chosen.json}: its folder is not there; make it first")
     if not chosen.no_san and not os.path.isfile(chosen.library):
@@ -64,8 +63,7 @@ def main():
             progress(f"round {number + 1} of {rounds}, {done + 1} of {len(matrix)}: {item.name}")
             item.run_round(runner)
     found = {}
-    others = (("carriers", carriers.carriers), ("syscalls", extras.system_calls), ("idle", extras.idle))
-    for name, measure in others:
+    for name, measure in OTHERS.items():
         if wanted(name):
             progress(name)
             found[name] = measure(runner, chosen.quick)

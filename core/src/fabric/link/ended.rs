@@ -30,16 +30,11 @@ pub(super) fn keep(link: Arc<Link>, wire: Option<Wire>) {
 
 /// Lets those go of which everything was told; true if there are others. By the helper, once it has taken what completed.
 pub(in crate::fabric) fn let_go() -> bool {
-    let mut ended = ended();
     let now = time::now();
-    let (over, kept) = ended.drain(..).partition(|(.., since)| now - since > UNDER_WAY);
-    *ended = kept;
-    let left = !ended.is_empty();
-    drop(ended);
+    let over: Vec<_> = ended().extract_if(.., |(.., since)| now - *since > UNDER_WAY).collect();
     // Outside of the lock: closing takes its time.
-    let over: Vec<Ended> = over;
     drop(over);
-    left
+    !ended().is_empty()
 }
 
 /// The device of a port was removed. By the helper.

@@ -52,18 +52,13 @@ pub(super) fn end_later(wire: Wire, link: Arc<Link>) {
 
 /// Ends replaced queue pairs whose peers know by now; true if there are others. By the helper.
 pub(in crate::fabric) fn end_replaced() -> bool {
-    let mut replaced = replaced();
     let now = time::now();
-    let (over, kept) = replaced.drain(..).partition(|(.., since)| now - since > REPLACED);
-    *replaced = kept;
-    let left = !replaced.is_empty();
-    drop(replaced);
-    let over: Vec<Replaced> = over;
+    let over: Vec<_> = replaced().extract_if(.., |(.., since)| now - *since > REPLACED).collect();
     for (wire, link, _) in over {
         wire.end();
         ended::keep(link, Some(wire));
     }
-    left
+    !replaced().is_empty()
 }
 
 /// The device of a port was removed. By the helper.

@@ -139,8 +139,8 @@ impl Link {
     /// Ends a queue pair whose place was taken. `pushing` is held.
     pub(super) fn discard(&self, out: &mut Sender, old: Wire) {
         helper::forget(old.connector.descriptor());
-        old.end();
         let entered = self.port().leave(old.number());
+        old.end();
         if let Some(own) = entered.or_else(|| self.own.upgrade()) {
             ended::keep(own, Some(old));
         }

@@ -115,7 +115,7 @@ impl<T> Port<T> {
         }
         let adapter = device.objects()?.adapter;
         let block = Block::new(&adapter, device.depth as usize)?;
-        device.pool.prepare(&adapter)?;
+        device.pool.grow(&adapter)?;
         self.with_links(|_| {
             // SAFETY: `polling` is held.
             let Some(intake) = (unsafe { &mut *self.intake.get() }) else {

@@ -120,13 +120,8 @@ impl Pool {
         None
     }
 
-    /// Before the first is taken: has some.
-    pub(in crate::fabric) fn prepare(&self, adapter: &Adapter) -> Result<()> {
-        self.grow(adapter)
-    }
-
-    /// Registers while nobody has to wait for the pool.
-    fn grow(&self, adapter: &Adapter) -> Result<()> {
+    /// Adds some. Registers while nobody has to wait for the pool.
+    pub(super) fn grow(&self, adapter: &Adapter) -> Result<()> {
         let block = Block::new(adapter, STEP)?;
         let added = self.with(|inner| {
             if !inner.may_grow() {

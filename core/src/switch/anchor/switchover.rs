@@ -213,9 +213,9 @@ pub(in crate::switch) fn take(
     }
 }
 
-/// Looks at what the kernel has, of which all is the stream's: how many bytes.
-pub(in crate::switch) fn look(stream: &Stream, to: &mut Buffers) -> usize {
-    match receive(stream, to, Take::Peek, u64::MAX) {
+/// Takes, or looks at, what the kernel has, of which all is the stream's: how many bytes.
+pub(in crate::switch) fn take_behind(stream: &Stream, to: &mut Buffers, take: Take) -> usize {
+    match receive(stream, to, take, u64::MAX) {
         Taken::Bytes(n) => n,
         _ => 0,
     }

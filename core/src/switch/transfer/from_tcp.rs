@@ -64,10 +64,7 @@ pub(super) fn receive(
             Taken::End(0)
         }) {
             Taken::Over => return None,
-            Taken::Bytes(n) if how == Take::Peek && n > 0 => {
-                *got = n;
-                return Some(Outcome::Done(Ok(n)));
-            }
+            Taken::Bytes(n) if how == Take::Peek && n > 0 => return Some(Outcome::Done(Ok(n))),
             Taken::Bytes(n) => {
                 // As much as there is: who gets less than it asked for takes it that nothing is left.
                 *got += n;

@@ -52,7 +52,9 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
             return done;
         }
     }
-    if receive_at_once(socket, &stream, &mut to, flags, &mut got) {
+    if receive_at_once(socket, &stream, &mut to, flags, &mut got)
+        && (to.remaining() == 0 || !returning::continues_over_tcp(&stream))
+    {
         return Outcome::Done(Ok(got));
     }
     if !stream.endpoint.has(flag::ASYNC) {
@@ -205,7 +207,7 @@ impl<'a> Receiving<'a, '_> {
     fn take_what_is_there(&mut self) -> ControlFlow<Outcome> {
         let (socket, stream, take, call) = (self.socket, self.stream, self.take, self.call);
         // Asked before, so that what is looked at here is all there is in the segment.
-        let continues = take == Take::Peek && returning::continues_over_tcp(stream);
+        let continues = returning::continues_over_tcp(stream);
         let received = match take {
             Take::Peek => receive_once(socket, stream, &mut self.to.clone(), take, call, false),
             _ => receive_once(socket, stream, &mut self.to, take, call, self.got > 0),
@@ -229,8 +231,11 @@ impl<'a> Receiving<'a, '_> {
         if let Some(e) = moved.fault {
             return self.fail(e);
         }
-        if continues && self.got < self.wanted {
-            self.look_behind();
+        if continues && self.got > 0 && self.got < self.wanted {
+            match take {
+                Take::Peek => self.look_behind(),
+                _ => self.take_behind(),
+            }
         }
         if self.got == self.wanted && (self.wanted > 0 || ready::readable(stream)) {
             return self.done();
@@ -250,7 +255,15 @@ impl<'a> Receiving<'a, '_> {
         }
         let mut to = self.to.clone();
         to.skip(seen);
-        self.got += switchover::look(stream, &mut to);
+        self.got += switchover::take_behind(stream, &mut to, Take::Peek);
+    }
+
+    /// Takes what the kernel has behind what lay in the segment, which the program may have looked at together.
+    #[cold]
+    fn take_behind(&mut self) {
+        if !self.is_at_mark() && detach::look_after(self.socket, self.stream) {
+            self.got += switchover::take_behind(self.stream, &mut self.to, self.take);
+        }
     }
 
     /// How many bytes let the call return: at least one.
