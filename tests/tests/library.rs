@@ -44,3 +44,33 @@ fn it_needs_no_newer_glibc_than_documented() {
     let documented = documented.expect("docs/limitations.md says which glibc is needed");
     assert!(newest <= documented, "needs {newest:?}, documented {documented:?}");
 }
+
+/// Without it each process that a program forks for a connection pays for a dozen pages more.
+#[test]
+fn what_a_fork_child_touches_lies_together() {
+    let order = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shim/order.ld");
+    let order = std::fs::read_to_string(order).expect("shim/order.ld");
+    let sections = readelf("--section-headers");
+    let symbols = readelf("--symbols");
+    let mut looked_for = 0;
+    for (section, prefix) in [(".text.near", ".text.*"), (".data.near", ".data.*")] {
+        let index = sections
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix('[')?.split_once(']'))
+            .find(|(_, rest)| rest.split_whitespace().next() == Some(section))
+            .map(|(index, _)| index.trim())
+            .unwrap_or_else(|| panic!("no {section}: {sections}"));
+        let names: Vec<&str> = symbols
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|words| words.len() == 8 && words[6] == index)
+            .map(|words| words[7])
+            .collect();
+        for pattern in order.split(['(', ')', ' ']).filter_map(|word| word.strip_prefix(prefix)) {
+            let part = pattern.strip_suffix('*').expect("a part of a name");
+            assert!(names.iter().any(|name| name.contains(part)), "{section} has no {part}");
+            looked_for += 1;
+        }
+    }
+    assert!(looked_for > 15, "{looked_for}");
+}
