@@ -9,7 +9,7 @@ import time
 import files
 import page
 import table
-from cases import TRANSPORTS
+from cases import AGAIN, TRANSPORTS
 from catalogue import PROGRAMS
 from processes import Again, Failure, Stage
 from sockmap import Refused, Sockmap
@@ -29,7 +29,7 @@ def attempt(stage, row, transport, seconds):
     case = row.case
     for left in range(ATTEMPTS)[::-1]:
         try:
-            return case.measure(stage, transport, seconds)
+            return case.measure(stage, "tcp" if transport == AGAIN else transport, seconds)
         except Again as why:
             stage.end_all()
             row.repeated.append(why)
@@ -58,7 +58,9 @@ class Progress:
         each = (time.monotonic() - self.start) / self.done
         minutes, seconds = divmod(round(each * (self.total - self.done)), 60)
         figures = ", ".join(
-            f"{TRANSPORTS[name]} {table.number(all[-1] and all[-1].rate)}" for name, all in row.figures.items()
+            f"{label} {table.number(row.figures[name][-1] and row.figures[name][-1].rate)}"
+            for name, label in TRANSPORTS.items()
+            if name in row.figures
         )
         case = row.case
         say(
@@ -70,8 +72,8 @@ class Progress:
 def measure(stage, cases, rounds, seconds):
     rows = []
     for case in cases:
-        offered = {"tcp": True, "san": True, "unix": case.unix, "sockmap": stage.sockmap}
-        rows.append(table.Row(case, {transport: [] for transport in TRANSPORTS if offered[transport]}))
+        offered = {"tcp": True, "san": True, AGAIN: case.again, "unix": case.unix, "sockmap": stage.sockmap}
+        rows.append(table.Row(case, {transport: [] for transport, is_there in offered.items() if is_there}))
     progress = Progress(rounds * len(rows))
     for turn in range(rounds):
         for row in rows:
@@ -125,6 +127,9 @@ def main():
     print(table.text(table.RATES, table.rates, rows))
     print()
     print(table.text(table.COSTS, table.costs, rows))
+    if paced := table.judged_again(rows):
+        print()
+        print(table.text(table.LOSSES, table.losses, paced))
     if lacking := [f"{row.case.program}, {row.case.label}" for row in rows if row.rate("san") is None]:
         raise Failure(f"the SAN was not used, for want of processor time: {'; '.join(lacking)}")
     report = files.Report(rows, rounds, sanctl, note)

@@ -96,6 +96,7 @@ def cases():
             lambda *where: paced(*where, connections=connections, rate=rate),
             f"exchange PORT {connections} {paced_times(rate)} GET '' 0 {rate}, the ends on the first and the last processor",
             may_stay_on_tcp=f"its requests are {connections * 1000 / rate:g} ms apart on each connection",
+            again=True,
         )
 
     for rate in RATES:

@@ -36,7 +36,7 @@ included, for a million requests or a GiB.
 
 {costs}
 
-![Rates in multiples of TCP's](compare.svg)
+{losses}![Rates in multiples of TCP's](compare.svg)
 
 [The page with all plots](compare.html)
 
@@ -50,6 +50,15 @@ little.
 ## Commands
 
 {commands}
+"""
+
+LOSSES = """## What it costs where it does nothing
+
+In multiples of TCP's. The run with the library lies between two without it and is compared with their mean; in brackets
+the second of the two in multiples of the first, which is what the machine does by itself. Medians of the rounds.
+
+{}
+
 """
 
 
@@ -97,6 +106,11 @@ def stay(row):
     return f"{row.case.may_stay_on_tcp}." + f" Seen while it ran: {seen}." * bool(seen)
 
 
+def losses(rows):
+    again = table.judged_again(rows)
+    return LOSSES.format(table.markdown(table.LOSSES, table.losses, again)) if again else ""
+
+
 def write(folder, report):
     rows = report.rows
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +127,7 @@ def write(folder, report):
             repeated=report.repeated,
             rates=table.markdown(table.RATES, table.rates, rows),
             costs=table.markdown(table.COSTS, table.costs, rows),
+            losses=losses(rows),
             on_tcp=on_tcp,
             commands=commands,
         ),

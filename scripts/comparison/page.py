@@ -62,6 +62,13 @@ def html(report):
     sections = "".join(
         section(program, list(each)) for program, each in itertools.groupby(rows, lambda row: row.case.program)
     )
+    again = table.judged_again(rows)
+    losses = (
+        "<h2>What it costs where it does nothing</h2>\n<p>In multiples of TCP's just before and after; in brackets "
+        f"what these two differ by.</p>\n{tabular(table.LOSSES, table.losses, again)}"
+        if again
+        else ""
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -74,5 +81,6 @@ def html(report):
         f"{sections}"
         f"<h2>Throughput</h2>\n{tabular(table.RATES, table.rates, rows)}"
         f"<h2>Latency in µs, and CPU seconds of both ends</h2>\n{tabular(table.COSTS, table.costs, rows)}"
+        f"{losses}"
         "</body>\n</html>\n"
     )

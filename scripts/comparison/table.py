@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 
-from cases import TRANSPORTS, Case
+from cases import AGAIN, TRANSPORTS, Case
 
 NOTHING = "–"
 MOST_HEADLINES = 12
@@ -42,6 +42,26 @@ class Row:
         pairs = zip(self.figures["tcp"], self.figures["san"])
         each = [san.rate / tcp.rate for tcp, san in pairs if tcp and san]
         return f"{min(each):.2f}–{max(each):.2f}" if each else NOTHING
+
+    def passes(self, what):
+        """What was measured on TCP, on the SAN and on TCP again, of each round that has all three."""
+        for figures in zip(*(self.figures[transport] for transport in ("tcp", "san", AGAIN))):
+            values = [figure and getattr(figure, what) for figure in figures]
+            if all(values):
+                yield values
+
+    def between(self, what):
+        """The SAN's in multiples of TCP's just before and after, and TCP's after in multiples of that before: medians."""
+        passes = list(self.passes(what))
+        if not passes:
+            return NOTHING
+        san = statistics.median(2 * san / (before + after) for before, san, after in passes)
+        tcp = statistics.median(after / before for before, _, after in passes)
+        return f"{san:.2f} ({tcp:.2f})"
+
+
+def judged_again(rows):
+    return [row for row in rows if row.case.again]
 
 
 def headlines(rows):
@@ -84,6 +104,7 @@ COSTS = (
     "CPU s per",
     *(f"CPU {name}" for name in NAMES),
 )
+LOSSES = ("", "", "requests/s", "p50", "p99", "CPU")
 SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU s per", "CPU")
 
 
@@ -113,6 +134,10 @@ def costs(row):
         per(row),
         *of_all(row, "cpu"),
     )
+
+
+def losses(row):
+    return (row.case.program, row.case.label, *map(row.between, ("rate", "p50_us", "p99_us", "cpu")))
 
 
 def short(row):
