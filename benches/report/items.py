@@ -186,8 +186,8 @@ class PacedItem(Item):
         return median(ratios) if ratios else None
 
     def tcp_again(self, figure):
-        """TCP's second figure in multiples of its first: the median over the passes, or None."""
-        ratios = [after / before for before, _, after in self.whole_passes(figure)]
+        """How far TCP's two figures differ, the larger in multiples of the smaller: the median over the passes, or None."""
+        ratios = [max(before, after) / min(before, after) for before, _, after in self.whole_passes(figure)]
         return median(ratios) if ratios else None
 
     def summary(self):

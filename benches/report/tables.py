@@ -103,11 +103,11 @@ def paced(items):
              *of(item, "p99_ns", 1e3), ratios(item, "p99_ns"),
              *of(item, "server_cpu_ms", 1e3), *of(item, "client_cpu_ms", 1e3), ratios(item, "cpu_ms")]
             for item in items]
-    again = "÷ none (none, once more ÷ none)"
+    again = "÷ none (none ÷ none)"
     return (
         "What the library costs where requests come at a pace. The pauses keep the connections on TCP; only where\n"
-        "the client is too late to pause, at most at the highest rate, may they move. In brackets: how far runs\n"
-        "without the library, just before and after the one with it, differ from each other.\n\n") + table(
+        "the client is too late to pause, at most at the highest rate, may they move. In brackets: how far two runs\n"
+        "without the library, just before and after the one with it, differ, the larger in multiples of the smaller.\n\n") + table(
         ["connections", "requests a second", "p50, no library", "p50, library", again,
          "p99, no library", "p99, library", again, "server CPU s, no library", "library",
          "client CPU s, no library", "library", f"CPU of both {again}"], rows)

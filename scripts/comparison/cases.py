@@ -3,7 +3,7 @@
 import dataclasses
 
 TRANSPORTS = {"tcp": "TCP", "san": "SAN", "unix": "AF_UNIX", "sockmap": "sockmap"}
-# A run on TCP after that on the SAN: how far it differs from the one before is what the machine does by itself.
+# Another run on TCP, on the other side of that on the SAN: how far the two differ is what the machine does by itself.
 AGAIN = "again"
 BULK = ("Gbit/s", "MB/s")
 

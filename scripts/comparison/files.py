@@ -52,16 +52,6 @@ little.
 {commands}
 """
 
-LOSSES = """## What it costs where it does nothing
-
-In multiples of TCP's. The run with the library lies between two without it and is compared with their mean; in brackets
-the second of the two in multiples of the first, which is what the machine does by itself. Medians of the rounds.
-
-{}
-
-"""
-
-
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What was measured, and on what."""
@@ -108,7 +98,9 @@ def stay(row):
 
 def losses(rows):
     again = table.judged_again(rows)
-    return LOSSES.format(table.markdown(table.LOSSES, table.losses, again)) if again else ""
+    if not again:
+        return ""
+    return f"## {table.LOSSES_TITLE}\n\n{table.LOSSES_NOTE}\n\n{table.markdown(table.LOSSES, table.losses, again)}\n\n"
 
 
 def write(folder, report):

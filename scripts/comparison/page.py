@@ -64,8 +64,7 @@ def html(report):
     )
     again = table.judged_again(rows)
     losses = (
-        "<h2>What it costs where it does nothing</h2>\n<p>In multiples of TCP's just before and after; in brackets "
-        f"what these two differ by.</p>\n{tabular(table.LOSSES, table.losses, again)}"
+        f"<h2>{table.LOSSES_TITLE}</h2>\n<p>{table.LOSSES_NOTE}</p>\n{tabular(table.LOSSES, table.losses, again)}"
         if again
         else ""
     )

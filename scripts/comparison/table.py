@@ -44,19 +44,19 @@ class Row:
         return f"{min(each):.2f}–{max(each):.2f}" if each else NOTHING
 
     def passes(self, what):
-        """What was measured on TCP, on the SAN and on TCP again, of each round that has all three."""
+        """What was measured on TCP, on the SAN, and on TCP on the other side of it, of each round that has all three."""
         for figures in zip(*(self.figures[transport] for transport in ("tcp", "san", AGAIN))):
             values = [figure and getattr(figure, what) for figure in figures]
             if all(values):
                 yield values
 
     def between(self, what):
-        """The SAN's in multiples of TCP's just before and after, and TCP's after in multiples of that before: medians."""
+        """The SAN's in multiples of the mean of the two beside it, and how far these differ: medians."""
         passes = list(self.passes(what))
         if not passes:
             return NOTHING
-        san = statistics.median(2 * san / (before + after) for before, san, after in passes)
-        tcp = statistics.median(after / before for before, _, after in passes)
+        san = statistics.median(2 * san / (one + other) for one, san, other in passes)
+        tcp = statistics.median(max(one, other) / min(one, other) for one, _, other in passes)
         return f"{san:.2f} ({tcp:.2f})"
 
 
@@ -103,6 +103,12 @@ COSTS = (
     *(f"p99 {name}" for name in NAMES),
     "CPU s per",
     *(f"CPU {name}" for name in NAMES),
+)
+LOSSES_TITLE = "What it costs where it does nothing"
+LOSSES_NOTE = (
+    "In multiples of TCP's. The run with the library lies between two without it and is compared with their mean; in brackets "
+    "how far those two differ, the larger in multiples of the smaller, which is what the machine does by itself. Medians of the "
+    "rounds."
 )
 LOSSES = ("", "", "requests/s", "p50", "p99", "CPU")
 SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU s per", "CPU")

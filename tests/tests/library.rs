@@ -52,25 +52,42 @@ fn what_a_fork_child_touches_lies_together() {
     let order = std::fs::read_to_string(order).expect("shim/order.ld");
     let sections = readelf("--section-headers");
     let symbols = readelf("--symbols");
-    let mut looked_for = 0;
-    for (section, prefix) in [(".text.near", ".text.*"), (".data.near", ".data.*")] {
-        let index = sections
+    // With room for what comes: two windows of sixteen pages and a bit; two pages.
+    for (section, prefixes, most) in [
+        (".text.near", [".text.*", ".text._"], 0x24000),
+        (".data.near", [".data._*", ".bss._*"], 0x2000),
+    ] {
+        // [Nr] Name Type Address Off Size
+        let header: Vec<&str> = sections
             .lines()
-            .filter_map(|line| line.trim_start().strip_prefix('[')?.split_once(']'))
-            .find(|(_, rest)| rest.split_whitespace().next() == Some(section))
-            .map(|(index, _)| index.trim())
+            .filter_map(|line| line.trim_start().strip_prefix('['))
+            .map(|line| line.split([' ', ']']).filter(|word| !word.is_empty()).collect())
+            .find(|words: &Vec<&str>| words[1] == section)
             .unwrap_or_else(|| panic!("no {section}: {sections}"));
+        let size = usize::from_str_radix(header[5], 16).expect("a size");
+        assert!(size <= most, "{section}: {size:#x}");
+        // Num: Value Size Type Bind Vis Ndx Name
         let names: Vec<&str> = symbols
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>())
-            .filter(|words| words.len() == 8 && words[6] == index)
+            .filter(|words| words.len() == 8 && words[6] == header[0])
             .map(|words| words[7])
             .collect();
-        for pattern in order.split(['(', ')', ' ']).filter_map(|word| word.strip_prefix(prefix)) {
-            let part = pattern.strip_suffix('*').expect("a part of a name");
-            assert!(names.iter().any(|name| name.contains(part)), "{section} has no {part}");
-            looked_for += 1;
+        let written = order.split_once(&format!("{section} :")).expect("its part").1;
+        let written = written.split_once('}').expect("its end").0;
+        let mut looked_for = 0;
+        for word in written.split(['(', ')', ' ']) {
+            let part = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix));
+            if let Some(part) = part.map(|part| part.trim_end_matches('*')) {
+                assert!(names.iter().any(|name| name.contains(part)), "{section} has no {part}");
+                looked_for += 1;
+            }
+        }
+        assert!(looked_for > 5, "{section}: {looked_for}");
+        if section == ".text.near" {
+            for hook in ["recv", "close", "epoll_wait", "__recv_chk"] {
+                assert!(names.contains(&hook), "{hook} lies elsewhere");
+            }
         }
     }
-    assert!(looked_for > 15, "{looked_for}");
 }

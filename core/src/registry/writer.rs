@@ -27,7 +27,7 @@ pub struct Registry {
     /// A bit for each slot in use. This is private memory: a fork child sees it as it was at the fork, whatever the
     /// parent does with the file meanwhile.
     used: [AtomicU64; CAPACITY / 64],
-    /// The slots as they were at the last fork. Kept for the next: to make such a table costs more than to fill it.
+    /// The slots as they were when a fork that is under way began.
     at_fork: Option<NewTable>,
     folder: FolderPath,
     /// The user whose folder that is.
@@ -106,17 +106,17 @@ impl Registry {
     /// the child gets to run.
     pub fn before_fork(&mut self) {
         // Without memory for a copy the child takes the parent's slots as it finds them.
-        self.at_fork = self.at_fork.take().or_else(|| NewTable::private().ok()).and_then(|copy| {
-            let Table { header, slots, .. } = copy.table();
-            for (to, from) in header.program.iter().zip(&self.table.header.program) {
+        self.at_fork = NewTable::private().ok().and_then(|copy| {
+            for (to, from) in copy.table().header.program.iter().zip(&self.table.header.program) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-            // Those of the fork before may be free by now.
-            for slot in &slots[..header.high_water.load(Ordering::Relaxed) as usize] {
-                slot.hide();
             }
             self.copy_slots(self.table, copy.table(), |_| Ok(())).is_ok().then_some(copy)
         });
+    }
+
+    /// In the parent, after [`before_fork`](Self::before_fork) and a fork, even one that failed.
+    pub(crate) fn after_fork_in_parent(&mut self) {
+        self.at_fork = None;
     }
 
     /// Gives a fork child a file of its own at the same address. So every `&'static Slot` stays valid and keeps its
@@ -130,14 +130,13 @@ impl Registry {
     pub(crate) fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
         self.pid = kernel::process_id();
         current::forget_helper();
-        let at_fork = self.at_fork.take();
-        let from = at_fork.as_ref().map_or(self.table, NewTable::table);
-        let result = self.renew_with_file(from);
+        let result = self.renew_with_file();
         if result.is_err() {
             let private = NewTable::private()
                 .map_err(RegistryError::io("replace the table of", self.folder))?;
-            self.renew(private, from)?;
+            self.renew(private)?;
         }
+        self.at_fork = None;
         result
     }
 
@@ -162,7 +161,7 @@ impl Registry {
         if !std::mem::take(&mut self.is_hidden) {
             return Ok(());
         }
-        let result = self.renew_with_file(self.table);
+        let result = self.renew_with_file();
         // From now on the mailbox is published in the new file.
         current::publish_helper_again();
         result
@@ -204,10 +203,10 @@ impl Registry {
         self.used[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Release);
     }
 
-    fn renew_with_file(&mut self, from: &Table) -> Result<(), RegistryError> {
+    fn renew_with_file(&mut self) -> Result<(), RegistryError> {
         let opened = self.open_folder_in_child()?;
         let new = NewTable::create(self.folder, &opened, self.pid)?;
-        let renewed = self.renew(new, from).and_then(|()| name_file(self.folder, &opened, self.pid));
+        let renewed = self.renew(new).and_then(|()| name_file(self.folder, &opened, self.pid));
         if renewed.is_err() {
             let _ = kernel::unlink(&opened, file_name(self.pid, false).as_c_str());
         } else if self.pid.is_multiple_of(CHILDREN_PER_SWEEP) {
@@ -230,13 +229,14 @@ impl Registry {
         }
     }
 
-    /// Fills `new` with the slots of `from`, and puts it in the place of the table in use.
-    fn renew(&mut self, new: NewTable, from: &Table) -> Result<(), RegistryError> {
+    /// Fills `new` from the table in use, and puts it in that one's place.
+    fn renew(&mut self, new: NewTable) -> Result<(), RegistryError> {
         let mut program = [0; PROGRAM_SIZE];
         for (bytes, word) in program.chunks_exact_mut(8).zip(&self.table.header.program) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         new.describe(self.pid, &program);
+        let from = self.at_fork.as_ref().map_or(self.table, NewTable::table);
         // SAFETY: nobody uses the new table yet, and the counts are copied after this.
         let reserve = |slot: &Slot| unsafe { kernel::reserve(slot.counts_address()) };
         self.copy_slots(from, new.table(), reserve)

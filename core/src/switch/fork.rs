@@ -61,8 +61,11 @@ fn each_shared(mut each: impl FnMut(&Socket)) {
 
 impl Fork {
     /// In the parent. Whether there is a child is not known yet: see [`without_other`].
-    pub fn in_parent(self) {
+    pub fn in_parent(mut self) {
         memory::note_fork();
+        if let Some(registry) = REGISTRY.get(&mut self.structure) {
+            registry.after_fork_in_parent();
+        }
     }
 
     /// In the child: its only thread is this one.

@@ -69,6 +69,7 @@ fn a_fork_child_publishes_what_was_there_at_the_fork() {
         0
     });
     assert_eq!(status, 0);
+    registry.after_fork_in_parent();
     let parent = folder.only_process();
     assert_eq!(parent.connections.iter().map(|c| c.fd).collect::<Vec<_>>(), [9]);
     assert_eq!(parent.connections[0].sent.bytes, 101);
@@ -100,40 +101,8 @@ fn a_fork_child_that_hides_is_seen_once_it_appears() {
         0
     });
     assert_eq!(status, 0);
+    registry.after_fork_in_parent();
     assert_eq!(folder.only_process().connections[0].sent.bytes, 100);
-}
-
-#[test]
-fn each_fork_begins_with_the_slots_of_its_own_time() {
-    let folder = Folder::new();
-    let mut registry = folder.registry().expect("open");
-    let slots = [7, 8].map(|fd| {
-        let slot = registry.allocate().expect("a slot");
-        slot.publish(&identity(fd));
-        slot
-    });
-    registry.before_fork();
-    registry.release(slots[1]);
-    slots[0].sent.bytes.add(100);
-    registry.before_fork();
-    let status = in_child(|| {
-        assert!(registry.hide_in_fork_child());
-        assert_eq!(slots[0].sent.bytes.get(), 100);
-        let free = registry.allocate().expect("a slot");
-        assert!(std::ptr::eq(free, slots[1]) && free.is_hidden());
-
-        // The fork of a child that hides has no part in what is seen of it later.
-        registry.before_fork();
-        free.publish(&identity(9));
-        registry.appear().expect("a file for the child");
-        let pid = std::process::id();
-        let snapshot = folder.read();
-        let ours = snapshot.processes.iter().find(|p| p.pid == pid).expect("the child");
-        assert_eq!(ours.connections.iter().map(|c| c.fd).collect::<Vec<_>>(), [7, 9]);
-        registry.remove();
-        0
-    });
-    assert_eq!(status, 0);
 }
 
 #[test]

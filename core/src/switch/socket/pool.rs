@@ -119,19 +119,22 @@ impl Socket {
 
 fn allocate_chunk(structure: &mut Structure) -> Option<&'static Socket> {
     let at = file::map_private(CHUNK * std::mem::size_of::<Socket>()).ok()?.cast::<Socket>();
-    for i in 0..CHUNK {
+    let mut sockets = (0..CHUNK).map(|i| {
         // SAFETY: fresh memory, large enough and page aligned; every field is written.
-        let socket = unsafe {
+        unsafe {
             let one = at.add(i);
             one.write(Socket::blank());
             &*one
-        };
-        if i > 0 && !spare::give(socket) {
+        }
+    });
+    let first = sockets.next();
+    // The next to be taken lie beside it: a fork child that changes both gets one page.
+    for socket in sockets {
+        if !spare::give(socket) {
             put_on_list(structure, socket);
         }
     }
-    // SAFETY: written above. The next to be taken lie beside it: a fork child that changes two copies one page.
-    Some(unsafe { &*at })
+    first
 }
 
 fn put_on_list(structure: &mut Structure, socket: &'static Socket) {
