@@ -6,6 +6,7 @@ TRANSPORTS = {"tcp": "TCP", "san": "SAN", "unix": "AF_UNIX", "sockmap": "sockmap
 # Another run on TCP, on the other side of that on the SAN: how far the two differ is what the machine does by itself.
 AGAIN = "again"
 BULK = ("Gbit/s", "MB/s")
+SHORT = "a connection per request is too short"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pwd
 import re
 
 import load
-from cases import Case, Figure
+from cases import SHORT, Case, Figure
 from processes import Endpoint, Failure, free_port
 
 
@@ -65,6 +65,9 @@ def start(stage, transport):
 
 
 def measure(stage, transport, seconds, options, clients, on_san):
+    is_short = "-C" in options.split()
+    # Of few a second, more.
+    seconds *= SHORT_TIMES if is_short else 1
     server, client = start(stage, transport)
     logs = stage.folder / "postgres" / "log"
     # Of a run before that did not count.
@@ -72,7 +75,7 @@ def measure(stage, transport, seconds, options, clients, on_san):
         log.unlink()
     options = f"-n {options} -c {clients} -j 2 -T {math.ceil(seconds)} -l --log-prefix={logs}"
     command = [*client, *options.split(), "postgres"]
-    done = load.run(stage, transport, command, server, clients if on_san else 0, is_short="-C" in options.split())
+    done = load.run(stage, transport, command, server, clients if on_san else 0, is_short=is_short)
     stage.end(server)
     rate = re.search(r"\btps = ([\d.]+)", done.text)
     count = re.search(r"transactions actually processed: (\d+)", done.text)
@@ -86,7 +89,7 @@ def measure(stage, transport, seconds, options, clients, on_san):
     return Figure(float(rate.group(1)), *load.percentiles(took), done.per_million(int(count.group(1))), done.carried)
 
 
-SHORT = "a connection per request is too short"
+SHORT_TIMES = 3
 SLOW = "where there are more processes than cores, each waits longer for the next message than looking for it pays"
 
 
@@ -104,6 +107,7 @@ def cases():
             f"pgbench -n {options} -c {clients} -j 2",
             lambda *where, what=(options, clients, not stays): measure(*where, *what),
             may_stay_on_tcp=stays,
+            again=stays == SHORT,
             unix=True,
             headline=clients == 1,
         )

@@ -110,7 +110,7 @@ LOSSES_NOTE = (
     "how far those two differ, the larger in multiples of the smaller, which is what the machine does by itself. Medians of the "
     "rounds."
 )
-LOSSES = ("", "", "requests/s", "p50", "p99", "CPU")
+LOSSES = ("", "", "rate", "p50", "p99", "CPU")
 SHORT = ("", "", "unit", *NAMES, "SAN / TCP", "p99, µs", "CPU s per", "CPU")
 
 

@@ -4,7 +4,7 @@ import os
 import re
 
 import load
-from cases import Case, Figure
+from cases import SHORT, Case, Figure
 from processes import Failure
 
 CONFIGURATION = """{user}
@@ -119,6 +119,7 @@ def cases():
             "requests/s",
             f"ab -n 20000 -c 50 (nginx with {how})",
             lambda *where, what=(workers, option): measure_short(*where, *what),
-            may_stay_on_tcp="a connection per request is too short",
+            may_stay_on_tcp=SHORT,
+            again=True,
             headline=workers == 1,
         )
