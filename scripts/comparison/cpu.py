@@ -16,12 +16,13 @@ def fields(stat):
 def family(root):
     """A process and all below it."""
     children = collections.defaultdict(list)
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    # Not "[0-9]*/stat": the glob itself fails where a process ends as it looks.
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            parent = int(fields(stat)[1])
+            parent = int(fields(process / "stat")[1])
         except OSError:
             continue
-        children[parent].append(int(stat.parent.name))
+        children[parent].append(int(process.name))
     found = [root]
     for pid in found:
         found.extend(children[pid])
