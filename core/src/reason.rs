@@ -111,6 +111,10 @@ reasons! {
     /// Another process has it too, or may have it, since before it was on the SAN.
     Shared = 24, "shared", "other processes have it as well, so it stays on TCP",
         "nothing, as long as several processes have it; it moves once one alone has it and is busy";
+    /// The other end is under the shim, and did not look for this one when this one looked. The process cannot tell that from
+    /// [`PeerNative`](Reason::PeerNative); the reader of all processes' files can.
+    PeerStays = 25, "peer-stays", "the peer's shim keeps it on TCP",
+        "ask at the other end: its sanctl why says what hinders it there";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";

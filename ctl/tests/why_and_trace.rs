@@ -72,6 +72,28 @@ fn why_tells_what_happened_and_what_would_have_to_change() {
     });
 }
 
+/// A busy end finds nobody where the other does not look, and takes it for a native one.
+#[test]
+fn why_does_not_take_an_end_that_does_not_look_for_one_without_the_shim() {
+    let both_ends = || {
+        let registry = Registry::open(b"some-server").expect("a registry");
+        let near = identity(7, Reason::PeerNative);
+        let far =
+            Identity { fd: 8, local: near.peer, peer: near.local, ..identity(8, Reason::Quiet) };
+        for end in [&near, &far] {
+            registry::publish(registry.allocate().expect("a slot"), end);
+        }
+    };
+    with_publishing_child(both_ends, |pid| {
+        let why = text(&sanctl(&["why", &pid.to_string(), "7"]));
+        assert!(why.contains("tcp: the peer's shim keeps it on TCP"), "{why}");
+        assert!(why.contains("under the shim; there it has so little traffic"), "{why}");
+        assert!(why.contains("What to do: ask at the other end"), "{why}");
+        let status = text(&sanctl(&["status", "--json", "--pid", &pid.to_string()]));
+        assert!(status.contains("peer-stays") && !status.contains("peer-native"), "{status}");
+    });
+}
+
 #[test]
 fn why_groups_a_thousand_connections_by_reason() {
     with_publishing_child(publish(1000), |pid| {

@@ -20,6 +20,7 @@ mod folder;
 mod follow;
 mod kernel;
 mod layout;
+mod other_ends;
 mod owner;
 mod process;
 mod quiet;

@@ -138,6 +138,7 @@ pub fn read_all() -> Snapshot {
         process.connections.extend(quiet);
         process.connections.sort_by_key(|connection| connection.fd);
     }
+    super::other_ends::tell_apart(&mut snapshot.processes);
     snapshot
 }
 
