@@ -54,11 +54,12 @@ reasons! {
     OnSan = 1, "on-san", "is on the SAN",
         "";
     /// No process with the library says that it has the other end.
-    PeerNative = 3, "peer-native", "the peer runs without the shim",
+    PeerNative = 3, "peer-native", "found no program under the shim at its other end",
         "start the program at the other end with sanctl run";
     /// The peer's address is not one of this host's.
-    NotLocal = 5, "not-local", "the peer is on another host",
-        "both hosts need an RDMA device, sanshim-verbs, and the program at the other end sanctl run";
+    NotLocal = 5, "not-local", "the peer's address is not this host's",
+        "let both ends share a network namespace, if it is a container's; between hosts both need an RDMA device, \
+         sanshim-verbs and sanctl run";
     /// The peer's user is not ours, and no `allow_users` admits it.
     OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us",
         "name the peer's user in allow_users in the configuration of both";
@@ -93,9 +94,9 @@ reasons! {
     /// `sanctl detach` asked for it.
     Detached = 17, "detached", "went back to TCP because sanctl detach asked for it",
         "nothing brings this connection back; a new one goes to the SAN";
-    /// A program that does not load the shim got it, by exec or with a message.
-    HandedOver = 18, "handed-over", "went back to TCP because a program without the shim got it",
-        "start the program that got it with sanctl run";
+    /// Another program got it, by exec or with a message, or may do so; or a seccomp filter or a namespace confines this one.
+    HandedOver = 18, "handed-over", "went back to TCP because another program got it, or its own confined itself",
+        "nothing brings it back; set close-on-exec on it, or pass on the listener instead, and a new one moves";
     /// The peer's end went back first.
     PeerReturned = 19, "peer-returned", "went back to TCP because the peer did",
         "ask at the other end: its sanctl why says what hinders it there";
@@ -106,11 +107,13 @@ reasons! {
     Unreachable = 21, "unreachable", "the peer did not answer over RDMA",
         "see that RDMA leads to that host (rping), and start the program there with sanctl run";
     /// It is not busy, or has not been for long enough.
-    Quiet = 23, "quiet", "has so little traffic that TCP serves it better",
-        "nothing is wrong: it moves by itself when it is busy (move_after in the configuration says from when on)";
+    Quiet = 23, "quiet", "is better served by TCP: little traffic, or pauses between its messages",
+        "nothing is wrong: it moves by itself once both ends are busy (move_after in the configuration says for how long); \
+         one that came with an exec or a message stays";
     /// Another process has it too, or may have it, since before it was on the SAN.
-    Shared = 24, "shared", "other processes have it as well, so it stays on TCP",
-        "nothing, as long as several processes have it; it moves once one alone has it and is busy";
+    Shared = 24, "shared", "other processes have it as well, or had it and did not close it",
+        "it moves once one process alone has it; one that was killed, or ran another program, counts for ever: set \
+         close-on-exec, and a new one moves";
     /// The other end is under the shim, and did not look for this one when this one looked. The process cannot tell that from
     /// [`PeerNative`](Reason::PeerNative); the reader of all processes' files can.
     PeerStays = 25, "peer-stays", "the peer's shim keeps it on TCP",

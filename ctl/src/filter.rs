@@ -2,7 +2,7 @@
 
 use clap::Args;
 use sanshim_core::reason::Reason;
-use sanshim_core::registry::{Connection, Process, Provider};
+use sanshim_core::registry::{Connection, Process, Provider, State};
 
 /// All of them, unless something is asked for.
 #[derive(Args, Clone, Debug, Default)]
@@ -54,5 +54,5 @@ impl Filter {
 
 /// False for listening sockets, and for sockets that are not connected.
 pub(crate) fn is_connection(connection: &Connection) -> bool {
-    !matches!(connection.reason, Reason::Listener | Reason::NotConnected)
+    connection.state != State::Listen && connection.reason != Reason::NotConnected
 }

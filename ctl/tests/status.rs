@@ -222,7 +222,7 @@ some-server (pid {pid}): 2 sockets
   FD  LOCAL           PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
   shm: is on the SAN (on-san)
    9  127.0.0.1:6379  127.0.0.1:40000  established  4.8K    5 5.8K    6     14       1       2
-  tcp: the peer runs without the shim (peer-native)
+  tcp: found no program under the shim at its other end (peer-native)
    8  [::1]:6379      [::1]:40001      close-wait      0    0    0    0      0       0       0
 "
         );
@@ -246,7 +246,7 @@ some-server (pid {pid}): 2 sockets
       mode: large-receive; seen: large-receive 9, small-then-large 8, small-receive 7
       scans: 12; advertisements: used 13, dropped 14
       buffers: message 1.5K, send 1.0M, fragmented 10, resizes 11
-  tcp: the peer runs without the shim (peer-native)
+  tcp: found no program under the shim at its other end (peer-native)
    8  [::1]:6379      [::1]:40001      close-wait      0    0    0    0      0       0       0
 "
         );

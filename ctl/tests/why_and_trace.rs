@@ -57,12 +57,18 @@ fn why_tells_what_happened_and_what_would_have_to_change() {
         let told = |sentence: &str| {
             on_san.find(sentence).unwrap_or_else(|| panic!("{sentence:?} is missing in {on_san}"))
         };
-        assert!(told("shm: is on the SAN") < told("first seen: has so little traffic"), "{on_san}");
+        assert!(
+            told("shm: is on the SAN") < told("first seen: is better served by TCP"),
+            "{on_san}"
+        );
         // Of the closed one, whose place it has, it tells nothing.
         assert_eq!(on_san.matches("first seen").count(), 1, "{on_san}");
         assert!(!on_san.contains("closed"), "{on_san}");
         let on_tcp = text(&sanctl(&["why", &pid, "8"]));
-        assert!(on_tcp.contains("tcp: the peer runs without the shim"), "{on_tcp}");
+        assert!(
+            on_tcp.contains("tcp: found no program under the shim at its other end"),
+            "{on_tcp}"
+        );
         assert!(
             on_tcp.contains("What to do: start the program at the other end with sanctl run."),
             "{on_tcp}"
@@ -77,19 +83,24 @@ fn why_tells_what_happened_and_what_would_have_to_change() {
 fn why_does_not_take_an_end_that_does_not_look_for_one_without_the_shim() {
     let both_ends = || {
         let registry = Registry::open(b"some-server").expect("a registry");
-        let near = identity(7, Reason::PeerNative);
-        let far =
-            Identity { fd: 8, local: near.peer, peer: near.local, ..identity(8, Reason::Quiet) };
-        for end in [&near, &far] {
-            registry::publish(registry.allocate().expect("a slot"), end);
+        for (fd, reason) in [(7, Reason::Quiet), (17, Reason::Policy)] {
+            let near = identity(fd, Reason::PeerNative);
+            let (local, peer) = (near.peer, near.local);
+            let far = Identity { local, peer, ..identity(fd + 1, reason) };
+            for end in [&near, &far] {
+                registry::publish(registry.allocate().expect("a slot"), end);
+            }
         }
     };
     with_publishing_child(both_ends, |pid| {
-        let why = text(&sanctl(&["why", &pid.to_string(), "7"]));
+        let pid = pid.to_string();
+        let why = text(&sanctl(&["why", &pid, "7"]));
+        assert!(why.contains("tcp: the two ends have not agreed yet"), "{why}");
+        assert!(why.contains("under the shim; there it is better served by TCP"), "{why}");
+        let why = text(&sanctl(&["why", &pid, "17"]));
         assert!(why.contains("tcp: the peer's shim keeps it on TCP"), "{why}");
-        assert!(why.contains("under the shim; there it has so little traffic"), "{why}");
         assert!(why.contains("What to do: ask at the other end"), "{why}");
-        let status = text(&sanctl(&["status", "--json", "--pid", &pid.to_string()]));
+        let status = text(&sanctl(&["status", "--json", "--pid", &pid]));
         assert!(status.contains("peer-stays") && !status.contains("peer-native"), "{status}");
     });
 }
@@ -99,7 +110,10 @@ fn why_groups_a_thousand_connections_by_reason() {
     with_publishing_child(publish(1000), |pid| {
         let all = text(&sanctl(&["why", &pid.to_string()]));
         assert!(all.contains("1001 sockets: is on the SAN"), "{all}");
-        assert!(all.contains("1 socket: the peer runs without the shim"), "{all}");
+        assert!(
+            all.contains("1 socket: found no program under the shim at its other end"),
+            "{all}"
+        );
         assert!(all.contains(&format!("sanctl why {pid} 8")), "{all}");
         assert!(all.lines().all(|line| line.len() <= 100), "{all}");
     });

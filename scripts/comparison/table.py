@@ -20,7 +20,8 @@ class Row:
 
     def median(self, transport, what):
         """None where there is none: the program has no such socket, or its client does not say."""
-        known = [getattr(figure, what) for figure in self.figures.get(transport, ()) if figure]
+        measured = [*self.figures.get(transport, ()), *(self.figures.get(AGAIN, ()) if transport == "tcp" else ())]
+        known = [getattr(figure, what) for figure in measured if figure]
         known = [value for value in known if value is not None]
         return statistics.median(known) if known else None
 

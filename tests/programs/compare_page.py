@@ -11,7 +11,7 @@ import catalogue
 import files
 import page
 import table
-from cases import Figure
+from cases import AGAIN, Figure
 
 
 def figure(case, transport, place):
@@ -21,7 +21,7 @@ def figure(case, transport, place):
 
 
 def row(case, place):
-    transports = ["tcp", "san", "sockmap", *["unix"] * case.unix]
+    transports = ["tcp", "san", "sockmap", *[AGAIN] * case.again, *["unix"] * case.unix]
     return table.Row(case, {transport: [figure(case, transport, place)] for transport in transports})
 
 

@@ -64,7 +64,7 @@ fn writes_a_table_and_a_plot() {
     let sandbox = Sandbox::new();
     let table = compare(&sandbox, sandbox.path()).finish();
     let rows = table.lines().filter(|line| line.starts_with("nginx")).count();
-    assert_eq!(rows, 2 * 5, "throughput, and what it took: {table}");
+    assert_eq!(rows, 2 * 5 + 2, "throughput, what it took, and what two cost: {table}");
     let written = fs::read_to_string(sandbox.file("figures/compare.md")).expect("the table");
     assert_eq!(
         written.matches("| nginx | 600-byte file, 32 connections |").count(),

@@ -250,21 +250,25 @@ type Shown = [&'static str; 3];
 const NOTHING: Shown = [""; 3];
 const LISTENER: Shown = ["shm", "listener", "listen"];
 const QUIET: Shown = ["tcp", "quiet", "established"];
-const NATIVE_PEER: Shown = ["tcp", "peer-native", "established"];
+const PEER_STAYS: Shown = ["tcp", "peer-stays", "established"];
 
 /// What tests/programs/reasons.py is to do, its rules, and what is shown of its listener, of the connecting and of
 /// the accepting end.
 const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 9] = [
     ("a rule of the connector's", "connect", [LISTENER, ["tcp", "policy", "established"], QUIET]),
-    ("a rule of the listener's", "listen", [["tcp", "policy", "listen"], NATIVE_PEER, QUIET]),
+    (
+        "a rule of the listener's",
+        "listen",
+        [["tcp", "policy", "listen"], PEER_STAYS, ["tcp", "policy", "established"]],
+    ),
     ("peek-offset connector", "", [LISTENER, ["tcp", "unsupported-option", "established"], QUIET]),
     (
         "peek-offset listener",
         "",
-        [LISTENER, NATIVE_PEER, ["tcp", "unsupported-option", "established"]],
+        [LISTENER, PEER_STAYS, ["tcp", "unsupported-option", "established"]],
     ),
     ("no memory", "", [LISTENER, ["tcp", "out-of-memory", "established"], QUIET]),
-    ("no descriptor", "", [LISTENER, NATIVE_PEER, ["tcp", "out-of-memory", "established"]]),
+    ("no descriptor", "", [LISTENER, PEER_STAYS, ["tcp", "out-of-memory", "established"]]),
     (
         "unseen use",
         "",

@@ -219,7 +219,7 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
   11  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
   tcp: a listening socket (listener)
    6  127.0.0.1:65535  -                listen        15E 1.2k 1.9K  999     14       5     81M
-  tcp: the peer is on another host (not-local)
+  tcp: the peer's address is not this host's (not-local)
   10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
 ";
         assert_eq!(text, expected);
@@ -277,7 +277,7 @@ p (pid 1): 3 sockets
    8  127.0.0.1:65535  127.0.0.1:40001  established   15E 1.2k 1.9K  999     14       5     81M
       rdma: none
       buffers: message 16K, send 0, fragmented 0, resizes 0
-  tcp: the peer is on another host (not-local)
+  tcp: the peer's address is not this host's (not-local)
   10  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
 ";
         assert_eq!(text, expected);

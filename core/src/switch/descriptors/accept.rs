@@ -25,8 +25,8 @@ pub fn listening(fd: Fd) {
         return;
     }
     let Ok(address) = net::local_address(fd) else { return };
-    if policy::check(ConfigRole::Listen, &net::unmapped(address)).is_err() {
-        return publish(&socket, Provider::Tcp, Reason::Policy);
+    if let Err(why) = policy::check(ConfigRole::Listen, &net::unmapped(address)) {
+        return publish(&socket, Provider::Tcp, why);
     }
     socket.set_phase(phase::LISTENER);
     publish(&socket, Provider::Shm, Reason::Listener);

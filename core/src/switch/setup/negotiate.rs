@@ -108,7 +108,10 @@ pub(super) fn step(socket: &Socket) {
                     // For the events that follow. Of quiet ones `sanctl` reads what the kernel says.
                     publish(socket, &mut structure, Reason::Quiet);
                 }
-                registry::note(socket.statistics(), Event::Looks);
+                // Who looks in vain does so again and again: that would leave no room for what else happened.
+                if !socket.traffic.has_failed() {
+                    registry::note(socket.statistics(), Event::Looks);
+                }
                 begin(socket, &mut structure, role)
             }
         },

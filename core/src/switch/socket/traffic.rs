@@ -307,6 +307,11 @@ impl Traffic {
         self.bytes_before.store(0, Relaxed);
     }
 
+    /// True if the last attempt failed.
+    pub(in crate::switch) fn has_failed(&self) -> bool {
+        self.failures.load(Relaxed) != 0
+    }
+
     /// True if attempts failed again and again.
     pub(in crate::switch) fn fails_always(&self) -> bool {
         self.failures.load(Relaxed) == MOST_DOUBLINGS
