@@ -316,6 +316,30 @@ fn a_fork_child_is_shown_whose_connection_is_never_busy() {
     program.finish();
 }
 
+/// It publishes nothing, but it is under the shim.
+#[test]
+fn a_fork_child_without_traffic_is_not_taken_for_a_native_one() {
+    let sandbox = Sandbox::new();
+    let mut command = Mode::Shim.command(locate::python());
+    command.arg(locate::helper("silent_child.py")).env("SANSHIM_MOVE_AFTER", "32");
+    let program = sandbox.launch("silent_child", command);
+    let ends = program.wait_for_line("ends ");
+    let [fd, child] = <[_; 2]>::try_from(ends.split_whitespace().collect::<Vec<_>>()).expect("two");
+    let sanctl = locate::sanctl();
+    let sanctl = sanctl.to_str().expect("a path in UTF-8");
+    let why = |arguments: &[&str]| sandbox.run(Mode::Native, sanctl, arguments.iter().copied());
+    let parent = program.pid().to_string();
+    let of_connection = why(&["why", &parent, fd]);
+    let expected = format!("(pid {child})");
+    assert!(of_connection.contains(&expected), "{of_connection}");
+    assert!(of_connection.contains("has the shim and publishes nothing"), "{of_connection}");
+    let of_child = why(&["why", child]);
+    assert!(of_child.contains("a fork child none of whose connections was busy"), "{of_child}");
+    let status = why(&["status", "--pid", child]);
+    assert!(status.contains(&format!("sanctl why {child}")), "{status}");
+    program.finish();
+}
+
 /// The state of a process: "T" where it is stopped.
 fn kernels_state(pid: u32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");

@@ -5,6 +5,8 @@ mod json;
 mod sharing;
 mod table;
 
+use std::path::Path;
+
 use sanshim_core::registry::{self, Snapshot};
 
 use self::sharing::Sharing;
@@ -31,7 +33,10 @@ pub(crate) fn status(arguments: &StatusArguments) -> i32 {
             print("Nothing under the shim is so. All that runs under it shows: sanctl status\n")
         }
         (false, Some(pid)) if processes.is_empty() => {
-            print(&format!("Process {pid} does not run under the shim (or has ended).\n"))
+            print(&match Path::new(&format!("/proc/{pid}")).exists() {
+                true => format!("Process {pid} publishes nothing; why: sanctl why {pid}\n"),
+                false => format!("Process {pid} does not run.\n"),
+            })
         }
         (false, None) if processes.is_empty() => {
             print("No program runs under the shim. Start one with: sanctl run -- PROGRAM ARGS...\n")

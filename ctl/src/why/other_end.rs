@@ -2,6 +2,7 @@
 
 use sanshim_core::registry::{owner_of, Connection, Process, Provider};
 
+use super::outside::has_loaded_the_shim;
 use crate::output::printable;
 
 /// Describes it in one sentence. A process under the shim says it itself. Of any other the kernel does.
@@ -18,7 +19,12 @@ pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
     match owner_of(near, one.peer, one.local) {
         Some(owner) => {
             let (name, pid, fd) = (printable(&owner.program), owner.pid, owner.fd);
-            format!("{name} (pid {pid}), descriptor {fd}, without the shim.")
+            match has_loaded_the_shim(pid) {
+                Ok(true) => format!(
+                    "{name} (pid {pid}), descriptor {fd}, which has the shim and publishes nothing: sanctl why {pid}."
+                ),
+                _ => format!("{name} (pid {pid}), descriptor {fd}, without the shim."),
+            }
         }
         None if one.provider == Provider::Verbs => "on another host, under the shim.".to_owned(),
         None => {

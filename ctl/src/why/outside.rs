@@ -29,13 +29,13 @@ pub(super) fn explain(pid: u32, problems: &[Problem]) -> Result<String, String> 
     }
     let name = fs::read_to_string(format!("{folder}/comm")).unwrap_or_default();
     let who = format!("{} (pid {pid})", printable(name.trim_end()));
-    let maps = fs::read(format!("{folder}/maps")).map_err(|error| match error.kind() {
+    let is_loaded = has_loaded_the_shim(pid).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             format!("{who} is another user's; ask as that user or as root")
         }
         _ => format!("{who}: {error}"),
     })?;
-    if contains(&maps, NAME.as_bytes()) {
+    if is_loaded {
         return Ok(format!("{who} has loaded the shim, and {}.\n", why_it_is_silent(pid)));
     }
     let environment = fs::read(format!("{folder}/environ")).unwrap_or_default();
@@ -51,14 +51,23 @@ pub(super) fn explain(pid: u32, problems: &[Problem]) -> Result<String, String> 
     Ok(format!("{who} runs without the shim: {why}.\n"))
 }
 
+/// Whether a process has the library, whatever it publishes.
+///
+/// # Errors
+/// When it has ended, or may not be looked at.
+pub(super) fn has_loaded_the_shim(pid: u32) -> io::Result<bool> {
+    fs::read(format!("/proc/{pid}/maps")).map(|maps| contains(&maps, NAME.as_bytes()))
+}
+
 /// Why a process that has the library publishes nothing.
 fn why_it_is_silent(pid: u32) -> &'static str {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     match variable(&environment, "SANSHIM") {
         Some(b"off") => "is switched off: SANSHIM=off; unset it and restart the program",
         _ => {
-            "publishes nothing: it is switched off in its configuration, has no /dev/shm of its own or a full one, or has \
-             begun in another pid namespace; its log (SANSHIM_LOG=warn) tells"
+            "publishes nothing: it is a fork child none of whose connections was busy yet, is switched off in its \
+             configuration, has no /dev/shm of its own or a full one, or has begun in another pid namespace; its log \
+             (SANSHIM_LOG=warn) tells"
         }
     }
 }
