@@ -121,7 +121,7 @@ fn sandboxes_are_judged() {
     let library = sanshim_library();
     let folder = library.parent().expect("a folder").display().to_string();
     // The tests may run in a clone there.
-    let is_temporary = ["/tmp", "/var/tmp"].iter().any(|folder| library.starts_with(folder));
+    let is_temporary = ["/tmp", "/var/tmp"].iter().any(|hidden| library.starts_with(hidden));
     let private_tmp = if is_temporary { "hinders" } else { "" };
     let cases = [
         ("ProtectSystem=strict\nMemoryDenyWriteExecute=yes\nNoNewPrivileges=yes", ""),

@@ -127,9 +127,9 @@ def main():
     print(table.text(table.RATES, table.rates, rows))
     print()
     print(table.text(table.COSTS, table.costs, rows))
-    if paced := table.judged_again(rows):
+    if again := table.judged_again(rows):
         print()
-        print(table.text(table.LOSSES, table.losses, paced))
+        print(table.text(table.LOSSES, table.losses, again))
     if lacking := [f"{row.case.program}, {row.case.label}" for row in rows if row.rate("san") is None]:
         raise Failure(f"the SAN was not used, for want of processor time: {'; '.join(lacking)}")
     report = files.Report(rows, rounds, sanctl, note)

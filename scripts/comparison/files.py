@@ -52,6 +52,7 @@ little.
 {commands}
 """
 
+
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What was measured, and on what."""

@@ -302,12 +302,17 @@ fn each_circumstance_has_its_reason_and_state() {
     }
 }
 
+/// Its connections go to the SAN when users' do, not at once.
+fn launch_as_users(sandbox: &Sandbox, helper: &str) -> Running {
+    let mut command = Mode::Shim.command(locate::python());
+    command.arg(locate::helper(helper)).env("SANSHIM_MOVE_AFTER", "32");
+    sandbox.launch(helper, command)
+}
+
 #[test]
 fn a_fork_child_is_shown_whose_connection_is_never_busy() {
     let sandbox = Sandbox::new();
-    let mut command = Mode::Shim.command(locate::python());
-    command.arg(locate::helper("quiet_child.py")).env("SANSHIM_MOVE_AFTER", "32");
-    let program = sandbox.launch("quiet_child", command);
+    let program = launch_as_users(&sandbox, "quiet_child.py");
     let child = program.wait_for_line("child ").trim().parse().expect("a number");
     let entries = process(child)["connections"].clone();
     let reasons: Vec<_> =
@@ -320,9 +325,7 @@ fn a_fork_child_is_shown_whose_connection_is_never_busy() {
 #[test]
 fn a_fork_child_without_traffic_is_not_taken_for_a_native_one() {
     let sandbox = Sandbox::new();
-    let mut command = Mode::Shim.command(locate::python());
-    command.arg(locate::helper("silent_child.py")).env("SANSHIM_MOVE_AFTER", "32");
-    let program = sandbox.launch("silent_child", command);
+    let program = launch_as_users(&sandbox, "silent_child.py");
     let ends = program.wait_for_line("ends ");
     let [fd, child] = <[_; 2]>::try_from(ends.split_whitespace().collect::<Vec<_>>()).expect("two");
     let sanctl = locate::sanctl();

@@ -19,12 +19,11 @@ pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
     match owner_of(near, one.peer, one.local) {
         Some(owner) => {
             let (name, pid, fd) = (printable(&owner.program), owner.pid, owner.fd);
-            match has_loaded_the_shim(pid) {
-                Ok(true) => format!(
-                    "{name} (pid {pid}), descriptor {fd}, which has the shim and publishes nothing: sanctl why {pid}."
-                ),
-                _ => format!("{name} (pid {pid}), descriptor {fd}, without the shim."),
-            }
+            let how = match has_loaded_the_shim(pid) {
+                Ok(true) => format!("which has the shim and publishes nothing: sanctl why {pid}"),
+                _ => "without the shim".to_owned(),
+            };
+            format!("{name} (pid {pid}), descriptor {fd}, {how}.")
         }
         None if one.provider == Provider::Verbs => "on another host, under the shim.".to_owned(),
         None => {

@@ -121,10 +121,14 @@ pub fn expect_tcp(program: &Running, count: usize, reason: &str) {
     expect_tcp_of(program, count, &[reason]);
 }
 
-/// The same where the peer is native, or stays on TCP, or there is little traffic: the connection may not be worth a look for
-/// its other end.
+/// The same with a native peer and little traffic: the connection may not be worth a look for its other end.
 pub fn expect_native_peer(program: &Running, count: usize) {
-    expect_tcp_of(program, count, &[PEER_NATIVE, "peer-stays", "pending", QUIET]);
+    expect_tcp_of(program, count, &[PEER_NATIVE, QUIET]);
+}
+
+/// The same where the peer is under the shim, and does not look for it.
+pub fn expect_peer_that_stays(program: &Running, count: usize) {
+    expect_tcp_of(program, count, &["peer-stays", "pending", QUIET]);
 }
 
 /// The same for one of some reasons.

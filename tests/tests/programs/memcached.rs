@@ -1,7 +1,7 @@
 //! memcached with a client that speaks its text protocol.
 
 use crate::both;
-use sanshim_tests::programs::status::{expect_native_peer, expect_tcp};
+use sanshim_tests::programs::status::{expect_peer_that_stays, expect_tcp};
 use sanshim_tests::programs::{locate, port, Mode, Running, Sandbox};
 use std::fs;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn as_nobody(mode: Mode) {
     serve(mode, "nobody", "", |client, server| {
         if mode == Mode::Shim && is_root {
             expect_tcp(client, CONNECTIONS, "other-user");
-            expect_native_peer(server, CONNECTIONS);
+            expect_peer_that_stays(server, CONNECTIONS);
         }
     });
 }

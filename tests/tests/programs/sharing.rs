@@ -33,7 +33,7 @@ fn socat(mode: Mode, action: &str, expect: impl FnOnce(&Running)) {
 fn socat_becomes(mode: Mode) {
     socat(mode, "EXEC:cat,nofork", |client| {
         if mode == Mode::Shim {
-            status::expect_native_peer(client, CONNECTIONS);
+            status::expect_peer_that_stays(client, CONNECTIONS);
         }
     });
 }

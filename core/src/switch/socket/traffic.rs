@@ -307,7 +307,7 @@ impl Traffic {
         self.bytes_before.store(0, Relaxed);
     }
 
-    /// True if the last attempt failed.
+    /// True if an attempt failed since it began on TCP, or came back to it.
     pub(in crate::switch) fn has_failed(&self) -> bool {
         self.failures.load(Relaxed) != 0
     }
