@@ -114,6 +114,47 @@ MIXED_CASE(a_long_answer_after_a_half_close) {
   run_processes(V4, client_that_half_closes, server_that_answers);
 }
 
+/* A stream one way that slows down, so that it goes back to TCP, and then ends. Its sender never receives. */
+enum { QUICK_WRITES = 100, SLOW_WRITES = 200, PIECE = 8192, STREAMS = 8 };
+static const uint64_t STREAM = 5000000;
+enum stream_end { CLOSES, EXITS, KILLED, SHUTS_DOWN, SHUTS_DOWN_BOTH, STREAM_ENDS };
+static enum stream_end stream_end;
+static void sender_that_slows_down(int fd) {
+  uint64_t at = 0;
+  for (int i = 0; at < STREAM; i++) {
+    if (i >= QUICK_WRITES && i < QUICK_WRITES + SLOW_WRITES) usleep(60);
+    uint64_t piece = STREAM - at < PIECE ? STREAM - at : PIECE;
+    send_pattern(fd, at, piece), at += piece;
+  }
+  switch (stream_end) {
+    case EXITS: exit(0);
+    case KILLED: raise(SIGKILL); break;
+    case SHUTS_DOWN: SYS(shutdown(fd, SHUT_WR)); expect_eof(fd); break;
+    case SHUTS_DOWN_BOTH: SYS(shutdown(fd, SHUT_RDWR)); break;
+    default: break;
+  }
+  SYS(close(fd));
+}
+static void receiver_of_all(int fd) { recv_pattern(fd, 0, STREAM), expect_eof(fd), SYS(close(fd)); }
+MIXED_CASE(a_stream_that_slowed_down_ends_whole) {
+  for (int i = 0; i < STREAMS * STREAM_ENDS; i++) {
+    stream_end = i % STREAM_ENDS;
+    union address target;
+    int listener = listen_on(V4, &target);
+    pid_t child = start_child();
+    if (child == 0) {
+      int fd = i / STREAM_ENDS % 2 ? dial(&target) : SYS(accept(listener, NULL, NULL));
+      sender_that_slows_down(fd);
+      _exit(0);
+    }
+    receiver_of_all(i / STREAM_ENDS % 2 ? SYS(accept(listener, NULL, NULL)) : dial(&target));
+    SYS(close(listener));
+    int status;
+    EQ(waitpid(child, &status, 0), child);
+    CHECK(stream_end == KILLED ? WIFSIGNALED(status) : status == 0);
+  }
+}
+
 static int open_descriptors(void) {
   int count = 0;
   DIR *folder = opendir("/proc/self/fd");

@@ -150,7 +150,7 @@ fn may_have_doorbells(stream: &Stream, anchor: Fd) -> bool {
     if e.has(flag::NO_MORE_DOORBELLS) || (stream.fabric.is_some() && !is_known()) {
         return false;
     }
-    if !e.has(flag::RECEIVES_TCP) {
+    if !e.has(flag::RECEIVES_TCP) || switchover::has_all_from_before(stream) {
         return true;
     }
     if switchover::is_without_doorbells(stream) && e.anchor.lock().is_ok() {

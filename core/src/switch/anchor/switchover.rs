@@ -123,6 +123,14 @@ pub(in crate::switch) fn readable(stream: &Stream) -> Option<bool> {
     }
 }
 
+/// Notes that the peer turned, if this end has taken all that came over TCP before; true if so. An end that only sends makes no
+/// call that would note it, and left on its anchor, the peer's doorbells reset the connection at its close. No receive lock is
+/// held.
+pub(in crate::switch) fn has_all_from_before(stream: &Stream) -> bool {
+    let Some(_held) = stream.borrow(&stream.endpoint.receive.lock) else { return false };
+    matches!(inbound(stream), Ok(Inbound::San(_)))
+}
+
 /// True if all that comes is the kernel's to tell, urgent data and the end too: the peer has not turned.
 pub(in crate::switch) fn receives_all_over_tcp(stream: &Stream) -> bool {
     stream.endpoint.has(flag::RECEIVES_TCP) && !stream.peer().sending.0.doorbells.state().turned
