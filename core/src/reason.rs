@@ -118,6 +118,9 @@ reasons! {
     /// [`PeerNative`](Reason::PeerNative); the reader of all processes' files can.
     PeerStays = 25, "peer-stays", "the peer's shim keeps it on TCP",
         "ask at the other end: its sanctl why says what hinders it there";
+    /// It sent urgent data, or wants a signal for what comes (O_ASYNC).
+    TcpOnly = 26, "tcp-only", "uses what only TCP has: urgent data, or a signal when something comes",
+        "have the program send no urgent data (MSG_OOB) and not set O_ASYNC";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";

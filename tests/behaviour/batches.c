@@ -139,7 +139,7 @@ SAN_CASE(an_error_comes_first) {
   EQ(batch[3].msg_len, 0);
 }
 
-SAN_CASE(urgent_data_ends_the_batch) {
+MIXED_CASE(urgent_data_ends_the_batch) {
   struct pair p = open_pair(V4);
   EQ(send(p.client, "abU", 3, MSG_OOB), 3);
   wait_for(p.server, POLLPRI);

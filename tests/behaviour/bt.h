@@ -184,11 +184,12 @@ void run_processes(enum family family, end_fn *client, end_fn *server);
   static void name##_s(void) { run_processes(V6, right, left); }              \
   BT_REGISTER(name##_s, #name "-swapped", name##_s, carrier)
 /* The same with the two processes only, for ends that need a process of their own. */
-#define PROCESS_ENDS(name, left, right)                                       \
+#define PROCESS_ENDS(name, left, right) CARRIED_PROCESS_ENDS(name, left, right, BT_SAN)
+#define CARRIED_PROCESS_ENDS(name, left, right, carrier)                      \
   static void name##_p(void) { run_processes(V4, left, right); }              \
-  BT_REGISTER(name##_p, #name "-processes", name##_p, BT_SAN)                   \
+  BT_REGISTER(name##_p, #name "-processes", name##_p, carrier)                \
   static void name##_s(void) { run_processes(V6, right, left); }              \
-  BT_REGISTER(name##_s, #name "-swapped", name##_s, BT_SAN)
+  BT_REGISTER(name##_s, #name "-swapped", name##_s, carrier)
 
 /* ---- bytes -------------------------------------------------------------------------------- */
 

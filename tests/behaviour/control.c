@@ -297,7 +297,7 @@ SAN_CASE(a_relative_shuts_down) {
   }
 }
 /* Urgent data has its place among what relatives send (S8). */
-SAN_CASE(a_relative_sends_urgent_data) {
+MIXED_CASE(a_relative_sends_urgent_data) {
   struct pair p = open_pair(V4);
   exercise(p.client, p.server);
   for (int round = 0; round < 20; round++) {

@@ -56,7 +56,7 @@ static void cold_connection(bool by_range) {
 SAN_CASE(child_closes_what_the_set_watches) { cold_connection(false); }
 SAN_CASE(child_closes_all_and_the_set_goes_on) { cold_connection(true); }
 
-SAN_CASE(urgent_byte_is_reported_until_read) {
+MIXED_CASE(urgent_byte_is_reported_until_read) {
   struct pair p = open_pair(V4);
   int set = watch(p.server, EPOLLIN | EPOLLPRI);
   struct epoll_event got;

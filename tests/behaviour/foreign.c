@@ -195,6 +195,10 @@ static void cat_of_urgent_data(int how) {
   char byte;
   if (how & IN_LINE) set_option(p.client, SOL_SOCKET, SO_OOBINLINE, 1);
   put(p.server, "early"), get(p.client, "early");
+  /* From the first urgent byte on the connection is TCP's, as soon as the other end has looked. */
+  EQ(SYS(send(p.server, "^", 1, MSG_OOB)), 1);
+  UNTIL(poll(&(struct pollfd){p.client, POLLPRI, 0}, 1, 0) == 1);
+  put(p.server, "on"), get(p.client, how & IN_LINE ? "^on" : "on");
   put(p.server, "before");
   if (how & REPLACED) {
     EQ(SYS(send(p.server, "?", 1, MSG_OOB)), 1);

@@ -138,7 +138,7 @@ SAN_CASE(a_send_to_who_closed) {
     }
 }
 
-SAN_CASE(an_urgent_byte) {
+MIXED_CASE(an_urgent_byte) {
   for (int n = 0; n <= MOST; n++)
     for (int who = 0; who < 2; who++) {
       struct ends ends = after_exchanges(n);

@@ -4,7 +4,7 @@
 #include "traced.h"
 
 /* So many exchanges: in the last ones the connection is on the SAN for certain. */
-enum { EXCHANGES = 12, LARGEST = 700 };
+enum { EXCHANGES = 20, LARGEST = 700 };
 
 /* What every process of a round sees: bytes whose send returned, and that were about to be sent. */
 enum { SENT, TRIED, GOT, ERROR, ROUND_VALUES };

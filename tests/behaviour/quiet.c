@@ -181,7 +181,7 @@ CASE(hundreds_of_idle_connections_stay_where_they_are) {
   for (int i = 0; i < MANY; i++) SYS(close(clients[i])), SYS(close(servers[i]));
 }
 
-/* What is idle for a second or two gives its memory back, in both processes: one of them has to do something for that. It
+/* What is idle for five seconds or ten gives its memory back, in both processes: one of them has to do something for that. It
  * goes to the SAN again when it is busy again. */
 enum { IDLE = 12, LEFT = 3 };
 static long segments(void) { return count_lines("/proc/self/maps", "/memfd:sanshim "); }
@@ -203,7 +203,7 @@ static void idle_end(int *fds, bool first) {
     }
     long most = IDLE;
     for (int turn = 0; turn < 40 && most > LEFT; turn++) {
-      usleep(250000);
+      usleep(500000);
       exchange(fds[0], first, &at[0], 40);
       bt_shared->value[first] = segments();
       exchange(fds[0], first, &at[0], 1);

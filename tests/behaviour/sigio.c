@@ -33,7 +33,7 @@ static void async_right(int fd) {
   }
   SYS(close(fd));
 }
-ENDS(sigio, async_left, async_right)
+CARRIED_ENDS(sigio, async_left, async_right, BT_MIXED)
 
 /* One call for each signal, which sleeps until the next: none may be missing, whenever the bytes come. */
 enum { ASYNC_ALL = 3000000 };
@@ -65,7 +65,7 @@ static void write_in_pieces(int fd) {
   }
   expect_eof(fd);
 }
-PROCESS_ENDS(sigio_for_each_piece, async_reader, write_in_pieces)
+CARRIED_PROCESS_ENDS(sigio_for_each_piece, async_reader, write_in_pieces, BT_MIXED)
 static void async_writer(int fd) {
   hold_io_back();
   signal_io(fd);
@@ -89,7 +89,7 @@ static void read_slowly(int fd) {
   }
   SYS(close(fd));
 }
-PROCESS_ENDS(sigio_for_room, async_writer, read_slowly)
+CARRIED_PROCESS_ENDS(sigio_for_room, async_writer, read_slowly, BT_MIXED)
 
 /* A signal that was chosen, in a thread that is not the first. */
 static void *read_by_chosen_signal(void *fd) {
@@ -102,7 +102,7 @@ static void chosen_signal_reader(int fd) {
   SYS(fcntl(fd, F_SETSIG, SIGRTMIN));
   end_thread(start_thread(read_by_chosen_signal, &fd));
 }
-PROCESS_ENDS(chosen_signal_for_each_piece, chosen_signal_reader, write_in_pieces)
+CARRIED_PROCESS_ENDS(chosen_signal_for_each_piece, chosen_signal_reader, write_in_pieces, BT_MIXED)
 
 static void sigio_of_a_connection(bool connected_first) {
   union address target;
@@ -121,10 +121,10 @@ static void sigio_of_a_connection(bool connected_first) {
     get(fd, "x");
   }
 }
-SAN_CASE(sigio_set_before_connecting) { sigio_of_a_connection(false); }
-SAN_CASE(sigio_set_before_it_is_accepted) { sigio_of_a_connection(true); }
+CASE(sigio_set_before_connecting) { sigio_of_a_connection(false); }
+CASE(sigio_set_before_it_is_accepted) { sigio_of_a_connection(true); }
 
-SAN_CASE(sigio_by_fioasync) {
+MIXED_CASE(sigio_by_fioasync) {
   struct pair p = open_pair(V4);
   handle_signal(SIGIO, on_io, SA_RESTART);
   SYS(fcntl(p.server, F_SETOWN, getpid()));

@@ -2,7 +2,7 @@
 #include "bt.h"
 #include <time.h>
 
-SAN_CASE(urgent_byte) {
+MIXED_CASE(urgent_byte) {
   struct pair p = open_pair(V4);
   char byte = 0;
   ERR(recv(p.server, &byte, 1, MSG_OOB), EINVAL); /* none sent */
@@ -30,7 +30,7 @@ static void on_urgent(int number) {
   (void)number;
   urgent_signals++;
 }
-SAN_CASE(urgent_signal_and_event) {
+MIXED_CASE(urgent_signal_and_event) {
   struct pair p = open_pair(V4);
   int set = SYS(epoll_create1(0));
   struct epoll_event event = {.events = EPOLLPRI, .data.u64 = 4}, got;
@@ -49,7 +49,7 @@ SAN_CASE(urgent_signal_and_event) {
 }
 
 /* The exception set, alone and beside the others; select and pselect. */
-SAN_CASE(urgent_in_select) {
+MIXED_CASE(urgent_in_select) {
   struct pair p = open_pair(V4);
   fd_set readable, exceptional;
   put(p.client, "plain");
@@ -83,7 +83,7 @@ SAN_CASE(urgent_in_select) {
   get(p.server, "plain");
 }
 
-SAN_CASE(urgent_inline) {
+MIXED_CASE(urgent_inline) {
   struct pair p = open_pair(V4);
   set_option(p.server, SOL_SOCKET, SO_OOBINLINE, 1);
   put(p.client, "abc");
@@ -124,11 +124,11 @@ static void receive_behind(int fd) {
     recv_pattern(fd, round * BEHIND, BEHIND);
   }
 }
-ENDS(urgent_inline_before_much, send_behind, receive_inline)
-ENDS(urgent_byte_before_much, send_behind, receive_behind)
+CARRIED_ENDS(urgent_inline_before_much, send_behind, receive_inline, BT_MIXED)
+CARRIED_ENDS(urgent_byte_before_much, send_behind, receive_behind, BT_MIXED)
 
 /* It waits for its reader, however often somebody waits for something else meanwhile. */
-SAN_CASE(urgent_byte_outlives_waiting) {
+MIXED_CASE(urgent_byte_outlives_waiting) {
   struct pair p = open_pair(V4);
   char byte = 0;
   put(p.client, "abc");
@@ -160,7 +160,7 @@ static struct pair pair_at_mark(void) {
 }
 
 /* Whoever reads past it has no more of it. */
-SAN_CASE(urgent_byte_is_passed) {
+MIXED_CASE(urgent_byte_is_passed) {
   struct pair p = pair_at_mark();
   char byte = 0;
   CHECK(ready_now(p.server, POLLPRI) & POLLPRI);
@@ -171,7 +171,7 @@ SAN_CASE(urgent_byte_is_passed) {
 }
 
 /* Equal ones, with nothing between them. */
-SAN_CASE(urgent_bytes_in_a_row) {
+MIXED_CASE(urgent_bytes_in_a_row) {
   struct pair p = open_pair(V4);
   for (int i = 0; i < 3; i++) {
     char byte = 0;
@@ -185,7 +185,7 @@ SAN_CASE(urgent_bytes_in_a_row) {
   get(p.server, "x");
 }
 
-SAN_CASE(urgent_byte_in_a_message) {
+MIXED_CASE(urgent_byte_in_a_message) {
   struct pair p = open_pair(V4);
   char bytes[4] = {0};
   EQ(send(p.client, "ab!", 3, MSG_OOB), 3);
@@ -201,7 +201,7 @@ SAN_CASE(urgent_byte_in_a_message) {
 }
 
 /* Each is one edge; one that is never read neither comes again nor keeps the waiter awake. */
-SAN_CASE(urgent_byte_is_an_edge) {
+MIXED_CASE(urgent_byte_is_an_edge) {
   struct pair p = open_pair(V4);
   int set = SYS(epoll_create1(0));
   struct epoll_event event = {.events = EPOLLPRI | EPOLLET}, got;
@@ -226,7 +226,7 @@ static void *wait_for_data(void *fd) {
   wait_for(*(int *)fd, POLLIN);
   return NULL;
 }
-SAN_CASE(urgent_byte_wakes_who_waits_for_it) {
+MIXED_CASE(urgent_byte_wakes_who_waits_for_it) {
   struct pair p = open_pair(V4);
   pthread_t reader = start_thread(wait_for_data, &p.server), urgent = start_thread(wait_for_urgent, &p.server);
   sleep_ms(20);
@@ -238,7 +238,7 @@ SAN_CASE(urgent_byte_wakes_who_waits_for_it) {
 }
 
 /* A read of nothing passes nothing. */
-SAN_CASE(urgent_byte_outlives_an_empty_read) {
+MIXED_CASE(urgent_byte_outlives_an_empty_read) {
   struct pair p = pair_at_mark();
   char byte = 0;
   wait_for(p.server, POLLIN);
@@ -288,8 +288,15 @@ static void expect_urgent(int fd, char wanted) {
   EQ(byte, wanted);
 }
 /* The older byte is an ordinary one then, */
-SAN_CASE(urgent_byte_replaced_by_another) {
+static struct pair open_pair_with_urgent_data(void) {
   struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  put(p.client, "a"), put_urgent(p.client, '!'), expect_urgent(p.server, '!');
+  put(p.client, "b"), get(p.server, "a"), get(p.server, "b");
+  return p;
+}
+MIXED_CASE(urgent_byte_replaced_by_another) {
+  struct pair p = open_pair_with_urgent_data();
   put(p.client, "abc"), put_urgent(p.client, '!');
   put(p.client, "def"), put_urgent(p.client, '?');
   put(p.client, "ghi");
@@ -299,8 +306,8 @@ SAN_CASE(urgent_byte_replaced_by_another) {
   exercise(p.client, p.server);
 }
 /* also where it was read, */
-SAN_CASE(urgent_byte_replaced_when_it_was_read) {
-  struct pair p = open_pair(V4);
+MIXED_CASE(urgent_byte_replaced_when_it_was_read) {
+  struct pair p = open_pair_with_urgent_data();
   put(p.client, "abc"), put_urgent(p.client, '!');
   expect_urgent(p.server, '!');
   put_urgent(p.client, '?'), put(p.client, "def");
@@ -308,7 +315,7 @@ SAN_CASE(urgent_byte_replaced_when_it_was_read) {
   get(p.server, "abc!"), get(p.server, "def");
 }
 /* but is gone where all before it was read. */
-SAN_CASE(urgent_byte_replaced_at_its_mark) {
+MIXED_CASE(urgent_byte_replaced_at_its_mark) {
   struct pair p = open_pair(V4);
   put(p.client, "abc"), get(p.server, "abc");
   put_urgent(p.client, '1'), wait_for(p.server, POLLPRI);
@@ -321,7 +328,7 @@ SAN_CASE(urgent_byte_replaced_at_its_mark) {
   get(p.server, "def"), get(p.server, "ghi");
   exercise(p.client, p.server);
 }
-SAN_CASE(urgent_bytes_inline) {
+MIXED_CASE(urgent_bytes_inline) {
   struct pair p = open_pair(V4);
   char bytes[16];
   int mark = -1;
@@ -371,10 +378,10 @@ static void receive_up_to_marks(int fd) {
   EQ(recv(p.server, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL), 3);
   SYS(close(fd));
 }
-ENDS(urgent_byte_ends_a_waiting_receive, send_as_it_waits, receive_up_to_marks)
+CARRIED_ENDS(urgent_byte_ends_a_waiting_receive, send_as_it_waits, receive_up_to_marks, BT_MIXED)
 
 /* Peeking passes the byte over, and the mark stays; the byte does not count as one to read. */
-SAN_CASE(urgent_byte_outlives_peeking) {
+MIXED_CASE(urgent_byte_outlives_peeking) {
   struct pair p = pair_at_mark();
   char bytes[16] = {0};
   int n = -1;
@@ -394,7 +401,7 @@ SAN_CASE(urgent_byte_outlives_peeking) {
   get(p.server, "abcdef");
 }
 /* A close leaves it unread. */
-SAN_CASE(urgent_byte_is_unread_at_the_close) {
+MIXED_CASE(urgent_byte_is_unread_at_the_close) {
   for (int reads = 0; reads < 2; reads++) {
     struct pair p = open_pair(V4);
     char byte;
@@ -429,4 +436,4 @@ static void receive_marks_inline(int fd) {
   }
   SYS(close(fd));
 }
-ENDS(urgent_bytes_inline_among_others, send_with_marks, receive_marks_inline)
+CARRIED_ENDS(urgent_bytes_inline_among_others, send_with_marks, receive_marks_inline, BT_MIXED)

@@ -3,10 +3,10 @@
 //! All numbers are little-endian. Everything in a frame is the peer's word: what is used as a length
 //! or a position is checked by who uses it.
 
-use crate::provider::shm::{ABORTIVE, CLOSED, FINISHED};
+use crate::provider::shm::{CLOSED, FINISHED, READ_SHUT};
 
 /// Bytes of the header.
-pub(super) const HEADER: usize = 48;
+pub(super) const HEADER: usize = 32;
 /// Bytes of the largest frame, and of a buffer for one: half of what streams publish at a time.
 pub(super) const LARGEST: usize = (32 << 10) + HEADER;
 /// Version of the frames and of the session in them.
@@ -53,9 +53,9 @@ kinds! {
     Moved = 11;
     /// The end sends over TCP from now on: as Answer.
     Left = 12;
-    /// The end reads no further than this (8), with that left out (8): is the rest sent again over TCP?
+    /// The end reads no further than this (8): is the rest sent again over TCP?
     Ask = 13;
-    /// The answer (4: not zero if it is), and the count of doorbells (8).
+    /// The answer (4: not zero if it is).
     Answer = 14;
 }
 
@@ -66,11 +66,7 @@ pub(super) struct State {
     pub(super) head: u64,
     /// Bytes ever read by the program.
     pub(super) total: u64,
-    /// The urgent mark and its byte: see [`crate::session::Mark`].
-    pub(super) urgent: u64,
-    /// Urgent bytes that are no part of the stream any more: see [`crate::session::Gone`].
-    pub(super) gone: u64,
-    /// FINISHED, CLOSED, ABORTIVE.
+    /// FINISHED, CLOSED, READ_SHUT.
     pub(super) finished: u32,
     /// Not zero while a sender finds no space.
     pub(super) stalled: u32,
@@ -78,7 +74,7 @@ pub(super) struct State {
 
 impl State {
     /// Bits of `finished` that cross the fabric.
-    pub(super) const FINISHED_BITS: u32 = FINISHED | CLOSED | ABORTIVE;
+    pub(super) const FINISHED_BITS: u32 = FINISHED | CLOSED | READ_SHUT;
 }
 
 /// A frame is not one.
@@ -92,10 +88,8 @@ pub(super) fn encode(kind: Kind, length: usize, state: &State) -> [u8; HEADER] {
     all[4..8].copy_from_slice(&(length as u32).to_le_bytes());
     all[8..16].copy_from_slice(&state.head.to_le_bytes());
     all[16..24].copy_from_slice(&state.total.to_le_bytes());
-    all[24..32].copy_from_slice(&state.urgent.to_le_bytes());
-    all[32..36].copy_from_slice(&state.finished.to_le_bytes());
-    all[36..40].copy_from_slice(&state.stalled.to_le_bytes());
-    all[40..].copy_from_slice(&state.gone.to_le_bytes());
+    all[24..28].copy_from_slice(&state.finished.to_le_bytes());
+    all[28..].copy_from_slice(&state.stalled.to_le_bytes());
     all
 }
 
@@ -113,10 +107,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Kind, State, &[u8]), Malformed> {
     let state = State {
         head: long(8),
         total: long(16),
-        urgent: long(24),
-        finished: word(32) & State::FINISHED_BITS,
-        stalled: word(36),
-        gone: long(40),
+        finished: word(24) & State::FINISHED_BITS,
+        stalled: word(28),
     };
     Ok((kind, state, payload))
 }
@@ -127,8 +119,7 @@ mod tests {
 
     #[test]
     fn frames_survive_the_wire_and_nonsense_is_refused() {
-        let state =
-            State { head: 1, total: u64::MAX, urgent: 3, gone: 4, finished: FINISHED, stalled: 5 };
+        let state = State { head: 1, total: u64::MAX, finished: FINISHED, stalled: 5 };
         let mut frame = encode(Kind::Bytes, 3, &state).to_vec();
         frame.extend_from_slice(b"abc");
         assert_eq!(decode(&frame), Ok((Kind::Bytes, state, &b"abc"[..])));
@@ -138,7 +129,7 @@ mod tests {
         assert_eq!(decode(&frame), Err(Malformed));
         // Bits that mean something in this process only.
         frame[0] = 1;
-        frame[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+        frame[24..28].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(decode(&frame).unwrap().1.finished, State::FINISHED_BITS);
     }
 }

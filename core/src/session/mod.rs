@@ -6,11 +6,10 @@
 
 mod agreement;
 mod control;
-mod doorbells;
+mod direction;
 mod error;
 mod flow;
 mod header;
-mod mark;
 mod mode;
 mod resize;
 mod select_counter;
@@ -22,7 +21,7 @@ mod turn;
 mod way_back;
 
 #[cfg(test)]
-mod doorbells_tests;
+mod direction_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -38,14 +37,13 @@ mod token_tests;
 
 pub(crate) use agreement::{Agreement, Role, State};
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
-pub(crate) use doorbells::{Doorbells, Rung};
+pub(crate) use direction::{Direction, DirectionState};
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
-pub(crate) use mark::{Gone, Mark, Omitted};
 pub use mode::{Behaviour, Mode};
 pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;
 pub(crate) use turn::{turn, Inbound, Misplaced, Outbound, OverTcp};
-pub(crate) use way_back::{end_reading, Missing};
+pub(crate) use way_back::{end_reading, resent};

@@ -11,8 +11,8 @@ use super::{error, header};
 
 #[path = "agreement.rs"]
 mod agreement;
-#[path = "doorbells.rs"]
-mod doorbells;
+#[path = "direction.rs"]
+mod direction;
 #[path = "flow.rs"]
 mod flow;
 #[path = "select_counter.rs"]
@@ -26,7 +26,7 @@ mod way_back;
 
 mod of_agreement;
 mod of_credits;
-mod of_doorbells;
+mod of_direction;
 mod of_select_counters;
 mod of_tokens;
 mod of_turn;

@@ -1,7 +1,7 @@
 //! Unit tests of the way to the SAN and back: the turn, and what goes over TCP first on the way back.
 
 use super::sync::AtomicU64;
-use super::{end_reading, turn, Doorbells, Inbound, Misplaced, Missing, Outbound, OverTcp, Rung};
+use super::{end_reading, resent, turn, Direction, Inbound, Misplaced, Outbound, OverTcp};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -9,7 +9,7 @@ const ONCE: fn(u32) -> bool = |_| false;
 
 #[test]
 fn a_sender_turns_behind_what_went_over_tcp() {
-    let (word, at) = (Doorbells::new(), AtomicU64::new(0));
+    let (word, at) = (Direction::new(), AtomicU64::new(0));
     assert_eq!(
         turn(&word, &at, || Some(7), ONCE),
         Outbound::Tcp,
@@ -19,14 +19,14 @@ fn a_sender_turns_behind_what_went_over_tcp() {
     assert_eq!(turn(&word, &at, || None, ONCE), Outbound::Tcp, "nobody knows where that is");
     assert_eq!(word.while_taking(|| turn(&word, &at, || Some(7), ONCE)), Some(Outbound::Tcp));
     assert_eq!(turn(&word, &at, || Some(9), ONCE), Outbound::Turned(9));
-    assert_eq!((at.load(Relaxed), word.state().bells), (9, 9));
+    assert_eq!(at.load(Relaxed), 9);
     assert_eq!(turn(&word, &at, || Some(12), ONCE), Outbound::San);
     assert_eq!(word.while_taking(|| ()), None);
 }
 
 #[test]
 fn a_turn_is_tried_again_as_often_as_is_wanted() {
-    let (word, at, tried) = (Doorbells::new(), AtomicU64::new(0), Cell::new(0));
+    let (word, at, tried) = (Direction::new(), AtomicU64::new(0), Cell::new(0));
     word.enter();
     assert!(word.take());
     let again = |attempts| {
@@ -42,12 +42,12 @@ fn a_turn_is_tried_again_as_often_as_is_wanted() {
 
 #[test]
 fn a_receiver_takes_what_went_over_tcp_and_no_byte_more() {
-    let (word, at, over_tcp) = (Doorbells::new(), AtomicU64::new(0), OverTcp::new());
+    let (word, at, over_tcp) = (Direction::new(), AtomicU64::new(0), OverTcp::new());
     let next = |taken| over_tcp.next(&word, &at, || taken);
     assert_eq!(next(Some(4)), Ok(Inbound::Tcp));
     word.enter();
     turn(&word, &at, || Some(9), ONCE);
-    assert!(word.promise());
+    assert!(word.ring());
     over_tcp.begin(4);
     assert_eq!(next(Some(4)), Ok(Inbound::Before(5)));
     at.store(5, Relaxed);
@@ -58,23 +58,14 @@ fn a_receiver_takes_what_went_over_tcp_and_no_byte_more() {
     assert_eq!(next(Some(10)), Err(Misplaced));
 }
 
-#[test]
-fn a_position_behind_the_count_makes_no_sense() {
-    let (word, at) = (Doorbells::new(), AtomicU64::new(0));
-    word.enter();
-    turn(&word, &at, || Some(9), ONCE);
-    at.store(10, Relaxed);
-    assert_eq!(OverTcp::new().next(&word, &at, || Some(0)), Err(Misplaced));
-}
-
 /// The looks that it takes, of which each finds bytes or not, and what became of it.
-fn ends(word: &Doorbells, recalls_unread: bool, looks: &[bool]) -> (usize, bool) {
+fn ends(word: &Direction, recalls_unread: bool, looks: &[bool]) -> (usize, bool) {
     let looked = Cell::new(0);
     let unread = || {
         let at = looked.replace(looked.get() + 1);
         if at == 1 && looks.len() > 2 {
             // It rings for what came behind the look.
-            assert!(word.promise());
+            assert!(word.ring());
         }
         Ok::<_, ()>(looks[at])
     };
@@ -85,7 +76,7 @@ fn ends(word: &Doorbells, recalls_unread: bool, looks: &[bool]) -> (usize, bool)
 #[test]
 fn reading_ends_after_a_last_look() {
     let turned = || {
-        let word = Doorbells::new();
+        let word = Direction::new();
         word.begin_turned();
         word
     };
@@ -105,19 +96,9 @@ fn reading_ends_after_a_last_look() {
 }
 
 #[test]
-fn what_is_missing_the_kernel_knows() {
-    let left = |recalled| Rung { bells: 10, turned: true, left: true, recalled, ..Rung::default() };
-    let missing = |doorbells, skip| Some(Missing { doorbells, skip });
-    assert_eq!(
-        Missing::of(left(false), 0, true, None, false),
-        missing(1, 0),
-        "it tells that it left"
-    );
-    assert_eq!(Missing::of(left(false), 1, true, None, false), missing(2, 0));
-    assert_eq!(Missing::of(left(true), 0, true, None, false), missing(0, 0));
-    assert_eq!(Missing::of(left(false), 0, false, None, false), missing(0, 0), "nothing rings");
-    assert_eq!(Missing::of(left(true), 0, true, Some(14), true), missing(0, 4));
-    assert_eq!(Missing::of(left(true), 0, true, Some(9), true), missing(1, 0));
-    assert_eq!(Missing::of(left(true), 0, true, None, true), None);
-    assert_eq!(Missing::of(left(true), 0, true, Some(7), true), None, "so many are never missing");
+fn how_much_was_sent_again_the_kernel_knows() {
+    assert_eq!(resent(None, 10, false), Some(0), "nobody was here before");
+    assert_eq!(resent(Some(14), 10, true), Some(4));
+    assert_eq!(resent(Some(10), 10, true), Some(0));
+    assert_eq!(resent(None, 10, true), None);
 }

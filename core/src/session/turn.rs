@@ -2,7 +2,7 @@
 //! receiver looks there; its receiver takes what went over TCP before, and no byte more. Must not move bytes: what the
 //! kernel counts it is told.
 
-use super::doorbells::Doorbells;
+use super::direction::Direction;
 use super::sync::{AtomicU64, Ordering};
 
 /// Which way a sender's next byte goes.
@@ -20,7 +20,7 @@ pub(crate) enum Outbound {
 /// connection; `again`: whether to try once more, after so many attempts, where the receiver takes bytes off at this very moment
 /// (it does not wait there). Under the sender's lock.
 pub(crate) fn turn(
-    word: &Doorbells,
+    word: &Direction,
     turned_at: &AtomicU64,
     written: impl FnOnce() -> Option<u64>,
     again: impl Fn(u32) -> bool,
@@ -33,10 +33,10 @@ pub(crate) fn turn(
         return Outbound::Tcp;
     }
     let Some(position) = written() else { return Outbound::Tcp };
-    // Before the word says that it counts.
+    // Before the word says that it holds.
     turned_at.store(position, Ordering::Release);
     let mut attempts = 0;
-    while !word.turn(position) {
+    while !word.turn() {
         attempts += 1;
         if !again(attempts) {
             return Outbound::Tcp;
@@ -90,7 +90,7 @@ impl OverTcp {
     /// Where the next byte is. `taken`: how many bytes the kernel says were taken, while it does. Under the receiver's lock.
     pub(crate) fn next(
         &self,
-        word: &Doorbells,
+        word: &Direction,
         turned_at: &AtomicU64,
         taken: impl FnOnce() -> Option<u64>,
     ) -> Result<Inbound, Misplaced> {
@@ -102,9 +102,6 @@ impl OverTcp {
             0 => {
                 // Once: the peer can write there at any time.
                 let at = turned_at.load(Ordering::Acquire);
-                if at > state.bells {
-                    return Err(Misplaced);
-                }
                 self.turned_at.store(at + 1, Ordering::Relaxed);
                 at
             }
@@ -113,7 +110,6 @@ impl OverTcp {
         let left = match taken() {
             Some(taken) if taken > at => return Err(Misplaced),
             Some(taken) => at - taken,
-            // What the kernel still has may be doorbells, and what came behind them.
             None => at.saturating_sub(self.taken.load(Ordering::Relaxed)),
         };
         Ok(if left > 0 { Inbound::Before(left) } else { Inbound::San(at) })

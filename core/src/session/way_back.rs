@@ -1,7 +1,7 @@
 //! The way back of one direction to TCP: how its receiver ends reading on the SAN, and what its sender puts on the TCP
 //! connection first. Must not move bytes.
 
-use super::doorbells::{Doorbells, Rung};
+use super::direction::Direction;
 
 /// How often what the peer promised may change under a receiver's last look. After that it looks another time.
 const MOST_LOOKS: u32 = 64;
@@ -10,7 +10,7 @@ const MOST_LOOKS: u32 = 64;
 /// looks for bytes there, which keep it from ending: unless `recalls_unread` and the sender can still send them again.
 /// `stops` publishes how far it read and has the sender ring for what it sends from now on. Under the receiver's lock.
 pub(crate) fn end_reading<E>(
-    word: &Doorbells,
+    word: &Direction,
     recalls_unread: bool,
     mut unread: impl FnMut() -> Result<bool, E>,
     mut stops: impl FnMut(),
@@ -26,8 +26,8 @@ pub(crate) fn end_reading<E>(
             return Ok(true);
         }
         if !has_stopped {
-            // And another look: what comes behind this one is rung for. Nobody rings in vain for what is recalled, so
-            // its sender sends it again before its call returns, and need not live any longer.
+            // Look again: data published after this look rings. A sender that finds itself recalled sends again before
+            // its call returns, so it may die afterwards.
             stops();
             has_stopped = true;
             continue;
@@ -39,35 +39,13 @@ pub(crate) fn end_reading<E>(
     Ok(false)
 }
 
-/// What a sender that left still has to put on the TCP connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missing {
-    /// Doorbells.
-    pub(crate) doorbells: u64,
-    /// Behind them, of what it sends again, so many bytes are out.
-    pub(crate) skip: u64,
-}
-
-/// Most doorbells that can be missing there: the last, and the one that is owed at most.
-const MOST_MISSING: u64 = 2;
-
-impl Missing {
-    /// After the direction's word became final, with `owed` doorbells that had no room, and one to tell that this end left if
-    /// that `rings`. `written`: how many bytes the kernel counts, if it does; where nobody was here before (`resumed`) it need
-    /// not. `None`: nobody knows.
-    pub(crate) fn of(
-        word: Rung,
-        owed: u64,
-        rings: bool,
-        written: Option<u64>,
-        resumed: bool,
-    ) -> Option<Missing> {
-        // The last doorbell tells that this end left, unless the peer was first.
-        let is_rung = rings && word.turned && !word.recalled;
-        let first = word.bells.saturating_sub(owed + u64::from(is_rung));
-        let written = if resumed { written? } else { first };
-        let doorbells = word.bells.saturating_sub(written);
-        let skip = written.saturating_sub(word.bells);
-        (doorbells <= MOST_MISSING).then_some(Missing { doorbells, skip })
+/// How many of the bytes that a sender which left sends again over TCP are out already. `written`: the bytes that the kernel
+/// counts on the connection, if it does; `turned_at`: those from before the turn. `resumed`: somebody was here before. `None`:
+/// nobody knows.
+pub(crate) fn resent(written: Option<u64>, turned_at: u64, resumed: bool) -> Option<u64> {
+    if resumed {
+        written.map(|written| written.saturating_sub(turned_at))
+    } else {
+        Some(0)
     }
 }

@@ -177,11 +177,6 @@ impl<'a> Buffers<'a> {
         Ok((std::ptr::NonNull::dangling().as_ptr(), 0))
     }
 
-    /// Lets it end after `length` more bytes.
-    pub(crate) fn truncate(&mut self, length: usize) {
-        self.remaining = self.remaining.min(length);
-    }
-
     /// Moves the position without copying (MSG_TRUNC).
     pub(crate) fn skip(&mut self, length: usize) {
         let _ = self.each(length, |_, _| Ok(()));

@@ -18,8 +18,6 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket, REGISTRY};
-use crate::switch::spin::contention;
-use crate::switch::waiting::ring;
 use crate::sys::{process, sock_diag, thread, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -82,7 +80,6 @@ impl Fork {
         sock_diag::after_fork_in_child();
         unpublished::after_fork_in_child(&mut self.structure, self.has_san);
         sets::after_fork_in_child();
-        contention::after_fork_in_child();
     }
 }
 
@@ -129,7 +126,6 @@ pub fn exiting() {
             return;
         }
         if !detach::finish(socket, &stream) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
-            ring::drain_at_end(socket, &stream);
             registry::set_state(socket.statistics(), registry::State::Closing);
         }
     });

@@ -52,22 +52,6 @@ fn errno() -> Errno {
     Errno(unsafe { *libc::__errno_location() })
 }
 
-/// Sleeps until `fd` has a byte to peek at, its stream has ended, or its SO_RCVTIMEO has run out. Returns what recv
-/// with MSG_PEEK returned.
-pub(crate) fn peek(fd: Fd) -> Result<usize> {
-    let mut byte = 0u8;
-    match BLOCKING.get() {
-        Some(b) => {
-            // SAFETY: one writable byte.
-            let n = sleeping(|| unsafe {
-                (b.recv)(fd, (&mut byte as *mut u8).cast(), 1, libc::MSG_PEEK)
-            });
-            usize::try_from(n).map_err(|_| errno())
-        }
-        None => super::net::recv(fd, std::slice::from_mut(&mut byte), libc::MSG_PEEK),
-    }
-}
-
 /// recv into memory of ours.
 pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
     match BLOCKING.get() {

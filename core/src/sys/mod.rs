@@ -3,6 +3,8 @@
 //! Inside `libsanshim.so` the libc names (`send`, `close`, ...) are the shim's own hooks, so the core must never call
 //! them. Everything here goes to the kernel directly. It returns `Result<_, Errno>`, and does not touch `errno`.
 
+pub(crate) mod apart;
+pub(crate) mod bell;
 pub mod blocking;
 pub mod cmsg;
 pub mod event_array;

@@ -57,6 +57,16 @@ pub fn unread(fd: Fd) -> Option<u64> {
     Some(unread.max(0) as u64)
 }
 
+/// True if the next byte to read from a TCP socket is an urgent one.
+pub(crate) fn is_at_mark(fd: Fd) -> bool {
+    let mut is_at_mark = 0i32;
+    let asked = call!(ioctl, fd, SIOCATMARK, &mut is_at_mark as *mut i32 as usize);
+    asked.is_ok() && is_at_mark != 0
+}
+
+/// ioctl: whether the next byte is the urgent mark (sockatmark).
+pub const SIOCATMARK: u64 = 0x8905;
+
 /// Values of tcpi_state at which the peer's FIN has come. The kernel counts it as a byte received.
 const ENDED: [u64; 4] = [6, 8, 9, 11];
 /// The value at which nobody knows whether it has come.

@@ -111,11 +111,6 @@ struct Control([u8; 64]);
 /// Most descriptors of one packet.
 pub(crate) const PASSED: usize = 4;
 
-/// Sends one packet with at most one descriptor.
-pub(crate) fn send(fd: Fd, bytes: &[u8], pass: Option<Fd>) -> Result<usize> {
-    send_passing(fd, bytes, pass.as_slice())
-}
-
 /// Sends one packet with at most [`PASSED`] descriptors, without waiting. EINVAL for more.
 pub(crate) fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
     if pass.len() > PASSED {
@@ -210,7 +205,7 @@ mod tests {
             let receiver = net::accept(listener, libc::SOCK_CLOEXEC).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    send(sender, b"last", None).unwrap();
+                    send_passing(sender, b"last", &[]).unwrap();
                     file::close(sender);
                 });
                 let mut buffer = [0; 8];

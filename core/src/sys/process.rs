@@ -125,46 +125,6 @@ pub(crate) fn raise_sigpipe() {
     let _ = call!(tgkill, pid(), tid(), libc::SIGPIPE);
 }
 
-/// Sends the owner of `fd` the signal for input there (O_ASYNC, F_SETOWN, F_SETSIG), as the kernel would.
-pub(crate) fn signal_input(fd: Fd) {
-    #[repr(C)]
-    struct Owner {
-        kind: i32,
-        id: i32,
-    }
-    const F_GETOWN_EX: i32 = 16;
-    const F_GETSIG: i32 = 11;
-    const THREAD: i32 = 0;
-    const PROCESS: i32 = 1;
-    const POLL_IN: i32 = 1;
-    let mut owner = Owner { kind: PROCESS, id: 0 };
-    let asked = call!(fcntl, fd, F_GETOWN_EX, (&raw mut owner) as usize);
-    if asked.is_err() || owner.id == 0 {
-        return;
-    }
-    let (id, own) = (owner.id as usize, pid());
-    let chosen = call!(fcntl, fd, F_GETSIG, 0).unwrap_or(0) as i32;
-    let signal = if chosen == 0 { libc::SIGIO } else { chosen };
-    // The kernel says what happened only with a signal that the program chose. We are allowed to say so only to the
-    // calling thread itself, and to a process only from its first thread.
-    let mut told = [0i32; 32];
-    (told[0], told[2], told[4], told[6]) = (signal, POLL_IN, libc::POLLIN.into(), fd);
-    let told = told.as_ptr() as usize;
-    let sent_with_it = chosen != 0
-        && match owner.kind {
-            THREAD => call!(rt_tgsigqueueinfo, own, id, signal, told).is_ok(),
-            PROCESS => call!(rt_sigqueueinfo, id, signal, told).is_ok(),
-            _ => false,
-        };
-    if !sent_with_it {
-        let _ = match owner.kind {
-            THREAD => call!(tkill, id, signal),
-            PROCESS => call!(kill, id, signal),
-            _ => call!(kill, -owner.id as isize as usize, signal),
-        };
-    }
-}
-
 /// The C library's own two signals, by which it changes the user of all threads (setuid) and cancels them. They are not
 /// held back for long, because it waits for them.
 const LIBRARY_SIGNALS: u64 = 3 << 31;

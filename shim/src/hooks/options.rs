@@ -42,12 +42,7 @@ hooks! {
             return returned(Err(e)) as c_int;
         }
         let result = real(fd, level, name, value, length);
-        let Some(number) = number.filter(|_| result == 0) else { return result };
-        if level == libc::SOL_SOCKET && name == libc::SO_LINGER {
-            // SAFETY: the kernel took a linger there.
-            let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
-            options::linger_was_set(fd, linger.l_onoff != 0, linger.l_linger);
-        } else {
+        if let Some(number) = number.filter(|_| result == 0) {
             options::was_set(fd, level, name, number);
         }
         result

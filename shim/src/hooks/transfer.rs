@@ -6,7 +6,6 @@ use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
-use sanshim_core::switch::transfer::Way;
 use sanshim_core::switch::{files, options, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{file, Errno, Result};
@@ -37,9 +36,9 @@ enum Lane {
 /// share it.
 #[inline(never)]
 #[link_section = "sanshim_path"]
-fn lane(fd: c_int, way: Way, length: size_t, flags: c_int) -> Lane {
+fn lane(fd: c_int, length: size_t, flags: c_int) -> Lane {
     let Some(socket) = find(fd) else { return Lane::Kernel(None) };
-    if flags & libc::MSG_ZEROCOPY == 0 && !transfer::is_on_san(&socket, way, length) {
+    if flags & libc::MSG_ZEROCOPY == 0 && !transfer::is_on_san(&socket, length) {
         return Lane::Kernel(Some(socket));
     }
     cancellation_point();
@@ -115,7 +114,7 @@ unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>>
 hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match lane(fd, Way::Send, length, flags) {
+        match lane(fd, length, flags) {
             Lane::Kernel(_pinned) => real(fd, buffer, length, flags),
             Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
@@ -132,7 +131,7 @@ hooks! {
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
-        match lane(fd, Way::Send, length, flags) {
+        match lane(fd, length, flags) {
             Lane::Kernel(_pinned) => real(fd, buffer, length, flags, to, to_length),
             // As in the kernel, the address is ignored on a connected stream.
             Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
@@ -142,7 +141,7 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
-        match lane(fd, Way::Send, length, 0) {
+        match lane(fd, length, 0) {
             Lane::Kernel(_pinned) => real(fd, buffer, length),
             Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, 0),
                 || real(fd, buffer, length)),
@@ -189,7 +188,7 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match lane(fd, Way::Receive, length, flags) {
+        match lane(fd, length, flags) {
             Lane::Kernel(_pinned) => real(fd, buffer, length, flags),
             Lane::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
@@ -200,7 +199,7 @@ hooks! {
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int,
         from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t
     = |real| {
-        let socket = match lane(fd, Way::Receive, length, flags) {
+        let socket = match lane(fd, length, flags) {
             Lane::Kernel(_pinned) => return real(fd, buffer, length, flags, from, from_length),
             Lane::Switch(socket) => socket,
         };
@@ -214,7 +213,7 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
-        match lane(fd, Way::Receive, length, 0) {
+        match lane(fd, length, 0) {
             Lane::Kernel(_pinned) => real(fd, buffer, length),
             Lane::Switch(socket) => or_real(checked(Buffers::new(&one(buffer, length)),
                 |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),

@@ -76,7 +76,7 @@ impl Link {
             Role::Acceptor => matches!(self.stage(), stage::MADE | stage::REFUSED),
         };
         // Before the state, after which this end may turn.
-        body.segment.side(body.role).sending.0.doorbells.enter();
+        body.segment.side(body.role).sending.0.direction.enter();
         let has_entered = may && body.segment.agreement().enter(body.role.peer());
         if has_entered && body.role == Role::Connector {
             let _ = self.stage.compare_exchange(stage::ENTERED, stage::OPEN, SeqCst, SeqCst);

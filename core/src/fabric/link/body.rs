@@ -3,7 +3,7 @@
 use super::controller::Controller;
 use crate::fabric::frame::State;
 use crate::provider::shm::{Asked, Role, Segment, Sending};
-use crate::session::Rung;
+use crate::session::DirectionState;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -39,10 +39,10 @@ impl Body {
         Sending::stamp(tail, next) ^ u64::from(own.left) << 62 ^ ends
     }
 
-    /// How this end and the peer send, over the link or over TCP: see [`Doorbells`](crate::session::Doorbells).
-    pub(super) fn words(&self) -> [Rung; 2] {
+    /// How this end and the peer send, over the link or over TCP: see [`Direction`](crate::session::Direction).
+    pub(super) fn words(&self) -> [DirectionState; 2] {
         [self.role, self.role.peer()]
-            .map(|role| self.segment.side(role).sending.0.doorbells.state())
+            .map(|role| self.segment.side(role).sending.0.direction.state())
     }
 
     /// True if the peer is to send again over TCP what this end publishes, or did.

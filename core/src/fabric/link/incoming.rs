@@ -5,8 +5,7 @@ use super::outgoing::Tell;
 use super::state::{stage, Link, Receiver};
 use crate::fabric::frame::{self, Kind, State};
 use crate::provider::interface::Error;
-use crate::provider::shm::Sending;
-use crate::session::{Gone, Mark, HEADER_SIZE};
+use crate::session::HEADER_SIZE;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 /// A frame that may not come, or not with that.
@@ -125,9 +124,7 @@ impl Link {
         if !makes_sense {
             return Err(Wrong);
         }
-        let (own, peer) = (body.segment.side(body.role), body.segment.side(body.role.peer()));
-        // The mark before its byte.
-        let mut news = note_mark(&peer.sending.0, own.receiving.0.total.load(Acquire), state);
+        let mut news = false;
         // SAFETY: called by who takes the port's completions, one at a time.
         let into = unsafe { &mut *self.into.get() };
         match kind {
@@ -173,20 +170,4 @@ fn note_state(body: &Body, state: &State) -> (bool, bool) {
         waiting <= u64::from(body.segment.geometry().send_buffer) / 2
     };
     (news, room)
-}
-
-/// The peer's mark may be a new one, for a reader that has read `total`; true if it is. What it makes gone the sender
-/// may not know: it hears late how far the reader is.
-fn note_mark(sending: &Sending, total: u64, told: &State) -> bool {
-    let before = Mark(sending.urgent.load(Relaxed));
-    if before.0 == told.urgent {
-        return false;
-    }
-    let known = Gone(sending.gone.load(Relaxed));
-    let known = if before == Mark(0) { known } else { known.with(before, total) };
-    let told_gone = Gone(told.gone);
-    let more = if told_gone.ahead(total) > known.ahead(total) { told_gone } else { known };
-    sending.gone.store(more.0, Relaxed);
-    sending.urgent.store(told.urgent, SeqCst);
-    true
 }

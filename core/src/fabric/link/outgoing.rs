@@ -100,7 +100,7 @@ impl Link {
             return Ok(());
         }
         // Before the data, like the end: that this end left goes behind all that it published before.
-        let word = sending.doorbells.state();
+        let word = sending.direction.state();
         self.send_turned(out, body, word)?;
         // Before the data: what finished is sent behind all of it.
         let finished = sending.finished.load(SeqCst) & State::FINISHED_BITS;
@@ -191,7 +191,6 @@ impl Link {
         let taken = head.wrapping_sub(told.head);
         let due = finished != told.finished
             || stalled != told.stalled
-            || sending.urgent.load(Acquire) != told.urgent
             || taken >= body.eighth()
             || (taken > 0 && (tell >= Tell::All || peer.sending.0.stalled.load(Relaxed) != 0))
             || (tell >= Tell::All && total != told.total)

@@ -95,14 +95,9 @@ impl Link {
     fn snapshot(&self, out: &Sender) -> State {
         let Some(body) = self.body.get() else { return State::default() };
         let own = body.segment.side(body.role);
-        // A mark that is told comes with what it made gone.
-        let urgent = own.sending.0.urgent.load(Acquire);
-        let gone = own.sending.0.gone.load(Acquire);
         State {
             head: own.receiving.0.head.load(Acquire),
             total: own.receiving.0.total.load(Acquire),
-            urgent,
-            gone,
             finished: out.told.finished,
             stalled: own.sending.0.stalled.load(Acquire),
         }

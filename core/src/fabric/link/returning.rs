@@ -1,6 +1,6 @@
 //! The way back to TCP of a connection over a queue pair.
 //!
-//! What the ends agree by is one word for each direction in shared memory ([`Doorbells`](crate::session::Doorbells)).
+//! What the ends agree by is one word for each direction in shared memory ([`Direction`](crate::session::Direction)).
 //! Here each end has a picture of the peer's, and the sender's own is the one that decides: a receiver *asks* for what
 //! it did not read to be sent again, and reads nothing until the sender's end has answered.
 //!
@@ -13,20 +13,16 @@ use super::state::Link;
 use crate::fabric::frame::{Kind, State};
 use crate::fabric::helper;
 use crate::provider::shm::{Asked, RETURNED};
-use crate::session::Rung;
+use crate::session::DirectionState;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
-/// Of a sender's word: whether what was not read is sent again, and its doorbells.
-fn encode(word: Rung) -> [u8; 12] {
-    let mut payload = [0; 12];
-    payload[..4].copy_from_slice(&u32::from(word.recalled).to_le_bytes());
-    payload[4..].copy_from_slice(&word.bells.to_le_bytes());
-    payload
+/// Of a sender's word: whether what was not read is sent again.
+fn encode(word: DirectionState) -> [u8; 4] {
+    u32::from(word.recalled).to_le_bytes()
 }
 
-fn decode(payload: &[u8]) -> Option<(bool, u64)> {
-    let (recalled, bells) = payload.split_first_chunk()?;
-    Some((u32::from_le_bytes(*recalled) != 0, u64::from_le_bytes(bells.try_into().ok()?)))
+fn decode(payload: &[u8]) -> Option<bool> {
+    Some(u32::from_le_bytes(payload.try_into().ok()?) != 0)
 }
 
 impl Link {
@@ -72,15 +68,14 @@ impl Link {
         if body.asked() == Asked::Pending && !told.asked.load(Relaxed) {
             let receiving = &body.segment.side(body.role).receiving.0;
             let stopped_at = receiving.stopped_at.load(Acquire).to_le_bytes();
-            let omitted = receiving.omitted.load(Acquire).to_le_bytes();
-            self.send(out, Kind::Ask, &[&stopped_at, &omitted])?;
+            self.send(out, Kind::Ask, &[&stopped_at])?;
             told.asked.store(true, SeqCst);
         }
         Ok(())
     }
 
     /// Tells that this end left, if its word said so before the data was looked at that was sent since.
-    pub(super) fn send_left(&self, out: &mut Sender, word: Rung) -> Result<(), Full> {
+    pub(super) fn send_left(&self, out: &mut Sender, word: DirectionState) -> Result<(), Full> {
         let told = &self.returning.left;
         if word.left && told.load(Relaxed) == 0 {
             self.send(out, Kind::Left, &[&encode(word)])?;
@@ -91,26 +86,24 @@ impl Link {
 
     /// The peer's word: it sends over TCP from now on. False if that makes no sense.
     pub(super) fn peer_left(&self, body: &Body, payload: &[u8]) -> bool {
-        let Some((recalled, bells)) = decode(payload) else { return false };
-        let doorbells = &body.segment.side(body.role.peer()).sending.0.doorbells;
+        let Some(recalled) = decode(payload) else { return false };
+        let direction = &body.segment.side(body.role.peer()).sending.0.direction;
         if recalled {
             // Where the answer was lost on the way to another queue pair.
-            doorbells.show(bells, false);
+            direction.show(false);
         }
-        doorbells.show(bells, true);
+        direction.show(true);
         self.returns(body);
         true
     }
 
     /// The peer reads nothing more here. False if that makes no sense.
     pub(super) fn peer_asks(&self, body: &Body, state: &State, payload: &[u8]) -> bool {
-        let Some((stopped_at, omitted)) = payload.split_first_chunk() else { return false };
-        let Ok(omitted) = omitted.try_into() else { return false };
-        let own = &body.segment.side(body.role).sending.0.doorbells;
+        let Ok(stopped_at) = payload.try_into().map(u64::from_le_bytes) else { return false };
+        let own = &body.segment.side(body.role).sending.0.direction;
         let receiving = &body.segment.side(body.role.peer()).receiving.0;
         if !own.state().recalled {
-            receiving.stopped_at.store(u64::from_le_bytes(*stopped_at), Relaxed);
-            receiving.omitted.store(u64::from_le_bytes(omitted), Relaxed);
+            receiving.stopped_at.store(stopped_at, Relaxed);
             receiving.total.store(state.total, Relaxed);
             receiving.head.store(state.head, SeqCst);
             let before = own.grant_recall();
@@ -125,13 +118,13 @@ impl Link {
     }
 
     /// What [`Kind::Answer`] says.
-    pub(super) fn own_answer(&self) -> [u8; 12] {
-        encode(self.body.get().map_or(Rung::default(), |body| body.words()[0]))
+    pub(super) fn own_answer(&self) -> [u8; 4] {
+        encode(self.body.get().map_or(DirectionState::default(), |body| body.words()[0]))
     }
 
     /// The peer answers. False if that makes no sense.
     pub(super) fn peer_answers(&self, body: &Body, payload: &[u8]) -> bool {
-        let Some((granted, bells)) = decode(payload) else { return false };
+        let Some(granted) = decode(payload) else { return false };
         let receiving = &body.segment.side(body.role).receiving.0;
         if receiving.asked() != Asked::Pending {
             // To a question that was asked again over another queue pair.
@@ -139,7 +132,7 @@ impl Link {
         }
         if granted {
             let sending = &body.segment.side(body.role.peer()).sending.0;
-            sending.doorbells.show(bells, false);
+            sending.direction.show(false);
             receiving.ask(Asked::Nothing);
         } else {
             receiving.ask(Asked::Denied);

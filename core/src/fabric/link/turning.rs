@@ -6,7 +6,7 @@ use super::outgoing::Tell;
 use super::sender::{Full, Sender};
 use super::state::Link;
 use crate::fabric::frame::Kind;
-use crate::session::Rung;
+use crate::session::DirectionState;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 impl Link {
@@ -15,7 +15,7 @@ impl Link {
         &self,
         out: &mut Sender,
         body: &Body,
-        word: Rung,
+        word: DirectionState,
     ) -> Result<(), Full> {
         let told = &self.returning.turned;
         if word.turned && told.load(Relaxed) == 0 {
@@ -30,11 +30,11 @@ impl Link {
     pub(super) fn peer_turned(&self, body: &Body, payload: &[u8]) -> bool {
         let Ok(at) = payload.try_into().map(u64::from_le_bytes) else { return false };
         let sending = &body.segment.side(body.role.peer()).sending.0;
-        if sending.doorbells.state().turned {
+        if sending.direction.state().turned {
             return sending.turned_at.load(Relaxed) == at;
         }
         sending.turned_at.store(at, Release);
-        sending.doorbells.show_turned(at);
+        sending.direction.show_turned();
         true
     }
 

@@ -99,7 +99,7 @@ impl End {
         let moved = {
             let _held = stream.lock_receive().unwrap();
             let one = [piece(bytes.as_mut_ptr(), most)];
-            stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, call, false).unwrap()
+            stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, call).unwrap()
         };
         if moved.ring {
             self.link.ring();

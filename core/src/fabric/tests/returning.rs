@@ -34,7 +34,7 @@ impl End {
     }
 
     fn leave(&self) {
-        self.stream().own().sending.0.doorbells.leave_silently();
+        self.stream().own().sending.0.direction.leave();
         self.link.tell_return();
     }
 
@@ -107,19 +107,19 @@ fn a_sender_that_left_because_it_was_asked_says_so() {
     b.receive(10);
     b.stop_reading();
     // Its answer was lost with the queue pair.
-    let mut left = encode(Kind::Left, 12, &State::default()).to_vec();
-    left.extend_from_slice(&[1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    let mut left = encode(Kind::Left, 4, &State::default()).to_vec();
+    left.extend_from_slice(&[1, 0, 0, 0]);
     b.link.arrived(&left);
     assert_eq!(b.link.answer(), Some(true));
-    let word = b.stream().peer().sending.0.doorbells.state();
-    assert!(word.left && word.recalled && word.bells == 3);
+    let word = b.stream().peer().sending.0.direction.state();
+    assert!(word.left && word.recalled);
 }
 
 #[test]
 fn of_a_sender_that_had_closed_all_is_to_be_read() {
     let (a, b) = ends("192.0.2.145", "192.0.2.146");
     assert_eq!(a.send(b"all of it"), 9);
-    assert!(!a.stream().own().sending.0.doorbells.close().recalled);
+    assert!(!a.stream().own().sending.0.direction.close().recalled);
     b.stop_reading();
     a.link.poll();
     b.link.poll();

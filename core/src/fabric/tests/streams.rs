@@ -90,28 +90,6 @@ fn an_end_comes_after_the_last_byte() {
 }
 
 #[test]
-fn an_urgent_byte_that_is_replaced_where_the_reader_is_is_gone() {
-    let (a, b) = ends("192.0.2.139", "192.0.2.140");
-    let send_urgent = |byte: u8| {
-        let stream = a.stream();
-        let held = stream.lock_send().unwrap();
-        stream.mark_urgent(byte);
-        drop(held);
-        assert_eq!(a.send(&[byte]), 1);
-    };
-    assert_eq!(a.send(b"abc"), 3);
-    assert_eq!(b.receive(3), b"abc");
-    for byte in *b"123" {
-        // The sender has not heard yet how far the reader is.
-        send_urgent(byte);
-        b.link.poll();
-        assert!(b.stream().mark_at(0).is_some_and(|mark| mark.byte() == byte));
-    }
-    assert_eq!(a.send(b"def"), 3);
-    assert_eq!(b.receive(10), b"def");
-}
-
-#[test]
 fn links_go_on_while_silent_ones_keep_most_of_a_port() {
     let (a, b) = ends("192.0.2.119", "192.0.2.120");
     let port = a.link.port();

@@ -78,15 +78,15 @@ fn the_peer_hears_where_a_direction_turned_and_the_end_that_it_has() {
     let sending = &a.stream().own().sending.0;
     assert!(!a.link.is_turn_known());
     sending.turned_at.store(77, SeqCst);
-    assert!(sending.doorbells.turn(77));
+    assert!(sending.direction.turn());
     assert!(!one.link.is_turn_known());
     while !a.link.is_turn_known() {}
     assert!(one.link.is_turn_known(), "its relatives as well");
     a.send(b"behind");
     assert_eq!(b.receive(10), b"behind");
     let picture = &b.stream().peer().sending.0;
-    let word = picture.doorbells.state();
-    assert!(word.turned && word.bells == 77 && picture.turned_at.load(SeqCst) == 77);
+    let word = picture.direction.state();
+    assert!(word.turned && picture.turned_at.load(SeqCst) == 77);
     // Told again over another queue pair.
     for (at, good) in [(77u64, true), (78, false)] {
         let mut again = frame::encode(Kind::Turned, 8, &frame::State::default()).to_vec();

@@ -8,6 +8,7 @@
 //! Connections of this host use segments directly: a queue pair in between would cost a copy and a
 //! completion for each message. [`objects`] has the same memory behind the provider interface.
 
+mod bells;
 mod layout;
 pub(crate) mod objects;
 mod proof;
@@ -20,11 +21,12 @@ mod slot;
 mod span;
 
 pub(crate) use crate::session::{Role, State};
+pub(crate) use bells::Bells;
 pub(crate) use layout::{Geometry, SegmentError};
 pub(crate) use refusal::Refusal;
 pub(crate) use registration::{Registration, Right, THRESHOLD};
 pub(crate) use segment::{Part, Segment};
 pub(crate) use send_buffer::{Overrun, Ring};
-pub(crate) use side::{Asked, Sending, Side, ABORTIVE, CLOSED, FAILED, FINISHED, RETURNED};
+pub(crate) use side::{Asked, Sending, Side, CLOSED, FAILED, FINISHED, READ_SHUT, RETURNED};
 pub(crate) use slot::Slot;
 pub(crate) use span::Span;

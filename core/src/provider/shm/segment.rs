@@ -1,5 +1,6 @@
 //! The segment of a connection as a process has it: made or mapped, checked, and its parts handed out.
 
+use super::bells::Bells;
 use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::Ring;
 use super::side::Side;
@@ -17,6 +18,7 @@ pub(crate) struct Segment {
     /// bits of the sequence number, and of the large parts.
     slots: [u32; MOST_BUFFERS as usize],
     large: [usize; 3],
+    bells: Bells,
 }
 
 // SAFETY: all shared parts are atomics or raw bytes that are only copied.
@@ -28,7 +30,13 @@ impl Segment {
     fn new(base: *mut u8, geometry: Geometry) -> Self {
         let pairs = geometry.pairs_offset();
         let slot = |sequence| geometry.slot_offset(pairs, Role::Connector, sequence as u32) as u32;
-        Self { base, geometry, slots: std::array::from_fn(slot), large: geometry.large_offsets() }
+        Self {
+            base,
+            geometry,
+            slots: std::array::from_fn(slot),
+            large: geometry.large_offsets(),
+            bells: Bells::NONE,
+        }
     }
 
     /// A new segment, mapped, with the descriptor that the peer needs to map it.
@@ -113,11 +121,23 @@ impl Segment {
         }
     }
 
-    /// Ends the mapping.
+    /// The same with the bells of its two ends, which go with it.
+    pub(crate) fn with_bells(self, bells: Bells) -> Self {
+        Self { bells, ..self }
+    }
+
+    /// The bells of its two ends.
+    #[inline]
+    pub(crate) fn bells(&self) -> Bells {
+        self.bells
+    }
+
+    /// Ends the mapping, and closes the bells.
     ///
     /// # Safety
     /// No copy of this segment is used afterwards.
     pub(crate) unsafe fn unmap(self) {
+        self.bells.close();
         // SAFETY: the caller's promise.
         unsafe { file::unmap(self.base, self.geometry.total()) }
     }

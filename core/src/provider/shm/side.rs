@@ -5,7 +5,7 @@
 //! tries it).
 
 use super::registration::Registration;
-use crate::session::{Doorbells, SelectCounter};
+use crate::session::{Direction, SelectCounter};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A value on a cache line of its own.
@@ -43,17 +43,13 @@ pub(crate) struct Sending {
     pub tail: AtomicU64,
     /// One above the position from which on bytes lie in the large send buffer; zero: none do.
     pub grown: AtomicU64,
-    /// The newest urgent byte: see [`crate::session::Mark`]; zero: none yet (S8).
-    pub urgent: AtomicU64,
-    /// Those that are no part of the stream any more: see [`crate::session::Gone`].
-    pub gone: AtomicU64,
     /// Not zero while a sender finds no space.
     pub(crate) stalled: AtomicU32,
     /// Not zero once nothing more will be sent: see [`FINISHED`] and [`CLOSED`].
     pub finished: AtomicU32,
-    /// The turn to the SAN, doorbells, and the way back to TCP. The peer may change it as well.
-    pub(crate) doorbells: Doorbells,
-    /// Bytes of the stream that went over TCP before the turn. Before that is told by `doorbells`.
+    /// The turn to the SAN, and the way back to TCP. The peer may change it as well.
+    pub(crate) direction: Direction,
+    /// Bytes of the stream that went over TCP before the turn. Stored before `direction` says that it turned.
     pub(crate) turned_at: AtomicU64,
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
     /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
@@ -71,9 +67,9 @@ impl Sending {
 pub(crate) const FINISHED: u32 = 1;
 /// The sender closed its last descriptor: a hint that the anchor is worth a look.
 pub(crate) const CLOSED: u32 = 2;
-/// The sender's last close will reset the connection (SO_LINGER with a time of zero).
-pub(crate) const ABORTIVE: u32 = 4;
-/// A hint that the sender's direction went back to TCP: see [`Doorbells`].
+/// The sender's end receives nothing more (SHUT_RD).
+pub(crate) const READ_SHUT: u32 = 4;
+/// A hint that the sender's direction went back to TCP: see [`Direction`].
 pub(crate) const RETURNED: u32 = 8;
 /// The fabric that led to the sender is broken (`fabric::Link`).
 pub(crate) const FAILED: u32 = 16;
@@ -88,8 +84,6 @@ pub(crate) struct Receiving {
     /// Where the receiver stopped reading messages when it recalled the direction: sequence number
     /// in the high half, bytes of that message already read in the low half.
     pub(crate) stopped_at: AtomicU64,
-    /// What of the bytes behind that is no part of the stream for it: see [`crate::session::Omitted`].
-    pub(crate) omitted: AtomicU64,
     /// The thread that is about to send, or sends, in the peer's stead what was recalled; zero: none.
     pub(crate) stands_in: AtomicU32,
     /// Over a fabric: see [`Asked`].

@@ -1,7 +1,7 @@
 //! Model check of the words of the move: the position at which a direction turns, what its receiver makes of it, and how it
 //! ends reading on the way back.
 
-use super::doorbells::Doorbells;
+use super::direction::Direction as Word;
 use super::select_counter::SelectCounter;
 use super::sync::{fence, AtomicU32, AtomicU64, Ordering};
 use super::turn::{turn, Inbound, Outbound, OverTcp};
@@ -12,7 +12,7 @@ use loom::thread;
 
 /// One direction: its words, and what its kernel and its segment have.
 struct Direction {
-    word: Doorbells,
+    word: Word,
     turned_at: AtomicU64,
     over_tcp: OverTcp,
     /// Bytes of the stream that were sent over TCP, and over the SAN.
@@ -25,7 +25,7 @@ struct Direction {
 impl Direction {
     fn new() -> Arc<Direction> {
         let direction = Direction {
-            word: Doorbells::new(),
+            word: Word::new(),
             turned_at: AtomicU64::new(0),
             over_tcp: OverTcp::new(),
             in_kernel: AtomicU32::new(0),
@@ -113,7 +113,7 @@ fn what_crosses_a_recall_is_sent_again_before_the_call_returns() {
                 fence(Ordering::SeqCst);
                 // What a send does that finds its receiver asleep.
                 let rings = direction.counter.signal();
-                rings && !direction.word.promise()
+                rings && !direction.word.ring()
             }
         });
         let mut read = 0;

@@ -1,6 +1,6 @@
 //! What the anchor tells of the connection's end, and what TCP would make of it. Takes nothing off the anchor.
 
-use crate::provider::shm::{ABORTIVE, CLOSED, FAILED, FINISHED};
+use crate::provider::shm::{CLOSED, FAILED, FINISHED, READ_SHUT};
 use crate::registry;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -10,9 +10,8 @@ use crate::switch::stream::{Broken, Stream};
 use crate::sys::{net, poll};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Flags under which the kernel shows the anchor readable for ever.
-pub(in crate::switch) const ALWAYS_READABLE: u32 =
-    flag::ANCHOR_ENDED | flag::RECEIVE_SHUT | flag::NO_MORE_DOORBELLS;
+/// Flags under which the kernel shows the anchor's end for ever.
+pub(in crate::switch) const SHOWS_END: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
 
 /// Ends the connection because the peer broke the protocol.
 #[cold]
@@ -100,17 +99,6 @@ fn is_our_own_end(socket: &Socket, stream: &Stream, events: i16) -> bool {
 pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
-        // A peer's kernel resets also for a doorbell byte nobody drained; between hosts that is an urgent one, which
-        // may come after the close. TCP resets only when the program left data unread, or asked for it (SO_LINGER).
-        libc::ECONNRESET
-            if (stream.fabric.is_none() || link::is_closed_by_peer(stream))
-                && stream.endpoint.has(flag::ESTABLISHED)
-                && !stream.endpoint.has(flag::LEFT)
-                && stream.peer_consumed_all()
-                && stream.peer().sending.0.finished.load(Acquire) & ABORTIVE == 0 =>
-        {
-            stream.endpoint.set(flag::ANCHOR_ENDED | flag::GONE);
-        }
         // The end of the stream came before the reset: it stays the end of the stream.
         libc::EPIPE => {
             note_end(socket, stream);
@@ -145,10 +133,17 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
     if stream.endpoint.has(flag::RECEIVE_SHUT) && !net::is_ended_by_peer(socket.anchor()) {
         return;
     }
-    let half_closed = stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0;
-    if !half_closed && !stream.endpoint.has(flag::RESET) && !stream.peer_consumed_all() {
-        stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
-        stream.endpoint.set(flag::RESET);
+    let finished = stream.peer().sending.0.finished.load(Acquire);
+    // Who shut both directions down, and did not close, answers only what comes afterwards.
+    let keeps_unread = finished & (FINISHED | READ_SHUT | CLOSED) == FINISHED | READ_SHUT;
+    if !stream.endpoint.has(flag::RESET) && !keeps_unread && !stream.peer_consumed_all() {
+        // TCP's reset, which behind the end of the stream is told as a broken pipe.
+        if finished & FINISHED != 0 {
+            break_pipe(stream);
+        } else {
+            stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+            stream.endpoint.set(flag::RESET);
+        }
         registry::set_state(socket.statistics(), registry::State::Failed);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);
@@ -171,9 +166,9 @@ pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
     registry::set_state(socket.statistics(), state);
 }
 
-/// True if TCP would have answered what was sent with a reset by now: the peer closed for good, on this host.
-pub(in crate::switch) fn is_answered_by_reset(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::ANCHOR_ENDED)
-        && stream.fabric.is_none()
-        && stream.peer().sending.0.finished.load(Relaxed) & CLOSED != 0
+/// True if TCP would answer what is sent now with a reset: the peer closed, is gone, or shut both directions down.
+pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
+    const BOTH: u32 = FINISHED | READ_SHUT;
+    let finished = || stream.peer().sending.0.finished.load(Relaxed);
+    stream.endpoint.has(flag::ANCHOR_ENDED) || finished() & BOTH == BOTH
 }

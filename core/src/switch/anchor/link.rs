@@ -1,7 +1,6 @@
 //! What is different where the peer is on another host, and a [`Link`] plays its part.
 //!
-//! The doorbell is a descriptor of the link's beside the anchor, because nobody here can put a byte on the anchor; the
-//! anchor tells of the connection's end as ever. A fork child uses such a connection through its parent's link. It
+//! A fork child uses such a connection through its parent's link. It
 //! [goes back to TCP](crate::switch::back_to_tcp::detach) with the help of both ends' links.
 
 use crate::fabric::{self, Link};
@@ -12,7 +11,7 @@ use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
-use crate::sys::{file, hidden, net, time, Errno, Fd};
+use crate::sys::{file, hidden, net, time, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// How long (ns) a sleeper whose link is another process's, which may have died, or has failed, sleeps at a time.
@@ -31,25 +30,12 @@ pub(in crate::switch) fn provider() -> registry::Provider {
     }
 }
 
-/// After a send to a peer whose TCP connection ended: a byte there brings back TCP's own reset.
-pub(in crate::switch) fn provoke_reset(socket: &Socket, stream: &Stream) {
-    if returning::is_begun(stream) || stream.endpoint.has(flag::SENDS_TCP) {
-        // The byte would be one of the stream.
-        return;
-    }
-    if let Err(Errno(error)) = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT) {
-        if error != libc::EAGAIN && !stream.endpoint.has(flag::SEND_SHUT) {
-            ends::note_error(socket, stream, error);
-        }
-    }
-}
-
 /// How long to sleep at most on a connection over a link.
 pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
     let link = stream.fabric?;
     let may_be_broken = link.has_failed() && !stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET);
     // Where the anchor is not looked at, it tells nothing of a relative that died either.
-    let is_silent = stream.endpoint.has(ends::ALWAYS_READABLE);
+    let is_silent = stream.endpoint.has(ends::SHOWS_END);
     (may_be_broken || is_silent || link.is_foreign()).then_some(LONGEST_NAP)
 }
 
@@ -118,10 +104,10 @@ pub(in crate::switch) fn hold_anchor(socket: &Socket, link: &Link) {
 pub(in crate::switch) fn is_early(stream: &Stream, link: &Link, anchor: Fd) -> bool {
     let sending = &stream.peer().sending.0;
     let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
-        || sending.doorbells.state().left
+        || sending.direction.state().left
         || link.is_failed_by_peer();
     let returns =
-        || returning::is_due(stream) || stream.own().sending.0.doorbells.state().is_final();
+        || returning::is_due(stream) || stream.own().sending.0.direction.state().is_final();
     !is_told && (returns() || net::unread(anchor).is_some_and(|bytes| bytes > 0))
 }
 

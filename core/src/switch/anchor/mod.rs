@@ -1,13 +1,13 @@
-//! The anchor, which is the kernel's TCP socket of a connection on the SAN: its doorbell, what it tells of the
-//! connection's end, which of its bytes are the stream's, and its options. Beside it are the [`link`] of a connection
-//! between hosts, and the epoll sets that watch it.
+//! The anchor, which is the kernel's TCP socket of a connection on the SAN: what it tells of the
+//! connection's end, which bytes of the stream go over it, and its options. Beside it are the [`bell`], the [`link`] of a
+//! connection between hosts, and the epoll sets that watch it.
 //!
-//! Makes the system calls on it. Sleeps only until its own bytes are out, sleepers have left, or a link has answered.
+//! Makes the system calls on it. Sleeps only until sleepers have left, or a link has answered.
 //! May call sockets and streams. Does not decide whether a connection is on the SAN, with one exception: a switch to
 //! the SAN that the peer never took is taken back here ([`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
-pub(in crate::switch) mod doorbell;
+pub(in crate::switch) mod bell;
 pub(in crate::switch) mod ends;
 pub(in crate::switch) mod link;
 pub(in crate::switch) mod options;

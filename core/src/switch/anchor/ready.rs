@@ -20,20 +20,7 @@ fn known_readable(stream: &Stream) -> Option<bool> {
     if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ends::ended(stream) {
         return Some(!stream.endpoint.has(flag::READ_OUT) || ends::ended(stream));
     }
-    if stream.has_mark_ahead() {
-        return Some(readable_around_mark(stream));
-    }
     stream.peek_readable()
-}
-
-/// What a read passes over is not to be read.
-#[cold]
-fn readable_around_mark(stream: &Stream) -> bool {
-    let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return true };
-    let unread = stream.unread();
-    drop(held);
-    stream.try_answer_suspension();
-    unread != Ok(0)
 }
 
 /// As [`readable`], and true also of a message that says that it has data: the read takes it in.
@@ -75,13 +62,7 @@ pub(in crate::switch) fn writable(stream: &Stream) -> bool {
                 || stream.has_space()
                 || link::has_space(stream)
                 // Who shut both directions down before it closed is heard once, at the first.
-                || ends::is_answered_by_reset(stream)
+                || ends::answers_with_reset(stream)
         }
     }
-}
-
-/// True if there is no space, and the peer can not ring once there is: its direction has not turned, and a doorbell would
-/// be taken for a byte of the stream.
-pub(in crate::switch) fn waits_unrung(stream: &Stream) -> bool {
-    stream.fabric.is_none() && switchover::receives_all_over_tcp(stream) && !writable(stream)
 }

@@ -2,7 +2,6 @@
 //! ([`back_to_tcp`](crate::switch::back_to_tcp)).
 
 use crate::provider::shm::RETURNED;
-use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
@@ -12,8 +11,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 pub(in crate::switch) const ENDED: u32 = flag::RESET | flag::BROKEN_PIPE;
 
 /// The connection ended: there is nothing to bring back.
-pub(in crate::switch) const OVER: u32 =
-    flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::GONE;
+pub(in crate::switch) const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE;
 
 /// True if either end has begun to go back. One load of each side's word.
 #[inline]
@@ -37,12 +35,7 @@ pub(in crate::switch) fn is_half_left(stream: &Stream) -> bool {
 
 /// True if this end is about to leave, or half left: something is to go over TCP still. Send lock.
 pub(in crate::switch) fn is_leaving(stream: &Stream) -> bool {
-    stream.own().sending.0.doorbells.state().is_final() && !stream.endpoint.has(flag::LEFT)
-}
-
-/// True if this end leaves before it sends anything else, and can. Send lock.
-pub(in crate::switch) fn leaves_first(stream: &Stream) -> bool {
-    is_leaving(stream) && (stream.endpoint.has(flag::LEAVING) || !stream.endpoint.has(OVER))
+    stream.own().sending.0.direction.state().is_final() && !stream.endpoint.has(flag::LEFT)
 }
 
 /// How long (ns) to sleep at most while that is so: the kernel's room is looked for by the clock.
@@ -61,24 +54,23 @@ pub(in crate::switch) fn is_begun(stream: &Stream) -> bool {
 
 /// True if the peer wants again what it did not read.
 pub(in crate::switch) fn is_recalled(stream: &Stream) -> bool {
-    stream.own().sending.0.doorbells.state().recalled
+    stream.own().sending.0.direction.state().recalled
 }
 
 /// True if the peer sends over TCP again, behind what lies in the segment, and this end reads that. Acquire: all of it
 /// is there then.
 pub(in crate::switch) fn continues_over_tcp(stream: &Stream) -> bool {
-    stream.peer().sending.0.doorbells.state().left && !stream.endpoint.has(flag::READ_OUT)
+    stream.peer().sending.0.direction.state().left && !stream.endpoint.has(flag::READ_OUT)
 }
 
 /// True if what the kernel says of the anchor concerns bytes that are TCP's.
 pub(in crate::switch) fn is_kernels(stream: &Stream) -> bool {
-    stream.peer().sending.0.doorbells.state().left || stream.endpoint.has(flag::READ_OUT)
+    stream.peer().sending.0.direction.state().left || stream.endpoint.has(flag::READ_OUT)
 }
 
-/// True if all that the peer sent on the SAN is read, and what lies on the anchor is the stream's.
+/// True if all that the peer sent on the SAN is read, and the rest of the stream comes over TCP.
 pub(in crate::switch) fn reads_tcp_again(stream: &Stream) -> bool {
-    const ALL: u32 = flag::READ_OUT | flag::NO_MORE_DOORBELLS;
-    stream.endpoint.flags() & (ALL | flag::ASKS) == ALL
+    stream.endpoint.flags() & (flag::READ_OUT | flag::ASKS) == flag::READ_OUT
 }
 
 /// The peer has left: this end does the same at the next opportunity, although there was no hint, as a peer that is not
@@ -88,14 +80,6 @@ pub(in crate::switch) fn follow(stream: &Stream) {
     if !is_due(stream) {
         stream.peer().sending.0.finished.fetch_or(RETURNED, SeqCst);
     }
-}
-
-/// As `tells_urgent_data` of the way back to TCP, where locks are held.
-pub(in crate::switch) fn may_tell_urgent_data(socket: &Socket) -> bool {
-    let is_free_of_doorbells = |stream: Stream| {
-        stream.endpoint.has(flag::NO_MORE_DOORBELLS) || switchover::receives_all_over_tcp(&stream)
-    };
-    socket.stream().is_none_or(is_free_of_doorbells)
 }
 
 /// True if this end may leave later, as the peer wants.

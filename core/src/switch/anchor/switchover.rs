@@ -10,7 +10,6 @@ use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
 use crate::session::{self, Inbound, Misplaced, Outbound};
-use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::watchers;
 use crate::switch::buffers::Buffers;
@@ -20,7 +19,6 @@ use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::{Broken, Moved, Stream, Take};
 use crate::sys::user::Access;
 use crate::sys::{net, poll, process, time, Errno};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How often a turn is tried while the receiver takes bytes off at this very moment: it does not wait there.
 const ATTEMPTS: u32 = 200;
@@ -42,7 +40,7 @@ pub(in crate::switch) fn turn(stream: &Stream) -> bool {
         }
         attempts < ATTEMPTS
     };
-    match session::turn(&sending.doorbells, &sending.turned_at, written, again) {
+    match session::turn(&sending.direction, &sending.turned_at, written, again) {
         Outbound::Tcp => return false,
         Outbound::Turned(position) => {
             registry::note(stream.statistics, Event::SendingTurned(position));
@@ -88,17 +86,12 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     if returning::reads_tcp_again(stream) {
         return Ok(Inbound::Tcp);
     }
-    let taken = || {
-        if sending.urgent.load(Acquire) != 0 {
-            // A doorbell with an urgent byte: the kernel counts it in its place.
-            let _ = net::set_option(stream.anchor, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1i32);
-        }
-        net::bytes_taken(stream.anchor)
-    };
-    let next = e.receive.over_tcp.next(&sending.doorbells, &sending.turned_at, taken);
-    let next = next.map_err(|Misplaced| Broken::Doorbells)?;
+    // Once the peer left it may send urgent data, at which the kernel's count of unread bytes ends.
+    let counts = || !sending.direction.state().left;
+    let taken = || counts().then(|| net::bytes_taken(stream.anchor)).flatten();
+    let next = e.receive.over_tcp.next(&sending.direction, &sending.turned_at, taken);
+    let next = next.map_err(|Misplaced| Broken::Position)?;
     if let Inbound::San(at) = next {
-        e.doorbells_taken.store(at, Relaxed);
         e.clear(flag::RECEIVES_TCP);
         registry::note(stream.statistics, Event::ReceivingTurned(at));
     }
@@ -118,25 +111,16 @@ pub(in crate::switch) fn readable(stream: &Stream) -> Option<bool> {
     drop(held);
     match next {
         Ok(Inbound::San(_)) => None,
-        Ok(_) => Some(poll::poll_one(stream.anchor, libc::POLLIN).is_ok_and(|events| events != 0)),
+        // Below SO_RCVLOWAT the kernel's poll tells nothing, and what is missing may lie in the segment.
+        Ok(_) => Some(
+            poll::poll_one(stream.anchor, libc::POLLIN).is_ok_and(|events| events != 0)
+                || net::unread(stream.anchor).is_some_and(|bytes| bytes > 0),
+        ),
         Err(_) => Some(true),
     }
 }
 
-/// Notes that the peer turned, if this end has taken all that came over TCP before; true if so. An end that only sends makes no
-/// call that would note it, and left on its anchor, the peer's doorbells reset the connection at its close. No receive lock is
-/// held.
-pub(in crate::switch) fn has_all_from_before(stream: &Stream) -> bool {
-    let Some(_held) = stream.borrow(&stream.endpoint.receive.lock) else { return false };
-    matches!(inbound(stream), Ok(Inbound::San(_)))
-}
-
-/// True if all that comes is the kernel's to tell, urgent data and the end too: the peer has not turned.
-pub(in crate::switch) fn receives_all_over_tcp(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::RECEIVES_TCP) && !stream.peer().sending.0.doorbells.state().turned
-}
-
-/// Bytes that the kernel has for such an end. Receive lock.
+/// Bytes that the kernel has for an end that receives over TCP. Receive lock.
 pub(in crate::switch) fn unread(stream: &Stream) -> u64 {
     let there = net::unread(stream.anchor).unwrap_or(0);
     match inbound(stream) {
@@ -191,7 +175,7 @@ pub(in crate::switch) fn take(
     to: &mut Buffers,
     take: Take,
 ) -> Result<Taken, Broken> {
-    let doorbells = &stream.peer().sending.0.doorbells;
+    let doorbells = &stream.peer().sending.0.direction;
     if returning::reads_tcp_again(stream) {
         return Ok(receive(stream, to, take, u64::MAX));
     }
@@ -215,14 +199,18 @@ pub(in crate::switch) fn take(
                 // It turned at this moment.
                 None if doorbells.state().turned => Ok(Taken::Bytes(0)),
                 // Nobody else takes any under this lock.
-                None => Err(Broken::Doorbells),
+                None => Err(Broken::Position),
             }
         }
     }
 }
 
-/// Takes, or looks at, what the kernel has, of which all is the stream's: how many bytes.
+/// Takes, or looks at, what the kernel has behind bytes of the segment: how many bytes. None where an urgent byte comes next, at
+/// which a read ends.
 pub(in crate::switch) fn take_behind(stream: &Stream, to: &mut Buffers, take: Take) -> usize {
+    if net::is_at_mark(stream.anchor) {
+        return 0;
+    }
     match receive(stream, to, take, u64::MAX) {
         Taken::Bytes(n) => n,
         _ => 0,
@@ -258,13 +246,6 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     }
 }
 
-/// True if all that lies on the anchor, and will, is the stream's: the peer returned to TCP before it rang a doorbell.
-pub(in crate::switch) fn is_without_doorbells(stream: &Stream) -> bool {
-    let word = stream.peer().sending.0.doorbells.state();
-    let at = || stream.peer().sending.0.turned_at.load(Acquire);
-    word.is_final() && (!word.turned || word.bells == at())
-}
-
 /// Takes an end that entered back to plain TCP, if its peer has not entered, and from then on cannot; true if it is
 /// there now. No lock is held.
 pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
@@ -280,8 +261,6 @@ pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     }
     let mut structure = Structure::lock();
     if socket.phase() == phase::SAN {
-        options::give_back_sending(stream, stream.anchor);
-        options::give_back_receiving(stream, stream.anchor);
         socket.set_phase(phase::TCP);
         watchers::to_kernel(&mut structure, socket);
         socket.set_reason(Reason::Quiet);

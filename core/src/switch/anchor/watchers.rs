@@ -2,9 +2,9 @@
 //! socket does between TCP and the SAN, and a set can be made to look at the socket itself. Reports no events
 //! ([`readiness`](crate::switch::readiness)).
 
-use crate::switch::endpoint::flag;
 use crate::switch::socket::set::{Inner, Registration, Set, Watch};
 use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table;
 use crate::switch::socket::Socket;
 use crate::sys::{poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
@@ -124,16 +124,10 @@ pub(in crate::switch) fn enter_shadow(set: &'static Set, index: u32) -> Result<(
     let shadow = set.shadow()?;
     set.with(|inner| {
         let r = inner.registrations[index as usize].as_mut().ok_or(Errno(libc::ENOENT))?;
-        let ended = r
-            .socket
-            .stream()
-            .is_some_and(|s| s.endpoint.has(flag::ANCHOR_ENDED | flag::NO_MORE_DOORBELLS));
-        if !ended {
-            let events = r.kernel_events();
-            poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, r.fd, events, u64::from(index))?;
-            r.in_shadow = true;
-        }
-        r.watch_link(shadow, index);
+        let events = r.kernel_events();
+        poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, r.fd, events, u64::from(index))?;
+        r.in_shadow = true;
+        r.watch_bell(shadow, index);
         r.in_kernel = false;
         set.san.fetch_add(1, Ordering::SeqCst);
         inner.make_hot(index);
@@ -155,7 +149,7 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
                 let (fd, events) = (r.fd, r.kernel_events());
                 r.in_shadow =
                     poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, fd, events, index as u64).is_ok();
-                r.watch_link(shadow, index as u32);
+                r.watch_bell(shadow, index as u32);
             }
         }
     });
@@ -164,7 +158,7 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
 /// Takes a registration out of the shadow set.
 pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
-    registration.unwatch_link(shadow);
+    registration.unwatch_bell(shadow);
     if registration.in_shadow && shadow >= 0 {
         let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, registration.fd, 0, 0);
     }
@@ -183,7 +177,15 @@ pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) 
         return false;
     }
     let watches = &socket.guarded(structure).watches;
-    watches.iter().all(|watch| watch.set.shadow().is_ok())
+    watches.iter().all(|watch| is_deletable(watch, socket) && watch.set.shadow().is_ok())
+}
+
+/// False if the descriptor is closed by which the registration was made, while another one keeps the socket open: the kernel goes on
+/// with such a registration, and takes it back from nobody.
+fn is_deletable(watch: &Watch, socket: &Socket) -> bool {
+    let fd = |inner: &mut Inner| inner.registrations[watch.index as usize].as_ref().map(|r| r.fd);
+    let of_fd = watch.set.with(fd).flatten().and_then(table::socket);
+    of_fd.is_some_and(|found| std::ptr::eq(found.address(), socket))
 }
 
 /// The socket is on the SAN now: its registrations move from the kernel's sets.
@@ -277,13 +279,9 @@ pub(in crate::switch) fn clear(structure: &mut Structure, set: &'static Set) {
     }
 }
 
-/// A doorbell was taken off an anchor by somebody else: the sets that were to hear it look
-/// themselves.
-pub(in crate::switch) fn doorbell_drained(socket: &Socket) {
-    have_looked_at(socket, |registration| {
-        registration.has_doorbell = false;
-        registration.disarm();
-    });
+/// A ring was taken off by somebody else: the sets that were to hear it look themselves.
+pub(in crate::switch) fn ring_taken_off(socket: &Socket) {
+    have_looked_at(socket, Registration::disarm);
 }
 
 /// The sets that watch the socket look at it themselves for now.

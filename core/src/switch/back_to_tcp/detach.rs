@@ -1,23 +1,21 @@
 //! The way back to TCP of a session both ends use, as docs/protocol.md describes it.
 //!
-//! Each end does three things, in this order, at any time and without waiting for the other:
+//! Each end does two things, in this order, at any time and without waiting for the other:
 //!
 //! 1. It *leaves*: from the next byte on it sends over the anchor. What it sent before is read by
 //!    the peer where it lies.
 //! 2. Once it has read all that lies in the segment it *recalls* the other direction, unless the
 //!    peer has left as well: what the peer put there in between, the peer sends again over TCP.
-//! 3. When the doorbells promised until then are off the anchor, the socket is the kernel's.
 //!
-//! The peer does the same as soon as it looks: the doorbell that comes with the leaving wakes it. Over a fabric a frame
-//! does, no doorbell goes with it, and recalling takes an answer of the peer's link, before which nothing is read.
+//! Then the socket is the kernel's. The peer does the same as soon as it looks: the ring that comes with the leaving wakes
+//! it. Over a fabric a frame does, and recalling takes an answer of the peer's link, before which nothing is read.
 
 use super::leave::leave;
+use super::linger;
 use super::read_out::{is_answered, read_out};
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
-use crate::switch::anchor::doorbell;
 use crate::switch::anchor::link;
-use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
@@ -26,7 +24,6 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
-use crate::sys::thread::own_tid;
 use crate::sys::{net, poll, thread, time, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -60,22 +57,12 @@ pub(super) fn finish_leaving(
     wait: WaitForRoom,
 ) {
     let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
-    let is_interrupted =
-        || e.send.lock.is_held_by_caller() || e.doorbell_lock.holder() == own_tid();
+    let is_interrupted = || e.send.lock.is_held_by_caller();
     while returning::is_half_left(stream) && !is_interrupted() && time::now() < until {
         let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
         let _ = poll::poll(&mut room, Some(returning::NAP), thread::nap_mask());
         return_anchor(socket, stream, anchor, why);
     }
-}
-
-/// True if urgent data may be the kernel's to tell: no doorbell is left that is urgent there. Takes them off for that
-/// where the peer has left. No lock is held.
-pub(in crate::switch) fn tells_urgent_data(socket: &Socket) -> bool {
-    if let Some(stream) = socket.stream().filter(returning::is_kernels) {
-        doorbell::take_off(socket, &stream, socket.anchor());
-    }
-    returning::may_tell_urgent_data(socket)
 }
 
 /// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
@@ -161,7 +148,7 @@ pub(in crate::switch) fn return_anchor(
     // Of a reset that is not the kernel's own it would tell something else.
     let goes_on =
         (has_left || returning::is_half_left(stream)) && !stream.endpoint.has(flag::RESET);
-    if !goes_on || !settle(socket, stream, anchor) {
+    if !goes_on || !settle(socket, stream) {
         return false;
     }
     if !has_left {
@@ -169,20 +156,22 @@ pub(in crate::switch) fn return_anchor(
         stream.endpoint.set(flag::RECEIVES_TCP);
         return false;
     }
-    if stream.endpoint.set(flag::NATIVE) {
-        options::give_back_receiving(stream, anchor);
-    }
+    stream.endpoint.set(flag::NATIVE);
     true
 }
 
-/// Before the last close: whatever the peer wants again it gets now; true if the socket is on TCP.
+/// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process
+/// apart; true if the socket is on TCP. Waits for nothing.
 pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
-    if look_after_to_the_end(socket, stream, WaitForRoom::UntilDone) {
+    if look_after(socket, stream) {
         return true;
     }
-    let closed = stream.own().sending.0.doorbells.close();
-    if closed.recalled && look_after_to_the_end(socket, stream, WaitForRoom::UntilDone) {
+    let closed = stream.own().sending.0.direction.close();
+    if closed.recalled && look_after(socket, stream) {
         return true;
+    }
+    if stream.fabric.is_none() {
+        linger::send_rest_apart(socket, stream);
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
     if stream.endpoint.has(flag::LEFT) && unread() {
@@ -192,21 +181,9 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
     false
 }
 
-/// Steps 2 and 3; true once done.
-fn settle(socket: &Socket, stream: &Stream, anchor: Fd) -> bool {
-    let e = stream.endpoint;
-    if !e.has(flag::READ_OUT) && !read_out(socket, stream, false) {
-        if returning::continues_over_tcp(stream) {
-            // Who waits for more than lies in the segment counts what comes behind it.
-            doorbell::take_off(socket, stream, anchor);
-        }
-        return false;
-    }
-    if !is_answered(stream) {
-        return false;
-    }
-    doorbell::take_off(socket, stream, anchor);
-    e.has(flag::NO_MORE_DOORBELLS)
+/// Step 2; true once done.
+fn settle(socket: &Socket, stream: &Stream) -> bool {
+    (stream.endpoint.has(flag::READ_OUT) || read_out(socket, stream, false)) && is_answered(stream)
 }
 
 /// The books of this process: the socket is the kernel's.

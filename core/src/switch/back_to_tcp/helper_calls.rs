@@ -91,7 +91,7 @@ impl Found {
             return false;
         };
         // Who has them may be interrupted, by whatever.
-        let is_free = !stream.is_locked() && stream.endpoint.doorbell_lock.holder() == 0;
+        let is_free = !stream.is_locked();
         let is_back = is_free && detach::return_anchor(socket, &stream, self.anchor.get(), why);
         if is_back {
             detach::leave_to_kernel(socket, &stream);

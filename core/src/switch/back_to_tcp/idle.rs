@@ -1,4 +1,4 @@
-//! Connections on which nothing happens for a second go back to TCP, and their memory is given back.
+//! Connections on which nothing happens for five seconds go back to TCP, and their memory is given back.
 //!
 //! Whoever is about to sleep, or looks at the clock, sweeps through the process's connections when it is time. Nobody wakes
 //! up for it: in a process that sleeps for ever its connections stay as they are, unless a peer's process sweeps.
@@ -16,7 +16,7 @@ use crate::sys::{process, time, Fd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Between two sweeps (ns); what has not changed from one to the next is idle.
-const PERIOD: u64 = 1_000_000_000;
+const PERIOD: u64 = 5_000_000_000;
 
 /// Some connection has memory on the SAN, as far as is known.
 #[link_section = "sanshim_words"]

@@ -5,13 +5,10 @@ use super::resend::{self, Resent};
 use super::resend_for_peer;
 use crate::provider::shm::RETURNED;
 use crate::reason::Reason;
-use crate::session::Rung;
-use crate::switch::anchor::doorbell;
-use crate::switch::anchor::options;
+use crate::session::DirectionState;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
-use crate::sys::lock::Acquired;
 use crate::sys::{net, poll, Fd};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -25,7 +22,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if e.has(flag::LEFT) {
         return true;
     }
-    let Rung { left: begun, recalled, .. } = stream.own().sending.0.doorbells.state();
+    let DirectionState { left: begun, recalled, .. } = stream.own().sending.0.direction.state();
     let must = begun || recalled;
     if e.has(impossible_after(stream, begun, must)) || !may_send_over_tcp(stream) {
         return false;
@@ -33,23 +30,16 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
     // Then there is nobody to send to, and the kernel tells the program why.
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
-    // The last doorbell must not have to wait for a peer that reads nothing.
-    if !must && !gone && state & libc::POLLOUT == 0 {
-        return false;
-    }
-    let Ok(how) = e.doorbell_lock.lock() else { return false };
-    if how == Acquired::FromTheDead {
-        doorbell::recount_sent(stream, anchor);
-    }
     note_reason(stream, why);
     let resent = say_and_resend(stream, anchor, begun, gone);
-    e.doorbell_lock.unlock();
     match resent {
         Resent::All => {
             if e.has(flag::SEND_SHUT) {
                 let _ = net::shutdown(anchor, libc::SHUT_WR);
             }
             e.set(flag::LEFT);
+            // Who waits for room here waits for the kernel's now.
+            stream.wake_own();
         }
         Resent::Part => {
             e.set(flag::LEAVING);
@@ -62,7 +52,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
 /// Between hosts: false until the peer has heard that this end turned, or it might take what goes over TCP from now on for
 /// bytes from before.
 fn may_send_over_tcp(stream: &Stream) -> bool {
-    let has_turned = stream.own().sending.0.doorbells.state().turned;
+    let has_turned = stream.own().sending.0.direction.state().turned;
     stream.fabric.is_none_or(|link| !has_turned || link.is_turn_known() || link.has_failed())
 }
 
@@ -80,16 +70,14 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// lock and doorbell lock.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     let own = &stream.own().sending.0;
-    options::give_back_sending(stream, anchor);
-    let before = match stream.fabric {
-        None => own.doorbells.leave(),
-        Some(_) => own.doorbells.leave_silently(),
-    };
-    // Before the last doorbell: whoever it wakes finds it.
+    let before = own.direction.leave();
+    // Before the ring: whoever it wakes finds it.
     own.finished.fetch_or(RETURNED, SeqCst);
-    if let Some(link) = stream.fabric {
+    match stream.fabric {
         // Before anything goes over TCP, which would be nobody's if this process died before the peer knew.
-        link.tell_return();
+        Some(link) => link.tell_return(),
+        // Who sleeps on the SAN does not hear what comes over TCP.
+        None => stream.segment.bells().ring(),
     }
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     if gone {

@@ -13,17 +13,19 @@ use crate::switch::stream::{Broken, Stream};
 /// Ends reading from the segment if all was read, or `recalls_unread`: the rest comes again over TCP. True once it has
 /// ended.
 pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -> bool {
-    let doorbells = &stream.peer().sending.0.doorbells;
+    let direction = &stream.peer().sending.0.direction;
     let Ok(_held) = stream.lock_receive() else { return false };
     let unread = || stream.available().map(|unread| unread > 0);
     let ended = match stream.fabric {
-        None if !recalls_unread && needs_doorbell(stream) => Ok(false),
-        None => end_reading(doorbells, recalls_unread, unread, || stop(stream)),
+        None if !recalls_unread && needs_ring(stream) => Ok(false),
+        None => end_reading(direction, recalls_unread, unread, || stop(stream)),
         Some(link) => ask(stream, link, recalls_unread, unread),
     };
     match ended {
         Ok(true) => {
             stream.endpoint.set(flag::READ_OUT);
+            // What comes from now on comes over TCP.
+            stream.wake_own();
             true
         }
         Ok(false) => false,
@@ -34,11 +36,11 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     }
 }
 
-/// True if threads of this end sleep here, and the peer has not left. A recall would take its doorbell from them; it rings
+/// True if threads of this end sleep here, and the peer has not left. A recall would take the peer's ring from them; it rings
 /// when it leaves as well.
-fn needs_doorbell(stream: &Stream) -> bool {
+fn needs_ring(stream: &Stream) -> bool {
     let sleepers = &stream.endpoint.sleepers;
-    if !sleepers.any() || stream.peer().sending.0.doorbells.state().left {
+    if !sleepers.any() || stream.peer().sending.0.direction.state().left {
         return false;
     }
     sleepers.forget_the_dead();
@@ -59,7 +61,7 @@ fn ask(
     unread: impl FnOnce() -> Result<bool, Broken>,
 ) -> Result<bool, Broken> {
     // Before the look: what was sent before the peer left is seen by it.
-    let left = stream.peer().sending.0.doorbells.state().left;
+    let left = stream.peer().sending.0.direction.state().left;
     if !left && link::is_closed_by_peer(stream) {
         // Its end is TCP's to tell, in a moment.
         return Ok(false);

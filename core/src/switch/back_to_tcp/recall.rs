@@ -6,10 +6,8 @@ use super::detach::{finish_leaving, return_anchor, WaitForRoom};
 use super::leave::note_reason;
 use super::read_out::{is_answered, read_out};
 use crate::reason::Reason;
-use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
-use crate::switch::anchor::options;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
@@ -86,7 +84,7 @@ pub(in crate::switch) fn bring_back(
 }
 
 /// Leaves a connection that ended to the kernel if all that came was read, and the program was told of an error: then
-/// what the kernel says of the anchor, behind the doorbells, is all there is to learn.
+/// what the kernel says of the anchor is all there is to learn.
 fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
     let is_told = !e.has(flag::RESET) || e.has(flag::ERROR_REPORTED);
@@ -95,17 +93,14 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         return false;
     }
     let Ok(_held) = stream.lock_receive() else { return false };
-    let is_on_tcp = switchover::receives_all_over_tcp(stream);
-    if stream.available() != Ok(0) || !(is_on_tcp || doorbell::take_all(stream, anchor)) {
+    if stream.available() != Ok(0) {
         return false;
     }
     note_reason(stream, why);
-    options::give_back_sending(stream, anchor);
-    options::give_back_receiving(stream, anchor);
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(anchor, libc::SHUT_WR);
     }
-    e.set(flag::LEFT | flag::READ_OUT | flag::NO_MORE_DOORBELLS | flag::NATIVE);
+    e.set(flag::LEFT | flag::READ_OUT | flag::NATIVE);
     true
 }
 

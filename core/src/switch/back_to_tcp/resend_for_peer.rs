@@ -2,11 +2,12 @@
 //!
 //! What cannot be read here is recalled ([`detach`](crate::switch::back_to_tcp::detach)), and the peer sends it again
 //! as soon as it looks. One that computes, or waits for something else, does not look. Where the kernel lends us its
-//! socket, as it lends us its memory for RDMA, this end sends in its name, and the word of doorbells says so. What does
+//! socket, as it lends us its memory for RDMA, this end sends in its name, and the word of the direction says so. What does
 //! not fit into the kernel's buffers, and everything where the kernel refuses, waits for the peer's next call.
 
 use crate::provider::shm::FINISHED;
 use crate::registry;
+use crate::session::resent;
 use crate::switch::back_to_tcp::resend::{AnchorWriter, Resent};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
@@ -46,12 +47,12 @@ fn is_due(stream: &Stream) -> bool {
         let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
         unread || sending.finished.load(Acquire) & FINISHED != 0
     };
-    is_recalled(stream) && !sending.doorbells.state().replayed && is_more()
+    is_recalled(stream) && !sending.direction.state().replayed && is_more()
 }
 
 /// True if the peer was asked to send again, and has not come to it.
 fn is_recalled(stream: &Stream) -> bool {
-    let word = stream.peer().sending.0.doorbells.state();
+    let word = stream.peer().sending.0.direction.state();
     word.recalled && !word.left
 }
 
@@ -78,9 +79,6 @@ impl Due<'_> {
 
     /// Sends over the peer's socket what there is room for; `None`: the kernel does not lend it.
     fn send(&self) -> Option<Resent> {
-        if self.stream.peer().sending.0.doorbells.state().ringing {
-            return Some(Resent::Unknown);
-        }
         // A fork child must not get the peer's socket.
         let _structure = (!process::is_borrowed()).then(Structure::lock);
         let theirs = socket_of_peer(self.anchor)?;
@@ -95,7 +93,7 @@ impl Due<'_> {
 
 /// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
 fn send_over(stream: &Stream, theirs: Fd) -> Resent {
-    let doorbells = &stream.peer().sending.0.doorbells;
+    let doorbells = &stream.peer().sending.0.direction;
     // Before the claim, which must not last.
     let Ok(_held) = stream.lock_receive() else { return Resent::Unknown };
     // If one died in here, it is for the peer to find out: nobody else claims again.
@@ -119,19 +117,13 @@ fn send_left(stream: &Stream, to: Fd) -> Resent {
     let sending = &stream.peer().sending.0;
     // Before the bytes are looked at: they are all there.
     let is_finished = sending.finished.load(Acquire) & FINISHED != 0;
-    let promised = sending.doorbells.state().bells;
-    let Some(written) = net::bytes_written(to) else { return Resent::Unknown };
-    let places = stream.places_recalled();
-    let mut writer = AnchorWriter::new(to, written.saturating_sub(promised), places);
-    match promised.saturating_sub(written) {
-        0 => {}
-        // It is owed: there was no room.
-        1 if writer.put_doorbell() => {}
-        1 if writer.failed() == Some(Errno(libc::EAGAIN)) => return Resent::Part,
-        1 => return Resent::All,
-        _ => return Resent::Unknown,
-    }
+    let turned_at = sending.turned_at.load(Acquire);
+    let Some(skip) = resent(net::bytes_written(to), turned_at, true) else {
+        return Resent::Unknown;
+    };
+    let mut writer = AnchorWriter::new(to, skip);
     let valid = stream.each_left(|bytes| writer.put(bytes));
+    writer.push();
     if valid.is_ok() && writer.failed() == Some(Errno(libc::EAGAIN)) {
         return Resent::Part;
     }
@@ -167,7 +159,7 @@ const STAND_IN_TIMEOUT: u64 = 500_000_000;
 /// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done, or dead; false if
 /// it is not in time, so that nobody knows what it may still send.
 pub(in crate::switch) fn is_over(stream: &Stream) -> bool {
-    let doorbells = &stream.own().sending.0.doorbells;
+    let doorbells = &stream.own().sending.0.direction;
     let stands_in = &stream.peer().receiving.0.stands_in;
     let started = time::now();
     while doorbells.state().claimed {

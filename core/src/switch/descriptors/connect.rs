@@ -1,6 +1,6 @@
 //! connect: TCP's own, and nothing else.
 
-use crate::provider::shm::{Role, ABORTIVE};
+use crate::provider::shm::Role;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
@@ -8,7 +8,6 @@ use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::sys::net::Target;
 use crate::sys::{Errno, Fd, Result};
-use std::sync::atomic::Ordering::SeqCst;
 
 /// connect on `fd`. `real` is the kernel's, on the program's own arguments.
 pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> Outcome {
@@ -44,9 +43,6 @@ fn connect_over_tcp(socket: &Socket, real: &mut impl FnMut() -> Result<()>) -> R
 
 /// connect to AF_UNSPEC: the peer sees a reset, and the descriptor is as good as new.
 fn disconnect(fd: Fd, socket: &'static Socket, real: impl FnOnce() -> Result<()>) -> Outcome {
-    if let Some(stream) = socket.stream() {
-        stream.own().sending.0.finished.fetch_or(ABORTIVE, SeqCst);
-    }
     let result = real();
     if result.is_ok() {
         if let Some(stream) = socket.stream() {

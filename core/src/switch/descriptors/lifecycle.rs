@@ -7,14 +7,12 @@ use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
-use crate::switch::endpoint::flag;
 use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
-use crate::switch::waiting::ring;
-use crate::sys::{hidden, process, Fd};
+use crate::sys::{file, hidden, process, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -128,12 +126,37 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
             return socket.unpin_within(&mut structure);
         }
         drop(structure);
-        last_close(&socket);
-        // The number may soon be another file's.
-        socket.set_anchor(-1);
+        if !is_left_to_call(&socket, fd) {
+            last_close(&socket);
+            // The number may soon be another file's.
+            socket.set_anchor(-1);
+        }
     }
     // The pin that came with the descriptor.
     drop(Pinned::adopt(socket.get()));
+}
+
+/// True if a call is under way on the socket. As on TCP that goes on, and the connection ends after it: a descriptor of ours
+/// keeps the kernel's socket open until then.
+fn is_left_to_call(socket: &Socket, fd: Fd) -> bool {
+    if !socket.is_in_other_call() {
+        return false;
+    }
+    let Ok(kept) = file::duplicate_high(fd) else { return false };
+    let _ = file::set_descriptor_flags(kept, libc::FD_CLOEXEC);
+    socket.set_anchor(hidden::keep(kept));
+    socket.is_closing.store(true, SeqCst);
+    true
+}
+
+/// The last call on such a socket is over.
+pub(in crate::switch) fn end_after_last_call(socket: &Socket) {
+    let kept = socket.anchor();
+    if socket.phase() == phase::SAN {
+        last_close(socket);
+    }
+    socket.set_anchor(-1);
+    hidden::close(kept);
 }
 
 /// The last descriptor of this process is going. The FIN, or the reset, is the kernel's.
@@ -151,13 +174,7 @@ fn last_close(socket: &Socket) {
     if let Some(link) = stream.fabric.filter(|_| shared) {
         return link_end::leave_to_relatives(socket, &stream, link);
     }
-    // A thread that still waits in a call on it keeps the kernel's socket open, as on TCP.
     if shared {
-        return;
-    }
-    let sleepers = &stream.endpoint.sleepers;
-    sleepers.forget_the_dead();
-    if sleepers.any() {
         return;
     }
     if detach::finish(socket, &stream) {
@@ -171,10 +188,6 @@ fn last_close(socket: &Socket) {
     counters.read.signal();
     counters.write.signal();
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
-    // A doorbell byte left on the anchor would make the kernel reset the connection.
-    if !stream.endpoint.has(flag::ANCHOR_ENDED) {
-        ring::drain_at_end(socket, &stream);
-    }
 }
 
 /// After the program made `to` another descriptor for `from`. What `to` was before must have been

@@ -3,17 +3,13 @@
 use crate::fabric::Link;
 use crate::provider::shm::CLOSED;
 use crate::switch::anchor::link;
-use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
-use crate::sys::{net, time};
+use crate::sys::time;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-
-/// Most doorbells of urgent data that are taken off when it is closed.
-const MOST_URGENT: usize = 1 << 16;
 
 /// How long (ns) a process that exits waits, for all its connections, until relatives that use them take
 /// control.
@@ -21,7 +17,7 @@ const LEAVING: u64 = 1_000_000_000;
 
 /// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
 pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
-    say_closed(socket, stream);
+    say_closed(stream);
     if link::is_flushed(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
@@ -32,21 +28,10 @@ pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
     link::hold_anchor(socket, link);
 }
 
-/// No process of this end uses it any more. What is on the anchor are doorbells of urgent data, which the program has
-/// from the stream: left there, the kernel would reset the connection.
-fn say_closed(socket: &Socket, stream: &Stream) {
+/// No process of this end uses it any more.
+fn say_closed(stream: &Stream) {
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     stream.poll();
-    let is_streams = returning::is_due(stream) || returning::is_kernels(stream);
-    if is_streams || stream.endpoint.has(flag::ANCHOR_ENDED) {
-        return;
-    }
-    let mut bytes = [0; 256];
-    for _ in 0..MOST_URGENT / bytes.len() {
-        if !matches!(net::recv(socket.anchor(), &mut bytes, libc::MSG_DONTWAIT), Ok(1..)) {
-            break;
-        }
-    }
 }
 
 /// A process of several closes its last descriptor of the connection.
@@ -81,7 +66,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
         return leave_control_to_relatives(link);
     }
     if !shared {
-        say_closed(socket, stream);
+        say_closed(stream);
     }
     if !stream.endpoint.has(flag::ANCHOR_ENDED) {
         link::wait_for(stream, link);

@@ -4,7 +4,6 @@
 use crate::reason::Reason;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::options;
-use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::handing_on::bring_back;
@@ -12,7 +11,6 @@ use crate::switch::readiness::events;
 use crate::switch::setup;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters;
 use crate::switch::waiting::wait;
 use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,9 +22,6 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
         socket.has_options.store(true, Relaxed);
     }
     let Some(stream) = socket.stream() else { return };
-    if level == libc::IPPROTO_TCP {
-        return options::note_tcp(&socket, &stream, name, value != 0);
-    }
     if level != libc::SOL_SOCKET {
         return;
     }
@@ -35,36 +30,22 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
             // The kernel doubles the value for its own overhead, and so do we.
             options::fix_send_buffer(&stream, value.saturating_mul(2));
         }
-        libc::SO_RCVLOWAT => options::note_low_water(&socket, &stream, value),
-        libc::SO_OOBINLINE => options::note_urgent_inline(&socket, &stream, value != 0),
+        libc::SO_RCVLOWAT => options::note_low_water(&stream, value),
         _ => {}
-    }
-}
-
-/// After SO_LINGER was set: a zero time makes the last close a reset.
-pub fn linger_was_set(fd: Fd, on: bool, seconds: i32) {
-    let Some(socket) = table::socket(fd) else { return };
-    socket.has_options.store(true, Relaxed);
-    if let Some(stream) = socket.stream() {
-        options::note_linger(&stream, on && seconds == 0);
     }
 }
 
 /// Options that `inherit` and `unsupported` of the anchor would ask the kernel for.
 fn is_ours(level: i32, name: i32) -> bool {
-    match level {
-        libc::IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_CORK),
-        libc::SOL_SOCKET => matches!(
+    level == libc::SOL_SOCKET
+        && matches!(
             name,
             libc::SO_SNDBUF
                 | libc::SO_SNDBUFFORCE
                 | libc::SO_RCVLOWAT
-                | libc::SO_OOBINLINE
                 | libc::SO_PEEK_OFF
                 | libc::SO_TIMESTAMPING
-        ),
-        _ => false,
-    }
+        )
 }
 
 /// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.
@@ -100,21 +81,8 @@ fn broken_by(socket: &Socket) -> Option<Errno> {
 pub fn value(fd: Fd, level: i32, name: i32) -> Option<i32> {
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
-    if level == libc::IPPROTO_TCP {
-        return match name {
-            libc::TCP_NODELAY => Some(i32::from(stream.endpoint.has(flag::NODELAY))),
-            libc::TCP_CORK => Some(i32::from(stream.endpoint.has(flag::CORK))),
-            _ => None,
-        };
-    }
-    if level != libc::SOL_SOCKET {
-        return None;
-    }
-    match name {
-        libc::SO_RCVLOWAT => Some(stream.endpoint.receive.low_water.load(Relaxed) as i32),
-        libc::SO_OOBINLINE => Some(i32::from(stream.endpoint.has(flag::URGENT_INLINE))),
-        _ => None,
-    }
+    let is_low_water = level == libc::SOL_SOCKET && name == libc::SO_RCVLOWAT;
+    is_low_water.then(|| stream.endpoint.receive.low_water.load(Relaxed) as i32)
 }
 
 /// The TCP state (tcpi_state) of a connection whose half-closes the kernel did not see; `None`:
@@ -158,7 +126,7 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errn
     if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && is_on {
         return table::san(fd).map(|_| Errno(libc::EOPNOTSUPP));
     }
-    // The kernel would tell of the doorbells that it sent.
+    // The kernel would tell nothing of what goes over the SAN.
     let timestamps = level == libc::SOL_SOCKET && name == libc::SO_TIMESTAMPING;
     if timestamps && value.is_some_and(options::reports_what_is_sent) {
         let is_back =
@@ -211,14 +179,16 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             ends::look(&socket, &stream);
             Some(clamp(stream.unsent()))
         }
-        SIOCATMARK if switchover::receives_all_over_tcp(&stream) => None,
-        SIOCATMARK => Some(i32::from(stream.mark_at(0).is_some())),
+        // The urgent byte comes over TCP, behind what lies in the segment.
+        net::SIOCATMARK => {
+            let _held = stream.lock_receive();
+            (stream.available() != Ok(0)).then_some(0)
+        }
         _ => None,
     }
 }
 
-/// Whether the next byte is the urgent mark (sockatmark).
-pub const SIOCATMARK: u64 = 0x8905;
+pub use crate::sys::net::SIOCATMARK;
 
 /// The open file description's flags changed, as far as they matter to us.
 pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Option<bool>) {
@@ -237,12 +207,8 @@ pub fn status_flags_changed(fd: Fd, nonblocking: Option<bool>, asynchronous: Opt
         None => {}
     };
     apply(flag::NONBLOCK, nonblocking);
-    apply(flag::ASYNC, asynchronous);
-    if asynchronous == Some(true) && stream.fabric.is_some() {
-        // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
-        bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
-    } else if asynchronous == Some(true) {
-        // From now on every event has to reach the anchor.
-        let _ = counters::raise_elsewhere(&stream, counters::Event::Read);
+    if asynchronous == Some(true) {
+        // The kernel sees nothing of what comes over the SAN, and raises no signal for it.
+        bring_back::bring_back_for(&[fd], Reason::TcpOnly, WaitForRoom::Moment);
     }
 }

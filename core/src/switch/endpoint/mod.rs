@@ -38,28 +38,14 @@ pub(super) mod flag {
     pub(crate) const RESET: u32 = 1 << 4;
     /// The program has been told of the error: from now on end of stream and EPIPE.
     pub(crate) const ERROR_REPORTED: u32 = 1 << 5;
-    /// O_ASYNC: every event must reach the anchor, where the kernel raises the signal.
-    pub(crate) const ASYNC: u32 = 1 << 6;
     /// The peer's first header arrived: it has the session (A1).
     pub(crate) const ESTABLISHED: u32 = 1 << 7;
     /// The peer is gone and its kernel said so after the end of the stream: sending is EPIPE.
     pub(crate) const BROKEN_PIPE: u32 = 1 << 9;
-    /// The anchor is dead in the kernel, where TCP would only have seen the end of the stream:
-    /// the next send breaks the pipe.
-    pub(crate) const GONE: u32 = 1 << 10;
-    /// TCP_NODELAY, as the program set it: the anchor itself always has it, for the doorbells.
-    pub(crate) const NODELAY: u32 = 1 << 12;
-    /// TCP_CORK, as the program set it: the anchor itself never has it.
-    pub(crate) const CORK: u32 = 1 << 13;
-    /// SO_OOBINLINE: urgent bytes are read in their place in the stream.
-    pub(crate) const URGENT_INLINE: u32 = 1 << 11;
     /// This end sends over TCP again.
     pub(crate) const LEFT: u32 = 1 << 14;
     /// This end reads nothing more from the segment.
     pub(crate) const READ_OUT: u32 = 1 << 15;
-    /// The peer's doorbells are all off the anchor and no more will come: what it shows from now on
-    /// is TCP's.
-    pub(crate) const NO_MORE_DOORBELLS: u32 = 1 << 16;
     /// Both directions are back on TCP: every process that shares the socket leaves it to the
     /// kernel.
     pub(crate) const NATIVE: u32 = 1 << 17;
@@ -141,10 +127,6 @@ pub(crate) struct ReceiveHalf {
     pub(crate) obeying: AtomicU64,
     /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
     pub(crate) seen: AtomicU64,
-    /// The peer's urgent mark that was passed already.
-    pub(crate) urgent_passed: AtomicU64,
-    /// The one whose byte was read out of its place.
-    pub(crate) urgent_read: AtomicU64,
     /// Checked payloads of received messages, since a header is read only once: bytes of data in
     /// the lower 24 bits, bytes of the body before it in the upper 8.
     pub(crate) lengths: [AtomicU32; 64],
@@ -272,14 +254,10 @@ pub(crate) struct Endpoint {
     flags: AtomicU32,
     /// Which of our signals a doorbell rang for.
     pub(crate) called: Calls,
-    /// Held to drain the anchor, and to count a sleeper on it: never both at once.
+    /// Held to take rings off the bell, and to count a sleeper on it: never both at once.
     pub(crate) anchor: FamilyLock,
-    /// Doorbells of the peer taken off the anchor. Changed with `anchor` held.
-    pub(crate) doorbells_taken: AtomicU64,
-    /// Held from the promise of a doorbell until it is sent, and to leave for TCP.
-    pub(crate) doorbell_lock: FamilyLock,
-    /// Doorbells promised for which the anchor had no room yet. Changed with `doorbell_lock` held.
-    pub(crate) doorbells_owed: AtomicU32,
+    /// 1: a ring may lie on the bell, because who was woken by it left it to others.
+    pub(crate) rang: AtomicU32,
     /// Why the connection goes back to TCP ([`crate::reason::Reason`]); zero: it does not.
     pub(crate) returning: AtomicU32,
     /// Threads asleep in the kernel on the anchor, of all processes that share it.

@@ -1,5 +1,5 @@
 //! The threads that sleep in the kernel on an anchor, of all processes that share it, so that who takes the
-//! doorbell off knows when all have heard it. Lies in memory that the processes of one side share; those that are
+//! ring off knows when all have heard it. Lies in memory that the processes of one side share; those that are
 //! killed in their sleep are found by their thread's id. Sleeps on nothing itself.
 
 use crate::sys::process;
@@ -26,6 +26,11 @@ impl Sleepers {
     /// True if somebody sleeps, or died asleep.
     pub(in crate::switch) fn any(&self) -> bool {
         self.count.load(SeqCst) != 0
+    }
+
+    /// True if one thread sleeps, or died asleep.
+    pub(in crate::switch) fn are_one(&self) -> bool {
+        self.count.load(SeqCst) == 1
     }
 
     /// The calling thread is about to sleep.

@@ -40,8 +40,7 @@ pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) ->
         return Err(why);
     }
     let _ = file::status_flags(anchor).map(|flags| file::set_status_flags(end, flags));
-    options::give_back_sending(stream, end);
-    options::give_back_receiving(stream, end);
+    options::copy(anchor, end);
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(end, libc::SHUT_WR);
     }
@@ -61,7 +60,7 @@ fn is_alone(stream: &Stream, until: u64) -> bool {
 /// Sends what is unread over `to`, if there is room for all of it.
 fn bring(stream: &Stream, to: Fd) -> Result<()> {
     let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
-    let mut writer = AnchorWriter::new(to, 0, stream.places_left());
+    let mut writer = AnchorWriter::new(to, 0);
     let valid = stream.each_left(|bytes| writer.put(bytes));
     valid.map_err(|_| Errno(libc::ECONNRESET))?;
     writer.failed().map_or(Ok(()), Err)

@@ -7,7 +7,7 @@ use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::Socket;
-use crate::switch::stream::{Broken, Stream};
+use crate::switch::stream::Stream;
 use crate::sys::{net, poll};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -51,9 +51,6 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
     if interest & bit::ANY_OUT != 0 && ready::writable(stream) && !stream.is_kept_from_sending() {
         mask |= bit::OUT | bit::WRNORM;
     }
-    if interest & bit::PRI != 0 && stream.is_urgent() {
-        mask |= bit::PRI;
-    }
     mask & (interest | bit::ALWAYS)
 }
 
@@ -65,16 +62,13 @@ fn enough_to_read(stream: &Stream) -> bool {
     let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
     // A sender without space can not send what is missing.
     low_water <= 1
-        || counted(stream, |stream| stream.unread()) >= low_water
+        || available(stream) >= low_water
         || stream.peer().sending.0.stalled.load(Relaxed) != 0
 }
 
 /// Bytes to read (FIONREAD).
 pub(in crate::switch) fn available(stream: &Stream) -> u64 {
-    counted(stream, |stream| stream.before_urgent())
-}
-
-fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u64 {
+    let count = |stream: &Stream| stream.available();
     match stream.lock_receive() {
         Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
             let before = switchover::unread(stream);
@@ -88,11 +82,9 @@ fn counted(stream: &Stream, count: impl Fn(&Stream) -> Result<u64, Broken>) -> u
             let continues = returning::continues_over_tcp(stream);
             let bytes = count(stream).unwrap_or(0);
             stream.note_seen(bytes);
-            let ends_here =
-                stream.has_mark_ahead() || !stream.endpoint.has(flag::NO_MORE_DOORBELLS);
-            match continues && !ends_here {
-                true => bytes + net::unread(stream.anchor).unwrap_or(0),
-                false => bytes,
+            match continues {
+                true if !net::is_at_mark(stream.anchor) => bytes + net::unread(stream.anchor).unwrap_or(0),
+                _ => bytes,
             }
         }
         Err(_) => 0,

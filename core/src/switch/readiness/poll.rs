@@ -133,7 +133,7 @@ fn sleep(
         for one in sockets.iter() {
             work[one.at] = one.on_anchor(fds[one.at].fd);
         }
-        work.extend(sockets.iter().filter_map(PolledSocket::on_link));
+        work.extend(sockets.iter().filter_map(PolledSocket::on_bell));
         let mask = signals.mask(nap.is_some(), mask);
         blocking::poll(&mut work, left, mask)
     };
@@ -141,6 +141,8 @@ fn sleep(
     if slept? == 0 {
         return Ok(0);
     }
+    let bells = work.iter().skip(fds.len()).zip(sockets.iter());
+    bells.filter(|(bell, _)| bell.revents != 0).for_each(|(_, one)| one.note_ring());
     Ok(report_slept(fds, sockets, &work))
 }
 

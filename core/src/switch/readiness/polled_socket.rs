@@ -1,9 +1,8 @@
 //! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the
 //! thread sleeps.
 
-use crate::switch::anchor::ends;
+use crate::switch::anchor::bell;
 use crate::switch::anchor::link;
-use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
@@ -14,6 +13,7 @@ use crate::switch::socket::table::Pinned;
 use crate::switch::stream::counters::Event;
 use crate::switch::waiting::armed::{self, Armed};
 use crate::switch::waiting::ring;
+use crate::switch::waiting::sleep;
 use crate::switch::waiting::wait;
 use crate::sys::{poll as kernel, Fd};
 
@@ -49,7 +49,7 @@ impl PolledSocket {
         events::of_socket(&self.socket, self.interest) | (self.urgent & self.interest)
     }
 
-    /// Asks the kernel about urgent data, if the program does and the doorbell does not tell.
+    /// Asks the kernel about urgent data, if the program does: its sender went back to TCP for it.
     #[inline]
     pub(super) fn look_for_urgent(&mut self) {
         if self.urgent_interest() != 0 {
@@ -72,34 +72,44 @@ impl PolledSocket {
         events::note_kernel_events(&self.socket, events);
     }
 
-    /// POLLPRI if the kernel has to be asked for it. Else the doorbell tells.
     #[inline]
     fn urgent_interest(&self) -> i16 {
-        let interest = self.interest as i16 & libc::POLLPRI;
-        if interest != 0 && detach::tells_urgent_data(&self.socket) {
-            interest
-        } else {
-            0
-        }
+        self.interest as i16 & libc::POLLPRI
     }
 
     /// What the kernel is asked for the socket's sake.
     pub(super) fn on_anchor(&self, fd: Fd) -> libc::pollfd {
-        let silent = self.socket.stream().is_some_and(|s| s.endpoint.has(ends::ALWAYS_READABLE));
-        let events = libc::POLLIN | libc::POLLRDHUP | self.urgent_interest();
-        libc::pollfd { fd: if silent { -1 } else { fd }, events, revents: 0 }
+        let mut events = self.urgent_interest();
+        if let Some(stream) = self.socket.stream() {
+            events |= sleep::anchor_events(&stream, Event::Read);
+            if self.interest & bit::ANY_IN == 0 {
+                // What lies there unread is not asked about.
+                events &= !libc::POLLIN;
+            }
+            if self.interest & bit::ANY_OUT != 0 {
+                events |= sleep::anchor_events(&stream, Event::Write);
+            }
+        }
+        libc::pollfd { fd: if events == 0 { -1 } else { fd }, events, revents: 0 }
     }
 
-    /// And where the peer is on another host.
-    pub(super) fn on_link(&self) -> Option<libc::pollfd> {
-        let fd = self.socket.stream()?.fabric?.event();
+    /// And the bell.
+    pub(super) fn on_bell(&self) -> Option<libc::pollfd> {
+        let fd = self.socket.stream()?.bell();
         Some(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
+    }
+
+    /// The bell rang.
+    pub(super) fn note_ring(&self) {
+        if let Some(stream) = self.socket.stream() {
+            bell::note_ring(&self.socket, &stream);
+        }
     }
 
     /// Raises the select counters of what is asked for, before the thread sleeps.
     pub(super) fn arm(&mut self) {
         let Some(stream) = self.socket.stream() else { return };
-        ring::drain(&self.socket, &stream, || false);
+        wait::before_sleep(&self.socket, &stream, || false);
         self.read = Some(armed::arm(&stream, Event::Read));
         if self.interest & bit::ANY_OUT != 0 {
             self.write = Some(armed::arm(&stream, Event::Write));
@@ -121,19 +131,20 @@ impl PolledSocket {
         }
     }
 
-    /// Longest sleep on this socket, where no doorbell can be relied on.
+    /// Longest sleep on this socket, where no ring can be relied on.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
-        let silent = stream.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP);
-        let is_silent = || silent || stream.is_kept_from_sending() || ready::waits_unrung(&stream);
         let writes = self.interest & bit::ANY_OUT != 0;
         // More than lies in the segment is waited for, behind which the peer sends over TCP.
         let reads_on = self.interest & bit::ANY_IN != 0 && returning::continues_over_tcp(&stream);
-        let unbelled = (reads_on || writes && is_silent()).then_some(wait::NAP_WITHOUT_DOORBELL);
-        unbelled
+        let is_silent = reads_on
+            || stream.endpoint.has(flag::RECEIVE_SHUT)
+            || writes && stream.is_kept_from_sending();
+        is_silent
+            .then_some(wait::NAP_WITHOUT_END)
             .or_else(|| returning::longest_nap(&stream))
             .or_else(|| link::longest_nap(&stream))
-            // Another thread may take the doorbell.
+            // Another thread may take the ring.
             .or(writes.then_some(wait::NAP_OF_WRITER))
     }
 

@@ -15,7 +15,6 @@ use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
-use crate::switch::stream::counters::{self, Event};
 use crate::sys::{file, net, poll};
 
 /// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
@@ -60,7 +59,6 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     let status = file::status_flags(socket.anchor()).unwrap_or(0);
     let mut flags = flag::SENDS_TCP | flag::RECEIVES_TCP;
     flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };
-    flags |= if status & libc::O_ASYNC != 0 { flag::ASYNC } else { 0 };
     stream.endpoint.set(flags);
     let taken = net::bytes_taken(socket.anchor()).unwrap_or(0);
     stream.endpoint.receive.over_tcp.begin(taken);
@@ -69,11 +67,7 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
         Role::Acceptor => Kind::SessionAccept,
     });
     options::inherit(socket);
-    if stream.endpoint.has(flag::ASYNC) {
-        // For the signal the first event rings.
-        let _ = counters::raise(&stream, Event::Read);
-    }
-    stream.peer().sending.0.doorbells.enter();
+    stream.peer().sending.0.direction.enter();
     switchover::try_turn(&stream);
     watchers::to_switch(structure, socket);
     if let Some(link) = stream.fabric {

@@ -24,7 +24,6 @@ use crate::provider::shm::SegmentError;
 use crate::switch::back_to_tcp::idle;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
-use crate::switch::socket::traffic::Way;
 use crate::switch::socket::{phase, Socket};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -59,10 +58,10 @@ pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
 /// the SAN. The caller keeps its pin until the transfer is over: while it does, it stays where it is. May be asked again of
 /// one that is.
 #[inline]
-pub fn is_on_san(socket: &Socket, way: Way, bytes: usize) -> bool {
+pub fn is_on_san(socket: &Socket, bytes: usize) -> bool {
     match socket.phase() {
         phase::SAN => true,
-        phase::TCP if !socket.traffic.count(way, bytes) => false,
+        phase::TCP if !socket.traffic.count(bytes) => false,
         _ => consider_moving(socket),
     }
 }

@@ -16,7 +16,7 @@ use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
-use crate::provider::shm::{Role, Segment, SegmentError, State};
+use crate::provider::shm::{Bells, Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
 use crate::switch::anchor::options;
@@ -29,7 +29,7 @@ use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, hidden, net, process, sock_diag, time, Fd};
+use crate::sys::{file, net, process, sock_diag, time, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -65,9 +65,6 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
 
 /// A transfer on a socket on TCP finds that a look is due: takes the next step. The caller has pinned it once.
 pub(super) fn step(socket: &Socket) {
-    if socket.traffic.begins_quietly() {
-        return;
-    }
     let looked = is_undisturbed(socket).then(|| socket.traffic.look());
     if looked == Some(Look::Quiet) {
         // `sanctl` finds quiet connections, of processes that are published.
@@ -207,6 +204,9 @@ pub(super) fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
     if options::unsupported(socket) {
         return Err(Reason::UnsupportedOption);
     }
+    if file::status_flags(socket.anchor()).is_ok_and(|flags| flags & libc::O_ASYNC != 0) {
+        return Err(Reason::TcpOnly);
+    }
     if socket.shares_end() {
         Err(Reason::Shared)
     } else {
@@ -295,11 +295,14 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
             super::warn_about_segment(socket, &e);
             Reason::OutOfMemory
         })?;
-        made = Some((segment, fd));
-        Ok(fd)
+        let (bells, passed) = Bells::create().unwrap_or((Bells::NONE, [-1; 2]));
+        let passed = [fd, passed[0], passed[1]];
+        made = Some((segment.with_bells(bells), passed));
+        // Without bells it comes to nothing.
+        if bells == Bells::NONE { Err(Reason::OutOfMemory) } else { Ok(passed) }
     });
-    let made = made.map(|(segment, fd)| {
-        file::close(fd);
+    let made = made.map(|(segment, passed)| {
+        passed.into_iter().filter(|fd| *fd >= 0).for_each(file::close);
         segment
     });
     match (handed, made) {
@@ -352,8 +355,10 @@ fn look_for_offer(
         return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
     };
     offers.withdraw(&tuple);
-    let attached = Segment::attach(handed.segment);
-    hidden::close(handed.segment);
+    let [segment, bells @ ..] = handed.passed;
+    let (attached, bells) = (Segment::attach(segment), Bells::adopt(bells));
+    let connector = handed.connector;
+    handed.close();
     let segment = attached.map_err(|e| {
         super::warn_about_segment(socket, &e);
         match e {
@@ -362,9 +367,11 @@ fn look_for_offer(
             _ => Reason::SegmentInvalid,
         }
     })?;
-    let (peer, since) = (handed.connector, time::now());
+    let segment = segment.with_bells(bells.unwrap_or(Bells::NONE));
+    let (peer, since) = (connector, time::now());
     let agreed = Agreed { segment, link: None, peer, looks: 0, since };
-    if let Err(why) = may_leave_tcp(socket) {
+    let has_bells = bells.map(drop).map_err(|_| Reason::OutOfMemory);
+    if let Err(why) = has_bells.and_then(|()| may_leave_tcp(socket)) {
         segment.agreement().decide(State::Refused);
         agreed.unmap();
         return Err(why);

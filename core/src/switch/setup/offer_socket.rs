@@ -11,11 +11,11 @@ use crate::sys::packet::{self, AbstractName};
 use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
 
 /// Most sessions kept for connections that have made no transfer since; the oldest goes.
-const MOST_KEPT: usize = 256;
+const MOST_KEPT: usize = 512;
 /// Most connectors that have not offered anything yet.
 const MOST_SILENT: usize = 64;
 /// How long (ns) a session is kept.
-const KEPT_FOR: u64 = 1_000_000_000;
+const KEPT_FOR: u64 = 10_000_000_000;
 
 /// See the module. Closed with [`OfferSocket::close`].
 pub(super) struct OfferSocket {
@@ -36,10 +36,17 @@ pub(super) static OFFER_SOCKET: Guarded<Option<OfferSocket>> = Guarded::new(None
 pub(super) struct Offer {
     /// The connection that it is for.
     tuple: Tuple,
-    /// Hidden.
-    pub(super) segment: Fd,
+    /// Hidden: the segment, and its bells as [`Bells::adopt`] takes them.
+    pub(super) passed: [Fd; 3],
     pub(super) connector: Relation,
     at: u64,
+}
+
+impl Offer {
+    /// Nobody takes it.
+    pub(super) fn close(self) {
+        self.passed.into_iter().filter(|fd| *fd >= 0).for_each(hidden::close);
+    }
 }
 
 fn name(entry: Entry) -> AbstractName {
@@ -130,7 +137,7 @@ impl OfferSocket {
         let surplus = self.kept.len().saturating_sub(MOST_KEPT);
         let old = self.kept.iter().take_while(|one| now - one.at > KEPT_FOR).count();
         for gone in self.kept.drain(..surplus.max(old)) {
-            hidden::close(gone.segment);
+            gone.close();
         }
     }
 
@@ -138,7 +145,7 @@ impl OfferSocket {
     pub(super) fn forget(&mut self, tuple: &Tuple) {
         self.withdraw(tuple);
         if let Some(handed) = self.take(tuple) {
-            hidden::close(handed.segment);
+            handed.close();
         }
     }
 
@@ -146,20 +153,18 @@ impl OfferSocket {
     pub(in crate::switch) fn close(self) {
         hidden::close(self.listener);
         hidden::close(self.table);
-        let silent = self.silent.into_iter().map(|(connection, _)| connection);
-        silent.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
+        self.silent.into_iter().for_each(|(connection, _)| hidden::close(connection));
+        self.kept.into_iter().for_each(Offer::close);
     }
 }
 
 /// What a connector sent, if that makes sense. `None`: it has not sent it yet.
 fn receive(connection: Fd, now: u64) -> Option<Option<Offer>> {
     let mut buffer = [0u8; Tuple::ENCODED + 1];
-    match packet::receive(connection, &mut buffer) {
+    match packet::receive_passing(connection, &mut buffer) {
         Err(Errno(libc::EAGAIN)) => None,
-        Ok((n, Some(segment))) => {
-            Some(judge(connection, Tuple::decode(&buffer[..n]), segment, now))
-        }
-        Ok((_, None)) | Err(_) => Some(None),
+        Ok((n, passed)) => Some(judge(connection, Tuple::decode(&buffer[..n]), passed, now)),
+        Err(_) => Some(None),
     }
 }
 
@@ -172,27 +177,34 @@ fn may_offer(connection: Fd) -> bool {
     may
 }
 
-fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<Offer> {
-    match (packet::peer_credentials(connection), tuple) {
-        (Ok((pid, uid)), Some(tuple)) => {
-            let segment = hidden::keep(segment);
-            Some(Offer { tuple, segment, connector: Relation::to(pid, uid), at: now })
+fn judge(
+    connection: Fd,
+    tuple: Option<Tuple>,
+    passed: [Option<Fd>; 3],
+    now: u64,
+) -> Option<Offer> {
+    match (packet::peer_credentials(connection), tuple, passed) {
+        (Ok((pid, uid)), Some(tuple), [Some(segment), bells @ ..]) => {
+            // One of another version brings no bells: that its segment says so is found out later.
+            let [connectors, acceptors] = bells.map(|bell| bell.unwrap_or(-1));
+            let passed = [segment, connectors, acceptors].map(hidden::keep);
+            Some(Offer { tuple, passed, connector: Relation::to(pid, uid), at: now })
         }
         _ => {
-            file::close(segment);
+            passed.into_iter().flatten().for_each(file::close);
             None
         }
     }
 }
 
-/// Offers a session to the process that has the acceptor's end of the connection of `socket`. Says what is known of it.
+/// Offers a session, by what is passed of it, to the process that has the acceptor's end of the connection of `socket`. Says what is known of it.
 ///
 /// # Errors
 /// [`Reason::PeerNative`] if no process says that it has it, [`Reason::OtherUser`] if we must not share memory with it.
 pub(super) fn offer(
     socket: Fd,
     tuple: &Tuple,
-    segment: impl FnOnce() -> std::result::Result<Fd, Reason>,
+    session: impl FnOnce() -> std::result::Result<[Fd; 3], Reason>,
 ) -> std::result::Result<Relation, Reason> {
     let namespace = namespace_of(socket);
     let entry = policy::identities()
@@ -209,8 +221,7 @@ pub(super) fn offer(
         if !policy::may_share_with(uid) {
             return Err(Reason::OtherUser);
         }
-        let segment = segment()?;
-        packet::send(fd, &tuple.encode(), Some(segment)).map_err(|_| Reason::PeerNative)?;
+        packet::send_passing(fd, &tuple.encode(), &session()?).map_err(|_| Reason::PeerNative)?;
         Ok(Relation::to(pid, uid))
     })();
     file::close(fd);

@@ -25,6 +25,8 @@ use crate::fabric::Link;
 use crate::provider::shm::{Role, Segment};
 use crate::reason::Reason;
 use crate::registry::{self, Registry, Slot as Statistics};
+pub(in crate::switch) use pool::END_AFTER_LAST_CALL;
+
 use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::holder_count::HolderCount;
 use crate::switch::socket::kernel_registration::KernelRegistration;
@@ -68,6 +70,8 @@ pub struct Socket {
     pub(crate) watched_at: AtomicU32,
     /// This process is no holder of its end any more (see [`Socket::leave`]).
     left: AtomicBool,
+    /// Its last descriptor is closed, and a call on it is under way: the end of the connection follows that call.
+    pub(in crate::switch) is_closing: AtomicBool,
     /// The program set options before the connection was on the SAN.
     pub(crate) has_options: AtomicBool,
     /// See [`note_awaited`](Self::note_awaited).
@@ -123,6 +127,7 @@ impl Socket {
             statistics: AtomicPtr::new(std::ptr::null_mut()),
             segment: UnsafeCell::new(None),
             link: AtomicPtr::new(std::ptr::null_mut()),
+            is_closing: AtomicBool::new(false),
             has_options: AtomicBool::new(false),
             is_awaited: AtomicBool::new(false),
             watch_count: AtomicU32::new(0),

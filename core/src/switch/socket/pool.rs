@@ -8,13 +8,23 @@ use crate::reason::Reason;
 use crate::sys::{file, Fd};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
 
 /// Sockets that one piece of memory has.
 const CHUNK: usize = 64;
 /// Sockets to use again, where the [`spare`] ones had no room.
 static FREE: Guarded<Option<&'static Socket>> = Guarded::new(None);
 
+/// What ends the connection of a socket after the last call on it, which had outlasted its last descriptor.
+pub(in crate::switch) static END_AFTER_LAST_CALL: OnceLock<fn(&Socket)> = OnceLock::new();
+
 impl Socket {
+    /// True if a call of another thread is under way, or one that the calling thread's signal handler interrupted. The caller
+    /// has pinned it once, and has the pin of a descriptor.
+    pub(in crate::switch) fn is_in_other_call(&self) -> bool {
+        self.pins.load(Ordering::SeqCst) > 2
+    }
+
     /// A fresh socket with one descriptor, not yet in the table. `None` without memory.
     pub(crate) fn allocate(fd: Fd) -> Option<&'static Socket> {
         let socket = spare::take().or_else(|| take_from_list(&mut Structure::lock()))?;
@@ -84,6 +94,11 @@ impl Socket {
     }
 
     fn recycle(&'static self) {
+        if self.is_closing.swap(false, Ordering::SeqCst) {
+            if let Some(end) = END_AFTER_LAST_CALL.get() {
+                end(self);
+            }
+        }
         if self.is_plain() {
             self.phase.store(phase::FREE, Ordering::Relaxed);
             if !spare::give(self) {

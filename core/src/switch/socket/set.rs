@@ -4,7 +4,6 @@
 //! The kernel's set keeps every descriptor that is not on the SAN, with the program's own data. SAN sockets are
 //! registered in a hidden shadow set, which is itself a member of the program's set.
 
-use crate::fabric::Link;
 use crate::session::Ticket;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::structure::Guarded;
@@ -227,6 +226,7 @@ impl Set {
 }
 
 pub(in crate::switch) const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
 
 /// Bits that say how events are reported.
 const PRIVATE: u32 =
@@ -242,15 +242,13 @@ pub(in crate::switch) struct Registration {
     pub(in crate::switch) data: u64,
     /// In the kernel's own set, because the socket is not on the SAN (yet).
     pub(in crate::switch) in_kernel: bool,
-    /// In the shadow set; not any more once the anchor's stream ended.
+    /// The anchor is in the shadow set.
     pub(in crate::switch) in_shadow: bool,
-    /// The link's event is too, where the peer is on another host.
-    pub(in crate::switch) link_in_shadow: bool,
+    /// The bell is too.
+    pub(in crate::switch) bell_in_shadow: bool,
     pub(in crate::switch) hot: bool,
     /// Looks in a row that found nothing.
     pub(in crate::switch) idle: u32,
-    /// A doorbell byte lies on the anchor.
-    pub(in crate::switch) has_doorbell: bool,
     /// EPOLLPRI of what came by TCP, as the kernel reported it last.
     pub(in crate::switch) urgent: Cell<bool>,
     pub(in crate::switch) read: Option<Ticket>,
@@ -274,10 +272,9 @@ impl Registration {
             data,
             in_kernel: false,
             in_shadow: false,
-            link_in_shadow: false,
+            bell_in_shadow: false,
             hot: false,
             idle: 0,
-            has_doorbell: false,
             urgent: Cell::new(false),
             read: None,
             write: None,
@@ -292,7 +289,7 @@ impl Registration {
     /// In a fork child: what was raised and registered is the parent's.
     pub(in crate::switch) fn forget_parent(&mut self) {
         (self.read, self.write, self.in_shadow) = (None, None, false);
-        self.link_in_shadow = false;
+        self.bell_in_shadow = false;
         self.idle = 0;
     }
 
@@ -331,30 +328,30 @@ impl Registration {
         }
     }
 
-    /// What the shadow set has to watch on the anchor.
+    /// What the shadow set has to watch on the anchor: its edges, since nothing is taken off for the set's sake.
     pub(in crate::switch) fn kernel_events(&self) -> u32 {
-        bit::IN | bit::RDHUP | (self.events & bit::PRI)
+        EDGE | bit::IN | bit::OUT | bit::RDHUP | (self.events & bit::PRI)
     }
 
-    fn event(&self) -> Option<Fd> {
-        self.socket.stream()?.fabric.map(Link::event)
+    fn bell(&self) -> Option<Fd> {
+        self.socket.stream().map(|stream| stream.bell()).filter(|bell| *bell >= 0)
     }
 
-    /// Puts the link's event into the shadow set as well.
-    pub(in crate::switch) fn watch_link(&mut self, shadow: Fd, index: u32) {
-        if let Some(event) = self.event() {
-            let added =
-                poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, event, bit::IN, u64::from(index));
-            self.link_in_shadow = added.is_ok();
+    /// Puts the bell into the shadow set as well. A registration by another descriptor of the same socket has it there already.
+    pub(in crate::switch) fn watch_bell(&mut self, shadow: Fd, index: u32) {
+        if let Some(bell) = self.bell() {
+            let events = EDGE | bit::IN;
+            let added = poll::epoll_ctl(shadow, libc::EPOLL_CTL_ADD, bell, events, index.into());
+            self.bell_in_shadow = added.is_ok();
         }
     }
 
     /// Takes it out.
-    pub(in crate::switch) fn unwatch_link(&mut self, shadow: Fd) {
-        if let Some(event) = self.event().filter(|_| self.link_in_shadow) {
-            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, event, 0, 0);
+    pub(in crate::switch) fn unwatch_bell(&mut self, shadow: Fd) {
+        if let Some(bell) = self.bell().filter(|_| self.bell_in_shadow) {
+            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, bell, 0, 0);
         }
-        self.link_in_shadow = false;
+        self.bell_in_shadow = false;
     }
 
     /// Nothing was reported of the session that begins.
@@ -363,7 +360,6 @@ impl Registration {
         // The kernel may have refused a send.
         self.stalls = stalls.wrapping_sub(1);
         self.fresh = true;
-        self.has_doorbell = false;
     }
 
     /// Takes the counters back.

@@ -4,10 +4,10 @@
 //! not pay off lately: an idle program uses no processor time. New connections begin with what
 //! finished ones learnt: those made for one request would never learn anything else.
 
-pub(in crate::switch) mod contention;
+mod shortage;
 mod turn;
 
-pub(in crate::switch) use turn::give_way;
+pub(in crate::switch) use turn::{begin_turn, give_way};
 
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -125,10 +125,15 @@ pub(in crate::switch) fn spin(
 ) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     let in_all = budget.min(LONGEST_IN_ALL.max(limit));
-    if limit == 0 || contention::sleeps() {
+    if limit == 0 || shortage::is_on() {
         return ready();
     }
     let score = history.score.load(Ordering::Relaxed);
+    if score < NEUTRAL_SCORE {
+        // Not this time: a look in vain costs more than the ring that it would save.
+        history.score.store(score + 1, Ordering::Relaxed);
+        return ready();
+    }
     let budget = history.budget.load(Ordering::Relaxed);
     let most = LOOKS_BEFORE_YIELD.load(Ordering::Relaxed);
     let looks = if score > NEUTRAL_SCORE { budget.min(most) } else { (budget / 4).min(most) };
@@ -140,15 +145,11 @@ pub(in crate::switch) fn spin(
             if score < HIGHEST_SCORE {
                 history.score.store(improved(score), Ordering::Relaxed);
             }
+            shortage::note_success();
             give_way();
             return true;
         }
         std::hint::spin_loop();
-    }
-    if score < NEUTRAL_SCORE {
-        // Not this time: to yield would cost more than to sleep.
-        history.score.store(score + 1, Ordering::Relaxed);
-        return ready();
     }
     let own =
         if score > NEUTRAL_SCORE || history.probes_long() { limit } else { limit / PROBE_SHARE };
@@ -180,7 +181,7 @@ fn spin_yielding(history: &History, longest: Longest, mut ready: impl FnMut() ->
         let found = ready();
         let now = time::now();
         let took = now - before;
-        contention::note_yield(took, now);
+        shortage::note_yield(took, now);
         if found {
             let budget = history.budget.load(Ordering::Relaxed);
             let learnt = if took > SHARED_YIELD {

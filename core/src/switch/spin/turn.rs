@@ -2,12 +2,14 @@
 //! for a whole time slice, and those who wait for it, or for its peer, as long. So it yields now and then although it has
 //! work. Not to who never gives the processor back: that would cost a slice each time.
 
-use super::{contention, is_on};
+use super::{is_on, shortage};
 use crate::sys::{process, time};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How long (ticks, some 100 µs) threads work without a yield.
 const TURN: u64 = 300_000;
+/// A yield that took this long (ns) let somebody else have all of a time slice.
+const SLICE: u64 = 2_000_000;
 /// The same (some 12 ms) after a yield to somebody who took a whole slice.
 const TURN_AFTER_SLICE: u64 = 120 * TURN;
 
@@ -20,9 +22,15 @@ pub(in crate::switch) fn give_way() {
         let before = time::now();
         process::yield_now();
         let now = time::now();
-        contention::note_yield(now - before, now);
+        shortage::note_yield(now - before, now);
         TURNS.begin(time::ticks(), now - before);
     }
+}
+
+/// A thread comes from a sleep: others have had the processor.
+#[inline]
+pub(in crate::switch) fn begin_turn() {
+    TURNS.begin(time::ticks(), 0);
 }
 
 /// One for all threads of the process: a word of each would cost more to find than it is worth.
@@ -39,7 +47,7 @@ impl Turns {
 
     /// After a yield that took so long (ns).
     fn begin(&self, now: u64, took: u64) {
-        let turn = if contention::is_slice(took) { TURN_AFTER_SLICE } else { TURN };
+        let turn = if took >= SLICE { TURN_AFTER_SLICE } else { TURN };
         self.end.store(now + turn, Relaxed);
     }
 }

@@ -12,8 +12,7 @@ use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Flags that change nothing for who transfers bytes.
-const PLAIN: u32 =
-    flag::NONBLOCK | flag::ESTABLISHED | flag::NODELAY | flag::CORK | flag::ONE_PROCESS;
+const PLAIN: u32 = flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS;
 
 impl<'a> Stream<'a> {
     /// True if both ends do nothing but transfer bytes.
@@ -24,7 +23,7 @@ impl<'a> Stream<'a> {
             && self.peer().sending.0.finished.load(Acquire) == 0
     }
 
-    /// Sends all of `from`. `Some`: it is sent; true: the doorbell must ring. `None`: nothing is.
+    /// Sends all of `from`. `Some`: it is sent; true: the bell must ring. `None`: nothing is.
     #[inline(always)]
     pub(crate) fn send_at_once(&self, from: &Buffers) -> Option<bool> {
         let (send, resize) = (&self.endpoint.send, &self.endpoint.resize);
@@ -105,7 +104,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Receives what is there, if that is one message for which there is room, or one piece of the send buffer, and
-    /// nothing else that this receive would take in. `Some`: how many bytes, and whether the doorbell must ring.
+    /// nothing else that this receive would take in. `Some`: how many bytes, and whether the bell must ring.
     /// `None`: nothing is received.
     #[inline(always)]
     pub(crate) fn receive_at_once(&self, to: &mut Buffers) -> Option<(usize, bool)> {
@@ -121,10 +120,6 @@ impl<'a> Stream<'a> {
         let tail = self.peer().sending.0.tail.load(Acquire);
         let next = receive.next_read();
         let is_message = next != session.expected() || self.absorb_next().ok()?;
-        // After what is there was seen: a mark comes before its byte.
-        if self.has_mark_ahead() {
-            return None;
-        }
         if !is_message {
             return self.receive_piece(to, tail);
         }
@@ -354,11 +349,6 @@ mod tests {
         assert_eq!(receive(&right, 2).0, b"an");
         assert_eq!(receive_at_once(&right, 10), None, "a part was read");
         assert_eq!(receive(&right, 10).0, b"other");
-        left.mark_urgent(b'!');
-        send(&left, b"!");
-        send(&left, b"behind");
-        assert_eq!(receive_at_once(&right, 10), None, "there is a mark");
-        assert_eq!(receive(&right, 10).0, b"behind");
         send(&left, b"plain");
         send(&left, &[7; 3000]);
         assert_eq!(receive_at_once(&right, 6), None, "there is more in the send buffer");

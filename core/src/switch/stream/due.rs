@@ -14,7 +14,7 @@ impl Stream<'_> {
         self.endpoint.due.take_advertisement(next)
     }
 
-    /// Sends what is due and has credit. `rides`: an advertisement stays, to ride on data. True: the doorbell must ring.
+    /// Sends what is due and has credit. `rides`: an advertisement stays, to ride on data. True: the bell must ring.
     /// Send lock.
     #[cold]
     pub(super) fn send_due(&self, rides: bool) -> bool {
@@ -61,13 +61,13 @@ impl Stream<'_> {
         ring
     }
 
-    /// Sends what is due; true: the doorbell must ring. Send lock.
+    /// Sends what is due; true: the bell must ring. Send lock.
     #[inline]
     pub(crate) fn send_due_now(&self) -> bool {
         self.endpoint.due.any() && self.send_due(false)
     }
 
-    /// Sends what is due, unless somebody else is sending, who will look at it. True: the doorbell must ring.
+    /// Sends what is due, unless somebody else is sending, who will look at it. True: the bell must ring.
     #[inline(always)]
     pub(crate) fn try_send_due(&self) -> bool {
         if !self.endpoint.due.any() {

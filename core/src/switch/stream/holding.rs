@@ -107,7 +107,6 @@ fn let_go(stream: &Stream) {
     endpoint.thrown_out.store(1, Relaxed);
     endpoint.send.lock.abandon_own();
     endpoint.receive.lock.abandon_own();
-    endpoint.doorbell_lock.abandon_own();
     endpoint.anchor.abandon_own();
 }
 

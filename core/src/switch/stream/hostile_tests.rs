@@ -74,7 +74,7 @@ fn receive(end: &Stream, bytes: &mut [u8], take: Take, directly: bool) -> Result
     let one = buffer(bytes);
     let call = if directly { end.call(bytes.len()) } else { Call { number: 0, directly } };
     let _held = end.lock_receive().unwrap();
-    end.receive(&mut Buffers::new(&one).unwrap(), take, call, false)
+    end.receive(&mut Buffers::new(&one).unwrap(), take, call)
 }
 
 /// One call on one end; an error ends the connection.
@@ -98,9 +98,8 @@ fn one_call(end: &Stream, bytes: &mut [u8], rng: &mut Rng) -> Result<(), Broken>
         }
         10 => {
             let _ = (end.peek_readable(), end.has_space(), end.unsent(), end.peer_consumed_all());
-            let _ = (end.arrival_stamp(), end.activity_of_peer(), end.ahead(), end.owes_doorbell());
-            let _ = (end.is_urgent(), end.mark_at(0), end.will_be_written(length));
-            let _ = (end.unread(), end.before_urgent());
+            let _ = (end.arrival_stamp(), end.activity_of_peer(), end.ahead(), end.owes_ring());
+            let _ = end.will_be_written(length);
         }
         11 => end.ring_by(|| ()),
         12 => end.shrink_if_idle(),

@@ -32,13 +32,11 @@ mod suspend_tests;
 #[cfg(test)]
 mod tests;
 mod unread;
-mod urgent;
 mod whole;
 
 pub use holding::before_jump;
 pub(in crate::switch) use holding::Hold;
 pub(in crate::switch) use posted::Posted;
-pub(in crate::switch) use urgent::Places;
 use whole::{payload_of, CHUNK};
 pub(in crate::switch) use whole::{Broken, Denied, Held, Moved};
 pub(crate) use whole::{Stream, Take};

@@ -127,7 +127,7 @@ impl Stream<'_> {
     /// the sender must know is sent. `Some`: the buffer is lent to the sender until it is dropped.
     pub(crate) fn post(&self, to: &Buffers, call: Call, waits: bool) -> Option<Posted<'_>> {
         let abilities = self.endpoint.abilities();
-        if self.mark_at(0).is_some() || self.is_held_back() {
+        if self.is_held_back() {
             return None;
         }
         let transfers = &self.endpoint.receive.transfers;

@@ -31,7 +31,6 @@ impl Stream<'_> {
             || self.endpoint.resize.is_asking()
             || !self.endpoint.has(flag::ESTABLISHED)
             || self.is_held_back()
-            || self.is_behind_own_mark()
         {
             return Ok(false);
         }

@@ -2,7 +2,6 @@
 //! messages, the peer's send buffer.
 
 use super::rdma_receive::Read;
-use super::urgent::Reach;
 use super::Broken;
 use super::Moved;
 use super::Stream;
@@ -18,16 +17,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 const MOST_FRUITLESS: u32 = 64;
 
 impl Stream<'_> {
-    /// Takes what is there into `to`, up to the next urgent mark. `partial`: the call has received bytes before.
-    /// Receive lock.
+    /// Takes what is there into `to`. Receive lock.
     pub(crate) fn receive(
         &self,
         to: &mut Buffers,
         take: Take,
         call: Call,
-        partial: bool,
     ) -> Result<Moved, Broken> {
-        let mut taking = Taking::begin(self, to, take, call, partial);
+        let mut taking = Taking::begin(self, to, take, call);
         let mut fruitless = 0;
         while taking.has_room() && fruitless < MOST_FRUITLESS {
             fruitless += 1;
@@ -76,7 +73,9 @@ struct Taking<'a, 'b> {
     to: &'a mut Buffers<'b>,
     take: Take,
     call: Call,
-    reach: Reach,
+    /// Bytes that it has taken, and takes at most.
+    taken: usize,
+    most: usize,
     /// The message that it reads from next, and how much of that was read.
     next: u32,
     offset: usize,
@@ -94,11 +93,11 @@ impl<'a, 'b> Taking<'a, 'b> {
         to: &'a mut Buffers<'b>,
         take: Take,
         call: Call,
-        partial: bool,
     ) -> Self {
         let receive = &stream.endpoint.receive;
         Taking {
-            reach: stream.reach(to.remaining(), partial),
+            taken: 0,
+            most: to.remaining(),
             next: receive.next_read(),
             offset: receive.offset() as usize,
             head: receive.head.load(Relaxed),
@@ -113,7 +112,13 @@ impl<'a, 'b> Taking<'a, 'b> {
 
     #[inline(always)]
     fn has_room(&self) -> bool {
-        self.reach.next().1 > 0
+        self.room() > 0
+    }
+
+    /// How many more bytes it takes.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        self.most - self.taken
     }
 
     /// True unless it leaves the bytes where they are.
@@ -146,14 +151,9 @@ impl<'a, 'b> Taking<'a, 'b> {
     /// Reads announced data where the sender has it.
     #[inline(always)]
     fn take_announced(&mut self) -> Result<Step, Broken> {
-        let (skips, room) = self.reach.next();
-        if skips {
-            // No urgent byte is among announced data.
-            return Err(Broken::Position);
-        }
-        match self.stream.read_rest(self.to, room, self.take, self.call) {
+        match self.stream.read_rest(self.to, self.room(), self.take, self.call) {
             Read::Bytes(n) => {
-                self.reach.went(false, n);
+                self.taken += n;
                 self.made_room |= self.consumes();
                 Ok(if self.consumes() { Step::Bytes } else { Step::Over })
             }
@@ -185,14 +185,12 @@ impl<'a, 'b> Taking<'a, 'b> {
         if self.next == stream.endpoint.session.expected() {
             return Step::Again;
         }
-        stream.renew(&mut self.reach);
-        let (skips, room) = self.reach.next();
         let data = stream.arrived_data(self.next);
-        let n = data.length().saturating_sub(self.offset).min(room);
+        let n = data.length().saturating_sub(self.offset).min(self.room());
         if receive.transfers.rest().is_some_and(|rest| rest.after == self.next) {
             receive.transfers.begun(self.call);
         }
-        if !self.put(data.part(self.offset, n), skips) {
+        if !self.put(data.part(self.offset, n)) {
             return Step::Over;
         }
         self.offset += n;
@@ -223,17 +221,15 @@ impl<'a, 'b> Taking<'a, 'b> {
     #[inline(always)]
     fn take_from_send_buffer(&mut self, tail: u64) -> Result<Step, Broken> {
         let stream = self.stream;
-        stream.renew(&mut self.reach);
-        let (skips, room) = self.reach.next();
         // After the tail: where the buffer grew is published before the bytes that lie there.
         let (ring, grown) = stream.buffer_in();
         let there = ring.used(self.head, tail)? as usize;
         if there == 0 {
             return Ok(Step::Over);
         }
-        let most = there.min(room).min(CHUNK);
+        let most = there.min(self.room()).min(CHUNK);
         let piece = stream.stretch(stream.role.peer(), grown, self.head, most);
-        if !self.put(piece, skips) {
+        if !self.put(piece) {
             return Ok(Step::Over);
         }
         self.head += piece.length() as u64;
@@ -245,11 +241,10 @@ impl<'a, 'b> Taking<'a, 'b> {
         Ok(Step::Bytes)
     }
 
-    /// Brings bytes to where the call wants them, or passes them over; false: the program's memory failed.
+    /// Brings bytes to where the call wants them; false: the program's memory failed.
     #[inline(always)]
-    fn put(&mut self, from: Span, skips: bool) -> bool {
+    fn put(&mut self, from: Span) -> bool {
         let put = match self.take {
-            _ if skips => Ok(()),
             Take::Discard => {
                 self.to.skip(from.length());
                 Ok(())
@@ -257,7 +252,7 @@ impl<'a, 'b> Taking<'a, 'b> {
             _ => self.to.copy_in(from),
         };
         match put {
-            Ok(()) => self.reach.went(skips, from.length()),
+            Ok(()) => self.taken += from.length(),
             Err(e) => self.fault = Some(e),
         }
         put.is_ok()
@@ -266,10 +261,9 @@ impl<'a, 'b> Taking<'a, 'b> {
     /// Tells the sender, if it consumed anything, and sends what is due.
     #[inline(always)]
     fn finish(self) -> Moved {
-        let (stream, bytes) = (self.stream, self.reach.bytes());
+        let (stream, bytes) = (self.stream, self.taken as u64);
         let mut ring = false;
         if self.consumes() {
-            stream.reached(&self.reach);
             if bytes > 0 {
                 ring = stream.consumed(bytes, self.made_room);
             }
@@ -277,6 +271,6 @@ impl<'a, 'b> Taking<'a, 'b> {
             stream.note_seen(bytes);
         }
         ring |= stream.try_send_due();
-        Moved { bytes: self.reach.taken, ring, fault: self.fault }
+        Moved { bytes: self.taken, ring, fault: self.fault }
     }
 }

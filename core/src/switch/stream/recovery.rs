@@ -5,7 +5,7 @@
 //! left half done, and is then done again.
 
 use super::Stream;
-use crate::session::{Complete, Control, Header, Mark};
+use crate::session::{Complete, Control, Header};
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -22,7 +22,6 @@ impl Stream<'_> {
         sending.grown.store(send.grown.load(Relaxed), Relaxed);
         // Or before what it had put there was published.
         sending.tail.swap(send.tail.load(Relaxed), SeqCst);
-        self.recover_urgent();
         self.recover_signals();
         send.awaits_peer.store(0, Relaxed);
     }
@@ -30,7 +29,7 @@ impl Stream<'_> {
     /// After the receive lock came from a dead holder.
     pub(super) fn recover_receiver(&self) {
         let receive = &self.endpoint.receive;
-        if self.peer().sending.0.doorbells.state().recalled {
+        if self.peer().sending.0.direction.state().recalled {
             // What is here comes again over TCP.
             self.endpoint.set(flag::READ_OUT);
         }
@@ -46,7 +45,7 @@ impl Stream<'_> {
 
     /// It had told the peer that it turned, or that it left, and had not noted that.
     fn recover_ways(&self) {
-        let word = &self.own().sending.0.doorbells;
+        let word = &self.own().sending.0.direction;
         if word.state().turned {
             self.endpoint.clear(flag::SENDS_TCP);
         }
@@ -117,18 +116,6 @@ impl Stream<'_> {
             self.endpoint.due.note(&Control::TransferComplete(complete));
         } else {
             transfers.forget_write();
-        }
-    }
-
-    /// The urgent byte follows the mark that it set for it.
-    fn recover_urgent(&self) {
-        let mark = Mark(self.own().sending.0.urgent.load(Relaxed));
-        if mark != Mark(0) && mark.is_at(self.endpoint.send.total()) {
-            // There was room for it.
-            let _ = self.buffer(1, |to| {
-                to.write(&[mark.byte()]);
-                Ok(1)
-            });
         }
     }
 

@@ -9,7 +9,7 @@ use crate::switch::buffers::Buffers;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Stream<'_> {
-    /// Data was published: true if the doorbell must ring. Send lock.
+    /// Data was published: true if the bell must ring. Send lock.
     #[inline]
     pub(super) fn announce_data(&self) -> bool {
         let ring = self.signal_read();

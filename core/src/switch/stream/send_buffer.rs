@@ -132,11 +132,4 @@ impl Stream<'_> {
         self.statistics.buffered_bytes.set(tail.wrapping_sub(send.seen_head.load(Relaxed)));
         Ok(moved)
     }
-
-    /// A sender waits for room: the peer is to make some, however little it has to read. True: the doorbell must
-    /// ring. Send lock.
-    pub(crate) fn stall(&self) -> bool {
-        self.own().sending.0.stalled.store(1, SeqCst);
-        self.announce_data()
-    }
 }

@@ -77,7 +77,7 @@ impl Stream<'_> {
         self.try_answer_suspension();
     }
 
-    /// Asks the peer to suspend the session; true: the doorbell must ring. `None`: the peer goes first, or
+    /// Asks the peer to suspend the session; true: the bell must ring. `None`: the peer goes first, or
     /// there is no credit; ask again. Both locks.
     ///
     /// What the old controller had lent for writing is withdrawn before (D7); nothing is lent for reading,
@@ -105,7 +105,7 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// The session goes on; true: the doorbell must ring. Send lock.
+    /// The session goes on; true: the bell must ring. Send lock.
     pub(crate) fn resume(&self) -> bool {
         let suspension = &self.endpoint.suspension;
         let Some(resume) = suspension.resumption() else { return false };

@@ -86,7 +86,7 @@ pub(super) fn receive(stream: &Stream, most: usize) -> (Vec<u8>, bool) {
     let _held = stream.lock_receive().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
     let moved =
-        stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL, false).unwrap();
+        stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL).unwrap();
     bytes.truncate(moved.bytes);
     (bytes, moved.ring)
 }
@@ -132,26 +132,26 @@ fn publish(end: Stream) -> Header {
 }
 
 #[test]
-fn d9_a_doorbell_that_a_dead_sender_owes_is_rung_by_the_next() {
+fn d9_a_ring_that_a_dead_sender_owes_is_rung_by_the_next() {
     let Ends { left, right } = Ends::new();
     let _asleep = right.own().counters.0.read.raise();
     assert!(send(&left, b"last words").ring);
     // It dies before it rings. Whoever looks finds that, and whoever sends is told to.
-    assert!(left.owes_doorbell());
+    assert!(left.owes_ring());
     assert!(send(&left, b"another's").ring);
     left.ring_by(|| ());
-    assert!(!left.owes_doorbell() && !send(&left, b"more").ring);
+    assert!(!left.owes_ring() && !send(&left, b"more").ring);
 }
 
 #[test]
-fn d9_a_doorbell_that_a_dead_receiver_owes_is_rung_by_the_next() {
+fn d9_a_ring_that_a_dead_receiver_owes_is_rung_by_the_next() {
     let Ends { left, right } = Ends::new();
     while send(&left, &[7; 4096]).bytes == 4096 {}
     let _asleep = left.own().counters.0.write.raise();
     while !receive(&right, 8192).1 {}
-    assert!(right.owes_doorbell(), "until it rings");
+    assert!(right.owes_ring(), "until it rings");
     right.ring_by(|| ());
-    assert!(!right.owes_doorbell());
+    assert!(!right.owes_ring());
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn d9_what_a_thread_published_and_died_with_the_lock_is_signalled_by_who_moves_n
     let Ends { left, right } = Ends::new();
     let _asleep = right.own().counters.0.read.raise();
     die_sending(left, move || publish(left));
-    assert!(!left.owes_doorbell());
+    assert!(!left.owes_ring());
     left.succeed_the_dead();
-    assert!(left.owes_doorbell());
+    assert!(left.owes_ring());
     assert_eq!(left.endpoint.session.last_sent(), 2, "and counts as sent");
 }
 
@@ -340,7 +340,7 @@ fn try_receive(stream: &Stream, most: usize) -> Result<Moved, Broken> {
     let mut bytes = vec![0u8; most];
     let _held = stream.lock_receive().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
-    stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL, false)
+    stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL)
 }
 
 #[test]

@@ -16,7 +16,6 @@ impl Stream<'_> {
         let position = receive.position.load(Relaxed);
         let receiving = &self.own().receiving.0;
         receiving.stopped_at.store(position, Relaxed);
-        receiving.omitted.store(self.places_left().omitted.0, Relaxed);
         // What was announced and not read is sent again as well.
         receive.transfers.close();
     }

@@ -1,4 +1,4 @@
-//! The stream as a whole, what both halves share: its locks, where its bytes lie, whether a doorbell is to ring, and what
+//! The stream as a whole, what both halves share: its locks, where its bytes lie, whether the bell is to ring, and what
 //! can go wrong.
 
 use super::holding::Hold;
@@ -24,8 +24,6 @@ pub(crate) enum Broken {
     Message(ProtocolError),
     /// A position of a send buffer made no sense.
     Position,
-    /// The doorbells, or what is said of them, made no sense.
-    Doorbells,
     /// Something before made no sense, as was logged.
     Before,
 }
@@ -47,7 +45,6 @@ impl std::fmt::Display for Broken {
         match self {
             Broken::Message(e) => write!(f, "{e}"),
             Broken::Position => write!(f, "a send buffer position is out of range"),
-            Broken::Doorbells => write!(f, "its doorbells make no sense"),
             Broken::Before => write!(f, "a message before made no sense"),
         }
     }
@@ -58,7 +55,7 @@ impl std::fmt::Display for Broken {
 pub(crate) struct Moved {
     /// Bytes transferred.
     pub(crate) bytes: usize,
-    /// The peer sleeps and must be woken through the anchor (A18).
+    /// The peer sleeps, and its bell must ring (A18).
     pub(crate) ring: bool,
     /// The program's memory, or another source, failed after those bytes.
     pub(crate) fault: Option<Errno>,
@@ -241,28 +238,43 @@ impl<'a> Stream<'a> {
         self.endpoint.send.lock.is_held() || self.endpoint.receive.lock.is_held()
     }
 
-    /// Signals the peer's FD_READ counter; true if the doorbell must ring.
+    /// Signals the peer's FD_READ counter; true if the bell must ring.
     #[inline]
     pub(crate) fn signal_read(&self) -> bool {
         self.peer().counters.0.read.signal_after(&self.endpoint.called.read)
     }
 
-    /// Signals the peer's FD_WRITE counter; true if the doorbell must ring.
+    /// Signals the peer's FD_WRITE counter; true if the bell must ring.
     #[inline]
     pub(crate) fn signal_write(&self) -> bool {
         self.peer().counters.0.write.signal_after(&self.endpoint.called.write)
     }
 
-    /// True if the peer was signalled, by whomever, and no doorbell rang since.
-    pub(crate) fn owes_doorbell(&self) -> bool {
+    /// True if the peer was signalled, by whomever, and no bell rang since.
+    pub(crate) fn owes_ring(&self) -> bool {
         let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
         called.read.is_behind(&counters.read) || called.write.is_behind(&counters.write)
     }
 
-    /// Rings the doorbell by `call`, for all that was signalled before.
+    /// Rings the bell by `call`, for all that was signalled before.
     pub(crate) fn ring_by(&self, call: impl FnOnce()) {
         let (counters, called) = (&self.peer().counters.0, &self.endpoint.called);
         called.read.make(&counters.read, || called.write.make(&counters.write, call));
+    }
+
+    /// What this end sleeps on beside the TCP connection; -1: nothing.
+    #[inline]
+    pub(crate) fn bell(&self) -> Fd {
+        match self.fabric {
+            Some(link) => link.event(),
+            None => self.segment.bells().heard(),
+        }
+    }
+
+    /// Wakes this end's own sleepers, of all its processes: the way of the bytes they wait for has changed, or another
+    /// thread ended it.
+    pub(crate) fn wake_own(&self) {
+        self.segment.bells().ring_here();
     }
 
     /// Takes what has arrived over the fabric.

@@ -3,7 +3,6 @@
 use crate::switch::buffers::Buffers;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
-use crate::switch::socket::traffic::Way;
 use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
@@ -16,7 +15,7 @@ const NAP: u64 = 50_000;
 
 /// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
 pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
-    if !setup::is_on_san(socket, Way::Send, count) {
+    if !setup::is_on_san(socket, count) {
         return Outcome::Pass;
     }
     let mut at = offset.as_deref().copied();
@@ -52,7 +51,7 @@ fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
 
 /// splice from a pipe into a SAN socket.
 pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
-    if !setup::is_on_san(socket, Way::Send, count) {
+    if !setup::is_on_san(socket, count) {
         return Outcome::Pass;
     }
     if count == 0 {
@@ -76,7 +75,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
 /// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
 pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
     const PIECE: usize = 16 << 10;
-    if !setup::is_on_san(socket, Way::Receive, count) {
+    if !setup::is_on_san(socket, count) {
         return Outcome::Pass;
     }
     if count == 0 {

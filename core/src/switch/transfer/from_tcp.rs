@@ -18,7 +18,6 @@ use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{blocking, net, Errno};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
 #[cold]
@@ -49,6 +48,10 @@ pub(super) fn receive(
         }
         if !stream.endpoint.has(flag::RECEIVES_TCP) {
             return None;
+        }
+        if *got > 0 && net::is_at_mark(stream.anchor) {
+            // A read ends before an urgent byte.
+            return Some(Outcome::Done(Ok(*got)));
         }
         let mut rings = false;
         let taken = match how {
@@ -110,7 +113,7 @@ fn peek(stream: &Stream, to: &mut Buffers, rings: &mut bool) -> Result<Taken, Br
     if to.remaining() == 0 || !switchover::is_rest(stream, seen as u64) {
         return Ok(taken);
     }
-    let behind = stream.receive(to, Take::Peek, Call { number: 0, directly: false }, true)?;
+    let behind = stream.receive(to, Take::Peek, Call { number: 0, directly: false })?;
     *rings = behind.ring;
     Ok(Taken::Bytes(seen + behind.bytes))
 }
@@ -122,8 +125,6 @@ fn note_end(socket: &Socket, stream: &Stream, error: i32) {
     } else {
         ends::note_error(socket, stream, error);
     }
-    let word = stream.peer().sending.0.doorbells.state();
-    stream.endpoint.doorbells_taken.store(word.bells, Relaxed);
     stream.endpoint.set(flag::ANCHOR_ENDED);
     stream.endpoint.clear(flag::RECEIVES_TCP);
 }
@@ -174,10 +175,18 @@ pub(super) fn rest_from_kernel(
     if got == 0 {
         return waits_out(socket, limit).map_or(Outcome::Pass, |why| Outcome::Done(Err(why)));
     }
-    let mut piece = [0u8; 4096];
-    while flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0 && to.remaining() > 0 {
+    let waits = flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL;
+    let (mut piece, anchor) = ([0u8; 4096], socket.anchor());
+    while waits && to.remaining() > 0 {
+        // An urgent byte alone is not reported as data.
+        let events = libc::POLLIN | libc::POLLPRI;
+        let mut one = [libc::pollfd { fd: anchor, events, revents: 0 }];
+        // A read that has bytes ends before an urgent one, which the kernel's would not know.
+        if blocking::poll(&mut one, limit.rest(), None) != Ok(1) || net::is_at_mark(anchor) {
+            break;
+        }
         let n = to.remaining().min(piece.len());
-        match blocking::receive(socket.anchor(), &mut piece[..n], flags & !libc::MSG_TRUNC) {
+        match net::recv(anchor, &mut piece[..n], libc::MSG_DONTWAIT) {
             Ok(n) if n > 0 => {
                 if to.copy_from_slice(&piece[..n]).is_err() {
                     break;

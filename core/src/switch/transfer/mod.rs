@@ -17,6 +17,5 @@ mod told;
 mod urgent;
 
 pub use super::setup::is_on_san;
-pub use super::socket::traffic::Way;
 pub use receive::{read, receive};
 pub use send::send;

@@ -388,7 +388,7 @@ impl Transfer<'_, '_> {
                 progress => return Ok(Woken::Progress(progress)),
             }
             let returns =
-                returning::is_due(stream) || stream.own().sending.0.doorbells.state().recalled;
+                returning::is_due(stream) || stream.own().sending.0.direction.state().recalled;
             if waited != Ok(wait::Woken::Perhaps)
                 || returns
                 || stream.is_held_back()

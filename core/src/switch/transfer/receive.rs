@@ -1,7 +1,6 @@
 //! recv in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::session::transfer::Call;
-use crate::switch::anchor::doorbell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
@@ -11,7 +10,6 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
-use crate::switch::socket::traffic::{note_transfer, Way};
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::batching::let_sender_ahead;
 use crate::switch::stream::counters::Event;
@@ -19,11 +17,10 @@ use crate::switch::stream::{Broken, Moved, Posted, Stream, Take};
 use crate::switch::transfer::from_tcp;
 use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::transfer::suspend;
-use crate::switch::transfer::told::{happened_before, reset_error};
-use crate::switch::transfer::urgent;
+use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{process, time, Errno};
+use crate::sys::{net, process, time, Errno};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,18 +30,15 @@ const LOOK_TIME: u64 = 100_000_000;
 /// Receives for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
-    if !setup::is_on_san(socket, Way::Receive, to.remaining()) {
+    if !setup::is_on_san(socket, to.remaining()) {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     let began = time::ticks();
-    note_transfer(began);
     to.know_time(began);
-    if flags & libc::MSG_ERRQUEUE != 0 {
+    if flags & (libc::MSG_ERRQUEUE | libc::MSG_OOB) != 0 {
+        // The kernel has the urgent byte: its sender went back to TCP before.
         return Outcome::Pass;
-    }
-    if flags & libc::MSG_OOB != 0 {
-        return urgent::receive(socket, &stream, to, flags);
     }
     let (mut got, limit) = (0, Limit::default());
     if stream.endpoint.has(flag::RECEIVES_TCP) {
@@ -57,16 +51,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     {
         return Outcome::Done(Ok(got));
     }
-    if !stream.endpoint.has(flag::ASYNC) {
-        return receive_step_by_step(socket, &stream, to, flags, got, limit);
-    }
-    let seen = stream.arrival_stamp();
-    let received = receive_step_by_step(socket, &stream, to, flags, got, limit);
-    if happened_before(socket, &stream, Event::Read) && stream.arrival_stamp() != seen {
-        // It came while no doorbell was to ring for it.
-        process::signal_input(socket.anchor());
-    }
-    received
+    receive_step_by_step(socket, &stream, to, flags, got, limit)
 }
 
 /// As [`receive`], whatever else is to be done; `got`: bytes received before.
@@ -138,11 +123,10 @@ impl<'a> Receiving<'a, '_> {
         self.take_what_is_there()?;
         let enough = self.enough();
         let waits = waits(stream, self.flags);
-        let at_mark = self.is_at_mark();
-        if self.lacks_what_was_seen(waits, ended || at_mark) {
+        if self.lacks_what_was_seen(waits, ended) {
             return ControlFlow::Continue(());
         }
-        if (self.got >= enough || at_mark) && !(waits && self.will_be_written()) {
+        if self.got >= enough && !(waits && self.will_be_written()) {
             return self.done();
         }
         if returning::is_due(stream) {
@@ -209,8 +193,8 @@ impl<'a> Receiving<'a, '_> {
         // Asked before, so that what is looked at here is all there is in the segment.
         let continues = returning::continues_over_tcp(stream);
         let received = match take {
-            Take::Peek => receive_once(socket, stream, &mut self.to.clone(), take, call, false),
-            _ => receive_once(socket, stream, &mut self.to, take, call, self.got > 0),
+            Take::Peek => receive_once(socket, stream, &mut self.to.clone(), take, call),
+            _ => receive_once(socket, stream, &mut self.to, take, call),
         };
         let moved = match received {
             Ok(moved) => moved,
@@ -236,6 +220,9 @@ impl<'a> Receiving<'a, '_> {
                 Take::Peek => self.look_behind(),
                 _ => self.take_behind(),
             }
+            if self.got < self.wanted && self.is_at_mark() {
+                return self.done();
+            }
         }
         if self.got == self.wanted && (self.wanted > 0 || ready::readable(stream)) {
             return self.done();
@@ -246,11 +233,9 @@ impl<'a> Receiving<'a, '_> {
     /// Looks at what the kernel has behind what lies in the segment.
     #[cold]
     fn look_behind(&mut self) {
-        let (stream, anchor, seen) = (self.stream, self.socket.anchor(), self.got);
-        doorbell::take_off(self.socket, stream, anchor);
+        let (stream, seen) = (self.stream, self.got);
         let Ok(_held) = stream.lock_receive() else { return };
-        let is_all = stream.available() == Ok(seen as u64);
-        if !is_all || !stream.endpoint.has(flag::NO_MORE_DOORBELLS) {
+        if stream.available() != Ok(seen as u64) {
             return;
         }
         let mut to = self.to.clone();
@@ -261,9 +246,17 @@ impl<'a> Receiving<'a, '_> {
     /// Takes what the kernel has behind what lay in the segment, which the program may have looked at together.
     #[cold]
     fn take_behind(&mut self) {
-        if !self.is_at_mark() && detach::look_after(self.socket, self.stream) {
+        if detach::look_after(self.socket, self.stream) {
             self.got += switchover::take_behind(self.stream, &mut self.to, self.take);
         }
+    }
+
+    /// True if an urgent byte comes next, over TCP, behind all that lies in the segment: a read ends there.
+    #[cold]
+    fn is_at_mark(&self) -> bool {
+        let (stream, looked_at) = (self.stream, if self.take == Take::Peek { self.got } else { 0 });
+        let Ok(_held) = stream.lock_receive() else { return false };
+        stream.available() == Ok(looked_at as u64) && net::is_at_mark(stream.anchor)
     }
 
     /// How many bytes let the call return: at least one.
@@ -275,13 +268,6 @@ impl<'a> Receiving<'a, '_> {
             (self.stream.endpoint.receive.low_water.load(Relaxed) as usize).min(self.wanted)
         };
         enough.max(1)
-    }
-
-    /// True if it stopped at the urgent mark.
-    #[inline(always)]
-    fn is_at_mark(&self) -> bool {
-        let peeked = if self.take == Take::Peek { self.got } else { 0 };
-        self.got > 0 && self.stream.mark_at(peeked).is_some()
     }
 
     /// True if it is to look again at once: MSG_PEEK or FIONREAD told the program of bytes, and the call would return
@@ -359,7 +345,7 @@ impl<'a> Receiving<'a, '_> {
             return true;
         }
         ring::recover_if_needed(socket, stream);
-        stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Read)
+        false
     }
 
     /// The posted buffer is the program's alone again; true if something was written to it.
@@ -410,7 +396,6 @@ fn receive_once(
     to: &mut Buffers,
     take: Take,
     call: Call,
-    partial: bool,
 ) -> Result<Moved, Failure> {
     stream.poll();
     let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
@@ -418,7 +403,7 @@ fn receive_once(
     if stream.endpoint.has(flag::READ_OUT) {
         return Ok(Moved::default());
     }
-    let received = stream.receive(to, take, call, partial).map_err(Failure::Broken);
+    let received = stream.receive(to, take, call).map_err(Failure::Broken);
     drop(held);
     if let Some(link) = stream.fabric {
         link.received();

@@ -11,14 +11,13 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
-use crate::switch::socket::traffic::{note_transfer, Way};
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Broken, Moved, Stream};
 use crate::switch::transfer::rdma;
 use crate::switch::transfer::send_queue::{self, waits};
 use crate::switch::transfer::suspend;
-use crate::switch::transfer::told::{happened_before, unable};
+use crate::switch::transfer::told::unable;
 use crate::switch::transfer::urgent;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
@@ -29,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Sends for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
-    if !setup::is_on_san(socket, Way::Send, from.remaining()) {
+    if !setup::is_on_san(socket, from.remaining()) {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
@@ -37,7 +36,6 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
         return urgent::send(socket, &stream, from, flags);
     }
     let (wanted, began) = (from.remaining(), time::ticks());
-    note_transfer(began);
     from.know_time(began);
     if socket.phase() == phase::SAN && !wait::is_stale(&stream, began) {
         if let Some(ring) = stream.send_at_once(&from) {
@@ -124,7 +122,7 @@ pub(super) fn send_from(
     flags: i32,
     mut fill: impl FnMut(Span) -> Result<usize, Errno>,
 ) -> Outcome {
-    if !setup::is_on_san(socket, Way::Send, length) {
+    if !setup::is_on_san(socket, length) {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
@@ -290,18 +288,13 @@ impl Sending<'_> {
         }
     }
 
-    /// Rings the doorbell if somebody may sleep there (`ring`), or if the anchor has ended.
+    /// Rings the bell if somebody may sleep there (`ring`). After a send to a peer that receives nothing more, the pipe is broken.
     #[inline(always)]
     fn tell_peer(&self, ring: bool) {
-        let (socket, stream) = (self.socket, self.stream);
-        if stream.endpoint.has(flag::GONE) || ends::is_answered_by_reset(stream) {
-            ends::break_pipe(stream);
-        } else if ring || stream.endpoint.has(flag::ANCHOR_ENDED) {
-            // To a peer that is gone the byte brings back TCP's own reset.
-            ring::ring(socket);
-            if stream.fabric.is_some() && stream.endpoint.has(flag::ANCHOR_ENDED) {
-                link::provoke_reset(socket, stream);
-            }
+        if ends::answers_with_reset(self.stream) {
+            ends::break_pipe(self.stream);
+        } else if ring {
+            ring::ring(self.socket);
         }
     }
 
@@ -310,9 +303,6 @@ impl Sending<'_> {
     fn do_without_room(&self) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
         ring::recover_if_needed(socket, stream);
-        if stream.endpoint.has(flag::ASYNC) && happened_before(socket, stream, Event::Write) {
-            return ControlFlow::Continue(());
-        }
         self.end(Errno(libc::EAGAIN))
     }
 

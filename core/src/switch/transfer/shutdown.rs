@@ -1,7 +1,7 @@
 //! Ending one direction of a connection, or both, as the program asks. The end of a half-close goes through the stream.
 //! What the peer's end means is for `anchor::ends` to say.
 
-use crate::provider::shm::FINISHED;
+use crate::provider::shm::{FINISHED, READ_SHUT};
 use crate::registry;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
@@ -35,15 +35,18 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     }
     if how != libc::SHUT_WR {
         stream.endpoint.set(flag::RECEIVE_SHUT);
-        let state = registry::State::Closing;
-        // Wakes our own sleepers. The FIN of a half-close goes through the stream instead, because
-        // the anchor must go on carrying doorbells for what the peer still sends; or it comes behind what goes first.
+        stream.own().sending.0.finished.fetch_or(READ_SHUT, SeqCst);
+        registry::set_state(socket.statistics(), registry::State::Closing);
+    }
+    if stream.endpoint.has(flag::RECEIVE_SHUT) {
+        // The end of a half-close goes through the stream, or comes behind what goes first.
         let held = stream.lock_send();
-        let now = if returning::is_leaving(&stream) { libc::SHUT_RD } else { how };
+        let both = stream.endpoint.has(flag::SEND_SHUT) && !returning::is_leaving(&stream);
+        let now = if both { libc::SHUT_RDWR } else { libc::SHUT_RD };
         let _ = net::shutdown(socket.anchor(), now);
         drop(held);
-        registry::set_state(socket.statistics(), state);
     }
+    stream.wake_own();
     Outcome::Done(Ok(0))
 }
 

@@ -1,12 +1,7 @@
-//! What a call tells the program besides bytes: the error of a broken connection, once; and by a signal, with O_ASYNC, that
-//! something came.
+//! What a call tells the program besides bytes: the error of a broken connection, once.
 
-use crate::switch::anchor::ready;
 use crate::switch::endpoint::flag;
-use crate::switch::socket::Socket;
-use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
-use crate::switch::waiting::ring;
 use crate::sys::Errno;
 
 /// The error of a broken connection, told once; afterwards `then`.
@@ -15,19 +10,6 @@ pub(super) fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result
         return Err(stream.endpoint.broken_by());
     }
     then
-}
-
-/// With O_ASYNC, when a call is done: from now on the next event reaches the anchor, where the kernel raises the signal.
-/// True if one did not have to.
-pub(super) fn happened_before(socket: &Socket, stream: &Stream, event: Event) -> bool {
-    if !ready::readable(stream) {
-        ring::drain(socket, stream, || false);
-    }
-    let _ = counters::raise_elsewhere(stream, event);
-    match event {
-        Event::Read => ready::readable(stream),
-        Event::Write => ready::writable(stream),
-    }
 }
 
 /// Why nothing can be sent any more, if so.

@@ -2,7 +2,7 @@
 //! library's own files; in which order it comes to that follows `switch/setup` and `switch/anchor`.
 
 use super::agreement::{Role, State};
-use super::kernel::{Byte, Error};
+use super::kernel::Error;
 use super::schedule::{call, chance, step};
 use super::segment::{Segment, Side};
 use super::select_counter::Called;
@@ -17,7 +17,6 @@ pub(super) mod flag {
     pub(crate) const LEAVING: u32 = 1 << 2;
     pub(crate) const LEFT: u32 = 1 << 3;
     pub(crate) const READ_OUT: u32 = 1 << 4;
-    pub(crate) const NO_MORE_DOORBELLS: u32 = 1 << 5;
     pub(crate) const NATIVE: u32 = 1 << 6;
     pub(crate) const ANCHOR_ENDED: u32 = 1 << 7;
     pub(crate) const RESET: u32 = 1 << 8;
@@ -64,15 +63,11 @@ pub(super) struct Endpoint {
     role: Role,
     flags: AtomicU32,
     pub(super) over_tcp: OverTcp,
-    /// Doorbells that were taken off, and that are owed; which of the peer's counters were answered by one.
-    pub(super) heard: AtomicU64,
-    pub(super) owed: AtomicU64,
+    /// Which of the peer's counters were answered by a ring.
     pub(super) called_to_read: Called,
     pub(super) called_to_write: Called,
     pub(super) sending: Lock,
     pub(super) receiving: Lock,
-    pub(super) ringing: Lock,
-    pub(super) draining: Lock,
     /// Threads that sleep on the connection.
     pub(super) sleepers: AtomicUsize,
 }
@@ -84,14 +79,10 @@ impl Endpoint {
             role,
             flags: AtomicU32::new(flag::SENDS_TCP | flag::RECEIVES_TCP),
             over_tcp: OverTcp::new(),
-            heard: AtomicU64::new(0),
-            owed: AtomicU64::new(0),
             called_to_read: Called::new(),
             called_to_write: Called::new(),
             sending: Lock::default(),
             receiving: Lock::default(),
-            ringing: Lock::default(),
-            draining: Lock::default(),
             sleepers: AtomicUsize::new(0),
         }
     }
@@ -397,13 +388,8 @@ impl End {
     }
 
     /// What the kernel took off the connection is the stream's.
-    pub(super) fn read_from_kernel(&self, bytes: &[Byte]) {
-        for byte in bytes {
-            match byte {
-                Byte::Stream(byte) => self.read_byte(*byte),
-                Byte::Doorbell => panic!("end {}: a doorbell was read", self.number),
-            }
-        }
+    pub(super) fn read_from_kernel(&self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.read_byte(*byte));
     }
 
     /// What the kernel says of a call that can not be made any more.

@@ -1,15 +1,8 @@
-//! The TCP connection between both ends, as their kernel has it. What is sent is there at once, as far as there is room.
+//! The TCP connection between both ends, and the bell of each, as their kernel has them. What is sent is there at once, as far as there is room.
 
 use super::schedule::Ready;
 use crate::rng::Rng;
 use std::collections::VecDeque;
-
-/// A byte on the connection, with what its sender meant by it: for the checks alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Byte {
-    Stream(u8),
-    Doorbell,
-}
 
 /// Why a call moved nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +23,7 @@ enum Ending {
 
 #[derive(Debug)]
 struct Direction {
-    queue: VecDeque<Byte>,
+    queue: VecDeque<u8>,
     written: u64,
     taken: u64,
     ending: Option<Ending>,
@@ -44,6 +37,8 @@ pub(super) struct Kernel {
     /// Most bytes that are sent and not taken, and how many of them have reached their receiver for certain.
     room: usize,
     window: usize,
+    /// `bells[i]` wakes end i.
+    bells: [bool; 2],
     dead: [bool; 2],
     /// Bytes of a dead end that a reset took away.
     pub(super) lost: usize,
@@ -52,10 +47,17 @@ pub(super) struct Kernel {
 impl Kernel {
     pub(super) fn new(room: usize, window: usize) -> Kernel {
         let direction = || Direction { queue: VecDeque::new(), written: 0, taken: 0, ending: None };
-        Kernel { directions: [direction(), direction()], room, window, dead: [false; 2], lost: 0 }
+        Kernel {
+            directions: [direction(), direction()],
+            room,
+            window,
+            bells: [false; 2],
+            dead: [false; 2],
+            lost: 0,
+        }
     }
 
-    pub(super) fn send(&mut self, end: usize, bytes: &[Byte]) -> Result<usize, Error> {
+    pub(super) fn send(&mut self, end: usize, bytes: &[u8]) -> Result<usize, Error> {
         if self.dead[1 - end] {
             return Err(Error::Pipe);
         }
@@ -70,7 +72,7 @@ impl Kernel {
     }
 
     /// Takes what is there, up to `most` bytes; nothing at the end.
-    pub(super) fn receive(&mut self, end: usize, most: usize) -> Result<Vec<Byte>, Error> {
+    pub(super) fn receive(&mut self, end: usize, most: usize) -> Result<Vec<u8>, Error> {
         let direction = &mut self.directions[1 - end];
         if direction.queue.is_empty() {
             return match direction.ending {
@@ -106,7 +108,28 @@ impl Kernel {
         match ready {
             Ready::Readable => !self.directions[1 - end].queue.is_empty() || self.has_ended(end),
             Ready::Writable => self.directions[end].queue.len() < self.room || self.dead[1 - end],
+            Ready::Rung { reads_tcp, sends_tcp } => {
+                self.bells[end]
+                    || self.has_ended(end)
+                    || (reads_tcp && self.is(end, Ready::Readable))
+                    || (sends_tcp && self.is(end, Ready::Writable))
+            }
         }
+    }
+
+    /// Wakes the sleepers of this end.
+    pub(super) fn ring(&mut self, end: usize) {
+        self.bells[end] = true;
+    }
+
+    /// Takes the rings off this end's bell.
+    pub(super) fn silence(&mut self, end: usize) {
+        self.bells[end] = false;
+    }
+
+    /// True if this end's bell rings.
+    pub(super) fn rings(&self, end: usize) -> bool {
+        self.bells[end]
     }
 
     /// True if the peer is gone, whatever is still to be read.

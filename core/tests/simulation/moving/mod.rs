@@ -1,9 +1,8 @@
 //! A connection moves to the SAN and back, any number of times, while both ends send and receive; and an end dies at any step of
-//! that: in the middle of agreeing, of the turn, of a doorbell, of the way back. What decides is the session's own files, each
+//! that: in the middle of agreeing, of the turn, of a ring, of the way back. What decides is the session's own files, each
 //! of whose atomic operations is a step here, as is each system call.
 //!
-//! Always: each stream whole and in order, and after a death all of it that was sent before; no doorbell taken for a byte of
-//! the stream; nobody asleep for ever.
+//! Always: each stream whole and in order, and after a death all of it that was sent before; nobody asleep for ever.
 
 #![allow(unreachable_pub, dead_code, clippy::duplicate_mod)]
 
@@ -17,8 +16,8 @@ mod transfer;
 
 #[path = "../../../src/session/agreement.rs"]
 mod agreement;
-#[path = "../../../src/session/doorbells.rs"]
-mod doorbells;
+#[path = "../../../src/session/direction.rs"]
+mod direction;
 #[path = "../../../src/session/select_counter.rs"]
 mod select_counter;
 #[path = "../../../src/session/turn.rs"]
@@ -96,7 +95,7 @@ fn a_connection_goes_there_and_back() {
 #[test]
 fn an_end_that_dies_on_its_way() {
     let stages = Mutex::new(BTreeSet::new());
-    let many = schedules(300, |rng| {
+    let many = schedules(600, |rng| {
         let scale = [100, 400, 1500, 5000][rng.below(4)];
         let dies = (rng.below(2), rng.below(scale));
         let (ends, ended) = run(rng, Some(dies));

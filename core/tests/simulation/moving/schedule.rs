@@ -25,6 +25,8 @@ enum Status {
 pub(super) enum Ready {
     Readable,
     Writable,
+    /// Its bell rings, or the peer is gone, or the TCP connection is ready for what goes over it.
+    Rung { reads_tcp: bool, sends_tcp: bool },
 }
 
 /// See the module.

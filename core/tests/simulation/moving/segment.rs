@@ -2,7 +2,7 @@
 //! and send buffer, whose order the other simulations check.
 
 use super::agreement::{Agreement, Role};
-use super::doorbells::Doorbells;
+use super::direction::Direction;
 use super::select_counter::SelectCounter;
 use super::sync::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ pub(super) struct Segment {
 /// What one end publishes.
 pub(super) struct Side {
     /// Which way it sends.
-    pub(super) word: Doorbells,
+    pub(super) word: Direction,
     pub(super) turned_at: AtomicU64,
     /// The hint that it went back.
     pub(super) returned: AtomicU32,
@@ -37,7 +37,7 @@ pub(super) struct Side {
 impl Side {
     fn new() -> Side {
         Side {
-            word: Doorbells::new(),
+            word: Direction::new(),
             turned_at: AtomicU64::new(0),
             returned: AtomicU32::new(0),
             lane: Mutex::new(Vec::new()),

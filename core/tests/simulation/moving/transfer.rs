@@ -3,7 +3,7 @@
 
 use super::agreement::State;
 use super::end::{flag, stream_byte, End, Endpoint};
-use super::kernel::{Byte, Error};
+use super::kernel::Error;
 use super::schedule::{call, chance, range, sleep_until, step, Ready};
 use super::turn::Inbound;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -111,9 +111,8 @@ impl End {
 
     /// The kernel's own call, which waits.
     fn send_over_tcp(&self, bytes: &[u8]) -> Result<usize, Error> {
-        let bytes: Vec<_> = bytes.iter().copied().map(Byte::Stream).collect();
         loop {
-            match call(|kernel| kernel.send(self.number, &bytes)) {
+            match call(|kernel| kernel.send(self.number, bytes)) {
                 Err(Error::Again) => sleep_until(Ready::Writable),
                 sent => return sent,
             }
@@ -142,8 +141,7 @@ impl End {
             return Err(Error::Pipe);
         }
         if !self.turn(e) {
-            let bytes: Vec<_> = bytes.iter().copied().map(Byte::Stream).collect();
-            let sent = call(|kernel| kernel.send(self.number, &bytes));
+            let sent = call(|kernel| kernel.send(self.number, bytes));
             drop(held);
             return match sent {
                 Err(Error::Again) => {
@@ -252,7 +250,7 @@ impl End {
     /// Takes bytes of the stream off the TCP connection. Receive lock.
     fn take_over_tcp(&self, e: &Endpoint, most: usize) -> Found {
         let peer = e.peer();
-        if e.has(flag::READ_OUT) && e.has(flag::NO_MORE_DOORBELLS) {
+        if e.has(flag::READ_OUT) {
             return match call(|kernel| kernel.receive(self.number, most)) {
                 Ok(bytes) if !bytes.is_empty() => {
                     self.read_from_kernel(&bytes);
@@ -266,8 +264,7 @@ impl End {
         let receive = |most| call(|kernel| kernel.receive(self.number, most));
         let next = e.over_tcp.next(&peer.word, &peer.turned_at, taken).expect("an honest peer");
         let (received, is_before_turn) = match next {
-            Inbound::San(at) => {
-                e.heard.store(at, Relaxed);
+            Inbound::San(_) => {
                 e.clear(flag::RECEIVES_TCP);
                 return Found::Again;
             }
@@ -290,7 +287,6 @@ impl End {
                 Found::End
             }
             _ => {
-                e.heard.store(peer.word.state().bells, Relaxed);
                 e.set(flag::ANCHOR_ENDED);
                 e.clear(flag::RECEIVES_TCP);
                 Found::Again
@@ -300,7 +296,8 @@ impl End {
 
     /// Sleeps until the event may have come.
     fn wait(&self, e: &Endpoint, event: Event) {
-        self.drain(e);
+        self.take_off(e);
+        self.look_after(e);
         let counter = match event {
             Event::Read => &e.own().to_read,
             Event::Write => &e.own().to_write,
@@ -324,13 +321,10 @@ impl End {
         if is_ready || !self.is_on_san(e) {
             return;
         }
-        let waits_unrung = e.has(flag::RECEIVES_TCP) && !e.peer().word.state().turned;
-        if event == Event::Write && (waits_unrung || e.has(flag::SENDS_TCP)) {
-            // It looks by the clock.
-            (0..20).for_each(|_| step());
-        } else {
-            sleep_until(Ready::Readable);
-        }
+        let reads_tcp = event == Event::Read && e.has(flag::RECEIVES_TCP | flag::READ_OUT);
+        let sends = flag::SENDS_TCP | flag::LEFT | flag::LEAVING;
+        let sends_tcp = event == Event::Write && e.has(sends);
+        sleep_until(Ready::Rung { reads_tcp, sends_tcp });
     }
 
     fn may_read(&self, e: &Endpoint) -> bool {

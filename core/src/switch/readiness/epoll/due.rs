@@ -1,8 +1,6 @@
 //! When a registration is due to be reported, and what it waits for.
 
-use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
-use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
@@ -10,28 +8,27 @@ use crate::switch::readiness::events;
 use crate::switch::socket::set::{Registration, ONE_SHOT};
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
-use crate::switch::waiting::wait;
 use crate::sys::poll;
 use std::sync::atomic::Ordering::Relaxed;
 
 const EDGE: u32 = libc::EPOLLET as u32;
+/// How often (ns) a set looks for space that another thread's send holds up.
+const NAP_BEHIND_SENDER: u64 = 1_000_000;
 /// How often it is looked again for what comes meanwhile.
 const LOOKS: u32 = 3;
 
-/// Changes with whatever makes an edge: data, urgent data, the end of the stream, an error.
+/// Changes with whatever makes an edge: data, the end of the stream, an error.
 fn stamp(stream: &Stream) -> u64 {
     const ENDS: u32 =
         flag::ANCHOR_ENDED | flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
     let ends = u64::from(stream.endpoint.flags() & ENDS);
-    let urgent = stream.peer().sending.0.urgent.load(Relaxed);
-    stream.arrival_stamp() ^ urgent.rotate_left(32) ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    stream.arrival_stamp() ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl Registration {
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: u32) {
-        self.has_doorbell |= events & (bit::IN | bit::PRI) != 0;
-        self.urgent.set(events & bit::PRI != 0 && returning::may_tell_urgent_data(self.socket));
+        self.urgent.set(events & bit::PRI != 0);
     }
 
     /// The events to report now, if any; remembers that they were.
@@ -96,22 +93,11 @@ impl Registration {
         }
     }
 
-    /// Longest sleep on this socket, where no doorbell can be relied on.
+    /// Longest sleep on this socket, where no ring can be relied on.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
-        let unbelled = self.waits_without_doorbell().then_some(wait::NAP_WITHOUT_DOORBELL);
-        unbelled.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
-    }
-
-    /// It waits for space, and the peer can not tell.
-    fn waits_without_doorbell(&self) -> bool {
-        self.events & bit::ANY_OUT != 0
-            && !self.disabled
-            && self.socket.stream().is_some_and(|s| {
-                s.endpoint.has(ends::ALWAYS_READABLE | flag::LEFT | flag::SENDS_TCP)
-                    || s.is_kept_from_sending()
-                    || ready::waits_unrung(&s)
-            })
+        let held_up = self.is_held_up().then_some(NAP_BEHIND_SENDER);
+        held_up.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
     }
 
     /// It waits for space, and another thread's send for the peer.
@@ -123,8 +109,7 @@ impl Registration {
 
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
-        self.has_doorbell
-            || self.waits_without_doorbell()
+        self.is_held_up()
             || self.socket.stream().is_some_and(|stream| returning::is_half_left(&stream))
     }
 }

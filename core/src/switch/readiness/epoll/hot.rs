@@ -8,7 +8,10 @@ use crate::switch::socket::table;
 use crate::switch::waiting::ring;
 use crate::sys::time;
 
-/// Looks in a row that found nothing, until a registration turns cold at the next sleep.
+/// Looks in a row that found nothing, until a registration turns cold at the next sleep: a set that sleeps is not to raise and
+/// lower counters for each event of others.
+const COLD_AT_SLEEP: u32 = 2;
+/// The same in a set that is too busy to sleep.
 const COLD_AFTER: u32 = 64;
 /// Longest time (clock ticks, some 100 µs) that the kernel's own descriptors wait behind busy
 /// streams.
@@ -60,7 +63,8 @@ pub(super) fn collect(
     inner.cursor = at;
     inner.calls = inner.calls.wrapping_add(1);
     let now = time::ticks();
-    let look = (n == 0 && only_now) || now.saturating_sub(inner.looked_at) > LOOK_INTERVAL;
+    // A call that waits asks the kernel when it sleeps.
+    let look = if n == 0 { only_now } else { now.saturating_sub(inner.looked_at) > LOOK_INTERVAL };
     if look {
         inner.looked_at = now;
     }
@@ -100,19 +104,19 @@ pub(super) fn disarm(set: &Set) {
                 r.hot = false;
                 return false;
             }
-            if r.idle >= COLD_AFTER && !r.stays_hot() && r.due().is_none() {
+            if r.idle >= COLD_AT_SLEEP && !r.stays_hot() && r.due().is_none() {
                 r.hot = false;
                 return false;
             }
             r.disarm();
             true
         });
+        inner.looked_at = time::ticks();
     });
 }
 
 /// Turns idle registrations cold while the set is too busy to sleep.
 pub(super) fn cool_down(set: &Set) {
-    drain_doorbells(set, |idle| idle >= COLD_AFTER);
     set.with(|inner| {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
@@ -131,37 +135,7 @@ pub(super) fn cool_down(set: &Set) {
     });
 }
 
-/// Takes doorbells that were noted off the anchors of sockets with nothing to report.
-pub(super) fn drain_doorbells(set: &Set, wanted: impl Fn(u32) -> bool) {
-    loop {
-        let mut batch: [Option<table::Pinned>; BATCH] = [const { None }; BATCH];
-        let n = set.with(|inner| {
-            let mut n = 0;
-            for at in 0..inner.hot.len() {
-                let index = inner.hot[at] as usize;
-                let Some(Some(r)) = inner.registrations.get_mut(index) else { continue };
-                if r.has_doorbell && wanted(r.idle) && r.due().is_none() && n < BATCH {
-                    r.has_doorbell = false;
-                    batch[n] = Some(table::Pinned::new(r.socket));
-                    n += 1;
-                }
-            }
-            n
-        });
-        for socket in batch.iter().flatten() {
-            // There may be data all the same, reported before or not asked for. The byte must go
-            // or the kernel would show it for ever; whoever else waits for it is told.
-            if let Some(stream) = socket.stream() {
-                ring::drain(socket, &stream, || false);
-            }
-        }
-        if n.unwrap_or(0) < BATCH {
-            return;
-        }
-    }
-}
-
-/// How long (ns) to sleep at most, because of sockets whose doorbell can not be relied on.
+/// How long (ns) to sleep at most, because of sockets whose ring can not be relied on.
 pub(super) fn longest_nap(set: &Set) -> Option<u64> {
     set.with(|inner| {
         inner
@@ -224,7 +198,7 @@ impl Set {
         .unwrap_or(true)
     }
 
-    /// True if a registration waits for space that no doorbell will tell of: another thread of this end sends.
+    /// True if a registration waits for space that no ring will tell of: another thread of this end sends.
     /// Who sleeps on the set itself looks every now and then; who watches it from outside does not.
     pub(super) fn is_held_up(&self) -> bool {
         self.with(|inner| {

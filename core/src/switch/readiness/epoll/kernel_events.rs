@@ -2,15 +2,13 @@
 //! shadow set's are looked at. Never waits.
 
 use super::hot;
-use crate::switch::anchor::ends;
+use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp;
 use crate::switch::back_to_tcp::detach;
-use crate::switch::endpoint::flag;
 use crate::switch::readiness::events;
 use crate::switch::socket::set::{nudge_data, shadow_data, Set};
 use crate::switch::socket::table;
-use crate::switch::socket::Socket;
-use crate::sys::{poll, Result};
+use crate::sys::{poll, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// Events taken from a set at a time.
@@ -73,18 +71,18 @@ fn deliver(
 ) -> usize {
     let (shadow, nudge) = (shadow_data(), nudge_data());
     let mut kept = 0;
-    let mut has_doorbells = false;
+    let mut has_rings = false;
     for event in reported {
         let data = event.u64;
         if data == shadow {
-            has_doorbells = true;
+            has_rings = true;
         } else if data != nudge {
             events[kept] = *event;
             kept += 1;
         }
     }
-    if has_doorbells {
-        note_doorbells(set);
+    if has_rings {
+        note_rings(set);
     }
     kept
 }
@@ -105,36 +103,47 @@ pub(super) fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]
     Ok(kept)
 }
 
-/// Has the registrations looked at whose anchors the kernel reports.
-pub(super) fn note_doorbells(set: &'static Set) {
+/// Has the registrations looked at whose anchors or bells the kernel reports.
+pub(super) fn note_rings(set: &'static Set) {
     let shadow = set.shadow.load(Ordering::Relaxed);
     if shadow < 0 {
         return;
     }
     let mut events = [NO_EVENT; BATCH];
-    let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
-    for event in &events[..n] {
-        let (index, bits) = (event.u64 as u32, event.events);
-        let Some(socket) = make_hot(set, index, bits) else { continue };
-        // Not with the set's lock held: it may have to take the structure lock.
-        events::note_kernel_events(&socket, bits);
-        if let Some(stream) = socket.stream() {
-            detach::look_after(&socket, &stream);
+    loop {
+        let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
+        for event in &events[..n] {
+            note_ring(set, shadow, event.u64 as u32, event.events);
         }
-        let is_ended = shows_its_end(&socket, bits);
-        set.with(|inner| {
-            let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
-            // A parked registration was rung for nobody, and enters again when it is added again.
-            if r.in_shadow && (is_ended || r.parked) {
-                let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
-                r.in_shadow = false;
-            }
-            if r.parked {
-                r.unwatch_link(shadow);
-            }
-            Some(())
-        });
+        if n < BATCH {
+            return;
+        }
     }
+}
+
+fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32) {
+    let Some(socket) = make_hot(set, index, bits) else { return };
+    // Not with the set's lock held: it may have to take the structure lock.
+    events::note_kernel_events(&socket, bits);
+    if let Some(stream) = socket.stream() {
+        detach::look_after(&socket, &stream);
+    }
+    if socket.watch_count.load(Ordering::Relaxed) > 1 {
+        // The bell is in the shadow set once for all registrations of the socket there.
+        watchers::look_again(&socket);
+    }
+    set.with(|inner| {
+        let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
+        // A parked registration was rung for nobody, and enters again when it is added again.
+        if r.in_shadow && r.parked {
+            let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
+            r.in_shadow = false;
+        }
+        if r.parked {
+            r.unwatch_bell(shadow);
+        }
+        Some(())
+    });
 }
 
 /// The set looks at this registration itself from now on. Its socket, unless that went back to the kernel's set.
@@ -151,12 +160,4 @@ fn make_hot(set: &'static Set, index: u32, bits: u32) -> Option<table::Pinned> {
         let r = inner.registrations[index as usize].as_ref()?;
         Some(table::Pinned::new(r.socket))
     })?
-}
-
-/// True if the kernel would report the anchor for ever, because its stream ended.
-fn shows_its_end(socket: &Socket, bits: u32) -> bool {
-    socket.stream().is_none_or(|s| {
-        s.endpoint.has(flag::NO_MORE_DOORBELLS)
-            || (s.endpoint.has(ends::ALWAYS_READABLE) && bits & libc::EPOLLRDHUP as u32 != 0)
-    })
 }

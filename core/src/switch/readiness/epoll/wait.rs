@@ -9,7 +9,7 @@ use crate::switch::outcome::Outcome;
 use crate::switch::readiness::timeout::{shorter, Timeout};
 use crate::switch::socket::set::Set;
 use crate::switch::socket::table;
-use crate::switch::spin::{give_way, spin};
+use crate::switch::spin::{begin_turn, give_way, spin};
 use crate::sys::event_array::EventArray;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
@@ -198,8 +198,6 @@ impl<'a> Wait<'a> {
         self.set.settle_members();
         back_to_tcp::look_around();
         hot::recover_from_the_dead(self.set);
-        // Before this thread counts as asleep: the others are told of what is taken off, not it.
-        hot::drain_doorbells(self.set, |_| true);
     }
 
     /// Sleeps in the kernel with the hot registrations' counters raised; how many events the program gets.
@@ -218,6 +216,7 @@ impl<'a> Wait<'a> {
         };
         asleep.awake();
         drop(raised);
+        begin_turn();
         hot::scan_returning(set);
         Ok(reported.deliver(set, slept?, events))
     }

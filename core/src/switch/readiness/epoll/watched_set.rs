@@ -3,7 +3,7 @@
 //! looking.
 
 use super::hot;
-use super::kernel_events::note_doorbells;
+use super::kernel_events::note_rings;
 use crate::fabric;
 use crate::switch::socket::set::Set;
 use crate::switch::socket::structure::Structure;
@@ -24,8 +24,7 @@ fn settle(set: &'static Set) {
     if set.is_watched.load(Ordering::Relaxed) && fabric::may_exist() {
         catch_up(set);
     }
-    note_doorbells(set);
-    hot::drain_doorbells(set, |_| true);
+    note_rings(set);
     if hot::arm(set) || set.is_held_up() {
         set.wake();
     } else {

@@ -1,0 +1,119 @@
+//! The bell that this end sleeps on, and when its rings are taken off.
+//!
+//! A ring that lies there wakes every thread that sleeps on the bell's level. So only a thread that found the stream empty, and
+//! is about to raise its counter, takes rings off, and it lets those that a ring woke come out of the kernel first.
+
+use crate::switch::anchor::watchers;
+use crate::switch::socket::Socket;
+use crate::switch::stream::counters::{self, Event};
+use crate::switch::stream::{Hold, Stream};
+use crate::sys::{file, jump, poll, process, time};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// How long (ns) sleepers may take to come out of the kernel once the ring is there. One that is
+/// given up too early falls asleep again without having seen what it was woken for.
+const SLEEPERS_TIMEOUT: u64 = 2_000_000_000;
+/// After so long (ns) it is asked whether they live.
+const LOOK_FOR_DEAD: u64 = 1_000_000;
+
+/// Notes that a ring lies on the bell, for whoever sleeps next; or takes it off at once where nobody else can have been meant.
+pub(in crate::switch) fn note_ring(socket: &Socket, stream: &Stream) {
+    let e = stream.endpoint;
+    let is_mine = e.sleepers.are_one()
+        && e.holders.load(Relaxed) == 1
+        && socket.watch_count.load(Relaxed) == 0;
+    if is_mine && silence(stream) {
+        socket.statistics().wakeups_received.add(1);
+    } else {
+        e.rang.store(1, SeqCst);
+    }
+}
+
+/// Takes off the rings that are noted. Only for who found the stream empty and is about to raise a counter; waits until the
+/// threads that they were to wake are awake, not once `ready`.
+pub(in crate::switch) fn take_off(socket: &Socket, stream: &Stream, ready: impl FnMut() -> bool) {
+    let e = stream.endpoint;
+    if stream.fabric.is_none() && e.rang.load(SeqCst) == 0 {
+        return;
+    }
+    let forced = match let_sleepers_leave(stream, ready) {
+        Departure::Done => false,
+        Departure::Never => true,
+        Departure::Awaited => return,
+    };
+    let _hold = Hold::of(stream);
+    if e.anchor.lock().is_err() {
+        return;
+    }
+    if !forced && e.sleepers.any() {
+        // Somebody went to sleep meanwhile: the ring, if there is one, is that thread's to hear.
+        e.anchor.unlock();
+        return;
+    }
+    e.rang.store(0, SeqCst);
+    let rang = silence(stream);
+    if forced {
+        e.sleepers.clear();
+    }
+    e.anchor.unlock();
+    if forced || (rang && e.holders.load(Relaxed) > 1) {
+        // Sleepers that are stopped, and other processes' epoll sets, hear the next event.
+        for event in [Event::Read, Event::Write] {
+            let _ = counters::raise(stream, event);
+        }
+    }
+    if rang {
+        socket.statistics().wakeups_received.add(1);
+        watchers::ring_taken_off(socket);
+    }
+}
+
+/// True if there was a ring.
+fn silence(stream: &Stream) -> bool {
+    match stream.fabric {
+        Some(link) => {
+            let mut rings = [0u8; 8];
+            file::read(link.event(), rings.as_mut_ptr(), rings.len()).is_ok()
+        }
+        None => stream.segment.bells().silence(),
+    }
+}
+
+/// What became of the threads that sleep on a connection.
+enum Departure {
+    /// All came out of the kernel, or there was no ring to wake them.
+    Done,
+    /// Some are still there, and who waits for them has something better to do.
+    Awaited,
+    /// Some never came: stopped.
+    Never,
+}
+
+/// As long as the ring is there, every sleeper comes out of the kernel; waits for that.
+fn let_sleepers_leave(stream: &Stream, mut ready: impl FnMut() -> bool) -> Departure {
+    let mut started = 0;
+    let mut pause = 10_000;
+    loop {
+        let sleepers = &stream.endpoint.sleepers;
+        if sleepers.any() && !jump::is_asleep() {
+            sleepers.forget_own();
+        }
+        if !sleepers.any() || poll::poll_one(stream.bell(), libc::POLLIN) == Ok(0) {
+            return Departure::Done;
+        }
+        if ready() {
+            return Departure::Awaited;
+        }
+        let now = time::now();
+        if started == 0 {
+            started = now;
+        } else if now - started > SLEEPERS_TIMEOUT {
+            return Departure::Never;
+        } else if now - started > LOOK_FOR_DEAD {
+            sleepers.forget_the_dead();
+        }
+        process::yield_now();
+        time::sleep(pause);
+        pause = (pause + pause / 8).min(1_000_000);
+    }
+}

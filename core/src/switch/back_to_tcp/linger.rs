@@ -1,0 +1,37 @@
+//! The last close of an end that has left for TCP and still has to send there what its peer recalled. TCP's close never waits:
+//! the kernel goes on sending. So a process of its own goes on here, which holds the segment and the TCP connection until
+//! all is in the kernel's hands (D11).
+
+use super::detach::return_anchor;
+use crate::reason::Reason;
+use crate::switch::anchor::returning;
+use crate::switch::socket::Socket;
+use crate::switch::stream::Stream;
+use crate::sys::{apart, poll, time};
+
+/// How long (ns) a peer that reads nothing is borne with, as long as the kernel does with one whose window stays closed.
+const LONGEST: u64 = 120_000_000_000;
+/// How long (ns) it waits at a time for room.
+const NAP: u64 = 200_000_000;
+
+/// Before the last close: sees to it that what is still to be sent goes, without waiting for room.
+pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
+    if !returning::is_half_left(stream) {
+        return;
+    }
+    let anchor = socket.anchor();
+    let started = apart::run(anchor, || {
+        let until = time::now() + LONGEST;
+        while returning::is_half_left(stream) && time::now() < until {
+            let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
+            let _ = poll::poll(&mut room, Some(NAP), None);
+            if room[0].revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+                return;
+            }
+            return_anchor(socket, stream, anchor, Reason::PeerReturned);
+        }
+    });
+    if let Err(e) = started {
+        log::warn!("fd {anchor}: what the peer wants again is lost, there is no process for it: {e}");
+    }
+}

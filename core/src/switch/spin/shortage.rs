@@ -1,0 +1,93 @@
+//! Whether processors are short. A thread that looks for a message and yields meanwhile waits behind those that compute, for a time
+//! slice at worst, while a thread that sleeps is woken ahead of them. So once a yield took long, the process's threads sleep at
+//! once for a while, and then look again.
+//!
+//! It does not matter who has the processor: another program, a guest of the same host, or nobody, where a cgroup has used its
+//! share up.
+
+use crate::sys::time;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A yield that took so long (ns) gave the processor to a thread that computes. A peer's answer takes less.
+const LONG: u64 = 100_000;
+/// How long (ns) threads sleep at once afterwards; doubled each time that looking again shows the same.
+const FIRST_STAY: u64 = 4_000_000;
+const LONGEST_STAY: u64 = 512_000_000;
+
+#[link_section = "sanshim_words"]
+static SHORTAGE: Shortage = Shortage { until: AtomicU64::new(0), stay: AtomicU64::new(0) };
+
+/// True if a thread that would look had better sleep at once.
+#[inline]
+pub(super) fn is_on() -> bool {
+    let until = SHORTAGE.until.load(Relaxed);
+    until != 0 && SHORTAGE.lasts(time::now())
+}
+
+/// A yield took so long (ns); it is `now` (clock, ns).
+#[inline]
+pub(super) fn note_yield(took: u64, now: u64) {
+    if took >= LONG {
+        SHORTAGE.begin(now);
+    }
+}
+
+/// A look paid off without a long yield.
+#[inline]
+pub(super) fn note_success() {
+    if SHORTAGE.stay.load(Relaxed) != 0 {
+        SHORTAGE.stay.store(SHORTAGE.stay.load(Relaxed) / 2, Relaxed);
+    }
+}
+
+/// One verdict for the process. Threads write past each other: at worst it lasts a little longer, or shorter.
+struct Shortage {
+    /// Clock (ns); zero: there is none.
+    until: AtomicU64,
+    /// How long (ns) the last one lasted, as far as that still counts.
+    stay: AtomicU64,
+}
+
+impl Shortage {
+    #[cold]
+    fn begin(&self, now: u64) {
+        let stay = (2 * self.stay.load(Relaxed)).clamp(FIRST_STAY, LONGEST_STAY);
+        self.stay.store(stay, Relaxed);
+        self.until.store(now + stay, Relaxed);
+    }
+
+    #[cold]
+    fn lasts(&self, now: u64) -> bool {
+        let lasts = now < self.until.load(Relaxed);
+        if !lasts {
+            self.until.store(0, Relaxed);
+        }
+        lasts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_lasts_longer_each_time_that_it_is_found_again() {
+        let shortage = Shortage { until: AtomicU64::new(0), stay: AtomicU64::new(0) };
+        let mut now = 1;
+        let mut lasted = || {
+            let began = now;
+            shortage.begin(now);
+            while shortage.lasts(now) {
+                now += FIRST_STAY / 4;
+            }
+            now - began
+        };
+        assert_eq!(lasted(), FIRST_STAY);
+        assert_eq!(lasted(), 2 * FIRST_STAY);
+        for _ in 0..10 {
+            lasted();
+        }
+        assert_eq!(lasted(), LONGEST_STAY);
+        assert_eq!(shortage.until.load(Relaxed), 0);
+    }
+}

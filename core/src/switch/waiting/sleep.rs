@@ -1,0 +1,117 @@
+//! Sleeping on one connection: on the TCP connection, which tells its end, and on the bell beside it, which tells all else.
+
+use super::how::{Wait, Woken};
+use crate::fabric::{Notified, Sleeper};
+use crate::switch::anchor::bell;
+use crate::switch::anchor::ends;
+use crate::switch::anchor::link;
+use crate::switch::anchor::returning;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::{phase, Socket};
+use crate::switch::stream::counters::Event;
+use crate::switch::stream::Stream;
+use crate::sys::process::NapSignals;
+use crate::sys::{blocking, time, Errno, Result};
+
+/// Sleeps until the bell rings, the anchor tells something, or something arrived of which this thread, the `sleeper` on a
+/// link, is notified. The counter is raised. No longer than `limit`, and `nap`, at a time.
+///
+/// # Errors
+/// EAGAIN where the call's time is over, EINTR as TCP gives it.
+pub(super) fn sleep(
+    socket: &Socket,
+    stream: &Stream,
+    sleeper: Option<Sleeper>,
+    how: &Wait,
+    [limit, nap]: [Option<u64>; 2],
+) -> Result<Woken> {
+    let notified = sleeper.and_then(Sleeper::be_notified);
+    if let Some(link) = stream.fabric.filter(|_| notified.is_none()) {
+        link.notify_helper();
+    }
+    let start = time::now();
+    let mut signals = NapSignals::default();
+    loop {
+        if link::is_unread_behind_end(stream) {
+            link::look(socket, stream);
+            return Ok(Woken::Perhaps);
+        }
+        let left = limit.map(|l| l.saturating_sub(time::now() - start));
+        if left == Some(0) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        let mut fds = descriptors(socket, stream, notified.as_ref(), how);
+        let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
+        let mask = signals.mask(nap.is_some() && !how.is_in_transfer(), None);
+        let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::poll(fds, nap, mask) {
+            // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
+            Err(Errno(libc::EINTR)) if how.restarts(limit.is_some()) => Ok(()),
+            slept => slept.map(drop),
+        };
+        nap_on(&mut fds, [left, nap].into_iter().flatten().min())?;
+        let [anchor, bell, queue] = fds.map(|one| one.revents);
+        if bell != 0 {
+            bell::note_ring(socket, stream);
+        }
+        if how.is_in_transfer() {
+            let ended = anchor & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP) != 0;
+            return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
+        }
+        if anchor != 0 || ends::hears_no_end(stream) {
+            ends::look(socket, stream);
+        }
+        link::look(socket, stream);
+        if let Some(notified) = notified.as_ref().filter(|_| queue & libc::POLLIN != 0) {
+            // Who looks is awake: no bell need ring.
+            notified.take_notice();
+            return Ok(Woken::Perhaps);
+        }
+        if bell != 0 || how.has_happened(stream) || socket.phase() != phase::SAN {
+            return Ok(Woken::Perhaps);
+        }
+        let returns = returning::is_due(stream);
+        if anchor != 0 && stream.fabric.is_some() {
+            // TCP tells what this end cannot heed before the link told as much. Signals come meanwhile.
+            nap_on(&mut [], Some(link::PAUSE))?;
+        }
+        if returns {
+            return Ok(Woken::Perhaps);
+        }
+    }
+}
+
+/// What is slept on: the anchor, the bell, and the completion queue that this thread is notified by.
+fn descriptors(
+    socket: &Socket,
+    stream: &Stream,
+    notified: Option<&Notified>,
+    how: &Wait,
+) -> [libc::pollfd; 3] {
+    let one = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    let anchor = match anchor_events(stream, how.event) {
+        0 => -1,
+        _ => socket.anchor(),
+    };
+    let notified = notified.and_then(Notified::descriptor).unwrap_or(-1);
+    [
+        one(anchor, anchor_events(stream, how.event)),
+        one(stream.bell(), libc::POLLIN),
+        one(notified, libc::POLLIN),
+    ]
+}
+
+/// What of the anchor ends a sleep for this event; zero: nothing does.
+pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
+    if stream.endpoint.has(ends::SHOWS_END) {
+        // The kernel would show it at once, for ever.
+        return 0;
+    }
+    let mut events = libc::POLLRDHUP;
+    if event == Event::Read && stream.endpoint.has(flag::RECEIVES_TCP | flag::READ_OUT) {
+        events |= libc::POLLIN;
+    }
+    if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP | flag::LEFT | flag::LEAVING) {
+        events |= libc::POLLOUT;
+    }
+    events
+}

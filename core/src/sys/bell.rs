@@ -1,0 +1,161 @@
+//! A bell: one end of a connection rings it, and the other end sleeps on it.
+//!
+//! A bell is a pipe that no other process can turn against this one. Each end has an open file description of its own,
+//! which does not block and both reads and writes. So a write never waits and never raises SIGPIPE, whatever the other end does
+//! to its own description: it can fill the pipe, or empty it, and so spoils its own connection. (An eventfd has one
+//! description, at which the other end could clear O_NONBLOCK.)
+//!
+//! A sleeper that watches the edge of a bell need not take the rings off. Whoever waits for the level takes them off before
+//! each sleep.
+
+use super::{call, file, Errno, Fd, Result};
+use std::fmt::Write;
+
+/// Bytes of the pipe: so many rings fit. The kernel keeps one page.
+const SIZE: usize = 4096;
+/// Longest link that names a pipe.
+const NAME: usize = 32;
+
+/// Makes a bell: this end's descriptor, and one to pass to the other end and to close. Both are close-on-exec.
+///
+/// # Errors
+/// The kernel's where no descriptor is left, or /proc is not mounted.
+pub(crate) fn make() -> Result<(Fd, Fd)> {
+    let (read_end, write_end) = file::pipe()?;
+    let _ = call!(fcntl, read_end, libc::F_SETPIPE_SZ, SIZE);
+    let own = open_anew(read_end);
+    file::close(write_end);
+    match own {
+        Ok(own) => Ok((own, read_end)),
+        Err(e) => {
+            file::close(read_end);
+            Err(e)
+        }
+    }
+}
+
+/// This end's descriptor of a bell that another process passed. The one passed stays open.
+///
+/// # Errors
+/// EBADF if it is no pipe; otherwise as [`make`].
+pub(crate) fn adopt(passed: Fd) -> Result<Fd> {
+    // Asks no file system, which could be the other process's own.
+    call!(fcntl, passed, libc::F_GETPIPE_SZ, 0)?;
+    open_anew(passed)
+}
+
+/// Rings. The caller has published before what it rings for.
+pub(crate) fn ring(bell: Fd) {
+    if write_ring(bell) == Err(Errno(libc::EAGAIN)) {
+        // It is full of rings that nobody took off.
+        silence(bell);
+        let _ = write_ring(bell);
+    }
+}
+
+fn write_ring(bell: Fd) -> Result<usize> {
+    let ring = [0u8];
+    call!(write, bell, ring.as_ptr() as usize, ring.len())
+}
+
+/// Takes all rings off; true if there was one.
+pub(crate) fn silence(bell: Fd) -> bool {
+    let mut rings = [0u8; 64];
+    let mut rang = false;
+    for _ in 0..SIZE / rings.len() {
+        match file::read(bell, rings.as_mut_ptr(), rings.len()) {
+            Ok(n) if n == rings.len() => rang = true,
+            Ok(n) => return rang || n > 0,
+            Err(_) => return rang,
+        }
+    }
+    rang
+}
+
+/// A description of this process's own, of the pipe behind `pipe`.
+fn open_anew(pipe: Fd) -> Result<Fd> {
+    let mut path = smallvec::SmallVec::<[u8; NAME]>::new();
+    let _ = write!(Text(&mut path), "/proc/self/fd/{pipe}\0");
+    let mut name = [0u8; NAME];
+    let n = call!(
+        readlinkat,
+        libc::AT_FDCWD,
+        path.as_ptr() as usize,
+        name.as_mut_ptr() as usize,
+        name.len()
+    )?;
+    if !name[..n].starts_with(b"pipe:[") {
+        // A named pipe, whose file system would be asked.
+        return Err(Errno(libc::EBADF));
+    }
+    let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    call!(openat, libc::AT_FDCWD, path.as_ptr() as usize, flags, 0).map(|fd| fd as Fd)
+}
+
+struct Text<'a>(&'a mut smallvec::SmallVec<[u8; NAME]>);
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::poll;
+
+    fn bell() -> (Fd, Fd) {
+        let (own, passed) = make().unwrap();
+        let others = adopt(passed).unwrap();
+        file::close(passed);
+        (own, others)
+    }
+
+    #[test]
+    fn a_ring_is_heard_and_taken_off() {
+        let (own, others) = bell();
+        assert!(!silence(others));
+        ring(own);
+        assert_eq!(poll::poll_one(others, libc::POLLIN), Ok(libc::POLLIN));
+        assert!(silence(others) && !silence(others));
+        [own, others].into_iter().for_each(file::close);
+    }
+
+    #[test]
+    fn each_ring_is_an_edge_though_none_is_taken_off() {
+        let (own, others) = bell();
+        let set = poll::epoll_create().unwrap();
+        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        poll::epoll_ctl(set, libc::EPOLL_CTL_ADD, others, edge, 0).unwrap();
+        // More than the pipe holds.
+        for _ in 0..3 * SIZE {
+            ring(own);
+            let mut event = [libc::epoll_event { events: 0, u64: 0 }];
+            assert_eq!(poll::epoll_wait(set, &mut event, Some(0), None), Ok(1));
+            assert_eq!(poll::epoll_wait(set, &mut event, Some(0), None), Ok(0));
+        }
+        [own, others, set].into_iter().for_each(file::close);
+    }
+
+    #[test]
+    fn what_the_other_end_does_to_its_descriptor_does_not_block_a_ring() {
+        let (own, passed) = make().unwrap();
+        file::set_status_flags(passed, 0).unwrap();
+        for _ in 0..2 * SIZE {
+            ring(own);
+        }
+        // Nor does it raise SIGPIPE once the other end is gone.
+        file::close(passed);
+        ring(own);
+        file::close(own);
+    }
+
+    #[test]
+    fn nothing_but_a_pipe_is_a_bell() {
+        let event = file::eventfd(0).unwrap();
+        assert!(adopt(event).is_err() && adopt(-1).is_err());
+        file::close(event);
+    }
+}
