@@ -1,5 +1,5 @@
 """What a program does: each function here adds a few steps of one kind to it. The common doors come more often."""
-from setup import both_ends
+from setup import both_ends, connect
 from world import End
 
 SENDS = (("send", 6), ("write", 3), ("sendto", 1), ("writev", 2), ("pwritev2", 1), ("sendmsg", 2), ("sendmmsg", 2), ("syscall", 1), ("sendfile", 2), ("splice", 2))
@@ -94,8 +94,13 @@ LAST = ("exit", "_exit", "kill", "exec")
 
 
 def stream(world):
-    """Megabytes one way, quickly, then slowly or with a pause; then the sender ends in the same breath."""
-    open_ones = [one for one in world.connections if not any(one.ended) and not any(one.due) and not one.urgent]
+    """Megabytes one way, quickly, then slowly or with a pause; then the sender ends in the same breath. Often that is all that
+    happens on the connection: it comes to the SAN amid the stream."""
+    if world.may_connect() and len(world.living()) > 1 and world.chance(0.5):
+        fresh = [connect(world, *world.random.sample(world.living(), 2))]
+    else:
+        fresh = []
+    open_ones = fresh or [one for one in world.connections if not any(one.ended) and not one.urgent]
     if not open_ones:
         return
     pair = both_ends(world, world.random.choice(open_ones))
@@ -104,12 +109,15 @@ def stream(world):
     if world.chance(0.5):
         pair = pair[::-1]
     (a, s, one), (b, t, other) = pair
-    # A slot says nothing of who else has the connection, so that an end of the stream may be no end of the connection.
+    for actor, slot, end in pair:
+        if one.connection.due[1 - end.side]:
+            world.add(actor, "drain", s=slot, **{"in": end.into})
+            one.connection.due[1 - end.side] = 0
     size = world.pick((8192, 5), (1000, 1), (65536, 2), (200000, 1))
-    total = world.pick((5000000, 3), (1000000, 3), (200000, 1), (12345, 1)) if size > 1000 else 300000
+    total = world.pick((5000000, 5), (1000000, 2), (200000, 1), (12345, 1)) if size > 1000 else 300000
     slow = {}
     if world.chance(0.6):
-        slow = dict(slow=world.pick(30, 100, 200), slow_times=world.pick(20, 100, 200), slow_us=world.pick((60, 3), (200, 1)))
+        slow = dict(slow=world.pick(30, 60, 100, 130, 200), slow_times=world.pick(20, 50, 100, 200), slow_us=world.pick((60, 3), (200, 1)))
     elif world.chance(0.3):
         slow = dict(pause_at=world.pick(10, 100), pause_ms=world.pick((5, 3), (30, 2), (1300, 0.3)))
     ending = world.pick(*ENDINGS)

@@ -14,9 +14,11 @@ from steps import LETTERS
 
 TICK = 0.001
 # For so many ticks in a row a thread sleeps that is blocked.
-CALM, CALM_SLOWLY = 8, 40
-# After so long whoever runs on, or does not begin, does not end.
-HANG = 20.0
+CALM, CALM_SLOWLY = 8, 30
+# After so long whoever neither sleeps nor answers, or does not begin, never will; or after so much time of a processor.
+HANG, BUSY_NANOSECONDS = 10.0, 400_000_000
+# Between the steps of a slow run.
+PAUSE = 0.01
 LIBC = ctypes.CDLL(None, use_errno=True)
 SUBREAPER, TGKILL = 36, 234
 
@@ -32,8 +34,8 @@ def activity(pid, tid):
         with open(f"/proc/{pid}/task/{tid}/stat", "rb") as file:
             state = file.read().rpartition(b") ")[2][:1]
         with open(f"/proc/{pid}/task/{tid}/schedstat", "rb") as file:
-            ran = file.read()
-    except OSError:
+            ran = [int(word) for word in file.read().split()]
+    except (OSError, ValueError):
         return None, False
     return (None, False) if state in b"ZX" else (ran, state in b"SDT")
 
@@ -121,12 +123,14 @@ class Run:
             return ""
         if actor not in self.alive or activity(pid, tid)[0] is None:
             return "no actor"
+        if step.name == "free" and actor not in self.under_way:
+            return ""
         number = getattr(signal, f"SIG{step.get('sig', 'USR1')}")
         if step.name == "kill":
             if number == signal.SIGKILL:
                 self.forget_positions(pid)
             os.kill(pid, number)
-        elif step.name == "signal":
+        elif step.name in ("signal", "free"):
             LIBC.syscall(TGKILL, pid, tid, int(number))
         elif step.name == "detach" and self.mode == "detach":
             self.tested.detach(pid)
@@ -163,10 +167,10 @@ class Run:
 
     def settle(self):
         """Until all that is under way has ended or sleeps."""
-        calm, seen = {}, {}
+        calm, seen, first = {}, {}, {}
         until = time.monotonic() + HANG
         if self.slowly:
-            time.sleep(0.02)
+            time.sleep(PAUSE)
         while self.under_way:
             self.answers(TICK)
             for actor in list(self.under_way):
@@ -178,18 +182,23 @@ class Run:
                         self.answered(index, "gone")
                         self.alive.discard(actor)
                     continue
+                began = first.setdefault(actor, ran[0])
                 still = sleeps and ran == seen.get(actor) and not self.memory.naps(actor)
                 calm[actor] = calm.get(actor, 0) + 1 if still else 0
                 seen[actor] = ran
+                if ran[0] - began > BUSY_NANOSECONDS or time.monotonic() > until:
+                    self.runs_on(actor, calm)
             if all(calm.get(actor, 0) >= self.calm for actor in self.under_way):
-                break
-            if time.monotonic() > until:
-                for actor, index in self.under_way.items():
-                    if calm.get(actor, 0) < self.calm and "runs on" not in self.log[index]:
-                        self.log[index] += "runs on"
                 break
         for index in self.under_way.values():
             self.log[index] = self.log[index] or "blocked"
+
+    def runs_on(self, actor, calm):
+        """An actor that should sleep or answer does neither: it is not waited for any longer."""
+        index = self.under_way[actor]
+        if calm[actor] < self.calm and "runs on" not in self.log[index]:
+            self.log[index] += "runs on"
+        calm[actor] = self.calm
 
     def end(self):
         for actor in range(ACTORS):

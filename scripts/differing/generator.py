@@ -9,7 +9,7 @@ from steps import Program
 from world import World
 
 ACTS = [
-    (acts.send, 14), (acts.receive, 14), (acts.drain, 5), (acts.fill, 1.5), (acts.stream, 5), (acts.close, 3), (acts.shutdown, 3), (acts.reset, 1),
+    (acts.send, 14), (acts.receive, 14), (acts.drain, 5), (acts.fill, 1.5), (acts.stream, 7), (acts.close, 3), (acts.shutdown, 3), (acts.reset, 1),
     (acts.duplicate, 2), (acts.flags, 2), (acts.options, 3), (acts.asks, 4), (acts.bad, 2), (acts.timeout, 1), (acts.urgent, 2),
     (waits.poll, 7), (waits.blocked, 5), (waits.epoll, 12),
     (family.thread, 1.5), (family.fork, 2), (family.execute, 0.7), (family.spawn, 0.7), (family.system, 0.3), (family.passing, 1.5), (family.kill, 0.7),
@@ -44,10 +44,15 @@ def generate(seed):
         if chosen.random() < 0.85:
             warm_up(world, connection)
     # Some programs have few kinds of acts, so that each meets itself.
-    kinds = ACTS if chosen.random() < 0.6 else chosen.sample(ACTS, 8) + [(acts.send, 10), (acts.receive, 10)]
-    for act in chosen.choices([act for act, _ in kinds], [weight for _, weight in kinds], k=chosen.randint(3, 22)):
+    kinds = ACTS if chosen.random() < 0.6 else chosen.sample(ACTS, 8) + [(acts.send, 10), (acts.receive, 10), (acts.stream, 7)]
+    parts = chosen.choices([act for act, _ in kinds], [weight for _, weight in kinds], k=chosen.randint(3, 22))
+    # Others are streams alone: as soon as anything was sent before, a stream comes to the SAN in another way.
+    if chosen.random() < 0.15:
+        parts = [acts.stream] * chosen.randint(2, 4)
+    for act in parts:
         if not world.living():
             break
         act(world)
+        world.free_some()
     finish(world)
     return Program(world.ends, tuple(world.steps))

@@ -3,7 +3,7 @@ import time
 
 from compare import difference, integrity
 
-SECONDS = 90
+SECONDS = 60
 # How often a shorter program may be run until it differs.
 TRIES = 3
 

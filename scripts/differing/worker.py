@@ -24,12 +24,14 @@ class Found:
         )
 
 
-def look_at(comparer, program, chosen, seen):
+def look_at(comparer, program, chosen, seen, until):
     """The difference in each mode in which there is one. One of a kind that was confirmed before is not confirmed again."""
     native = comparer.natively(program)
     if native is None:
         return
     for mode in chosen:
+        if until and time.time() > until:
+            return
         found = difference(program, mode, native, comparer.run(program, mode))
         if found and kind(found) not in seen:
             found = comparer.confirmed(program, found, native)
@@ -50,7 +52,7 @@ def work(jobs, answers, actor, library, sanctl, folder, chosen, shrinks, until, 
             break
         try:
             program = generate(seed)
-            for found in look_at(comparer, program, chosen, seen):
+            for found in look_at(comparer, program, chosen, seen, until):
                 name, shorter, is_new = known.name_of(found), program, kind(found) not in seen
                 seen[kind(found)] = 1
                 if shrinks and not name and is_new:
