@@ -17,13 +17,30 @@ def send(world, found=None, size=None, actor=None):
     if size <= 0:
         return
     how = world.pick(*SENDS)
-    flags = None if how in PLAIN else world.pick(("nosignal", 6), (None, 1), ("nosignal,dontwait", 2), ("nosignal,more", 1))
+    flags = None if how in PLAIN else world.pick(("nosignal", 6), (None, 1), ("nosignal,dontwait", 2))
     pieces = world.pick(1, 2, 5, 9) if how in ("writev", "pwritev2", "sendmsg", "sendmmsg") else None
     if end.connection.small and how == "sendmmsg":
         how = "sendmsg"
     world.add(actor or world.actor_of(process), "send", s=slot, out=end.out, n=size, how=how, flags=flags, pieces=pieces)
     if not end.connection.ended[end.side]:
         end.connection.due[end.side] += size
+
+
+def held_back(world):
+    """What MSG_MORE or TCP_CORK hold back is visible at once on the SAN (docs/limitations.md), so it is let go before anybody looks."""
+    found = world.any_end()
+    if not found or found[2].connection.room(found[2].side) < 20:
+        return
+    process, slot, end = found
+    actor, corks = world.actor_of(process), world.chance(0.5)
+    if corks:
+        world.add(actor, "set", s=slot, opt="cork", to=1)
+    world.add(actor, "send", s=slot, out=end.out, n=10, flags="nosignal" if corks else "nosignal,more")
+    world.add(actor, "send", s=slot, out=end.out, n=10, flags="nosignal")
+    if corks:
+        world.add(actor, "set", s=slot, opt="cork", to=0)
+    if not end.connection.ended[end.side]:
+        end.connection.due[end.side] += 20
 
 
 def receive(world, found=None):
@@ -45,6 +62,32 @@ def receive(world, found=None):
     world.add(world.actor_of(process), "recv", s=slot, **{"in": end.into}, n=size, how=how, flags=flags, pieces=pieces)
     if not flags or "peek" not in flags:
         end.connection.due[1 - end.side] = max(0, due - size)
+
+
+def printed(world):
+    """What libc's own streams write to a socket, and through dprintf."""
+    found = world.any_end()
+    if not found or found[2].connection.room(found[2].side) < 100:
+        return
+    process, slot, end = found
+    how = world.pick(("dprintf", 3), ("fdopen", 1), ("fdopen2", 1))
+    world.add(world.actor_of(process), "print", s=slot, out=end.out, n=world.pick(1, 50, 100), how=how)
+    if not end.connection.ended[end.side]:
+        end.connection.due[end.side] += 100
+
+
+def asynchronous(world):
+    """POSIX asynchronous I/O, which is waited for."""
+    found = world.any_end()
+    if not found or found[2].connection.room(found[2].side) < 100:
+        return
+    process, slot, end = found
+    if world.chance(0.6):
+        world.add(world.actor_of(process), "aio", s=slot, out=end.out, n=world.pick(1, 100), how="write")
+        if not end.connection.ended[end.side]:
+            end.connection.due[end.side] += 100
+    elif end.connection.due[1 - end.side]:
+        world.add(world.actor_of(process), "aio", s=slot, **{"in": end.into}, n=world.pick(1, 50), how="read")
 
 
 def drain(world):
@@ -188,7 +231,7 @@ def options(world):
     actor = world.actor_of(process)
     name = world.pick(
         ("keepalive", 1), ("oobinline", 1), ("error", 3), ("type", 1), ("domain", 1), ("protocol", 1), ("acceptconn", 1), ("reuseaddr", 1),
-        ("nodelay", 1), ("cork", 1), ("keepidle", 1), ("priority", 1), ("broadcast", 1), ("nonesuch", 1), ("rcvlowat", 3), ("usertimeout", 1))
+        ("nodelay", 1), ("keepidle", 1), ("priority", 1), ("broadcast", 1), ("nonesuch", 1), ("rcvlowat", 3), ("usertimeout", 1))
     if name not in ("error", "type", "domain", "protocol", "acceptconn") and world.chance(0.7):
         length = world.pick((None, 9), (1, 1), (0, 0.5))
         to = world.pick((1, 3), (0, 2), (100, 1), (3000, 1)) if name == "rcvlowat" else world.pick((1, 3), (0, 1), (30, 1))

@@ -15,6 +15,8 @@ from steps import LETTERS
 TICK = 0.001
 # For so many ticks in a row a thread sleeps that is blocked.
 CALM, CALM_SLOWLY = 8, 30
+# So many times as long where TCP itself may pause: it waits for more, or for a late acknowledgement.
+STREAMS, PATIENCE = ("wstream", "rstream", "exchange"), 7
 # After so long whoever neither sleeps nor answers, or does not begin, never will; or after so much time of a processor.
 HANG, BUSY_NANOSECONDS = 10.0, 400_000_000
 # Between the steps of a slow run.
@@ -188,17 +190,20 @@ class Run:
                 seen[actor] = ran
                 if ran[0] - began > BUSY_NANOSECONDS or time.monotonic() > until:
                     self.runs_on(actor, calm)
-            if all(calm.get(actor, 0) >= self.calm for actor in self.under_way):
+            if all(calm.get(actor, 0) >= self.enough(index) for actor, index in self.under_way.items()):
                 break
         for index in self.under_way.values():
             self.log[index] = self.log[index] or "blocked"
 
+    def enough(self, index):
+        return self.calm * (PATIENCE if self.program.steps[index].name in STREAMS else 1)
+
     def runs_on(self, actor, calm):
         """An actor that should sleep or answer does neither: it is not waited for any longer."""
         index = self.under_way[actor]
-        if calm[actor] < self.calm and "runs on" not in self.log[index]:
+        if calm[actor] < self.enough(index) and "runs on" not in self.log[index]:
             self.log[index] += "runs on"
-        calm[actor] = self.calm
+        calm[actor] = self.enough(index)
 
     def end(self):
         for actor in range(ACTORS):

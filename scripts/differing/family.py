@@ -3,12 +3,31 @@ import copy
 
 from acts import drain, send
 from setup import connect, thread_for, warm_up
-from world import End, Process
+from world import Connection, End, Process
 
 
 def thread(world):
     if world.may_grow():
         thread_for(world, world.pick(*world.living()), None if world.chance(0.3) else "-")
+
+
+def cancel(world):
+    """A thread is cancelled amid a call that waits, or anywhere."""
+    threads = [(process, actor) for process in world.living() for actor in process.actors[1:]]
+    if not threads:
+        thread(world)
+        return
+    process, actor = world.random.choice(threads)
+    if ends := process.having(End):
+        slot = world.random.choice(ends)
+        into = process.slots[slot].into
+        call = world.pick("recv", "poll", "nothing")
+        if call == "recv":
+            world.add(actor, "recv", s=slot, **{"in": into}, n=60000, flags="waitall")
+        elif call == "poll":
+            world.add(actor, "poll", on=f"{slot}:pri", ms=-1)
+    world.add(process.actors[0], *world.pick((("cancel",), 3), (("nap",), 1)), new=ord(actor) - ord("A"))
+    process.actors.remove(actor)
 
 
 def fork(world):
@@ -45,7 +64,7 @@ def spawn(world):
 
 
 def system(world):
-    world.add(world.actor_of(world.pick(*world.living())), "system")
+    world.add(world.actor_of(world.pick(*world.living())), "system", how=world.pick((None, 2), ("popen", 1), ("vfork", 1)))
 
 
 def passing(world):
@@ -103,6 +122,50 @@ def detach(world):
 
 def pause(world):
     world.add("*", "sleep", ms=world.pick((3, 5), (25, 2), (2300, 0.15)))
+
+
+def listening(world):
+    """What listeners and connects say that are not met, or not yet."""
+    if not world.may_connect() or world.ports >= 12:
+        return
+    process, other = world.pick(*world.living()), world.pick(*world.living())
+    listener, client, server, port = world.new_slot(), world.new_slot(), world.new_slot(), world.ports
+    a, b = world.actor_of(process), world.actor_of(other)
+    world.ports += 1
+    connection = Connection(len(world.connections), 4)
+    world.add(a, "listen", s=listener, port=port, flags=world.pick((None, 2), ("nonblock", 2)))
+    what = world.pick("refused", "waits", "polled", "asked", "aborted")
+    if what == "refused":
+        world.add(a, "close", s=listener)
+        world.add(b, "connect", s=client, port=port, flags=world.pick(None, "nonblock"))
+        world.add(b, "poll", on=f"{client}:in+out+rdhup", ms=0)
+        world.add(b, "get", s=client, opt="error")
+        world.add(b, "send", s=client, out=2 * connection.number, n=1, flags="nosignal")
+        world.connections.append(connection)
+        return
+    if what == "waits":
+        world.add(a, "accept", l=listener, s=server)
+    elif what == "polled":
+        world.add(a, "poll", on=f"{listener}:in+out", ms=world.pick(0, -1), how=world.pick("poll", "select"))
+    elif what == "asked":
+        for opt in ("acceptconn", "error"):
+            world.add(a, "get", s=listener, opt=opt)
+        world.add(a, "recv", s=listener, **{"in": 2 * connection.number}, n=1, flags="dontwait")
+    world.connections.append(connection)
+    world.add(b, "connect", s=client, port=port)
+    if what == "aborted":
+        world.add(b, "linger", s=client, on=1, seconds=0)
+        world.add(b, "close", s=client)
+    else:
+        other.slots[client] = End(connection, 0)
+        process.slots[server] = End(connection, 1)
+    world.add(a, "poll", on=f"{listener}:in+out", ms=0)
+    if what != "waits":
+        world.add(a, "accept", l=listener, s=server)
+    if what == "aborted":
+        world.add(a, "recv", s=server, **{"in": 2 * connection.number}, n=1, flags="dontwait")
+    elif world.chance(0.5):
+        warm_up(world, connection)
 
 
 def another(world):

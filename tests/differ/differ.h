@@ -80,7 +80,8 @@ struct entry {
   const char *name;
   step_fn *run;
 };
-extern const struct entry transfer_steps[], stream_steps[], readiness_steps[], descriptor_steps[], option_steps[], process_steps[];
+extern const struct entry transfer_steps[], stream_steps[], readiness_steps[], descriptor_steps[], option_steps[], process_steps[],
+    indirect_steps[];
 
 /* The number that a step's argument `key=` has, or `otherwise`. */
 long number(const struct step *step, const char *key, long otherwise);

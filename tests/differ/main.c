@@ -81,7 +81,7 @@ void nap(long microseconds) {
 }
 
 static step_fn *find(const char *name) {
-  const struct entry *tables[] = {transfer_steps, stream_steps, readiness_steps, descriptor_steps, option_steps, process_steps};
+  const struct entry *tables[] = {transfer_steps, stream_steps, readiness_steps, descriptor_steps, option_steps, process_steps, indirect_steps};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
     for (const struct entry *entry = tables[i]; entry->name; entry++)
       if (strcmp(entry->name, name) == 0) return entry->run;

@@ -69,7 +69,23 @@ static void spawn_step(struct step *step) {
   int error = posix_spawn(&pid, arguments[0], NULL, NULL, command(actor_of(step)), environ);
   tell(step, " %d", error);
 }
-static void system_step(struct step *step) { TOLD(step, system("true")); }
+static void system_step(struct step *step) {
+  const char *how = word(step, "how");
+  shared->naps[actor]++;
+  if (strcmp(how, "popen") == 0) {
+    FILE *file = popen("echo", "r");
+    tell(step, " %d", file ? fgetc(file) : -2);
+    tell(step, " %d", file ? pclose(file) : -1);
+  } else if (strcmp(how, "vfork") == 0) {
+    int status = -1;
+    pid_t pid = vfork();
+    if (pid == 0) execl("/bin/true", "true", (char *)NULL), _exit(99);
+    tell(step, " %d %d", waitpid(pid, &status, 0) == pid, status);
+  } else {
+    TOLD(step, system("true"));
+  }
+  shared->naps[actor]--;
+}
 
 static void exit_step(struct step *step) {
   const char *how = word(step, "how");

@@ -123,7 +123,8 @@ static void write_stream_step(struct step *step) {
     if (!all_sent(step, fd, out, bytes, part)) break;
     left -= (long)part;
   }
-  tell(step, " wrote %ld", total - left);
+  /* How much goes before an error TCP leaves open. */
+  tell(step, left > 0 ? " wrote part" : " wrote %ld", total);
   end(step, fd);
 }
 
@@ -152,7 +153,7 @@ static void read_stream_step(struct step *step) {
     }
     got += result;
   }
-  tell(step, " read %ld", got);
+  tell(step, result < 0 ? " read part" : " read %ld", got);
   end(step, fd);
 }
 
@@ -187,7 +188,8 @@ static void drain_step(struct step *step) {
     int error = errno;
     received(step, in, bytes, result, error, count, false);
     if (result > 0) continue;
-    if (result < 0 && error == EAGAIN && s->got < s->sent && tries++ < (s->unchecked ? 3 : 75)) {
+    int most = s->got < s->sent && !s->unchecked ? 75 : s->got < s->tried ? 3 : 0;
+    if (result < 0 && error == EAGAIN && tries++ < most) {
       struct pollfd one = {fd, POLLIN, 0};
       shared->naps[actor]++;
       poll(&one, 1, 20);
