@@ -1,7 +1,7 @@
 """Makes a program that differs as short as it goes, so long as it differs in the same way."""
 import time
 
-from compare import difference, integrity
+from compare import difference
 
 SECONDS = 60
 # How often a shorter program may be run until it differs.
@@ -20,7 +20,7 @@ class Shrinker:
         native = self.comparer.natively(program)
         if native is None:
             return False
-        for _ in range(TRIES if self.found.bytes else 1):
+        for _ in range(TRIES if self.found.bytes else 2):
             other = difference(program, self.found.mode, native, self.comparer.run(program, self.found.mode))
             if other and other.signature() == self.wanted:
                 return True
@@ -44,13 +44,21 @@ class Shrinker:
         """Settings that the difference does not need are left out, and numbers become small."""
         for index, step in enumerate(program.steps):
             for key, value in step.values:
-                for changed in simpler_values(key, value):
-                    steps = list(program.steps)
-                    steps[index] = steps[index].having(**{key: changed})
-                    if self.still(program.having(steps)):
-                        program = program.having(steps)
+                for changed in simpler_values(step, key, value):
+                    fewer = self.changed(program, index, key, changed)
+                    if self.still(fewer):
+                        program = fewer
                         break
         return program
+
+    def changed(self, program, index, key, value):
+        """With another value, at both ends where they must have the same."""
+        steps = list(program.steps)
+        together = [index, index + 1] if is_first_of_two(program, index) and key in ("n", "times", "total") else [index]
+        for one in together:
+            if steps[one].get(key) is not None:
+                steps[one] = steps[one].having(**{key: value})
+        return program.having(steps)
 
     def go(self, program):
         """The last steps after the difference first: they are the most."""
@@ -64,11 +72,16 @@ class Shrinker:
         return program
 
 
-def simpler_values(key, value):
-    if key in ("flags", "wait", "pieces", "slow", "slow_times", "slow_us", "pause_at", "pause_ms", "family", "sndbuf", "bare", "cloexec", "old", "max"):
+def is_first_of_two(program, index):
+    return program.steps[index].at_once and index + 1 < len(program.steps)
+
+
+def simpler_values(step, key, value):
+    if key in ("flags", "wait", "pieces", "slow", "slow_times", "slow_us", "pause_at", "pause_ms", "family", "sndbuf", "bare", "cloexec", "old", "max", "how"):
         return [None]
-    if key == "how":
-        return [None]
-    if key in ("n", "total", "times") and int(value) > 1:
-        return [one for one in ("1", "10", "100", "1000", str(int(value) // 2)) if int(one) < int(value)]
+    if step.name == "exchange":
+        # Its other half is not changed alone, or it waits for bytes that do not come.
+        return {"times": ["6", "60"], "n": ["1"]}.get(key, []) if step.at_once else []
+    if key in ("n", "total") and int(value) > 1:
+        return [one for one in ("1", "100", str(int(value) // 2)) if int(one) < int(value)]
     return []
