@@ -164,7 +164,8 @@ def main():
         folder = pathlib.Path(folder)
         # A later build must not change what this run tests.
         for file in (library, library.with_name("sanctl"), pathlib.Path(os.environ["DIFFER_ACTOR"])):
-            shutil.copy2(file, folder / file.name)
+            if file.exists() or file.name != "sanctl":
+                shutil.copy2(file, folder / file.name)
         actor, library = folder / "actor", folder / library.name
         if chosen.replay:
             tested = Tested(actor, str(library), library.with_name("sanctl"), folder / "0")

@@ -134,7 +134,7 @@ class Run:
             os.kill(pid, number)
         elif step.name in ("signal", "free"):
             LIBC.syscall(TGKILL, pid, tid, int(number))
-        elif step.name == "detach" and self.mode == "detach":
+        elif step.name == "detach" and self.mode == "detach" and self.tested.sanctl.exists():
             self.tested.detach(pid)
         return ""
 
