@@ -1,5 +1,5 @@
 """What a program does: each function here adds a few steps of one kind to it. The common doors come more often."""
-from setup import both_ends, connect
+from setup import both_ends, connect, thread_for
 from world import End
 
 SENDS = (("send", 6), ("write", 3), ("sendto", 1), ("writev", 2), ("pwritev2", 1), ("sendmsg", 2), ("sendmmsg", 2), ("syscall", 1), ("sendfile", 2), ("splice", 2))
@@ -97,6 +97,19 @@ def drain(world):
         end.connection.due[1 - end.side] = 0
 
 
+def gives_up(world):
+    """TCP_USER_TIMEOUT ends a connection whose peer does not read."""
+    if not (found := world.any_end()):
+        return
+    process, slot, end = found
+    actor = world.actor_of(process)
+    world.add(actor, "set", s=slot, opt="usertimeout", to=300)
+    world.add(actor, "fill", s=slot, out=end.out)
+    world.add(actor, "timeout", s=slot, send=1, out=end.out, n=200000, ms=2500)
+    world.add(actor, "poll", on=f"{slot}:in+out", ms=0)
+    end.connection.ended = [True, True]
+
+
 def fill(world):
     """One side sends all that goes; somebody waits for room; the other takes it."""
     if not (found := world.any_end()):
@@ -115,8 +128,11 @@ def fill(world):
         world.add(actor, "send", s=slot, out=end.out, n=200000, flags="nosignal")
     elif kind == "timeout":
         world.add(actor, "timeout", s=slot, send=1, out=end.out, n=200000, ms=30)
-    act = world.pick(("drain", 5), ("close", 1), ("signal", 1), ("shutdown", 1), ("kill", 0.5))
-    if act == "signal":
+    act = world.pick(("drain", 5), ("close", 1), ("signal", 1), ("shutdown", 1), ("kill", 0.5), ("own close", 1))
+    if act == "own close" and (other := thread_for(world, process, actor)):
+        world.add(other, "close", s=slot)
+        del process.slots[slot]
+    elif act == "signal":
         world.add("*", "signal", of=actor, sig=world.pick("USR1", "USR2"))
     elif act == "shutdown":
         world.add(world.actor_of(peer[0]), "shutdown", s=peer[1], how=world.pick("rd", "wr"), **{"in": peer[2].into})

@@ -16,7 +16,7 @@ TICK = 0.001
 # For so many ticks in a row a thread sleeps that is blocked.
 CALM, CALM_SLOWLY = 8, 30
 # So many times as long where TCP itself may pause: it waits for more, or for a late acknowledgement.
-STREAMS, PATIENCE = ("wstream", "rstream", "exchange"), 7
+STREAMS, PATIENCE = ("wstream", "rstream", "exchange", "close"), 7
 # After so long whoever neither sleeps nor answers, or does not begin, never will; or after so much time of a processor.
 HANG, BUSY_NANOSECONDS = 10.0, 400_000_000
 # Between the steps of a slow run.

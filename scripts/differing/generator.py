@@ -12,8 +12,8 @@ ACTS = [
     (acts.send, 14), (acts.receive, 14), (acts.drain, 5), (acts.fill, 1.5), (acts.stream, 7), (acts.close, 3), (acts.shutdown, 3), (acts.reset, 1),
     (acts.duplicate, 2), (acts.flags, 2), (acts.options, 3), (acts.asks, 4), (acts.bad, 2), (acts.timeout, 1), (acts.urgent, 2),
     (acts.held_back, 0.7), (acts.printed, 0.7), (acts.asynchronous, 0.5),
-    (waits.poll, 7), (waits.blocked, 5), (waits.epoll, 12),
-    (family.thread, 1.5), (family.cancel, 1), (family.listening, 1), (family.fork, 2), (family.execute, 0.7), (family.spawn, 0.7), (family.system, 0.3), (family.passing, 1.5), (family.kill, 0.7),
+    (waits.poll, 7), (waits.blocked, 5), (waits.epoll, 12), (waits.registered_before, 2), (waits.much_at_once, 1.5), (acts.gives_up, 0.1),
+    (family.thread, 1.5), (family.cancel, 3), (family.listening, 1), (family.fork, 2), (family.execute, 0.7), (family.spawn, 0.7), (family.system, 0.3), (family.passing, 1.5), (family.kill, 0.7),
     (family.stop, 0.5), (family.signal, 1), (family.detach, 4), (family.pause, 1), (family.another, 1.5), (family.more_exchanges, 2),
 ]
 

@@ -1,5 +1,6 @@
 """Acts of waiting: poll, select and epoll, with somebody who wakes whoever waits; and calls that a later step ends."""
-from acts import close, receive, send
+from acts import close, drain, receive, send
+from setup import both_ends, connect, thread_for, warm_up
 from world import End, Set
 
 EVENTS = (("in", 4), ("out", 2), ("in+out", 3), ("in+rdhup", 2), ("rdhup", 1), ("pri", 1), ("in+out+pri+rdhup", 2))
@@ -22,8 +23,17 @@ def poll(world):
 def wake(world, end, actor):
     """What may end a wait on a connection: its peer, or a signal."""
     peer = world.any_end(end.connection, 1 - end.side)
-    what = world.pick(("send", 6), ("signal", 1.5), ("close", 1), ("shutdown", 1))
-    if what == "signal":
+    what = world.pick(("send", 6), ("signal", 1.5), ("close", 1), ("shutdown", 1), ("own close", 1))
+    own = next((process for process in world.living() if actor in process.actors), None)
+    if what == "own close":
+        # Another thread closes what this one waits for.
+        slot = own and next((slot for slot, held in own.slots.items() if held is end), None)
+        if slot is not None and (other := thread_for(world, own, actor)):
+            world.add(other, "close", s=slot)
+            del own.slots[slot]
+            if peer:
+                send(world, peer, 10)
+    elif what == "signal":
         world.add("*", "signal", of=actor, sig=world.pick("USR1", "USR2"))
     elif peer and what == "close":
         close(world, peer)
@@ -121,3 +131,54 @@ def wait(world, process, actor, slot):
         if world.chance(0.5):
             world.pick(send, receive)(world)
         world.add(actor, "epoll_wait", e=slot, ms=0)
+
+
+def registered_before(world):
+    """A connection is in a set before it comes to the SAN, perhaps by a duplicate that is closed since."""
+    if not world.may_connect() or not world.may_grow():
+        return
+    connection = connect(world, *world.random.choices(world.living(), k=2))
+    process, slot, end = world.any_end(connection)
+    actor, set_slot, member = world.actor_of(process), world.new_slot(), slot
+    world.add(actor, "epoll_create", e=set_slot)
+    process.slots[set_slot] = Set({slot: end})
+    if world.chance(0.5):
+        member = world.new_slot()
+        world.add(actor, "dup", s=slot, to=member, how=world.pick("dup", "fcntl"))
+    world.add(actor, "epoll_ctl", e=set_slot, op="add", s=member, data=slot, events=events(world))
+    if member != slot:
+        world.add(actor, "close", s=member)
+    if world.chance(0.3):
+        world.add(actor, "epoll_wait", e=set_slot, ms=0)
+    warm_up(world, connection)
+    if peer := world.any_end(connection, 1 - end.side):
+        send(world, peer, 10)
+    for _ in range(world.pick(1, 2)):
+        world.add(actor, "epoll_wait", e=set_slot, ms=0)
+    if world.chance(0.5):
+        world.add("*", "detach", of=actor)
+        drain(world)
+        world.add(actor, "epoll_wait", e=set_slot, ms=0)
+
+
+def much_at_once(world):
+    """A receiver waits until there is much: by SO_RCVLOWAT, MSG_PEEK with MSG_WAITALL, or FIONREAD."""
+    open_ones = [one for one in world.connections if not any(one.ended) and not any(one.due) and not one.urgent]
+    pair = open_ones and both_ends(world, world.random.choice(open_ones))
+    if not pair:
+        return
+    (a, s, one), (b, t, other) = pair
+    low, how = world.pick(3000, 15000), world.pick("lowat", "peek", "available", "blocked")
+    if how in ("lowat", "blocked"):
+        world.add(b, "set", s=t, opt="rcvlowat", to=low)
+    if how == "blocked":
+        world.add(b, "poll", on=f"{t}:in", ms=-1, how=world.pick("poll", "select"))
+        world.add(a, "send", s=s, out=one.out, n=low - 100, flags="nosignal")
+    world.add(a, "send", s=s, out=one.out, n=20000, flags="nosignal")
+    if how in ("lowat", "blocked"):
+        world.add(b, "poll", on=f"{t}:in", ms=0)
+        world.add(b, "set", s=t, opt="rcvlowat", to=1)
+    elif how == "peek":
+        world.add(b, "recv", s=t, **{"in": other.into}, n=low, flags="peek,waitall")
+    world.add(b, "ioctl", s=t, how="fionread")
+    world.add(b, "drain", s=t, **{"in": other.into})

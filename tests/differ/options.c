@@ -38,7 +38,8 @@ static void timeout_step(struct step *step) {
   bool sends = number(step, "send", 0);
   int fd = slot(step, "s"), name = sends ? SO_SNDTIMEO : SO_RCVTIMEO;
   long in = number(step, "in", 0), count = number(step, "n", 1);
-  struct timeval time = {0, number(step, "ms", 30) * 1000}, none = {0, 0};
+  long ms = number(step, "ms", 30);
+  struct timeval time = {ms / 1000, ms % 1000 * 1000}, none = {0, 0};
   TOLD(step, setsockopt(fd, SOL_SOCKET, name, &time, sizeof time));
   shared->naps[actor]++;
   uint8_t *bytes = buffer();
