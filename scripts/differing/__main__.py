@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -114,7 +115,7 @@ def compare_all(chosen, actor, library, folder):
         seen = shared.dict()
         parts = (actor, str(library), library.with_name("sanctl"))
         workers = [
-            manager.Process(target=work, args=(jobs, answers, *parts, folder / str(index), modes, not chosen.whole, until, seen))
+            manager.Process(target=work, args=(jobs, answers, *parts, folder / str(index), modes, not chosen.whole, until, seen), daemon=True)
             for index in range(chosen.jobs)
         ]
         for worker in workers:
@@ -151,6 +152,8 @@ def gather(all_seeds, jobs, answers, workers, until, collected):
 
 def main():
     chosen = options()
+    # Whatever this process started ends with it, and its folder goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     root = pathlib.Path(os.environ["SANSHIM_ROOT"])
     if wrong := known.mistakes((root / "docs" / "limitations.md").read_text()):
         say(f"scripts/differing/known.py and docs/limitations.md must both have: {', '.join(wrong)}")

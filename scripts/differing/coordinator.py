@@ -85,7 +85,7 @@ class Run:
             (os.POSIX_SPAWN_OPEN, 2, str(self.tested.folder / "stderr"), output, 0o600),
         ]
         program = str(self.tested.actor)
-        os.posix_spawn(program, [program, str(actor)], environment, file_actions=actions, setpgroup=0)
+        os.posix_spawn(program, [program, str(actor), "first"], environment, file_actions=actions, setpgroup=0)
 
     def expect(self, actor):
         until = time.monotonic() + HANG

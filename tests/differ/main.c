@@ -118,7 +118,7 @@ void serve(int as) {
 
 static void count_signal(int number) { shared->signals[process][number]++; }
 
-/* `actor INDEX [SLOT:FD...]`: the slots are those that an image had before exec. */
+/* `actor INDEX first`, by the coordinator, with which it ends; `actor INDEX [SLOT:FD...]` after exec, with what the slots had. */
 int main(int count, char **values) {
   arguments = values;
   if (count < 2) {
@@ -136,6 +136,7 @@ int main(int count, char **values) {
     if (sscanf(values[i], "%d:%d", &index, &fd) == 2 && index >= 0 && index < SLOTS) slots[index] = fd;
   }
   process = atoi(values[1]);
+  if (count > 2 && strcmp(values[2], "first") == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
   struct sigaction handler = {.sa_handler = count_signal};
   int counted[] = {SIGPIPE, SIGURG, SIGIO};
   handler.sa_flags = SA_RESTART;
