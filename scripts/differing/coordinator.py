@@ -4,6 +4,7 @@ The order is fixed: the next step begins when all that was begun has ended or sl
 when a later step wakes it, its answer says after which one. So a run says the same again, but for what TCP leaves open."""
 import ctypes
 import os
+import re
 import select
 import signal
 import time
@@ -19,6 +20,8 @@ CALM, CALM_SLOWLY = 8, 30
 STREAMS, PATIENCE = ("wstream", "rstream", "exchange", "close"), 7
 # After so long whoever neither sleeps nor answers, or does not begin, never will; or after so much time of a processor.
 HANG, BUSY_NANOSECONDS = 10.0, 400_000_000
+# Steps that give descriptors.
+NUMBERING = ("listen", "connect", "accept", "dup", "epoll_create", "take")
 # Between the steps of a slow run.
 PAUSE = 0.01
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -49,6 +52,7 @@ class Run:
         self.slowly = slowly
         self.log = [""] * len(program.steps)
         self.alive, self.under_way = set(), {}
+        self.numbers_vary = False
         self.now = -1
 
     def go(self):
@@ -99,6 +103,8 @@ class Run:
             self.log[index] = self.own(step)
             return
         actor = LETTERS.index(step.actor)
+        # Two at once in one process may take descriptors in either order.
+        self.numbers_vary |= step.name in NUMBERING and any(self.program.steps[other].at_once for other in self.under_way.values())
         if actor not in self.alive:
             self.log[index] = "no actor"
         elif actor in self.under_way:
@@ -165,6 +171,8 @@ class Run:
                     self.expect(int(new))
 
     def answered(self, index, answer):
+        if self.numbers_vary and self.program.steps[index].name in NUMBERING:
+            answer = re.sub(r"\b\d+\b", "N", answer)
         self.log[index] += f"; after {self.now}: {answer}" if self.log[index] else answer
 
     def settle(self):
