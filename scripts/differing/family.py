@@ -35,7 +35,7 @@ def fork(world):
         return
     process = world.pick(*world.living())
     new = world.new_actor()
-    world.add(world.actor_of(process), "fork", new=ord(new) - ord("A"), how="syscall" if world.chance(0.03) else None)
+    world.add(world.actor_of(process), "fork", new=ord(new) - ord("A"))
     child = Process([new], dict(process.slots))
     world.processes.append(child)
     if world.chance(0.4):

@@ -26,6 +26,20 @@ class Shrinker:
                 return True
         return False
 
+    def without_connections(self, program):
+        """All that uses one connection is left out, then all that one actor does."""
+        for stream in sorted({step.get("out") or step.get("in") for step in program.steps} - {None}):
+            pair = {stream, str(int(stream) ^ 1)}
+            slots = {step.get("s") for step in program.steps if {step.get("out"), step.get("in")} & pair}
+            fewer = program.having(step for step in program.steps if step.get("s") not in slots)
+            if len(fewer.steps) < len(program.steps) and self.still(fewer):
+                program = fewer
+        for actor in sorted({step.actor for step in program.steps}):
+            fewer = program.having(step for step in program.steps if step.actor != actor)
+            if self.still(fewer):
+                program = fewer
+        return program
+
     def without_parts(self, program):
         """Steps are left out, first many at once."""
         size = max(1, len(program.steps) // 2)
@@ -64,6 +78,7 @@ class Shrinker:
         """The last steps after the difference first: they are the most."""
         cut = program.having(program.steps[: self.found.index + 1])
         program = cut if self.still(cut) else program
+        program = self.without_connections(program)
         before = None
         while before != program and time.monotonic() < self.until:
             before = program

@@ -22,9 +22,8 @@ static void leave_step(struct step *step) {
 
 static void fork_step(struct step *step) {
   int as = actor_of(step);
-  const char *how = word(step, "how");
   errno = UNCHANGED;
-  pid_t pid = strcmp(how, "syscall") == 0 ? (pid_t)syscall(SYS_fork) : fork();
+  pid_t pid = fork();
   if (pid == 0) {
     process = as;
     serve(as);
