@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import sys
@@ -56,6 +57,12 @@ def options():
     parser.add_argument("--show", action="store_true", help="only print the programs of the seeds")
     parser.add_argument("--whole", action="store_true", help="do not shrink what differs")
     chosen = parser.parse_args()
+    if chosen.seeds and not re.fullmatch(r"\d+-\d+", chosen.seeds):
+        parser.error(f"--seeds {chosen.seeds}: it takes two numbers, as in 1-100")
+    if chosen.jobs < 1:
+        parser.error(f"--jobs {chosen.jobs}: it takes one at least")
+    if chosen.show and not (chosen.seed or chosen.seeds):
+        parser.error("--show takes --seed or --seeds")
     if not (chosen.seed or chosen.seeds or chosen.minutes or chosen.replay):
         chosen.minutes = 1
     return chosen

@@ -1,7 +1,7 @@
 """Says whether a program does something else under the library than natively.
 
-Bytes that are lost, repeated or wrong, and a connection that ends early, need no comparison: the actors know each byte. Any other
-difference counts if it stays when both are run again, slowly too, and if nothing varies natively."""
+Bytes that are lost, repeated or wrong need no comparison: the actors know each byte. A stream that natively always comes whole, and once did
+not, counts at once too. Any other difference counts if it stays when the program is run again, slowly, and if nothing varies natively."""
 import dataclasses
 import re
 
@@ -94,17 +94,15 @@ class Comparer:
 
     def confirmed(self, program, found, native):
         """The difference if it counts, or None."""
-        if found.bytes and integrity([found.library]):
+        if integrity([found.library]):
             return found
         if not self.is_steady(program, native):
             return None
-        others = []
-        for _ in range(AGAIN):
-            other = difference(program, found.mode, native, self.run(program, found.mode, slowly=True))
-            if not other and not found.bytes:
+        for _ in range(0 if found.bytes else AGAIN):
+            found = difference(program, found.mode, native, self.run(program, found.mode, slowly=True))
+            if not found:
                 return None
-            others.append(other)
-        return next((other for other in others if other), None)
+        return found
 
     def look(self, program, mode):
         """The difference that a program shows in a mode, confirmed; None if there is none that counts."""
