@@ -9,6 +9,10 @@ from generator import generate
 from shrink import Shrinker
 
 
+# So many seconds after a time that was given no more programs are begun to be shrunk.
+SHRINKING = 120
+
+
 class Found:
     """A difference of a seed, and the program that shows it, shrunk if it is the first of its kind."""
 
@@ -47,22 +51,35 @@ def kind(found):
 def work(jobs, answers, actor, library, sanctl, folder, chosen, shrinks, until, seen):
     become_reaper()
     comparer = Comparer(Tested(actor, library, sanctl, folder))
+    # In a time that is given as many programs as possible are run; what differs is shrunk after it.
+    later = []
     while (seed := jobs.get()) is not None:
         if until and time.time() > until:
             break
         try:
             program = generate(seed)
             for found in look_at(comparer, program, chosen, seen, until):
-                name, shorter, is_new = known.name_of(found), program, kind(found) not in seen
+                name, is_new = known.name_of(found), kind(found) not in seen
                 seen[kind(found)] = 1
                 if shrinks and not name and is_new:
-                    shorter, found = shrunk(comparer, program, found)
-                    name = known.name_of(found)
-                answers.put(Found(seed, shorter, found, name))
+                    later.append((seed, program, found))
+                else:
+                    answers.put(Found(seed, program, found, name))
+            if not until:
+                shrink_all(comparer, later, answers)
             answers.put(seed)
         except Exception:
             answers.put((seed, traceback.format_exc()))
+    shrink_all(comparer, later, answers, until)
     answers.put(None)
+
+
+def shrink_all(comparer, later, answers, until=None):
+    while later:
+        seed, program, found = later.pop(0)
+        if not until or time.time() < until + SHRINKING:
+            program, found = shrunk(comparer, program, found)
+        answers.put(Found(seed, program, found, known.name_of(found)))
 
 
 def shrunk(comparer, program, found):
