@@ -1,0 +1,113 @@
+"""Says whether a program does something else under the library than natively.
+
+Bytes that are lost, repeated or wrong need no comparison: the actors know each byte. A stream that natively always comes whole, and once did
+not, counts at once too. Any other difference counts if it stays when the program is run again, slowly, and if nothing varies natively."""
+import dataclasses
+import re
+
+from coordinator import Run
+from modes import NATIVE
+
+INTEGRITY = re.compile(r"WRONG [a-z ]+|MISSING")
+AGAIN = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty."""
+
+    mode: str
+    index: int
+    step: object
+    native: str
+    library: str
+    bytes: str = ""
+
+    def signature(self):
+        """The same for differences that are of one kind, as far as can be told: the door through which it shows does not matter."""
+        if self.bytes:
+            return (self.bytes, self.step.name)
+        if re.sub(r" errno-changed-to-\d+", "", self.library) == self.native:
+            return ("errno changed", self.step.name)
+        kind = [part for part in self.step.get("flags", "").split(",") if part in ("oob", "peek", "trunc")]
+        kind += [self.step.get(key, "") for key in ("op", "opt")]
+        if self.step.name in ("bad", "ioctl", "flags", "shutdown"):
+            kind.append(self.step.get("how", ""))
+        return (self.step.name, " ".join(kind).strip(), coarse(self.native), coarse(self.library))
+
+
+def coarse(answer):
+    """An answer without its numbers."""
+    answer = re.sub(r"after \d+", "after", answer)
+    return re.sub(r"\b[1-9]\d*\b|#[0-9a-f]+", "N", answer)
+
+
+def integrity(log):
+    """(index, what) of the first step whose bytes are wrong."""
+    for index, answer in enumerate(log):
+        if match := INTEGRITY.search(answer):
+            return index, match.group().strip()
+    return None
+
+
+def first_difference(native, log):
+    return next((index for index, (one, other) in enumerate(zip(native, log)) if one != other), None)
+
+
+def lost(native, library):
+    """Whether a stream that natively came whole did not under the library."""
+    whole, part = re.search(r"^0 read (\d+)", native), re.search(r"read (?:(\d+)|part)", library)
+    return bool(whole and part and int(part.group(1) or 0) < int(whole.group(1)))
+
+
+def difference(program, mode, native, log):
+    """What differs between one run and another, or None."""
+    if found := integrity(log):
+        index, what = found
+        return Difference(mode, index, program.steps[index], native[index], log[index], what)
+    index = first_difference(native, log)
+    if index is None:
+        return None
+    what = "stream cut" if lost(native[index], log[index]) else ""
+    return Difference(mode, index, program.steps[index], native[index], log[index], what)
+
+
+class Comparer:
+    def __init__(self, tested):
+        self.tested = tested
+        self.steady = (None, False)
+
+    def run(self, program, mode, slowly=False):
+        return Run(program, mode, self.tested, slowly).go()
+
+    def natively(self, program):
+        """The answers natively, or None where the bytes are wrong already: then the program asks for what cannot be."""
+        log = self.run(program, NATIVE)
+        return None if integrity(log) else log
+
+    def is_steady(self, program, native):
+        """Whether all answers are the same natively in more runs, slow ones too."""
+        if self.steady[0] is not program:
+            logs = (self.run(program, NATIVE, slowly) for slowly in (False, True, True))
+            self.steady = program, all(log == native for log in logs)
+        return self.steady[1]
+
+    def confirmed(self, program, found, native):
+        """The difference if it counts, or None."""
+        if integrity([found.library]):
+            return found
+        if not self.is_steady(program, native):
+            return None
+        for _ in range(0 if found.bytes else AGAIN):
+            found = difference(program, found.mode, native, self.run(program, found.mode, slowly=True))
+            if not found:
+                return None
+        return found
+
+    def look(self, program, mode):
+        """The difference that a program shows in a mode, confirmed; None if there is none that counts."""
+        native = self.natively(program)
+        if native is None:
+            return None
+        found = difference(program, mode, native, self.run(program, mode))
+        return found and self.confirmed(program, found, native)

@@ -1,0 +1,32 @@
+"""Differences that docs/limitations.md explains, each a line "| `id` | what |" below HEADING, and here how it shows.
+
+A pattern is (id, step, native, library): regular expressions that match the whole of the first step that differs, without its
+actor, and its answers."""
+import re
+
+HEADING = "## What `scripts/differ` finds"
+LINE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
+PATTERNS = [
+    ("passed-after-the-peer-closed", r"pass .*", "1", "EOPNOTSUPP"),
+]
+
+
+def named(page):
+    """The ids that the page explains."""
+    return LINE.findall(page.partition(HEADING)[2].partition("\n## ")[0])
+
+
+def mistakes(page):
+    """Ids that only the page or only the patterns have."""
+    return sorted(set(named(page)) ^ {pattern[0] for pattern in PATTERNS})
+
+
+def name_of(difference):
+    """The id of a known difference, or None. Bytes that are lost or wrong are never known."""
+    if difference.bytes:
+        return None
+    for name, step, native, library in PATTERNS:
+        texts = zip((step, native, library), (difference.step.line(), difference.native, difference.library))
+        if all(re.fullmatch(pattern, text) for pattern, text in texts):
+            return name
+    return None

@@ -1,0 +1,35 @@
+"""How the library is set in each mode."""
+
+EARLY = {"SANSHIM_MOVE_AFTER": "0"}
+
+
+def by_rdma(operations):
+    return f'[shm]\nrdma_threshold = 512\nrdma_operations = "{operations}"\n'
+
+
+# Environment, and the text of the rules file.
+MODES = {
+    "default": ({}, None),
+    "early": (EARLY, None),
+    # Connections are asked back to TCP where the program says `* detach`.
+    "detach": (EARLY, None),
+    "read": (EARLY, by_rdma("read")),
+    "write": (EARLY, by_rdma("write")),
+    "both": (EARLY, by_rdma("both")),
+    "suspend": (EARLY, '[shm]\nswap = "suspend"\n'),
+}
+NATIVE = "native"
+
+
+def environment(mode, library, folder, log=None):
+    if mode == NATIVE:
+        return {}
+    values, rules = MODES[mode]
+    values = {**values, "LD_PRELOAD": library}
+    if rules:
+        path = folder / f"{mode}.toml"
+        path.write_text(rules)
+        values["SANSHIM_CONFIG"] = str(path)
+    if log:
+        values |= {"SANSHIM_LOG": "info", "SANSHIM_LOG_FILE": str(log)}
+    return values

@@ -1,0 +1,25 @@
+/* Libraries that `scripts/differ` must find wrong: built with LOSES, LIES or neither. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/socket.h>
+
+#if defined(LOSES)
+/* Says of some sends that all was taken when the last byte was not. */
+ssize_t send(int fd, const void *bytes, size_t count, int flags) {
+  static __thread unsigned sends;
+  ssize_t (*next)(int, const void *, size_t, int) = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
+  if (count != 8192 || ++sends % 5) return next(fd, bytes, count, flags);
+  ssize_t result = next(fd, bytes, count - 1, flags);
+  return result == (ssize_t)count - 1 ? result + 1 : result;
+}
+#elif defined(LIES)
+/* Takes the end of a stream for an error where a receive must not wait. */
+ssize_t recv(int fd, void *bytes, size_t count, int flags) {
+  ssize_t (*next)(int, void *, size_t, int) = (ssize_t(*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
+  ssize_t result = next(fd, bytes, count, flags);
+  if (result != 0 || count == 0 || !(flags & MSG_DONTWAIT)) return result;
+  errno = ECONNRESET;
+  return -1;
+}
+#endif
