@@ -5,6 +5,7 @@
 
 pub mod blocking;
 pub mod cmsg;
+pub mod errno;
 pub mod event_array;
 pub mod file;
 pub(crate) mod futex;

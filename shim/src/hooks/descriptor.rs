@@ -1,9 +1,9 @@
 //! close, dup, fcntl, ioctl.
 
-use crate::real::{hooks, set_errno};
+use crate::real::hooks;
 use libc::{c_int, c_uint, c_ulong};
 use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
-use sanshim_core::sys::{hidden, user};
+use sanshim_core::sys::{errno, hidden, user};
 
 fn closing(fd: c_int) {
     if table::is_known(fd) {
@@ -57,7 +57,7 @@ fn around_hidden(
 hooks! {
     fn close(fd: c_int) -> c_int = |real| {
         if hidden::is_hidden(fd) {
-            set_errno(libc::EBADF);
+            errno::set(libc::EBADF);
             return -1;
         }
         closing(fd);
@@ -153,7 +153,7 @@ hooks! {
             return match user::write(argument as *mut c_int, value) {
                 Ok(()) => 0,
                 Err(e) => {
-                    set_errno(e.0);
+                    errno::set(e.0);
                     -1
                 }
             };

@@ -21,9 +21,8 @@ mod syscall;
 mod transfer;
 mod users;
 
-use crate::real::{errno, set_errno};
 use sanshim_core::switch::Outcome;
-use sanshim_core::sys::{user, Errno, Result};
+use sanshim_core::sys::{errno, user, Errno, Result};
 
 /// A result of the core as libc returns it.
 #[inline]
@@ -31,7 +30,7 @@ pub(crate) fn returned(result: Result<usize>) -> isize {
     match result {
         Ok(n) => n as isize,
         Err(Errno(e)) => {
-            set_errno(e);
+            errno::set(e);
             -1
         }
     }
@@ -40,7 +39,7 @@ pub(crate) fn returned(result: Result<usize>) -> isize {
 /// What libc returned, as a result of the core's kind.
 #[inline]
 pub(crate) fn as_result(n: isize) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Errno(errno()))
+    usize::try_from(n).map_err(|_| Errno(errno::get()))
 }
 
 /// The result of the core as libc returns it. If the core passed, libc's own.

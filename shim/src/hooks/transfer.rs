@@ -2,14 +2,14 @@
 //! and several of them at once in `batches`. A new function here needs its number in `syscall` too.
 
 use super::{or_real, returned};
-use crate::real::{hooks, set_errno};
+use crate::real::hooks;
 use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
 use sanshim_core::switch::transfer::Way;
 use sanshim_core::switch::{files, options, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::{file, Errno, Result};
+use sanshim_core::sys::{errno, file, Errno, Result};
 
 /// The socket behind `fd` if its bytes go over the SAN, or may do so later.
 #[inline]
@@ -323,6 +323,6 @@ fn misplaced(socket: *mut off64_t, pipe: *mut off64_t) -> Option<Errno> {
 
 /// Sets errno, for functions that fail without libc.
 pub(super) fn fail(e: i32) -> isize {
-    set_errno(e);
+    errno::set(e);
     -1
 }
