@@ -3,7 +3,7 @@
 use crate::real::hooks;
 use libc::{c_int, c_uint, c_ulong};
 use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
-use sanshim_core::sys::{errno, hidden, user};
+use sanshim_core::sys::{errno, file, hidden, user};
 
 fn closing(fd: c_int) {
     if table::is_known(fd) {
@@ -21,15 +21,15 @@ fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-fn replacing(from: c_int, to: c_int) {
-    if from != to && (table::is_known(to) || hidden::is_hidden(to)) && !switch::is_borrowed() {
+/// Before dup2 and dup3. What is at the target is only forgotten if the kernel will accept the arguments.
+fn replacing(from: c_int, to: c_int, flags: c_int) {
+    let concerns = table::is_known(to) || hidden::is_hidden(to);
+    if from == to || !concerns || flags & !libc::O_CLOEXEC != 0 || switch::is_borrowed() {
+        return;
+    }
+    if file::check_open(from).is_ok() && file::may_be_number(to) {
         lifecycle::replacing(to);
     }
-}
-
-/// True if dup2 and dup3 will accept `from`. Before that is known, what is at the target must not be forgotten.
-fn is_open(fd: c_int) -> bool {
-    sanshim_core::sys::file::check_open(fd).is_ok()
 }
 
 /// Calls `close` on the stretches of `first..=last` between descriptors of ours.
@@ -70,21 +70,31 @@ hooks! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| {
-        const CLOEXEC: c_int = 4;
-        if first <= last && flags & CLOEXEC == 0 && !switch::is_borrowed() {
+        const UNSHARE: c_int = 2;
+        if first > last || flags & !UNSHARE != 0 || !file::can_close_ranges() {
+            // It fails, or sets close-on-exec, which our descriptors are anyway.
+            return real(first, last, flags);
+        }
+        if !switch::is_borrowed() {
             let end = last.min(i32::MAX as c_uint - 1) as c_int;
             table::each_known(first.min(i32::MAX as c_uint) as c_int, end, lifecycle::closing);
-        }
-        if first > last || flags & CLOEXEC != 0 {
-            // Our descriptors are close-on-exec anyway.
-            return real(first, last, flags);
         }
         around_hidden(first, last, |a, b| real(a, b, flags))
     }
 
     fn closefrom(first: c_int) -> () = |real| {
+        let first = first.max(0);
         // SAFETY: the same contract.
-        unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+        if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
+            return;
+        }
+        // As libc where the kernel cannot do it (before 5.9). If none can be listed, none is closed.
+        let _ = file::each_open(|fd| {
+            if fd >= first {
+                // SAFETY: the program wants it closed.
+                unsafe { close(fd) };
+            }
+        });
     }
 
     fn dup(fd: c_int) -> c_int = |real| {
@@ -94,9 +104,7 @@ hooks! {
     }
 
     fn dup2(from: c_int, to: c_int) -> c_int = |real| {
-        if is_open(from) {
-            replacing(from, to);
-        }
+        replacing(from, to, 0);
         let made = real(from, to);
         duplicated(from, made);
         made
@@ -108,9 +116,7 @@ hooks! {
     }
 
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| {
-        if is_open(from) {
-            replacing(from, to);
-        }
+        replacing(from, to, flags);
         let made = real(from, to, flags);
         duplicated(from, made);
         made
@@ -149,7 +155,9 @@ hooks! {
         if !table::is_known(fd) {
             return real(fd, request, argument);
         }
-        if let Some(value) = options::ioctl(fd, request) {
+        // The kernel takes 32 bits of it.
+        let known = c_ulong::from(request as c_uint);
+        if let Some(value) = options::ioctl(fd, known) {
             return match user::write(argument as *mut c_int, value) {
                 Ok(()) => 0,
                 Err(e) => {
@@ -159,10 +167,10 @@ hooks! {
             };
         }
         let result = real(fd, request, argument);
-        if result == 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC) {
+        if result == 0 && matches!(known, libc::FIONBIO | libc::FIOASYNC) {
             // SAFETY: the kernel has just read an int there.
             let on = Some(unsafe { (argument as *const c_int).read_unaligned() } != 0);
-            match request {
+            match known {
                 libc::FIONBIO => options::status_flags_changed(fd, on, None),
                 _ => options::status_flags_changed(fd, None, on),
             }
