@@ -5,10 +5,194 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #define RAW(name, ...) syscall(SYS_##name, __VA_ARGS__)
+enum { MASK = 8 /* The kernel's size of a signal mask. */ };
+
+/* What pselect6 takes a mask by. */
+struct sized_mask {
+  const void *at;
+  size_t size;
+};
+
+/* A connection, an epoll set that has one end, and that end in a set of select's. */
+struct watched {
+  struct pair p;
+  int set;
+  struct pollfd one;
+  fd_set in;
+};
+static struct watched watch(void) {
+  struct watched w = {.p = open_pair(V4), .set = SYS(epoll_create1(EPOLL_CLOEXEC))};
+  struct epoll_event event = {.events = EPOLLIN};
+  SYS(epoll_ctl(w.set, EPOLL_CTL_ADD, w.p.server, &event));
+  w.one = (struct pollfd){w.p.server, POLLIN, 0};
+  FD_ZERO(&w.in);
+  FD_SET(w.p.server, &w.in);
+  return w;
+}
+
+/* ---- addresses and sizes --------------------------------------------------------------------- */
+
+static void refused_by_number(struct watched *w, const struct timespec *still) {
+  void *bad = bad_pointer();
+  struct timespec time = *still;
+  struct epoll_event got;
+  uint64_t mask = 0;
+  const int fd = w->p.server;
+  struct sized_mask bad_mask = {bad, MASK}, large_mask = {&mask, 128}, none = {NULL, 128}, whole = {&mask, MASK};
+  struct timespec negative = {-1, 0}, large = {0, 1000000000};
+  struct timeval negative_us = {0, -1}, back_to_zero = {1, -1000000};
+  ERR(RAW(select, fd + 1, &w->in, NULL, NULL, bad), EFAULT);
+  ERR(RAW(select, fd + 1, &w->in, NULL, NULL, &negative_us), EINVAL);
+  ERR(RAW(pselect6, fd + 1, &w->in, NULL, NULL, bad, NULL), EFAULT);
+  ERR(RAW(pselect6, fd + 1, &w->in, NULL, NULL, &time, bad), EFAULT);
+  ERR(RAW(pselect6, fd + 1, &w->in, NULL, NULL, &time, &bad_mask), EFAULT);
+  ERR(RAW(pselect6, fd + 1, &w->in, NULL, NULL, &time, &large_mask), EINVAL);
+  ERR(RAW(pselect6, fd + 1, &w->in, NULL, NULL, &negative, NULL), EINVAL);
+  ERR(RAW(pselect6, fd + 1, &w->in, NULL, NULL, &large, NULL), EINVAL);
+  ERR(RAW(ppoll, &w->one, 1, bad, NULL, MASK), EFAULT);
+  ERR(RAW(ppoll, &w->one, 1, &time, bad, MASK), EFAULT);
+  ERR(RAW(ppoll, &w->one, 1, &time, &mask, 128), EINVAL);
+  ERR(RAW(ppoll, &w->one, 1, &time, &mask, 0), EINVAL);
+  ERR(RAW(ppoll, &w->one, 1, &negative, NULL, MASK), EINVAL);
+  ERR(RAW(ppoll, &w->one, 1, &large, NULL, MASK), EINVAL);
+  ERR(RAW(ppoll, bad, 1, &time, NULL, MASK), EFAULT);
+  ERR(RAW(poll, bad, 1, 1), EFAULT);
+  ERR(RAW(epoll_pwait, w->set, &got, 1, 1, bad, MASK), EFAULT);
+  ERR(RAW(epoll_pwait, w->set, &got, 1, 1, &mask, 128), EINVAL);
+  ERR(RAW(epoll_pwait, w->set, &got, 0, 1, NULL, MASK), EINVAL);
+  ERR(RAW(epoll_pwait2, w->set, &got, 1, bad, NULL, MASK), EFAULT);
+  ERR(RAW(epoll_pwait2, w->set, &got, 1, &time, bad, MASK), EFAULT);
+  ERR(RAW(epoll_pwait2, w->set, &got, 1, &time, &mask, 128), EINVAL);
+  ERR(RAW(epoll_pwait2, w->set, &got, 1, &large, NULL, MASK), EINVAL);
+  ERR(RAW(epoll_ctl, w->set, EPOLL_CTL_MOD, fd, bad), EFAULT);
+  /* Nothing was taken from the sets, and these work. */
+  CHECK(FD_ISSET(fd, &w->in));
+  int ready = ready_now(fd, POLLIN) == POLLIN;
+  EQ(RAW(ppoll, &w->one, 1, &time, NULL, 128), ready);
+  EQ(RAW(ppoll, &w->one, 1, &time, &mask, MASK), ready);
+  EQ(RAW(epoll_pwait, w->set, &got, 1, 0, NULL, 128), ready);
+  EQ(RAW(epoll_pwait, w->set, &got, 1, 0, &mask, MASK), ready);
+  fd_set in = w->in;
+  EQ(RAW(pselect6, fd + 1, &in, NULL, NULL, &time, &none), ready);
+  in = w->in;
+  EQ(RAW(pselect6, fd + 1, &in, NULL, NULL, &time, &whole), ready);
+  in = w->in;
+  EQ(RAW(select, fd + 1, &in, NULL, NULL, &back_to_zero), ready);
+  EQ(back_to_zero.tv_sec, 1);
+}
+SAN_CASE(waits_by_number_that_are_refused) {
+  struct watched w = watch();
+  const struct timespec none = {0, 0}, little = {0, 1000000}, much = {HANG_MS / 1000, 0};
+  refused_by_number(&w, &none);
+  refused_by_number(&w, &little);
+  put(w.p.client, "x");
+  wait_for(w.p.server, POLLIN);
+  refused_by_number(&w, &none);
+  refused_by_number(&w, &much);
+}
+
+/* libc hands the mask on to the kernel, whatever is ready. */
+static void refused_masks(struct watched *w) {
+  sigset_t *bad = bad_pointer();
+  const struct timespec little = {0, 1000000};
+  struct epoll_event got;
+  ERR(ppoll(&w->one, 1, &little, bad), EFAULT);
+  ERR(pselect(w->p.server + 1, &w->in, NULL, NULL, &little, bad), EFAULT);
+  ERR(epoll_pwait(w->set, &got, 1, 1, bad), EFAULT);
+  ERR(epoll_pwait2(w->set, &got, 1, &little, bad), EFAULT);
+}
+SAN_CASE(masks_that_are_not_there) {
+  struct watched w = watch();
+  refused_masks(&w);
+  put(w.p.client, "x");
+  wait_for(w.p.server, POLLIN);
+  refused_masks(&w);
+}
+
+/* ---- the time that is left --------------------------------------------------------------------- */
+
+enum { LONG_S = 1000 };
+#define IS_LESS(time) ((time).tv_sec < LONG_S && (time).tv_sec > LONG_S / 2)
+SAN_CASE(the_time_left_is_told_by_the_kernel_alone) {
+  struct watched w = watch();
+  const int fd = w.p.server;
+  struct timespec little = {0, 2000000};
+  struct timeval little_us = {0, 2000};
+  fd_set in = w.in;
+  EQ(RAW(ppoll, &w.one, 1, &little, NULL, MASK), 0);
+  EQ(little.tv_nsec, 0);
+  little.tv_nsec = 2000000;
+  EQ(RAW(pselect6, fd + 1, &in, NULL, NULL, &little, NULL), 0);
+  EQ(little.tv_nsec, 0);
+  in = w.in;
+  EQ(RAW(select, fd + 1, &in, NULL, NULL, &little_us), 0);
+  EQ(little_us.tv_usec, 0);
+  put(w.p.client, "x");
+  wait_for(fd, POLLIN);
+  struct timespec time = {LONG_S, 0};
+  struct timeval time_us = {LONG_S - 2, 2000000};
+  EQ(RAW(ppoll, &w.one, 1, &time, NULL, MASK), 1);
+  CHECK(IS_LESS(time));
+  in = w.in, time = (struct timespec){LONG_S, 0};
+  EQ(RAW(pselect6, fd + 1, &in, NULL, NULL, &time, NULL), 1);
+  CHECK(IS_LESS(time));
+  in = w.in;
+  EQ(RAW(select, fd + 1, &in, NULL, NULL, &time_us), 1);
+  CHECK(IS_LESS(time_us));
+  /* Not by libc's functions but select, nor by epoll_pwait2. */
+  struct epoll_event got;
+  time = (struct timespec){LONG_S, 0}, time_us = (struct timeval){LONG_S, 0};
+  EQ(ppoll(&w.one, 1, &time, NULL), 1);
+  in = w.in;
+  EQ(pselect(fd + 1, &in, NULL, NULL, &time, NULL), 1);
+  EQ(RAW(epoll_pwait2, w.set, &got, 1, &time, NULL, MASK), 1);
+  EQ(time.tv_sec, LONG_S);
+  in = w.in;
+  EQ(select(fd + 1, &in, NULL, NULL, &time_us), 1);
+  CHECK(IS_LESS(time_us));
+}
+
+SAN_CASE(a_time_that_cannot_be_written_is_no_error) {
+  struct watched w = watch();
+  put(w.p.client, "x");
+  wait_for(w.p.server, POLLIN);
+  long *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  page[0] = LONG_S;
+  SYS(mprotect(page, 4096, PROT_READ));
+  fd_set in = w.in;
+  EQ(RAW(ppoll, &w.one, 1, page, NULL, MASK), 1);
+  EQ(RAW(pselect6, w.p.server + 1, &in, NULL, NULL, page, NULL), 1);
+  EQ(RAW(select, w.p.server + 1, &in, NULL, NULL, page), 1);
+  EQ(page[0], LONG_S);
+}
+
+static void interrupted(int number) { (void)number; }
+static void *interrupt(void *arg) {
+  wait_asleep(*(pid_t *)arg);
+  SYS(tgkill(getpid(), *(pid_t *)arg, SIGUSR1));
+  return NULL;
+}
+SAN_CASE(the_time_left_after_a_signal) {
+  struct watched w = watch();
+  handle_signal(SIGUSR1, interrupted, 0);
+  pid_t self = gettid();
+  for (int i = 0; i < 2; i++) {
+    struct timespec time = {LONG_S, 0};
+    uint64_t mask = 0;
+    struct sized_mask whole = {&mask, MASK};
+    fd_set in = w.in;
+    pthread_t thread = start_thread(interrupt, &self);
+    if (i == 0) ERR(RAW(ppoll, &w.one, 1, &time, &mask, MASK), EINTR);
+    if (i == 1) ERR(RAW(pselect6, w.p.server + 1, &in, NULL, NULL, &time, &whole), EINTR);
+    end_thread(thread);
+    CHECK(IS_LESS(time));
+  }
+}
 
 /* ---- what is refused changes nothing ------------------------------------------------------------- */
 
@@ -61,4 +245,30 @@ SAN_CASE(a_range_that_is_not_closed_stays) {
   closefrom(80);
   ERR(fcntl(90, F_GETFD), EBADF);
   expect_eof(p.client);
+}
+
+/* ---- answers that libc changes ----------------------------------------------------------------------- */
+
+SAN_CASE(an_owner_by_number) {
+  struct pair p = open_pair(V4);
+  SYS(fcntl(p.server, F_SETOWN, -getpgrp()));
+  EQ(fcntl(p.server, F_GETOWN), -getpgrp());
+  long kernels = past_libc(SYS_fcntl, p.server, F_GETOWN, 0, 0, 0);
+  EQ(kernels, -getpgrp());
+  /* To syscall() it looks like an error. */
+  if (kernels > -4096) kernels = -1;
+  EQ(RAW(fcntl, p.server, F_GETOWN), kernels);
+}
+SAN_CASE(requests_with_more_bits) {
+  struct pair p = open_pair(V4);
+  put(p.client, "abc");
+  wait_for(p.server, POLLIN);
+  int value = 0;
+  SYS(ioctl(p.server, 0x100000000 | FIONREAD, &value));
+  EQ(value, 3);
+  value = 1;
+  SYS(RAW(ioctl, p.server, 0x100000000 | FIONBIO, &value));
+  get(p.server, "abc");
+  char byte;
+  ERR(read(p.server, &byte, 1), EAGAIN);
 }

@@ -179,7 +179,7 @@ hooks! {
     }
 }
 
-fn after_fcntl(fd: c_int, command: c_int, argument: c_ulong, result: c_int) {
+pub(super) fn after_fcntl(fd: c_int, command: c_int, argument: c_ulong, result: c_int) {
     if result < 0 || !table::is_known(fd) {
         return;
     }

@@ -7,6 +7,7 @@ mod descriptor;
 mod file_actions;
 mod fortified;
 pub(crate) mod jumps;
+mod kernel_waits;
 mod libraries;
 mod message;
 mod namespaces;
