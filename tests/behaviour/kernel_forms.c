@@ -272,3 +272,125 @@ SAN_CASE(requests_with_more_bits) {
   char byte;
   ERR(read(p.server, &byte, 1), EAGAIN);
 }
+
+/* ---- transfers ------------------------------------------------------------------------------------------ */
+
+SAN_CASE(addresses_that_are_not_there) {
+  struct pair p = open_pair(V4);
+  void *bad = bad_pointer();
+  char byte, place[200] = {0};
+  struct iovec one = {&byte, 1};
+  socklen_t length = -1;
+  ERR(sendto(p.client, "x", 1, 0, bad, 16), EFAULT);
+  ERR(sendto(p.client, "x", 1, 0, (void *)place, -1), EINVAL);
+  ERR(sendto(p.client, "x", 1, 0, (void *)place, sizeof place), EINVAL);
+  EQ(sendto(p.client, "x", 1, 0, (void *)place, 16), 1);
+  EQ(sendto(p.client, "x", 1, 0, bad, 0), 1);
+  EQ(sendto(p.client, "x", 1, 0, NULL, -1), 1);
+  struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_name = bad, .msg_namelen = 16};
+  ERR(sendmsg(p.client, &message, 0), EFAULT);
+  message.msg_name = place, message.msg_namelen = -1;
+  ERR(sendmsg(p.client, &message, 0), EINVAL);
+  /* The bytes are taken before the address is seen to have no place. */
+  UNTIL(ioctl(p.server, FIONREAD, &length) == 0 && length == 3);
+  ERR(recvfrom(p.server, &byte, 1, 0, (void *)place, bad), EFAULT);
+  ERR(recvfrom(p.server, &byte, 1, 0, (void *)place, NULL), EFAULT);
+  length = -1;
+  ERR(recvfrom(p.server, &byte, 1, 0, (void *)place, &length), EINVAL);
+  expect_nothing(p.server);
+  put(p.client, "xxxx");
+  UNTIL(ioctl(p.server, FIONREAD, &length) == 0 && length == 4);
+  length = 5;
+  EQ(recvfrom(p.server, &byte, 1, 0, bad, &length), 1);
+  EQ(length, 0);
+  EQ(recvfrom(p.server, &byte, 1, 0, NULL, bad), 1);
+  ERR(recvmsg(p.server, &message, 0), EINVAL);
+  message.msg_namelen = 16;
+  EQ(recvmsg(p.server, &message, 0), 1);
+  EQ(message.msg_namelen, 0);
+  message.msg_name = NULL, message.msg_namelen = 7;
+  EQ(recvmsg(p.server, &message, 0), 1);
+  EQ(message.msg_namelen, 7);
+  put(p.client, "x");
+  /* A flag of the kernel's for 32-bit programs. */
+  const int compat = 1 << 31;
+  struct mmsghdr several = {.msg_hdr = message};
+  ERR(sendmsg(p.client, &message, compat), EINVAL);
+  ERR(recvmsg(p.server, &message, compat), EINVAL);
+  ERR(sendmmsg(p.client, &several, 1, compat), EINVAL);
+  ERR(recvmmsg(p.server, &several, 1, compat, NULL), EINVAL);
+  get(p.server, "x");
+  expect_nothing(p.server);
+}
+
+SAN_CASE(splices_that_are_refused) {
+  struct pair p = open_pair(V4);
+  loff_t offset = 0, *bad = bad_pointer();
+  int ends[2];
+  SYS(pipe(ends));
+  put(p.client, "abcd");
+  EQ(write(ends[1], "efgh", 4), 4);
+  wait_for(p.server, POLLIN);
+  const unsigned unknown = 0x100;
+  ERR(splice(ends[0], NULL, p.client, NULL, 4, unknown), EINVAL);
+  ERR(splice(p.server, NULL, ends[1], NULL, 4, unknown), EINVAL);
+  EQ(splice(ends[0], NULL, p.client, NULL, 0, unknown), 0);
+  EQ(splice(p.server, NULL, p.client, NULL, 0, 0), 0);
+  ERR(splice(p.server, NULL, p.client, NULL, 4, 0), EINVAL);
+  ERR(splice(ends[0], NULL, p.client, bad, 4, 0), EFAULT);
+  ERR(splice(p.server, bad, ends[1], NULL, 4, 0), EFAULT);
+  ERR(splice(ends[0], NULL, p.client, &offset, 4, 0), EINVAL);
+  ERR(splice(ends[0], &offset, p.client, NULL, 4, 0), ESPIPE);
+  get(p.server, "abcd");
+  expect_nothing(p.server);
+}
+
+/* Of flags that came later the kernel says which it has. */
+SAN_CASE(flags_of_later_kernels) {
+  struct pair p = open_pair(V4);
+  int unix_ends[2];
+  SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, unix_ends));
+  set_nonblocking(p.server, true);
+  for (int flags = 0; flags < 0x400; flags += 0x10) {
+    char byte = 'x';
+    struct iovec one = {&byte, 1};
+    errno = 0;
+    ssize_t want = pwritev2(unix_ends[0], &one, 1, -1, flags);
+    int why = want < 0 ? errno : 0;
+    errno = 0;
+    ssize_t n = pwritev2(p.client, &one, 1, -1, flags);
+    if (n != want || (n < 0 && errno != why)) FAIL("pwritev2 with %#x gives %zd, want %zd %d", flags, n, want, why);
+    if (want > 0) get(p.server, "x"), get(unix_ends[1], "x");
+    /* There is nothing, if it is asked. */
+    ERR(preadv2(unix_ends[1], &one, 1, -1, flags), errno);
+    why = errno;
+    ERR(preadv2(p.server, &one, 1, -1, flags), why);
+  }
+}
+/* Without SIGPIPE, from Linux 6.18 on. */
+SAN_CASE(writes_without_a_signal) {
+  enum { RWF_NOSIGNAL_ = 0x100 };
+  struct pair p = open_pair(V4);
+  char byte = 'x';
+  struct iovec one = {&byte, 1};
+  int unix_ends[2];
+  SYS(socketpair(AF_UNIX, SOCK_STREAM, 0, unix_ends));
+  if (pwritev2(unix_ends[0], &one, 1, -1, RWF_NOSIGNAL_) < 0) bt_skip("the kernel is older");
+  SYS(shutdown(p.client, SHUT_WR));
+  expect_eof(p.server);
+  ERR(pwritev2(p.client, &one, 1, -1, RWF_NOSIGNAL_), EPIPE);
+}
+
+SAN_CASE(more_events_than_there_can_be) {
+  struct watched w = watch();
+  put(w.p.client, "x");
+  wait_for(w.p.server, POLLIN);
+  static struct epoll_event got[4];
+  /* Not as the compiler knows it, which sees that the array is shorter. */
+  int (*volatile wait)(int, struct epoll_event *, int, int) = epoll_wait;
+  const int most = INT_MAX / (int)sizeof *got;
+  ERR(wait(w.set, got, INT_MAX, 0), EINVAL);
+  ERR(wait(w.set, got, most + 1, 0), EINVAL);
+  ERR(RAW(epoll_wait, w.set, got, INT_MAX, 0), EINVAL);
+  EQ(wait(w.set, got, most, 0), 1);
+}

@@ -1,5 +1,6 @@
 //! The hooks, by area.
 
+mod addresses;
 mod asynchronous;
 mod batches;
 mod commands;
