@@ -131,11 +131,7 @@ impl Descriptor {
     /// Its number; -1, with which every system call fails, once the program has taken that over.
     #[inline]
     pub(crate) fn get(&self) -> Fd {
-        if hidden::is_kept(self.0) {
-            self.0
-        } else {
-            -1
-        }
+        hidden::kept(self.0)
     }
 }
 

@@ -352,7 +352,7 @@ fn look_for_offer(
         return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
     };
     offers.withdraw(&tuple);
-    let attached = Segment::attach(handed.segment);
+    let attached = Segment::attach(hidden::kept(handed.segment));
     hidden::close(handed.segment);
     let segment = attached.map_err(|e| {
         super::warn_about_segment(socket, &e);
