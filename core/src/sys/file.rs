@@ -74,6 +74,17 @@ pub fn is_pipe(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
+/// True if `fd` is a terminal.
+pub(crate) fn is_terminal(fd: Fd) -> bool {
+    let mut settings = [0u8; 256];
+    call!(ioctl, fd, libc::TCGETS, settings.as_mut_ptr() as usize).is_ok()
+}
+
+/// True if `fd` is a socket of this host's processes.
+pub(crate) fn is_unix_socket(fd: Fd) -> bool {
+    super::net::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+}
+
 /// True if `fd` is a socket.
 pub(crate) fn is_socket(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
