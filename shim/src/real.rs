@@ -1,6 +1,7 @@
 //! libc's own functions behind the hooks. All are looked up when the library is loaded, not when they are first called:
 //! that may be in a signal handler, or in each of a server's children anew.
 
+use sanshim_core::sys::errno;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -100,7 +101,7 @@ macro_rules! symbol {
 pub(crate) use symbol;
 
 /// Defines hooks. In the body `real(..)` is libc's own function of that name. If this libc has none, a call of it fails
-/// with `ENOSYS`.
+/// with `ENOSYS`. Whatever the body does, errno is as before if it succeeds.
 macro_rules! hooks {
     ($(
         $(#[$attribute:meta])*
@@ -124,16 +125,24 @@ macro_rules! hooks {
                     function($($arg),*)
                 }
             };
-            $body
+            let succeeded = |result: &$result| !$crate::real::Failure::is_failure(result);
+            // The body is a closure of its own, for it may return early.
+            ::sanshim_core::sys::errno::kept_if(succeeded, || -> $result { $body })
         }
     )*};
 }
 pub(crate) use hooks;
 
-/// How a function says that it failed.
-pub(crate) trait Failure {
+/// How a function says that it failed. What it returns as an error number goes without errno, and is no failure here.
+pub(crate) trait Failure: Copy + PartialEq {
     /// The value that goes with errno.
     const FAILED: Self;
+
+    /// True if errno tells what failed.
+    #[inline(always)]
+    fn is_failure(&self) -> bool {
+        *self == Self::FAILED
+    }
 }
 
 impl Failure for i32 {
@@ -157,25 +166,18 @@ impl<T> Failure for *mut T {
     const FAILED: Self = std::ptr::null_mut();
 }
 
+/// For functions that say nothing.
 impl Failure for () {
     const FAILED: Self = ();
+
+    fn is_failure(&self) -> bool {
+        false
+    }
 }
 
 /// The result of a function that this libc does not have.
 #[cold]
 pub(crate) fn missing<T: Failure>() -> T {
-    set_errno(libc::ENOSYS);
+    errno::set(libc::ENOSYS);
     T::FAILED
-}
-
-/// Sets errno.
-pub(crate) fn set_errno(value: i32) {
-    // SAFETY: errno is always there.
-    unsafe { *libc::__errno_location() = value }
-}
-
-/// errno.
-pub(crate) fn errno() -> i32 {
-    // SAFETY: errno is always there.
-    unsafe { *libc::__errno_location() }
 }

@@ -6,6 +6,7 @@ use sanshim_core::config::Config;
 use sanshim_core::logging;
 use sanshim_core::switch::{self, fork};
 use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Recv};
+use sanshim_core::sys::errno;
 use std::cell::UnsafeCell;
 
 #[used]
@@ -17,6 +18,11 @@ static START: extern "C" fn() = start;
 static END: extern "C" fn() = end;
 
 extern "C" fn start() {
+    errno::prepare();
+    errno::kept(begin);
+}
+
+fn begin() {
     libc_symbol!(RECV = recv);
     libc_symbol!(PPOLL = ppoll);
     libc_symbol!(EPOLL_PWAIT = epoll_pwait);
@@ -60,7 +66,7 @@ extern "C" fn start() {
 }
 
 extern "C" fn end() {
-    fork::exiting();
+    errno::kept(fork::exiting);
 }
 
 /// The fork under way. The structure lock is held while it is `Some`.
@@ -72,7 +78,7 @@ unsafe impl Sync for UnderWay {}
 static FORK: UnderWay = UnderWay(UnsafeCell::new(None));
 
 unsafe extern "C" fn before_fork() {
-    let fork = fork::before_fork();
+    let fork = errno::kept(fork::before_fork);
     // SAFETY: the structure lock is held.
     unsafe { *FORK.0.get() = Some(fork) };
 }
@@ -80,13 +86,13 @@ unsafe extern "C" fn before_fork() {
 unsafe extern "C" fn in_parent() {
     // SAFETY: the structure lock is held.
     if let Some(fork) = unsafe { (*FORK.0.get()).take() } {
-        fork.in_parent();
+        errno::kept(|| fork.in_parent());
     }
 }
 
 unsafe extern "C" fn in_child() {
     // SAFETY: the structure lock is held.
     if let Some(fork) = unsafe { (*FORK.0.get()).take() } {
-        fork.in_child();
+        errno::kept(|| fork.in_child());
     }
 }

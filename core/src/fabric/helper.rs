@@ -5,7 +5,7 @@
 
 use super::mailbox::{Address, Mailbox, Message};
 use crate::sys::process::SignalsHeld;
-use crate::sys::{file, hidden, poll, Fd};
+use crate::sys::{file, hidden, poll, time, Errno, Fd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -13,6 +13,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const KICK: u64 = 0;
 const ANY: u64 = 1;
 const REMOVAL: u64 = 2;
+
+/// How long (ns) the thread sleeps at a time once the program has put a file of its own where its epoll set was.
+const NAP_WITHOUT_SET: u64 = 1_000_000;
 
 /// See the module. Never freed.
 pub(super) struct Helper {
@@ -127,7 +130,7 @@ pub(super) fn wake() {
 
 fn kick(descriptor: Fd) {
     let one = 1u64.to_ne_bytes();
-    let _ = file::write(descriptor, one.as_ptr(), one.len());
+    let _ = file::write(hidden::kept(descriptor), one.as_ptr(), one.len());
 }
 
 /// Has the helper look, if it sleeps for longer.
@@ -157,14 +160,15 @@ pub(super) fn watch_removal(descriptor: Fd) {
 pub(super) fn notify(descriptor: Fd, does: bool) {
     if let Some(helper) = present() {
         let events = if does { libc::EPOLLIN as u32 } else { 0 };
-        let _ = poll::epoll_ctl(helper.set, libc::EPOLL_CTL_MOD, descriptor, events, ANY);
+        let _ =
+            poll::epoll_ctl(hidden::kept(helper.set), libc::EPOLL_CTL_MOD, descriptor, events, ANY);
     }
 }
 
 /// Not any more.
 pub(super) fn forget(descriptor: Fd) {
     if let Some(helper) = present() {
-        let _ = poll::epoll_ctl(helper.set, libc::EPOLL_CTL_DEL, descriptor, 0, 0);
+        let _ = poll::epoll_ctl(hidden::kept(helper.set), libc::EPOLL_CTL_DEL, descriptor, 0, 0);
     }
 }
 
@@ -182,7 +186,7 @@ impl Helper {
 
     fn add(&self, descriptor: Fd, tag: u64) -> crate::sys::Result<()> {
         let events = libc::EPOLLIN as u32;
-        poll::epoll_ctl(self.set, libc::EPOLL_CTL_ADD, descriptor, events, tag)
+        poll::epoll_ctl(hidden::kept(self.set), libc::EPOLL_CTL_ADD, descriptor, events, tag)
     }
 
     /// By the thread: whether it sleeps for as long as nothing is told, so that who brings it something to do wakes it.
@@ -193,7 +197,13 @@ impl Helper {
     /// By the thread: sleeps until a descriptor tells something, or for so long (ns).
     pub(super) fn sleep(&self, nap: Option<u64>) -> Told {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
-        let count = poll::epoll_wait(self.set, &mut events, nap, None).unwrap_or(0);
+        let slept = poll::epoll_wait(hidden::kept(self.set), &mut events, nap, None);
+        let count = slept.unwrap_or_else(|e| {
+            if e == Errno(libc::EBADF) {
+                time::sleep(NAP_WITHOUT_SET);
+            }
+            0
+        });
         let tells = |tag| events[..count].iter().any(|event| event.u64 == tag);
         Told { count, kicked: tells(KICK), removal: tells(REMOVAL) }
     }
@@ -201,7 +211,7 @@ impl Helper {
     /// By the thread, which was kicked. To be followed by a look at the [messages](Self::next_message).
     pub(super) fn take_kick(&self) {
         let mut value = [0u8; 8];
-        let _ = file::read(self.kick, value.as_mut_ptr(), value.len());
+        let _ = file::read(hidden::kept(self.kick), value.as_mut_ptr(), value.len());
     }
 
     /// The next message of another process's helper, without waiting.

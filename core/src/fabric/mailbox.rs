@@ -97,7 +97,7 @@ impl Mailbox {
     pub(super) fn next(&self) -> Option<Message> {
         loop {
             let mut buffer = [0u8; LONGEST];
-            let (n, passed) = packet::receive(self.fd, &mut buffer).ok()?;
+            let (n, passed) = packet::receive(hidden::kept(self.fd), &mut buffer).ok()?;
             if let Some(fd) = passed {
                 file::close(fd);
             }
@@ -111,14 +111,14 @@ impl Mailbox {
 /// Sends to another process's helper, from any of these sockets; false: it is gone.
 pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
     !matches!(
-        packet::send_to(from, &name(to), &message.encode()),
+        packet::send_to(hidden::kept(from), &name(to), &message.encode()),
         Err(crate::sys::Errno(libc::ECONNREFUSED | libc::ENOENT))
     )
 }
 
 /// [`Message::Look`], without allocating: a signal handler may be at it.
 pub(super) fn kick(from: Fd, to: Address) -> Result<()> {
-    packet::send_to(from, &name(to), &0u64.to_ne_bytes()).map(drop)
+    packet::send_to(hidden::kept(from), &name(to), &0u64.to_ne_bytes()).map(drop)
 }
 
 fn name(address: Address) -> AbstractName {

@@ -7,7 +7,7 @@
 use super::event_array::EventArray;
 use super::jump::sleeping;
 use super::signal_mask::SignalMask;
-use super::{Errno, Fd, Result};
+use super::{errno, Errno, Fd, Result};
 use std::sync::OnceLock;
 
 /// libc's recv.
@@ -47,9 +47,10 @@ pub fn install(blocking: Blocking) {
     let _ = BLOCKING.set(blocking);
 }
 
-fn errno() -> Errno {
-    // SAFETY: errno is always there.
-    Errno(unsafe { *libc::__errno_location() })
+/// Calls a function of libc's, whose errno becomes the result and is not seen by the program.
+#[inline(always)]
+fn sleep<T: TryInto<usize>>(call: impl FnOnce() -> T) -> Result<usize> {
+    errno::kept(|| sleeping(call).try_into().map_err(|_| Errno(errno::get())))
 }
 
 /// recv into memory of ours.
@@ -57,8 +58,7 @@ pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
     match BLOCKING.get() {
         Some(b) => {
             // SAFETY: the slice is writable.
-            let n = sleeping(|| unsafe { (b.recv)(fd, to.as_mut_ptr().cast(), to.len(), flags) });
-            usize::try_from(n).map_err(|_| errno())
+            sleep(|| unsafe { (b.recv)(fd, to.as_mut_ptr().cast(), to.len(), flags) })
         }
         None => super::net::recv(fd, to, flags),
     }
@@ -76,8 +76,7 @@ pub fn poll(
             let t = timeout.map(super::time::timespec);
             let t = t.as_ref().map_or(std::ptr::null(), |t| t as *const _);
             // SAFETY: all arguments are valid for the call.
-            let n = sleeping(|| unsafe { (b.ppoll)(fds.as_mut_ptr(), fds.len() as u64, t, mask) });
-            usize::try_from(n).map_err(|_| errno())
+            sleep(|| unsafe { (b.ppoll)(fds.as_mut_ptr(), fds.len() as u64, t, mask) })
         }
         None => super::poll::poll(fds, timeout, None),
     }
@@ -107,8 +106,7 @@ pub(crate) fn epoll_wait_into<'a>(
             let ms = timeout.map_or(-1, |t| t.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
             let (at, most) = events.for_kernel();
             // SAFETY: the kernel checks the array, which is nobody else's; all other arguments are valid for the call.
-            let n = sleeping(move || unsafe { (b.epoll_pwait)(set, at, most, ms, mask) });
-            let n = usize::try_from(n).map_err(|_| errno())?;
+            let n = sleep(move || unsafe { (b.epoll_pwait)(set, at, most, ms, mask) })?;
             // SAFETY: it has.
             Ok(unsafe { events.written(n) })
         }

@@ -19,8 +19,9 @@ impl EventArray<'_> {
     /// If there is memory, nobody else uses it while the result exists.
     #[inline]
     pub unsafe fn of_program(at: *mut libc::epoll_event, most: c_int) -> Option<Self> {
+        const MOST: c_int = c_int::MAX / size_of::<libc::epoll_event>() as c_int;
         let memory = PhantomData;
-        (!at.is_null() && most > 0).then_some(Self { at, most, memory })
+        (!at.is_null() && (1..=MOST).contains(&most)).then_some(Self { at, most, memory })
     }
 
     /// To write to. As in the kernel, only what is filled in has to be writable, which is at least the first. EFAULT.

@@ -74,6 +74,17 @@ pub fn is_pipe(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
+/// True if `fd` is a terminal.
+pub(crate) fn is_terminal(fd: Fd) -> bool {
+    let mut settings = [0u8; 256];
+    call!(ioctl, fd, libc::TCGETS, settings.as_mut_ptr() as usize).is_ok()
+}
+
+/// True if `fd` is a socket of this host's processes.
+pub(crate) fn is_unix_socket(fd: Fd) -> bool {
+    super::net::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+}
+
 /// True if `fd` is a socket.
 pub(crate) fn is_socket(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
@@ -333,7 +344,7 @@ pub fn pipe() -> Result<(Fd, Fd)> {
 }
 
 /// Calls `each` with every open descriptor of this process.
-pub(crate) fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
+pub fn each_open(mut each: impl FnMut(Fd)) -> Result<()> {
     each_number_in(c"/proc/self/fd", |fd, folder| {
         if fd != folder {
             each(fd);
@@ -386,6 +397,19 @@ pub(crate) fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd, Fd)
     };
     close(dir);
     result
+}
+
+/// True if dup2 may give a file this number: it is below what RLIMIT_NOFILE allows now.
+pub fn may_be_number(fd: Fd) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+    let _ = call!(prlimit64, 0, libc::RLIMIT_NOFILE, 0, &mut limit as *mut _ as usize);
+    u64::try_from(fd).is_ok_and(|fd| fd < limit.rlim_cur)
+}
+
+/// True if close_range closes what it is asked to, if that is possible: it comes with Linux 5.9, and filters may forbid it.
+pub fn can_close_ranges() -> bool {
+    // The kernel does not like this range. What does not have it says otherwise.
+    call!(close_range, 1, 0, 0) == Err(Errno(libc::EINVAL))
 }
 
 /// EBADF if `fd` is not open.

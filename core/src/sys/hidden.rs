@@ -70,6 +70,16 @@ pub(crate) fn is_kept(fd: Fd) -> bool {
     is_hidden(fd) || bit(fd).is_none()
 }
 
+/// One of ours, for a system call. -1, with which each fails, once the program has taken its number over.
+#[inline]
+pub(crate) fn kept(fd: Fd) -> Fd {
+    if is_kept(fd) {
+        fd
+    } else {
+        -1
+    }
+}
+
 /// The program took the number over by dup2, so it is not ours any more.
 pub fn forget(fd: Fd) {
     if let Some((word, bit)) = bit(fd) {

@@ -5,9 +5,9 @@
 //! the unwinder ends the frames of this library, up to the program's own. If the code of ours that is jumped past does
 //! not sleep, the switch is told of the jump before it goes. Works on x86-64 with glibc, into whose jmp_buf this looks.
 
-use super::call;
 use super::process::SignalsHeld;
 use super::thread_word;
+use super::{call, errno};
 use std::arch::{asm, naked_asm};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -61,7 +61,7 @@ impl Jump {
 
     fn tell(&self) {
         if let Some(process) = PROCESS.get() {
-            (process.before)(self);
+            errno::kept(|| (process.before)(self));
         }
     }
 }
@@ -99,6 +99,8 @@ struct UnderWay {
     /// A copy of the jump's jmp_buf, because that may lie where the frames that end lay.
     environment: Environment,
     signals: ManuallyDrop<SignalsHeld>,
+    /// The handler's, which the jump takes along.
+    errno: c_int,
 }
 
 /// A jmp_buf.
@@ -308,8 +310,9 @@ unsafe extern "C-unwind" fn stop(
 fn go_on() -> ! {
     match UNDER_WAY.take() {
         // SAFETY: the program asked for it.
-        Some(UnderWay { jump, environment, signals }) => unsafe {
+        Some(UnderWay { jump, environment, signals, errno }) => unsafe {
             ENDING.set(false);
+            errno::set(errno);
             let environment = (&raw const environment).cast_mut().cast();
             leave(Jump { environment, ..jump }, Some(signals))
         },
@@ -344,7 +347,8 @@ unsafe fn leave(mut jump: Jump, signals: Option<ManuallyDrop<SignalsHeld>>) -> !
             Jump { to: frame as usize, ..jump }.tell();
             innermost().set((*frame).outer);
             let environment = jump.environment.cast::<Environment>().read();
-            UNDER_WAY.set(Some(UnderWay { jump, environment, signals }));
+            let errno = errno::get();
+            UNDER_WAY.set(Some(UnderWay { jump, environment, signals, errno }));
             ENDING.set(true);
             come_back((*frame).stack)
         }

@@ -6,7 +6,7 @@ use crate::real::hooks;
 use libc::{aiocb, c_int, c_long, iocb, sigevent};
 use sanshim_core::switch::bring_back;
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::{self, Errno};
+use sanshim_core::sys::{self, errno, Errno};
 
 /// True if the request may be made. libc or the kernel refuses what is no request. The 64-bit variant is the same in
 /// the fields that this looks at.
@@ -82,7 +82,7 @@ unsafe extern "C-unwind" fn io_submit(
     count: c_long,
     list: *mut *mut iocb,
 ) -> c_int {
-    if !may_be_submitted(list, count) {
+    if !errno::kept(|| may_be_submitted(list, count)) {
         return -libc::EOPNOTSUPP;
     }
     let arguments = [context, count as usize, list as usize, 0, 0, 0];

@@ -1,17 +1,16 @@
 //! system and popen. libc starts their shell itself, past the hooks of exec and posix_spawn. So the connections that
 //! the shell inherits go back to TCP here.
 
-use crate::real::{errno, hooks, set_errno};
+use crate::real::hooks;
 use libc::{c_char, c_int, FILE};
 use sanshim_core::switch::exec::{before_exec, Way};
+use sanshim_core::sys::errno;
 
 /// Runs `real`, in which a shell is started.
 fn with_shell<T>(real: impl FnOnce() -> T) -> T {
     let prepared = before_exec(Way::Spawn(&[]));
     let result = real();
-    let e = errno();
-    prepared.undo();
-    set_errno(e);
+    errno::kept(|| prepared.undo());
     result
 }
 

@@ -1,13 +1,16 @@
 //! close, dup, fcntl, ioctl.
 
-use crate::real::{hooks, set_errno};
+use crate::real::hooks;
 use libc::{c_int, c_uint, c_ulong};
+use sanshim_core::logging;
 use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
-use sanshim_core::sys::{hidden, user};
+use sanshim_core::sys::{errno, file, hidden, user};
 
 fn closing(fd: c_int) {
     if table::is_known(fd) {
         lifecycle::before_close(fd);
+    } else if fd == libc::STDERR_FILENO {
+        logging::standard_error_goes();
     }
 }
 
@@ -21,15 +24,19 @@ fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-fn replacing(from: c_int, to: c_int) {
-    if from != to && (table::is_known(to) || hidden::is_hidden(to)) && !switch::is_borrowed() {
-        lifecycle::replacing(to);
+/// Before dup2 and dup3. What is at the target is only forgotten if the kernel will accept the arguments.
+fn replacing(from: c_int, to: c_int, flags: c_int) {
+    let is_standard_error = to == libc::STDERR_FILENO;
+    let concerns = table::is_known(to) || hidden::is_hidden(to) || is_standard_error;
+    if from == to || !concerns || flags & !libc::O_CLOEXEC != 0 || switch::is_borrowed() {
+        return;
     }
-}
-
-/// True if dup2 and dup3 will accept `from`. Before that is known, what is at the target must not be forgotten.
-fn is_open(fd: c_int) -> bool {
-    sanshim_core::sys::file::check_open(fd).is_ok()
+    if file::check_open(from).is_ok() && file::may_be_number(to) {
+        lifecycle::replacing(to);
+        if is_standard_error {
+            logging::standard_error_goes();
+        }
+    }
 }
 
 /// Calls `close` on the stretches of `first..=last` between descriptors of ours.
@@ -57,7 +64,7 @@ fn around_hidden(
 hooks! {
     fn close(fd: c_int) -> c_int = |real| {
         if hidden::is_hidden(fd) {
-            set_errno(libc::EBADF);
+            errno::set(libc::EBADF);
             return -1;
         }
         closing(fd);
@@ -70,21 +77,34 @@ hooks! {
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| {
-        const CLOEXEC: c_int = 4;
-        if first <= last && flags & CLOEXEC == 0 && !switch::is_borrowed() {
+        const UNSHARE: c_int = 2;
+        if first > last || flags & !UNSHARE != 0 || !file::can_close_ranges() {
+            // It fails, or sets close-on-exec, which our descriptors are anyway.
+            return real(first, last, flags);
+        }
+        if !switch::is_borrowed() {
             let end = last.min(i32::MAX as c_uint - 1) as c_int;
             table::each_known(first.min(i32::MAX as c_uint) as c_int, end, lifecycle::closing);
-        }
-        if first > last || flags & CLOEXEC != 0 {
-            // Our descriptors are close-on-exec anyway.
-            return real(first, last, flags);
+            if (first..=last).contains(&(libc::STDERR_FILENO as c_uint)) {
+                logging::standard_error_goes();
+            }
         }
         around_hidden(first, last, |a, b| real(a, b, flags))
     }
 
     fn closefrom(first: c_int) -> () = |real| {
+        let first = first.max(0);
         // SAFETY: the same contract.
-        unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+        if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
+            return;
+        }
+        // As libc where the kernel cannot do it (before 5.9). If none can be listed, none is closed.
+        let _ = file::each_open(|fd| {
+            if fd >= first {
+                // SAFETY: the program wants it closed.
+                unsafe { close(fd) };
+            }
+        });
     }
 
     fn dup(fd: c_int) -> c_int = |real| {
@@ -94,9 +114,7 @@ hooks! {
     }
 
     fn dup2(from: c_int, to: c_int) -> c_int = |real| {
-        if is_open(from) {
-            replacing(from, to);
-        }
+        replacing(from, to, 0);
         let made = real(from, to);
         duplicated(from, made);
         made
@@ -108,9 +126,7 @@ hooks! {
     }
 
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| {
-        if is_open(from) {
-            replacing(from, to);
-        }
+        replacing(from, to, flags);
         let made = real(from, to, flags);
         duplicated(from, made);
         made
@@ -149,20 +165,22 @@ hooks! {
         if !table::is_known(fd) {
             return real(fd, request, argument);
         }
-        if let Some(value) = options::ioctl(fd, request) {
+        // The kernel takes 32 bits of it.
+        let known = c_ulong::from(request as c_uint);
+        if let Some(value) = options::ioctl(fd, known) {
             return match user::write(argument as *mut c_int, value) {
                 Ok(()) => 0,
                 Err(e) => {
-                    set_errno(e.0);
+                    errno::set(e.0);
                     -1
                 }
             };
         }
         let result = real(fd, request, argument);
-        if result == 0 && matches!(request, libc::FIONBIO | libc::FIOASYNC) {
+        if result == 0 && matches!(known, libc::FIONBIO | libc::FIOASYNC) {
             // SAFETY: the kernel has just read an int there.
             let on = Some(unsafe { (argument as *const c_int).read_unaligned() } != 0);
-            match request {
+            match known {
                 libc::FIONBIO => options::status_flags_changed(fd, on, None),
                 _ => options::status_flags_changed(fd, None, on),
             }
@@ -171,7 +189,7 @@ hooks! {
     }
 }
 
-fn after_fcntl(fd: c_int, command: c_int, argument: c_ulong, result: c_int) {
+pub(super) fn after_fcntl(fd: c_int, command: c_int, argument: c_ulong, result: c_int) {
     if result < 0 || !table::is_known(fd) {
         return;
     }

@@ -4,6 +4,7 @@
 use crate::real::libc_symbol;
 use libc::{c_char, c_int, c_void};
 use sanshim_core::switch::bring_back::expect_unhooked_calls;
+use sanshim_core::sys::errno;
 
 libc_symbol!(DLOPEN = dlopen);
 
@@ -11,7 +12,7 @@ libc_symbol!(DLOPEN = dlopen);
 extern "C" fn before_loading(flags: c_int) -> *mut c_void {
     // RTLD_NOLOAD: it is loaded, and bound already.
     if flags & libc::RTLD_DEEPBIND != 0 && flags & libc::RTLD_NOLOAD == 0 {
-        expect_unhooked_calls();
+        errno::kept(expect_unhooked_calls);
     }
     DLOPEN.address()
 }

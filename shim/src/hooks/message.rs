@@ -1,21 +1,38 @@
 //! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
 use super::transfer::{checked, on_san, send_flagged};
-use super::{or_real, returned};
+use super::{addresses, or_real, returned};
 use crate::real::hooks;
 use libc::{c_int, msghdr, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::Pinned;
 use sanshim_core::switch::{passing, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::{cmsg, net, Errno};
+use sanshim_core::sys::{cmsg, net, Errno, Result};
+
+/// A flag that says that the message is a 32-bit program's. Others may not say so.
+const MSG_CMSG_COMPAT: c_int = 1 << 31;
+
+/// The header of a message that is to be sent or received.
+fn header(message: *const msghdr, flags: c_int) -> Result<msghdr> {
+    if flags & MSG_CMSG_COMPAT != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    let header = user::read(message)?;
+    if !header.msg_name.is_null() && (header.msg_namelen as c_int) < 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(header)
+}
 
 /// Sets the header as recvmsg leaves it after a receive with `flags` on a stream: there is no address and no control
 /// data.
 unsafe fn clear_received(message: *mut msghdr, flags: c_int) {
     // SAFETY: the program gave a message header.
     unsafe {
-        (*message).msg_namelen = 0;
+        if !(*message).msg_name.is_null() {
+            (*message).msg_namelen = 0;
+        }
         (*message).msg_controllen = 0;
         (*message).msg_flags = flags & libc::MSG_OOB;
     }
@@ -26,11 +43,13 @@ pub(super) unsafe fn receive_message(
     message: *mut msghdr,
     flags: c_int,
 ) -> Outcome {
-    if let Err(e) = user::check(message.cast(), size_of::<msghdr>(), Access::Write) {
-        return Outcome::Done(Err(e));
-    }
-    // SAFETY: a writable message header.
-    let buffers = unsafe { Buffers::from_raw((*message).msg_iov, (*message).msg_iovlen) };
+    let writable = || user::check(message.cast(), size_of::<msghdr>(), Access::Write);
+    let header = match header(message, flags).and_then(|header| writable().map(|()| header)) {
+        Ok(header) => header,
+        Err(e) => return Outcome::Done(Err(e)),
+    };
+    // SAFETY: the array stays as it is during the call.
+    let buffers = unsafe { Buffers::from_raw(header.msg_iov, header.msg_iovlen) };
     let outcome = checked(buffers, |b| transfer::receive(socket, b, flags));
     if matches!(outcome, Outcome::Done(Ok(_))) {
         // SAFETY: as above.
@@ -44,7 +63,8 @@ pub(super) unsafe fn send_message(
     message: *const msghdr,
     flags: c_int,
 ) -> Outcome {
-    let header = match user::read(message) {
+    let addressed = |header: msghdr| addresses::of_message(&header).map(|()| header);
+    let header = match header(message, flags).and_then(addressed) {
         Ok(header) => header,
         Err(e) => return Outcome::Done(Err(e)),
     };

@@ -1,5 +1,6 @@
 //! The hooks, by area.
 
+mod addresses;
 mod asynchronous;
 mod batches;
 mod commands;
@@ -7,6 +8,7 @@ mod descriptor;
 mod file_actions;
 mod fortified;
 pub(crate) mod jumps;
+mod kernel_waits;
 mod libraries;
 mod message;
 mod namespaces;
@@ -21,9 +23,8 @@ mod syscall;
 mod transfer;
 mod users;
 
-use crate::real::{errno, set_errno};
 use sanshim_core::switch::Outcome;
-use sanshim_core::sys::{user, Errno, Result};
+use sanshim_core::sys::{errno, user, Errno, Result};
 
 /// A result of the core as libc returns it.
 #[inline]
@@ -31,7 +32,7 @@ pub(crate) fn returned(result: Result<usize>) -> isize {
     match result {
         Ok(n) => n as isize,
         Err(Errno(e)) => {
-            set_errno(e);
+            errno::set(e);
             -1
         }
     }
@@ -40,7 +41,7 @@ pub(crate) fn returned(result: Result<usize>) -> isize {
 /// What libc returned, as a result of the core's kind.
 #[inline]
 pub(crate) fn as_result(n: isize) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Errno(errno()))
+    usize::try_from(n).map_err(|_| Errno(errno::get()))
 }
 
 /// The result of the core as libc returns it. If the core passed, libc's own.

@@ -5,6 +5,7 @@ use crate::real::hooks;
 use libc::{c_char, c_int};
 use sanshim_core::switch::bring_back::{before_other_pids, same_pids_after_all};
 use sanshim_core::switch::unpublished;
+use sanshim_core::sys::errno;
 use sanshim_core::sys::process::is_pid_namespace;
 
 fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {
@@ -15,7 +16,7 @@ fn around(concerns: bool, call: impl FnOnce() -> c_int) -> c_int {
     let changed = before_other_pids();
     let result = call();
     if result < 0 && changed {
-        same_pids_after_all();
+        errno::kept(same_pids_after_all);
     }
     result
 }

@@ -2,12 +2,14 @@
 //! failed. For other ways to make a child it is noted that there may be one.
 
 use super::file_actions;
-use crate::real::{hooks, libc_symbol, set_errno};
+use crate::real::{hooks, libc_symbol};
 use libc::{c_char, c_int, c_ulong, pid_t};
+use sanshim_core::logging;
 use sanshim_core::switch;
 use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::exec::{before_exec, Way};
 use sanshim_core::switch::fork;
+use sanshim_core::sys::errno;
 use sanshim_core::sys::process::expect_borrower;
 
 type Arguments = *const *const c_char;
@@ -16,9 +18,7 @@ type Arguments = *const *const c_char;
 fn exec(real: impl FnOnce() -> c_int) -> c_int {
     let prepared = before_exec(Way::Exec);
     let result = real();
-    let e = crate::real::errno();
-    prepared.undo();
-    set_errno(e);
+    errno::kept(|| prepared.undo());
     result
 }
 
@@ -83,7 +83,7 @@ hooks! {
     fn fork() -> pid_t = |real| {
         let child = real();
         if child < 0 && !switch::is_borrowed() {
-            fork::without_other();
+            errno::kept(fork::without_other);
         }
         child
     }
@@ -93,6 +93,9 @@ hooks! {
         let result = real(stays_in_folder, keeps_streams);
         if result == 0 && !switch::is_borrowed() {
             fork::without_other();
+            if keeps_streams == 0 {
+                logging::standard_error_goes();
+            }
         }
         result
     }
@@ -120,15 +123,19 @@ hooks! {
 /// Notes that there may be a child. Gives libc's own vfork.
 extern "C" fn before_vfork() -> *mut libc::c_void {
     libc_symbol!(SYMBOL = vfork);
-    expect_borrower();
-    SYMBOL.address()
+    errno::kept(|| {
+        expect_borrower();
+        SYMBOL.address()
+    })
 }
 
 /// As [`before_vfork`], for clone.
 extern "C" fn before_clone() -> *mut libc::c_void {
     libc_symbol!(SYMBOL = clone);
-    expect_borrower();
-    SYMBOL.address()
+    errno::kept(|| {
+        expect_borrower();
+        SYMBOL.address()
+    })
 }
 
 /// vfork returns twice. So this jumps to libc's own, which returns to the caller.

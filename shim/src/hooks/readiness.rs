@@ -1,4 +1,4 @@
-//! select, poll, epoll.
+//! select, poll, epoll. The kernel's forms of those that differ from libc's are in `kernel_waits`.
 
 use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
@@ -25,6 +25,51 @@ fn any_known(fds: &[pollfd]) -> bool {
     fds.iter().any(|one| table::is_known(one.fd))
 }
 
+/// How long a call may wait, in nanoseconds, and with which signals.
+pub(super) type How<'a> = (Option<u64>, Option<SignalMask<'a>>);
+
+/// poll in all its forms. How long it may wait, and with which signals, is asked only if one of the descriptors is ours.
+pub(super) unsafe fn poll_by_switch<'a>(
+    fds: *mut pollfd,
+    count: nfds_t,
+    how: &mut dyn FnMut() -> Result<How<'a>>,
+) -> Outcome {
+    // SAFETY: the program's arguments.
+    match unsafe { descriptors(fds, count) } {
+        Some(all) if any_known(all) => match how() {
+            Ok((limit, mask)) => core_poll::poll(all, limit, mask),
+            Err(e) => Outcome::Done(Err(e)),
+        },
+        _ => Outcome::Pass,
+    }
+}
+
+/// select in all its forms; as [`poll_by_switch`].
+pub(super) unsafe fn select_by_switch<'a>(
+    nfds: c_int,
+    sets: [*mut fd_set; 3],
+    how: &mut dyn FnMut() -> Result<How<'a>>,
+) -> Outcome {
+    // SAFETY: the program's sets stay during the call.
+    let sets = unsafe { BitSets::from_raw(nfds, sets) };
+    sets.map_or(Outcome::Pass, |sets| core_select::select(&sets, how))
+}
+
+/// epoll_wait in all its forms; as [`poll_by_switch`].
+pub(super) unsafe fn wait_by_switch<'a>(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    how: &mut dyn FnMut() -> Result<How<'a>>,
+) -> Outcome {
+    match table::set(set).map(|_| how()) {
+        // SAFETY: the program's arguments.
+        Some(Ok((limit, mask))) => unsafe { wait_for_events(set, events, most, limit, mask) },
+        Some(Err(e)) => Outcome::Done(Err(e)),
+        None => Outcome::Pass,
+    }
+}
+
 #[inline]
 unsafe fn wait_for_events(
     set: c_int,
@@ -43,10 +88,7 @@ unsafe fn wait_for_events(
 hooks! {
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = |real| {
         // SAFETY: the program's arguments.
-        let outcome = match unsafe { descriptors(fds, count) } {
-            Some(all) if any_known(all) => core_poll::poll(all, milliseconds(timeout), None),
-            _ => Outcome::Pass,
-        };
+        let outcome = unsafe { poll_by_switch(fds, count, &mut || Ok((milliseconds(timeout), None))) };
         or_real(outcome, || real(fds, count, timeout) as isize) as c_int
     }
 
@@ -59,13 +101,8 @@ hooks! {
         mask: *const sigset_t) -> c_int
     = |real| {
         // SAFETY: the program's arguments.
-        let outcome = match unsafe { descriptors(fds, count) } {
-            Some(all) if any_known(all) => match timespec(timeout) {
-                // SAFETY: the program's mask.
-                Ok(limit) => core_poll::poll(all, limit, unsafe { SignalMask::of_program(mask) }),
-                Err(e) => Outcome::Done(Err(e)),
-            },
-            _ => Outcome::Pass,
+        let outcome = unsafe {
+            poll_by_switch(fds, count, &mut || Ok((timespec(timeout)?, SignalMask::of_program(mask)?)))
         };
         or_real(outcome, || real(fds, count, timeout, mask) as isize) as c_int
     }
@@ -75,14 +112,12 @@ hooks! {
     = |real| {
         let mut limit = None;
         let start = sanshim_core::sys::time::now();
-        let read_limit = || {
+        let mut read_limit = || {
             limit = timeval_at(timeout)?;
-            Ok(limit)
+            Ok((limit, None))
         };
-        // SAFETY: the program's sets stay during the call.
-        let sets = unsafe { BitSets::from_raw(nfds, [read, write, except]) };
-        let outcome = sets
-            .map_or(Outcome::Pass, |sets| core_select::select(&sets, read_limit, None));
+        // SAFETY: the program's arguments.
+        let outcome = unsafe { select_by_switch(nfds, [read, write, except], &mut read_limit) };
         if let (Outcome::Done(_), Some(limit)) = (&outcome, limit) {
             // Linux tells how much time is left.
             let left = limit.saturating_sub(sanshim_core::sys::time::now() - start);
@@ -104,15 +139,13 @@ hooks! {
     fn pselect(nfds: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
         timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
     = |real| {
-        let pass = || real(nfds, read, write, except, timeout, mask) as isize;
-        // SAFETY: the program's sets and its mask stay during the call.
-        let (sets, sleeps_with) = unsafe {
-            (BitSets::from_raw(nfds, [read, write, except]), SignalMask::of_program(mask))
+        // SAFETY: the program's arguments.
+        let outcome = unsafe {
+            select_by_switch(nfds, [read, write, except], &mut || {
+                Ok((timespec(timeout)?, SignalMask::of_program(mask)?))
+            })
         };
-        let outcome = sets.map_or(Outcome::Pass, |sets| {
-            core_select::select(&sets, || timespec(timeout), sleeps_with)
-        });
-        or_real(outcome, pass) as c_int
+        or_real(outcome, || real(nfds, read, write, except, timeout, mask) as isize) as c_int
     }
 
     fn epoll_create(size: c_int) -> c_int = |real| {
@@ -165,8 +198,11 @@ hooks! {
     = |real| {
         // SAFETY: the program's arguments.
         let outcome = unsafe {
-            let mask = SignalMask::of_program(mask);
-            wait_for_events(set, events, most, milliseconds(timeout), mask)
+            match SignalMask::of_program(mask) {
+                Ok(mask) => wait_for_events(set, events, most, milliseconds(timeout), mask),
+                // The kernel says so.
+                Err(_) => Outcome::Pass,
+            }
         };
         or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
     }
@@ -174,13 +210,11 @@ hooks! {
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int,
         timeout: *const libc::timespec, mask: *const sigset_t) -> c_int
     = |real| {
-        let outcome = match table::set(set).map(|_| timespec(timeout)) {
-            // SAFETY: the program's arguments.
-            Some(Ok(timeout)) => unsafe {
-                wait_for_events(set, events, most, timeout, SignalMask::of_program(mask))
-            },
-            Some(Err(e)) => Outcome::Done(Err(e)),
-            None => Outcome::Pass,
+        // SAFETY: the program's arguments.
+        let outcome = unsafe {
+            wait_by_switch(set, events, most, &mut || {
+                Ok((timespec(timeout)?, SignalMask::of_program(mask)?))
+            })
         };
         or_real(outcome, || real(set, events, most, timeout, mask) as isize) as c_int
     }

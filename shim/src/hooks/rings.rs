@@ -1,11 +1,11 @@
 //! liburing, whose operations reach the kernel past the hooks. Once a program has a ring, all its connections are on
 //! TCP. If one of them cannot go back to TCP, the program gets no ring. A program that asks for a ring by the number of
-//! the system call is told that the kernel has none. Such programs have another way.
+//! the system call is told that the kernel has none. Such programs have another way. liburing's functions leave errno alone.
 
 use crate::real::{symbol, Symbol};
 use libc::{c_int, c_uint, c_void, size_t};
 use sanshim_core::switch::bring_back::before_unhooked_calls;
-use sanshim_core::sys::file;
+use sanshim_core::sys::{errno, file};
 
 /// Defines hooks of functions that make a ring and report errors as negative values. With each stands the function that
 /// ends that ring.
@@ -14,21 +14,23 @@ macro_rules! makers {
         #[no_mangle]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
             static SYMBOL: Symbol = symbol!($name).or_of(c"liburing.so.2");
-            let address = SYMBOL.address();
-            if address.is_null() {
-                return -libc::ENOSYS;
-            }
-            // SAFETY: liburing's function of that name has this signature; the arguments are the program's own.
-            let made = unsafe {
-                let function: unsafe extern "C-unwind" fn($($type),*) -> c_int =
-                    std::mem::transmute(address);
-                function($($arg),*)
-            };
-            if made >= 0 && !before_unhooked_calls() {
-                $end(made, $($arg),*);
-                return -libc::ENOSYS;
-            }
-            made
+            errno::kept(|| {
+                let address = SYMBOL.address();
+                if address.is_null() {
+                    return -libc::ENOSYS;
+                }
+                // SAFETY: liburing's function of that name has this signature; the arguments are the program's own.
+                let made = unsafe {
+                    let function: unsafe extern "C-unwind" fn($($type),*) -> c_int =
+                        std::mem::transmute(address);
+                    function($($arg),*)
+                };
+                if made >= 0 && !before_unhooked_calls() {
+                    $end(made, $($arg),*);
+                    return -libc::ENOSYS;
+                }
+                made
+            })
         }
     )*};
 }

@@ -2,15 +2,16 @@
 //! there. dprintf, which writes once, goes through the hooks.
 
 use super::transfer::{find, write};
-use crate::real::{hooks, set_errno};
+use crate::real::hooks;
 use libc::{c_char, c_int, c_void, FILE};
 use sanshim_core::switch::bring_back::before_unhooked_use;
+use sanshim_core::sys::errno;
 
 fn open(fd: c_int, real: impl FnOnce() -> *mut FILE) -> *mut FILE {
     if before_unhooked_use(fd) {
         return real();
     }
-    set_errno(libc::EOPNOTSUPP);
+    errno::set(libc::EOPNOTSUPP);
     std::ptr::null_mut()
 }
 

@@ -1,16 +1,15 @@
-//! libc's syscall(), which is another door to the same operations. Each goes to the hook of its name. Decides nothing.
+//! libc's syscall(), which is another door to the same operations. Each goes to the hook of its name, or of its own form where
+//! libc's function differs from the kernel's. What is not about descriptors of ours goes on to the kernel. Decides nothing.
 
 use super::asynchronous::may_be_submitted;
 use super::batches::{recvmmsg, sendmmsg};
-use super::descriptor::{close, close_range, dup, dup2, dup3, fcntl, ioctl};
+use super::descriptor::{after_fcntl, close, close_range, dup, dup2, dup3, ioctl};
+use super::kernel_waits;
 use super::message::{recvmsg, sendmsg};
 use super::namespaces::{chroot, setns, unshare};
 use super::options::{getpeername, getsockopt, setsockopt};
 use super::process::{execve, execveat, prctl};
-use super::readiness::{
-    epoll_create, epoll_create1, epoll_ctl, epoll_pwait, epoll_pwait2, epoll_wait, poll, ppoll,
-    pselect, select,
-};
+use super::readiness::{epoll_create, epoll_create1, epoll_ctl};
 use super::setup::{accept, accept4, connect, listen, shutdown, socket};
 use super::transfer::{
     fail, preadv2, pwritev2, read, readv, recvfrom, sendfile, sendto, splice, write, writev,
@@ -19,6 +18,7 @@ use crate::real::hooks;
 use libc::{c_int, c_long, c_uint};
 use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::setup::before_user_change;
+use sanshim_core::switch::table::is_known;
 use sanshim_core::sys::handlers::before_set;
 use sanshim_core::sys::process::expect_borrower;
 use sanshim_core::sys::user;
@@ -36,6 +36,16 @@ type Arguments = [usize; 6];
 /// The arguments are the program's own, as the kernel wants them for this call.
 unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
     let fd = a as c_int;
+    let is_ours = match number {
+        // A message may take descriptors along.
+        libc::SYS_sendmsg | libc::SYS_sendmmsg => true,
+        libc::SYS_sendfile => is_known(fd) || is_known(b as c_int),
+        libc::SYS_splice => is_known(fd) || is_known(c as c_int),
+        _ => is_known(fd),
+    };
+    if !is_ours {
+        return None;
+    }
     // SAFETY: the kernel's arguments and libc's are the same for all of these.
     let result = unsafe {
         match number {
@@ -63,9 +73,13 @@ unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isiz
 ///
 /// # Safety
 /// As for [`transfer`].
-unsafe fn descriptor(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize> {
+unsafe fn descriptor(
+    number: c_long,
+    [a, b, c, d, e, _]: Arguments,
+    pass: &dyn Fn() -> isize,
+) -> Option<isize> {
     let fd = a as c_int;
-    // SAFETY: the kernel's arguments and libc's are the same for all of these.
+    // SAFETY: the kernel's arguments and libc's are the same for all of these but fcntl, whose answers libc's changes.
     let result = unsafe {
         match number {
             libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int),
@@ -79,7 +93,11 @@ unsafe fn descriptor(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<is
             libc::SYS_dup => dup(fd),
             libc::SYS_dup2 => dup2(fd, b as c_int),
             libc::SYS_dup3 => dup3(fd, b as c_int, c as c_int),
-            libc::SYS_fcntl => fcntl(fd, b as c_int, c as _),
+            libc::SYS_fcntl => {
+                let result = pass() as c_int;
+                after_fcntl(fd, b as c_int, c as _, result);
+                result
+            }
             libc::SYS_ioctl => ioctl(fd, b as _, c as _),
             libc::SYS_getpeername => getpeername(fd, b as _, c as _),
             libc::SYS_getsockopt => getsockopt(fd, b as c_int, c as c_int, d as _, e as _),
@@ -94,30 +112,28 @@ unsafe fn descriptor(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<is
 ///
 /// # Safety
 /// As for [`transfer`].
-unsafe fn readiness(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
-    let fd = a as c_int;
-    // SAFETY: the kernel's arguments and libc's are the same for all of these but one.
+unsafe fn readiness(
+    number: c_long,
+    all @ [a, b, c, d, ..]: Arguments,
+    pass: &dyn Fn() -> isize,
+) -> Option<isize> {
+    // SAFETY: the kernel's arguments, which are the same as libc's for those of epoll sets.
     let result = unsafe {
         match number {
-            libc::SYS_poll => poll(a as _, b as _, c as c_int),
-            libc::SYS_ppoll => ppoll(a as _, b as _, c as _, d as _),
-            libc::SYS_select => select(fd, b as _, c as _, d as _, e as _),
-            // The last argument points to the mask's address and its size. libc's type of a mask is larger than the
-            // kernel's eight bytes, but only those are read.
-            libc::SYS_pselect6 => {
-                let mask = if f == 0 { 0 } else { user::read(f as *const usize).unwrap_or(0) };
-                pselect(fd, b as _, c as _, d as _, e as _, mask as _)
-            }
-            libc::SYS_epoll_create => epoll_create(a as c_int),
-            libc::SYS_epoll_create1 => epoll_create1(a as c_int),
-            libc::SYS_epoll_ctl => epoll_ctl(fd, b as c_int, c as c_int, d as _),
-            libc::SYS_epoll_wait => epoll_wait(fd, b as _, c as c_int, d as c_int),
-            libc::SYS_epoll_pwait => epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _),
-            libc::SYS_epoll_pwait2 => epoll_pwait2(fd, b as _, c as c_int, d as _, e as _),
+            libc::SYS_poll => kernel_waits::poll(all, pass),
+            libc::SYS_ppoll => kernel_waits::ppoll(all, pass),
+            libc::SYS_select => kernel_waits::select(all, pass),
+            libc::SYS_pselect6 => kernel_waits::pselect6(all, pass),
+            libc::SYS_epoll_create => epoll_create(a as c_int) as isize,
+            libc::SYS_epoll_create1 => epoll_create1(a as c_int) as isize,
+            libc::SYS_epoll_ctl => epoll_ctl(a as c_int, b as c_int, c as c_int, d as _) as isize,
+            libc::SYS_epoll_wait => kernel_waits::epoll_wait([a, b, c, d, 0, 0], pass),
+            libc::SYS_epoll_pwait => kernel_waits::epoll_wait(all, pass),
+            libc::SYS_epoll_pwait2 => kernel_waits::epoll_pwait2(all, pass),
             _ => return None,
         }
     };
-    Some(result as isize)
+    Some(result)
 }
 
 /// Calls that concern the process as a whole, and those that are refused. `None` for any other.
@@ -168,19 +184,18 @@ hooks! {
         -> c_long
     = |real| {
         let all = [a, b, c, d, e, f];
+        let pass = || real(number, a, b, c, d, e, f) as isize;
         // SAFETY: the program's own arguments.
         let served = unsafe {
             transfer(number, all)
-                .or_else(|| descriptor(number, all))
-                .or_else(|| readiness(number, all))
+                .or_else(|| descriptor(number, all, &pass))
+                .or_else(|| readiness(number, all, &pass))
                 .or_else(|| process(number, all))
         };
-        match served {
-            Some(result) => result as c_long,
-            None => {
-                prepare(number, all);
-                real(number, a, b, c, d, e, f)
-            }
-        }
+        let result = served.unwrap_or_else(|| {
+            prepare(number, all);
+            pass()
+        });
+        result as c_long
     }
 }

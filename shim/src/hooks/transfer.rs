@@ -1,14 +1,14 @@
 //! Sending and receiving bytes: send, recv, read, write, and those with vectors and offsets. Messages are in `message`,
 //! and several of them at once in `batches`. A new function here needs its number in `syscall` too.
 
-use super::{or_real, returned};
-use crate::real::{hooks, set_errno};
+use super::{addresses, or_real, returned};
+use crate::real::hooks;
 use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
 use sanshim_core::switch::{files, options, transfer, Outcome};
 use sanshim_core::sys::user::{self, Access};
-use sanshim_core::sys::{file, Errno, Result};
+use sanshim_core::sys::{errno, file, rw_flags, Errno, Result};
 
 /// The socket behind `fd` if its bytes go over the SAN, or may do so later.
 #[inline]
@@ -91,17 +91,6 @@ fn receive_one(socket: &Pinned, buffer: *mut c_void, length: size_t, flags: c_in
     checked(Buffers::new(&one(buffer, length)), |b| transfer::receive(socket, b, flags))
 }
 
-/// The flags of recv and send that mean for a socket what these of preadv2 and pwritev2 do. `None` if sockets do not
-/// know them.
-fn message_flags(flags: c_int) -> Option<c_int> {
-    const WITHOUT_EFFECT: c_int =
-        libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
-    (flags & !(WITHOUT_EFFECT | libc::RWF_NOWAIT) == 0).then_some(match flags & libc::RWF_NOWAIT {
-        0 => 0,
-        _ => libc::MSG_DONTWAIT,
-    })
-}
-
 /// The buffers of readv and writev. A negative or too large count is EINVAL here, where sendmsg says EMSGSIZE.
 unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>> {
     if !(0..=1024).contains(&count) {
@@ -133,9 +122,15 @@ hooks! {
     = |real| {
         match lane(fd, length, flags) {
             Lane::Kernel(_pinned) => real(fd, buffer, length, flags, to, to_length),
-            // As in the kernel, the address is ignored on a connected stream.
-            Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
-                || real(fd, buffer, length, flags, to, to_length)),
+            Lane::Switch(socket) => {
+                if !to.is_null() {
+                    if let Err(e) = addresses::of_send(to, to_length) {
+                        return returned(Err(e));
+                    }
+                }
+                or_real(send_one(&socket, buffer, length, flags),
+                    || real(fd, buffer, length, flags, to, to_length))
+            }
         }
     }
 
@@ -166,17 +161,18 @@ hooks! {
     fn pwritev2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
         -> ssize_t
     = |real| {
-        match (on_san(fd), message_flags(flags)) {
-            // Without an offset it is writev.
-            (Some(socket), Some(wanted)) if offset == -1 => {
-                // SAFETY: the program gave `count` buffers.
-                or_real(checked(unsafe { vector(buffers, count) },
-                    |b| transfer::send(&socket, b, wanted)),
-                    || real(fd, buffers, count, offset, flags))
-            }
-            (Some(_), None) if offset == -1 => fail(libc::EOPNOTSUPP) as ssize_t,
-            _ => real(fd, buffers, count, offset, flags),
-        }
+        // Without an offset it is writev.
+        let Some(socket) = on_san(fd).filter(|_| offset == -1) else {
+            return real(fd, buffers, count, offset, flags);
+        };
+        let wanted = match rw_flags::of_message(flags, true) {
+            Ok(wanted) => wanted,
+            Err(e) => return returned(Err(e)),
+        };
+        // SAFETY: the program gave `count` buffers.
+        or_real(checked(unsafe { vector(buffers, count) },
+            |b| transfer::send(&socket, b, wanted)),
+            || real(fd, buffers, count, offset, flags))
     }
 
     fn pwritev64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
@@ -203,10 +199,12 @@ hooks! {
             Lane::Kernel(_pinned) => return real(fd, buffer, length, flags, from, from_length),
             Lane::Switch(socket) => socket,
         };
-        let outcome = receive_one(&socket, buffer, length, flags);
-        if matches!(outcome, Outcome::Done(Ok(_))) && !from.is_null() && !from_length.is_null() {
-            // SAFETY: the program gave room for the length. A stream's bytes have no address.
-            unsafe { *from_length = 0 };
+        let mut outcome = receive_one(&socket, buffer, length, flags);
+        if let (Outcome::Done(result @ Ok(_)), false) = (&mut outcome, from.is_null()) {
+            // The bytes are taken by then.
+            if let Err(e) = addresses::none_received(from_length) {
+                *result = Err(e);
+            }
         }
         or_real(outcome, || real(fd, buffer, length, flags, from, from_length))
     }
@@ -238,17 +236,18 @@ hooks! {
     fn preadv2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
         -> ssize_t
     = |real| {
-        match (on_san(fd), message_flags(flags)) {
-            // Without an offset it is readv.
-            (Some(socket), Some(wanted)) if offset == -1 => {
-                // SAFETY: the program gave `count` buffers.
-                or_real(checked(unsafe { vector(buffers, count) },
-                    |b| transfer::read(&socket, b, wanted)),
-                    || real(fd, buffers, count, offset, flags))
-            }
-            (Some(_), None) if offset == -1 => fail(libc::EOPNOTSUPP) as ssize_t,
-            _ => real(fd, buffers, count, offset, flags),
-        }
+        // Without an offset it is readv.
+        let Some(socket) = on_san(fd).filter(|_| offset == -1) else {
+            return real(fd, buffers, count, offset, flags);
+        };
+        let wanted = match rw_flags::of_message(flags, false) {
+            Ok(wanted) => wanted,
+            Err(e) => return returned(Err(e)),
+        };
+        // SAFETY: the program gave `count` buffers.
+        or_real(checked(unsafe { vector(buffers, count) },
+            |b| transfer::read(&socket, b, wanted)),
+            || real(fd, buffers, count, offset, flags))
     }
 
     fn preadv64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off64_t, flags: c_int)
@@ -287,6 +286,10 @@ hooks! {
         length: size_t, flags: c_uint) -> ssize_t
     = |real| {
         let pass = || real(from, from_offset, to, to_offset, length, flags);
+        if length == 0 || flags & !SPLICE_FLAGS != 0 {
+            // The kernel says so, whatever the descriptors are.
+            return pass();
+        }
         if let Some(socket) = on_san(to) {
             if !file::is_pipe(from) {
                 return returned(Err(Errno(libc::EINVAL)));
@@ -309,12 +312,16 @@ hooks! {
     }
 }
 
+/// The flags that splice has.
+const SPLICE_FLAGS: c_uint =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
+
 /// The kernel's error for a splice with an offset for the socket, or for the pipe.
 fn misplaced(socket: *mut off64_t, pipe: *mut off64_t) -> Option<Errno> {
     if !pipe.is_null() {
         Some(Errno(libc::ESPIPE))
     } else if !socket.is_null() {
-        Some(Errno(libc::EINVAL))
+        Some(user::read(socket).err().unwrap_or(Errno(libc::EINVAL)))
     } else {
         None
     }
@@ -322,6 +329,6 @@ fn misplaced(socket: *mut off64_t, pipe: *mut off64_t) -> Option<Errno> {
 
 /// Sets errno, for functions that fail without libc.
 pub(super) fn fail(e: i32) -> isize {
-    set_errno(e);
+    errno::set(e);
     -1
 }

@@ -227,7 +227,7 @@ impl Link {
 
     /// Readable when a sleeper's event came: what a doorbell is on an anchor.
     pub(crate) fn event(&self) -> Fd {
-        self.event
+        hidden::kept(self.event)
     }
 
     /// True in the process that controls it.

@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::state::Link;
 use crate::fabric::port::Sleeper;
-use crate::sys::file;
+use crate::sys::{file, hidden};
 
 impl Link {
     /// True if somebody sleeps on this end.
@@ -22,7 +22,7 @@ impl Link {
         if ring {
             self.port().device.wakes();
             let one = 1u64.to_ne_bytes();
-            let _ = file::write(self.event, one.as_ptr(), one.len());
+            let _ = file::write(hidden::kept(self.event), one.as_ptr(), one.len());
         }
     }
 

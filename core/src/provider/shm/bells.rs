@@ -64,7 +64,7 @@ impl Bells {
 
     /// What this end sleeps on.
     pub(crate) fn heard(self) -> Fd {
-        self.peers
+        hidden::kept(self.peers)
     }
 
     /// This process uses them no more.

@@ -9,7 +9,7 @@
 //! it does not know: see [`crate::sys::hidden`]. A provider in a library of its own has a table of its own there,
 //! of which the hooks know nothing.
 
-use crate::sys::{file, hidden, Fd};
+use crate::sys::{errno, file, hidden, Fd};
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -92,6 +92,10 @@ pub fn forget(fd: Fd) -> bool {
 }
 
 extern "C" fn in_child() {
+    errno::kept(close_inherited);
+}
+
+fn close_inherited() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the only thread of this process.
     let open = std::mem::take(unsafe { &mut *DESCRIPTORS.open.get() });
@@ -127,11 +131,7 @@ impl Descriptor {
     /// Its number; -1, with which every system call fails, once the program has taken that over.
     #[inline]
     pub(crate) fn get(&self) -> Fd {
-        if hidden::is_kept(self.0) {
-            self.0
-        } else {
-            -1
-        }
+        hidden::kept(self.0)
     }
 }
 

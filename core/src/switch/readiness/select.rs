@@ -17,11 +17,10 @@ const COUNTS: [i16; 3] = [
     libc::POLLPRI,
 ];
 
-/// select in all its forms. `timeout` is asked for only if one of the descriptors is ours.
-pub fn select(
+/// select in all its forms. How long it may wait, and with which signals, is asked only if one of the descriptors is ours.
+pub fn select<'a>(
     sets: &BitSets<'_>,
-    timeout: impl FnOnce() -> Result<Option<u64>>,
-    mask: Option<SignalMask<'_>>,
+    how: impl FnOnce() -> Result<(Option<u64>, Option<SignalMask<'a>>)>,
 ) -> Outcome {
     // Before the array is made, which may take memory: a call that is none of ours must not.
     if !each(sets).any(|(fd, _)| table::connected(fd).is_some() || table::set(fd).is_some()) {
@@ -29,8 +28,8 @@ pub fn select(
     }
     let mut fds: Descriptors =
         each(sets).map(|(fd, events)| libc::pollfd { fd, events, revents: 0 }).collect();
-    let timeout = match timeout() {
-        Ok(timeout) => timeout,
+    let (timeout, mask) = match how() {
+        Ok(how) => how,
         Err(e) => return Outcome::Done(Err(e)),
     };
     match poll(&mut fds, timeout, mask) {

@@ -29,7 +29,7 @@ use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, net, process, sock_diag, time, Fd};
+use crate::sys::{file, hidden, net, process, sock_diag, time, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -355,7 +355,7 @@ fn look_for_offer(
         return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
     };
     offers.withdraw(&tuple);
-    let [segment, bells @ ..] = handed.passed;
+    let [segment, bells @ ..] = handed.passed.map(hidden::kept);
     let (attached, bells) = (Segment::attach(segment), Bells::adopt(bells));
     let connector = handed.connector;
     handed.close();

@@ -95,12 +95,12 @@ impl OfferSocket {
 
     /// Tells the peer of a connection that its other end is here.
     pub(super) fn advertise(&self, tuple: &Tuple) -> Result<()> {
-        peer_table::advertise(self.table, tuple, self.entry)
+        peer_table::advertise(hidden::kept(self.table), tuple, self.entry)
     }
 
     /// Nobody looks for its sessions from now on.
     pub(super) fn withdraw(&self, tuple: &Tuple) {
-        peer_table::withdraw(self.table, tuple, self.entry);
+        peer_table::withdraw(hidden::kept(self.table), tuple, self.entry);
     }
 
     /// The session that was offered for a connection, if one was.
@@ -120,14 +120,17 @@ impl OfferSocket {
             is_over
         };
         self.silent.retain(|&(connection, heard)| {
-            let is_over = takes_in(connection, heard);
+            let is_over = takes_in(hidden::kept(connection), heard);
             if is_over {
                 hidden::close(connection);
             }
             !is_over
         });
         while self.silent.len() < MOST_SILENT {
-            let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
+            let Ok(connection) = net::accept(hidden::kept(self.listener), libc::SOCK_CLOEXEC)
+            else {
+                break;
+            };
             if !may_offer(connection) || takes_in(connection, now) {
                 file::close(connection);
             } else {

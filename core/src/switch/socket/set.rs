@@ -197,7 +197,7 @@ impl Set {
 
     /// Makes the kernel's set readable once, for sleepers and outer sets.
     pub(in crate::switch) fn wake(&self) {
-        let mut nudge = NUDGE.load(Ordering::Relaxed);
+        let mut nudge = hidden::kept(NUDGE.load(Ordering::Relaxed));
         if nudge < 0 {
             let Ok(made) = file::eventfd(1) else { return };
             nudge = hidden::keep(made);
@@ -213,7 +213,7 @@ impl Set {
 
     /// Takes a nudge back that nobody heard.
     pub(in crate::switch) fn withdraw_nudge(&self) {
-        let nudge = NUDGE.load(Ordering::Relaxed);
+        let nudge = hidden::kept(NUDGE.load(Ordering::Relaxed));
         if nudge >= 0 {
             let _ = poll::epoll_ctl(self.kernel_fd(), libc::EPOLL_CTL_DEL, nudge, 0, 0);
         }
