@@ -5,6 +5,7 @@
 use super::detach::return_anchor;
 use crate::reason::Reason;
 use crate::switch::anchor::returning;
+use crate::switch::endpoint::memory;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::{apart, poll, time};
@@ -20,6 +21,8 @@ pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
         return;
     }
     let anchor = socket.anchor();
+    // The other process goes on with this end's state.
+    memory::note_fork();
     let started = apart::run(anchor, || {
         let until = time::now() + LONGEST;
         while returning::is_half_left(stream) && time::now() < until {

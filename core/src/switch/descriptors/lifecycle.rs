@@ -12,7 +12,7 @@ use crate::switch::setup::holders;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, hidden, process, Fd};
+use crate::sys::{file, hidden, jump, process, Fd};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// After socket gave the program a TCP socket.
@@ -139,7 +139,15 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
 /// True if a call is under way on the socket. As on TCP that goes on, and the connection ends after it: a descriptor of ours
 /// keeps the kernel's socket open until then.
 fn is_left_to_call(socket: &Socket, fd: Fd) -> bool {
-    if !socket.is_in_other_call() {
+    let Some(stream) = socket.stream().filter(|_| socket.may_be_in_other_call()) else {
+        return false;
+    };
+    let sleepers = &stream.endpoint.sleepers;
+    sleepers.forget_the_dead();
+    if !jump::is_asleep() {
+        sleepers.forget_own();
+    }
+    if !sleepers.any() && !stream.is_locked() {
         return false;
     }
     let Ok(kept) = file::duplicate_high(fd) else { return false };

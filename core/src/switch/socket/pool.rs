@@ -19,9 +19,9 @@ static FREE: Guarded<Option<&'static Socket>> = Guarded::new(None);
 pub(in crate::switch) static END_AFTER_LAST_CALL: OnceLock<fn(&Socket)> = OnceLock::new();
 
 impl Socket {
-    /// True if a call of another thread is under way, or one that the calling thread's signal handler interrupted. The caller
-    /// has pinned it once, and has the pin of a descriptor.
-    pub(in crate::switch) fn is_in_other_call(&self) -> bool {
+    /// True if another call may be under way: a thread that was thrown out of one has left its pin as well. The caller has pinned
+    /// it once, and has the pin of a descriptor.
+    pub(in crate::switch) fn may_be_in_other_call(&self) -> bool {
         self.pins.load(Ordering::SeqCst) > 2
     }
 
