@@ -52,9 +52,10 @@ pub(in crate::switch) fn send_doorbell(
     }
     socket.statistics().wakeups_sent.add(1);
     let sent = net::send(socket.anchor(), &[byte], flags | libc::MSG_DONTWAIT);
-    let full = sent == Err(Errno(libc::EAGAIN));
-    doorbells_owed.store(if full { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
-    (true, sent.err().filter(|_| !full))
+    // No room, or not for this process.
+    let unsent = matches!(sent, Err(Errno(e)) if e == libc::EAGAIN || ends::is_local(e));
+    doorbells_owed.store(if unsent { owed.max(1) } else { owed.saturating_sub(1) }, Relaxed);
+    (true, sent.err().filter(|_| !unsent))
 }
 
 /// After the doorbell lock came from a dead holder: the kernel knows whether its doorbell was sent.

@@ -23,7 +23,7 @@ use crate::switch::spin::spin;
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
-use crate::sys::{Errno, Result};
+use crate::sys::{time, Errno, Result};
 
 pub(in crate::switch) use super::how::{Limit, Wait, Woken};
 pub(in crate::switch) use super::look::{is_stale, look_if_stale, note_blocking_mode};
@@ -74,6 +74,9 @@ pub(in crate::switch) fn wait(
             return Err(Errno(libc::EAGAIN));
         }
         Err(Errno(libc::EINTR)) => return Err(Errno(libc::EINTR)),
+        // Another thread closed the descriptor.
+        Err(Errno(e @ (libc::EBADF | libc::ENOTSOCK))) => return Err(Errno(e)),
+        Err(Errno(e)) if ends::is_local(e) => time::sleep(NAP_WITHOUT_DOORBELL),
         Err(Errno(e)) => ends::note_error(socket, stream, e),
     }
     Ok(Woken::Perhaps)
