@@ -144,7 +144,7 @@ hooks! {
                 Err(e) => return returned(Err(e)) as c_int,
             }
         };
-        let outcome = epoll::control(set, operation, fd, wanted, || {
+        let outcome = sets::control(set, operation, fd, wanted, || {
             as_result(real(set, operation, fd, event) as isize).map(drop)
         });
         or_real(outcome, || real(set, operation, fd, event) as isize) as c_int
