@@ -13,6 +13,7 @@ pub mod hidden;
 pub mod jump;
 pub mod lock;
 pub mod net;
+mod no_limit;
 pub(crate) mod packet;
 pub mod poll;
 pub mod process;

@@ -3,6 +3,7 @@
 use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
+use sanshim_core::switch::poll::Call;
 use sanshim_core::switch::{self, epoll, poll as core_poll, select as core_select};
 use sanshim_core::switch::{sets, table, BitSets, Outcome};
 use sanshim_core::sys::event_array::EventArray;
@@ -44,7 +45,7 @@ hooks! {
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = |real| {
         // SAFETY: the program's arguments.
         let outcome = match unsafe { descriptors(fds, count) } {
-            Some(all) if any_known(all) => core_poll::poll(all, milliseconds(timeout), None),
+            Some(all) if any_known(all) => core_poll::poll(Call::Poll, all, milliseconds(timeout), None),
             _ => Outcome::Pass,
         };
         or_real(outcome, || real(fds, count, timeout) as isize) as c_int
@@ -62,7 +63,9 @@ hooks! {
         let outcome = match unsafe { descriptors(fds, count) } {
             Some(all) if any_known(all) => match timespec(timeout) {
                 // SAFETY: the program's mask.
-                Ok(limit) => core_poll::poll(all, limit, unsafe { SignalMask::of_program(mask) }),
+                Ok(limit) => core_poll::poll(Call::Poll, all, limit, unsafe {
+                    SignalMask::of_program(mask)
+                }),
                 Err(e) => Outcome::Done(Err(e)),
             },
             _ => Outcome::Pass,

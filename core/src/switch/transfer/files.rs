@@ -44,7 +44,7 @@ fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
     let is_at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || file::is_nonblocking(pipe);
     let timeout = if is_at_once { Some(0) } else { None };
     let mut fds = [libc::pollfd { fd: pipe, events, revents: 0 }];
-    match blocking::poll(&mut fds, timeout, None)? {
+    match blocking::wait_for(&mut fds, timeout, None)? {
         0 => Err(Errno(libc::EAGAIN)),
         _ => Ok(()),
     }

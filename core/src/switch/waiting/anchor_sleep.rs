@@ -37,7 +37,7 @@ pub(super) fn sleep(
         }
         let mut anchor = [libc::pollfd { fd: anchor, events: awaited(stream, how), revents: 0 }];
         let nap = left.map_or(nap, |l| l.min(nap));
-        let n = match blocking::poll(&mut anchor, Some(nap), mask) {
+        let n = match blocking::wait_for(&mut anchor, Some(nap), mask) {
             // As the kernel's own recv; poll is never restarted.
             Err(Errno(libc::EINTR)) if how.restarts(limit.is_some()) => 0,
             slept => slept?,

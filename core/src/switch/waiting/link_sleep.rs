@@ -94,7 +94,7 @@ pub(super) fn sleep(
         let mut fds = descriptors(socket, stream, (link, notified.as_ref()), how);
         let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
         let mask = signals.mask(nap.is_some(), None);
-        let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::poll(fds, nap, mask) {
+        let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::wait_for(fds, nap, mask) {
             Err(Errno(libc::EINTR)) if restarts() => Ok(()),
             slept => slept.map(drop),
         };
