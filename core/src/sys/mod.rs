@@ -15,6 +15,7 @@ pub mod lock;
 pub mod net;
 mod no_limit;
 pub(crate) mod packet;
+pub mod pipe;
 pub mod poll;
 pub mod process;
 pub mod signal_mask;

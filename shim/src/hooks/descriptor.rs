@@ -3,7 +3,7 @@
 use crate::real::{hooks, set_errno};
 use libc::{c_int, c_uint, c_ulong};
 use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
-use sanshim_core::sys::{hidden, user};
+use sanshim_core::sys::{file, hidden, user};
 
 fn closing(fd: c_int) {
     if table::is_known(fd) {
@@ -29,7 +29,7 @@ fn replacing(from: c_int, to: c_int) {
 
 /// True if dup2 and dup3 will accept `from`. Before that is known, what is at the target must not be forgotten.
 fn is_open(fd: c_int) -> bool {
-    sanshim_core::sys::file::check_open(fd).is_ok()
+    file::check_open(fd).is_ok()
 }
 
 /// Calls `close` on the stretches of `first..=last` between descriptors of ours.
@@ -72,6 +72,11 @@ hooks! {
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| {
         const CLOEXEC: c_int = 4;
         if first <= last && flags & CLOEXEC == 0 && !switch::is_borrowed() {
+            // A kernel that does not know the call (before 5.9), or its flags, closes nothing: nothing is to be forgotten then.
+            let refused = real(c_uint::MAX, c_uint::MAX, flags);
+            if refused != 0 {
+                return refused;
+            }
             let end = last.min(i32::MAX as c_uint - 1) as c_int;
             table::each_known(first.min(i32::MAX as c_uint) as c_int, end, lifecycle::closing);
         }
@@ -83,8 +88,21 @@ hooks! {
     }
 
     fn closefrom(first: c_int) -> () = |real| {
+        let first = first.max(0);
         // SAFETY: the same contract.
-        unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+        if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
+            return;
+        }
+        // Where the kernel has no close_range libc does it so too, but would take ours along.
+        let each = |fd| {
+            if fd >= first {
+                // SAFETY: the same contract.
+                unsafe { close(fd) };
+            }
+        };
+        if file::each_open(each).is_err() {
+            real(first);
+        }
     }
 
     fn dup(fd: c_int) -> c_int = |real| {

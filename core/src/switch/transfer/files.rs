@@ -7,7 +7,7 @@ use crate::switch::socket::traffic::Way;
 use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
-use crate::sys::{blocking, file, net, time, Errno, Fd};
+use crate::sys::{blocking, file, net, pipe as pipes, time, Errno, Fd};
 use libc::iovec;
 
 /// How long (ns), with naps, what was read and then recalled may take until it is there over TCP.
@@ -69,7 +69,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
         if !std::mem::replace(&mut first, false) {
             return Ok(0);
         }
-        file::read_now(pipe, to.at(), to.length())
+        pipes::read_now(pipe, to.at(), to.length())
     })
 }
 
@@ -92,7 +92,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
         other => return other,
     };
     let written = loop {
-        match file::write_now(pipe, bytes.as_ptr(), peeked) {
+        match pipes::write_now(pipe, bytes.as_ptr(), peeked) {
             Ok(written) => break written,
             Err(Errno(libc::EAGAIN)) => {
                 if let Err(e) = await_pipe(pipe, libc::POLLOUT, flags) {
