@@ -1,6 +1,8 @@
 /* Processes that may have little, or no more: what they have goes on as it does natively. */
 #include "bt.h"
 
+#include <sys/mman.h>
+
 /* A worker that locks itself in, as privilege-separated daemons do: it may open nothing any more, and the kernel refuses
  * it any poll. What it has it uses on. */
 enum { BULK = 8 << 20, ROUNDS = 5 };
@@ -174,3 +176,100 @@ static void peer_of_closer(int fd) {
 }
 static void closer_processes(void) { run_processes(V4, closes_under_a_send, peer_of_closer); }
 BT_REGISTER(closer_processes, "closed_under_a_send_in_one_process", closer_processes, BT_MIXED)
+
+/* Connections that move bytes in both directions, of one process. */
+enum { MANY_PAIRS = 60 };
+static struct pair pairs[MANY_PAIRS];
+static void open_pairs(int count) {
+  for (int i = 0; i < count; i++) pairs[i] = open_pair(i % 2 ? V6 : V4);
+}
+static void exercise_pairs(int count) {
+  for (int i = 0; i < count; i++) exercise(pairs[i].client, pairs[i].server);
+}
+
+static size_t bytes_of_addresses(void) {
+  FILE *file = fopen("/proc/self/statm", "r");
+  size_t pages;
+  CHECK(file != NULL);
+  EQ(fscanf(file, "%zu", &pages), 1);
+  fclose(file);
+  return pages * 4096;
+}
+/* The program may map what it leaves free natively, if that is as much as is reserved for it. */
+MIXED_CASE(addresses_are_left_to_the_program) {
+  enum { MIB = 1 << 20, LEFT = 800, MAPPED = 500 };
+  size_t limit = bytes_of_addresses() + (size_t)LEFT * MIB;
+  SYS(setrlimit(RLIMIT_AS, &(struct rlimit){limit, limit}));
+  open_pairs(MANY_PAIRS);
+  exercise_pairs(MANY_PAIRS);
+  for (int i = 0; i < MAPPED; i++)
+    CHECK(mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+  exercise_pairs(MANY_PAIRS);
+}
+
+static long number_in(const char *path) {
+  FILE *file = fopen(path, "r");
+  long number = -1;
+  if (file) {
+    if (fscanf(file, "%ld", &number) != 1) number = -1;
+    fclose(file);
+  }
+  return number;
+}
+/* The same of mappings, by a program that has nearly all there are. */
+CASE(mappings_are_left_to_the_program) {
+  enum { SPARE = 400, TAKEN = 200 };
+  long most = number_in("/proc/sys/vm/max_map_count");
+  if (most < 10000 || most > 100000) bt_skip("another vm.max_map_count than usual");
+  size_t own = most - count_lines("/proc/self/maps", "") - SPARE;
+  char *area = mmap(NULL, (own + TAKEN + 2) * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(area != MAP_FAILED);
+  /* Every second page differs from its neighbours: two mappings more each time. */
+  for (size_t page = 1; page < own; page += 2) SYS(mprotect(area + page * 4096, 4096, PROT_READ));
+  open_pairs(MANY_PAIRS);
+  exercise_pairs(MANY_PAIRS);
+  for (size_t page = own | 1; page < own + TAKEN; page += 2)
+    SYS(mprotect(area + page * 4096, 4096, PROT_READ));
+  exercise_pairs(MANY_PAIRS);
+}
+
+/* In a memory cgroup that what every connection could take does not fit in. */
+static bool write_to(const char *folder, const char *file, const char *text) {
+  char path[200];
+  snprintf(path, sizeof path, "%s/%s", folder, file);
+  FILE *to = fopen(path, "w");
+  if (!to) return false;
+  bool done = fputs(text, to) >= 0;
+  return fclose(to) == 0 && done;
+}
+CASE(memory_of_a_cgroup_is_left_to_the_program) {
+  static const struct { const char *mounted, *limit; } kinds[] = {
+      {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}};
+  char group[100];
+  int kind = 0;
+  for (;; kind++) {
+    if (kind == 2) bt_skip("makes no memory cgroup");
+    snprintf(group, sizeof group, "%s/sanshim-%d", kinds[kind].mounted, getpid());
+    if (mkdir(group, 0755) != 0) continue;
+    if (write_to(group, kinds[kind].limit, "33554432")) break;
+    rmdir(group);
+  }
+  pid_t pid = start_child();
+  if (pid == 0) {
+    CHECK(write_to(group, "cgroup.procs", "0"));
+    open_pairs(MANY_PAIRS);
+    static uint64_t sent[MANY_PAIRS];
+    for (int i = 0; i < MANY_PAIRS; i++) {
+      ssize_t n;
+      while (sent[i] < 1 << 20 && (n = send(pairs[i].client, pattern(sent[i]), 65536, MSG_DONTWAIT)) > 0)
+        sent[i] += n;
+    }
+    for (int i = 0; i < MANY_PAIRS; i++) recv_pattern(pairs[i].server, 0, sent[i]);
+    _exit(0);
+  }
+  int status;
+  SYS(waitpid(pid, &status, 0));
+  /* The kernel counts a process there for a moment after it is gone. */
+  UNTIL(rmdir(group) == 0);
+  EQ(status, 0);
+}

@@ -11,6 +11,7 @@ pub(crate) mod futex;
 pub mod handlers;
 pub mod hidden;
 pub mod jump;
+pub(crate) mod limits;
 pub mod lock;
 pub mod net;
 mod no_limit;

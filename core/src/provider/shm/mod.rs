@@ -8,6 +8,7 @@
 //! Connections of this host use segments directly: a queue pair in between would cost a copy and a
 //! completion for each message. [`objects`] has the same memory behind the provider interface.
 
+pub(crate) mod budget;
 mod layout;
 pub(crate) mod objects;
 mod proof;
