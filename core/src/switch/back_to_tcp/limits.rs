@@ -5,6 +5,7 @@
 use super::detach;
 use crate::provider::shm::budget;
 use crate::reason::Reason;
+use crate::registry;
 use crate::switch::anchor::returning;
 use crate::switch::policy;
 use crate::switch::socket::{phase, table};
@@ -31,6 +32,9 @@ fn look() {
     let signals = SignalsHeld::new();
     let mut over = budget::refresh(grown);
     drop(signals);
+    let (taken, most) = budget::of_memory();
+    // Zero would say that nothing limits it.
+    registry::set_budget(taken, most.map(|most| most.max(1)));
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         if over.is_nothing() || socket.anchor() != fd || socket.phase() != phase::SAN {
             return;
