@@ -75,9 +75,10 @@ reasons! {
     /// A socket option is in force that the SAN cannot honour.
     UnsupportedOption = 11, "unsupported-option", "a socket option needs plain TCP",
         "have the program not set that socket option (docs/reference/calls.md lists them)";
-    /// There was no memory, or no descriptor, for a session.
+    /// There was no memory, or no descriptor, for a session; or it would take what is the program's share.
     OutOfMemory = 12, "out-of-memory", "no memory or descriptor was left for a session",
-        "give it more room: /dev/shm, vm.max_map_count, ulimit -n for descriptors, -f for files, -l for RDMA; \
+        "give it more room: the memory cgroup, /dev/shm, vm.max_map_count, ulimit -v for addresses, -n for descriptors, -f \
+         for files, -l for RDMA; \
          sanctl check tells more";
     /// What the peer offered as a segment failed validation.
     SegmentInvalid = 13, "segment-invalid", "the peer's shared memory was not valid",

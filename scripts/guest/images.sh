@@ -42,7 +42,8 @@ prepare_images() {
 # Debian's QEMU, run from the cache with its own libraries. Should the script be killed outright,
 # QEMU goes with it.
 guest_qemu() {
-    LD_LIBRARY_PATH=$cache/qemu/usr/lib/x86_64-linux-gnu exec setpriv --pdeathsig KILL \
+    local libraries=$cache/qemu/usr/lib/x86_64-linux-gnu:$cache/qemu/lib/x86_64-linux-gnu
+    LD_LIBRARY_PATH=$libraries exec setpriv --pdeathsig KILL \
         "$cache/qemu/usr/bin/qemu-system-x86_64" -L "$cache/qemu/usr/share/qemu" \
         -L "$cache/qemu/usr/share/seabios" "$@"
 }

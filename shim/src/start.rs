@@ -5,7 +5,7 @@ use crate::real::{self, libc_symbol};
 use sanshim_core::config::Config;
 use sanshim_core::logging;
 use sanshim_core::switch::{self, fork};
-use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Recv};
+use sanshim_core::sys::blocking::{self, Blocking, EpollPwait, Ppoll, Pselect, Recv};
 use sanshim_core::sys::errno;
 use std::cell::UnsafeCell;
 
@@ -25,6 +25,7 @@ extern "C" fn start() {
 fn begin() {
     libc_symbol!(RECV = recv);
     libc_symbol!(PPOLL = ppoll);
+    libc_symbol!(PSELECT = pselect);
     libc_symbol!(EPOLL_PWAIT = epoll_pwait);
     real::look_up_all();
     let config = Config::load().and_then(|config| logging::initialize(&config).map(|()| config));
@@ -37,7 +38,7 @@ fn begin() {
     if !config.enabled {
         return;
     }
-    let needed = [RECV.address(), PPOLL.address(), EPOLL_PWAIT.address()];
+    let needed = [RECV.address(), PPOLL.address(), PSELECT.address(), EPOLL_PWAIT.address()];
     if needed.iter().any(|address| address.is_null()) {
         logging::say("libc is loaded before this library: put libsanshim.so first in LD_PRELOAD; running on plain TCP");
         return;
@@ -47,6 +48,7 @@ fn begin() {
         Blocking {
             recv: std::mem::transmute::<*mut libc::c_void, Recv>(RECV.address()),
             ppoll: std::mem::transmute::<*mut libc::c_void, Ppoll>(PPOLL.address()),
+            pselect: std::mem::transmute::<*mut libc::c_void, Pselect>(PSELECT.address()),
             epoll_pwait: std::mem::transmute::<*mut libc::c_void, EpollPwait>(
                 EPOLL_PWAIT.address(),
             ),

@@ -39,6 +39,14 @@ pub(crate) fn requests() -> u32 {
     header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
 }
 
+/// Publishes how much memory segments have, and may have; `None` where nothing limits them.
+pub(crate) fn set_budget(taken: u64, most: Option<u64>) {
+    let Some(header) = header() else { return };
+    for (word, bytes) in header.budget.iter().zip([taken, most.unwrap_or(0)]) {
+        word.store(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Counts a connection of this process that went back to TCP. A fork child begins with none.
 pub fn count_return(reason: Reason) {
     let count = header().and_then(|header| header.returned.get(reason.as_u32() as usize));

@@ -13,7 +13,7 @@ use crate::reason::Reason;
 /// First word of a finished file.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Connections that a process can publish. Any more use the spare slot, which nobody sees.
 pub(crate) const CAPACITY: usize = 16384;
 /// Bytes of the header, which is one page.
@@ -30,7 +30,7 @@ pub(super) const REASONS: usize = 32;
 pub(super) const PROGRAM_SIZE: usize = 64;
 
 /// Tells which process publishes. Written once, before the file gets its name. Only `high_water`, `requests`,
-/// `returned`, `helper`, `events` and `closed` change later.
+/// `returned`, `helper`, `events`, `closed` and `budget` change later.
 #[repr(C, align(4096))]
 pub(super) struct Header {
     pub(super) magic: AtomicU64,
@@ -62,7 +62,9 @@ pub(super) struct Header {
     pub(super) events: Progress,
     /// What connections have counted that are closed.
     pub(super) closed: Closed,
-    _reserved: [AtomicU64; 478 - REASONS],
+    /// Bytes of memory that segments have or may touch, and that they may have: 0 where nothing limits them.
+    pub(super) budget: [AtomicU64; 2],
+    _reserved: [AtomicU64; 476 - REASONS],
 }
 
 /// The file as it is mapped.

@@ -38,7 +38,7 @@ mod tests;
 pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use current::{count_return, publish};
-pub(crate) use current::{note, publish_helper, requests, set_reason, set_state};
+pub(crate) use current::{note, publish_helper, requests, set_budget, set_reason, set_state};
 pub use error::RegistryError;
 pub use event::Event;
 pub use events::Noted;

@@ -53,6 +53,8 @@ pub struct Process {
     /// How many connections went back to TCP for each reason, closed ones included. In the order of the reasons'
     /// numbers. A reason that never occurred is left out.
     pub returned: Vec<(Reason, u64)>,
+    /// Bytes of memory that its segments have or may touch, and that they may have; `None` where nothing limits them.
+    pub budget: Option<(u64, u64)>,
     /// What its connections have done together, closed ones too.
     pub totals: Totals,
 }
@@ -274,9 +276,22 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
     let uid = header.uid.load(Ordering::Relaxed);
     let file = path.to_owned();
     let (returned, totals) = (returned(header), header.closed.with(&connections));
-    let process =
-        Process { pid, uid, file, program: program(header), connections, returned, totals };
+    let process = Process {
+        pid,
+        uid,
+        file,
+        program: program(header),
+        connections,
+        returned,
+        budget: budget(header),
+        totals,
+    };
     Ok(Outcome::Alive(Box::new(process), problem))
+}
+
+fn budget(header: &Header) -> Option<(u64, u64)> {
+    let [taken, most] = [0, 1].map(|at: usize| header.budget[at].load(Ordering::Relaxed));
+    (most != 0).then_some((taken, most))
 }
 
 fn returned(header: &Header) -> Vec<(Reason, u64)> {

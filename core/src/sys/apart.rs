@@ -56,11 +56,11 @@ fn exit() -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::file;
+    use crate::sys::{file, pipe};
 
     #[test]
     fn it_works_apart_and_is_nobodys_child() {
-        let (read_end, write_end) = file::pipe().unwrap();
+        let (read_end, write_end) = pipe::pipe().unwrap();
         run(write_end, || {
             let byte = [7u8];
             let _ = call!(write, write_end, byte.as_ptr() as usize, 1);

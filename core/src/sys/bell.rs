@@ -8,7 +8,7 @@
 //! A sleeper that watches the edge of a bell need not take the rings off. Whoever waits for the level takes them off before
 //! each sleep.
 
-use super::{call, file, Errno, Fd, Result};
+use super::{call, file, pipe, Errno, Fd, Result};
 use std::fmt::Write;
 
 /// Bytes of the pipe: so many rings fit. The kernel keeps one page.
@@ -21,7 +21,7 @@ const NAME: usize = 32;
 /// # Errors
 /// The kernel's where no descriptor is left, or /proc is not mounted.
 pub(crate) fn make() -> Result<(Fd, Fd)> {
-    let (read_end, write_end) = file::pipe()?;
+    let (read_end, write_end) = pipe::pipe()?;
     let _ = call!(fcntl, read_end, libc::F_SETPIPE_SZ, SIZE);
     let own = open_anew(read_end);
     file::close(write_end);

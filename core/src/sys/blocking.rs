@@ -6,6 +6,7 @@
 
 use super::event_array::EventArray;
 use super::jump::sleeping;
+use super::no_limit::{or_select, Sets};
 use super::signal_mask::SignalMask;
 use super::{errno, Errno, Fd, Result};
 use std::sync::OnceLock;
@@ -16,6 +17,15 @@ pub type Recv = unsafe extern "C-unwind" fn(i32, *mut libc::c_void, usize, i32) 
 pub type Ppoll = unsafe extern "C-unwind" fn(
     *mut libc::pollfd,
     libc::nfds_t,
+    *const libc::timespec,
+    *const libc::sigset_t,
+) -> i32;
+/// libc's pselect.
+pub type Pselect = unsafe extern "C-unwind" fn(
+    i32,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
+    *mut libc::fd_set,
     *const libc::timespec,
     *const libc::sigset_t,
 ) -> i32;
@@ -35,6 +45,8 @@ pub struct Blocking {
     pub recv: Recv,
     /// ppoll
     pub ppoll: Ppoll,
+    /// pselect
+    pub pselect: Pselect,
     /// epoll_pwait
     pub epoll_pwait: EpollPwait,
 }
@@ -64,7 +76,33 @@ pub fn receive(fd: Fd, to: &mut [u8], flags: i32) -> Result<usize> {
     }
 }
 
-/// ppoll. The time-out is in nanoseconds. `None` waits for ever.
+/// ppoll for a wait of the library's own, also of more descriptors than RLIMIT_NOFILE allows. The time-out is in nanoseconds.
+/// `None` waits for ever. Zero comes early where there is no memory to wait with.
+pub(crate) fn wait_for(
+    fds: &mut [libc::pollfd],
+    timeout: Option<u64>,
+    mask: Option<SignalMask<'_>>,
+) -> Result<usize> {
+    let polled = poll(fds, timeout, mask);
+    or_select(polled, fds, timeout, |sets, timeout| select(sets, timeout, mask))
+}
+
+fn select(sets: &mut Sets, timeout: Option<u64>, mask: Option<SignalMask<'_>>) -> Result<usize> {
+    match BLOCKING.get() {
+        Some(b) => {
+            let mask = SignalMask::pointer(mask);
+            let t = timeout.map(super::time::timespec);
+            let t = t.as_ref().map_or(std::ptr::null(), |t| t as *const _);
+            let (n, [read, write, except]) = sets.for_kernel();
+            let [read, write, except] = [read.cast(), write.cast(), except.cast()];
+            // SAFETY: the sets have room for `n` descriptors, and all other arguments are valid for the call.
+            sleep(|| unsafe { (b.pselect)(n, read, write, except, t, mask) })
+        }
+        None => super::poll::select(sets, timeout, None),
+    }
+}
+
+/// ppoll as the kernel has it. The time-out is in nanoseconds. `None` waits for ever.
 pub fn poll(
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
@@ -78,7 +116,7 @@ pub fn poll(
             // SAFETY: all arguments are valid for the call.
             sleep(|| unsafe { (b.ppoll)(fds.as_mut_ptr(), fds.len() as u64, t, mask) })
         }
-        None => super::poll::poll(fds, timeout, None),
+        None => super::poll::poll_within_limit(fds, timeout, None),
     }
 }
 

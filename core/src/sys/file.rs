@@ -170,26 +170,6 @@ pub fn write(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
     call!(write, fd, from as usize, length)
 }
 
-/// Reads from a pipe without waiting: EAGAIN if it is empty.
-pub(crate) fn read_now(fd: Fd, to: *mut u8, length: usize) -> Result<usize> {
-    let one = libc::iovec { iov_base: to.cast(), iov_len: length };
-    let at = &one as *const _ as usize;
-    match call!(preadv2, fd, at, 1, -1isize as usize, -1isize as usize, libc::RWF_NOWAIT) {
-        Err(Errno(libc::EOPNOTSUPP | libc::ENOSYS)) => read(fd, to, length),
-        other => other,
-    }
-}
-
-/// Writes to a pipe without waiting: EAGAIN if it is full.
-pub(crate) fn write_now(fd: Fd, from: *const u8, length: usize) -> Result<usize> {
-    let one = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: length };
-    let at = &one as *const _ as usize;
-    match call!(pwritev2, fd, at, 1, -1isize as usize, -1isize as usize, libc::RWF_NOWAIT) {
-        Err(Errno(libc::EOPNOTSUPP | libc::ENOSYS)) => write(fd, from, length),
-        other => other,
-    }
-}
-
 /// Sets the file offset.
 pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)
@@ -334,13 +314,6 @@ pub(crate) unsafe fn unmap(at: *mut u8, size: usize) {
 /// An eventfd with the given count. It is readable for as long as that is above zero and nobody reads it.
 pub(crate) fn eventfd(count: u32) -> Result<Fd> {
     call!(eventfd2, count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK).map(|fd| fd as Fd)
-}
-
-/// A pipe, close-on-exec: (read end, write end).
-pub fn pipe() -> Result<(Fd, Fd)> {
-    let mut fds = [0; 2];
-    call!(pipe2, fds.as_mut_ptr() as usize, libc::O_CLOEXEC)?;
-    Ok((fds[0], fds[1]))
 }
 
 /// Calls `each` with every open descriptor of this process.

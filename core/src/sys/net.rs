@@ -84,6 +84,19 @@ pub(crate) fn is_ended_by_peer(fd: Fd) -> bool {
     state.is_some_and(|state| state == CLOSED || ENDED.contains(&state))
 }
 
+/// What poll would tell of a TCP connection's end, by its state. A connection that is closed may have an error to ask for, and
+/// is told to have. 0 for any other descriptor.
+pub(super) fn end_as_polled(fd: Fd) -> i16 {
+    const CLOSE_WAIT: u64 = 8;
+    const ALL: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    match information::<1>(fd).map(|words| words[0] & 0xff) {
+        Some(CLOSED) => ALL,
+        Some(CLOSE_WAIT) => libc::POLLRDHUP,
+        Some(state) if ENDED.contains(&state) => libc::POLLRDHUP | libc::POLLHUP,
+        _ => 0,
+    }
+}
+
 /// Bytes that were ever taken out of a TCP socket. `None` where the kernel does not say.
 pub(crate) fn bytes_taken(fd: Fd) -> Option<u64> {
     let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));

@@ -1,13 +1,36 @@
 //! Waiting for readiness in the kernel.
 
+use super::no_limit::{or_select, Sets};
 use super::{call, file, time, Fd, Result};
 
-/// ppoll. `timeout` is in nanoseconds, and `None` waits for ever. `mask` is the kernel's 64-bit set.
+/// ppoll, also of more descriptors than RLIMIT_NOFILE allows. `timeout` is in nanoseconds, and `None` waits for ever. `mask` is
+/// the kernel's 64-bit set.
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<u64>, mask: Option<u64>) -> Result<usize> {
+    let polled = poll_within_limit(fds, timeout, mask);
+    or_select(polled, fds, timeout, |sets, timeout| select(sets, timeout, mask))
+}
+
+/// ppoll as the kernel has it.
+pub(crate) fn poll_within_limit(
+    fds: &mut [libc::pollfd],
+    timeout: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize> {
     let t = timeout.map(time::timespec);
     let t = t.as_ref().map_or(0, |t| t as *const _ as usize);
     let m = mask.as_ref().map_or(0, |m| m as *const _ as usize);
     call!(ppoll, fds.as_mut_ptr() as usize, fds.len(), t, m, 8)
+}
+
+/// pselect6. The rest is as in [`poll`].
+pub(super) fn select(sets: &mut Sets, timeout: Option<u64>, mask: Option<u64>) -> Result<usize> {
+    let t = timeout.map(time::timespec);
+    let t = t.as_ref().map_or(0, |t| t as *const _ as usize);
+    let m = mask.as_ref().map_or(0, |m| m as *const _ as usize);
+    let sized_mask = [m, size_of::<u64>()];
+    let (n, [read, write, except]) = sets.for_kernel();
+    let [read, write, except] = [read as usize, write as usize, except as usize];
+    call!(pselect6, n, read, write, except, t, &sized_mask as *const _ as usize)
 }
 
 /// Readiness of one descriptor at this moment.

@@ -120,6 +120,13 @@ pub(crate) fn processors_online() -> usize {
     usize::try_from(n).unwrap_or(1).max(1)
 }
 
+/// RLIMIT_NOFILE: so many descriptors poll takes, and their numbers are below it.
+pub(crate) fn most_descriptors() -> usize {
+    let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+    let _ = call!(prlimit64, 0, libc::RLIMIT_NOFILE, 0, &mut limit as *mut _ as usize);
+    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+}
+
 /// Sends SIGPIPE to the calling thread, as the kernel does for a write to a socket.
 pub(crate) fn raise_sigpipe() {
     let _ = call!(tgkill, pid(), tid(), libc::SIGPIPE);

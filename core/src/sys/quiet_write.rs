@@ -31,7 +31,7 @@ pub(crate) fn to_stream(fd: Fd, bytes: &[u8]) -> Result<usize> {
     if poll::poll_one(fd, libc::POLLOUT)? != libc::POLLOUT {
         return Err(Errno(libc::EAGAIN));
     }
-    silently(bytes.len(), || super::file::write_now(fd, bytes.as_ptr(), bytes.len()))
+    silently(bytes.len(), || super::pipe::write_now(fd, bytes.as_ptr(), bytes.len()))
 }
 
 /// Sends over a socket.

@@ -163,6 +163,7 @@ mod tests {
             program: "p".to_owned(),
             connections: Vec::new(),
             returned: Vec::new(),
+            budget: None,
             totals: Totals { opened, moved, ..Totals::default() },
         };
         let seen = |opened, moved| metrics.counters(&[with(opened, moved)])[&7][1];

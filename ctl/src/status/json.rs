@@ -19,6 +19,9 @@ struct Process<'a> {
     uid: u32,
     program: &'a str,
     returned: BTreeMap<&'static str, u64>,
+    /// Bytes that its segments have or may touch, and that they may have; nothing where no limit holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segment_memory: Option<[u64; 2]>,
     connections: Vec<Connection>,
 }
 
@@ -150,6 +153,7 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
             pid: process.pid,
             uid: process.uid,
             program: &process.program,
+            segment_memory: process.budget.map(|(taken, most)| [taken, most]),
             returned: process.returned.iter().map(|(why, count)| (why.code(), *count)).collect(),
             connections: process
                 .connections

@@ -34,6 +34,9 @@ pub(super) fn render(processes: &[Process], sharing: Option<&Sharing>) -> String
         let program = printable(&process.program);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{program} (pid {}): {sockets}", process.pid);
+        if let Some((taken, most)) = process.budget {
+            let _ = writeln!(text, "  memory of segments: {} of {}", bytes(taken), bytes(most));
+        }
         if sharing.is_some() && !process.returned.is_empty() {
             let one =
                 |(why, number): &(_, u64)| format!("{} {}", count(*number), Reason::code(*why));
@@ -209,10 +212,13 @@ mod tests {
         let file = std::path::PathBuf::new();
         let returned = vec![(Reason::Detached, 1)];
         let totals = Totals::default();
-        let process = Process { pid: 4711, uid: 0, file, program, connections, returned, totals };
+        let budget = Some((3 << 20, 8 << 20));
+        let process =
+            Process { pid: 4711, uid: 0, file, program, connections, returned, budget, totals };
         let text = render(&[process], None);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
+  memory of segments: 3.0M of 8.0M
   FD  LOCAL            PEER             STATE        SENT MSGS RECV MSGS CREDIT WAKEUPS AVOIDED
   shm: is on the SAN (on-san)
    7  127.0.0.1:65535  127.0.0.1:40000  established   15E 1.2k 1.9K  999     14       5     81M
@@ -255,11 +261,14 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             program: name,
             connections: vec![other],
             returned: Vec::new(),
+            budget: None,
             totals: Totals::default(),
         };
         let returned = vec![(Reason::HandedOver, 2), (Reason::PeerReturned, 1234)];
         let totals = Totals::default();
-        let process = Process { pid: 1, uid: 0, file, program, connections, returned, totals };
+        let budget = None;
+        let process =
+            Process { pid: 1, uid: 0, file, program, connections, returned, budget, totals };
         let sharing = Sharing::of(&[process.clone(), relative]);
         let text = render(&[process], Some(&sharing));
         let expected = "\

@@ -3,6 +3,7 @@
 use super::{as_result, milliseconds, or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timeval};
+use sanshim_core::switch::poll::Call;
 use sanshim_core::switch::{self, epoll, poll as core_poll, select as core_select};
 use sanshim_core::switch::{sets, table, BitSets, Outcome};
 use sanshim_core::sys::event_array::EventArray;
@@ -37,7 +38,7 @@ pub(super) unsafe fn poll_by_switch<'a>(
     // SAFETY: the program's arguments.
     match unsafe { descriptors(fds, count) } {
         Some(all) if any_known(all) => match how() {
-            Ok((limit, mask)) => core_poll::poll(all, limit, mask),
+            Ok((limit, mask)) => core_poll::poll(Call::Poll, all, limit, mask),
             Err(e) => Outcome::Done(Err(e)),
         },
         _ => Outcome::Pass,
@@ -177,7 +178,7 @@ hooks! {
                 Err(e) => return returned(Err(e)) as c_int,
             }
         };
-        let outcome = epoll::control(set, operation, fd, wanted, || {
+        let outcome = sets::control(set, operation, fd, wanted, || {
             as_result(real(set, operation, fd, event) as isize).map(drop)
         });
         or_real(outcome, || real(set, operation, fd, event) as isize) as c_int

@@ -55,6 +55,17 @@ impl Geometry {
         }
     }
 
+    /// The same with smaller send buffers, where all segments of the process may have so many bytes of memory: sixty-four get
+    /// their first buffers, and sixteen large ones.
+    pub(super) fn within(self, most: Option<u64>) -> Self {
+        const LEAST: u64 = 1 << 16;
+        let Some(most) = most else { return self };
+        let share = |of: u64| 1 << (most / of).clamp(LEAST, 1 << 26).ilog2();
+        let send_buffer = self.send_buffer.min(share(64));
+        let largest_send_buffer = self.largest_send_buffer.min(share(16)).max(send_buffer);
+        Self { send_buffer, largest_send_buffer, ..self }
+    }
+
     /// Where the message buffer for `sequence` lies in the segment; `pairs` is
     /// [`pairs_offset`](Self::pairs_offset).
     #[inline]
@@ -168,6 +179,20 @@ mod tests {
         largest_message: 4096,
         largest_send_buffer: 1 << 17,
     };
+
+    #[test]
+    fn buffers_are_small_where_there_is_little() {
+        let all = Geometry { send_buffer: 1 << 20, largest_send_buffer: 1 << 22, ..GEOMETRY };
+        assert_eq!(all.within(None), all);
+        assert_eq!(all.within(Some(64 << 20)), all);
+        for most in [0, 1 << 16, 5 << 20, 40 << 20, u64::MAX] {
+            let within = all.within(Some(most));
+            assert!(within.check().is_ok(), "{within:?}");
+        }
+        let small = Geometry { send_buffer: 1 << 16, largest_send_buffer: 1 << 19, ..all };
+        assert_eq!(all.within(Some(8 << 20)).largest_send_buffer, small.largest_send_buffer);
+        assert_eq!(all.within(Some(1 << 20)).send_buffer, small.send_buffer);
+    }
 
     #[test]
     fn m4_buffers_lie_apart_and_inside() {

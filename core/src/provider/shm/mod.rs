@@ -9,6 +9,7 @@
 //! completion for each message. [`objects`] has the same memory behind the provider interface.
 
 mod bells;
+pub(crate) mod budget;
 mod layout;
 pub(crate) mod objects;
 mod proof;

@@ -1,11 +1,12 @@
 //! The segment of a connection as a process has it: made or mapped, checked, and its parts handed out.
 
 use super::bells::Bells;
+use super::budget::{self, Cost};
 use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::Ring;
 use super::side::Side;
 use super::slot::Slot;
-use crate::session::{Agreement, Role};
+use crate::session::{Agreement, Role, State};
 use crate::sys::{self, file, Fd, PAGE};
 use std::sync::atomic::Ordering;
 
@@ -39,9 +40,16 @@ impl Segment {
         }
     }
 
-    /// A new segment, mapped, with the descriptor that the peer needs to map it.
+    /// A new segment, mapped, with the descriptor that the peer needs to map it. Its buffers are smaller where this process may
+    /// have little.
     pub(crate) fn create(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
-        let geometry = geometry.check()?;
+        let geometry = geometry.check()?.within(budget::of_memory().1);
+        let cost = Cost::of(geometry);
+        budget::take(cost).map_err(SegmentError::System)?;
+        Self::make(geometry).inspect_err(|_| budget::give_back(cost))
+    }
+
+    fn make(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
         let fd = file::sealed_memory(c"sanshim", geometry.total()).map_err(SegmentError::System)?;
         let base = match file::map_shared(Some(fd), geometry.total()) {
             Ok(base) => base,
@@ -55,7 +63,7 @@ impl Segment {
             segment.provide_all_small().map_err(|e| {
                 file::close(fd);
                 // SAFETY: nobody else has seen it.
-                unsafe { segment.unmap() };
+                unsafe { file::unmap(base, geometry.total()) };
                 SegmentError::System(e)
             })?;
         }
@@ -111,8 +119,16 @@ impl Segment {
             }
             Ok(geometry)
         })();
-        match checked {
-            Ok(geometry) => Ok(Self::new(base, geometry)),
+        let taken = checked.and_then(|geometry| {
+            let segment = Self::new(base, geometry);
+            budget::take(Cost::of(geometry)).map(|()| segment).map_err(|e| {
+                // The peer need not wait.
+                segment.agreement().decide(State::Refused);
+                SegmentError::System(e)
+            })
+        });
+        match taken {
+            Ok(segment) => Ok(segment),
             Err(e) => {
                 // SAFETY: `head` is not used any more.
                 unsafe { file::unmap(base, size) };
@@ -140,6 +156,12 @@ impl Segment {
         self.bells.close();
         // SAFETY: the caller's promise.
         unsafe { file::unmap(self.base, self.geometry.total()) }
+        budget::give_back(self.cost());
+    }
+
+    /// What it takes of this process's [budget], apart from buffers that grew.
+    pub(crate) fn cost(&self) -> Cost {
+        Cost::of(self.geometry)
     }
 
     fn head(&self) -> &Head {
@@ -219,8 +241,18 @@ impl Segment {
                 (offsets[1] + sender as usize * part, part)
             }
         };
+        budget::take_growth(length)?;
         // SAFETY: within the mapping; populating changes no content.
-        unsafe { file::populate(self.base.add(offset), length) }
+        let provided = unsafe { file::populate(self.base.add(offset), length) };
+        provided.inspect_err(|_| budget::give_back(Cost::of_growth(length)))
+    }
+
+    /// Bytes of a part that is used only after a resize, for one direction.
+    pub(crate) fn bytes_of(&self, part: Part) -> u64 {
+        match part {
+            Part::Messages => self.geometry.large_messages_bytes() as u64,
+            Part::SendBuffer => self.geometry.largest_send_buffer.into(),
+        }
     }
 
     /// Gives the memory of both send buffers of `sender`'s direction back, whose bytes were all read.
@@ -233,6 +265,7 @@ impl Segment {
             // SAFETY: within the mapping, and nobody needs the bytes.
             unsafe { file::free(ring.stretch(0, 1).at(), ring.size() as usize) };
         }
+        budget::give_back(Cost::of_growth(self.geometry.largest_send_buffer as usize));
     }
 }
 
@@ -248,7 +281,6 @@ pub(crate) enum Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::State;
 
     const GEOMETRY: Geometry = Geometry {
         buffers: 16,

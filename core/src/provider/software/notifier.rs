@@ -2,7 +2,7 @@
 
 use super::inherited::Descriptor;
 use crate::provider::interface::{Error, Result};
-use crate::sys::{file, Fd};
+use crate::sys::{file, pipe, Fd};
 
 /// An eventfd of this object's own.
 pub(crate) struct Notifier(Descriptor);
@@ -23,12 +23,12 @@ impl Notifier {
     pub(crate) fn raise(&self) {
         let one = 1u64;
         // A full counter is readable already.
-        let _ = file::write_now(self.0.get(), (&raw const one).cast(), size_of::<u64>());
+        let _ = pipe::write_now(self.0.get(), (&raw const one).cast(), size_of::<u64>());
     }
 
     /// Makes it unreadable; whether it was readable.
     pub(crate) fn lower(&self) -> bool {
         let mut count = 0u64;
-        file::read_now(self.0.get(), (&raw mut count).cast(), size_of::<u64>()).is_ok()
+        pipe::read_now(self.0.get(), (&raw mut count).cast(), size_of::<u64>()).is_ok()
     }
 }

@@ -96,9 +96,19 @@ fn is_our_own_end(socket: &Socket, stream: &Stream, events: i16) -> bool {
         && net::unread(socket.anchor()) == Some(0)
 }
 
+/// True if an error of a system call on the anchor says nothing of the connection: this process has closed the descriptor, or
+/// has no memory for the call.
+pub(in crate::switch) fn is_local(error: i32) -> bool {
+    const LOCAL: [i32; 6] =
+        [libc::EBADF, libc::ENOTSOCK, libc::EINVAL, libc::EFAULT, libc::ENOMEM, libc::ENOBUFS];
+    LOCAL.contains(&error)
+}
+
+/// Notes what the kernel said of the connection. What it said of [this process](is_local) is none of the connection's.
 pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32) {
     match error {
         0 => {}
+        e if is_local(e) => {}
         // The end of the stream came before the reset: it stays the end of the stream.
         libc::EPIPE => {
             note_end(socket, stream);

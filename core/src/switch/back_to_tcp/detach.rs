@@ -195,7 +195,7 @@ pub(in crate::switch) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     }
     let reason = stream.endpoint.returning.load(Relaxed);
     let reason = Reason::from_u32(reason).unwrap_or(Reason::PeerReturned);
-    if matches!(reason, Reason::Quiet | Reason::PeerReturned) {
+    if matches!(reason, Reason::Quiet | Reason::OutOfMemory | Reason::PeerReturned) {
         // It may come again.
         socket.traffic.returned();
         socket.set_phase(phase::TCP);

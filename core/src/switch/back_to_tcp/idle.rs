@@ -3,7 +3,7 @@
 //! Whoever is about to sleep, or looks at the clock, sweeps through the process's connections when it is time. Nobody wakes
 //! up for it: in a process that sleeps for ever its connections stay as they are, unless a peer's process sweeps.
 
-use super::detach;
+use super::{detach, limits};
 use crate::fabric::Link;
 use crate::reason::Reason;
 use crate::switch::anchor::returning;
@@ -44,6 +44,7 @@ fn sweep_if_due(now: u64) {
     if !is_due || NEXT.compare_exchange(next, now + PERIOD, Relaxed, Relaxed).is_err() {
         return;
     }
+    limits::check();
     ANY.store(false, Relaxed);
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         if socket.anchor() == fd && socket.has_end() && look_at(&socket) {

@@ -9,6 +9,7 @@ pub(in crate::switch) mod detach;
 pub(in crate::switch) mod helper_calls;
 pub(in crate::switch) mod idle;
 mod leave;
+pub(in crate::switch) mod limits;
 mod linger;
 mod read_out;
 pub(in crate::switch) mod recall;

@@ -1,10 +1,15 @@
-//! Descriptors of epoll sets: made, duplicated, closed, and over a fork.
+//! Epoll sets and their descriptors: made, changed, duplicated, closed, and over a fork.
 
+use crate::reason::Reason;
 use crate::switch::anchor::watchers;
+use crate::switch::back_to_tcp::detach::WaitForRoom;
+use crate::switch::handing_on::bring_back;
+use crate::switch::outcome::Outcome;
+use crate::switch::readiness::epoll;
 use crate::switch::socket::set::{Inner, Set, FREE};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
-use crate::sys::{hidden, Fd};
+use crate::sys::{hidden, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// After epoll_create gave the program `fd`.
@@ -18,6 +23,28 @@ pub fn created(fd: Fd) {
     set.descriptors.store(1, Ordering::Relaxed);
     set.is_watched.store(false, Ordering::Relaxed);
     table::put_set(fd, set);
+}
+
+/// epoll_ctl. `event` is null only for EPOLL_CTL_DEL. A set with sockets on the SAN takes a descriptor of the library's own and
+/// memory: where there is none the connection goes back to TCP, as which it takes neither.
+pub fn control(
+    set: Fd,
+    operation: i32,
+    fd: Fd,
+    event: Option<(u32, u64)>,
+    real: impl Fn() -> Result<()>,
+) -> Outcome {
+    let changed = epoll::control(set, operation, fd, event, &real);
+    const LACKS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOSPC];
+    if matches!(changed, Outcome::Done(Err(Errno(e))) if LACKS.contains(&e)) && brought_back(fd) {
+        return epoll::control(set, operation, fd, event, &real);
+    }
+    changed
+}
+
+#[cold]
+fn brought_back(fd: Fd) -> bool {
+    bring_back::bring_back_for(&[fd], Reason::OutOfMemory, WaitForRoom::Second)
 }
 
 /// After the program made another descriptor for a set.

@@ -9,7 +9,7 @@ use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
-use crate::sys::{blocking, poll as kernel, Result};
+use crate::sys::{blocking, poll as kernel, process, Errno, Result};
 use smallvec::SmallVec;
 
 /// Spinning has one history for all poll calls of a process: the descriptors change from call to
@@ -25,8 +25,52 @@ type OnTcp = SmallVec<[Pinned; FEW]>;
 /// As the kernel takes them.
 pub(super) type Descriptors = SmallVec<[libc::pollfd; FEW]>;
 
+/// Which call asks. The kernel refuses a poll of more descriptors than RLIMIT_NOFILE allows (EINVAL), and no select.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// poll or ppoll
+    Poll,
+    /// select or pselect
+    Select,
+}
+
+impl Call {
+    /// Asks the kernel, which `ask` does as poll, for a call of `count` descriptors; `anyhow`, if it refused that for a reason
+    /// that is not the call's.
+    #[inline]
+    fn ask(
+        self,
+        count: usize,
+        work: &mut [libc::pollfd],
+        ask: impl FnOnce(&mut [libc::pollfd]) -> Result<usize>,
+        anyhow: impl FnOnce(&mut [libc::pollfd]) -> Result<usize>,
+    ) -> Result<usize> {
+        match ask(work) {
+            Err(Errno(libc::EINVAL))
+                if self == Call::Select || count <= process::most_descriptors() =>
+            {
+                anyhow(work)
+            }
+            told => told,
+        }
+    }
+
+    /// Sleeps in the kernel on `work`, for a call of `count` descriptors.
+    fn sleep(
+        self,
+        count: usize,
+        work: &mut [libc::pollfd],
+        timeout: Option<u64>,
+        mask: Option<SignalMask<'_>>,
+    ) -> Result<usize> {
+        let anyhow = |work: &mut [_]| blocking::wait_for(work, timeout, mask);
+        self.ask(count, work, |work| blocking::poll(work, timeout, mask), anyhow)
+    }
+}
+
 /// poll in all its forms. `timeout` in nanoseconds, `None` for ever.
 pub fn poll(
+    call: Call,
     fds: &mut [libc::pollfd],
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
@@ -36,8 +80,8 @@ pub fn poll(
     let (sockets, on_tcp) = find_sockets(fds);
     match (sockets.is_empty(), on_tcp.is_empty()) {
         (true, true) => Outcome::Pass,
-        (true, false) => Outcome::Done(blocking::poll(fds, timeout, mask)),
-        (false, _) => Outcome::Done(poll_sockets(fds, sockets, timeout, mask)),
+        (true, false) => Outcome::Done(call.sleep(fds.len(), fds, timeout, mask)),
+        (false, _) => Outcome::Done(poll_sockets(call, fds, sockets, timeout, mask)),
     }
 }
 
@@ -62,6 +106,7 @@ fn find_sockets(fds: &[libc::pollfd]) -> (Sockets, OnTcp) {
 }
 
 fn poll_sockets(
+    call: Call,
     fds: &mut [libc::pollfd],
     sockets: Sockets,
     timeout: Option<u64>,
@@ -75,15 +120,15 @@ fn poll_sockets(
         sockets.iter().for_each(PolledSocket::look_after);
         if sockets.iter().any(PolledSocket::has_left) {
             let (left, mask) = (timeout.left(), signals.mask(false, mask));
-            return poll_anew(fds, left, mask);
+            return poll_anew(call, fds, left, mask);
         }
         let ready = report_now(fds, &mut sockets, timeout.is_zero());
         if ready > 0 || timeout.is_zero() {
-            return Ok(ready + report_others(fds, &sockets)?);
+            return Ok(ready + report_others(call, fds, &sockets)?);
         }
         let left = timeout.left();
         if left == Some(0) {
-            return report_others(fds, &sockets);
+            return report_others(call, fds, &sockets);
         }
         let any_ready = || sockets.iter().any(|one| one.ready() != 0);
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
@@ -91,7 +136,7 @@ fn poll_sockets(
             continue;
         }
         back_to_tcp::look_around();
-        let ready = sleep(fds, &mut sockets, &mut timeout, &mut signals, mask)?;
+        let ready = sleep(call, fds, &mut sockets, &mut timeout, &mut signals, mask)?;
         if ready > 0 {
             return Ok(ready);
         }
@@ -100,12 +145,13 @@ fn poll_sockets(
 
 /// A socket went back to TCP: the kernel's readiness counts for it from now on.
 fn poll_anew(
+    call: Call,
     fds: &mut [libc::pollfd],
     left: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Result<usize> {
-    match poll(fds, left, mask) {
-        Outcome::Pass => blocking::poll(fds, left, mask),
+    match poll(call, fds, left, mask) {
+        Outcome::Pass => call.sleep(fds.len(), fds, left, mask),
         Outcome::Done(result) => result,
     }
 }
@@ -113,6 +159,7 @@ fn poll_anew(
 /// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports;
 /// zero: the sockets are to be looked at again.
 fn sleep(
+    call: Call,
     fds: &mut [libc::pollfd],
     sockets: &mut Sockets,
     timeout: &mut Timeout,
@@ -135,7 +182,7 @@ fn sleep(
         }
         work.extend(sockets.iter().filter_map(PolledSocket::on_bell));
         let mask = signals.mask(nap.is_some(), mask);
-        blocking::poll(&mut work, left, mask)
+        call.sleep(fds.len(), &mut work, left, mask)
     };
     sockets.iter_mut().for_each(PolledSocket::disarm);
     if slept? == 0 {
@@ -195,7 +242,7 @@ fn each_other(count: usize, sockets: &[PolledSocket], mut each: impl FnMut(usize
 
 /// Fills in the other descriptors' readiness, without waiting; how many have some.
 #[inline]
-fn report_others(fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> Result<usize> {
+fn report_others(call: Call, fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> Result<usize> {
     if sockets.len() == fds.len() {
         return Ok(0);
     }
@@ -204,7 +251,9 @@ fn report_others(fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> Result<u
         // poll leaves negative descriptors alone.
         work[one.at].fd = -1;
     }
-    let n = kernel::poll(&mut work, Some(0), None)?;
+    let ask = |work: &mut [_]| kernel::poll_within_limit(work, Some(0), None);
+    let anyhow = |work: &mut [_]| kernel::poll(work, Some(0), None);
+    let n = call.ask(fds.len(), &mut work, ask, anyhow)?;
     each_other(fds.len(), sockets, |at| fds[at].revents = work[at].revents);
     Ok(n)
 }

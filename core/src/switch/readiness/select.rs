@@ -2,7 +2,7 @@
 
 use crate::switch::bit_sets::BitSets;
 use crate::switch::outcome::Outcome;
-use crate::switch::readiness::poll::{poll, Descriptors};
+use crate::switch::readiness::poll::{poll, Call, Descriptors};
 use crate::switch::socket::table;
 use crate::sys::signal_mask::SignalMask;
 use crate::sys::{Errno, Fd, Result};
@@ -32,7 +32,7 @@ pub fn select<'a>(
         Ok(how) => how,
         Err(e) => return Outcome::Done(Err(e)),
     };
-    match poll(&mut fds, timeout, mask) {
+    match poll(Call::Select, &mut fds, timeout, mask) {
         Outcome::Pass => Outcome::Pass,
         Outcome::Done(polled) => Outcome::Done(polled.and_then(|_| report(sets, &fds))),
     }

@@ -20,6 +20,7 @@ use crate::provider::shm::{Bells, Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
 use crate::switch::anchor::options;
+use crate::switch::back_to_tcp;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
@@ -74,6 +75,7 @@ pub(super) fn step(socket: &Socket) {
     if (is_unseen && socket.is_published()) || process::is_borrowed() || policy::is_confined() {
         return socket.traffic.look_after(PAUSE);
     }
+    back_to_tcp::limits::check();
     // Who closes it from now on waits until this is over.
     socket.is_looked_at.store(true, SeqCst);
     let mut structure = Structure::lock();

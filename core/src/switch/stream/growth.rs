@@ -160,6 +160,17 @@ impl Stream<'_> {
         Ok(true)
     }
 
+    /// Bytes that the parts have that grew, of those that this end gave memory to.
+    pub(crate) fn grown_bytes(&self) -> u64 {
+        let e = self.endpoint;
+        let parts = [
+            (e.send.grown.load(Relaxed) != 0, Part::SendBuffer),
+            (e.receive.granted_size.load(Relaxed) != 0, Part::Messages),
+        ];
+        let grown = parts.into_iter().filter(|(grew, _)| *grew);
+        grown.map(|(_, part)| self.segment.bytes_of(part)).sum()
+    }
+
     /// Before a thread sleeps: a stream that has ended gives its memory back (A9).
     #[inline]
     pub(crate) fn shrink_if_idle(&self) {

@@ -6,7 +6,7 @@ use crate::switch::setup;
 use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
-use crate::sys::{blocking, file, net, time, Errno, Fd};
+use crate::sys::{blocking, file, net, pipe as pipes, time, Errno, Fd};
 use libc::iovec;
 
 /// How long (ns), with naps, what was read and then recalled may take until it is there over TCP.
@@ -43,7 +43,7 @@ fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
     let is_at_once = flags & libc::SPLICE_F_NONBLOCK != 0 || file::is_nonblocking(pipe);
     let timeout = if is_at_once { Some(0) } else { None };
     let mut fds = [libc::pollfd { fd: pipe, events, revents: 0 }];
-    match blocking::poll(&mut fds, timeout, None)? {
+    match blocking::wait_for(&mut fds, timeout, None)? {
         0 => Err(Errno(libc::EAGAIN)),
         _ => Ok(()),
     }
@@ -68,7 +68,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
         if !std::mem::replace(&mut first, false) {
             return Ok(0);
         }
-        file::read_now(pipe, to.at(), to.length())
+        pipes::read_now(pipe, to.at(), to.length())
     })
 }
 
@@ -91,7 +91,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
         other => return other,
     };
     let written = loop {
-        match file::write_now(pipe, bytes.as_ptr(), peeked) {
+        match pipes::write_now(pipe, bytes.as_ptr(), peeked) {
             Ok(written) => break written,
             Err(Errno(libc::EAGAIN)) => {
                 if let Err(e) = await_pipe(pipe, libc::POLLOUT, flags) {

@@ -156,7 +156,7 @@ fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
     let left = limit.rest()?;
     let anchor = socket.anchor();
     let mut one = [libc::pollfd { fd: anchor, events: libc::POLLIN, revents: 0 }];
-    match blocking::poll(&mut one, Some(left), None) {
+    match blocking::wait_for(&mut one, Some(left), None) {
         // What is below SO_RCVLOWAT it does not tell.
         Ok(0) => (net::unread(anchor) == Some(0)).then_some(Errno(libc::EAGAIN)),
         slept => slept.err(),

@@ -43,7 +43,7 @@ pub(super) fn sleep(
         let mut fds = descriptors(socket, stream, notified.as_ref(), how);
         let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
         let mask = signals.mask(nap.is_some() && !how.is_in_transfer(), None);
-        let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::poll(fds, nap, mask) {
+        let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::wait_for(fds, nap, mask) {
             // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
             Err(Errno(libc::EINTR)) if how.restarts(limit.is_some()) => Ok(()),
             slept => slept.map(drop),

@@ -70,6 +70,9 @@ pub(in crate::switch) fn wait(
             return Err(Errno(libc::EAGAIN));
         }
         Err(Errno(libc::EINTR)) => return Err(Errno(libc::EINTR)),
+        // Another thread closed the descriptor.
+        Err(Errno(e @ (libc::EBADF | libc::ENOTSOCK))) => return Err(Errno(e)),
+        Err(Errno(e)) if ends::is_local(e) => time::sleep(NAP_WITHOUT_END),
         Err(Errno(e)) => ends::note_error(socket, stream, e),
     }
     Ok(Woken::Perhaps)
