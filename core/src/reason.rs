@@ -118,6 +118,10 @@ reasons! {
     /// [`PeerNative`](Reason::PeerNative); the reader of all processes' files can.
     PeerStays = 25, "peer-stays", "the peer's shim keeps it on TCP",
         "ask at the other end: its sanctl why says what hinders it there";
+    /// Nothing shows that the ends that found each other hold the same connection.
+    Unproven = 26, "unproven", "nothing shows which socket is its other end, as where addresses are translated (NAT)",
+        "connect to the address at which the server listens, past NAT rules; in a container let the program use \
+         NETLINK_SOCK_DIAG sockets";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";

@@ -2,7 +2,7 @@
 //!
 //! 1. The acceptor puts an entry into the peer table.
 //! 2. The connector offers a session where that leads.
-//! 3. The acceptor takes it.
+//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`](super::identity)).
 //! 4. The connector confirms.
 //!
 //! Both live then, so no session meets a later connection of the same addresses. Whoever cannot go on withdraws the
@@ -11,8 +11,9 @@
 
 use super::elsewhere;
 use super::enter::enter;
+use super::identity::{self, Shown};
 use super::offer_socket;
-use super::offer_socket::{OfferSocket, OFFER_SOCKET};
+use super::offer_socket::{Offer, OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
@@ -22,7 +23,7 @@ use crate::registry::{self, Event};
 use crate::switch::anchor::options;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
-use crate::switch::socket::negotiation::{Agreed, Negotiation};
+use crate::switch::socket::negotiation::{Agreed, Negotiation, Trials};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::{is_eager, Look};
@@ -46,6 +47,8 @@ const MOST_LOOKS: u32 = 40;
 const MOST_LOOKS_AGREED: u32 = 128;
 /// How long (ns) it looks for that at least: the other end may get no processor, while this one looks all the time.
 const LEAST_AGREED: u64 = 100_000_000;
+/// So many times an acceptor looks whether its connection is the connector's, where that takes experiments.
+const MOST_EXPERIMENTS: u32 = 192;
 /// Transfers between two looks at whether it is busy.
 const PAUSE: u32 = 16;
 
@@ -59,7 +62,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
             }
         }
         Negotiation::Elsewhere { meeting, .. } => drop(meeting),
-        Negotiation::Agreed(agreed) => agreed.end(),
+        Negotiation::Proving { agreed, .. } | Negotiation::Agreed(agreed) => agreed.end(),
     }
 }
 
@@ -122,6 +125,9 @@ pub(super) fn step(socket: &Socket) {
             Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
             looked => looked.map(Some),
         },
+        Some(Negotiation::Proving { tuple, trials, agreed }) => {
+            prove(socket, tuple, trials, agreed)
+        }
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     note(socket, &mut structure, next);
@@ -152,6 +158,8 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Advertised { looks, .. } | Negotiation::Elsewhere { looks, .. } => {
                     *looks
                 }
+                // At each transfer there may be something to see.
+                Negotiation::Proving { .. } => 0,
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
@@ -241,6 +249,8 @@ fn begin(
     }
     match role {
         Role::Acceptor => {
+            // Who finds the entry may have another connection.
+            identity::is_tracked(socket.anchor(), &tuple)?;
             let offers = offer_socket(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
             offers.advertise(&tuple).map_err(|_| Reason::OutOfMemory)?;
             look_for_offer(socket, structure, tuple, 0)
@@ -344,7 +354,9 @@ fn look_for_offer(
     looks: u32,
 ) -> Result<Option<Negotiation>, Reason> {
     let offers = OFFER_SOCKET.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
-    let Some(handed) = offers.take(&tuple) else {
+    let accepted = socket.anchor();
+    let is_for_it = |one: &Offer| identity::is_connectors(accepted, &tuple, one.cookie, one.uid);
+    let Some(handed) = offers.take_one(&tuple, is_for_it) else {
         if looks >= MOST_LOOKS {
             offers.withdraw(&tuple);
             return Err(Reason::PeerNative);
@@ -365,17 +377,56 @@ fn look_for_offer(
     let (peer, since) = (handed.connector, time::now());
     let agreed = Agreed { segment, link: None, peer, looks: 0, since };
     if let Err(why) = may_leave_tcp(socket) {
-        segment.agreement().decide(State::Refused);
-        agreed.unmap();
-        return Err(why);
+        return Err(refuse(agreed, why));
     }
-    if !segment.agreement().decide(State::Taken) {
+    match identity::is_tracked(accepted, &tuple) {
+        Ok(false) => take(socket, agreed),
+        Ok(true) => {
+            let trials = Trials::with(handed.cookie);
+            Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
+        }
+        Err(why) => Err(refuse(agreed, why)),
+    }
+}
+
+/// An acceptor takes the session that it was offered.
+fn take(socket: &Socket, mut agreed: Agreed) -> Result<Option<Negotiation>, Reason> {
+    if !agreed.segment.agreement().decide(State::Taken) {
         // The connector withdrew it.
         agreed.unmap();
         return Err(Reason::Quiet);
     }
+    (agreed.looks, agreed.since) = (0, time::now());
     registry::note(socket.statistics(), Event::Taken);
     Ok(Some(Negotiation::Agreed(agreed)))
+}
+
+/// An acceptor declines it.
+fn refuse(agreed: Agreed, why: Reason) -> Reason {
+    agreed.segment.agreement().decide(State::Refused);
+    agreed.unmap();
+    why
+}
+
+/// An acceptor that was offered a session looks whether its connection is the connector's.
+fn prove(
+    socket: &Socket,
+    tuple: Tuple,
+    mut trials: Trials,
+    mut agreed: Agreed,
+) -> Result<Option<Negotiation>, Reason> {
+    agreed.looks += 1;
+    if agreed.segment.agreement().state() != State::Pending {
+        agreed.unmap();
+        return Err(Reason::Quiet);
+    }
+    match identity::experiment(socket.anchor(), &tuple, &mut trials) {
+        Shown::Same => take(socket, agreed),
+        Shown::NotYet if agreed.looks < MOST_EXPERIMENTS => {
+            Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
+        }
+        Shown::NotYet | Shown::Different => Err(refuse(agreed, Reason::Unproven)),
+    }
 }
 
 /// Looks whether the other end is as far as this one.
