@@ -9,6 +9,15 @@ pub fn recv(fd: Fd, buffer: &mut [u8], flags: i32) -> Result<usize> {
     call!(recvfrom, fd, buffer.as_mut_ptr() as usize, buffer.len(), flags, 0, 0)
 }
 
+/// Looks at what an anchor has, without waiting, in the program's memory, which the kernel checks.
+pub(crate) fn peek_into(fd: Fd, pieces: &[libc::iovec]) -> Result<usize> {
+    // SAFETY: msghdr is plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len();
+    call!(recvmsg, fd, &message as *const _ as usize, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+}
+
 /// Takes at most `most` bytes off an anchor, without waiting.
 pub(crate) fn discard(fd: Fd, most: usize) -> Result<usize> {
     call!(recvfrom, fd, 0, most, libc::MSG_TRUNC | libc::MSG_DONTWAIT, 0, 0)
