@@ -9,6 +9,7 @@
 //! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others ask `is_on_san` before each
 //! transfer, and `end` or `stay_on_tcp` for what must not move.
 
+mod absent;
 mod elsewhere;
 mod enter;
 pub(in crate::switch) mod holders;

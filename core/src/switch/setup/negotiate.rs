@@ -9,6 +9,7 @@
 //! session, and the connection stays on TCP. Under the structure lock. Moves no bytes: each direction
 //! [turns](crate::switch::anchor::switchover) for itself.
 
+use super::absent::why_nobody_is_there;
 use super::elsewhere;
 use super::enter::enter;
 use super::identity::{self, Shown};
@@ -30,7 +31,7 @@ use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, hidden, net, process, sock_diag, time, Fd};
+use crate::sys::{file, hidden, net, process, time, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -88,7 +89,7 @@ pub(super) fn step(socket: &Socket) {
     }
     if socket.kernel_registration.is_unknown() {
         drop(structure);
-        return stay_on_tcp(socket);
+        return stay_on_tcp(socket, Reason::UnseenUse);
     }
     if socket.has_end() && !socket.shares_end() {
         // The first transfer since it came back.
@@ -119,7 +120,10 @@ pub(super) fn step(socket: &Socket) {
             }
         },
         Some(Negotiation::Advertised { tuple, looks }) => {
-            look_for_offer(socket, &mut structure, tuple, looks)
+            look_for_offer(socket, &mut structure, tuple, looks).map_err(|why| match why {
+                Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
+                why => why,
+            })
         }
         Some(Negotiation::Elsewhere { meeting, looks }) => match elsewhere::look(meeting, looks) {
             Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
@@ -182,7 +186,7 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
 }
 
 /// One on TCP, or not connected yet, stays there for good. The caller's pin keeps it from entering meanwhile.
-pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
+pub(in crate::switch) fn stay_on_tcp(socket: &Socket, why: Reason) {
     // One that enters does so under the lock.
     if !matches!(socket.phase(), phase::FRESH | phase::TCP | phase::ENTERING) {
         return;
@@ -196,6 +200,12 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
         }
         if let Some(negotiation) = socket.guarded(&mut structure).negotiation.take() {
             end(*negotiation, &mut structure);
+        }
+        if unpublished::is_unpublished() {
+            // It would make a file in each child that only starts a program.
+            socket.set_reason(why);
+        } else {
+            publish(socket, &mut structure, why);
         }
     }
 }
@@ -247,7 +257,7 @@ fn begin(
     if !policy::shares_memory() {
         return Err(Reason::Policy);
     }
-    match role {
+    let begun = match role {
         Role::Acceptor => {
             // Who finds the entry may have another connection.
             identity::is_tracked(socket.anchor(), &tuple)?;
@@ -255,11 +265,12 @@ fn begin(
             offers.advertise(&tuple).map_err(|_| Reason::OutOfMemory)?;
             look_for_offer(socket, structure, tuple, 0)
         }
-        Role::Connector => offer(socket, &tuple).map_err(|why| match why {
-            Reason::PeerNative => why_nobody_is_there(socket, &tuple),
-            why => why,
-        }),
-    }
+        Role::Connector => offer(socket, &tuple),
+    };
+    begun.map_err(|why| match why {
+        Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
+        why => why,
+    })
 }
 
 /// This process's offer socket, opened when first needed.
@@ -325,24 +336,6 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
-    }
-}
-
-/// Why no process says that it has the acceptor's end.
-fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
-    // One of a link alone is not found without its interface.
-    if tuple.acceptor.ip() != tuple.connector.ip() && !net::is_local(tuple.acceptor.ip()) {
-        return Reason::NotLocal;
-    }
-    if !socket.traffic.fails_always() {
-        // One that changed its user would have said who it was.
-        return Reason::PeerNative;
-    }
-    match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
-        Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
-            Reason::OtherUser
-        }
-        _ => Reason::PeerNative,
     }
 }
 
