@@ -122,6 +122,10 @@ reasons! {
     /// It sent urgent data, or wants a signal for what comes (O_ASYNC).
     TcpOnly = 26, "tcp-only", "uses what only TCP has: urgent data, or a signal when something comes",
         "have the program send no urgent data (MSG_OOB) and not set O_ASYNC";
+    /// Nothing shows that the ends that found each other hold the same connection.
+    Unproven = 27, "unproven", "nothing shows which socket is its other end, as where addresses are translated (NAT)",
+        "connect to the address at which the server listens, past NAT rules; in a container let the program use \
+         NETLINK_SOCK_DIAG sockets";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";

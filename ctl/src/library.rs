@@ -1,10 +1,11 @@
 //! Finding libsanshim.so.
 
 use crate::output::printable;
+use crate::runtime;
 use object::{Object, ObjectSection, ReadCache};
 use sanshim_core::label::{self, Label};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -67,17 +68,23 @@ fn find_near_program() -> Result<PathBuf, String> {
     })
 }
 
-/// The value of LD_PRELOAD with the library in front of what `existing` names.
-pub(crate) fn preload(library: &Path, existing: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().to_owned();
-    let others = existing.unwrap_or_default().as_bytes();
-    for other in others.split(|&byte| byte == b':' || is_space(byte)) {
-        if !other.is_empty() && other != library.as_os_str().as_bytes() {
-            value.push(":");
-            value.push(OsStr::from_bytes(other));
-        }
+/// The value of LD_PRELOAD with the library in front of what `existing` names, and behind a `runtime` that the program needs
+/// in front of all.
+pub(crate) fn preload(
+    library: &Path,
+    runtime: Option<&OsStr>,
+    existing: Option<&OsStr>,
+) -> OsString {
+    let ours = library.as_os_str().as_bytes();
+    let existing = existing.unwrap_or_default().as_bytes();
+    let existing = existing.split(|&byte| byte == b':' || is_space(byte));
+    let others: Vec<_> = existing.filter(|other| !other.is_empty() && *other != ours).collect();
+    let (mut first, behind): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|other| runtime::comes_first(other));
+    if first.is_empty() {
+        first.extend(runtime.map(OsStrExt::as_bytes));
     }
-    value
+    OsString::from_vec([first, vec![ours], behind].concat().join(&b':'))
 }
 
 fn is_space(byte: u8) -> bool {
@@ -100,7 +107,22 @@ mod tests {
             (Some("/a.so:/x/libsanshim.so"), "/x/libsanshim.so:/a.so"),
         ];
         for (existing, expected) in cases {
-            assert_eq!(preload(library, existing.map(OsStr::new)), expected, "{existing:?}");
+            assert_eq!(preload(library, None, existing.map(OsStr::new)), expected, "{existing:?}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_that_comes_first_is_in_front_of_ours() {
+        let library = Path::new("/x/libsanshim.so");
+        let cases = [
+            (Some("libasan.so.8"), None, "libasan.so.8:/x/libsanshim.so"),
+            (Some("libasan.so.8"), Some("/a.so"), "libasan.so.8:/x/libsanshim.so:/a.so"),
+            (Some("libasan.so.8"), Some("/y/libasan.so.6"), "/y/libasan.so.6:/x/libsanshim.so"),
+            (None, Some("/a.so:libasan.so.8"), "libasan.so.8:/x/libsanshim.so:/a.so"),
+        ];
+        for (runtime, existing, expected) in cases {
+            let value = preload(library, runtime.map(OsStr::new), existing.map(OsStr::new));
+            assert_eq!(value, expected, "{runtime:?} {existing:?}");
         }
     }
 }

@@ -19,6 +19,7 @@ mod output;
 mod progress;
 mod providers;
 mod run;
+mod runtime;
 mod status;
 mod systemd;
 mod top;

@@ -12,6 +12,7 @@ use sanshim_core::executable::{examine, resolve, Obstacle, Verdict};
 use crate::library;
 use crate::obstacle::explain;
 use crate::output::complain;
+use crate::runtime;
 
 /// The shim cannot be used. env, nohup and others have this status for failures of their own.
 const OWN_FAILURE: i32 = 125;
@@ -32,15 +33,17 @@ pub(crate) fn run(arguments: &RunArguments) -> i32 {
     };
     let [program, ..] = arguments.program.as_slice() else { return NOT_FOUND };
 
-    let verdict =
-        resolve(program, env::var_os("PATH")).map_or(Verdict::Unknown, |path| examine(&path, true));
+    let path = resolve(program, env::var_os("PATH"));
+    let verdict = path.as_ref().map_or(Verdict::Unknown, |path| examine(path, true));
     if let Verdict::Cannot(obstacle) = &verdict {
         let program = Path::new(program).display();
         complain(&format!("{program} runs on plain TCP: {}", explain(obstacle)));
     }
     if !matches!(verdict, Verdict::Cannot(Obstacle::OtherLibc(_))) {
         let existing = env::var_os("LD_PRELOAD");
-        env::set_var("LD_PRELOAD", library::preload(&library, existing.as_deref()));
+        let runtime = path.as_deref().and_then(runtime::that_comes_first);
+        let value = library::preload(&library, runtime.as_deref(), existing.as_deref());
+        env::set_var("LD_PRELOAD", value);
     }
     // Who names a file wants a log.
     let says_nothing = env::var_os("SANSHIM_LOG").is_none_or(|level| level.is_empty());

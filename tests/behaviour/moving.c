@@ -515,3 +515,38 @@ SAN_CASE(an_edge_of_space_across_the_move) {
   SYS(close(set));
   close_ends(ends);
 }
+
+/* ---- a look at what comes, into several buffers ------------------------------------------------ */
+
+/* However far the connection is on its way, it sees all that is there, in few buffers and in many. */
+static void peek_on_the_way(int exchanges, int flags) {
+  enum { MANY = 30, LENGTH = 90 };
+  union address target;
+  int listener = listen_on(V4, &target);
+  int client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  SYS(close(listener));
+  for (int i = 0; i < exchanges; i++) {
+    put(client, "request"), get(server, "request");
+    put(server, "answer"), get(client, "answer");
+  }
+  send_pattern(client, 0, LENGTH);
+  uint8_t bytes[LENGTH] = {0};
+  struct iovec few[] = {{bytes, 1}, {bytes + 1, 40}, {NULL, 0}, {bytes + 41, LENGTH - 41}}, many[MANY];
+  for (int i = 0; i < MANY; i++) many[i] = (struct iovec){bytes + 3 * i, 3};
+  struct msghdr into_few = {.msg_iov = few, .msg_iovlen = 4}, into_many = {.msg_iov = many, .msg_iovlen = MANY};
+  UNTIL(recv(server, bytes, LENGTH, MSG_PEEK | MSG_DONTWAIT) == LENGTH);
+  for (int again = 0; again < 3; again++) {
+    memset(bytes, 0, LENGTH);
+    EQ(recvmsg(server, again % 2 ? &into_many : &into_few, MSG_PEEK | flags), LENGTH);
+    check_pattern(bytes, 0, LENGTH);
+  }
+  EQ(recvmsg(server, &into_many, 0), LENGTH);
+  check_pattern(bytes, 0, LENGTH);
+  SYS(close(client)), SYS(close(server));
+}
+MIXED_CASE(peek_into_several_buffers_on_the_way) {
+  for (int exchanges = 0; exchanges < 60; exchanges++) {
+    peek_on_the_way(exchanges, MSG_DONTWAIT);
+    peek_on_the_way(exchanges, MSG_WAITALL);
+  }
+}

@@ -5,6 +5,7 @@ and keeps them until its input ends.
 """
 import ctypes
 import errno
+import os
 import resource
 import signal
 import socket
@@ -13,7 +14,8 @@ import sys
 
 from warm_up import warm_up_both
 
-SO_PEEK_OFF, SIGEV_NONE = 42, 1
+SO_PEEK_OFF, SIGEV_NONE, NOBODY = 42, 1, 65534
+EXCHANGES = 20000
 
 # Whoever waits for a line that never comes sees the end instead.
 signal.alarm(120)
@@ -57,6 +59,24 @@ def write_unseen(end):
         sys.exit("aio_write wrote less")
 
 
+def start_connector_of_another_user():
+    """A fork child connects, talks for as long as the acceptor tries to find it, and stays until its parent goes."""
+    if os.fork() != 0:
+        return
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    # What would look the name up loads modules of Python's, which this user may not read.
+    made = socket.socket()
+    made.connect(listener.getsockname())
+    listener.close()
+    for _ in range(EXCHANGES):
+        made.sendall(b"0123456789")
+        made.recv(10, socket.MSG_WAITALL)
+    made.recv(1)
+    os._exit(0)
+
+
 if what == "full backlog":
     listener.listen(0)
     earlier = []
@@ -66,6 +86,12 @@ if what == "full backlog":
         earlier[-1].connect_ex(listener.getsockname())
     connector.setblocking(False)
     connector.connect_ex(listener.getsockname())
+elif what == "connector of another user":
+    start_connector_of_another_user()
+    connector = None
+    acceptor, _ = listener.accept()
+    for _ in range(EXCHANGES):
+        acceptor.sendall(acceptor.recv(10, socket.MSG_WAITALL))
 else:
     if what == "peek-offset connector":
         connector.setsockopt(socket.SOL_SOCKET, SO_PEEK_OFF, 0)
@@ -73,6 +99,9 @@ else:
         listener.setsockopt(socket.SOL_SOCKET, SO_PEEK_OFF, 0)
     connect()
     acceptor, _ = listener.accept()
+    if what == "inherited":
+        connector.set_inheritable(True)
+        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
     if what == "no memory":
         # Room to say where the acceptor is, not for a session.
         warm_up_limited(resource.RLIMIT_FSIZE, 1 << 18)

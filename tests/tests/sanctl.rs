@@ -212,6 +212,21 @@ fn a_program_that_cannot_be_preloaded_runs_after_a_warning() {
     assert!(text(&output.stderr).contains("statically linked"), "{output:?}");
 }
 
+/// Its runtime ends a program in which it is not the first library.
+#[test]
+fn a_program_with_address_sanitizer_runs_under_the_shim() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("program.c");
+    let program = folder.path().join("checked-program");
+    let text_of_it = "#include <stdlib.h>\nint main(void) { return !getenv(\"LD_PRELOAD\"); }";
+    fs::write(&source, text_of_it).expect("write");
+    let mut cc = Command::new("cc");
+    cc.arg("-fsanitize=address").arg("-o").args([&program, &source]);
+    assert!(cc.status().expect("cc; see scripts/install").success());
+    let output = run(&[program.to_str().expect("text")]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
 #[test]
 fn a_setuid_program_runs_after_a_warning() {
     // SAFETY: no memory is involved.

@@ -254,7 +254,7 @@ const PEER_STAYS: Shown = ["tcp", "peer-stays", "established"];
 
 /// What tests/programs/reasons.py is to do, its rules, and what is shown of its listener, of the connecting and of
 /// the accepting end.
-const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 9] = [
+const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 10] = [
     ("a rule of the connector's", "connect", [LISTENER, ["tcp", "policy", "established"], QUIET]),
     (
         "a rule of the listener's",
@@ -274,6 +274,7 @@ const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 9] = [
         "",
         [LISTENER, ["tcp", "unseen-use", "established"], ["tcp", "peer-returned", "established"]],
     ),
+    ("inherited", "", [LISTENER, ["tcp", "handed-over", "established"], QUIET]),
     // The kernel has not connected it.
     ("full backlog", "", [LISTENER, NOTHING, NOTHING]),
     ("reset", "", [LISTENER, ["shm", "on-san", "failed"], NOTHING]),
@@ -282,24 +283,38 @@ const CIRCUMSTANCES: [(&str, &str, [Shown; 3]); 9] = [
 #[test]
 fn each_circumstance_has_its_reason_and_state() {
     for (what, role, expected) in CIRCUMSTANCES {
-        let sandbox = Sandbox::new();
-        let rules = sandbox.file("rules.toml");
-        let rule = format!("[[rule]]\nrole = \"{role}\"\nsan = false\n");
-        fs::write(&rules, if role.is_empty() { "" } else { &rule }).expect("the rules");
-        let mut command = Mode::Shim.command(locate::python());
-        command.arg(locate::helper("reasons.py")).arg(what).env("SANSHIM_CONFIG", rules);
-        let program = sandbox.launch("reasons", command);
-        let ends = program.wait_for_line("ends ");
-        let ends = ends.split_whitespace().map(|fd| fd.parse::<i64>().expect("a number"));
-        let entries = process(program.pid())["connections"].clone();
-        let shown = |fd| {
-            let entry = entries.as_array()?.iter().find(|entry| entry["fd"] == fd)?;
-            Some(["provider", "reason", "state"].map(|name| entry[name].as_str().expect("text")))
-        };
-        let shown: Vec<_> = ends.map(|fd| shown(fd).unwrap_or(NOTHING)).collect();
-        assert_eq!(shown, expected, "{what}: {entries}");
-        program.finish();
+        expect_in(what, role, expected);
     }
+}
+
+/// The acceptor's end says the same of it as the connector's does of another user's server.
+#[test]
+fn a_connector_of_another_user_is_not_taken_for_a_native_one() {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } == 0 {
+        let accepting = ["tcp", "other-user", "established"];
+        expect_in("connector of another user", "", [LISTENER, NOTHING, accepting]);
+    }
+}
+
+fn expect_in(what: &str, role: &str, expected: [Shown; 3]) {
+    let sandbox = Sandbox::new();
+    let rules = sandbox.file("rules.toml");
+    let rule = format!("[[rule]]\nrole = \"{role}\"\nsan = false\n");
+    fs::write(&rules, if role.is_empty() { "" } else { &rule }).expect("the rules");
+    let mut command = Mode::Shim.command(locate::python());
+    command.arg(locate::helper("reasons.py")).arg(what).env("SANSHIM_CONFIG", rules);
+    let program = sandbox.launch("reasons", command);
+    let ends = program.wait_for_line("ends ");
+    let ends = ends.split_whitespace().map(|fd| fd.parse::<i64>().expect("a number"));
+    let entries = process(program.pid())["connections"].clone();
+    let shown = |fd| {
+        let entry = entries.as_array()?.iter().find(|entry| entry["fd"] == fd)?;
+        Some(["provider", "reason", "state"].map(|name| entry[name].as_str().expect("text")))
+    };
+    let shown: Vec<_> = ends.map(|fd| shown(fd).unwrap_or(NOTHING)).collect();
+    assert_eq!(shown, expected, "{what}: {entries}");
+    program.finish();
 }
 
 /// Its connections go to the SAN when users' do, not at once.

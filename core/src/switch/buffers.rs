@@ -5,7 +5,7 @@
 
 use crate::provider::shm::Span;
 use crate::sys::user::{self, Access};
-use crate::sys::{Errno, Result};
+use crate::sys::{file, Errno, Result};
 use libc::iovec;
 
 /// The most bytes one call transfers (the kernel's MAX_RW_COUNT).
@@ -177,6 +177,43 @@ impl<'a> Buffers<'a> {
         Ok((std::ptr::NonNull::dangling().as_ptr(), 0))
     }
 
+    /// Calls `use_them` with an array of the next `most` bytes' pieces, for a system call that checks them. Without memory
+    /// for the array of very many, those are fewer bytes.
+    pub(crate) fn with_pieces<T>(&self, most: usize, use_them: impl FnOnce(&[iovec]) -> T) -> T {
+        const NONE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        const FEW: usize = 16;
+        const ALL: usize = MOST_BUFFERS * size_of::<iovec>();
+        let mut few = [NONE; FEW];
+        if self.rest.len() > FEW {
+            // The heap may be what a signal handler's call interrupted, and its stack may be small.
+            if let Ok(at) = file::map_private(ALL) {
+                // SAFETY: the mapping is this call's, aligned, full of zeroes, and has room for so many.
+                let used = use_them(unsafe {
+                    self.lay_out(most, std::slice::from_raw_parts_mut(at.cast(), MOST_BUFFERS))
+                });
+                // SAFETY: nothing refers to it any more.
+                unsafe { file::unmap(at, ALL) };
+                return used;
+            }
+        }
+        use_them(self.lay_out(most, &mut few))
+    }
+
+    fn lay_out<'b>(&self, most: usize, into: &'b mut [iovec]) -> &'b [iovec] {
+        let (mut left, mut offset) = (most.min(self.remaining), self.offset);
+        let mut count = 0;
+        for (piece, buffer) in into.iter_mut().zip(self.rest) {
+            let length = (buffer.iov_len - offset).min(left);
+            let iov_base = buffer.iov_base.wrapping_byte_add(offset);
+            *piece = iovec { iov_base, iov_len: length };
+            (left, offset, count) = (left - length, 0, count + 1);
+            if left == 0 {
+                break;
+            }
+        }
+        &into[..count]
+    }
+
     /// Moves the position without copying (MSG_TRUNC).
     pub(crate) fn skip(&mut self, length: usize) {
         let _ = self.each(length, |_, _| Ok(()));
@@ -212,6 +249,25 @@ mod tests {
         buffers.copy_from_slice(&[1, 2]).unwrap();
         buffers.copy_from_slice(&[3, 4]).unwrap();
         assert_eq!((room, buffers.remaining()), ([1, 2, 3, 0], 0));
+    }
+
+    #[test]
+    fn pieces_begin_at_the_position_and_end_with_what_is_wanted() {
+        let mut bytes = [0u8; 120];
+        let array: Vec<_> = bytes.chunks_mut(3).map(iov).collect();
+        let mut buffers = Buffers::new(&array).unwrap();
+        let lengths = |buffers: &Buffers, most| {
+            buffers.with_pieces(most, |pieces| pieces.iter().map(|p| p.iov_len).collect::<Vec<_>>())
+        };
+        assert_eq!(lengths(&buffers, usize::MAX), [3; 40]);
+        assert_eq!(lengths(&buffers, 7), [3, 3, 1]);
+        buffers.skip(4);
+        assert_eq!(lengths(&buffers, 6), [2, 3, 1]);
+        buffers.skip(92);
+        assert_eq!(lengths(&buffers, usize::MAX), [3; 8]);
+        assert_eq!(lengths(&buffers, 0), [0]);
+        let first = buffers.with_pieces(1, |pieces| pieces[0].iov_base);
+        assert_eq!(first, array[32].iov_base);
     }
 
     #[test]

@@ -9,6 +9,15 @@ pub fn recv(fd: Fd, buffer: &mut [u8], flags: i32) -> Result<usize> {
     call!(recvfrom, fd, buffer.as_mut_ptr() as usize, buffer.len(), flags, 0, 0)
 }
 
+/// Looks at what an anchor has, without waiting, in the program's memory, which the kernel checks.
+pub(crate) fn peek_into(fd: Fd, pieces: &[libc::iovec]) -> Result<usize> {
+    // SAFETY: msghdr is plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len();
+    call!(recvmsg, fd, &message as *const _ as usize, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+}
+
 /// Takes at most `most` bytes off an anchor, without waiting.
 pub(crate) fn discard(fd: Fd, most: usize) -> Result<usize> {
     call!(recvfrom, fd, 0, most, libc::MSG_TRUNC | libc::MSG_DONTWAIT, 0, 0)
@@ -48,6 +57,26 @@ pub(crate) fn bytes_written(fd: Fd) -> Option<u64> {
     // Of the 64-bit words the low half of 18 counts what is not sent yet, 25 what was sent, and 26 what was sent again.
     let words = information::<27>(fd)?;
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
+}
+
+/// Where tcp_info counts the segments that a socket has sent, and where those that it has received.
+const SEGMENTS_OUT: usize = 136;
+pub(super) const SEGMENTS_IN: usize = 140;
+
+/// Segments that a TCP socket has sent. `None` if the kernel does not say.
+pub(crate) fn segments_sent(fd: Fd) -> Option<u32> {
+    let words = information::<{ SEGMENTS_OUT / 8 + 1 }>(fd)?;
+    Some(words[SEGMENTS_OUT / 8] as u32)
+}
+
+/// Has the kernel acknowledge now what a TCP socket received, if it put that off until the socket sends something. True
+/// if it may have done so. The socket goes on to put it off, or not to, as it did before.
+pub(crate) fn acknowledge(fd: Fd) -> bool {
+    const NOW_AND_AGAIN: i32 = 2;
+    let acknowledges_at_once = option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK);
+    acknowledges_at_once == Ok(0)
+        && set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &NOW_AND_AGAIN).is_ok()
+        && set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &0i32).is_ok()
 }
 
 /// Bytes that can be read from a TCP socket.
@@ -139,16 +168,50 @@ pub fn option(fd: Fd, level: i32, name: i32) -> Result<i32> {
 /// The cookie of the network namespace that a socket is in (Linux 5.14).
 pub(crate) fn namespace(fd: Fd) -> Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
+    long_option(fd, SO_NETNS_COOKIE)
+}
+
+/// The cookie of a socket: no other one ever has it.
+pub(crate) fn cookie(fd: Fd) -> Result<u64> {
+    long_option(fd, libc::SO_COOKIE)
+}
+
+fn long_option(fd: Fd, name: i32) -> Result<u64> {
     let (mut value, mut length) = (0u64, size_of::<u64>() as u32);
     call!(
         getsockopt,
         fd,
         libc::SOL_SOCKET,
-        SO_NETNS_COOKIE,
+        name,
         &mut value as *mut _ as usize,
         &mut length as *mut _ as usize
     )?;
     Ok(value)
+}
+
+/// The number of the interface that a socket is bound to. Zero if there is none, or before Linux 5.1.
+pub(crate) fn bound_interface(fd: Fd) -> u32 {
+    const SO_BINDTOIFINDEX: i32 = 62;
+    option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).map_or(0, |interface| interface as u32)
+}
+
+/// The address that a connection was made to before the kernel translated it, as its connection tracking says.
+/// `None` where that does not know the connection. May be asked of the end that accepted it.
+///
+/// # Errors
+/// The kernel does not answer.
+pub(crate) fn dialled_address(fd: Fd, is_ipv4: bool) -> Result<Option<SocketAddr>> {
+    const ORIGINAL_DESTINATION: i32 = 80;
+    let level = if is_ipv4 { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
+    let (mut storage, mut length) = storage();
+    let (at, length_at) = (storage.as_mut_ptr() as usize, &mut length as *mut _ as usize);
+    match call!(getsockopt, fd, level, ORIGINAL_DESTINATION, at, length_at) {
+        // SAFETY: the kernel filled `length` bytes.
+        Ok(_) => Ok(unsafe { address(storage.as_ptr().cast(), length) }),
+        // It tracks nothing, or not this one.
+        Err(Errno(libc::ENOPROTOOPT | libc::ENOENT)) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Sets a socket option of any plain type.

@@ -112,6 +112,13 @@ pub(crate) struct Owner {
     pub uid: u32,
     /// Inode; zero while no process has accepted the connection.
     pub(crate) inode: u32,
+    /// What SO_COOKIE says of the socket. No other socket ever has it.
+    pub(crate) cookie: u64,
+    /// The kernel's number of its state (TCP_ESTABLISHED and so on). Where no connection has the addresses the kernel
+    /// gives a listener that would accept one.
+    pub(crate) state: u8,
+    /// Segments that it has received (tcpi_segs_in). `None` where the kernel does not say.
+    pub(crate) segments_received: Option<u32>,
 }
 
 /// The socket by which the kernel is asked.
@@ -129,17 +136,41 @@ pub(crate) fn after_fork_in_child() {
 }
 
 /// Looks up the socket whose own address is `local` and whose peer is `peer`, in the network namespace of the socket
-/// `like`.
+/// `like`. Finds one that is bound to an interface if that is the loopback device, or `like` is bound to the same one, as
+/// both ends between link-local addresses are.
 pub(crate) fn lookup(like: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
-    KERNEL.with(like, |fd| lookup_through(fd, local, peer))?
+    const LOOPBACK: u32 = 1;
+    let ask = |interface| KERNEL.with(like, |fd| lookup_through(fd, local, peer, interface))?;
+    let mut found = ask(0)?;
+    for interface in [net::bound_interface(like), LOOPBACK] {
+        if !found.is_some_and(Owner::is_connected) && interface != 0 {
+            found = ask(interface)?.or(found);
+        }
+    }
+    Ok(found)
 }
 
-fn lookup_through(fd: Fd, local: SocketAddr, peer: SocketAddr) -> Result<Option<Owner>> {
+impl Owner {
+    /// False for a listener.
+    pub(crate) fn is_connected(self) -> bool {
+        const LISTEN: u8 = 10;
+        self.state != LISTEN
+    }
+}
+
+fn lookup_through(
+    fd: Fd,
+    local: SocketAddr,
+    peer: SocketAddr,
+    interface: u32,
+) -> Result<Option<Owner>> {
     // A dual-stack listener's connections are IPv6 sockets with IPv4-mapped addresses.
     let families = if local.is_ipv4() { [false, true].as_slice() } else { [true].as_slice() };
     let mut found = Ok(None);
     for mapped in families {
-        found = ask_owner(fd, local, peer, *mapped);
+        let id = id(local, peer, interface, *mapped);
+        let family = if *mapped { libc::AF_INET6 } else { libc::AF_INET };
+        found = ask_owner(fd, family as u8, id);
         if !matches!(found, Ok(None)) {
             break;
         }
@@ -159,26 +190,113 @@ fn octets(ip: IpAddr, as_ipv6: bool) -> [u8; 16] {
     }
 }
 
-fn ask_owner(fd: Fd, local: SocketAddr, peer: SocketAddr, as_ipv6: bool) -> Result<Option<Owner>> {
-    let family = if as_ipv6 { libc::AF_INET6 } else { libc::AF_INET } as u8;
-    let id = SocketId {
+fn id(local: SocketAddr, peer: SocketAddr, interface: u32, as_ipv6: bool) -> SocketId {
+    SocketId {
         source_port: local.port().to_be_bytes(),
         destination_port: peer.port().to_be_bytes(),
         source: octets(local.ip(), as_ipv6),
         destination: octets(peer.ip(), as_ipv6),
+        interface,
         ..SocketId::ANY
-    };
-    let request = Request::new(Header::of::<Request>(), family, u32::MAX, id);
-    let mut reply = [0u8; 1024];
-    let word = |reply: &[u8; 1024], at: usize| {
-        u32::from_ne_bytes([reply[at], reply[at + 1], reply[at + 2], reply[at + 3]])
-    };
-    let n = ask(fd, &request, &request.header, &mut reply)?;
-    // The reply is nlmsghdr (16), then inet_diag_msg: 4 bytes, SocketId (48), expires, rqueue, wqueue, uid, inode.
-    let kind = u16::from_ne_bytes([reply[4], reply[5]]);
-    const UID: usize = 16 + 4 + 48 + 12;
-    if kind != SOCK_DIAG_BY_FAMILY || n < UID + 8 {
-        return Ok(None);
     }
-    Ok(Some(Owner { uid: word(&reply, UID), inode: word(&reply, UID + 4) }))
+}
+
+fn ask_owner(fd: Fd, family: u8, id: SocketId) -> Result<Option<Owner>> {
+    let mut request = Request::new(Header::of::<Request>(), family, u32::MAX, id);
+    request.extensions = 1 << (INFORMATION - 1);
+    let mut reply = [0u8; 1024];
+    let n = ask(fd, &request, &request.header, &mut reply)?;
+    Ok(reply.get(..n).and_then(decode))
+}
+
+/// INET_DIAG_INFO: the attribute with the socket's tcp_info.
+const INFORMATION: u16 = 2;
+
+/// The kernel's answer: nlmsghdr, inet_diag_msg, attributes.
+fn decode(reply: &[u8]) -> Option<Owner> {
+    const MESSAGE: usize = size_of::<Header>();
+    const COOKIE: usize = MESSAGE + 4 + size_of::<SocketId>() - 8;
+    // After the cookie: expires, rqueue, wqueue, uid, inode.
+    const UID: usize = COOKIE + 8 + 12;
+    let word = |at: usize| {
+        let bytes = reply.get(at..at + 4)?.try_into().ok()?;
+        Some(u32::from_ne_bytes(bytes))
+    };
+    if u16::from_ne_bytes([*reply.get(4)?, *reply.get(5)?]) != SOCK_DIAG_BY_FAMILY {
+        return None;
+    }
+    Some(Owner {
+        uid: word(UID)?,
+        inode: word(UID + 4)?,
+        cookie: u64::from(word(COOKIE)?) | u64::from(word(COOKIE + 4)?) << 32,
+        state: *reply.get(MESSAGE + 1)?,
+        segments_received: segments_received(reply.get(UID + 8..)?),
+    })
+}
+
+/// What the attributes say.
+fn segments_received(mut attributes: &[u8]) -> Option<u32> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
+        let kind = u16::from_ne_bytes([*attributes.get(2)?, *attributes.get(3)?]);
+        if kind == INFORMATION {
+            let at = 4 + net::SEGMENTS_IN;
+            let bytes = attributes.get(..length)?.get(at..at + 4)?.try_into().ok()?;
+            return Some(u32::from_ne_bytes(bytes));
+        }
+        // An attribute without a length would be read for ever.
+        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn the_other_end_is_the_socket_with_its_cookie() {
+        for (at, to) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
+            let listener = TcpListener::bind((at, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let connector = TcpStream::connect((to, port)).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            let ours = connector.local_addr().unwrap();
+            let theirs = SocketAddr::new(to.parse().unwrap(), port);
+            let owner = || lookup(connector.as_raw_fd(), theirs, ours).unwrap().unwrap();
+            assert_eq!(owner().cookie, net::cookie(accepted.as_raw_fd()).unwrap());
+            assert!(owner().is_connected());
+            let before = owner().segments_received.unwrap();
+            std::io::Write::write_all(&mut &connector, b"one segment").unwrap();
+            while owner().segments_received.unwrap() == before {}
+            // The kernel finds one that is bound to an interface only there.
+            if net::set_option(
+                accepted.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_BINDTODEVICE,
+                b"lo\0",
+            )
+            .is_ok()
+            {
+                assert!(owner().is_connected());
+            }
+            // Nobody has this connection, but there is a listener for it.
+            let nobody = SocketAddr::new(ours.ip(), 1);
+            let found = lookup(connector.as_raw_fd(), theirs, nobody).unwrap();
+            assert!(!found.is_some_and(Owner::is_connected));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_none() {
+        let mut reply = [0; 300];
+        reply[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        assert_eq!(decode(&reply).map(|owner| owner.segments_received), Some(None));
+        reply[88..92].copy_from_slice(&[140, 0, 2, 0]);
+        assert_eq!(decode(&reply).map(|owner| owner.segments_received), Some(None), "too short");
+        for length in 0..88 {
+            assert_eq!(decode(&reply[..length]), None);
+        }
+    }
 }

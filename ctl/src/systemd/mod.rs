@@ -70,7 +70,7 @@ fn install(arguments: &SystemdArguments) -> Result<(String, i32), String> {
     }
     let path = drop_in(arguments, &name);
     let existing = unit.variable("LD_PRELOAD");
-    let preload = library::preload(&library, existing.as_deref().map(str::as_ref));
+    let preload = library::preload(&library, None, existing.as_deref().map(str::as_ref));
     let content = format!(
         "# Made by sanctl systemd {name}; sanctl systemd --remove {name} takes it away.\n[Service]\n\
          Environment=\"LD_PRELOAD={}\"\n",

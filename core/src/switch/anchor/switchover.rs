@@ -208,13 +208,15 @@ pub(in crate::switch) fn take(
 /// Takes, or looks at, what the kernel has behind bytes of the segment: how many bytes. None where an urgent byte comes next, at
 /// which a read ends.
 pub(in crate::switch) fn take_behind(stream: &Stream, to: &mut Buffers, take: Take) -> usize {
-    if net::is_at_mark(stream.anchor) {
-        return 0;
+    let mut taken = 0;
+    while !net::is_at_mark(stream.anchor) {
+        let Taken::Bytes(n @ 1..) = receive(stream, to, take, u64::MAX) else { break };
+        taken += n;
+        if take == Take::Peek || to.remaining() == 0 {
+            break;
+        }
     }
-    match receive(stream, to, take, u64::MAX) {
-        Taken::Bytes(n) => n,
-        _ => 0,
-    }
+    taken
 }
 
 /// Receives at most so many bytes from the kernel. Receive lock.
@@ -222,12 +224,13 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);
     let received = match take {
         Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
-        Take::Peek | Take::Consume => {
+        // The next look would begin with the same bytes.
+        Take::Peek => to.with_pieces(most_here, |pieces| net::peek_into(stream.anchor, pieces)),
+        Take::Consume => {
             to.piece(to.remaining(), Access::Write).and_then(|(at, length)| {
-                let peek = if take == Take::Peek { libc::MSG_PEEK } else { 0 };
                 // SAFETY: the program's memory, which only the kernel writes to, and checks.
                 let room = unsafe { std::slice::from_raw_parts_mut(at, length.min(most_here)) };
-                net::recv(stream.anchor, room, peek | libc::MSG_DONTWAIT)
+                net::recv(stream.anchor, room, libc::MSG_DONTWAIT)
             })
         }
     };

@@ -135,7 +135,7 @@ pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errn
     }
     if level == libc::IPPROTO_TCP && name == libc::TCP_ULP {
         let socket = table::socket(fd)?;
-        setup::stay_on_tcp(&socket);
+        setup::stay_on_tcp(&socket, Reason::UnsupportedOption);
         // As where the kernel has no TLS: programs encrypt themselves then.
         return (socket.phase() == phase::SAN).then_some(Errno(libc::ENOENT));
     }
@@ -150,7 +150,7 @@ pub fn before_zero_copy(socket: &Socket) -> Result<(), Errno> {
     if net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ZEROCOPY) != Ok(1) {
         return Ok(());
     }
-    setup::stay_on_tcp(socket);
+    setup::stay_on_tcp(socket, Reason::UnsupportedOption);
     let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
         return Ok(());
     };

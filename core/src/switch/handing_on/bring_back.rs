@@ -33,7 +33,7 @@ pub fn before_unhooked_use(fd: Fd) -> bool {
 pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRoom) -> bool {
     let is_on_san = |socket: &Pinned| socket.phase() == phase::SAN;
     for socket in fds.iter().filter_map(|fd| table::socket(*fd)) {
-        setup::stay_on_tcp(&socket);
+        setup::stay_on_tcp(&socket, why);
     }
     let known = |fd: &Fd| Some((table::socket(*fd).filter(is_on_san)?, *fd));
     let found: SmallVec<[(Pinned, Fd); 4]> = fds.iter().filter_map(known).collect();
@@ -47,7 +47,7 @@ pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRo
     Ours::collect().follow();
     resend_for_peer::ensure_resent(found.iter().map(|(socket, fd)| (socket.get(), *fd)));
     // Where the peer, or the helper, began the return, it is noted as one after which it may come again.
-    found.iter().for_each(|(socket, _)| setup::stay_on_tcp(socket));
+    found.iter().for_each(|(socket, _)| setup::stay_on_tcp(socket, why));
     given
 }
 

@@ -191,7 +191,7 @@ fn before_image(
     let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
     let mut given_up = SmallVec::new();
     if !becomes_it {
-        inherited.iter().for_each(|socket| setup::stay_on_tcp(socket));
+        inherited.iter().for_each(|socket| setup::stay_on_tcp(socket, Reason::HandedOver));
         return given_up;
     }
     let mut stay: SmallVec<[_; 16]> = inherited.iter().map(Pinned::address).collect();

@@ -1,17 +1,19 @@
 //! How a connection comes to the SAN.
 //!
 //! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy
-//! (`traffic`) its ends look for each other (`peer_table`, `offer_socket`) and agree
-//! (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
+//! (`traffic`) its ends look for each other (`peer_table`, `offer_socket`), see that they hold the same connection
+//! (`identity`), and agree (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
 //! everything is TCP's, and nobody waits for anybody.
 //!
 //! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of
 //! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others ask `is_on_san` before each
 //! transfer, and `end` or `stay_on_tcp` for what must not move.
 
+mod absent;
 mod elsewhere;
 mod enter;
 pub(in crate::switch) mod holders;
+mod identity;
 mod negotiate;
 mod offer_socket;
 mod peer_table;

@@ -2,17 +2,19 @@
 //!
 //! 1. The acceptor puts an entry into the peer table.
 //! 2. The connector offers a session where that leads.
-//! 3. The acceptor takes it.
+//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`](super::identity)).
 //! 4. The connector confirms.
 //!
 //! Both live then, so no session meets a later connection of the same addresses. Whoever cannot go on withdraws the
 //! session, and the connection stays on TCP. Under the structure lock. Moves no bytes: each direction
 //! [turns](crate::switch::anchor::switchover) for itself.
 
+use super::absent::why_nobody_is_there;
 use super::elsewhere;
 use super::enter::enter;
+use super::identity::{self, Shown};
 use super::offer_socket;
-use super::offer_socket::{OfferSocket, OFFER_SOCKET};
+use super::offer_socket::{Offer, OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
@@ -23,14 +25,14 @@ use crate::switch::anchor::options;
 use crate::switch::back_to_tcp;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
-use crate::switch::socket::negotiation::{Agreed, Negotiation};
+use crate::switch::socket::negotiation::{Agreed, Negotiation, Trials};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, hidden, net, process, sock_diag, time, Fd};
+use crate::sys::{file, hidden, net, process, time, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -47,6 +49,8 @@ const MOST_LOOKS: u32 = 40;
 const MOST_LOOKS_AGREED: u32 = 128;
 /// How long (ns) it looks for that at least: the other end may get no processor, while this one looks all the time.
 const LEAST_AGREED: u64 = 100_000_000;
+/// So many times an acceptor looks whether its connection is the connector's, where that takes experiments.
+const MOST_EXPERIMENTS: u32 = 192;
 /// Transfers between two looks at whether it is busy.
 const PAUSE: u32 = 16;
 
@@ -60,7 +64,7 @@ pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure
             }
         }
         Negotiation::Elsewhere { meeting, .. } => drop(meeting),
-        Negotiation::Agreed(agreed) => agreed.end(),
+        Negotiation::Proving { agreed, .. } | Negotiation::Agreed(agreed) => agreed.end(),
     }
 }
 
@@ -84,7 +88,7 @@ pub(super) fn step(socket: &Socket) {
     }
     if socket.kernel_registration.is_unknown() {
         drop(structure);
-        return stay_on_tcp(socket);
+        return stay_on_tcp(socket, Reason::UnseenUse);
     }
     if socket.has_end() && !socket.shares_end() {
         // The first transfer since it came back.
@@ -115,12 +119,18 @@ pub(super) fn step(socket: &Socket) {
             }
         },
         Some(Negotiation::Advertised { tuple, looks }) => {
-            look_for_offer(socket, &mut structure, tuple, looks)
+            look_for_offer(socket, &mut structure, tuple, looks).map_err(|why| match why {
+                Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
+                why => why,
+            })
         }
         Some(Negotiation::Elsewhere { meeting, looks }) => match elsewhere::look(meeting, looks) {
             Ok(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
             looked => looked.map(Some),
         },
+        Some(Negotiation::Proving { tuple, trials, agreed }) => {
+            prove(socket, tuple, trials, agreed)
+        }
         Some(Negotiation::Agreed(agreed)) => follow(socket, &mut structure, role, agreed),
     };
     note(socket, &mut structure, next);
@@ -151,6 +161,8 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Advertised { looks, .. } | Negotiation::Elsewhere { looks, .. } => {
                     *looks
                 }
+                // At each transfer there may be something to see.
+                Negotiation::Proving { .. } => 0,
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
@@ -173,7 +185,7 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
 }
 
 /// One on TCP, or not connected yet, stays there for good. The caller's pin keeps it from entering meanwhile.
-pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
+pub(in crate::switch) fn stay_on_tcp(socket: &Socket, why: Reason) {
     // One that enters does so under the lock.
     if !matches!(socket.phase(), phase::FRESH | phase::TCP | phase::ENTERING) {
         return;
@@ -187,6 +199,12 @@ pub(in crate::switch) fn stay_on_tcp(socket: &Socket) {
         }
         if let Some(negotiation) = socket.guarded(&mut structure).negotiation.take() {
             end(*negotiation, &mut structure);
+        }
+        if unpublished::is_unpublished() {
+            // It would make a file in each child that only starts a program.
+            socket.set_reason(why);
+        } else {
+            publish(socket, &mut structure, why);
         }
     }
 }
@@ -241,17 +259,20 @@ fn begin(
     if !policy::shares_memory() {
         return Err(Reason::Policy);
     }
-    match role {
+    let begun = match role {
         Role::Acceptor => {
+            // Who finds the entry may have another connection.
+            identity::is_tracked(socket.anchor(), &tuple)?;
             let offers = offer_socket(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
             offers.advertise(&tuple).map_err(|_| Reason::OutOfMemory)?;
             look_for_offer(socket, structure, tuple, 0)
         }
-        Role::Connector => offer(socket, &tuple).map_err(|why| match why {
-            Reason::PeerNative => why_nobody_is_there(socket, &tuple),
-            why => why,
-        }),
-    }
+        Role::Connector => offer(socket, &tuple),
+    };
+    begun.map_err(|why| match why {
+        Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
+        why => why,
+    })
 }
 
 /// This process's offer socket, opened when first needed.
@@ -323,24 +344,6 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
     }
 }
 
-/// Why no process says that it has the acceptor's end.
-fn why_nobody_is_there(socket: &Socket, tuple: &Tuple) -> Reason {
-    // One of a link alone is not found without its interface.
-    if tuple.acceptor.ip() != tuple.connector.ip() && !net::is_local(tuple.acceptor.ip()) {
-        return Reason::NotLocal;
-    }
-    if !socket.traffic.fails_always() {
-        // One that changed its user would have said who it was.
-        return Reason::PeerNative;
-    }
-    match sock_diag::lookup(socket.anchor(), tuple.acceptor, tuple.connector) {
-        Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
-            Reason::OtherUser
-        }
-        _ => Reason::PeerNative,
-    }
-}
-
 /// An acceptor looks whether a connector found its entry.
 fn look_for_offer(
     socket: &Socket,
@@ -349,7 +352,9 @@ fn look_for_offer(
     looks: u32,
 ) -> Result<Option<Negotiation>, Reason> {
     let offers = OFFER_SOCKET.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
-    let Some(handed) = offers.take(&tuple) else {
+    let accepted = socket.anchor();
+    let is_for_it = |one: &Offer| identity::is_connectors(accepted, &tuple, one.cookie, one.uid);
+    let Some(handed) = offers.take_one(&tuple, is_for_it) else {
         if looks >= MOST_LOOKS {
             offers.withdraw(&tuple);
             return Err(Reason::PeerNative);
@@ -359,7 +364,7 @@ fn look_for_offer(
     offers.withdraw(&tuple);
     let [segment, bells @ ..] = handed.passed.map(hidden::kept);
     let (attached, bells) = (Segment::attach(segment), Bells::adopt(bells));
-    let connector = handed.connector;
+    let (connector, cookie) = (handed.connector, handed.cookie);
     handed.close();
     let segment = attached.map_err(|e| {
         super::warn_about_segment(socket, &e);
@@ -374,17 +379,56 @@ fn look_for_offer(
     let agreed = Agreed { segment, link: None, peer, looks: 0, since };
     let has_bells = bells.map(drop).map_err(|_| Reason::OutOfMemory);
     if let Err(why) = has_bells.and_then(|()| may_leave_tcp(socket)) {
-        segment.agreement().decide(State::Refused);
-        agreed.unmap();
-        return Err(why);
+        return Err(refuse(agreed, why));
     }
-    if !segment.agreement().decide(State::Taken) {
+    match identity::is_tracked(accepted, &tuple) {
+        Ok(false) => take(socket, agreed),
+        Ok(true) => {
+            let trials = Trials::with(cookie);
+            Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
+        }
+        Err(why) => Err(refuse(agreed, why)),
+    }
+}
+
+/// An acceptor takes the session that it was offered.
+fn take(socket: &Socket, mut agreed: Agreed) -> Result<Option<Negotiation>, Reason> {
+    if !agreed.segment.agreement().decide(State::Taken) {
         // The connector withdrew it.
         agreed.unmap();
         return Err(Reason::Quiet);
     }
+    (agreed.looks, agreed.since) = (0, time::now());
     registry::note(socket.statistics(), Event::Taken);
     Ok(Some(Negotiation::Agreed(agreed)))
+}
+
+/// An acceptor declines it.
+fn refuse(agreed: Agreed, why: Reason) -> Reason {
+    agreed.segment.agreement().decide(State::Refused);
+    agreed.unmap();
+    why
+}
+
+/// An acceptor that was offered a session looks whether its connection is the connector's.
+fn prove(
+    socket: &Socket,
+    tuple: Tuple,
+    mut trials: Trials,
+    mut agreed: Agreed,
+) -> Result<Option<Negotiation>, Reason> {
+    agreed.looks += 1;
+    if agreed.segment.agreement().state() != State::Pending {
+        agreed.unmap();
+        return Err(Reason::Quiet);
+    }
+    match identity::experiment(socket.anchor(), &tuple, &mut trials) {
+        Shown::Same => take(socket, agreed),
+        Shown::NotYet if agreed.looks < MOST_EXPERIMENTS => {
+            Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
+        }
+        Shown::NotYet | Shown::Different => Err(refuse(agreed, Reason::Unproven)),
+    }
 }
 
 /// Looks whether the other end is as far as this one.

@@ -1,6 +1,7 @@
 //! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections
 //! that this process accepted. The kernel says who both sides are. Must not judge what is offered.
 
+use super::identity;
 use super::peer_table;
 use super::peer_table::Entry;
 use crate::reason::Reason;
@@ -39,6 +40,10 @@ pub(super) struct Offer {
     /// Hidden: the segment, and its bells as [`Bells::adopt`] takes them.
     pub(super) passed: [Fd; 3],
     pub(super) connector: Relation,
+    /// The connector's socket, as it says.
+    pub(super) cookie: u64,
+    /// The connector's user.
+    pub(super) uid: u32,
     at: u64,
 }
 
@@ -103,11 +108,25 @@ impl OfferSocket {
         peer_table::withdraw(hidden::kept(self.table), tuple, self.entry);
     }
 
-    /// The session that was offered for a connection, if one was.
-    pub(super) fn take(&mut self, tuple: &Tuple) -> Option<Offer> {
+    /// The session that was offered for a connection, if one was. One that `is_for_it` denies goes.
+    pub(super) fn take_one(
+        &mut self,
+        tuple: &Tuple,
+        is_for_it: impl Fn(&Offer) -> bool,
+    ) -> Option<Offer> {
         self.hear();
-        let at = self.kept.iter().rposition(|one| one.tuple == *tuple)?;
-        Some(self.kept.remove(at))
+        while let Some(at) = self.kept.iter().rposition(|one| one.tuple == *tuple) {
+            let offer = self.kept.remove(at);
+            if is_for_it(&offer) {
+                return Some(offer);
+            }
+            log::info!(
+                "a session that user {} offers is not for this connection, or its socket is gone",
+                offer.uid
+            );
+            offer.close();
+        }
+        None
     }
 
     fn hear(&mut self) {
@@ -147,7 +166,7 @@ impl OfferSocket {
     /// The connection is over: what was offered for it is not taken any more.
     pub(super) fn forget(&mut self, tuple: &Tuple) {
         self.withdraw(tuple);
-        if let Some(handed) = self.take(tuple) {
+        if let Some(handed) = self.take_one(tuple, |_| true) {
             handed.close();
         }
     }
@@ -163,10 +182,10 @@ impl OfferSocket {
 
 /// What a connector sent, if that makes sense. `None`: it has not sent it yet.
 fn receive(connection: Fd, now: u64) -> Option<Option<Offer>> {
-    let mut buffer = [0u8; Tuple::ENCODED + 1];
+    let mut buffer = [0u8; Tuple::ENCODED + size_of::<u64>() + 1];
     match packet::receive_passing(connection, &mut buffer) {
         Err(Errno(libc::EAGAIN)) => None,
-        Ok((n, passed)) => Some(judge(connection, Tuple::decode(&buffer[..n]), passed, now)),
+        Ok((n, passed)) => Some(judge(connection, decode(&buffer[..n]), passed, now)),
         Err(_) => Some(None),
     }
 }
@@ -180,18 +199,29 @@ fn may_offer(connection: Fd) -> bool {
     may
 }
 
+/// The connection that a session is offered for, and the connector's socket.
+fn encode(tuple: &Tuple, cookie: u64) -> Vec<u8> {
+    [tuple.encode().as_slice(), &cookie.to_ne_bytes()].concat()
+}
+
+fn decode(bytes: &[u8]) -> Option<(Tuple, u64)> {
+    let (tuple, cookie) = bytes.split_at_checked(Tuple::ENCODED)?;
+    Some((Tuple::decode(tuple)?, u64::from_ne_bytes(cookie.try_into().ok()?)))
+}
+
 fn judge(
     connection: Fd,
-    tuple: Option<Tuple>,
+    what: Option<(Tuple, u64)>,
     passed: [Option<Fd>; 3],
     now: u64,
 ) -> Option<Offer> {
-    match (packet::peer_credentials(connection), tuple, passed) {
-        (Ok((pid, uid)), Some(tuple), [Some(segment), bells @ ..]) => {
+    match (packet::peer_credentials(connection), what, passed) {
+        (Ok((pid, uid)), Some((tuple, cookie)), [Some(segment), bells @ ..]) => {
             // One of another version brings no bells: that its segment says so is found out later.
             let [connectors, acceptors] = bells.map(|bell| bell.unwrap_or(-1));
             let passed = [segment, connectors, acceptors].map(hidden::keep);
-            Some(Offer { tuple, passed, connector: Relation::to(pid, uid), at: now })
+            let connector = Relation::to(pid, uid);
+            Some(Offer { tuple, passed, connector, cookie, uid, at: now })
         }
         _ => {
             passed.into_iter().flatten().for_each(file::close);
@@ -200,10 +230,12 @@ fn judge(
     }
 }
 
-/// Offers a session, by what is passed of it, to the process that has the acceptor's end of the connection of `socket`. Says what is known of it.
+/// Offers a session, by what is passed of it, to the process that has the acceptor's end of the connection of `socket`. Says
+/// what is known of it.
 ///
 /// # Errors
-/// [`Reason::PeerNative`] if no process says that it has it, [`Reason::OtherUser`] if we must not share memory with it.
+/// [`Reason::PeerNative`] if no process says that it has it, [`Reason::OtherUser`] if we must not share memory with it,
+/// or it can not have it.
 pub(super) fn offer(
     socket: Fd,
     tuple: &Tuple,
@@ -224,7 +256,10 @@ pub(super) fn offer(
         if !policy::may_share_with(uid) {
             return Err(Reason::OtherUser);
         }
-        packet::send_passing(fd, &tuple.encode(), &session()?).map_err(|_| Reason::PeerNative)?;
+        identity::is_acceptors(socket, tuple, uid)?;
+        let cookie = net::cookie(socket).map_err(|_| Reason::Unproven)?;
+        let sent = packet::send_passing(fd, &encode(tuple, cookie), &session()?);
+        sent.map_err(|_| Reason::PeerNative)?;
         Ok(Relation::to(pid, uid))
     })();
     file::close(fd);

@@ -8,7 +8,6 @@ use crate::switch::socket::tuple::Tuple;
 use std::sync::Arc;
 
 /// See the module.
-#[expect(clippy::large_enum_variant, reason = "it is boxed wherever it stays")]
 pub(in crate::switch) enum Negotiation {
     /// The acceptor put its entry into the peer table.
     Advertised {
@@ -24,8 +23,35 @@ pub(in crate::switch) enum Negotiation {
         /// How often this one has looked since what came of it.
         looks: u32,
     },
+    /// The acceptor was offered a session, and finds out whether that is for this connection.
+    Proving {
+        /// The connection.
+        tuple: Tuple,
+        /// What it has found so far.
+        trials: Trials,
+        /// The session, which it has not taken yet.
+        agreed: Agreed,
+    },
     /// A session is offered, by the connector, or taken, by the acceptor; or a link stands.
     Agreed(Agreed),
+}
+
+/// Experiments of which each tells something of the socket at the other end.
+#[derive(Debug)]
+pub(in crate::switch) struct Trials {
+    /// Of the socket that is believed to be there.
+    pub(in crate::switch) cookie: u64,
+    /// Experiments that show that it is.
+    pub(in crate::switch) shown: u32,
+    /// Those that do not.
+    pub(in crate::switch) missed: u32,
+}
+
+impl Trials {
+    /// None yet.
+    pub(in crate::switch) fn with(cookie: u64) -> Self {
+        Self { cookie, shown: 0, missed: 0 }
+    }
 }
 
 /// See [`Negotiation::Agreed`].
@@ -45,6 +71,7 @@ impl Negotiation {
         match self {
             Negotiation::Advertised { .. } => {}
             Negotiation::Elsewhere { meeting, .. } => meeting.forget(),
+            Negotiation::Proving { agreed, .. } => agreed.unmap(),
             Negotiation::Agreed(agreed) => match agreed.link {
                 Some(link) => link.leave_to_parent(),
                 None => agreed.unmap(),

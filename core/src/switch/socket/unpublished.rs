@@ -11,7 +11,7 @@ static IS_UNPUBLISHED: AtomicBool = AtomicBool::new(false);
 
 /// True in such a child, which has no registry file.
 #[inline]
-fn is_unpublished() -> bool {
+pub(in crate::switch) fn is_unpublished() -> bool {
     IS_UNPUBLISHED.load(Relaxed)
 }
 

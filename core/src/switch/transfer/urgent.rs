@@ -23,7 +23,7 @@ pub(in crate::switch) fn send(
     from: Buffers,
     flags: i32,
 ) -> Outcome {
-    setup::stay_on_tcp(socket);
+    setup::stay_on_tcp(socket, Reason::TcpOnly);
     let limit = Limit::default();
     loop {
         if detach::advance(socket, stream, Reason::TcpOnly) || stream.endpoint.has(flag::LEFT) {

@@ -1,0 +1,33 @@
+//! Why no process says that it has the other end of a connection, as far as this one can tell.
+
+use super::identity;
+use crate::provider::shm::Role;
+use crate::reason::Reason;
+use crate::switch::policy;
+use crate::switch::socket::tuple::Tuple;
+use crate::switch::socket::Socket;
+use crate::sys::net;
+
+/// Why no process says that it has the other end.
+pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) -> Reason {
+    let (ours, theirs) = match role {
+        Role::Connector => (tuple.connector, tuple.acceptor),
+        Role::Acceptor => (tuple.acceptor, tuple.connector),
+    };
+    // One of a link alone is not found without its interface.
+    if theirs.ip() != ours.ip() && !net::is_local(theirs.ip()) {
+        return Reason::NotLocal;
+    }
+    if !socket.traffic.fails_always() {
+        // One that changed its user would have said who it was.
+        return Reason::PeerNative;
+    }
+    match identity::look(socket.anchor(), theirs, ours) {
+        Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
+            Reason::OtherUser
+        }
+        Ok(Some(_)) | Err(Reason::OutOfMemory) => Reason::PeerNative,
+        // Addresses are translated, or the kernel does not tell.
+        Ok(None) | Err(_) => Reason::Unproven,
+    }
+}
