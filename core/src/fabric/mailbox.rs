@@ -4,7 +4,7 @@
 //! Every message may be lost, or come twice: whoever waits for the effect sends it again.
 
 use super::request::Cookie;
-use crate::sys::packet::{self, AbstractName};
+use crate::sys::packet::{self, Name};
 use crate::sys::{file, hidden, process, Fd, Result};
 use std::io::Write;
 
@@ -121,11 +121,11 @@ pub(super) fn kick(from: Fd, to: Address) -> Result<()> {
     packet::send_to(from, &name(to), &0u64.to_ne_bytes()).map(drop)
 }
 
-fn name(address: Address) -> AbstractName {
+fn name(address: Address) -> Name {
     let mut text = *b"sanshim/helper/................";
     // It has just that many digits.
     let _ = write!(&mut text[15..], "{address:016x}");
-    AbstractName::new(&text)
+    Name::abstract_of(&text)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Descriptors and mappings.
 
-use super::{call, Errno, Fd, Result, PAGE};
+use super::{call, folder, Errno, Fd, Result, PAGE};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Closes a descriptor. Nobody here could do anything about an error.
@@ -122,6 +122,11 @@ pub fn open(path: &std::ffi::CStr, flags: i32, mode: u32) -> Result<Fd> {
 /// fchmod.
 pub(crate) fn set_mode(fd: Fd, mode: u32) -> Result<()> {
     call!(fchmod, fd, mode).map(drop)
+}
+
+/// fchmodat. Follows symbolic links.
+pub(crate) fn set_mode_of(path: &std::ffi::CStr, mode: u32) -> Result<()> {
+    call!(fchmodat, libc::AT_FDCWD, path.as_ptr() as usize, mode).map(drop)
 }
 
 /// True if this process may execute the file, or search the folder.
@@ -356,35 +361,13 @@ pub(crate) fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
 
 /// Calls `each` with every name in a folder that is a number, and the descriptor by which the folder is read.
 pub(crate) fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd, Fd)) -> Result<()> {
-    let dir = call!(
-        openat,
-        libc::AT_FDCWD,
-        path.as_ptr() as usize,
-        libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC,
-        0
-    )? as Fd;
-    let mut buffer = [0u64; 512];
-    let result = loop {
-        let bytes = std::mem::size_of_val(&buffer);
-        let n = match call!(getdents64, dir, buffer.as_mut_ptr() as usize, bytes) {
-            Ok(0) => break Ok(()),
-            Ok(n) => n,
-            Err(e) => break Err(e),
-        };
-        // SAFETY: the kernel filled `n` bytes of the buffer.
-        let filled = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), n) };
-        let mut at = 0;
-        while at + 19 <= n {
-            let length = u16::from_ne_bytes([filled[at + 16], filled[at + 17]]) as usize;
-            let name = &filled[at + 19..(at + length).min(n)];
-            let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-            if let Some(fd) = std::str::from_utf8(&name[..end]).ok().and_then(|s| s.parse().ok()) {
-                each(fd, dir);
-            }
-            at += length.max(1);
+    let folder = folder::open(path)?;
+    let result = folder::each_name(folder, |name| {
+        if let Some(number) = name.to_str().ok().and_then(|name| name.parse().ok()) {
+            each(number, folder);
         }
-    };
-    close(dir);
+    });
+    close(folder);
     result
 }
 

@@ -3,10 +3,12 @@
 //! Inside `libsanshim.so` the libc names (`send`, `close`, ...) are the shim's own hooks, so the core must never call
 //! them. Everything here goes to the kernel directly. It returns `Result<_, Errno>`, and does not touch `errno`.
 
+pub(crate) mod access_list;
 pub mod blocking;
 pub mod cmsg;
 pub mod event_array;
 pub mod file;
+pub(crate) mod folder;
 pub(crate) mod futex;
 pub mod handlers;
 pub mod hidden;

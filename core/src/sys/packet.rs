@@ -1,50 +1,42 @@
-//! Unix sockets that carry packets and descriptors. They have abstract names, by which processes find each other.
+//! Unix sockets that carry packets and descriptors. They have names, by which processes find each other.
 
 use super::{call, file, net, Errno, Fd, Result};
+use std::ffi::CStr;
 use std::mem::size_of;
 
-/// An abstract name of a Unix socket. Each network namespace has its own names.
+/// The name of a Unix socket.
 #[derive(Clone, Copy)]
-pub(crate) struct AbstractName {
+pub(crate) struct Name {
     address: libc::sockaddr_un,
     length: u32,
 }
 
-impl AbstractName {
-    /// The name is given without its leading zero byte. It is cut off after 107 bytes.
-    pub(crate) fn new(name: &[u8]) -> Self {
+impl Name {
+    /// An abstract name, given without its leading zero byte, of which it is cut off after 107. Each network namespace has
+    /// its own. Every user may send to it, and /proc/net/unix shows it to all.
+    pub(crate) fn abstract_of(name: &[u8]) -> Self {
+        Self::new(1, name)
+    }
+
+    /// The name of a file. Who may write to the file may send to the socket. It is cut off after 107 bytes.
+    pub(crate) fn of_file(path: &CStr) -> Self {
+        Self::new(0, path.to_bytes())
+    }
+
+    fn new(first: usize, name: &[u8]) -> Self {
         // SAFETY: sockaddr_un is plain data.
         let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
         let n = name.len().min(address.sun_path.len() - 1);
-        for (to, from) in address.sun_path[1..].iter_mut().zip(&name[..n]) {
+        for (to, from) in address.sun_path[first..].iter_mut().zip(&name[..n]) {
             *to = *from as libc::c_char;
         }
+        // The kernel ends a file's name at the byte behind it.
         Self { address, length: (size_of::<libc::sa_family_t>() + 1 + n) as u32 }
-    }
-
-    /// The name, as it was given.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let n = self.length as usize - size_of::<libc::sa_family_t>() - 1;
-        self.address.sun_path[1..=n].iter().map(|byte| *byte as u8).collect()
     }
 
     fn at(&self) -> usize {
         &self.address as *const _ as usize
-    }
-}
-
-impl PartialEq for AbstractName {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes() == other.bytes()
-    }
-}
-
-impl Eq for AbstractName {}
-
-impl std::fmt::Debug for AbstractName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "@{}", String::from_utf8_lossy(&self.bytes()))
     }
 }
 
@@ -54,21 +46,32 @@ pub(crate) fn socket(nonblocking: bool) -> Result<Fd> {
     net::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
 }
 
-/// Listens under `name`.
-pub(crate) fn listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
-    let fd = bind(name)?;
-    net::listen(fd, backlog).map(|()| fd).inspect_err(|_| file::close(fd))
+/// A socket to connect and send from, which does not block and cannot be sent to: its peer gets EPIPE. What waits in a
+/// socket is closed with it, by the thread that closes the socket. So this one may be connected to anybody.
+pub(crate) fn deaf_socket() -> Result<Fd> {
+    let fd = socket(true)?;
+    // The kernel does so before the socket is connected as well.
+    net::shutdown(fd, libc::SHUT_RD).map(|()| fd).inspect_err(|_| file::close(fd))
+}
+
+/// A socket of that name, which is a file's that only this user may write to. It does not block and does not listen yet.
+/// EADDRINUSE if there is such a file.
+pub(crate) fn bind_privately(name: &Name) -> Result<Fd> {
+    let fd = socket(true)?;
+    // The file gets the socket's mode, so nobody comes before it is changed.
+    let bound = file::set_mode(fd, 0o600).and_then(|()| call!(bind, fd, name.at(), name.length));
+    bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
 /// A socket of that name, which does not block and does not listen yet. EADDRINUSE if there is one already.
-pub(crate) fn bind(name: &AbstractName) -> Result<Fd> {
+pub(crate) fn bind(name: &Name) -> Result<Fd> {
     let fd = socket(true)?;
     let bound = call!(bind, fd, name.at(), name.length);
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
 /// A socket of that name for datagrams. EADDRINUSE if there is one already.
-pub(crate) fn bind_datagrams(name: &AbstractName) -> Result<Fd> {
+pub(crate) fn bind_datagrams(name: &Name) -> Result<Fd> {
     let fd = datagrams()?;
     let bound = call!(bind, fd, name.at(), name.length);
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
@@ -80,13 +83,13 @@ pub(crate) fn datagrams() -> Result<Fd> {
 }
 
 /// Sends one datagram to the socket of that name, without waiting.
-pub(crate) fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
+pub(crate) fn send_to(fd: Fd, name: &Name, bytes: &[u8]) -> Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
 }
 
 /// Connects to the listener of that name. ECONNREFUSED if there is none.
-pub(crate) fn connect(fd: Fd, name: &AbstractName) -> Result<()> {
+pub(crate) fn connect(fd: Fd, name: &Name) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
 }
 
@@ -202,8 +205,9 @@ mod tests {
 
     #[test]
     fn the_last_packet_comes_before_the_end() {
-        let name = AbstractName::new(format!("sanshim-test-{}", std::process::id()).as_bytes());
-        let listener = listen(&name, 1).unwrap();
+        let name = Name::abstract_of(format!("sanshim-test-{}", std::process::id()).as_bytes());
+        let listener = bind(&name).unwrap();
+        net::listen(listener, 1).unwrap();
         for _ in 0..4000 {
             let sender = socket(true).unwrap();
             connect(sender, &name).unwrap();

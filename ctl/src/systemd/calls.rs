@@ -6,7 +6,7 @@ use std::process::Command;
 use super::unit::Unit;
 
 /// System calls of the library that a filter may forbid a TCP program.
-const NEEDED: [&str; 33] = [
+const NEEDED: [&str; 36] = [
     "bind",
     "clock_gettime",
     "dup3",
@@ -15,6 +15,7 @@ const NEEDED: [&str; 33] = [
     "epoll_pwait",
     "eventfd2",
     "fchmod",
+    "fchmodat",
     "fcntl",
     "fstat",
     "ftruncate",
@@ -27,6 +28,7 @@ const NEEDED: [&str; 33] = [
     "mmap",
     "mremap",
     "munmap",
+    "newfstatat",
     "openat",
     "ppoll",
     "pread64",
@@ -38,6 +40,7 @@ const NEEDED: [&str; 33] = [
     "renameat2",
     "sched_yield",
     "sendmsg",
+    "setxattr",
     "tgkill",
     "unlinkat",
 ];

@@ -13,6 +13,7 @@ mod elsewhere;
 mod enter;
 pub(in crate::switch) mod holders;
 mod negotiate;
+mod offer_name;
 mod offer_socket;
 mod peer_table;
 mod publish;
@@ -26,6 +27,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::Way;
 use crate::switch::socket::{phase, Socket};
+use crate::sys::process;
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -53,6 +55,13 @@ pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
             negotiation.forget();
         }
     });
+}
+
+/// When the process exits: nobody is to look for it any more.
+pub(in crate::switch) fn exiting(structure: &mut Structure) {
+    if let Some(offers) = OFFER_SOCKET.get(structure).as_ref().filter(|_| !process::is_borrowed()) {
+        offers.exiting();
+    }
 }
 
 /// Whether a transfer of so many bytes is the switch's. Counts one over TCP, which may be what brings the connection to

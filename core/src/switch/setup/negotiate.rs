@@ -255,7 +255,7 @@ fn begin(
 /// This process's offer socket, opened when first needed.
 fn offer_socket(structure: &mut Structure, like: Fd) -> Option<&mut OfferSocket> {
     if OFFER_SOCKET.get(structure).as_ref().is_some_and(|one| !one.serves(like)) {
-        OFFER_SOCKET.get(structure).take()?.close();
+        OFFER_SOCKET.get(structure).take()?.retire();
     }
     if OFFER_SOCKET.get(structure).is_none() {
         let opened = OfferSocket::open(like);

@@ -1,13 +1,14 @@
 //! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections
 //! that this process accepted. The kernel says who both sides are. Must not judge what is offered.
 
+use super::offer_name::{self, OfferName};
 use super::peer_table;
 use super::peer_table::Entry;
 use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::tuple::Tuple;
-use crate::sys::packet::{self, AbstractName};
+use crate::sys::packet;
 use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
 
 /// Most sessions kept for connections that have made no transfer since; the oldest goes.
@@ -17,9 +18,13 @@ const MOST_SILENT: usize = 64;
 /// How long (ns) a session is kept.
 const KEPT_FOR: u64 = 1_000_000_000;
 
-/// See the module. Closed with [`OfferSocket::close`].
+/// Connections that wait for a look.
+const BACKLOG: i32 = 4096;
+
+/// See the module. Closed with [`OfferSocket::retire`] or [`OfferSocket::close`].
 pub(super) struct OfferSocket {
     listener: Fd,
+    name: OfferName,
     table: Fd,
     entry: Entry,
     /// The network namespace that it is in.
@@ -42,35 +47,28 @@ pub(super) struct Offer {
     at: u64,
 }
 
-fn name(entry: Entry) -> AbstractName {
-    let [a, b] = entry.socket;
-    AbstractName::new(format!("sanshim/2/{a:016x}{b:016x}").as_bytes())
-}
-
 /// The network namespace of a socket, as far as peer tables have to be told apart.
-fn namespace_of(socket: Fd) -> u64 {
-    // Before Linux 5.14: one of another namespace is not reached.
-    net::namespace(socket).unwrap_or(0)
+fn namespace_of(socket: Fd) -> Result<u64> {
+    // Before Linux 5.14 it is taken for the one that the program is in.
+    net::namespace(socket).or_else(|_| net::current_namespace())
 }
 
 impl OfferSocket {
     /// Opens one in the network namespace of that socket.
     pub(super) fn open(like: Fd) -> Result<OfferSocket> {
-        let (uid, namespace) = (process::euid(), namespace_of(like));
+        let (uid, namespace) = (process::euid(), namespace_of(like)?);
         let table = hidden::keep(peer_table::open_own(uid, namespace)?);
         let entry = Entry { socket: process::random() };
-        match packet::listen(&name(entry), 4096) {
-            Ok(listener) => {
-                let listener = hidden::keep(listener);
-                Ok(OfferSocket {
-                    listener,
-                    table,
-                    entry,
-                    namespace,
-                    kept: Vec::new(),
-                    silent: Vec::new(),
-                })
-            }
+        match listen(entry) {
+            Ok((listener, name)) => Ok(OfferSocket {
+                listener,
+                name,
+                table,
+                entry,
+                namespace,
+                kept: Vec::new(),
+                silent: Vec::new(),
+            }),
             Err(e) => {
                 hidden::close(table);
                 Err(e)
@@ -80,10 +78,11 @@ impl OfferSocket {
 
     /// True if it can be used for connections of that socket's network namespace.
     pub(super) fn serves(&self, socket: Fd) -> bool {
-        self.namespace == namespace_of(socket)
+        namespace_of(socket) == Ok(self.namespace)
             && hidden::is_hidden(self.listener)
             && hidden::is_hidden(self.table)
             && peer_table::is_there(self.table)
+            && self.name.is_there()
     }
 
     /// Tells the peer of a connection that its other end is here.
@@ -142,12 +141,45 @@ impl OfferSocket {
         }
     }
 
-    /// The process does not need it any more, or it is the parent's of a fork child.
+    /// The process does not need it any more.
+    pub(super) fn retire(self) {
+        self.name.remove();
+        self.close();
+    }
+
+    /// The process exits.
+    pub(super) fn exiting(&self) {
+        self.name.remove();
+    }
+
+    /// It is the parent's of a fork child, or nobody finds it any more.
     pub(in crate::switch) fn close(self) {
+        self.name.close();
         hidden::close(self.listener);
         hidden::close(self.table);
         let silent = self.silent.into_iter().map(|(connection, _)| connection);
         silent.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
+    }
+}
+
+/// A socket of the name that an entry says, for whoever may share memory with this process.
+fn listen(entry: Entry) -> Result<(Fd, OfferName)> {
+    let (socket, name) = OfferName::bind(entry.socket)?;
+    let own = process::euid();
+    let mut others: Vec<u32> = policy::identities().filter(|uid| *uid != own).collect();
+    others.sort_unstable();
+    others.dedup();
+    if let Err(e) = name.admit(&others) {
+        log::info!("connectors of the users {others:?} do not reach this process: {e}");
+    }
+    match net::listen(socket, BACKLOG) {
+        Ok(()) => Ok((hidden::keep(socket), name)),
+        Err(e) => {
+            file::close(socket);
+            name.remove();
+            name.close();
+            Err(e)
+        }
     }
 }
 
@@ -194,15 +226,16 @@ pub(super) fn offer(
     tuple: &Tuple,
     segment: impl FnOnce() -> std::result::Result<Fd, Reason>,
 ) -> std::result::Result<Relation, Reason> {
-    let namespace = namespace_of(socket);
-    let entry = policy::identities()
-        .find_map(|uid| peer_table::find(uid, namespace, tuple))
+    let namespace = namespace_of(socket).map_err(|_| Reason::PeerNative)?;
+    let (owner, entry) = policy::identities()
+        .find_map(|uid| Some((uid, peer_table::find(uid, namespace, tuple)?)))
         .ok_or(Reason::PeerNative)?;
-    let fd = packet::socket(true).map_err(|_| Reason::OutOfMemory)?;
+    let fd = packet::deaf_socket().map_err(|_| Reason::OutOfMemory)?;
     let handed = (|| {
-        packet::connect(fd, &name(entry)).map_err(|e| match e {
+        offer_name::connect(fd, owner, entry.socket).map_err(|e| match e {
             // Its queue is full, which it will not be long.
             Errno(libc::EAGAIN) => Reason::Quiet,
+            Errno(libc::EACCES) => Reason::OtherUser,
             _ => Reason::PeerNative,
         })?;
         let (pid, uid) = packet::peer_credentials(fd).map_err(|_| Reason::PeerNative)?;

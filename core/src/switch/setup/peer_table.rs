@@ -13,7 +13,7 @@ use std::ffi::CString;
 
 const ENTRY_SIZE: usize = 64;
 const ENTRIES: u64 = 4096;
-const MAGIC: [u8; 8] = *b"sanshim\x02";
+const MAGIC: [u8; 8] = *b"sanshim\x03";
 
 /// Which process has the acceptor's end, and where it is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
