@@ -1,6 +1,6 @@
 /* A process of another user, without rights, finds the sockets of a process (/proc/net/unix shows their names to all) and
- * does there what it can. The process's connections go on and come to the SAN meanwhile. Natively there are no such
- * sockets. */
+ * does there what it can; and one of the same user does what no library does. The process's connections go on and come to
+ * the SAN meanwhile. Natively there are no such sockets. */
 #include "bt.h"
 
 #include <dirent.h>
@@ -44,19 +44,21 @@ static void look_up(unsigned long socket) {
 static void find_sockets(const char *pid) {
   char path[300], target[64];
   unsigned long inode;
-  snprintf(path, sizeof path, "/proc/%s/fd", pid);
+  snprintf(path, sizeof path, "/proc/%d/fd", atoi(pid));
   DIR *folder = opendir(path);
   CHECK(folder);
   for (struct dirent *one; (one = readdir(folder)) != NULL;) {
-    snprintf(path, sizeof path, "/proc/%s/fd/%s", pid, one->d_name);
+    snprintf(path, sizeof path, "/proc/%d/fd/%s", atoi(pid), one->d_name);
     ssize_t n = readlink(path, target, sizeof target - 1);
     target[n > 0 ? n : 0] = 0;
     if (sscanf(target, "socket:[%lu]", &inode) == 1) look_up(inode);
   }
   closedir(folder);
 }
-static void become_a_stranger(const char *pid) {
+/* Stays its user if the number has a sign. */
+static void find_and_become_a_stranger(const char *pid) {
   find_sockets(pid);
+  if (pid[0] == '+') return;
   SYS(setresgid(NOBODY, NOBODY, NOBODY)), SYS(setresuid(NOBODY, NOBODY, NOBODY));
 }
 
@@ -91,11 +93,18 @@ static bool send_there(const struct found *to, int fd, int count) {
   close(from);
   return sent;
 }
-/* Once it was sent the receiver's close is the last one. */
+static void *close_it(void *fd) {
+  close(*(int *)fd);
+  return NULL;
+}
+/* Once it was sent the receiver's close is the last one. If the kernel took it for nothing, this process's is. */
 static void send_to_all(int count) {
+  static int fds[MOST_SOCKETS];
   for (int i = 0; i < found_count; i++) {
-    int fd = lingering();
-    if (send_there(&found[i], fd, count)) SYS(close(fd));
+    fds[i] = lingering();
+    if (!send_there(&found[i], fds[i], count)) continue;
+    start_thread(close_it, &fds[i]);
+    UNTIL(fcntl(fds[i], F_GETFD) < 0);
   }
 }
 static void tell(const char *pipe_end) {
@@ -104,38 +113,56 @@ static void tell(const char *pipe_end) {
 }
 /* Arguments of all: the process; where to say that it is done. They stay until they are killed. */
 PART(sender_of_one) {
-  become_a_stranger(bt_arguments[0]);
+  find_and_become_a_stranger(bt_arguments[0]);
   send_to_all(1);
   tell(bt_arguments[1]);
 }
 PART(sender_of_many) {
-  become_a_stranger(bt_arguments[0]);
+  find_and_become_a_stranger(bt_arguments[0]);
   send_to_all(DESCRIPTORS);
   tell(bt_arguments[1]);
 }
-/* As fast as it can. */
+/* Says nothing, and stays. */
+PART(silent_one) {
+  enum { CONNECTIONS = 200 };
+  find_and_become_a_stranger(bt_arguments[0]);
+  for (int i = 0; i < found_count * CONNECTIONS; i++) {
+    const struct found *to = &found[i % found_count];
+    connect((int)SYS(socket(AF_UNIX, to->kind | SOCK_NONBLOCK, 0)), (const struct sockaddr *)&to->name, to->length);
+  }
+  tell(bt_arguments[1]);
+}
+/* As fast as it can. A stranger does not even connect; but those who connect over what other hosts would use have to. */
 PART(flood) {
-  become_a_stranger(bt_arguments[0]);
+  bool may_connect = bt_arguments[0][0] == '+' || getenv("SANSHIM_PROVIDERS");
+  find_and_become_a_stranger(bt_arguments[0]);
   EQ(SYS(write(atoi(bt_arguments[1]), "", 1)), 1);
   while (getppid() != 1)
-    for (int i = 0; i < found_count; i++) send_there(&found[i], 0, 1);
+    for (int i = 0; i < found_count; i++) {
+      bool sent = send_there(&found[i], 0, 1);
+      CHECK(!sent || may_connect);
+    }
 }
 
 /* ---- the process ------------------------------------------------------------------------------- */
 
-static pid_t start_stranger(const char *part) {
-  if (geteuid() != 0) bt_skip("another user's process needs root");
+static pid_t start_other(const char *part, const char *sign) {
   int done[2];
   char pid[16], end[16], byte;
   SYS(pipe(done));
-  snprintf(pid, sizeof pid, "%d", getpid()), snprintf(end, sizeof end, "%d", done[1]);
-  pid_t stranger = start_program(part, false, pid, end);
+  snprintf(pid, sizeof pid, "%s%d", sign, getpid()), snprintf(end, sizeof end, "%d", done[1]);
+  pid_t other = start_program(part, false, pid, end);
   SYS(close(done[1]));
   EQ(SYS(read(done[0], &byte, 1)), 1);
   SYS(close(done[0]));
-  return stranger;
+  return other;
 }
-static void end_stranger(pid_t stranger) { SYS(kill(stranger, SIGKILL)), SYS(waitpid(stranger, NULL, 0)); }
+static pid_t start_stranger(const char *part) {
+  if (geteuid() != 0) bt_skip("another user's process needs root");
+  return start_other(part, "");
+}
+static pid_t start_relative(const char *part) { return start_other(part, "+"); }
+static void end_other(pid_t pid) { SYS(kill(pid, SIGKILL)), SYS(waitpid(pid, NULL, 0)); }
 
 /* One that strangers' programs do not inherit. */
 static struct pair open_own(void) {
@@ -144,33 +171,43 @@ static struct pair open_own(void) {
   return p;
 }
 /* New connections have the process look for who offers one a session. */
-static void go_on(void) {
-  for (int i = 0; i < 5; i++) {
+static void go_on(bool there) {
+  enum { CONNECTIONS = 5, MESSAGES = 1000, SIZE = 4096 };
+  for (int i = 0; i < CONNECTIONS; i++) {
     struct pair p = open_pair(V4);
-    exercise(p.client, p.server);
+    for (uint64_t at = 0; at < MESSAGES * SIZE; at += SIZE) {
+      send_pattern(p.client, at, SIZE);
+      recv_pattern(p.server, at, SIZE);
+    }
+    if (there) on_san(p.client);
     close_pair(&p);
   }
 }
-static void withstand(const char *part) {
+static void withstand(pid_t start(const char *part), const char *part) {
   struct pair p = open_own();
-  pid_t stranger = start_stranger(part);
-  go_on();
+  pid_t other = start(part);
+  go_on(true);
   exercise(p.client, p.server);
   close_pair(&p);
-  end_stranger(stranger);
+  end_other(other);
 }
-SAN_CASE(a_descriptor_that_takes_long_to_close) { withstand("@sender_of_one"); }
-SAN_CASE(descriptors_that_take_long_to_close) { withstand("@sender_of_many"); }
-
-SAN_CASE(a_flood) {
-  enum { STRANGERS = 3 };
-  pid_t strangers[STRANGERS];
+SAN_CASE(a_descriptor_that_takes_long_to_close) { withstand(start_stranger, "@sender_of_one"); }
+SAN_CASE(descriptors_that_take_long_to_close) { withstand(start_stranger, "@sender_of_many"); }
+SAN_CASE(a_descriptor_of_the_same_user) { withstand(start_relative, "@sender_of_one"); }
+SAN_CASE(descriptors_of_the_same_user) { withstand(start_relative, "@sender_of_many"); }
+SAN_CASE(silence_of_the_same_user) { withstand(start_relative, "@silent_one"); }
+static void withstand_a_flood(pid_t start(const char *part), bool there) {
+  enum { OTHERS = 3 };
+  pid_t others[OTHERS];
   struct pair p = open_own();
-  for (int i = 0; i < STRANGERS; i++) strangers[i] = start_stranger("@flood");
-  go_on();
+  for (int i = 0; i < OTHERS; i++) others[i] = start("@flood");
+  go_on(there);
   close_pair(&p);
-  for (int i = 0; i < STRANGERS; i++) end_stranger(strangers[i]);
+  for (int i = 0; i < OTHERS; i++) end_other(others[i]);
 }
+SAN_CASE(a_flood) { withstand_a_flood(start_stranger, true); }
+/* It may keep connections on TCP, but holds nobody up. */
+MIXED_CASE(a_flood_of_the_same_user) { withstand_a_flood(start_relative, false); }
 
 /* ---- who is no stranger ------------------------------------------------------------------------ */
 
@@ -213,5 +250,15 @@ SAN_CASE(a_umask_that_takes_all_rights) {
   /* Root needs no rights. */
   if (geteuid() == 0) SYS(setresgid(NOBODY, NOBODY, NOBODY)), SYS(setresuid(NOBODY, NOBODY, NOBODY));
   umask(0777);
-  go_on();
+  go_on(true);
+}
+/* The library makes a thread only to close what no library sends. */
+SAN_CASE(no_thread_for_honest_peers) {
+  go_on(true);
+  DIR *tasks = opendir("/proc/self/task");
+  CHECK(tasks);
+  int count = 0;
+  for (struct dirent *one; (one = readdir(tasks)) != NULL;) count += one->d_name[0] != '.';
+  closedir(tasks);
+  EQ(count, getenv("SANSHIM_PROVIDERS") ? 2 : 1);
 }

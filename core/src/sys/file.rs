@@ -189,26 +189,6 @@ pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)
 }
 
-/// An anonymous file of exactly `size` bytes. It is sealed, so that nobody can shrink it while it is mapped.
-pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
-    if file_size_limit() < size as u64 {
-        // To grow a file beyond that limit would raise SIGXFSZ in the program.
-        return Err(Errno(libc::EFBIG));
-    }
-    let fd =
-        call!(memfd_create, name.as_ptr() as usize, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?
-            as Fd;
-    let sealed =
-        call!(ftruncate, fd, size).and_then(|_| call!(fcntl, fd, libc::F_ADD_SEALS, SEALS));
-    match sealed {
-        Ok(_) => Ok(fd),
-        Err(e) => {
-            close(fd);
-            Err(e)
-        }
-    }
-}
-
 /// False if `more` bytes at the file's end would pass RLIMIT_FSIZE. The kernel would raise SIGXFSZ for that, which
 /// kills.
 pub(crate) fn may_append(fd: Fd, more: usize) -> bool {
@@ -226,16 +206,6 @@ fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);
     limit.rlim_cur
-}
-
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-
-/// The size in bytes of memory that is sealed, so that it cannot change any more. `None` if `fd` is something else.
-pub(crate) fn sealed_size(fd: Fd) -> Result<Option<u64>> {
-    // The size is asked last, because it is sealed by then.
-    let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).unwrap_or(0) as i32;
-    let size = size(fd)?;
-    Ok((seals & SEALS == SEALS).then_some(size))
 }
 
 /// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing. It is left out of core dumps, which would

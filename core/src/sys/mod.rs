@@ -5,6 +5,8 @@
 
 pub(crate) mod access_list;
 pub mod blocking;
+pub(crate) mod caller;
+pub(crate) mod closing;
 pub mod cmsg;
 pub mod event_array;
 pub mod file;
@@ -18,6 +20,7 @@ pub mod net;
 pub(crate) mod packet;
 pub mod poll;
 pub mod process;
+pub(crate) mod sealed;
 pub mod signal_mask;
 pub mod sock_diag;
 pub(crate) mod tcp_connections;

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::unit::Unit;
 
 /// System calls of the library that a filter may forbid a TCP program.
-const NEEDED: [&str; 36] = [
+const NEEDED: [&str; 37] = [
     "bind",
     "clock_gettime",
     "dup3",
@@ -18,6 +18,7 @@ const NEEDED: [&str; 36] = [
     "fchmodat",
     "fcntl",
     "fstat",
+    "fstatfs",
     "ftruncate",
     "futex",
     "getdents64",

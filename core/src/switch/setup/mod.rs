@@ -9,6 +9,7 @@
 //! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others ask `is_on_san` before each
 //! transfer, and `end` or `stay_on_tcp` for what must not move.
 
+mod callers;
 mod elsewhere;
 mod enter;
 pub(in crate::switch) mod holders;
@@ -27,7 +28,7 @@ use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::traffic::Way;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::process;
+use crate::sys::{closing, process};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -44,8 +45,9 @@ pub(in crate::switch) fn warn_about_segment(socket: &Socket, why: &SegmentError)
 /// In a fork child, whose sockets on TCP are its parent's as well.
 pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
     if let Some(offers) = OFFER_SOCKET.get(structure).take() {
-        offers.close();
+        offers.leave_to_parent();
     }
+    closing::after_fork_in_child();
     table::each_socket_alone(|socket| {
         // Most have none.
         if !socket.is_looked_at.load(Relaxed) {

@@ -1,6 +1,7 @@
 //! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections
 //! that this process accepted. The kernel says who both sides are. Must not judge what is offered.
 
+use super::callers::{Callers, Offer};
 use super::offer_name::{self, OfferName};
 use super::peer_table;
 use super::peer_table::Entry;
@@ -8,20 +9,14 @@ use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::tuple::Tuple;
+use crate::sys::caller;
 use crate::sys::packet;
-use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
-
-/// Most sessions kept for connections that have made no transfer since; the oldest goes.
-const MOST_KEPT: usize = 256;
-/// Most connectors that have not offered anything yet.
-const MOST_SILENT: usize = 64;
-/// How long (ns) a session is kept.
-const KEPT_FOR: u64 = 1_000_000_000;
+use crate::sys::{file, hidden, net, process, Errno, Fd, Result};
 
 /// Connections that wait for a look.
 const BACKLOG: i32 = 4096;
 
-/// See the module. Closed with [`OfferSocket::retire`] or [`OfferSocket::close`].
+/// See the module. Ended with [`OfferSocket::retire`] or [`OfferSocket::leave_to_parent`].
 pub(super) struct OfferSocket {
     listener: Fd,
     name: OfferName,
@@ -29,23 +24,11 @@ pub(super) struct OfferSocket {
     entry: Entry,
     /// The network namespace that it is in.
     namespace: u64,
-    kept: Vec<Offer>,
-    /// Connectors that were accepted before they had offered anything, and when (clock, ns).
-    silent: Vec<(Fd, u64)>,
+    callers: Callers,
 }
 
 /// This process's, once it was needed.
 pub(super) static OFFER_SOCKET: Guarded<Option<OfferSocket>> = Guarded::new(None);
-
-/// A session that a connector offered.
-pub(super) struct Offer {
-    /// The connection that it is for.
-    tuple: Tuple,
-    /// Hidden.
-    pub(super) segment: Fd,
-    pub(super) connector: Relation,
-    at: u64,
-}
 
 /// The network namespace of a socket, as far as peer tables have to be told apart.
 fn namespace_of(socket: Fd) -> Result<u64> {
@@ -66,8 +49,7 @@ impl OfferSocket {
                 table,
                 entry,
                 namespace,
-                kept: Vec::new(),
-                silent: Vec::new(),
+                callers: Callers::default(),
             }),
             Err(e) => {
                 hidden::close(table);
@@ -97,40 +79,8 @@ impl OfferSocket {
 
     /// The session that was offered for a connection, if one was.
     pub(super) fn take(&mut self, tuple: &Tuple) -> Option<Offer> {
-        self.hear();
-        let at = self.kept.iter().rposition(|one| one.tuple == *tuple)?;
-        Some(self.kept.remove(at))
-    }
-
-    fn hear(&mut self) {
-        let now = time::now();
-        let kept = &mut self.kept;
-        let mut takes_in = |connection, heard| {
-            let received = receive(connection, now);
-            let is_over = received.is_some() || now - heard > KEPT_FOR;
-            kept.extend(received.flatten());
-            is_over
-        };
-        self.silent.retain(|&(connection, heard)| {
-            let is_over = takes_in(connection, heard);
-            if is_over {
-                hidden::close(connection);
-            }
-            !is_over
-        });
-        while self.silent.len() < MOST_SILENT {
-            let Ok(connection) = net::accept(self.listener, libc::SOCK_CLOEXEC) else { break };
-            if !may_offer(connection) || takes_in(connection, now) {
-                file::close(connection);
-            } else {
-                self.silent.push((hidden::keep(connection), now));
-            }
-        }
-        let surplus = self.kept.len().saturating_sub(MOST_KEPT);
-        let old = self.kept.iter().take_while(|one| now - one.at > KEPT_FOR).count();
-        for gone in self.kept.drain(..surplus.max(old)) {
-            hidden::close(gone.segment);
-        }
+        self.callers.hear(self.listener);
+        self.callers.take(tuple)
     }
 
     /// The connection is over: what was offered for it is not taken any more.
@@ -141,10 +91,13 @@ impl OfferSocket {
         }
     }
 
-    /// The process does not need it any more.
+    /// The process does not need it any more, or nobody finds it.
     pub(super) fn retire(self) {
         self.name.remove();
-        self.close();
+        self.name.close();
+        hidden::close(self.table);
+        self.callers.close();
+        caller::close_listener(self.listener);
     }
 
     /// The process exits.
@@ -152,13 +105,12 @@ impl OfferSocket {
         self.name.remove();
     }
 
-    /// It is the parent's of a fork child, or nobody finds it any more.
-    pub(in crate::switch) fn close(self) {
+    /// In a fork child: it is the parent's, who goes on to use it.
+    pub(in crate::switch) fn leave_to_parent(self) {
         self.name.close();
-        hidden::close(self.listener);
         hidden::close(self.table);
-        let silent = self.silent.into_iter().map(|(connection, _)| connection);
-        silent.chain(self.kept.into_iter().map(|one| one.segment)).for_each(hidden::close);
+        self.callers.forget();
+        hidden::close(self.listener);
     }
 }
 
@@ -172,47 +124,13 @@ fn listen(entry: Entry) -> Result<(Fd, OfferName)> {
     if let Err(e) = name.admit(&others) {
         log::info!("connectors of the users {others:?} do not reach this process: {e}");
     }
-    match net::listen(socket, BACKLOG) {
+    match caller::announce(socket).and_then(|()| net::listen(socket, BACKLOG)) {
         Ok(()) => Ok((hidden::keep(socket), name)),
         Err(e) => {
             file::close(socket);
             name.remove();
             name.close();
             Err(e)
-        }
-    }
-}
-
-/// What a connector sent, if that makes sense. `None`: it has not sent it yet.
-fn receive(connection: Fd, now: u64) -> Option<Option<Offer>> {
-    let mut buffer = [0u8; Tuple::ENCODED + 1];
-    match packet::receive(connection, &mut buffer) {
-        Err(Errno(libc::EAGAIN)) => None,
-        Ok((n, Some(segment))) => {
-            Some(judge(connection, Tuple::decode(&buffer[..n]), segment, now))
-        }
-        Ok((_, None)) | Err(_) => Some(None),
-    }
-}
-
-fn may_offer(connection: Fd) -> bool {
-    let Ok((_, uid)) = packet::peer_credentials(connection) else { return false };
-    let may = policy::may_share_with(uid);
-    if !may {
-        log::info!("a connector of user {uid} may not share memory with us (allow_users)");
-    }
-    may
-}
-
-fn judge(connection: Fd, tuple: Option<Tuple>, segment: Fd, now: u64) -> Option<Offer> {
-    match (packet::peer_credentials(connection), tuple) {
-        (Ok((pid, uid)), Some(tuple)) => {
-            let segment = hidden::keep(segment);
-            Some(Offer { tuple, segment, connector: Relation::to(pid, uid), at: now })
-        }
-        _ => {
-            file::close(segment);
-            None
         }
     }
 }
