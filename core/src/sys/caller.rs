@@ -235,6 +235,29 @@ mod tests {
     }
 
     #[test]
+    fn the_last_packet_comes_before_the_end() {
+        let (listener, memory) = (Listener::open(), memory());
+        for _ in 0..4000 {
+            let connector = listener.call();
+            let mut caller = Caller::accept(listener.0).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    packet::send(connector, b"last", Some(memory)).unwrap();
+                    file::close(connector);
+                });
+                loop {
+                    match caller.hear(&mut [0; 8]) {
+                        Heard::Silence(again) => caller = again,
+                        Heard::Message(4, received) => break file::close(received),
+                        _ => panic!("the end came first"),
+                    }
+                }
+            });
+        }
+        [listener.0, memory].into_iter().for_each(file::close);
+    }
+
+    #[test]
     fn nonsense_is_left_to_another_thread() {
         let listener = Listener::open();
         let memory = memory();
