@@ -1,14 +1,18 @@
-//! What the helpers of one host's processes say to each other: a datagram socket for each, by a name that
-//! only those who share something with its process know.
+//! What the helpers of one host's processes say to each other: a datagram socket for each, with an address that only those
+//! who share something with its process know.
+//!
+//! Every user sees the socket's name and may send there. So the name does not tell the address, and the kernel lets only in
+//! what begins with that: nobody else's messages wake the helper, fill its queue, or leave it descriptors to close.
 //!
 //! Every message may be lost, or come twice: whoever waits for the effect sends it again.
 
 use super::request::Cookie;
-use crate::sys::packet::{self, AbstractName};
-use crate::sys::{file, hidden, process, Fd, Result};
+use crate::sys::packet::{self, Name};
+use crate::sys::{hidden, net, process, Fd, Result};
+use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 
-/// A process's mailbox, by the number in its name. Zero: none.
+/// A process's mailbox, by a number that is not to be guessed. Zero: none.
 pub(super) type Address = u64;
 
 /// A message.
@@ -32,8 +36,9 @@ pub(super) struct Invitation {
     pub(super) pid: u32,
 }
 
-/// Longest message.
+/// Longest message, in bytes, and what is in front of each.
 const LONGEST: usize = 256;
+const ADDRESS: usize = 8;
 
 impl Invitation {
     fn words(&self) -> [u64; 4] {
@@ -89,19 +94,18 @@ pub(super) struct Mailbox {
 impl Mailbox {
     pub(super) fn open() -> Result<Self> {
         let address = process::random()[0] | 1;
-        let fd = hidden::keep(packet::bind_datagrams(&name(address))?);
+        let bound = packet::bind_datagrams(&name(address), &address.to_ne_bytes())?;
+        let fd = hidden::keep(bound);
         Ok(Self { fd, address })
     }
 
     /// The next message, without waiting.
     pub(super) fn next(&self) -> Option<Message> {
         loop {
-            let mut buffer = [0u8; LONGEST];
-            let (n, passed) = packet::receive(hidden::kept(self.fd), &mut buffer).ok()?;
-            if let Some(fd) = passed {
-                file::close(fd);
-            }
-            if let Some(message) = Message::decode(&buffer[..n]) {
+            let mut buffer = [0u8; ADDRESS + LONGEST];
+            // Whoever passes a descriptor has this thread of ours close it.
+            let n = net::recv(hidden::kept(self.fd), &mut buffer, libc::MSG_DONTWAIT).ok()?;
+            if let Some(message) = Message::decode(&buffer[ADDRESS.min(n)..n]) {
                 return Some(message);
             }
         }
@@ -110,27 +114,38 @@ impl Mailbox {
 
 /// Sends to another process's helper, from any of these sockets; false: it is gone.
 pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
+    let bytes = [&to.to_ne_bytes()[..], &message.encode()].concat();
     !matches!(
-        packet::send_to(hidden::kept(from), &name(to), &message.encode()),
+        packet::send_to(hidden::kept(from), &name(to), &bytes),
         Err(crate::sys::Errno(libc::ECONNREFUSED | libc::ENOENT))
     )
 }
 
 /// [`Message::Look`], without allocating: a signal handler may be at it.
 pub(super) fn kick(from: Fd, to: Address) -> Result<()> {
-    packet::send_to(hidden::kept(from), &name(to), &0u64.to_ne_bytes()).map(drop)
+    let mut bytes = [0; 2 * ADDRESS];
+    bytes[..ADDRESS].copy_from_slice(&to.to_ne_bytes());
+    packet::send_to(hidden::kept(from), &name(to), &bytes).map(drop)
 }
 
-fn name(address: Address) -> AbstractName {
+/// By its process and those who send to it, which are of one version.
+fn name(address: Address) -> Name {
+    // SipHash, twice: what it was made of is not found in less than the tries that guessing takes.
+    let once = |value: u64| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(value);
+        hasher.finish()
+    };
     let mut text = *b"sanshim/helper/................";
     // It has just that many digits.
-    let _ = write!(&mut text[15..], "{address:016x}");
-    AbstractName::new(&text)
+    let _ = write!(&mut text[15..], "{:016x}", once(once(address)));
+    Name::abstract_of(&text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::{file, Errno};
 
     #[test]
     fn messages_arrive_and_nonsense_does_not() {
@@ -141,7 +156,8 @@ mod tests {
         assert_eq!(b.next(), None);
         for message in &all {
             assert!(send(a.fd, b.address, message));
-            assert!(packet::send_to(a.fd, &name(b.address), &[1; 50]).is_ok());
+            let nonsense = [&b.address.to_ne_bytes()[..], &[1; 50]].concat();
+            assert!(packet::send_to(a.fd, &name(b.address), &nonsense).is_ok());
         }
         for message in all {
             assert_eq!(b.next(), Some(message));
@@ -150,5 +166,31 @@ mod tests {
         hidden::close(b.fd);
         assert!(!send(a.fd, b.address, &Message::Look));
         hidden::close(a.fd);
+    }
+
+    /// Others than the family see the name.
+    #[test]
+    fn who_does_not_know_the_address_leaves_nothing() {
+        let mailbox = Mailbox::open().unwrap();
+        let (from, look) = (packet::datagrams().unwrap(), 0u64.to_ne_bytes());
+        let start = (mailbox.address ^ 1 << 63).to_ne_bytes();
+        let end = (mailbox.address ^ 2).to_ne_bytes();
+        // More than wait in one socket.
+        for _ in 0..1000 {
+            for other in [&look[..], &[], &[0; 7], &start, &end] {
+                for bytes in [other.to_vec(), [other, &look].concat()] {
+                    let sent = packet::send_to(from, &name(mailbox.address), &bytes);
+                    assert_eq!(sent, Ok(bytes.len()));
+                }
+            }
+        }
+        assert_eq!(
+            net::recv(mailbox.fd, &mut [0; 8], libc::MSG_DONTWAIT),
+            Err(Errno(libc::EAGAIN))
+        );
+        kick(from, mailbox.address).unwrap();
+        assert_eq!(mailbox.next(), Some(Message::Look));
+        file::close(from);
+        hidden::close(mailbox.fd);
     }
 }

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 
 /// The listener's pending operation.
 const REQUEST: u64 = 1;
+/// Most requests that are taken at a time.
+const AT_ONCE: usize = 64;
 
 /// See the module.
 pub(super) struct Reception {
@@ -37,8 +39,14 @@ impl Reception {
         Ok((connector, started))
     }
 
+    /// The connectors of requests that came. Of very many it gives some, and [is short](Self::is_short) then: who asks again and
+    /// again does not keep the helper from everything else.
+    pub(super) fn come(&mut self) -> impl Iterator<Item = Connector> + '_ {
+        std::iter::from_fn(|| self.next()).take(AT_ONCE)
+    }
+
     /// The connector of a request that came. To be called again until there is none.
-    pub(super) fn next(&mut self) -> Option<Connector> {
+    fn next(&mut self) -> Option<Connector> {
         if self.next.is_none() {
             self.next = self.ask().ok();
         }
@@ -51,8 +59,8 @@ impl Reception {
         is_here.then_some(connector)
     }
 
-    /// True if requests could not be asked for, for want of descriptors as a rule: [`next`](Self::next) is to be
-    /// called in a while.
+    /// True if requests were not asked for, because there were very many or for want of descriptors: [`come`](Self::come) is
+    /// to be called in a while.
     pub(super) fn is_short(&self) -> bool {
         self.next.is_none()
     }
@@ -74,5 +82,27 @@ impl Reception {
 impl Drop for Reception {
     fn drop(&mut self) {
         helper::forget(self.descriptor());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::tests;
+
+    #[test]
+    fn of_very_many_requests_some_are_taken_at_a_time() {
+        const MORE: usize = 10;
+        let (port, at) = tests::port_at("192.0.2.77", 40000);
+        let mut reception = Reception::open(port, at, 256).unwrap();
+        let links: Vec<_> = (0..AT_ONCE + MORE).map(|_| tests::link_over(port)).collect();
+        for link in &links {
+            let _ = link.connector().connect(link.pair(), at, b"", 1).unwrap();
+        }
+        assert_eq!(reception.come().count(), AT_ONCE);
+        assert!(reception.is_short());
+        assert_eq!(reception.come().count(), MORE);
+        assert!(!reception.is_short());
+        assert_eq!(reception.come().count(), 0);
     }
 }

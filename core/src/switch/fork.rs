@@ -103,6 +103,7 @@ pub fn exiting() {
     if let Some(registry) = REGISTRY.get(&mut structure) {
         registry.remove();
     }
+    setup::exiting(&mut structure);
     drop(structure);
     each_shared(|socket| {
         let Some(stream) = socket.stream() else { return holders::remove_holder(socket) };

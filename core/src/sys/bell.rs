@@ -39,9 +39,16 @@ pub(crate) fn make() -> Result<(Fd, Fd)> {
 /// # Errors
 /// EBADF if it is no pipe; otherwise as [`make`].
 pub(crate) fn adopt(passed: Fd) -> Result<Fd> {
-    // Asks no file system, which could be the other process's own.
-    call!(fcntl, passed, libc::F_GETPIPE_SZ, 0)?;
+    if !may_be(passed) {
+        return Err(Errno(libc::EBADF));
+    }
     open_anew(passed)
+}
+
+/// True if `fd` is a pipe, which a close does not wait for, nor anything else. Asks no file system, which could be another
+/// process's own.
+pub(crate) fn may_be(fd: Fd) -> bool {
+    call!(fcntl, fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
 /// Rings. The caller has published before what it rings for.

@@ -1,6 +1,6 @@
 //! Descriptors and mappings.
 
-use super::{call, Errno, Fd, Result, PAGE};
+use super::{call, folder, Errno, Fd, Result, PAGE};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Closes a descriptor. Nobody here could do anything about an error.
@@ -135,6 +135,11 @@ pub(crate) fn set_mode(fd: Fd, mode: u32) -> Result<()> {
     call!(fchmod, fd, mode).map(drop)
 }
 
+/// fchmodat. Follows symbolic links.
+pub(crate) fn set_mode_of(path: &std::ffi::CStr, mode: u32) -> Result<()> {
+    call!(fchmodat, libc::AT_FDCWD, path.as_ptr() as usize, mode).map(drop)
+}
+
 /// True if this process may execute the file, or search the folder.
 pub(crate) fn is_executable(path: &std::ffi::CStr) -> bool {
     call!(faccessat, libc::AT_FDCWD, path.as_ptr() as usize, libc::X_OK).is_ok()
@@ -175,26 +180,6 @@ pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)
 }
 
-/// An anonymous file of exactly `size` bytes. It is sealed, so that nobody can shrink it while it is mapped.
-pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
-    if file_size_limit() < size as u64 {
-        // To grow a file beyond that limit would raise SIGXFSZ in the program.
-        return Err(Errno(libc::EFBIG));
-    }
-    let fd =
-        call!(memfd_create, name.as_ptr() as usize, libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?
-            as Fd;
-    let sealed =
-        call!(ftruncate, fd, size).and_then(|_| call!(fcntl, fd, libc::F_ADD_SEALS, SEALS));
-    match sealed {
-        Ok(_) => Ok(fd),
-        Err(e) => {
-            close(fd);
-            Err(e)
-        }
-    }
-}
-
 /// False if `more` bytes at the file's end would pass RLIMIT_FSIZE. The kernel would raise SIGXFSZ for that, which
 /// kills.
 pub(crate) fn may_append(fd: Fd, more: usize) -> bool {
@@ -212,16 +197,6 @@ fn file_size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);
     limit.rlim_cur
-}
-
-const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-
-/// The size in bytes of memory that is sealed, so that it cannot change any more. `None` if `fd` is something else.
-pub(crate) fn sealed_size(fd: Fd) -> Result<Option<u64>> {
-    // The size is asked last, because it is sealed by then.
-    let seals = call!(fcntl, fd, libc::F_GET_SEALS, 0).unwrap_or(0) as i32;
-    let size = size(fd)?;
-    Ok((seals & SEALS == SEALS).then_some(size))
 }
 
 /// Maps `fd`, or shared anonymous memory if `fd` is `None`, for reading and writing. It is left out of core dumps, which would
@@ -340,35 +315,13 @@ pub(crate) fn number_in(pid: u32, identity: (u64, u64)) -> Option<Fd> {
 
 /// Calls `each` with every name in a folder that is a number, and the descriptor by which the folder is read.
 pub(crate) fn each_number_in(path: &std::ffi::CStr, mut each: impl FnMut(Fd, Fd)) -> Result<()> {
-    let dir = call!(
-        openat,
-        libc::AT_FDCWD,
-        path.as_ptr() as usize,
-        libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC,
-        0
-    )? as Fd;
-    let mut buffer = [0u64; 512];
-    let result = loop {
-        let bytes = std::mem::size_of_val(&buffer);
-        let n = match call!(getdents64, dir, buffer.as_mut_ptr() as usize, bytes) {
-            Ok(0) => break Ok(()),
-            Ok(n) => n,
-            Err(e) => break Err(e),
-        };
-        // SAFETY: the kernel filled `n` bytes of the buffer.
-        let filled = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), n) };
-        let mut at = 0;
-        while at + 19 <= n {
-            let length = u16::from_ne_bytes([filled[at + 16], filled[at + 17]]) as usize;
-            let name = &filled[at + 19..(at + length).min(n)];
-            let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-            if let Some(fd) = std::str::from_utf8(&name[..end]).ok().and_then(|s| s.parse().ok()) {
-                each(fd, dir);
-            }
-            at += length.max(1);
+    let folder = folder::open(path)?;
+    let result = folder::each_name(folder, |name| {
+        if let Some(number) = name.to_str().ok().and_then(|name| name.parse().ok()) {
+            each(number, folder);
         }
-    };
-    close(dir);
+    });
+    close(folder);
     result
 }
 

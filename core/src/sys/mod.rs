@@ -3,13 +3,17 @@
 //! Inside `libsanshim.so` the libc names (`send`, `close`, ...) are the shim's own hooks, so the core must never call
 //! them. Everything here goes to the kernel directly. It returns `Result<_, Errno>`, and does not touch `errno`.
 
+pub(crate) mod access_list;
 pub(crate) mod apart;
 pub(crate) mod bell;
 pub mod blocking;
+pub(crate) mod caller;
+pub(crate) mod closing;
 pub mod cmsg;
 pub mod errno;
 pub mod event_array;
 pub mod file;
+pub(crate) mod folder;
 pub(crate) mod futex;
 pub mod handlers;
 pub mod hidden;
@@ -24,6 +28,7 @@ pub mod poll;
 pub mod process;
 pub(crate) mod quiet_write;
 pub mod rw_flags;
+pub(crate) mod sealed;
 pub mod signal_mask;
 pub mod sock_diag;
 pub(crate) mod tcp_connections;

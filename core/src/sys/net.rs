@@ -1,6 +1,6 @@
 //! Sockets. Most of them are the anchors of connections.
 
-use super::{call, Errno, Fd, Result};
+use super::{call, file, Errno, Fd, Result};
 use std::mem::{size_of, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -212,6 +212,14 @@ pub(crate) fn dialled_address(fd: Fd, is_ipv4: bool) -> Result<Option<SocketAddr
         Err(Errno(libc::ENOPROTOOPT | libc::ENOENT)) => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// A number of the network namespace that new sockets of this thread are in. Not the [`namespace`] cookie.
+pub(crate) fn current_namespace() -> Result<u64> {
+    let fd = file::open_to_read(c"/proc/thread-self/ns/net")?;
+    let identity = file::identity(fd);
+    file::close(fd);
+    identity.map(|(_, inode)| inode)
 }
 
 /// Sets a socket option of any plain type.
@@ -448,4 +456,22 @@ pub(crate) fn stream_pair() -> Result<[Fd; 2]> {
 pub fn connect(fd: Fd, to: &libc::sockaddr_storage) -> Result<()> {
     let length = size_of::<libc::sockaddr_storage>();
     call!(connect, fd, to as *const _ as usize, length).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_may_be_in_another_namespace() {
+        let here = current_namespace().unwrap();
+        let there = std::thread::spawn(|| {
+            // SAFETY: it concerns this thread.
+            let moved = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
+            (moved, current_namespace().unwrap())
+        });
+        let (moved, there) = there.join().unwrap();
+        assert_eq!(here == there, !moved);
+        assert_eq!(here, current_namespace().unwrap());
+    }
 }

@@ -1,50 +1,42 @@
-//! Unix sockets that carry packets and descriptors. They have abstract names, by which processes find each other.
+//! Unix sockets that carry packets and descriptors. They have names, by which processes find each other.
 
 use super::{call, file, net, Errno, Fd, Result};
+use std::ffi::CStr;
 use std::mem::size_of;
 
-/// An abstract name of a Unix socket. Each network namespace has its own names.
+/// The name of a Unix socket.
 #[derive(Clone, Copy)]
-pub(crate) struct AbstractName {
+pub(crate) struct Name {
     address: libc::sockaddr_un,
     length: u32,
 }
 
-impl AbstractName {
-    /// The name is given without its leading zero byte. It is cut off after 107 bytes.
-    pub(crate) fn new(name: &[u8]) -> Self {
+impl Name {
+    /// An abstract name, given without its leading zero byte, of which it is cut off after 107. Each network namespace has
+    /// its own. Every user may send to it, and /proc/net/unix shows it to all.
+    pub(crate) fn abstract_of(name: &[u8]) -> Self {
+        Self::new(1, name)
+    }
+
+    /// The name of a file. Who may write to the file may send to the socket. It is cut off after 107 bytes.
+    pub(crate) fn of_file(path: &CStr) -> Self {
+        Self::new(0, path.to_bytes())
+    }
+
+    fn new(first: usize, name: &[u8]) -> Self {
         // SAFETY: sockaddr_un is plain data.
         let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as u16;
         let n = name.len().min(address.sun_path.len() - 1);
-        for (to, from) in address.sun_path[1..].iter_mut().zip(&name[..n]) {
+        for (to, from) in address.sun_path[first..].iter_mut().zip(&name[..n]) {
             *to = *from as libc::c_char;
         }
+        // The kernel ends a file's name at the byte behind it.
         Self { address, length: (size_of::<libc::sa_family_t>() + 1 + n) as u32 }
-    }
-
-    /// The name, as it was given.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let n = self.length as usize - size_of::<libc::sa_family_t>() - 1;
-        self.address.sun_path[1..=n].iter().map(|byte| *byte as u8).collect()
     }
 
     fn at(&self) -> usize {
         &self.address as *const _ as usize
-    }
-}
-
-impl PartialEq for AbstractName {
-    fn eq(&self, other: &Self) -> bool {
-        self.bytes() == other.bytes()
-    }
-}
-
-impl Eq for AbstractName {}
-
-impl std::fmt::Debug for AbstractName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "@{}", String::from_utf8_lossy(&self.bytes()))
     }
 }
 
@@ -54,24 +46,58 @@ pub(crate) fn socket(nonblocking: bool) -> Result<Fd> {
     net::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags, 0)
 }
 
-/// Listens under `name`.
-pub(crate) fn listen(name: &AbstractName, backlog: i32) -> Result<Fd> {
-    let fd = bind(name)?;
-    net::listen(fd, backlog).map(|()| fd).inspect_err(|_| file::close(fd))
+/// A socket to connect and send from, which does not block and cannot be sent to: its peer gets EPIPE. What waits in a
+/// socket is closed with it, by the thread that closes the socket. So this one may be connected to anybody.
+pub(crate) fn deaf_socket() -> Result<Fd> {
+    let fd = socket(true)?;
+    // The kernel does so before the socket is connected as well.
+    net::shutdown(fd, libc::SHUT_RD).map(|()| fd).inspect_err(|_| file::close(fd))
+}
+
+/// A socket of that name, which is a file's that only this user may write to. It does not block and does not listen yet.
+/// EADDRINUSE if there is such a file.
+pub(crate) fn bind_privately(name: &Name) -> Result<Fd> {
+    let fd = socket(true)?;
+    // The file gets the socket's mode, so nobody comes before it is changed.
+    let bound = file::set_mode(fd, 0o600).and_then(|()| call!(bind, fd, name.at(), name.length));
+    bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
 /// A socket of that name, which does not block and does not listen yet. EADDRINUSE if there is one already.
-pub(crate) fn bind(name: &AbstractName) -> Result<Fd> {
+pub(crate) fn bind(name: &Name) -> Result<Fd> {
     let fd = socket(true)?;
     let bound = call!(bind, fd, name.at(), name.length);
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
 }
 
-/// A socket of that name for datagrams. EADDRINUSE if there is one already.
-pub(crate) fn bind_datagrams(name: &AbstractName) -> Result<Fd> {
+/// A socket of that name for datagrams that begin with `secret`. The kernel drops all others in their sender's own call, which
+/// closes what came with them, and says nothing. EADDRINUSE if there is one of that name already.
+pub(crate) fn bind_datagrams(name: &Name, secret: &[u8; 8]) -> Result<Fd> {
     let fd = datagrams()?;
-    let bound = call!(bind, fd, name.at(), name.length);
+    // Nothing comes before there is a name.
+    let bound = let_in(fd, secret).and_then(|()| call!(bind, fd, name.at(), name.length));
     bound.map(|_| fd).inspect_err(|_| file::close(fd))
+}
+
+/// Has the socket let only packets in that begin with these bytes.
+fn let_in(fd: Fd, start: &[u8; 8]) -> Result<()> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    let word =
+        |at: usize| u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]);
+    // A load beyond the end of a packet drops it.
+    let mut program = [
+        step(LOAD, 0, 0),
+        step(JUMP_IF, 3, word(0)),
+        step(LOAD, 0, 4),
+        step(JUMP_IF, 1, word(4)),
+        step(RETURN, 0, u32::MAX),
+        step(RETURN, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    net::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
 
 /// A socket to send datagrams from.
@@ -80,13 +106,13 @@ pub(crate) fn datagrams() -> Result<Fd> {
 }
 
 /// Sends one datagram to the socket of that name, without waiting.
-pub(crate) fn send_to(fd: Fd, name: &AbstractName, bytes: &[u8]) -> Result<usize> {
+pub(crate) fn send_to(fd: Fd, name: &Name, bytes: &[u8]) -> Result<usize> {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, name.at(), name.length)
 }
 
 /// Connects to the listener of that name. ECONNREFUSED if there is none.
-pub(crate) fn connect(fd: Fd, name: &AbstractName) -> Result<()> {
+pub(crate) fn connect(fd: Fd, name: &Name) -> Result<()> {
     call!(connect, fd, name.at(), name.length).map(drop)
 }
 
@@ -139,22 +165,8 @@ pub(crate) fn send_passing(fd: Fd, bytes: &[u8], pass: &[Fd]) -> Result<usize> {
     call!(sendmsg, fd, &message as *const _ as usize, flags)
 }
 
-/// Receives one packet and at most one descriptor (close-on-exec), without waiting. No bytes mean the end.
-pub(crate) fn receive(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
-    match receive_one(fd, buffer) {
-        // The kernel first looks for packets, and then whether the other end was closed. If a packet and then the end
-        // come in between, it wrongly says that this is the end. So it is asked once more.
-        Ok((0, None)) => receive_one(fd, buffer),
-        received => received,
-    }
-}
-
-fn receive_one(fd: Fd, buffer: &mut [u8]) -> Result<(usize, Option<Fd>)> {
-    receive_passing::<1>(fd, buffer).map(|(n, [passed])| (n, passed))
-}
-
 /// Receives one packet and at most `N` descriptors (close-on-exec), without waiting. Any more are closed. No bytes mean
-/// the end, but the kernel may be wrong once (see [`receive`]).
+/// the end, but the kernel may be wrong once: see [`caller`](super::caller).
 pub(crate) fn receive_passing<const N: usize>(
     fd: Fd,
     buffer: &mut [u8],
@@ -189,36 +201,4 @@ pub(crate) fn receive_passing<const N: usize>(
         }
     }
     Ok((n, passed))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_packet_comes_before_the_end() {
-        let name = AbstractName::new(format!("sanshim-test-{}", std::process::id()).as_bytes());
-        let listener = listen(&name, 1).unwrap();
-        for _ in 0..4000 {
-            let sender = socket(true).unwrap();
-            connect(sender, &name).unwrap();
-            let receiver = net::accept(listener, libc::SOCK_CLOEXEC).unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    send_passing(sender, b"last", &[]).unwrap();
-                    file::close(sender);
-                });
-                let mut buffer = [0; 8];
-                let received = loop {
-                    match receive(receiver, &mut buffer) {
-                        Err(Errno(libc::EAGAIN)) => {}
-                        received => break received,
-                    }
-                };
-                assert_eq!(received, Ok((4, None)));
-            });
-            file::close(receiver);
-        }
-        file::close(listener);
-    }
 }

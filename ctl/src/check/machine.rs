@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 
 use sanshim_core::registry::Registry;
 
@@ -54,21 +55,14 @@ fn seal_a_memory_file() -> io::Result<()> {
     succeeded(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
 }
 
-/// Binds an abstract Unix socket of the kind by which processes find each other.
+/// Binds a Unix socket in the folder in which processes find each other.
 pub(super) fn rendezvous() -> Finding {
-    bind_abstract_socket()
-        .map(|()| "abstract Unix sockets can be bound".to_owned())
-        .map_err(|error| format!("no abstract Unix sockets: {error}; allow AF_UNIX sockets"))
-}
-
-fn bind_abstract_socket() -> io::Result<()> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: no memory is involved.
-    let socket = owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-    let family = libc::AF_UNIX as libc::sa_family_t;
-    let length = size_of_val(&family) as libc::socklen_t;
-    // SAFETY: an address of the family alone makes the kernel choose a free abstract name.
-    succeeded(unsafe { libc::bind(socket.as_raw_fd(), (&raw const family).cast(), length) })
+    let path = format!("/dev/shm/sanctl-check-{}", std::process::id());
+    let bound = UnixListener::bind(&path);
+    let removed = std::fs::remove_file(&path);
+    bound.and(removed).map(|()| "Unix sockets can be bound in /dev/shm".to_owned()).map_err(
+        |error| format!("no Unix sockets in /dev/shm: {error}; allow AF_UNIX sockets, and bind"),
+    )
 }
 
 pub(super) fn owned(descriptor: i32) -> io::Result<OwnedFd> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::unit::Unit;
 
 /// System calls of the library that a filter may forbid a TCP program.
-const NEEDED: [&str; 33] = [
+const NEEDED: [&str; 37] = [
     "bind",
     "clock_gettime",
     "dup3",
@@ -15,8 +15,10 @@ const NEEDED: [&str; 33] = [
     "epoll_pwait",
     "eventfd2",
     "fchmod",
+    "fchmodat",
     "fcntl",
     "fstat",
+    "fstatfs",
     "ftruncate",
     "futex",
     "getdents64",
@@ -27,6 +29,7 @@ const NEEDED: [&str; 33] = [
     "mmap",
     "mremap",
     "munmap",
+    "newfstatat",
     "openat",
     "ppoll",
     "pread64",
@@ -38,6 +41,7 @@ const NEEDED: [&str; 33] = [
     "renameat2",
     "sched_yield",
     "sendmsg",
+    "setxattr",
     "tgkill",
     "unlinkat",
 ];

@@ -11,7 +11,7 @@ const STANDARD_STREAM: &str = "reason=unseen-use";
 const ASYNCHRONOUS: &str = "sigio";
 
 /// The same of cases that are not run, and what is otherwise.
-const OTHERWISE: [(&str, &str, &str); 10] = [
+const OTHERWISE: [(&str, &str, &str); 11] = [
     ("control", "writers_are_killed", "a killed relative ends the connection"),
     ("endings", "killed_", "a killed process loses what was not delivered"),
     ("epoll_threads", "thousands_of_idle", "a connection takes five descriptors"),
@@ -21,6 +21,11 @@ const OTHERWISE: [(&str, &str, &str); 10] = [
     ("moving_steps", "the_", "a killed process loses what was not delivered"),
     ("steps", "following_killed_alone", "a killed relative ends the connection"),
     ("steps", "passed_killed_alone", "a killed process loses what was not delivered"),
+    (
+        "strangers",
+        "an_allowed_user",
+        "only processes of one user meet over shared memory's objects",
+    ),
     ("transfer", "copies_forbidden", "to forbid it amid a transfer ends the queue pair"),
 ];
 

@@ -166,9 +166,9 @@ pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>)
 
 /// Looks who came, and goes on with those that did.
 pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>) {
-    for one in listening.iter_mut() {
-        while let Some(connector) = one.reception.next() {
-            match find(awaited, one.at, &connector) {
+    for Listening { at, reception } in listening.iter_mut() {
+        for connector in reception.come() {
+            match find(awaited, *at, &connector) {
                 Some((found, geometry)) => found.welcome(connector, geometry),
                 None => drop(connector.reject(&MAGIC)),
             }

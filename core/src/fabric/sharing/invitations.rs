@@ -137,13 +137,14 @@ impl State {
     /// Puts those who were expected to those that `came`.
     fn take_requests(&mut self, came: &mut Vec<Early>) {
         for one in &mut self.listening {
-            while let Some(connector) = one.next() {
+            let port = one.port;
+            for connector in one.come() {
                 let data = connector.private_data().ok().and_then(|data| request::decode(&data));
                 match data {
                     Some((_, Purpose::Invited(cookie)))
                         if self.expected.iter().any(|one| one.cookie == cookie) =>
                     {
-                        came.push((one.port, cookie, connector));
+                        came.push((port, cookie, connector));
                     }
                     _ => drop(connector.reject(&MAGIC)),
                 }

@@ -137,7 +137,7 @@ pub(super) fn port_at(address: &str, number: u16) -> (&'static Port, SocketAddr)
 }
 
 /// A link that is not connected.
-fn link_over(port: &'static Port) -> Arc<Link> {
+pub(super) fn link_over(port: &'static Port) -> Arc<Link> {
     background::install(CALLS);
     Link::new(port, port.device.objects().unwrap().adapter.create_connector().unwrap()).unwrap()
 }

@@ -7,7 +7,7 @@ use super::send_buffer::Ring;
 use super::side::Side;
 use super::slot::Slot;
 use crate::session::{Agreement, Role, State};
-use crate::sys::{self, file, Fd, PAGE};
+use crate::sys::{self, file, sealed, Fd, PAGE};
 use std::sync::atomic::Ordering;
 
 /// A mapped segment. Copies refer to the same mapping, which [`Segment::unmap`] ends.
@@ -50,7 +50,7 @@ impl Segment {
     }
 
     fn make(geometry: Geometry) -> Result<(Self, Fd), SegmentError> {
-        let fd = file::sealed_memory(c"sanshim", geometry.total()).map_err(SegmentError::System)?;
+        let fd = sealed::create(c"sanshim", geometry.total()).map_err(SegmentError::System)?;
         let base = match file::map_shared(Some(fd), geometry.total()) {
             Ok(base) => base,
             Err(e) => {
@@ -90,7 +90,7 @@ impl Segment {
     /// Maps a segment that the peer created. Its size is sealed and matches its geometry, so that
     /// no access can fault; the geometry is read once.
     pub(crate) fn attach(fd: Fd) -> Result<Self, SegmentError> {
-        let sealed = file::sealed_size(fd).map_err(SegmentError::System)?;
+        let sealed = sealed::size_of(fd).map_err(SegmentError::System)?;
         let size = match sealed.map(usize::try_from) {
             Some(Ok(size)) if size >= PAGE => size,
             _ => return Err(SegmentError::NotASegment),
@@ -336,7 +336,7 @@ mod tests {
         let not_memory = file::eventfd(0).unwrap();
         assert!(Segment::attach(not_memory).is_err());
         file::close(not_memory);
-        let blank = file::sealed_memory(c"blank", PAGE).unwrap();
+        let blank = sealed::create(c"blank", PAGE).unwrap();
         assert_eq!(Segment::attach(blank).err(), Some(SegmentError::NotASegment));
         file::close(blank);
     }

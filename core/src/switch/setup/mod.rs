@@ -10,11 +10,13 @@
 //! transfer, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
+mod callers;
 mod elsewhere;
 mod enter;
 pub(in crate::switch) mod holders;
 mod identity;
 mod negotiate;
+mod offer_name;
 mod offer_socket;
 mod peer_table;
 mod publish;
@@ -27,6 +29,7 @@ use crate::switch::back_to_tcp::idle;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
+use crate::sys::{closing, process};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -43,8 +46,9 @@ pub(in crate::switch) fn warn_about_segment(socket: &Socket, why: &SegmentError)
 /// In a fork child, whose sockets on TCP are its parent's as well.
 pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
     if let Some(offers) = OFFER_SOCKET.get(structure).take() {
-        offers.close();
+        offers.leave_to_parent();
     }
+    closing::after_fork_in_child();
     table::each_socket_alone(|socket| {
         // Most have none.
         if !socket.is_looked_at.load(Relaxed) {
@@ -54,6 +58,13 @@ pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
             negotiation.forget();
         }
     });
+}
+
+/// When the process exits: nobody is to look for it any more.
+pub(in crate::switch) fn exiting(structure: &mut Structure) {
+    if let Some(offers) = OFFER_SOCKET.get(structure).as_ref().filter(|_| !process::is_borrowed()) {
+        offers.exiting();
+    }
 }
 
 /// Whether a transfer of so many bytes is the switch's. Counts one over TCP, which may be what brings the connection to

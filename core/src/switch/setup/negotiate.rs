@@ -14,7 +14,8 @@ use super::elsewhere;
 use super::enter::enter;
 use super::identity::{self, Shown};
 use super::offer_socket;
-use super::offer_socket::{Offer, OfferSocket, OFFER_SOCKET};
+use super::callers::Offer;
+use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
@@ -278,7 +279,7 @@ fn begin(
 /// This process's offer socket, opened when first needed.
 fn offer_socket(structure: &mut Structure, like: Fd) -> Option<&mut OfferSocket> {
     if OFFER_SOCKET.get(structure).as_ref().is_some_and(|one| !one.serves(like)) {
-        OFFER_SOCKET.get(structure).take()?.close();
+        OFFER_SOCKET.get(structure).take()?.retire();
     }
     if OFFER_SOCKET.get(structure).is_none() {
         let opened = OfferSocket::open(like);

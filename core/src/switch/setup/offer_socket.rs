@@ -1,88 +1,57 @@
 //! A process's offer socket: a Unix socket whose name its entries say. There connectors offer sessions for connections
 //! that this process accepted. The kernel says who both sides are. Must not judge what is offered.
 
+use super::callers::{encode, Callers, Offer};
 use super::identity;
+use super::offer_name::{self, OfferName};
 use super::peer_table;
 use super::peer_table::Entry;
 use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::tuple::Tuple;
-use crate::sys::packet::{self, AbstractName};
-use crate::sys::{file, hidden, net, process, time, Errno, Fd, Result};
+use crate::sys::caller;
+use crate::sys::packet;
+use crate::sys::{file, hidden, net, process, Errno, Fd, Result};
 
-/// Most sessions kept for connections that have made no transfer since; the oldest goes.
-const MOST_KEPT: usize = 512;
-/// Most connectors that have not offered anything yet.
-const MOST_SILENT: usize = 64;
-/// How long (ns) a session is kept.
-const KEPT_FOR: u64 = 10_000_000_000;
+/// Connections that wait for a look.
+const BACKLOG: i32 = 4096;
 
-/// See the module. Closed with [`OfferSocket::close`].
+/// See the module. Ended with [`OfferSocket::retire`] or [`OfferSocket::leave_to_parent`].
 pub(super) struct OfferSocket {
     listener: Fd,
+    name: OfferName,
     table: Fd,
     entry: Entry,
     /// The network namespace that it is in.
     namespace: u64,
-    kept: Vec<Offer>,
-    /// Connectors that were accepted before they had offered anything, and when (clock, ns).
-    silent: Vec<(Fd, u64)>,
+    callers: Callers,
 }
 
 /// This process's, once it was needed.
 pub(super) static OFFER_SOCKET: Guarded<Option<OfferSocket>> = Guarded::new(None);
 
-/// A session that a connector offered.
-pub(super) struct Offer {
-    /// The connection that it is for.
-    tuple: Tuple,
-    /// Hidden: the segment, and its bells as [`Bells::adopt`] takes them.
-    pub(super) passed: [Fd; 3],
-    pub(super) connector: Relation,
-    /// The connector's socket, as it says.
-    pub(super) cookie: u64,
-    /// The connector's user.
-    pub(super) uid: u32,
-    at: u64,
-}
-
-impl Offer {
-    /// Nobody takes it.
-    pub(super) fn close(self) {
-        self.passed.into_iter().filter(|fd| *fd >= 0).for_each(hidden::close);
-    }
-}
-
-fn name(entry: Entry) -> AbstractName {
-    let [a, b] = entry.socket;
-    AbstractName::new(format!("sanshim/2/{a:016x}{b:016x}").as_bytes())
-}
-
 /// The network namespace of a socket, as far as peer tables have to be told apart.
-fn namespace_of(socket: Fd) -> u64 {
-    // Before Linux 5.14: one of another namespace is not reached.
-    net::namespace(socket).unwrap_or(0)
+fn namespace_of(socket: Fd) -> Result<u64> {
+    // Before Linux 5.14 it is taken for the one that the program is in.
+    net::namespace(socket).or_else(|_| net::current_namespace())
 }
 
 impl OfferSocket {
     /// Opens one in the network namespace of that socket.
     pub(super) fn open(like: Fd) -> Result<OfferSocket> {
-        let (uid, namespace) = (process::euid(), namespace_of(like));
+        let (uid, namespace) = (process::euid(), namespace_of(like)?);
         let table = hidden::keep(peer_table::open_own(uid, namespace)?);
         let entry = Entry { socket: process::random() };
-        match packet::listen(&name(entry), 4096) {
-            Ok(listener) => {
-                let listener = hidden::keep(listener);
-                Ok(OfferSocket {
-                    listener,
-                    table,
-                    entry,
-                    namespace,
-                    kept: Vec::new(),
-                    silent: Vec::new(),
-                })
-            }
+        match listen(entry) {
+            Ok((listener, name)) => Ok(OfferSocket {
+                listener,
+                name,
+                table,
+                entry,
+                namespace,
+                callers: Callers::default(),
+            }),
             Err(e) => {
                 hidden::close(table);
                 Err(e)
@@ -92,10 +61,11 @@ impl OfferSocket {
 
     /// True if it can be used for connections of that socket's network namespace.
     pub(super) fn serves(&self, socket: Fd) -> bool {
-        self.namespace == namespace_of(socket)
+        namespace_of(socket) == Ok(self.namespace)
             && hidden::is_hidden(self.listener)
             && hidden::is_hidden(self.table)
             && peer_table::is_there(self.table)
+            && self.name.is_there()
     }
 
     /// Tells the peer of a connection that its other end is here.
@@ -114,53 +84,8 @@ impl OfferSocket {
         tuple: &Tuple,
         is_for_it: impl Fn(&Offer) -> bool,
     ) -> Option<Offer> {
-        self.hear();
-        while let Some(at) = self.kept.iter().rposition(|one| one.tuple == *tuple) {
-            let offer = self.kept.remove(at);
-            if is_for_it(&offer) {
-                return Some(offer);
-            }
-            log::info!(
-                "a session that user {} offers is not for this connection, or its socket is gone",
-                offer.uid
-            );
-            offer.close();
-        }
-        None
-    }
-
-    fn hear(&mut self) {
-        let now = time::now();
-        let kept = &mut self.kept;
-        let mut takes_in = |connection, heard| {
-            let received = receive(connection, now);
-            let is_over = received.is_some() || now - heard > KEPT_FOR;
-            kept.extend(received.flatten());
-            is_over
-        };
-        self.silent.retain(|&(connection, heard)| {
-            let is_over = takes_in(hidden::kept(connection), heard);
-            if is_over {
-                hidden::close(connection);
-            }
-            !is_over
-        });
-        while self.silent.len() < MOST_SILENT {
-            let Ok(connection) = net::accept(hidden::kept(self.listener), libc::SOCK_CLOEXEC)
-            else {
-                break;
-            };
-            if !may_offer(connection) || takes_in(connection, now) {
-                file::close(connection);
-            } else {
-                self.silent.push((hidden::keep(connection), now));
-            }
-        }
-        let surplus = self.kept.len().saturating_sub(MOST_KEPT);
-        let old = self.kept.iter().take_while(|one| now - one.at > KEPT_FOR).count();
-        for gone in self.kept.drain(..surplus.max(old)) {
-            gone.close();
-        }
+        self.callers.hear(hidden::kept(self.listener));
+        self.callers.take(tuple, is_for_it)
     }
 
     /// The connection is over: what was offered for it is not taken any more.
@@ -171,61 +96,46 @@ impl OfferSocket {
         }
     }
 
-    /// The process does not need it any more, or it is the parent's of a fork child.
-    pub(in crate::switch) fn close(self) {
-        hidden::close(self.listener);
+    /// The process does not need it any more, or nobody finds it.
+    pub(super) fn retire(self) {
+        self.name.remove();
+        self.name.close();
         hidden::close(self.table);
-        self.silent.into_iter().for_each(|(connection, _)| hidden::close(connection));
-        self.kept.into_iter().for_each(Offer::close);
+        self.callers.close();
+        caller::close_listener(self.listener);
+    }
+
+    /// The process exits.
+    pub(super) fn exiting(&self) {
+        self.name.remove();
+    }
+
+    /// In a fork child: it is the parent's, who goes on to use it.
+    pub(in crate::switch) fn leave_to_parent(self) {
+        self.name.close();
+        hidden::close(self.table);
+        self.callers.forget();
+        hidden::close(self.listener);
     }
 }
 
-/// What a connector sent, if that makes sense. `None`: it has not sent it yet.
-fn receive(connection: Fd, now: u64) -> Option<Option<Offer>> {
-    let mut buffer = [0u8; Tuple::ENCODED + size_of::<u64>() + 1];
-    match packet::receive_passing(connection, &mut buffer) {
-        Err(Errno(libc::EAGAIN)) => None,
-        Ok((n, passed)) => Some(judge(connection, decode(&buffer[..n]), passed, now)),
-        Err(_) => Some(None),
+/// A socket of the name that an entry says, for whoever may share memory with this process.
+fn listen(entry: Entry) -> Result<(Fd, OfferName)> {
+    let (socket, name) = OfferName::bind(entry.socket)?;
+    let own = process::euid();
+    let mut others: Vec<u32> = policy::identities().filter(|uid| *uid != own).collect();
+    others.sort_unstable();
+    others.dedup();
+    if let Err(e) = name.admit(&others) {
+        log::info!("connectors of the users {others:?} do not reach this process: {e}");
     }
-}
-
-fn may_offer(connection: Fd) -> bool {
-    let Ok((_, uid)) = packet::peer_credentials(connection) else { return false };
-    let may = policy::may_share_with(uid);
-    if !may {
-        log::info!("a connector of user {uid} may not share memory with us (allow_users)");
-    }
-    may
-}
-
-/// The connection that a session is offered for, and the connector's socket.
-fn encode(tuple: &Tuple, cookie: u64) -> Vec<u8> {
-    [tuple.encode().as_slice(), &cookie.to_ne_bytes()].concat()
-}
-
-fn decode(bytes: &[u8]) -> Option<(Tuple, u64)> {
-    let (tuple, cookie) = bytes.split_at_checked(Tuple::ENCODED)?;
-    Some((Tuple::decode(tuple)?, u64::from_ne_bytes(cookie.try_into().ok()?)))
-}
-
-fn judge(
-    connection: Fd,
-    what: Option<(Tuple, u64)>,
-    passed: [Option<Fd>; 3],
-    now: u64,
-) -> Option<Offer> {
-    match (packet::peer_credentials(connection), what, passed) {
-        (Ok((pid, uid)), Some((tuple, cookie)), [Some(segment), bells @ ..]) => {
-            // One of another version brings no bells: that its segment says so is found out later.
-            let [connectors, acceptors] = bells.map(|bell| bell.unwrap_or(-1));
-            let passed = [segment, connectors, acceptors].map(hidden::keep);
-            let connector = Relation::to(pid, uid);
-            Some(Offer { tuple, passed, connector, cookie, uid, at: now })
-        }
-        _ => {
-            passed.into_iter().flatten().for_each(file::close);
-            None
+    match caller::announce(socket).and_then(|()| net::listen(socket, BACKLOG)) {
+        Ok(()) => Ok((hidden::keep(socket), name)),
+        Err(e) => {
+            file::close(socket);
+            name.remove();
+            name.close();
+            Err(e)
         }
     }
 }
@@ -241,15 +151,16 @@ pub(super) fn offer(
     tuple: &Tuple,
     session: impl FnOnce() -> std::result::Result<[Fd; 3], Reason>,
 ) -> std::result::Result<Relation, Reason> {
-    let namespace = namespace_of(socket);
-    let entry = policy::identities()
-        .find_map(|uid| peer_table::find(uid, namespace, tuple))
+    let namespace = namespace_of(socket).map_err(|_| Reason::PeerNative)?;
+    let (owner, entry) = policy::identities()
+        .find_map(|uid| Some((uid, peer_table::find(uid, namespace, tuple)?)))
         .ok_or(Reason::PeerNative)?;
-    let fd = packet::socket(true).map_err(|_| Reason::OutOfMemory)?;
+    let fd = packet::deaf_socket().map_err(|_| Reason::OutOfMemory)?;
     let handed = (|| {
-        packet::connect(fd, &name(entry)).map_err(|e| match e {
+        offer_name::connect(fd, owner, entry.socket).map_err(|e| match e {
             // Its queue is full, which it will not be long.
             Errno(libc::EAGAIN) => Reason::Quiet,
+            Errno(libc::EACCES) => Reason::OtherUser,
             _ => Reason::PeerNative,
         })?;
         let (pid, uid) = packet::peer_credentials(fd).map_err(|_| Reason::PeerNative)?;

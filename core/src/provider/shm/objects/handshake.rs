@@ -7,7 +7,7 @@
 
 use crate::provider::interface::{Error, Result};
 use crate::provider::software::inherited::Descriptor;
-use crate::sys::packet::{self, AbstractName};
+use crate::sys::packet::{self, Name};
 use crate::sys::{process, Errno, Fd};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -92,9 +92,9 @@ pub(super) enum Received {
 }
 
 /// The name of a listener.
-pub(super) fn name(at: SocketAddr) -> AbstractName {
+pub(super) fn name(at: SocketAddr) -> Name {
     let text = format!("sanshim/queue-pairs/1/{}:{}", at.ip().to_canonical(), at.port());
-    AbstractName::new(text.as_bytes())
+    Name::abstract_of(text.as_bytes())
 }
 
 /// Connects to the listener at an address; its process, as [`peer_of`] tells.

@@ -9,7 +9,7 @@ use super::ring::{Ring, RING};
 use super::window::{Window, WINDOWS};
 use crate::provider::interface::{Error, Result};
 use crate::provider::software::inherited;
-use crate::sys::{file, Fd, PAGE};
+use crate::sys::{file, sealed, Fd, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Receives that one queue pair can post: for so many the peer sees how large they are.
@@ -93,7 +93,7 @@ impl Mapping {
     /// New memory, and the descriptor of it, which is the caller's to close.
     pub(super) fn create() -> Result<(Self, Fd)> {
         let refused = |_| Error::InsufficientResources;
-        let fd = file::sealed_memory(c"sanshim-queue-pair", TOTAL).map_err(refused)?;
+        let fd = sealed::create(c"sanshim-queue-pair", TOTAL).map_err(refused)?;
         Self::map(fd).map(|mapping| (mapping, fd)).inspect_err(|_| file::close(fd))
     }
 
@@ -112,7 +112,7 @@ impl Mapping {
     /// [`Error::InvalidParameter`] if it is not memory of this very size, sealed.
     pub(super) fn of(fd: Fd) -> Result<Self> {
         // Sealed: nobody can shrink it under the mapping.
-        if !matches!(file::sealed_size(fd), Ok(Some(size)) if size == TOTAL as u64) {
+        if !matches!(sealed::size_of(fd), Ok(Some(size)) if size == TOTAL as u64) {
             return Err(Error::InvalidParameter);
         }
         Self::map(fd)
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        let small = file::sealed_memory(c"test", PAGE).unwrap();
+        let small = sealed::create(c"test", PAGE).unwrap();
         assert_eq!(Mapping::of(small).err(), Some(Error::InvalidParameter));
         file::close(small);
         let doorbell = file::eventfd(0).unwrap();

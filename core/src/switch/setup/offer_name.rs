@@ -1,0 +1,297 @@
+//! Where connectors find a process's offer socket: a file in a folder of the process's user, in shared memory.
+//!
+//! The file's rights keep other users off. A descriptor that somebody sends waits in the socket, and the thread that
+//! takes it out or closes the socket is the one that closes the file behind it, for as long as the sender made that last:
+//! so nobody may get there who is not to share memory with us anyway. An abstract name, which the kernel would remove
+//! with its process, has no rights.
+//!
+//! A process that is killed, or that changed its user, leaves its name behind. Nobody is found there any more, and the
+//! next processes of that user remove it.
+
+use crate::sys::packet::{self, Name};
+use crate::sys::{access_list, file, folder, hidden, process, Errno, Fd, Result};
+use std::ffi::{CStr, CString};
+use std::time::{Duration, SystemTime};
+
+/// Others find the files in it whose names they know.
+const MODE: u32 = 0o711;
+/// One of a living process is listened at from a moment after it was made on.
+const MADE_WITHIN: Duration = Duration::from_secs(60);
+
+/// A process's own. Ended with [`OfferName::close`].
+pub(super) struct OfferName {
+    folder: Fd,
+    file: CString,
+    path: CString,
+}
+
+fn path_of_folder(uid: u32) -> String {
+    format!("/dev/shm/sanshim-offers-{uid}")
+}
+
+fn name_of(number: [u64; 2]) -> String {
+    let [a, b] = number;
+    format!("{a:016x}{b:016x}")
+}
+
+fn text(text: String) -> CString {
+    // It has no zeros.
+    CString::new(text).unwrap_or_default()
+}
+
+/// Connects a socket to the process of user `uid` that said so.
+///
+/// # Errors
+/// EACCES if that process does not share memory with this one's user; ECONNREFUSED or ENOENT if it is gone; EPERM if its
+/// user has no such folder.
+pub(super) fn connect(socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
+    connect_in(&path_of_folder(uid), socket, uid, number)
+}
+
+fn connect_in(folder: &str, socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
+    // Where that user has no folder a link of a stranger's could lead to a file system that he has never answer.
+    let status = folder::status_in(libc::AT_FDCWD, &text(folder.to_owned()))?;
+    if !is_private(&status, uid) {
+        return Err(Errno(libc::EPERM));
+    }
+    packet::connect(socket, &Name::of_file(&text(format!("{folder}/{}", name_of(number)))))
+}
+
+/// True of a folder in which only that user makes and removes names.
+fn is_private(status: &libc::stat, uid: u32) -> bool {
+    status.st_mode & libc::S_IFMT == libc::S_IFDIR
+        && status.st_uid == uid
+        && status.st_mode & 0o022 == 0
+}
+
+impl OfferName {
+    /// A socket of that name, for processes of this user.
+    pub(super) fn bind(number: [u64; 2]) -> Result<(Fd, OfferName)> {
+        let uid = process::euid();
+        Self::bind_in(&path_of_folder(uid), uid, number)
+    }
+
+    fn bind_in(folder: &str, uid: u32, number: [u64; 2]) -> Result<(Fd, OfferName)> {
+        let (file, path) = (name_of(number), format!("{folder}/{}", name_of(number)));
+        let opened = hidden::keep(open(&text(folder.to_owned()), uid)?);
+        sweep(folder, opened, &file);
+        let name = OfferName { folder: opened, file: text(file), path: text(path) };
+        let bound = packet::bind_privately(&Name::of_file(&name.path));
+        let made = bound.and_then(|socket| {
+            // The umask may have taken the owner's rights away.
+            file::set_mode_of(&name.path, 0o600).map(|()| socket).inspect_err(|_| {
+                file::close(socket);
+                name.remove();
+            })
+        });
+        match made {
+            Ok(socket) => Ok((socket, name)),
+            Err(e) => {
+                name.close();
+                Err(e)
+            }
+        }
+    }
+
+    /// Lets processes of those users come as well.
+    ///
+    /// # Errors
+    /// EOPNOTSUPP where files have no access lists; EINVAL if a user is unknown in this user namespace.
+    pub(super) fn admit(&self, users: &[u32]) -> Result<()> {
+        if users.is_empty() {
+            return Ok(());
+        }
+        access_list::let_write(&self.path, users)
+    }
+
+    /// False once somebody removed it: nobody finds the socket.
+    pub(super) fn is_there(&self) -> bool {
+        hidden::is_hidden(self.folder) && folder::status_in(self.folder, &self.file).is_ok()
+    }
+
+    /// Nobody is to find the socket from now on.
+    pub(super) fn remove(&self) {
+        if hidden::is_hidden(self.folder) {
+            // If this process has changed its user meanwhile, another one removes it.
+            let _ = folder::remove_from(self.folder, &self.file);
+        }
+    }
+
+    /// Leaves the name as it is.
+    pub(super) fn close(self) {
+        hidden::close(self.folder);
+    }
+}
+
+/// Opens the user's folder, and makes it if it is missing.
+fn open(path: &CStr, uid: u32) -> Result<Fd> {
+    let opened = match folder::open(path) {
+        Err(Errno(libc::ENOENT)) => {
+            match folder::make(path, MODE) {
+                // The umask may have taken bits away.
+                Ok(()) => file::set_mode_of(path, MODE)?,
+                // Another process was faster.
+                Err(Errno(libc::EEXIST)) => {}
+                Err(e) => return Err(e),
+            }
+            folder::open(path)?
+        }
+        opened => opened?,
+    };
+    if file::stat(opened).is_ok_and(|status| is_private(&status, uid)) {
+        Ok(opened)
+    } else {
+        file::close(opened);
+        Err(Errno(libc::EPERM))
+    }
+}
+
+/// Removes the names of processes that are gone, of those that begin as this process's own does: a sixteenth. So about
+/// sixteen are left however many processes are killed, and where thousands live a new one does not ask for them all.
+fn sweep(path: &str, folder: Fd, own: &str) {
+    let _ = folder::each_name(folder, |name| {
+        let is_like_ours = name.to_bytes().first() == own.as_bytes().first();
+        if is_like_ours && is_old(folder, name) && is_left(path, name) {
+            let _ = folder::remove_from(folder, name);
+        }
+    });
+}
+
+fn is_old(folder: Fd, name: &CStr) -> bool {
+    let made = folder::status_in(folder, name).map(|status| status.st_mtime as u64);
+    let since = made.map(|made| SystemTime::UNIX_EPOCH + Duration::from_secs(made));
+    since.is_ok_and(|since| since.elapsed().is_ok_and(|age| age > MADE_WITHIN))
+}
+
+/// True if nobody listens there any more.
+fn is_left(folder: &str, name: &CStr) -> bool {
+    let path = text(format!("{folder}/{}", name.to_string_lossy()));
+    let Ok(socket) = packet::deaf_socket() else { return false };
+    let connected = packet::connect(socket, &Name::of_file(&path));
+    file::close(socket);
+    connected == Err(Errno(libc::ECONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::net;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+
+    /// A folder of one test's own.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Self {
+            Folder(format!("/dev/shm/sanshim-offers-test-{}-{test}", std::process::id()).into())
+        }
+
+        fn path(&self) -> &Path {
+            &self.0
+        }
+
+        fn bind(&self, number: [u64; 2]) -> Result<(Fd, OfferName)> {
+            OfferName::bind_in(&self.0.to_string_lossy(), process::euid(), number)
+        }
+
+        fn has(&self, number: [u64; 2]) -> bool {
+            fs::symlink_metadata(self.0.join(name_of(number))).is_ok()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn make_old(path: &Path) {
+        let path = text(path.to_string_lossy().into_owned());
+        let times = [libc::timespec { tv_sec: 1_000_000_000, tv_nsec: 0 }; 2];
+        // SAFETY: a path, and two times.
+        let done = unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), 0) };
+        assert_eq!(done, 0);
+    }
+
+    #[test]
+    fn a_name_is_its_users_alone_until_it_is_removed() {
+        let folder = Folder::new("alone");
+        let (socket, name) = folder.bind([1, 2]).unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(folder.path()), 0o711);
+        assert_eq!(mode(&folder.path().join(name_of([1, 2]))), 0o600);
+        assert!(name.is_there());
+        assert!(folder.bind([1, 2]).is_err(), "it is another one's");
+        assert!(name.is_there());
+        name.remove();
+        assert!(!name.is_there() && !folder.has([1, 2]));
+        name.close();
+        file::close(socket);
+    }
+
+    #[test]
+    fn names_of_the_dead_are_removed() {
+        const SEVENTH: u64 = 7 << 60;
+        let (own, dead, young, living) =
+            ([SEVENTH, 0], [SEVENTH, 1], [SEVENTH, 2], [SEVENTH | 1, 3]);
+        let unlike = [6 << 60, 4];
+        let folder = Folder::new("dead");
+        let ends: Vec<_> =
+            [dead, young, living, unlike].map(|number| folder.bind(number).unwrap()).into();
+        net::listen(ends[2].0, 1).unwrap();
+        for number in [dead, living, unlike] {
+            make_old(&folder.path().join(name_of(number)));
+        }
+        for (at, (socket, name)) in ends.into_iter().enumerate() {
+            // The living one is not closed.
+            if at != 2 {
+                file::close(socket);
+            }
+            name.close();
+        }
+        let (socket, name) = folder.bind(own).unwrap();
+        assert!(!folder.has(dead));
+        for (number, why) in [
+            (young, "its process may be about to listen"),
+            (living, "somebody listens there"),
+            (unlike, "others see to that"),
+            (own, "its own"),
+        ] {
+            assert!(folder.has(number), "{why}");
+        }
+        name.close();
+        file::close(socket);
+    }
+
+    #[test]
+    fn what_is_no_folder_of_that_user_is_not_used() {
+        let folder = Folder::new("others");
+        fs::create_dir(folder.path()).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(folder.bind([1, 2]).is_err(), "everybody may remove its names");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        let as_another = |folder: &Folder| {
+            OfferName::bind_in(&folder.0.to_string_lossy(), process::euid() + 1, [1, 2]).map(drop)
+        };
+        assert!(as_another(&folder).is_err());
+        let link = Folder::new("link");
+        std::os::unix::fs::symlink(folder.path(), link.path()).unwrap();
+        assert!(link.bind([1, 2]).is_err());
+        let (listener, name) = folder.bind([1, 2]).unwrap();
+        net::listen(listener, 1).unwrap();
+        let connect = |folder: &Folder, uid| {
+            let socket = packet::deaf_socket().unwrap();
+            let connected = connect_in(&folder.0.to_string_lossy(), socket, uid, [1, 2]);
+            file::close(socket);
+            connected
+        };
+        assert_eq!(connect(&folder, process::euid()), Ok(()));
+        assert_eq!(connect(&folder, process::euid() + 1), Err(Errno(libc::EPERM)));
+        assert_eq!(connect(&link, process::euid()), Err(Errno(libc::EPERM)));
+        fs::remove_file(link.path()).unwrap();
+        name.close();
+        file::close(listener);
+    }
+}
