@@ -63,7 +63,7 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     }
     socket::traffic::initialize(config.shm.move_after);
     policy::initialize(config);
-    let _ = socket::END_AFTER_LAST_CALL.set(descriptors::lifecycle::end_after_last_call);
+    let _ = socket::pool::END_AFTER_LAST_CALL.set(descriptors::lifecycle::end_after_last_call);
     match Registry::open(&program_name()) {
         Ok(registry) => *REGISTRY.get(&mut Structure::lock()) = Some(registry),
         Err(e) => log::warn!("this process is not published: {e}"),

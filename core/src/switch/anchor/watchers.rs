@@ -184,8 +184,7 @@ pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) 
 /// with such a registration, and takes it back from nobody.
 fn is_deletable(watch: &Watch, socket: &Socket) -> bool {
     let fd = |inner: &mut Inner| inner.registrations[watch.index as usize].as_ref().map(|r| r.fd);
-    let of_fd = watch.set.with(fd).flatten().and_then(table::socket);
-    of_fd.is_some_and(|found| std::ptr::eq(found.address(), socket))
+    watch.set.with(fd).flatten().is_some_and(|fd| table::is_of(fd, socket))
 }
 
 /// The socket is on the SAN now: its registrations move from the kernel's sets.

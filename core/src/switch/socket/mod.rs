@@ -12,7 +12,7 @@ mod kernel_registration;
 pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod new_end;
 pub(in crate::switch) mod phase;
-mod pool;
+pub(in crate::switch) mod pool;
 pub(in crate::switch) mod set;
 mod spare;
 pub(in crate::switch) mod structure;
@@ -25,8 +25,6 @@ use crate::fabric::Link;
 use crate::provider::shm::{Role, Segment};
 use crate::reason::Reason;
 use crate::registry::{self, Registry, Slot as Statistics};
-pub(in crate::switch) use pool::END_AFTER_LAST_CALL;
-
 use crate::switch::endpoint::Endpoint;
 use crate::switch::socket::holder_count::HolderCount;
 use crate::switch::socket::kernel_registration::KernelRegistration;

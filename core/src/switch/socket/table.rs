@@ -121,6 +121,12 @@ pub fn connected(fd: Fd) -> Option<Pinned> {
     pin_if(fd, |p| matches!(p, phase::SAN | phase::TCP | phase::ENTERING))
 }
 
+/// True if `fd` is a descriptor of the socket. Pins nothing and waits for nothing.
+pub(in crate::switch) fn is_of(fd: Fd, socket: &Socket) -> bool {
+    let address = std::ptr::from_ref(socket) as usize as u64;
+    entry(fd).is_some_and(|entry| entry.load(Ordering::Acquire) as u64 == address)
+}
+
 /// The epoll set behind `fd`.
 #[inline]
 pub fn set(fd: Fd) -> Option<&'static Set> {
