@@ -108,9 +108,9 @@ reasons! {
     Unreachable = 21, "unreachable", "the peer did not answer over RDMA",
         "see that RDMA leads to that host (rping), and start the program there with sanctl run";
     /// It is not busy, or has not been for long enough.
-    Quiet = 23, "quiet", "is better served by TCP: little traffic, or pauses between its messages",
-        "nothing is wrong: it moves by itself once both ends are busy (move_after in the configuration says for how long); \
-         one that came with an exec or a message stays";
+    Quiet = 23, "quiet", "has made few transfers yet, or was idle",
+        "nothing is wrong: it moves by itself once both ends have made enough transfers (move_after in the configuration says \
+         how many); one that came with an exec or a message stays";
     /// Another process has it too, or may have it, since before it was on the SAN.
     Shared = 24, "shared", "other processes have it as well, or had it and did not close it",
         "it moves once one process alone has it; one that was killed, or ran another program, counts for ever: set \
