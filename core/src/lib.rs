@@ -23,7 +23,7 @@
 //! 2. [`session`] says how the byte may travel: in a message if there is credit for one, else in the send buffer or by
 //!    RDMA.
 //! 3. `switch/stream` copies it to the segment and publishes it.
-//! 4. If the peer's select counter says that somebody sleeps, one byte over TCP wakes them: the *doorbell*.
+//! 4. If the peer's select counter says that somebody sleeps, a ring wakes them: the *bell* of the connection.
 //! 5. The peer wakes in `switch/waiting` or [`switch::epoll`], and [`switch::transfer::receive`] copies the byte out.
 //!
 //! Over a fabric each end has a segment of its own. A link plays the peer's part in it: it sends what this end

@@ -58,7 +58,7 @@ fn why_tells_what_happened_and_what_would_have_to_change() {
             on_san.find(sentence).unwrap_or_else(|| panic!("{sentence:?} is missing in {on_san}"))
         };
         assert!(
-            told("shm: is on the SAN") < told("first seen: is better served by TCP"),
+            told("shm: is on the SAN") < told("first seen: has made few transfers yet"),
             "{on_san}"
         );
         // Of the closed one, whose place it has, it tells nothing.
@@ -96,7 +96,7 @@ fn why_does_not_take_an_end_that_does_not_look_for_one_without_the_shim() {
         let pid = pid.to_string();
         let why = text(&sanctl(&["why", &pid, "7"]));
         assert!(why.contains("tcp: the two ends have not agreed yet"), "{why}");
-        assert!(why.contains("under the shim; there it is better served by TCP"), "{why}");
+        assert!(why.contains("under the shim; there it has made few transfers yet"), "{why}");
         let why = text(&sanctl(&["why", &pid, "17"]));
         assert!(why.contains("tcp: the peer's shim keeps it on TCP"), "{why}");
         assert!(why.contains("What to do: ask at the other end"), "{why}");
