@@ -35,6 +35,8 @@ pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
         }
     });
     if let Err(e) = started {
-        log::warn!("fd {anchor}: what the peer wants again is lost, there is no process for it: {e}");
+        log::warn!(
+            "fd {anchor}: what the peer wants again is lost, there is no process for it: {e}"
+        );
     }
 }

@@ -83,7 +83,9 @@ pub(in crate::switch) fn available(stream: &Stream) -> u64 {
             let bytes = count(stream).unwrap_or(0);
             stream.note_seen(bytes);
             match continues {
-                true if !net::is_at_mark(stream.anchor) => bytes + net::unread(stream.anchor).unwrap_or(0),
+                true if !net::is_at_mark(stream.anchor) => {
+                    bytes + net::unread(stream.anchor).unwrap_or(0)
+                }
                 _ => bytes,
             }
         }

@@ -10,11 +10,11 @@
 //! [turns](crate::switch::anchor::switchover) for itself.
 
 use super::absent::why_nobody_is_there;
+use super::callers::Offer;
 use super::elsewhere;
 use super::enter::enter;
 use super::identity::{self, Shown};
 use super::offer_socket;
-use super::callers::Offer;
 use super::offer_socket::{OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
@@ -323,7 +323,11 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
         let passed = [fd, passed[0], passed[1]];
         made = Some((segment.with_bells(bells), passed));
         // Without bells it comes to nothing.
-        if bells == Bells::NONE { Err(Reason::OutOfMemory) } else { Ok(passed) }
+        if bells == Bells::NONE {
+            Err(Reason::OutOfMemory)
+        } else {
+            Ok(passed)
+        }
     });
     let made = made.map(|(segment, passed)| {
         passed.into_iter().filter(|fd| *fd >= 0).for_each(file::close);

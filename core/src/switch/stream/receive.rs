@@ -88,12 +88,7 @@ struct Taking<'a, 'b> {
 
 impl<'a, 'b> Taking<'a, 'b> {
     #[inline(always)]
-    fn begin(
-        stream: &'a Stream<'a>,
-        to: &'a mut Buffers<'b>,
-        take: Take,
-        call: Call,
-    ) -> Self {
+    fn begin(stream: &'a Stream<'a>, to: &'a mut Buffers<'b>, take: Take, call: Call) -> Self {
         let receive = &stream.endpoint.receive;
         Taking {
             taken: 0,

@@ -85,8 +85,7 @@ pub(super) fn receive(stream: &Stream, most: usize) -> (Vec<u8>, bool) {
     let mut bytes = vec![0u8; most];
     let _held = stream.lock_receive().unwrap();
     let one = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most }];
-    let moved =
-        stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL).unwrap();
+    let moved = stream.receive(&mut Buffers::new(&one).unwrap(), Take::Consume, SMALL).unwrap();
     bytes.truncate(moved.bytes);
     (bytes, moved.ring)
 }

@@ -11,10 +11,10 @@
 use super::armed::fall_asleep;
 use super::sleep;
 use crate::fabric::Sleeper;
+use crate::switch::anchor::bell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp;
-use crate::switch::anchor::bell;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::spin::spin;
@@ -112,6 +112,5 @@ fn longest_nap(stream: &Stream, how: &Wait) -> Option<u64> {
         // The anchor does not tell the peer's end any more.
         return Some(NAP_WITHOUT_END);
     }
-    returning::longest_nap(stream)
-        .or((how.event == Event::Write).then_some(NAP_OF_WRITER))
+    returning::longest_nap(stream).or((how.event == Event::Write).then_some(NAP_OF_WRITER))
 }

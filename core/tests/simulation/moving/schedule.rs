@@ -26,7 +26,10 @@ pub(super) enum Ready {
     Readable,
     Writable,
     /// Its bell rings, or the peer is gone, or the TCP connection is ready for what goes over it.
-    Rung { reads_tcp: bool, sends_tcp: bool },
+    Rung {
+        reads_tcp: bool,
+        sends_tcp: bool,
+    },
 }
 
 /// See the module.
