@@ -78,11 +78,12 @@ fn take(signal: i32) {
 mod tests {
     use super::*;
     use crate::sys::file;
+    use crate::sys::pipe::pipe;
 
     #[test]
     fn a_pipe_without_a_reader_raises_no_signal() {
         // The test harness ignores SIGPIPE, and what is held back is not lost by that.
-        let (read, write) = file::pipe().unwrap();
+        let (read, write) = pipe().unwrap();
         assert_eq!(to_stream(write, b"seen"), Ok(4));
         file::close(read);
         let _held = SignalsHeld::new();
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_full_pipe_makes_nobody_wait() {
-        let (read, write) = file::pipe().unwrap();
+        let (read, write) = pipe().unwrap();
         let line = [b'x'; WHOLE];
         let taken = (0..).take_while(|_| to_stream(write, &line).is_ok()).count();
         assert!(taken > 0);
