@@ -41,7 +41,7 @@
 //! | [`registry`] | what a process publishes of its connections, written and read | know what a connection does |
 //! | [`provider`] | moves bytes: shared memory, the provider interface, a simulation | know sockets, or when to send |
 //! | [`session`] | the protocol: credits, sequence numbers, select counters | call the kernel, allocate, lock |
-//! | [`logging`] | the log, over a descriptor of its own | decide what is worth a line |
+//! | [`logging`] | the log | decide what is worth a line, make anybody wait |
 //! | [`config`] | the variables and the rules file, read once | act on any of it |
 //! | [`executable`] | whether a program would load the library | run it |
 //! | [`reason`] | why a connection is where it is, in words | decide anything |

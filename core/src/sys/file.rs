@@ -74,6 +74,17 @@ pub fn is_pipe(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
+/// True if `fd` is a terminal.
+pub(crate) fn is_terminal(fd: Fd) -> bool {
+    let mut settings = [0u8; 256];
+    call!(ioctl, fd, libc::TCGETS, settings.as_mut_ptr() as usize).is_ok()
+}
+
+/// True if `fd` is a socket of this host's processes.
+pub(crate) fn is_unix_socket(fd: Fd) -> bool {
+    super::net::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_UNIX)
+}
+
 /// True if `fd` is a socket.
 pub(crate) fn is_socket(fd: Fd) -> bool {
     stat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFSOCK)
@@ -186,7 +197,7 @@ pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
 
 /// An anonymous file of exactly `size` bytes. It is sealed, so that nobody can shrink it while it is mapped.
 pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
-    if file_size_limit() < size as u64 {
+    if size_limit() < size as u64 {
         // To grow a file beyond that limit would raise SIGXFSZ in the program.
         return Err(Errno(libc::EFBIG));
     }
@@ -204,20 +215,13 @@ pub(crate) fn sealed_memory(name: &std::ffi::CStr, size: usize) -> Result<Fd> {
     }
 }
 
-/// False if `more` bytes at the file's end would pass RLIMIT_FSIZE. The kernel would raise SIGXFSZ for that, which
-/// kills.
-pub(crate) fn may_append(fd: Fd, more: usize) -> bool {
-    let limit = file_size_limit();
-    limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
-}
-
 /// True if this process may write a file of so many bytes (RLIMIT_FSIZE).
 pub(crate) fn may_grow_to(bytes: usize) -> bool {
-    bytes as u64 <= file_size_limit()
+    bytes as u64 <= size_limit()
 }
 
-/// RLIMIT_FSIZE, in bytes.
-fn file_size_limit() -> u64 {
+/// RLIMIT_FSIZE, in bytes. What would make a file larger raises SIGXFSZ, which kills.
+pub(crate) fn size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);
     limit.rlim_cur

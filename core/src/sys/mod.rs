@@ -17,6 +17,7 @@ pub mod net;
 pub(crate) mod packet;
 pub mod poll;
 pub mod process;
+pub(crate) mod quiet_write;
 pub mod rw_flags;
 pub mod signal_mask;
 pub mod sock_diag;

@@ -2,12 +2,15 @@
 
 use crate::real::hooks;
 use libc::{c_int, c_uint, c_ulong};
+use sanshim_core::logging;
 use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
 use sanshim_core::sys::{errno, file, hidden, user};
 
 fn closing(fd: c_int) {
     if table::is_known(fd) {
         lifecycle::before_close(fd);
+    } else if fd == libc::STDERR_FILENO {
+        logging::standard_error_goes();
     }
 }
 
@@ -23,12 +26,16 @@ fn duplicated(from: c_int, to: c_int) {
 
 /// Before dup2 and dup3. What is at the target is only forgotten if the kernel will accept the arguments.
 fn replacing(from: c_int, to: c_int, flags: c_int) {
-    let concerns = table::is_known(to) || hidden::is_hidden(to);
+    let is_standard_error = to == libc::STDERR_FILENO;
+    let concerns = table::is_known(to) || hidden::is_hidden(to) || is_standard_error;
     if from == to || !concerns || flags & !libc::O_CLOEXEC != 0 || switch::is_borrowed() {
         return;
     }
     if file::check_open(from).is_ok() && file::may_be_number(to) {
         lifecycle::replacing(to);
+        if is_standard_error {
+            logging::standard_error_goes();
+        }
     }
 }
 
@@ -78,6 +85,9 @@ hooks! {
         if !switch::is_borrowed() {
             let end = last.min(i32::MAX as c_uint - 1) as c_int;
             table::each_known(first.min(i32::MAX as c_uint) as c_int, end, lifecycle::closing);
+            if (first..=last).contains(&(libc::STDERR_FILENO as c_uint)) {
+                logging::standard_error_goes();
+            }
         }
         around_hidden(first, last, |a, b| real(a, b, flags))
     }

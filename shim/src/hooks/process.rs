@@ -4,6 +4,7 @@
 use super::file_actions;
 use crate::real::{hooks, libc_symbol};
 use libc::{c_char, c_int, c_ulong, pid_t};
+use sanshim_core::logging;
 use sanshim_core::switch;
 use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::exec::{before_exec, Way};
@@ -92,6 +93,9 @@ hooks! {
         let result = real(stays_in_folder, keeps_streams);
         if result == 0 && !switch::is_borrowed() {
             fork::without_other();
+            if keeps_streams == 0 {
+                logging::standard_error_goes();
+            }
         }
         result
     }

@@ -1,20 +1,25 @@
 //! The log. It goes to a file, or to standard error if the user asked for a log without naming a file.
 
+mod sink;
+
 use crate::config::{Config, ConfigError};
-use crate::sys::{file, hidden, process, Fd};
+use crate::sys::{file, process, Fd};
+use sink::{Sink, Unusable};
 use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
-/// Writes each record to a descriptor of our own by one system call. It has no lock, because in a fork child that could
-/// be held by a thread that does not exist there.
+/// Writes each record by one system call. It has no lock, because in a fork child that could be held by a thread that does
+/// not exist there.
 struct Logger {
     filter: env_logger::Logger,
-    to: Fd,
-    /// True for a log file of ours, which must not pass RLIMIT_FSIZE.
-    limited: bool,
+    to: &'static Sink,
 }
+
+/// Where the log goes, if there is one.
+static SINK: OnceLock<Sink> = OnceLock::new();
 
 /// Nothing is logged from now on, because this process may be forbidden what a line takes.
 pub fn stop() {
@@ -30,11 +35,9 @@ impl log::Log for Logger {
         if self.filter.matches(record) {
             let level = record.level().as_str().to_lowercase();
             let line = format!("sanshim[{}] {level}: {}\n", process::pid(), record.args());
-            if self.limited && !file::may_append(self.to, line.len()) {
+            if !self.to.write(&line) {
                 stop();
-                return;
             }
-            let _ = file::write(self.to, line.as_ptr(), line.len());
         }
     }
 
@@ -47,20 +50,36 @@ impl log::Log for Logger {
 /// When the log file cannot be opened.
 pub fn initialize(config: &Config) -> Result<(), ConfigError> {
     let Some(filter) = &config.log else { return Ok(()) };
-    let limited = config.log_file.is_some();
     let sink = match &config.log_file {
-        None => 2,
+        None => match Sink::standard_error() {
+            Ok(sink) => sink,
+            Err(why) => {
+                if matches!(why, Unusable::ForeignTerminal) {
+                    say("this user may not open the terminal that standard error is: set SANSHIM_LOG_FILE to have a log");
+                }
+                return Ok(());
+            }
+        },
         Some(path) => {
             let failed = |source| ConfigError::LogFile { path: path.clone(), source };
-            hidden::keep(open(path, libc::O_CREAT).map_err(failed)?)
+            let fd = open(path, libc::O_CREAT).map_err(failed)?;
+            Sink::named(fd).map_err(|e| failed(std::io::Error::from_raw_os_error(e.0)))?
         }
     };
     let filter = env_logger::Builder::new().parse_filters(filter).build();
     let most = filter.filter();
-    if log::set_boxed_logger(Box::new(Logger { filter, to: sink, limited })).is_ok() {
+    let to = SINK.get_or_init(|| sink);
+    if log::set_boxed_logger(Box::new(Logger { filter, to })).is_ok() {
         log::set_max_level(most);
     }
     Ok(())
+}
+
+/// Before the program closes standard error, or puts another file there.
+pub fn standard_error_goes() {
+    if let Some(sink) = SINK.get() {
+        sink.standard_error_goes();
+    }
 }
 
 /// Checks whether [`initialize`] could open the log file for this user, without making one.
@@ -92,7 +111,13 @@ fn may_write(folder: &Path) -> std::io::Result<()> {
 
 fn open(path: &Path, flags: i32) -> std::io::Result<Fd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = flags | libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC;
+    // A named pipe makes nobody wait, neither here nor for its reader.
+    let flags = flags
+        | libc::O_WRONLY
+        | libc::O_APPEND
+        | libc::O_CLOEXEC
+        | libc::O_NONBLOCK
+        | libc::O_NOCTTY;
     // SAFETY: a terminated path; open is not hooked.
     let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     if fd < 0 {
@@ -101,8 +126,9 @@ fn open(path: &Path, flags: i32) -> std::io::Result<Fd> {
     Ok(fd)
 }
 
-/// Writes one line to standard error, where the user sees it. Only for a mistake in the configuration.
+/// Writes one line to standard error, where the user sees it. Only at the start, for a mistake in the configuration.
 pub fn say(line: &str) {
-    let line = format!("sanshim: {line}\n");
-    let _ = file::write(2, line.as_ptr(), line.len());
+    if let Some(sink) = Sink::standard_error_itself() {
+        sink.write(&format!("sanshim: {line}\n"));
+    }
 }
