@@ -174,6 +174,8 @@ pub(crate) use symbol;
 
 /// Defines hooks. In the body `real(..)` is libc's own function of that name. If this libc has none, a call of it fails
 /// with `ENOSYS`. Whatever the body does, errno is as before if it succeeds.
+///
+/// With each comes a type of the same name. Its `by` runs the same body with another function for `real`.
 macro_rules! hooks {
     ($(
         $(#[$attribute:meta])*
@@ -201,8 +203,22 @@ macro_rules! hooks {
                 }
             };
             let succeeded = |result: &$result| !$crate::real::Failure::is_failure(result);
-            // The body is a closure of its own, for it may return early.
-            ::sanshim_core::sys::errno::kept_if(succeeded, || -> $result { $body })
+            ::sanshim_core::sys::errno::kept_if(succeeded, || {
+                // SAFETY: the same contract.
+                unsafe { $name::by($($arg,)* $real) }
+            })
+        }
+
+        #[allow(non_camel_case_types, dead_code)]
+        pub(crate) enum $name {}
+
+        impl $name {
+            #[inline(always)]
+            #[allow(dead_code, unused_variables)]
+            #[allow(clippy::unused_unit, clippy::too_many_arguments, reason = "as in libc")]
+            pub(crate) unsafe fn by($($arg: $type,)* $real: impl Fn($($type),*) -> $result) -> $result {
+                $body
+            }
         }
     )*};
 }

@@ -71,3 +71,8 @@ fn one_that_asks_libc() {
     // Before this one it would ask past it, which docs/limitations.md says.
     check(&["-DBY_LIBC", "-DHOOKS_DLSYM"], false);
 }
+
+#[test]
+fn one_that_makes_the_call_by_number() {
+    check(&["-DBY_NUMBER"], true);
+}

@@ -8,7 +8,7 @@ use sanshim_core::logging;
 use sanshim_core::switch;
 use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::exec::{before_exec, Way};
-use sanshim_core::switch::fork;
+use sanshim_core::switch::fork as forks;
 use sanshim_core::sys::errno;
 use sanshim_core::sys::process::expect_borrower;
 
@@ -83,7 +83,7 @@ hooks! {
     fn fork() -> pid_t = |real| {
         let child = real();
         if child < 0 && !switch::is_borrowed() {
-            errno::kept(fork::without_other);
+            errno::kept(forks::without_other);
         }
         child
     }
@@ -92,7 +92,7 @@ hooks! {
     fn daemon(stays_in_folder: c_int, keeps_streams: c_int) -> c_int = |real| {
         let result = real(stays_in_folder, keeps_streams);
         if result == 0 && !switch::is_borrowed() {
-            fork::without_other();
+            forks::without_other();
             if keeps_streams == 0 {
                 logging::standard_error_goes();
             }
@@ -107,14 +107,14 @@ hooks! {
 
     fn _exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            fork::exiting();
+            forks::exiting();
         }
         real(status)
     }
 
     fn _Exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            fork::exiting();
+            forks::exiting();
         }
         real(status)
     }
