@@ -36,7 +36,7 @@ static void kill_traced(pid_t pid) {
 /* Rounds at any instructions. */
 static void some_steps(round_fn *round, int rounds) {
   unsigned seed = (unsigned)now_ms();
-  long most = 200;
+  long most = 400;
   for (int i = 0; i < rounds; i++) {
     seed = seed * 1103515245u + 12345u;
     long at = (long)((seed >> 8) % (unsigned)most);
