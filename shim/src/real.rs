@@ -1,21 +1,32 @@
 //! libc's own functions behind the hooks. All are looked up when the library is loaded, not when they are first called:
-//! that may be in a signal handler, or in each of a server's children anew.
+//! that may be in a signal handler, or in each of a server's children anew. dlsym is hooked too, so libc's own is found by
+//! dlvsym, which is not.
 
 use sanshim_core::sys::errno;
-use std::ffi::CStr;
+use std::ffi::{c_char, CStr};
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The function that a program gets in the place of libc's, whatever its arguments are.
+pub(crate) type Hook = unsafe extern "C-unwind" fn();
 
 /// A function that is looked up once.
 pub(crate) struct Symbol {
     name: &'static CStr,
     /// A library in which it is looked for as well, because the program may have loaded that with RTLD_LOCAL.
     library: Option<&'static CStr>,
+    hook: Option<Hook>,
     address: AtomicPtr<libc::c_void>,
 }
 
 impl Symbol {
-    pub(crate) const fn new(name: &'static CStr) -> Self {
-        Self { name, library: None, address: AtomicPtr::new(std::ptr::null_mut()) }
+    pub(crate) const fn new(name: &'static CStr, hook: Option<Hook>) -> Self {
+        let address = AtomicPtr::new(std::ptr::null_mut());
+        Self { name, library: None, hook, address }
+    }
+
+    /// Its hook, if it has one.
+    pub(crate) fn hook(&self) -> Option<Hook> {
+        self.hook
     }
 
     /// The same function, which is looked for in `library` as well, if that is loaded.
@@ -35,27 +46,64 @@ impl Symbol {
 
     #[cold]
     fn look_up(&self) -> *mut libc::c_void {
+        let Some(dlsym) = own_dlsym() else { return std::ptr::null_mut() };
         // SAFETY: a terminated name.
-        let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let mut found = unsafe { dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if let Some(library) = self.library.filter(|_| found.is_null()) {
             // SAFETY: terminated names; nothing is loaded that was not.
             unsafe {
                 let loaded = libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
                 if !loaded.is_null() {
-                    found = libc::dlsym(loaded, self.name.as_ptr());
+                    found = dlsym(loaded, self.name.as_ptr());
                 }
             }
+        }
+        if found.is_null() {
+            // The program asks for the reasons of its own look-ups.
+            // SAFETY: no arguments.
+            unsafe { libc::dlerror() };
         }
         self.address.store(found, Ordering::Relaxed);
         found
     }
 }
 
+/// libc's dlsym, past every hook of it.
+type DlSym = unsafe extern "C" fn(*mut libc::c_void, *const c_char) -> *mut libc::c_void;
+
+fn own_dlsym() -> Option<DlSym> {
+    static OWN: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+    extern "C" {
+        fn dlvsym(
+            handle: *mut libc::c_void,
+            name: *const c_char,
+            version: *const c_char,
+        ) -> *mut libc::c_void;
+    }
+    let mut own = OWN.load(Ordering::Relaxed);
+    // The version that is libc's, and the one from before libdl became a part of libc. Hooks have none. No lock is held: what
+    // this calls may call it.
+    for version in [c"GLIBC_2.34", c"GLIBC_2.2.5"] {
+        if own.is_null() {
+            // SAFETY: terminated names.
+            own = unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+            OWN.store(own, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: null, or libc's function of that name, which has this signature.
+    unsafe { std::mem::transmute::<*mut libc::c_void, Option<DlSym>>(own) }
+}
+
+/// An address in libc.
+pub(crate) fn in_libc() -> Option<*const libc::c_void> {
+    own_dlsym().map(|dlsym| dlsym as *const libc::c_void)
+}
+
 // The linker makes these two. They are nobody else's.
 std::arch::global_asm!(".hidden __start_sanshim_symbols", ".hidden __stop_sanshim_symbols");
 
-/// Looks up all that [`libc_symbol`] has declared.
-pub(crate) fn look_up_all() {
+/// All that [`libc_symbol`] has declared.
+fn all() -> &'static [Symbol] {
     #[allow(improper_ctypes, reason = "it is Rust's on both sides")]
     extern "C" {
         #[link_name = "__start_sanshim_symbols"]
@@ -65,23 +113,40 @@ pub(crate) fn look_up_all() {
     }
     // SAFETY: the linker puts these round the section. In it are only symbols, side by side: each has the alignment of its
     // type, and a size that is a multiple of that.
-    let all = unsafe {
+    unsafe {
         let start = (&raw const START).cast::<Symbol>();
         let stop = (&raw const STOP).cast::<Symbol>();
         std::slice::from_raw_parts(start, stop.offset_from_unsigned(start))
-    };
-    for symbol in all {
+    }
+}
+
+/// Looks up all of them.
+pub(crate) fn look_up_all() {
+    // The others come with a library that most programs do not have.
+    for symbol in all().iter().filter(|symbol| symbol.library.is_none()) {
         symbol.address();
     }
 }
 
-/// Declares the static [`Symbol`] of a function of libc's, which is looked up at the start.
+/// The hooked function of that name.
+pub(crate) fn hooked(name: &CStr) -> Option<&'static Symbol> {
+    all().iter().find(|symbol| symbol.name == name && symbol.hook.is_some())
+}
+
+/// Declares the static [`Symbol`] of a function of libc's, which is looked up at the start. `hooked by` the hook of its
+/// name, which a program gets if it looks the function up itself.
 macro_rules! libc_symbol {
     ($symbol:ident = $name:ident) => {
+        $crate::real::libc_symbol!(@ $symbol, $crate::real::symbol!($name));
+    };
+    ($symbol:ident = $name:ident hooked by $hook:path as $type:ty) => {
+        $crate::real::libc_symbol!(@ $symbol, $crate::real::symbol!($name hooked by $hook as $type));
+    };
+    (@ $symbol:ident, $made:expr) => {
         // Without `used` the optimizer would leave only a part of it in the section.
         #[used]
         #[link_section = "sanshim_symbols"]
-        static $symbol: $crate::real::Symbol = $crate::real::symbol!($name);
+        static $symbol: $crate::real::Symbol = $made;
     };
 }
 pub(crate) use libc_symbol;
@@ -89,19 +154,28 @@ pub(crate) use libc_symbol;
 /// Makes the [`Symbol`] of that name.
 macro_rules! symbol {
     ($name:ident) => {
-        $crate::real::Symbol::new({
-            match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes())
-            {
-                Ok(name) => name,
-                Err(_) => unreachable!(),
-            }
-        })
+        $crate::real::Symbol::new($crate::real::symbol!(@ $name), None)
+    };
+    ($name:ident hooked by $hook:path as $type:ty) => {
+        $crate::real::Symbol::new(
+            $crate::real::symbol!(@ $name),
+            // SAFETY: who gets it calls it with the type that the function of that name has.
+            Some(unsafe { ::std::mem::transmute::<$type, $crate::real::Hook>($hook) }),
+        )
+    };
+    (@ $name:ident) => {
+        match ::std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => unreachable!(),
+        }
     };
 }
 pub(crate) use symbol;
 
 /// Defines hooks. In the body `real(..)` is libc's own function of that name. If this libc has none, a call of it fails
 /// with `ENOSYS`. Whatever the body does, errno is as before if it succeeds.
+///
+/// With each comes a type of the same name. Its `by` runs the same body with another function for `real`.
 macro_rules! hooks {
     ($(
         $(#[$attribute:meta])*
@@ -110,7 +184,10 @@ macro_rules! hooks {
         $(#[$attribute])*
         #[no_mangle]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
-            $crate::real::libc_symbol!(SYMBOL = $name);
+            $crate::real::libc_symbol!(
+                SYMBOL = $name hooked by $name
+                    as unsafe extern "C-unwind" fn($($type),*) -> $result
+            );
             #[allow(unused_variables)]
             let $real = |$($arg: $type),*| -> $result {
                 let address = SYMBOL.address();
@@ -126,8 +203,22 @@ macro_rules! hooks {
                 }
             };
             let succeeded = |result: &$result| !$crate::real::Failure::is_failure(result);
-            // The body is a closure of its own, for it may return early.
-            ::sanshim_core::sys::errno::kept_if(succeeded, || -> $result { $body })
+            ::sanshim_core::sys::errno::kept_if(succeeded, || {
+                // SAFETY: the same contract.
+                unsafe { $name::by($($arg,)* $real) }
+            })
+        }
+
+        #[allow(non_camel_case_types, dead_code)]
+        pub(crate) enum $name {}
+
+        impl $name {
+            #[inline(always)]
+            #[allow(dead_code, unused_variables)]
+            #[allow(clippy::unused_unit, clippy::too_many_arguments, reason = "as in libc")]
+            pub(crate) unsafe fn by($($arg: $type,)* $real: impl Fn($($type),*) -> $result) -> $result {
+                $body
+            }
         }
     )*};
 }

@@ -59,6 +59,7 @@ fn begin() {
         return;
     }
     hooks::jumps::prepare();
+    hooks::lookups::prepare();
     std::panic::set_hook(Box::new(|panic| log::error!("a defect of the shim: {panic}")));
     // SAFETY: called once, before any handler of ours that may allocate.
     unsafe { dlmalloc::enable_alloc_after_fork() };

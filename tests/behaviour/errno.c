@@ -550,7 +550,11 @@ MIXED_CASE(streams_libraries_and_requests) {
   exercise(q.client, q.server), exercise(r.client, r.server);
   KEEPS_AND_GIVES(fdopen(q.client, "r"));
   KEEPS_AND_GIVES(ENTRY("_IO_fdopen", fdopen)(q.server, "r"));
-  KEEPS_AND_GIVES(dlopen("libc.so.6", RTLD_NOW | RTLD_DEEPBIND));
+  void *libc = KEEPS_AND_GIVES(dlopen("libc.so.6", RTLD_NOW | RTLD_DEEPBIND));
+  KEEPS_AND_GIVES(dlsym(libc, "send"));
+  KEEPS_AND_GIVES(dlsym(libc, "getpid"));
+  KEEPS_AND_GIVES(dlsym(RTLD_NEXT, "send"));
+  KEEPS_AND_GIVES(dlmopen(LM_ID_BASE, "libm.so.6", RTLD_NOW));
 }
 
 /* Functions that give errors by their value, of libraries that need not be there. */

@@ -133,6 +133,99 @@ MIXED_CASE(a_library_that_finds_libc_first) {
   exercise(p.client, p.server);
   close_pair(&p);
 }
+/* A libc of its own, in a namespace of its own. */
+MIXED_CASE(a_library_in_another_namespace) {
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  put(p.client, "before");
+  void *libc = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
+  if (!libc) FAIL("%s", dlerror());
+  ssize_t (*read_past)(int, void *, size_t), (*write_past)(int, const void *, size_t);
+  *(void **)&read_past = dlsym(libc, "read");
+  *(void **)&write_past = dlsym(libc, "write");
+  char bytes[16];
+  EQ(read_past(p.server, bytes, sizeof bytes), 6);
+  CHECK(memcmp(bytes, "before", 6) == 0);
+  EQ(write_past(p.server, "behind", 6), 6);
+  get(p.client, "behind");
+  exercise(p.client, p.server);
+  /* New ones too. */
+  struct pair q = open_pair(V4);
+  EQ(write_past(q.server, "behind", 6), 6);
+  get(q.client, "behind");
+  close_pair(&p);
+}
+SAN_CASE(a_library_in_the_same_namespace) {
+  struct pair p = open_pair(V4);
+  CHECK(dlmopen(LM_ID_BASE, "libm.so.6", RTLD_NOW));
+  exercise(p.client, p.server);
+}
+
+/* ---- functions that the program looks up in a library ------------------------------------------------- */
+
+#define LOOKED_UP(library, name) ((__typeof__(&name))looked_up(library, #name))
+static void *looked_up(void *library, const char *name) {
+  void *found = dlsym(library, name);
+  if (!found) FAIL("%s", dlerror());
+  return found;
+}
+static void use_functions_of(void *library) {
+  struct pair p = open_pair(V4);
+  char bytes[16];
+  struct pollfd one = {p.server, POLLIN, 0};
+  EQ(LOOKED_UP(library, send)(p.client, "abcd", 4, 0), 4);
+  EQ(LOOKED_UP(library, poll)(&one, 1, HANG_MS), 1);
+  EQ(LOOKED_UP(library, recv)(p.server, bytes, 4, MSG_WAITALL), 4);
+  CHECK(memcmp(bytes, "abcd", 4) == 0);
+  EQ(LOOKED_UP(library, write)(p.server, "efgh", 4), 4);
+  EQ(LOOKED_UP(library, syscall)(SYS_read, p.client, bytes, 4), 4);
+  CHECK(memcmp(bytes, "efgh", 4) == 0);
+  EQ(LOOKED_UP(library, dprintf)(p.client, "%d-%s", 12, "x"), 4);
+  get(p.server, "12-x");
+  EQ(LOOKED_UP(library, dup2)(p.server, 70), 70);
+  EQ(LOOKED_UP(library, close)(p.server), 0);
+  pid_t pid = LOOKED_UP(library, fork)();
+  if (pid == 0) {
+    put(70, "child");
+    LOOKED_UP(library, _exit)(0);
+  }
+  end_child(pid);
+  get(p.client, "child");
+  exercise(p.client, 70);
+  EQ(LOOKED_UP(library, shutdown)(70, SHUT_WR), 0);
+  expect_eof(p.client);
+}
+SAN_CASE(functions_of_libc) {
+  use_functions_of(dlopen("libc.so.6", RTLD_NOW | RTLD_LOCAL));
+}
+/* Whose libraries libc is among. */
+SAN_CASE(functions_of_another_library) {
+  use_functions_of(dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL));
+}
+SAN_CASE(functions_of_the_program) { use_functions_of(dlopen(NULL, RTLD_NOW)); }
+SAN_CASE(functions_of_whoever_has_them) { use_functions_of(RTLD_DEFAULT); }
+SAN_CASE(functions_that_come_next) { use_functions_of(RTLD_NEXT); }
+SAN_CASE(functions_found_by_a_dlsym_of_libc) {
+  void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_LOCAL);
+  void *(*lookup)(void *, const char *) = LOOKED_UP(libc, dlsym);
+  struct pair p = open_pair(V4);
+  ssize_t (*write_there)(int, const void *, size_t);
+  *(void **)&write_there = lookup(libc, "write");
+  EQ(write_there(p.client, "abcd", 4), 4);
+  get(p.server, "abcd");
+}
+CASE(look_ups_that_fail) {
+  void *libm = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL), *libc = dlopen("libc.so.6", RTLD_NOW);
+  CHECK(!dlerror());
+  CHECK(dlsym(libm, "cos") && dlsym(libc, "send") && dlsym(libc, "getpid") == (void *)getpid);
+  CHECK(!dlerror());
+  CHECK(!dlsym(libc, "sendd"));
+  CHECK(strstr(dlerror(), "sendd"));
+  CHECK(!dlsym(libc, "io_uring_queue_init"));
+  CHECK(strstr(dlerror(), "io_uring_queue_init"));
+  CHECK(!dlerror());
+}
+
 CASE(a_library_is_found_where_its_loader_looks) {
   CHECK(!dlopen("libnobody.so.77", RTLD_NOW | RTLD_LOCAL));
   CHECK(strstr(dlerror(), "libnobody.so.77"));

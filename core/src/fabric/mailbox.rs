@@ -116,7 +116,7 @@ impl Mailbox {
 pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
     let bytes = [&to.to_ne_bytes()[..], &message.encode()].concat();
     !matches!(
-        packet::send_to(hidden::kept(from), &name(to), &bytes),
+        packet::send_to(from, &name(to), &bytes),
         Err(crate::sys::Errno(libc::ECONNREFUSED | libc::ENOENT))
     )
 }
@@ -125,7 +125,7 @@ pub(super) fn send(from: Fd, to: Address, message: &Message) -> bool {
 pub(super) fn kick(from: Fd, to: Address) -> Result<()> {
     let mut bytes = [0; 2 * ADDRESS];
     bytes[..ADDRESS].copy_from_slice(&to.to_ne_bytes());
-    packet::send_to(hidden::kept(from), &name(to), &bytes).map(drop)
+    packet::send_to(from, &name(to), &bytes).map(drop)
 }
 
 /// By its process and those who send to it, which are of one version.

@@ -35,11 +35,9 @@ impl log::Log for Logger {
         if self.filter.matches(record) {
             let level = record.level().as_str().to_lowercase();
             let line = format!("sanshim[{}] {level}: {}\n", process::pid(), record.args());
-            if self.to.is_full(line.len()) {
+            if !self.to.write(&line) {
                 stop();
-                return;
             }
-            self.to.write(&line);
         }
     }
 

@@ -76,38 +76,41 @@ impl Sink {
         Some(Self { fd: AtomicI32::new(fd), file, way })
     }
 
-    /// Writes a line, if that is possible now.
-    pub(super) fn write(&self, line: &str) {
+    /// Writes a line, if that is possible now. False if the file must not become so large (RLIMIT_FSIZE).
+    pub(super) fn write(&self, line: &str) -> bool {
         let fd = self.fd.load(Relaxed);
-        if !self.is_there(fd) {
-            return;
-        }
+        let Some(status) = self.found(fd) else { return true };
         let bytes = line.as_bytes();
+        let limit = match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG => file::size_limit(),
+            _ => u64::MAX,
+        };
+        if (status.st_size as u64).saturating_add(bytes.len() as u64) > limit {
+            return false;
+        }
+        let whole = &bytes[..bytes.len().min(quiet_write::WHOLE)];
         let _ = match self.way {
-            Way::Named | Way::Terminal | Way::File => quiet_write::to_file(fd, bytes),
-            Way::Stream => {
-                quiet_write::to_stream(fd, &bytes[..bytes.len().min(quiet_write::WHOLE)])
+            // Nobody waits for it, and it raises nothing.
+            Way::Named | Way::File
+                if status.st_mode & libc::S_IFMT == libc::S_IFREG && limit == u64::MAX =>
+            {
+                file::write(fd, bytes.as_ptr(), bytes.len())
             }
+            Way::Named | Way::Terminal | Way::File => quiet_write::to_file(fd, bytes),
+            Way::Stream => quiet_write::to_stream(fd, whole),
             Way::Socket => quiet_write::to_socket(fd, bytes),
         };
+        true
     }
 
-    /// True if it is a file that `more` bytes behind its end, or where standard error has come in it, would make larger than
-    /// RLIMIT_FSIZE allows.
-    pub(super) fn is_full(&self, more: usize) -> bool {
-        let fd = self.fd.load(Relaxed);
-        matches!(self.way, Way::Named | Way::File)
-            && self.is_there(fd)
-            && !file::may_append(fd, more)
-    }
-
-    /// Whether the number still is the file of the start, as far as anybody can tell.
-    fn is_there(&self, fd: Fd) -> bool {
-        let is_file = |fd| file::identity(fd) == Ok(self.file);
+    /// What is found at the number, if that still is the file of the start, as far as anybody can tell.
+    fn found(&self, fd: Fd) -> Option<libc::stat> {
+        let found =
+            |fd| file::stat(fd).ok().filter(|status| (status.st_dev, status.st_ino) == self.file);
         match self.way {
-            Way::Named => hidden::is_kept(fd) && is_file(fd),
-            Way::Terminal => hidden::is_kept(fd) && is_file(fd) && is_file(libc::STDERR_FILENO),
-            Way::File | Way::Stream | Way::Socket => is_file(fd),
+            Way::Named => found(hidden::kept(fd)),
+            Way::Terminal => found(libc::STDERR_FILENO).and_then(|_| found(hidden::kept(fd))),
+            Way::File | Way::Stream | Way::Socket => found(fd),
         }
     }
 

@@ -180,20 +180,13 @@ pub(crate) fn seek(fd: Fd, offset: i64, whence: i32) -> Result<u64> {
     call!(lseek, fd, offset, whence).map(|v| v as u64)
 }
 
-/// False if `more` bytes at the file's end would pass RLIMIT_FSIZE. The kernel would raise SIGXFSZ for that, which
-/// kills.
-pub(crate) fn may_append(fd: Fd, more: usize) -> bool {
-    let limit = file_size_limit();
-    limit == u64::MAX || size(fd).is_ok_and(|size| size.saturating_add(more as u64) <= limit)
-}
-
 /// True if this process may write a file of so many bytes (RLIMIT_FSIZE).
 pub(crate) fn may_grow_to(bytes: usize) -> bool {
-    bytes as u64 <= file_size_limit()
+    bytes as u64 <= size_limit()
 }
 
-/// RLIMIT_FSIZE, in bytes.
-fn file_size_limit() -> u64 {
+/// RLIMIT_FSIZE, in bytes. What would make a file larger raises SIGXFSZ, which kills.
+pub(crate) fn size_limit() -> u64 {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_FSIZE, 0, &mut limit as *mut _ as usize);
     limit.rlim_cur

@@ -18,6 +18,7 @@ const fn bit(signal: i32) -> u64 {
 ///
 /// # Errors
 /// The kernel's. EAGAIN, too, if a signal is held back already that could not be told from one of the write.
+#[link_section = ".text.unlikely.sanshim_log"]
 pub(crate) fn to_file(fd: Fd, bytes: &[u8]) -> Result<usize> {
     silently(bytes.len(), || super::file::write(fd, bytes.as_ptr(), bytes.len()))
 }
@@ -26,6 +27,7 @@ pub(crate) fn to_file(fd: Fd, bytes: &[u8]) -> Result<usize> {
 ///
 /// # Errors
 /// As of [`to_file`]. EAGAIN, too, if there is no room.
+#[link_section = ".text.unlikely.sanshim_log"]
 pub(crate) fn to_stream(fd: Fd, bytes: &[u8]) -> Result<usize> {
     // A pipe that has any room takes as much as it takes as a whole.
     if poll::poll_one(fd, libc::POLLOUT)? != libc::POLLOUT {
@@ -38,6 +40,7 @@ pub(crate) fn to_stream(fd: Fd, bytes: &[u8]) -> Result<usize> {
 ///
 /// # Errors
 /// As of [`to_stream`].
+#[link_section = ".text.unlikely.sanshim_log"]
 pub(crate) fn to_socket(fd: Fd, bytes: &[u8]) -> Result<usize> {
     super::net::send(fd, bytes, libc::MSG_DONTWAIT)
 }

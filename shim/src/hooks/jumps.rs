@@ -10,7 +10,10 @@ macro_rules! jumps {
     ($($name:ident)*) => {$(
         #[no_mangle]
         pub(crate) unsafe extern "C-unwind" fn $name(to: *mut c_void, value: c_int) -> ! {
-            libc_symbol!(SYMBOL = $name);
+            libc_symbol!(
+                SYMBOL = $name hooked by $name
+                    as unsafe extern "C-unwind" fn(*mut c_void, c_int) -> !
+            );
             // SAFETY: the program's own arguments.
             unsafe { leave(&SYMBOL, to, value) }
         }

@@ -60,12 +60,14 @@ impl Clock {
 
 /// # Safety
 /// The arguments are the program's own. So for all of these.
+#[link_section = ".text.unlikely.sanshim_numbers"]
 pub(super) unsafe fn poll([fds, count, timeout, ..]: Arguments, pass: &dyn Fn() -> isize) -> isize {
     let mut how = || Ok((milliseconds(timeout as c_int), None));
     // SAFETY: the caller's promise. The kernel takes 32 bits of the count.
     or_real(unsafe { poll_by_switch(fds as _, (count as u32).into(), &mut how) }, pass)
 }
 
+#[link_section = ".text.unlikely.sanshim_numbers"]
 pub(super) unsafe fn ppoll(
     [fds, count, timeout, set, size, _]: Arguments,
     pass: &dyn Fn() -> isize,
@@ -88,6 +90,7 @@ fn sets(read: usize, write: usize, except: usize) -> [*mut fd_set; 3] {
     [read as _, write as _, except as _]
 }
 
+#[link_section = ".text.unlikely.sanshim_numbers"]
 pub(super) unsafe fn select(
     [nfds, read, write, except, timeout, _]: Arguments,
     pass: &dyn Fn() -> isize,
@@ -106,6 +109,7 @@ pub(super) unsafe fn select(
     or_real(outcome, pass)
 }
 
+#[link_section = ".text.unlikely.sanshim_numbers"]
 pub(super) unsafe fn pselect6(
     [nfds, read, write, except, timeout, sixth]: Arguments,
     pass: &dyn Fn() -> isize,
@@ -133,6 +137,7 @@ pub(super) unsafe fn pselect6(
 }
 
 /// epoll_wait, and epoll_pwait with a mask and its size.
+#[link_section = ".text.unlikely.sanshim_numbers"]
 pub(super) unsafe fn epoll_wait(
     [set, events, most, timeout, signals, size]: Arguments,
     pass: &dyn Fn() -> isize,
@@ -146,6 +151,7 @@ pub(super) unsafe fn epoll_wait(
     or_real(outcome, pass)
 }
 
+#[link_section = ".text.unlikely.sanshim_numbers"]
 pub(super) unsafe fn epoll_pwait2(
     [set, events, most, timeout, signals, size]: Arguments,
     pass: &dyn Fn() -> isize,

@@ -10,6 +10,7 @@ mod fortified;
 pub(crate) mod jumps;
 mod kernel_waits;
 mod libraries;
+pub(crate) mod lookups;
 mod message;
 mod namespaces;
 mod options;

@@ -8,7 +8,7 @@ use sanshim_core::logging;
 use sanshim_core::switch;
 use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::exec::{before_exec, Way};
-use sanshim_core::switch::fork;
+use sanshim_core::switch::fork as forks;
 use sanshim_core::sys::errno;
 use sanshim_core::sys::process::expect_borrower;
 
@@ -83,7 +83,7 @@ hooks! {
     fn fork() -> pid_t = |real| {
         let child = real();
         if child < 0 && !switch::is_borrowed() {
-            errno::kept(fork::without_other);
+            errno::kept(forks::without_other);
         }
         child
     }
@@ -92,7 +92,7 @@ hooks! {
     fn daemon(stays_in_folder: c_int, keeps_streams: c_int) -> c_int = |real| {
         let result = real(stays_in_folder, keeps_streams);
         if result == 0 && !switch::is_borrowed() {
-            fork::without_other();
+            forks::without_other();
             if keeps_streams == 0 {
                 logging::standard_error_goes();
             }
@@ -107,14 +107,14 @@ hooks! {
 
     fn _exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            fork::exiting();
+            forks::exiting();
         }
         real(status)
     }
 
     fn _Exit(status: c_int) -> () = |real| {
         if !switch::is_borrowed() {
-            fork::exiting();
+            forks::exiting();
         }
         real(status)
     }
@@ -122,7 +122,7 @@ hooks! {
 
 /// Notes that there may be a child. Gives libc's own vfork.
 extern "C" fn before_vfork() -> *mut libc::c_void {
-    libc_symbol!(SYMBOL = vfork);
+    libc_symbol!(SYMBOL = vfork hooked by vfork as unsafe extern "C" fn() -> pid_t);
     errno::kept(|| {
         expect_borrower();
         SYMBOL.address()
@@ -131,7 +131,7 @@ extern "C" fn before_vfork() -> *mut libc::c_void {
 
 /// As [`before_vfork`], for clone.
 extern "C" fn before_clone() -> *mut libc::c_void {
-    libc_symbol!(SYMBOL = clone);
+    libc_symbol!(SYMBOL = clone hooked by clone as unsafe extern "C" fn() -> c_int);
     errno::kept(|| {
         expect_borrower();
         SYMBOL.address()
@@ -183,7 +183,9 @@ unsafe extern "C" fn clone() -> c_int {
 /// one array.
 #[cfg(target_arch = "x86_64")]
 macro_rules! list_form {
-    ($name:ident, $array_form:path) => {
+    ($symbol:ident, $name:ident, $array_form:path) => {
+        libc_symbol!($symbol = $name hooked by $name as unsafe extern "C-unwind" fn() -> c_int);
+
         #[no_mangle]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $name() -> c_int {
@@ -209,11 +211,11 @@ macro_rules! list_form {
 }
 
 #[cfg(target_arch = "x86_64")]
-list_form!(execl, execv);
+list_form!(EXECL, execl, execv);
 #[cfg(target_arch = "x86_64")]
-list_form!(execlp, execvp);
+list_form!(EXECLP, execlp, execvp);
 #[cfg(target_arch = "x86_64")]
-list_form!(execle, with_environment_behind);
+list_form!(EXECLE, execle, with_environment_behind);
 
 /// execve where the environment comes behind the null pointer that ends the arguments.
 unsafe extern "C-unwind" fn with_environment_behind(path: *const c_char, all: Arguments) -> c_int {

@@ -13,7 +13,12 @@ macro_rules! makers {
     ($(fn $name:ident($($arg:ident: $type:ty),*) ended by $end:expr;)*) => {$(
         #[no_mangle]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
-            static SYMBOL: Symbol = symbol!($name).or_of(c"liburing.so.2");
+            #[used]
+            #[link_section = "sanshim_symbols"]
+            static SYMBOL: Symbol = symbol!(
+                $name hooked by $name as unsafe extern "C-unwind" fn($($type),*) -> c_int
+            )
+            .or_of(c"liburing.so.2");
             errno::kept(|| {
                 let address = SYMBOL.address();
                 if address.is_null() {

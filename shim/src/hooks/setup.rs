@@ -3,7 +3,7 @@
 use super::{as_result, or_real};
 use crate::real::hooks;
 use libc::{c_int, sockaddr, socklen_t};
-use sanshim_core::switch::{self, lifecycle, shutdown, table};
+use sanshim_core::switch::{self, lifecycle, shutdown as core_shutdown, table};
 use sanshim_core::sys::net::{self, Target};
 use sanshim_core::sys::process::may_be_borrowed;
 use sanshim_core::sys::user::{self, Access};
@@ -68,6 +68,6 @@ hooks! {
         let Some(socket) = table::connected(fd) else {
             return real(fd, how);
         };
-        or_real(shutdown::shutdown(&socket, how), || real(fd, how) as isize) as c_int
+        or_real(core_shutdown::shutdown(&socket, how), || real(fd, how) as isize) as c_int
     }
 }

@@ -2,7 +2,7 @@
 //! there. dprintf, which writes once, goes through the hooks.
 
 use super::transfer::{find, write};
-use crate::real::hooks;
+use crate::real::{hooks, libc_symbol};
 use libc::{c_char, c_int, c_void, FILE};
 use sanshim_core::switch::bring_back::before_unhooked_use;
 use sanshim_core::sys::errno;
@@ -68,7 +68,9 @@ hooks! {
 /// va_list, and vdprintf does the rest.
 #[cfg(target_arch = "x86_64")]
 macro_rules! variadic_printf {
-    ($name:ident, $fixed:literal, $target:path, $shuffle:literal) => {
+    ($symbol:ident, $name:ident, $fixed:literal, $target:path, $shuffle:literal) => {
+        libc_symbol!($symbol = $name hooked by $name as unsafe extern "C-unwind" fn() -> c_int);
+
         #[no_mangle]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $name() -> c_int {
@@ -111,6 +113,6 @@ macro_rules! variadic_printf {
 
 // The arguments are (descriptor, format, ...) and (descriptor, flag, format, ...).
 #[cfg(target_arch = "x86_64")]
-variadic_printf!(dprintf, "16", vdprintf, "");
+variadic_printf!(DPRINTF, dprintf, "16", vdprintf, "");
 #[cfg(target_arch = "x86_64")]
-variadic_printf!(__dprintf_chk, "24", vdprintf, "mov rsi, rdx");
+variadic_printf!(DPRINTF_CHK, __dprintf_chk, "24", vdprintf, "mov rsi, rdx");

@@ -30,11 +30,28 @@ const SECCOMP_FILTER: u32 = 1;
 /// The arguments of a call.
 type Arguments = [usize; 6];
 
+/// The call of that number, as libc's syscall() makes it.
+type Kernel<'a> = &'a dyn Fn(Arguments) -> isize;
+
+/// Runs a hook with the kernel's own call for libc's function. That could be another preloaded library's, which may make the
+/// call by number itself.
+macro_rules! numbered {
+    ($pass:ident, $name:ident($($argument:expr),*)) => {
+        $name::by($($argument,)* |$(numbered!(@ignored $argument)),*| $pass() as _)
+    };
+    (@ignored $argument:expr) => { _ };
+}
+
 /// Calls that move bytes. `None` for any other.
 ///
 /// # Safety
 /// The arguments are the program's own, as the kernel wants them for this call.
-unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isize> {
+unsafe fn transfer(
+    number: c_long,
+    all @ [a, b, c, d, e, f]: Arguments,
+    kernel: Kernel<'_>,
+) -> Option<isize> {
+    let pass = || kernel(all);
     let fd = a as c_int;
     let is_ours = match number {
         // A message may take descriptors along.
@@ -49,20 +66,32 @@ unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isiz
     // SAFETY: the kernel's arguments and libc's are the same for all of these.
     let result = unsafe {
         match number {
-            libc::SYS_read => read(fd, b as _, c),
-            libc::SYS_write => write(fd, b as _, c),
-            libc::SYS_readv => readv(fd, b as _, c as c_int),
-            libc::SYS_writev => writev(fd, b as _, c as c_int),
-            libc::SYS_preadv2 => preadv2(fd, b as _, c as c_int, d as _, f as c_int),
-            libc::SYS_pwritev2 => pwritev2(fd, b as _, c as c_int, d as _, f as c_int),
-            libc::SYS_sendto => sendto(fd, b as _, c, d as c_int, e as _, f as _),
-            libc::SYS_recvfrom => recvfrom(fd, b as _, c, d as c_int, e as _, f as _),
-            libc::SYS_sendmsg => sendmsg(fd, b as _, c as c_int),
-            libc::SYS_recvmsg => recvmsg(fd, b as _, c as c_int),
-            libc::SYS_sendmmsg => sendmmsg(fd, b as _, c as c_uint, d as c_int) as isize,
-            libc::SYS_recvmmsg => recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _) as isize,
-            libc::SYS_sendfile => sendfile(fd, b as c_int, c as _, d),
-            libc::SYS_splice => splice(fd, b as _, c as c_int, d as _, e, f as c_uint),
+            libc::SYS_read => numbered!(pass, read(fd, b as _, c)),
+            libc::SYS_write => numbered!(pass, write(fd, b as _, c)),
+            libc::SYS_readv => numbered!(pass, readv(fd, b as _, c as c_int)),
+            libc::SYS_writev => numbered!(pass, writev(fd, b as _, c as c_int)),
+            libc::SYS_preadv2 => {
+                numbered!(pass, preadv2(fd, b as _, c as c_int, d as _, f as c_int))
+            }
+            libc::SYS_pwritev2 => {
+                numbered!(pass, pwritev2(fd, b as _, c as c_int, d as _, f as c_int))
+            }
+            libc::SYS_sendto => numbered!(pass, sendto(fd, b as _, c, d as c_int, e as _, f as _)),
+            libc::SYS_recvfrom => {
+                numbered!(pass, recvfrom(fd, b as _, c, d as c_int, e as _, f as _))
+            }
+            libc::SYS_sendmsg => numbered!(pass, sendmsg(fd, b as _, c as c_int)),
+            libc::SYS_recvmsg => numbered!(pass, recvmsg(fd, b as _, c as c_int)),
+            libc::SYS_sendmmsg => {
+                numbered!(pass, sendmmsg(fd, b as _, c as c_uint, d as c_int)) as isize
+            }
+            libc::SYS_recvmmsg => {
+                numbered!(pass, recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _)) as isize
+            }
+            libc::SYS_sendfile => numbered!(pass, sendfile(fd, b as c_int, c as _, d)),
+            libc::SYS_splice => {
+                numbered!(pass, splice(fd, b as _, c as c_int, d as _, e, f as c_uint))
+            }
             _ => return None,
         }
     };
@@ -75,33 +104,42 @@ unsafe fn transfer(number: c_long, [a, b, c, d, e, f]: Arguments) -> Option<isiz
 /// As for [`transfer`].
 unsafe fn descriptor(
     number: c_long,
-    [a, b, c, d, e, _]: Arguments,
-    pass: &dyn Fn() -> isize,
+    all @ [a, b, c, d, e, _]: Arguments,
+    kernel: Kernel<'_>,
 ) -> Option<isize> {
+    let pass = || kernel(all);
     let fd = a as c_int;
     // SAFETY: the kernel's arguments and libc's are the same for all of these but fcntl, whose answers libc's changes.
     let result = unsafe {
         match number {
-            libc::SYS_socket => socket(a as c_int, b as c_int, c as c_int),
-            libc::SYS_listen => listen(fd, b as c_int),
-            libc::SYS_accept => accept(fd, b as _, c as _),
-            libc::SYS_accept4 => accept4(fd, b as _, c as _, d as c_int),
-            libc::SYS_connect => connect(fd, b as _, c as _),
-            libc::SYS_shutdown => shutdown(fd, b as c_int),
-            libc::SYS_close => close(fd),
-            libc::SYS_close_range => close_range(a as c_uint, b as c_uint, c as c_int),
-            libc::SYS_dup => dup(fd),
-            libc::SYS_dup2 => dup2(fd, b as c_int),
-            libc::SYS_dup3 => dup3(fd, b as c_int, c as c_int),
+            libc::SYS_socket => numbered!(pass, socket(a as c_int, b as c_int, c as c_int)),
+            libc::SYS_listen => numbered!(pass, listen(fd, b as c_int)),
+            libc::SYS_accept => numbered!(pass, accept(fd, b as _, c as _)),
+            libc::SYS_accept4 => numbered!(pass, accept4(fd, b as _, c as _, d as c_int)),
+            libc::SYS_connect => numbered!(pass, connect(fd, b as _, c as _)),
+            libc::SYS_shutdown => numbered!(pass, shutdown(fd, b as c_int)),
+            libc::SYS_close => numbered!(pass, close(fd)),
+            libc::SYS_close_range => {
+                close_range::by(a as c_uint, b as c_uint, c as c_int, |first, last, flags| {
+                    kernel([first as usize, last as usize, flags as usize, 0, 0, 0]) as c_int
+                })
+            }
+            libc::SYS_dup => numbered!(pass, dup(fd)),
+            libc::SYS_dup2 => numbered!(pass, dup2(fd, b as c_int)),
+            libc::SYS_dup3 => numbered!(pass, dup3(fd, b as c_int, c as c_int)),
             libc::SYS_fcntl => {
                 let result = pass() as c_int;
                 after_fcntl(fd, b as c_int, c as _, result);
                 result
             }
-            libc::SYS_ioctl => ioctl(fd, b as _, c as _),
-            libc::SYS_getpeername => getpeername(fd, b as _, c as _),
-            libc::SYS_getsockopt => getsockopt(fd, b as c_int, c as c_int, d as _, e as _),
-            libc::SYS_setsockopt => setsockopt(fd, b as c_int, c as c_int, d as _, e as _),
+            libc::SYS_ioctl => numbered!(pass, ioctl(fd, b as _, c as _)),
+            libc::SYS_getpeername => numbered!(pass, getpeername(fd, b as _, c as _)),
+            libc::SYS_getsockopt => {
+                numbered!(pass, getsockopt(fd, b as c_int, c as c_int, d as _, e as _))
+            }
+            libc::SYS_setsockopt => {
+                numbered!(pass, setsockopt(fd, b as c_int, c as c_int, d as _, e as _))
+            }
             _ => return None,
         }
     };
@@ -115,8 +153,9 @@ unsafe fn descriptor(
 unsafe fn readiness(
     number: c_long,
     all @ [a, b, c, d, ..]: Arguments,
-    pass: &dyn Fn() -> isize,
+    kernel: Kernel<'_>,
 ) -> Option<isize> {
+    let pass = &|| kernel(all);
     // SAFETY: the kernel's arguments, which are the same as libc's for those of epoll sets.
     let result = unsafe {
         match number {
@@ -124,9 +163,11 @@ unsafe fn readiness(
             libc::SYS_ppoll => kernel_waits::ppoll(all, pass),
             libc::SYS_select => kernel_waits::select(all, pass),
             libc::SYS_pselect6 => kernel_waits::pselect6(all, pass),
-            libc::SYS_epoll_create => epoll_create(a as c_int) as isize,
-            libc::SYS_epoll_create1 => epoll_create1(a as c_int) as isize,
-            libc::SYS_epoll_ctl => epoll_ctl(a as c_int, b as c_int, c as c_int, d as _) as isize,
+            libc::SYS_epoll_create => numbered!(pass, epoll_create(a as c_int)) as isize,
+            libc::SYS_epoll_create1 => numbered!(pass, epoll_create1(a as c_int)) as isize,
+            libc::SYS_epoll_ctl => {
+                numbered!(pass, epoll_ctl(a as c_int, b as c_int, c as c_int, d as _)) as isize
+            }
             libc::SYS_epoll_wait => kernel_waits::epoll_wait([a, b, c, d, 0, 0], pass),
             libc::SYS_epoll_pwait => kernel_waits::epoll_wait(all, pass),
             libc::SYS_epoll_pwait2 => kernel_waits::epoll_pwait2(all, pass),
@@ -140,17 +181,22 @@ unsafe fn readiness(
 ///
 /// # Safety
 /// As for [`transfer`].
-unsafe fn process(number: c_long, [a, b, c, d, e, _]: Arguments) -> Option<isize> {
+unsafe fn process(
+    number: c_long,
+    all @ [a, b, c, d, e, _]: Arguments,
+    kernel: Kernel<'_>,
+) -> Option<isize> {
+    let pass = || kernel(all);
     let fd = a as c_int;
     // SAFETY: the kernel's arguments and libc's are the same for all of these.
     let result = unsafe {
         match number {
-            libc::SYS_execve => execve(a as _, b as _, c as _),
-            libc::SYS_execveat => execveat(fd, b as _, c as _, d as _, e as c_int),
-            libc::SYS_chroot => chroot(a as _),
-            libc::SYS_unshare => unshare(a as c_int),
-            libc::SYS_setns => setns(fd, b as c_int),
-            libc::SYS_prctl => prctl(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_execve => numbered!(pass, execve(a as _, b as _, c as _)),
+            libc::SYS_execveat => numbered!(pass, execveat(fd, b as _, c as _, d as _, e as c_int)),
+            libc::SYS_chroot => numbered!(pass, chroot(a as _)),
+            libc::SYS_unshare => numbered!(pass, unshare(a as c_int)),
+            libc::SYS_setns => numbered!(pass, setns(fd, b as c_int)),
+            libc::SYS_prctl => numbered!(pass, prctl(fd, b as _, c as _, d as _, e as _)),
             libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => return None,
             libc::SYS_io_submit => return Some(fail(libc::EOPNOTSUPP)),
             // The operations of a ring cannot be seen. Programs that find no io_uring use other calls.
@@ -179,23 +225,33 @@ fn prepare(number: c_long, [a, b, ..]: Arguments) {
     }
 }
 
+/// Large, for all hooks are in it. So it lies apart from what each fork child runs through.
+///
+/// # Safety
+/// As for [`transfer`].
+#[inline(never)]
+#[link_section = ".text.unlikely.sanshim_numbers"]
+unsafe fn serve(number: c_long, all: Arguments, kernel: Kernel<'_>) -> isize {
+    // SAFETY: the caller's promise.
+    let served = unsafe {
+        transfer(number, all, kernel)
+            .or_else(|| descriptor(number, all, kernel))
+            .or_else(|| readiness(number, all, kernel))
+            .or_else(|| process(number, all, kernel))
+    };
+    served.unwrap_or_else(|| {
+        prepare(number, all);
+        kernel(all)
+    })
+}
+
 hooks! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
         -> c_long
     = |real| {
         let all = [a, b, c, d, e, f];
-        let pass = || real(number, a, b, c, d, e, f) as isize;
+        let kernel = |[a, b, c, d, e, f]: Arguments| real(number, a, b, c, d, e, f) as isize;
         // SAFETY: the program's own arguments.
-        let served = unsafe {
-            transfer(number, all)
-                .or_else(|| descriptor(number, all, &pass))
-                .or_else(|| readiness(number, all, &pass))
-                .or_else(|| process(number, all))
-        };
-        let result = served.unwrap_or_else(|| {
-            prepare(number, all);
-            pass()
-        });
-        result as c_long
+        unsafe { serve(number, all, &kernel) as c_long }
     }
 }

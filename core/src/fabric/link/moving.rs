@@ -181,7 +181,7 @@ impl Link {
         });
         // Who goes on keeps TCP's end back as long as it must.
         self.let_anchor_go();
-        let _ = mailbox::kick(self.mail, controller.mailbox());
+        let _ = mailbox::kick(self.mail(), controller.mailbox());
     }
 
     pub(in crate::fabric) fn take_wish_back(&self) {

@@ -198,7 +198,7 @@ impl Link {
 
     /// A socket to write to helpers from.
     pub(in crate::fabric) fn mail(&self) -> Fd {
-        self.mail
+        hidden::kept(self.mail)
     }
 
     /// The queue pair in use; `None` where this process has no control. By who holds `pushing`, or takes the port's
@@ -255,7 +255,7 @@ impl Link {
 
     /// In a relative: has the process that controls it look what this end published.
     pub(in crate::fabric) fn kick_owner(&self) {
-        let _ = mailbox::kick(self.mail, self.controlling_mailbox());
+        let _ = mailbox::kick(self.mail(), self.controlling_mailbox());
     }
 
     /// How far it has come.
