@@ -24,6 +24,10 @@ pub(in crate::switch) fn note_ring(socket: &Socket, stream: &Stream) {
         && socket.watch_count.load(Relaxed) == 0;
     if is_mine && silence(stream) {
         socket.statistics().wakeups_received.add(1);
+        if !e.sleepers.are_one() {
+            // Another thread went to sleep meanwhile: the ring may have been that thread's.
+            stream.wake_own();
+        }
     } else {
         e.rang.store(1, SeqCst);
     }

@@ -176,9 +176,11 @@ pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
     registry::set_state(socket.statistics(), state);
 }
 
-/// True if TCP would answer what is sent now with a reset: the peer closed, is gone, or shut both directions down.
+/// True if TCP would answer with a reset what is sent over the SAN now: the peer closed, is gone, or shut both directions
+/// down. The kernel knows of a direction that has not turned: a peer that never entered may have ended its own alone.
 pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
     const BOTH: u32 = FINISHED | READ_SHUT;
     let finished = || stream.peer().sending.0.finished.load(Relaxed);
-    stream.endpoint.has(flag::ANCHOR_ENDED) || finished() & BOTH == BOTH
+    let is_over = || stream.endpoint.has(flag::ANCHOR_ENDED) || finished() & BOTH == BOTH;
+    !stream.endpoint.has(flag::SENDS_TCP) && is_over()
 }

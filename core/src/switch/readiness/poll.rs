@@ -184,12 +184,13 @@ fn sleep(
         let mask = signals.mask(nap.is_some(), mask);
         call.sleep(fds.len(), &mut work, left, mask)
     };
+    // While this thread counts as asleep: a ring may be another sleeper's.
+    let bells = work.iter().skip(fds.len()).zip(sockets.iter());
+    bells.filter(|(bell, _)| bell.revents != 0).for_each(|(_, one)| one.note_ring());
     sockets.iter_mut().for_each(PolledSocket::disarm);
     if slept? == 0 {
         return Ok(0);
     }
-    let bells = work.iter().skip(fds.len()).zip(sockets.iter());
-    bells.filter(|(bell, _)| bell.revents != 0).for_each(|(_, one)| one.note_ring());
     Ok(report_slept(fds, sockets, &work))
 }
 
