@@ -23,6 +23,8 @@ const NAME: usize = 32;
 pub(crate) fn make() -> Result<(Fd, Fd)> {
     let (read_end, write_end) = pipe::pipe()?;
     let _ = call!(fcntl, read_end, libc::F_SETPIPE_SZ, SIZE);
+    // The other end may be another user's, as a server's is that gave up root. Nobody else has a way to the pipe.
+    let _ = file::set_mode(read_end, 0o666);
     let own = open_anew(read_end);
     file::close(write_end);
     match own {
@@ -118,6 +120,15 @@ mod tests {
         let others = adopt(passed).unwrap();
         file::close(passed);
         (own, others)
+    }
+
+    /// A server that gave up root is offered sessions by what root started.
+    #[test]
+    fn another_user_may_adopt_one() {
+        let (own, passed) = make().unwrap();
+        assert_eq!(file::stat(passed).map(|status| status.st_mode & 0o777), Ok(0o666));
+        file::close(own);
+        file::close(passed);
     }
 
     #[test]
