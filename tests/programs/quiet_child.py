@@ -1,4 +1,4 @@
-"""A fork child answers on a connection of its parent's, which pauses between its requests. Prints "child" with the child's number."""
+"""A fork child answers on a connection of its parent's, by which few requests come. Prints "child" with the child's number."""
 import os
 import signal
 import socket
@@ -17,7 +17,7 @@ if child == 0:
         acceptor.sendall(request)
     os._exit(0)
 acceptor.close()
-for _ in range(40):
+for _ in range(12):
     connector.sendall(b"q")
     connector.recv(1)
     time.sleep(0.001)

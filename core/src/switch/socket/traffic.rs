@@ -91,7 +91,8 @@ impl Traffic {
         }
         self.bytes.store(0, Relaxed);
         self.calls.store(0, Relaxed);
-        self.look_after(ENOUGH.load(Relaxed).max(1));
+        // `sanctl` is to see it before it is due.
+        self.look_after(ENOUGH.load(Relaxed).clamp(1, WINDOW));
     }
 
     /// Counts a transfer of so many bytes; true if a look is due.
@@ -112,6 +113,11 @@ impl Traffic {
 
     /// A look that was due.
     pub(in crate::switch) fn look(&self) -> Look {
+        let missing = ENOUGH.load(Relaxed).saturating_sub(self.calls.load(Relaxed));
+        if missing > 0 && self.bytes.load(Relaxed) < MANY_BYTES {
+            self.look_after(missing);
+            return Look::Quiet;
+        }
         self.bytes.store(0, Relaxed);
         self.look_after(if is_eager() { 1 } else { WINDOW });
         match self.pause.load(Relaxed) {
