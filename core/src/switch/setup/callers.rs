@@ -124,7 +124,9 @@ impl Callers {
                 let connector = Relation::to(pid, uid);
                 self.kept.push(Offer { tuple, passed, connector, cookie, uid, at: now });
                 if self.kept.len() > MOST_KEPT {
-                    oldest_of_most(&mut self.kept, |one| one.uid).map(Offer::close);
+                    if let Some(oldest) = oldest_of_most(&mut self.kept, |one| one.uid) {
+                        oldest.close();
+                    }
                 }
             }
             Heard::Nonsense => {}
