@@ -1,0 +1,60 @@
+//! Random streams that slow down, pause, fork and execute, and then end in every way (tests/ends/ends.c). The program knows
+//! each byte. It must see the same natively and under the library.
+//!
+//! To try more plans: compile tests/ends/ends.c, and run `ends FIRST COUNT` under the library.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sanshim_tests::behaviour::shim_library;
+use sanshim_tests::programs::Sandbox;
+
+/// The first of the plans, and how many.
+const PLANS: [&str; 2] = ["0", "120"];
+/// A connector entered the SAN alone, and its peer ended its direction on TCP.
+const HALF_CLOSED_ON_TCP: [&str; 2] = ["8268", "1"];
+
+fn compiled(sandbox: &Sandbox) -> PathBuf {
+    let program = sandbox.file("ends");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("ends/ends.c");
+    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().expect("the C compiler runs").success());
+    program
+}
+
+/// Runs plans with these variables, and asserts that each byte came.
+fn check(plans: [&str; 2], variables: &[(&str, &str)]) {
+    let sandbox = Sandbox::new();
+    let mut command = Command::new(compiled(&sandbox));
+    command.args(plans).envs(variables.iter().copied());
+    let output = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?}: {said}");
+}
+
+fn preload() -> String {
+    shim_library().expect("the library").to_str().expect("a path in UTF-8").to_owned()
+}
+
+#[test]
+fn each_byte_comes_natively() {
+    check(PLANS, &[]);
+}
+
+#[test]
+fn each_byte_comes_with_default_settings() {
+    check(PLANS, &[("LD_PRELOAD", &preload())]);
+}
+
+#[test]
+fn each_byte_comes_over_the_san_from_the_start() {
+    check(PLANS, &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
+}
+
+#[test]
+fn what_follows_a_half_close_on_tcp_comes() {
+    for _ in 0..10 {
+        check(HALF_CLOSED_ON_TCP, &[("LD_PRELOAD", &preload())]);
+    }
+}
