@@ -2,7 +2,7 @@
 //!
 //! 1. The acceptor puts an entry into the peer table.
 //! 2. The connector offers a session where that leads.
-//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`](super::identity)).
+//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`]).
 //! 4. The connector confirms.
 //!
 //! Both live then, so no session meets a later connection of the same addresses. Whoever cannot go on withdraws the

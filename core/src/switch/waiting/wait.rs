@@ -1,6 +1,6 @@
 //! Waiting for an event of one connection: spins while that pays, then sleeps in the kernel.
 //!
-//! The peer rings the [`bell`](crate::switch::anchor::bell) when it finds our select counter raised. Rules that keep every
+//! The peer rings the [`bell`] when it finds our select counter raised. Rules that keep every
 //! sleeper's wake-up:
 //!
 //! - A ring is taken off only by a thread that found the stream empty and is about to raise the counter. Until then the kernel
