@@ -105,8 +105,8 @@ def paced(items):
             for item in items]
     again = "÷ none (none ÷ none)"
     return (
-        "What the library costs where requests come at a pace. The pauses keep the connections on TCP; only where\n"
-        "the client is too late to pause, at most at the highest rate, may they move. In brackets: how far two runs\n"
+        "What the library changes where requests come at a pace. Each connection moves to the SAN after some 32\n"
+        "transfers, whatever the pauses between them. In brackets: how far two runs\n"
         "without the library, just before and after the one with it, differ, the larger in multiples of the smaller.\n\n") + table(
         ["connections", "requests a second", "p50, no library", "p50, library", again,
          "p99, no library", "p99, library", again, "server CPU s, no library", "library",

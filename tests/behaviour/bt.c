@@ -559,11 +559,11 @@ unsigned long long bytes_over_tcp(int fd) {
   return info[15] + info[16];
 }
 void on_san(int fd) {
-  enum { DOORBELLS = 100000 };
+  enum { BEFORE_THE_MOVE = 100000 };
   /* Between hosts it goes back to TCP to get to another program. */
   if (getenv("LD_PRELOAD") == NULL || getenv("SANSHIM_PROVIDERS")) return;
   unsigned long long bytes = bytes_over_tcp(fd);
-  if (bytes > DOORBELLS) FAIL("%llu bytes went over TCP", bytes);
+  if (bytes > BEFORE_THE_MOVE) FAIL("%llu bytes went over TCP", bytes);
 }
 long past_libc(long number, long a, long b, long c, long d, long e) {
   long result;

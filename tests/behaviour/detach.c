@@ -1,5 +1,5 @@
-/* The way back to TCP while both ends go on: what is sent arrives once and in order, and no doorbell
- * among it. `sanctl detach` asks for it. */
+/* The way back to TCP while both ends go on: what is sent arrives once and in order, and nothing of
+ * the library's among it. `sanctl detach` asks for it. */
 #include "detaching.h"
 
 /* ---- two ends that stream ------------------------------------------------------------------ */

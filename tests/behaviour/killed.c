@@ -32,7 +32,7 @@ static void reap(pid_t child) {
 
 enum { TID };
 
-/* ---- before the doorbell -------------------------------------------------------------------- */
+/* ---- before the ring ------------------------------------------------------------------------ */
 
 static void *answer(void *arg) {
   int fd = *(int *)arg;

@@ -225,7 +225,7 @@ impl Link {
         unsafe { &*self.port.load(Relaxed) }
     }
 
-    /// Readable when a sleeper's event came: what a doorbell is on an anchor.
+    /// The bell of this end between hosts: readable when a sleeper's event came.
     pub(crate) fn event(&self) -> Fd {
         hidden::kept(self.event)
     }

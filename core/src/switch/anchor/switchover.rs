@@ -175,7 +175,7 @@ pub(in crate::switch) fn take(
     to: &mut Buffers,
     take: Take,
 ) -> Result<Taken, Broken> {
-    let doorbells = &stream.peer().sending.0.direction;
+    let direction = &stream.peer().sending.0.direction;
     if returning::reads_tcp_again(stream) {
         return Ok(receive(stream, to, take, u64::MAX));
     }
@@ -194,10 +194,10 @@ pub(in crate::switch) fn take(
         (Inbound::Tcp, Some(Ok(there))) => Ok(receive(stream, to, take, there)),
         (Inbound::Tcp, Some(Err(error))) => Ok(Taken::End(error)),
         (Inbound::Tcp, None) => {
-            match doorbells.while_taking(|| receive(stream, to, take, u64::MAX)) {
+            match direction.while_taking(|| receive(stream, to, take, u64::MAX)) {
                 Some(taken) => Ok(taken),
                 // It turned at this moment.
-                None if doorbells.state().turned => Ok(Taken::Bytes(0)),
+                None if direction.state().turned => Ok(Taken::Bytes(0)),
                 // Nobody else takes any under this lock.
                 None => Err(Broken::Position),
             }

@@ -67,7 +67,7 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 }
 
 /// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send
-/// lock and doorbell lock.
+/// lock, and the direction's claim.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
     let own = &stream.own().sending.0;
     let before = own.direction.leave();

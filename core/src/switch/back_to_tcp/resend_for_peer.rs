@@ -93,7 +93,7 @@ impl Due<'_> {
 
 /// As far as there is room. `Unknown`: the sender is at it, or somebody else in its stead.
 fn send_over(stream: &Stream, theirs: Fd) -> Resent {
-    let doorbells = &stream.peer().sending.0.direction;
+    let direction = &stream.peer().sending.0.direction;
     // Before the claim, which must not last.
     let Ok(_held) = stream.lock_receive() else { return Resent::Unknown };
     // If one died in here, it is for the peer to find out: nobody else claims again.
@@ -101,9 +101,9 @@ fn send_over(stream: &Stream, theirs: Fd) -> Resent {
     if stands_in.compare_exchange(0, own_tid(), SeqCst, SeqCst).is_err() {
         return Resent::Unknown;
     }
-    let sent = if doorbells.claim() {
+    let sent = if direction.claim() {
         let sent = send_left(stream, theirs);
-        doorbells.release();
+        direction.release();
         sent
     } else {
         Resent::Unknown
@@ -159,17 +159,17 @@ const STAND_IN_TIMEOUT: u64 = 500_000_000;
 /// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done, or dead; false if
 /// it is not in time, so that nobody knows what it may still send.
 pub(in crate::switch) fn is_over(stream: &Stream) -> bool {
-    let doorbells = &stream.own().sending.0.direction;
+    let direction = &stream.own().sending.0.direction;
     let stands_in = &stream.peer().receiving.0.stands_in;
     let started = time::now();
-    while doorbells.state().claimed {
+    while direction.state().claimed {
         if time::now() - started > STAND_IN_TIMEOUT {
             return false;
         }
         time::sleep(NAP / 10);
         let thread = stands_in.load(SeqCst);
         if thread != 0 && !process::lives(thread) {
-            doorbells.release();
+            direction.release();
         }
     }
     true

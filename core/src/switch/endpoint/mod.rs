@@ -212,7 +212,7 @@ impl ReceiveHalf {
     }
 }
 
-/// For each of the peer's select counters, up to where doorbells answered it.
+/// For each of the peer's select counters, up to where rings answered it.
 #[repr(C)]
 pub(crate) struct Calls {
     /// For data, or the end of the stream.
@@ -252,7 +252,7 @@ pub(crate) struct Endpoint {
     operations: AtomicU32,
     /// See [`flag`].
     flags: AtomicU32,
-    /// Which of our signals a doorbell rang for.
+    /// Which of our signals the bell rang for.
     pub(crate) called: Calls,
     /// Held to take rings off the bell, and to count a sleeper on it: never both at once.
     pub(crate) anchor: FamilyLock,

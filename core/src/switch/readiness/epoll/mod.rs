@@ -7,7 +7,7 @@
 //!
 //! A SAN registration is hot or cold. Hot ones have had traffic lately: `epoll_wait` looks at
 //! their streams itself, and raises their select counters only to sleep. Cold ones stay raised,
-//! and cost nothing until their doorbell rings (A18).
+//! and cost nothing until their bell rings (A18).
 
 mod due;
 mod epoll_ctl;
