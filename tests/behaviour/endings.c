@@ -231,6 +231,27 @@ static void a_bit_then_end(int fd) {
 SAN_CASE(exit_through_handlers) { run_processes(V4, send_and_return, a_bit_then_end); }
 
 /* All that a non-blocking sender got rid of arrives after its close. */
+/* TCP has told of the end once the process is gone: also to one that does not wait. */
+SAN_CASE(an_exit_is_seen_at_once) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t child = start_child();
+  if (child == 0) {
+    int fd = dial_warm(&target);
+    put(fd, "last");
+    _exit(0);
+  }
+  int fd = accept_warm(listener);
+  get(fd, "last");
+  end_child(child);
+  short all = POLLIN | POLLOUT | POLLRDHUP;
+  EQ(ready_now(fd, all), all);
+  char byte;
+  EQ(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+  SYS(close(fd));
+  SYS(close(listener));
+}
+
 SAN_CASE(unsent_data_is_delivered) {
   struct pair p = open_pair(V4);
   set_nonblocking(p.client, true);

@@ -3,6 +3,7 @@
 //! Calls each room's own part of it, in order. Must not know what is in a socket.
 
 use crate::fabric;
+use crate::provider::shm::CLOSED;
 use crate::registry;
 use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
@@ -126,9 +127,14 @@ pub fn exiting() {
             detach::look_after(socket, &stream);
             return;
         }
-        if !detach::finish(socket, &stream) && !stream.endpoint.has(flag::ANCHOR_ENDED) {
+        if detach::finish(socket, &stream) {
+            return;
+        }
+        if !stream.endpoint.has(flag::ANCHOR_ENDED) {
             registry::set_state(socket.statistics(), registry::State::Closing);
         }
+        // A peer that does not sleep asks the kernel at its next call.
+        stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     });
     fabric::exiting();
 }
