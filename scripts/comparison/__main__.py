@@ -1,11 +1,13 @@
 """Runs real programs over TCP, the SAN, AF_UNIX and sockmap, in turn, and reports. See scripts/compare."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
 import time
 
+import busy
 import files
 import page
 import table
@@ -108,6 +110,7 @@ def main():
     parser = argparse.ArgumentParser(prog="scripts/compare")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--busy", action="store_true")
     parser.add_argument("--only", action="append", choices=PROGRAMS)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--html", type=pathlib.Path)
@@ -123,7 +126,8 @@ def main():
 
     with Stage(sanctl) as stage:
         stage.sockmap, note = sockmap()
-        rows = measure(stage, cases, rounds, QUICK_SECONDS if options.quick else SECONDS)
+        with busy.beside(stage, busy.COMPILE) if options.busy else contextlib.nullcontext():
+            rows = measure(stage, cases, rounds, QUICK_SECONDS if options.quick else SECONDS)
     print(table.text(table.RATES, table.rates, rows))
     print()
     print(table.text(table.COSTS, table.costs, rows))
@@ -135,7 +139,7 @@ def main():
     report = files.Report(rows, rounds, sanctl, note)
     if options.output:
         files.write(options.output, report)
-    elif not options.quick and not options.only:
+    elif not (options.quick or options.only or options.busy):
         files.write(root / "docs" / "figures", report)
         files.update_readme(root / "README.md", report)
     if options.html:

@@ -4,6 +4,7 @@ sleeping, or for who pays for each connection."""
 import os
 import signal
 
+import busy
 import load
 import redis
 import san
@@ -13,6 +14,8 @@ GET = "*2\r\n$3\r\nGET\r\n$16\r\nkey:__rand_int__\r\n"
 RATES = 100, 1000, 10000
 # So many requests give a p99; a paced run is at least three times as long as others.
 PACED_REQUESTS, PACED_TIMES = 1000, 3
+# Busy loops for each processor; who shares it with them is measured for so many times as long.
+LOOPS, LONGER = 3, 3
 
 
 def generator(stage, server, where, seconds, connections=1, idle=0, rate=0):
@@ -75,15 +78,14 @@ def beside_a_stopped_peer(stage, transport, seconds):
     return load.of_report(done)
 
 
-def beside_a_compiler(stage, transport, seconds):
-    source = load.SOURCES / "exchange.c"
-    loop = f"while :; do cc -O3 -o /dev/null -x c {source}; done"
-    compilers = [stage.start("tcp", ["sh", "-c", loop]) for _ in range(os.cpu_count() or 1)]
-    try:
+def beside_compilers(stage, transport, seconds):
+    with busy.beside(stage, busy.COMPILE):
         return one(stage, transport, seconds, 0, connections=4)
-    finally:
-        for compiler in compilers:
-            stage.end(compiler)
+
+
+def beside_loops(stage, transport, seconds):
+    with busy.beside(stage, busy.LOOP, LOOPS):
+        return one(stage, transport, LONGER * seconds, 0)
 
 
 def cases():
@@ -95,7 +97,7 @@ def cases():
             label,
             lambda *where: paced(*where, connections=connections, rate=rate),
             f"exchange PORT {connections} {paced_times(rate)} GET '' 0 {rate}, the ends on the first and the last processor",
-            may_stay_on_tcp=f"its requests are {connections * 1000 / rate:g} ms apart on each connection",
+            may_stay_on_tcp=f"in a second each connection has {rate / connections:g} requests, and it moves with the 32nd transfer",
             again=True,
         )
 
@@ -120,7 +122,14 @@ def cases():
     )
     yield case(
         "four connections, a compiler on each processor",
-        beside_a_compiler,
+        beside_compilers,
         "exchange PORT 4 1 GET, while cc -O3 runs on each processor",
         may_stay_on_tcp="who waits long for a processor looks idle",
+    )
+    yield case(
+        "one connection, three busy loops on each processor",
+        beside_loops,
+        "exchange PORT 1 3 GET, while three shells loop for each processor",
+        may_stay_on_tcp="who waits long for a processor looks idle",
+        again=True,
     )
