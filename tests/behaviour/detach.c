@@ -2,6 +2,8 @@
  * the library's among it. `sanctl detach` asks for it. */
 #include "detaching.h"
 
+#include <sys/syscall.h>
+
 /* ---- two ends that stream ------------------------------------------------------------------ */
 
 enum mode { BLOCKING, POLLED, LEVEL, EDGE };
@@ -238,6 +240,70 @@ MIXED_CASE(ping_pong) {
     set_flag(0, true);
     end_child(both);
   }
+  end_asker(asker);
+}
+
+/* ---- what the kernel counts ------------------------------------------------------------------ */
+
+enum { SMALL = 100, TIMES = 100 };
+
+/* The bytes that the kernel has sent and received on the connection, which the library does not get to tell. */
+static uint64_t counted_by_kernel(int fd) {
+  enum { RECEIVED = 16, SENT = 25, WORDS };
+  uint64_t info[WORDS] = {0};
+  socklen_t length = sizeof info;
+  EQ(past_libc(SYS_getsockopt, fd, IPPROTO_TCP, TCP_INFO, (long)info, (long)&length), 0);
+  return info[RECEIVED] + info[SENT];
+}
+/* The answer repeats what the request says of the time after. */
+static bool exchange_small(int fd, bool is_first, int pause_us, bool goes_on) {
+  char message[SMALL] = {goes_on};
+  if (is_first) usleep((useconds_t)pause_us);
+  if (is_first) EQ(SYS(send(fd, message, SMALL, MSG_NOSIGNAL)), SMALL);
+  EQ(SYS(recv(fd, message, SMALL, MSG_WAITALL)), SMALL);
+  if (!is_first) EQ(SYS(send(fd, message, SMALL, MSG_NOSIGNAL)), SMALL);
+  return message[0];
+}
+/* On the SAN, awake and asleep, and back on TCP. */
+static void count_bytes(int fd, bool is_first) {
+  enum { ON_TCP = 2 * SMALL * TIMES };
+  const uint64_t on_san = getenv("LD_PRELOAD") ? 0 : ON_TCP;
+  for (int i = 0; i < TIMES; i++) exchange_small(fd, is_first, 0, true);
+  uint64_t at_first = counted_by_kernel(fd);
+  for (int i = 0; i < TIMES; i++) exchange_small(fd, is_first, 1000, true);
+  EQ(counted_by_kernel(fd) - at_first, on_san);
+  if (is_first) set_flag(5, true);
+  uint64_t meanwhile = 2 * SMALL;
+  while (exchange_small(fd, is_first, 100, !flag(6))) meanwhile += 2 * SMALL;
+  uint64_t back = counted_by_kernel(fd);
+  CHECK(back - at_first <= on_san + meanwhile);
+  for (int i = 0; i < TIMES; i++) exchange_small(fd, is_first, 0, true);
+  EQ(counted_by_kernel(fd) - back, ON_TCP);
+  /* The kernel counts a FIN, too. */
+  atomic_fetch_add(&bt_shared->value[1], 1);
+  UNTIL(atomic_load(&bt_shared->value[1]) == 2);
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+  SYS(close(fd));
+}
+static void count_as_first(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  count_bytes(fd, true);
+}
+static void count_as_second(int fd) { count_bytes(fd, false); }
+
+MIXED_CASE(no_byte_of_ours_is_on_the_connection) {
+  pid_t asker = start_asker();
+  pid_t both = start_child();
+  if (both == 0) {
+    SYS(close(ask[1]));
+    run_processes(V4, count_as_first, count_as_second);
+    _exit(0);
+  }
+  UNTIL(flag(5));
+  detach((pid_t)atomic_load(&bt_shared->value[0]));
+  set_flag(6, true);
+  end_child(both);
   end_asker(asker);
 }
 
