@@ -153,9 +153,9 @@ class SetupItem(Item):
 
 
 class PacedItem(Item):
-    """Requests at a rate, going round connections that are idle meanwhile. The library is to cost nothing; whether it
-    moved any of them is its own affair. Its run lies between two without it, which also tell how far such runs differ by
-    themselves."""
+    """Requests at a rate, going round connections that are idle meanwhile. The floors are a process that a futex wakes and
+    one that an eventfd in an epoll set does. The library's run lies between two without it, which also tell how far such
+    runs differ by themselves."""
 
     # The differences sought are a few per cent here, too.
     PASSES = 2
@@ -168,10 +168,18 @@ class PacedItem(Item):
     def subjects(self, runner):
         arguments = self.arguments("socket", "--rate", self.rate, "--connections", self.connections)
         run = lambda **how: runner.run(arguments, seconds=self.seconds, **how)
-        runs = [("tcp", run)]
+        floor = self.arguments("floor", "--rate", self.rate)
+        runs = [("futex", lambda: runner.run(floor, seconds=self.seconds)),
+                ("event", lambda: runner.run((*floor, "--wait", "epoll"), seconds=self.seconds)), ("tcp", run)]
         if runner.library:
             runs += [("san", lambda: run(shimmed="both")), ("tcp-after", run)]
         return runs
+
+    def to_floor(self, figure):
+        """The library's figure in multiples of the better floor's."""
+        floors = [value for name in ("futex", "event") if (value := self.middle(name, figure))]
+        san = self.middle("san", figure)
+        return san / min(floors) if floors and san else None
 
     def whole_passes(self, figure):
         """(without the library, with it, without it) of each pass that has all three."""
@@ -194,7 +202,8 @@ class PacedItem(Item):
         figures = ("p50_ns", "p99_ns", "server_cpu_ms", "client_cpu_ms", "cpu_ms")
         ratios = {f"{figure}_to_tcp": self.times_tcp(figure) for figure in figures}
         again = {f"{figure}_tcp_again": self.tcp_again(figure) for figure in figures}
-        return super().summary() | ratios | again | {"rate": self.rate, "connections": self.connections}
+        floors = {f"{figure}_to_floor": self.to_floor(figure) for figure in ("p50_ns", "cpu_ms")}
+        return super().summary() | ratios | again | floors | {"rate": self.rate, "connections": self.connections}
 
 
 # Connections and the rates that make sense of them: each connection is to be used at all.

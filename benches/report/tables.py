@@ -99,18 +99,26 @@ def paced(items):
         return [significant(None if (value := item.middle(subject, figure)) is None else value / scale)
                 for subject in ("tcp", "san")]
 
-    rows = [[str(item.connections), str(item.rate), *of(item, "p50_ns", 1e3), ratios(item, "p50_ns"),
+    def floors(item):
+        return [significant((item.middle(name, "p50_ns") or 0) / 1e3) for name in ("futex", "event")]
+
+    rows = [[str(item.connections), str(item.rate), *floors(item), *of(item, "p50_ns", 1e3), ratios(item, "p50_ns"),
+             times(item.to_floor("p50_ns")),
              *of(item, "p99_ns", 1e3), ratios(item, "p99_ns"),
-             *of(item, "server_cpu_ms", 1e3), *of(item, "client_cpu_ms", 1e3), ratios(item, "cpu_ms")]
+             *of(item, "server_cpu_ms", 1e3), *of(item, "client_cpu_ms", 1e3), ratios(item, "cpu_ms"),
+             times(item.to_floor("cpu_ms"))]
             for item in items]
     again = "÷ none (none ÷ none)"
     return (
         "What the library changes where requests come at a pace. Each connection moves to the SAN after some 32\n"
         "transfers, whatever the pauses between them. In brackets: how far two runs\n"
-        "without the library, just before and after the one with it, differ, the larger in multiples of the smaller.\n\n") + table(
-        ["connections", "requests a second", "p50, no library", "p50, library", again,
+        "without the library, just before and after the one with it, differ, the larger in multiples of the smaller. The floors are two processes\n"
+        "over bare memory, of which each sleeps until a futex wakes it, or an eventfd in an epoll set.\n\n") + table(
+        ["connections", "requests a second", "p50, futex", "p50, eventfd", "p50, no library", "p50, library", again,
+         "library ÷ better floor",
          "p99, no library", "p99, library", again, "server CPU s, no library", "library",
-         "client CPU s, no library", "library", f"CPU of both {again}"], rows)
+         "client CPU s, no library", "library", f"CPU of both {again}",
+         "library ÷ better floor"], rows)
 
 
 def sharing(items):

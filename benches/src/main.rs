@@ -6,8 +6,10 @@
 //! nothing of the shim but its path.
 
 mod error;
+mod figures;
 mod floor;
 mod options;
+mod pace;
 mod process;
 mod report;
 mod socket;

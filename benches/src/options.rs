@@ -16,7 +16,8 @@ cases
                a mapping that both make
   shared       socket only: round-trip, while another process has the client's connection and leaves it alone
   turns        socket only: sends of two processes in turns on one connection; the time of a turn
-  paced        socket only: --rate requests a second, one at a time, going round --connections connections
+  paced        --rate requests a second, one at a time, going round --connections connections; as a floor,
+               to a process that a futex wakes, or with --wait epoll an eventfd
   idle         socket only: CPU time and memory of --connections connections that do nothing
 
 options

@@ -4,7 +4,9 @@
 use crate::error::Error;
 use crate::options::{Placement, Role};
 use std::ffi::c_int;
-use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU64;
+use std::{mem, ptr};
 
 /// Turns the result of a call that gives a negative number on failure into a `Result`.
 pub(crate) fn check(call: &'static str, result: c_int) -> Result<c_int, Error> {
@@ -79,4 +81,67 @@ pub(crate) fn raise_descriptor_limit() -> std::io::Result<()> {
         return Err(std::io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// An eventfd, and an epoll set that has it, edge-triggered.
+pub(crate) fn edge_triggered_eventfd() -> Result<(OwnedFd, OwnedFd), Error> {
+    // SAFETY: neither call takes memory.
+    let (event, set) = unsafe { (libc::eventfd(0, libc::EFD_NONBLOCK), libc::epoll_create1(0)) };
+    // SAFETY: made just now, and nobody else's.
+    let event = unsafe { OwnedFd::from_raw_fd(check("eventfd", event)?) };
+    // SAFETY: as above.
+    let set = unsafe { OwnedFd::from_raw_fd(check("epoll_create1", set)?) };
+    let mut wanted = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+    // SAFETY: `wanted` is live.
+    let added = unsafe {
+        libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &mut wanted)
+    };
+    check("epoll_ctl", added)?;
+    Ok((event, set))
+}
+
+/// Adds one to an eventfd.
+pub(crate) fn ring(event: RawFd) -> Result<(), Error> {
+    let one = 1_u64;
+    // SAFETY: eight readable bytes.
+    match unsafe { libc::write(event, (&raw const one).cast(), 8) } {
+        8 => Ok(()),
+        _ => Err(Error::last("write")),
+    }
+}
+
+/// Waits until something in the set is ready.
+pub(crate) fn epoll_wait_one(set: RawFd) -> Result<(), Error> {
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: room for one event.
+    check("epoll_wait", unsafe { libc::epoll_wait(set, &mut event, 1, -1) }).map(drop)
+}
+
+/// A futex operation on the low half of a word.
+fn futex(word: &AtomicU64, operation: c_int, value: u32) -> Result<(), Error> {
+    // SAFETY: the word is live and aligned; the half at its address is the low one, as on every machine this runs on.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation,
+            value,
+            ptr::null::<libc::timespec>(),
+        )
+    };
+    // The word had changed already.
+    if result < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EAGAIN) {
+        return Err(Error::last("futex"));
+    }
+    Ok(())
+}
+
+/// Sleeps while the low half of the word is that of `value`.
+pub(crate) fn futex_wait(word: &AtomicU64, value: u64) -> Result<(), Error> {
+    futex(word, libc::FUTEX_WAIT, value as u32)
+}
+
+/// Wakes a process that sleeps there.
+pub(crate) fn futex_wake(word: &AtomicU64) -> Result<(), Error> {
+    futex(word, libc::FUTEX_WAKE, 1)
 }

@@ -2,6 +2,7 @@
 
 mod memory;
 mod one_copy;
+mod paced;
 mod ring;
 mod round_trip;
 mod setup;
@@ -18,7 +19,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
         Case::OneWay | Case::Stream => ring::run(options),
         Case::OneCopy => one_copy::run(options),
         Case::Setup => setup::run(options),
-        Case::Idle | Case::Paced | Case::Shared | Case::Turns => Err(Error::Usage(format!(
+        Case::Paced => paced::run(options),
+        Case::Idle | Case::Shared | Case::Turns => Err(Error::Usage(format!(
             "{} has no floor: use sanbench socket {0}",
             options.case.name()
         ))),

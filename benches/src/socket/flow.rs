@@ -2,9 +2,9 @@
 
 use super::channel::Channel;
 use super::endpoint::{self, Socket};
-use super::figures::Memory;
 use super::warm_up;
 use crate::error::Error;
+use crate::figures::Memory;
 use crate::options::Options;
 use crate::report::{self, Subject};
 use std::time::Instant;

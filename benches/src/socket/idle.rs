@@ -2,9 +2,9 @@
 
 use super::channel::Channel;
 use super::endpoint;
-use super::figures::{CpuUse, Memory};
 use super::warm_up;
 use crate::error::Error;
+use crate::figures::{CpuUse, Memory};
 use crate::options::{Options, Wait};
 use crate::report::{self, Subject};
 use serde_json::json;

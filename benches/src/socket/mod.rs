@@ -4,7 +4,6 @@
 mod channel;
 mod echo;
 mod endpoint;
-mod figures;
 mod flow;
 mod idle;
 mod paced;
