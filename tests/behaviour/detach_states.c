@@ -70,6 +70,41 @@ ASLEEP(asleep_in_recv_peer_elsewhere, IN_RECV, true)
 ASLEEP(asleep_in_poll_peer_elsewhere, IN_POLL, true)
 ASLEEP(asleep_in_epoll_peer_elsewhere, IN_EPOLL, true)
 
+/* ---- a registration made when the peer is back already -------------------------------------- */
+
+static void back_first(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  while (!flag(2)) expect_nothing(fd), sleep_ms(1);
+  UNTIL(flag(3));
+  SYS(close(fd));
+}
+static void registers_then(int fd) {
+  UNTIL(flag(2));
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 1);
+  EQ(event.events, EPOLLOUT);
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  set_flag(3, true);
+  SYS(close(fd));
+}
+/* Its edge comes once. */
+MIXED_CASE(an_edge_after_the_peer_is_back) {
+  pid_t asker = start_asker();
+  pid_t both = start_child();
+  if (both == 0) {
+    SYS(close(ask[1]));
+    run_processes(V4, back_first, registers_then);
+    _exit(0);
+  }
+  UNTIL(atomic_load(&bt_shared->value[0]));
+  detach((pid_t)atomic_load(&bt_shared->value[0]));
+  set_flag(2, true);
+  end_child(both);
+  end_asker(asker);
+}
+
 /* ---- a peer that is killed meanwhile ------------------------------------------------------- */
 
 static void *send_until_it_fails(void *of) {

@@ -1,6 +1,7 @@
 //! epoll_ctl, and sockets that change sides between the kernel and the SAN.
 
 use crate::switch::anchor::watchers;
+use crate::switch::back_to_tcp::detach;
 use crate::switch::event_bits as bit;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::set::{Registration, Set};
@@ -28,6 +29,10 @@ pub fn control(
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
     pinned.note_awaited();
+    if let Some(stream) = pinned.stream() {
+        // A registration that moves with it later would report its edge once more.
+        detach::look_after(&pinned, &stream);
+    }
     let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
     let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
     if is_left && !is_watched && pinned.kernel_registration.is_empty() {
