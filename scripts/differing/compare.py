@@ -14,7 +14,8 @@ AGAIN = 2
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty."""
+    """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty; `ended_by`: the step that ended it under the
+    library, if it was blocked."""
 
     mode: str
     index: int
@@ -22,6 +23,7 @@ class Difference:
     native: str
     library: str
     bytes: str = ""
+    ended_by: str = ""
 
     def signature(self):
         """The same for differences that are of one kind, as far as can be told: the door through which it shows does not matter."""
@@ -69,7 +71,9 @@ def difference(program, mode, native, log):
     if index is None:
         return None
     what = "stream cut" if lost(native[index], log[index]) else ""
-    return Difference(mode, index, program.steps[index], native[index], log[index], what)
+    after = re.search(r"after (\d+):", log[index])
+    ended_by = program.steps[int(after.group(1))].line() if after else ""
+    return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by)
 
 
 class Comparer:
