@@ -100,10 +100,13 @@ impl Stream<'_> {
         let tail = self.peer().sending.0.tail.load(Acquire);
         let finished = self.peer().sending.0.finished.load(Acquire);
         let over_tcp = self.came_over_tcp(finished & RETURNED != 0);
-        messages.rotate_left(40)
-            ^ tail.rotate_left(1)
-            ^ u64::from(finished & FINISHED)
-            ^ over_tcp.rotate_left(20)
+        messages.rotate_left(40) ^ tail.rotate_left(1) ^ over_tcp.rotate_left(20)
+    }
+
+    /// True if the peer shut its direction down.
+    #[inline]
+    pub(crate) fn is_finished(&self) -> bool {
+        self.peer().sending.0.finished.load(Acquire) & FINISHED != 0
     }
 
     /// Bytes that came over TCP: what lies in the segment may be read together with what is unread in the kernel, before it
