@@ -116,7 +116,8 @@ def fill(world):
         return
     process, slot, end = found
     peer = world.any_end(end.connection, 1 - end.side)
-    if not peer or end.connection.urgent:
+    # When a receiver that shut down makes room, TCP's sender learns of it by a timer.
+    if not peer or end.connection.urgent or end.connection.deaf[peer[2].side]:
         return
     actor = world.actor_of(process)
     world.add(actor, "fill", s=slot, out=end.out)
@@ -135,7 +136,7 @@ def fill(world):
     elif act == "signal":
         world.add("*", "signal", of=actor, sig=world.pick("USR1", "USR2"))
     elif act == "shutdown":
-        world.add(world.actor_of(peer[0]), "shutdown", s=peer[1], how=world.pick("rd", "wr"), **{"in": peer[2].into})
+        world.add(world.actor_of(peer[0]), "shutdown", s=peer[1], how="wr", **{"in": peer[2].into})
     elif act == "close":
         close(world, peer)
         return
@@ -210,6 +211,8 @@ def shutdown(world):
         world.add(world.actor_of(process), "shutdown", s=slot, how=how, **{"in": end.into})
         if "wr" in how:
             end.connection.ended[end.side] = True
+        if "rd" in how:
+            end.connection.deaf[end.side] = True
 
 
 def reset(world):

@@ -14,7 +14,8 @@ AGAIN = 2
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty."""
+    """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty; `ended_by`: the step that ended it under the
+    library, if it was blocked; `again`: the library reports edges more, and nothing else differs."""
 
     mode: str
     index: int
@@ -22,6 +23,8 @@ class Difference:
     native: str
     library: str
     bytes: str = ""
+    ended_by: str = ""
+    again: bool = False
 
     def signature(self):
         """The same for differences that are of one kind, as far as can be told: the door through which it shows does not matter."""
@@ -69,7 +72,24 @@ def difference(program, mode, native, log):
     if index is None:
         return None
     what = "stream cut" if lost(native[index], log[index]) else ""
-    return Difference(mode, index, program.steps[index], native[index], log[index], what)
+    after = re.search(r"after (\d+):", log[index])
+    ended_by = program.steps[int(after.group(1))].line() if after else ""
+    done = [step for step, answer in zip(program.steps[:index], native) if answer == "0"]
+    again = has_edges_more(done, native[index], log[index])
+    return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by, again)
+
+
+def has_edges_more(done, native, library):
+    """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
+    answers = [re.fullmatch(r"(\d+)((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
+    if not all(answers):
+        return False
+    events, more = (answer.group(2).split() for answer in answers)
+    numbers = [event.partition(":")[0] for event in more]
+    changes = [step for step in done if step.name == "epoll_ctl" and step.get("op") in ("add", "mod")]
+    level = {step.get("data", step.get("s")) for step in changes if "et" not in step.get("events").split("+")}
+    extra = {event.partition(":")[0] for event in set(more) - set(events)}
+    return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & level
 
 
 class Comparer:

@@ -163,7 +163,7 @@ def registered_before(world):
 
 def much_at_once(world):
     """A receiver waits until there is much: by SO_RCVLOWAT, MSG_PEEK with MSG_WAITALL, or FIONREAD."""
-    open_ones = [one for one in world.connections if not any(one.ended) and not any(one.due) and not one.urgent]
+    open_ones = [one for one in world.connections if not any(one.ended) and not any(one.due) and not one.urgent and not one.small]
     pair = open_ones and both_ends(world, world.random.choice(open_ones))
     if not pair:
         return

@@ -45,7 +45,7 @@ def look_at(comparer, program, chosen, seen, until):
 
 def kind(found):
     """Differences of one kind are shown once; where bytes are wrong, once in each mode."""
-    return str((found.signature(), found.mode if found.bytes else ""))
+    return str((found.signature(), known.name_of(found), found.mode if found.bytes else ""))
 
 
 def work(jobs, answers, actor, library, sanctl, folder, chosen, shrinks, until, seen):

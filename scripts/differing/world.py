@@ -18,6 +18,8 @@ class Connection:
     urgent: bool = False
     small: bool = False
     ended: list = dataclasses.field(default_factory=lambda: [False, False])
+    # The side shut down what it receives.
+    deaf: list = dataclasses.field(default_factory=lambda: [False, False])
 
     def room(self, side):
         return (500 if self.small else MOST_DUE) - self.due[side]

@@ -253,6 +253,26 @@ SAN_CASE(closed_while_another_thread_reads) {
   expect_eof(p.client); /* the call held the last reference */
 }
 
+/* A signal ends such a call all the same. */
+static void nothing(int number) { (void)number; }
+static void *interrupted_on_closed(void *arg) {
+  bt_shared->value[0] = gettid();
+  char buffer[4];
+  ERR(recv((int)(intptr_t)arg, buffer, 4, 0), EINTR);
+  return NULL;
+}
+SAN_CASE(interrupted_after_its_descriptor_is_closed) {
+  struct pair p = open_pair(V4);
+  handle_signal(SIGUSR1, nothing, 0);
+  pthread_t thread = start_thread(interrupted_on_closed, (void *)(intptr_t)p.server);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep(bt_shared->value[0]);
+  SYS(close(p.server));
+  EQ(pthread_kill(thread, SIGUSR1), 0);
+  end_thread(thread);
+  expect_eof(p.client);
+}
+
 /* ---- started programs ----------------------------------------------------------------------- */
 
 static void run_true(int way) {

@@ -70,6 +70,72 @@ ASLEEP(asleep_in_recv_peer_elsewhere, IN_RECV, true)
 ASLEEP(asleep_in_poll_peer_elsewhere, IN_POLL, true)
 ASLEEP(asleep_in_epoll_peer_elsewhere, IN_EPOLL, true)
 
+/* ---- a registration made when the peer is back already -------------------------------------- */
+
+static void back_first(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  while (!flag(2)) expect_nothing(fd), sleep_ms(1);
+  UNTIL(flag(3));
+  SYS(close(fd));
+}
+static void registers_then(int fd) {
+  UNTIL(flag(2));
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLET};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 1);
+  EQ(event.events, EPOLLOUT);
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  set_flag(3, true);
+  SYS(close(fd));
+}
+static void asked_of_the_first(end_fn *first, end_fn *other) {
+  pid_t asker = start_asker();
+  pid_t both = start_child();
+  if (both == 0) {
+    SYS(close(ask[1]));
+    run_processes(V4, first, other);
+    _exit(0);
+  }
+  UNTIL(atomic_load(&bt_shared->value[0]));
+  detach((pid_t)atomic_load(&bt_shared->value[0]));
+  set_flag(2, true);
+  end_child(both);
+  end_asker(asker);
+}
+/* Its edge comes once. */
+MIXED_CASE(an_edge_after_the_peer_is_back) { asked_of_the_first(back_first, registers_then); }
+
+/* ---- edges of one that reads less than there is ---------------------------------------------- */
+
+static void sends_over_both(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  put(fd, "first");
+  while (!flag(2)) expect_nothing(fd), sleep_ms(1);
+  step_wait(0);
+  put(fd, "second");
+  step_done(1);
+  UNTIL(flag(3));
+  SYS(close(fd));
+}
+static void leaves_some_unread(int fd) {
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  get(fd, "f");
+  UNTIL(flag(2));
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  step_done(0), step_wait(1);
+  EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  get(fd, "irstsecond");
+  set_flag(3, true);
+  SYS(close(fd));
+}
+/* The peer's return is none, and what it sends afterwards is one. */
+MIXED_CASE(an_edge_behind_what_is_unread) { asked_of_the_first(sends_over_both, leaves_some_unread); }
+
 /* ---- a peer that is killed meanwhile ------------------------------------------------------- */
 
 static void *send_until_it_fails(void *of) {

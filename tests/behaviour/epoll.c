@@ -52,8 +52,10 @@ SAN_CASE(level_triggered) {
 
 SAN_CASE(edge_triggered) {
   struct pair p = open_pair(V4);
-  int set = new_set();
+  int set = new_set(), space = new_set();
   add(set, p.server, EPOLLIN | EPOLLET, 1);
+  add(space, p.server, EPOLLOUT | EPOLLET, 2);
+  EQ(next(space, 2), EPOLLOUT);
   none(set);
   put(p.client, "abc");
   EQ(next(set, 1), EPOLLIN);
@@ -68,9 +70,11 @@ SAN_CASE(edge_triggered) {
   put(p.client, "e");
   EQ(next(set, 1), EPOLLIN);
   get(p.server, "e");
+  none(space); /* data is no edge for who waits for space alone */
   SYS(shutdown(p.client, SHUT_WR));
   EQ(next(set, 1), EPOLLIN);
   none(set);
+  EQ(next(space, 2), EPOLLOUT); /* the end is one for all */
 }
 
 SAN_CASE(edge_triggered_starts_with_what_is_there) {

@@ -120,6 +120,26 @@ SAN_CASE(exclusive_waiters) {
   for (int i = 0; i < THREADS; i++) end_thread(thread[i]);
 }
 
+/* What EPOLLEXCLUSIVE does not go with is refused before anything else is. */
+SAN_CASE(exclusive_errors) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLEXCLUSIVE};
+  struct epoll_event wrong = {.events = EPOLLIN | EPOLLRDHUP | EPOLLEXCLUSIVE};
+  ERR(epoll_ctl(set, EPOLL_CTL_ADD, p.client, &wrong), EINVAL);
+  ERR(epoll_ctl(set, EPOLL_CTL_MOD, p.client, &event), EINVAL);
+  ERR(epoll_ctl(set, EPOLL_CTL_MOD, p.client, &wrong), EINVAL);
+  add(set, p.client, EPOLLIN, 1);
+  ERR(epoll_ctl(set, EPOLL_CTL_ADD, p.client, &wrong), EINVAL);
+  ERR(epoll_ctl(set, EPOLL_CTL_ADD, p.client, &event), EEXIST);
+  ERR(epoll_ctl(set, EPOLL_CTL_MOD, p.client, &event), EINVAL);
+  SYS(epoll_ctl(set, EPOLL_CTL_DEL, p.client, &event));
+  add(set, p.client, EPOLLIN | EPOLLEXCLUSIVE, 1);
+  SYS(epoll_ctl(set, EPOLL_CTL_DEL, p.client, &event));
+  ERR(epoll_ctl(set, EPOLL_CTL_ADD, p.client, &wrong), EINVAL);
+  ERR(epoll_ctl(set, EPOLL_CTL_DEL, p.client, &wrong), ENOENT);
+}
+
 /* A socket is added while another thread already waits in the set. */
 static void *late_event(void *arg) {
   struct epoll_event got;

@@ -48,6 +48,26 @@ MIXED_CASE(urgent_signal_and_event) {
   get(p.server, "plain");
 }
 
+/* Its coming is an edge, also behind what is unread and once it is taken. */
+MIXED_CASE(urgent_edge_behind_unread) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLPRI | EPOLLET}, got;
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+  put(p.client, "unread");
+  EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+  EQ(got.events, EPOLLIN);
+  EQ(epoll_wait(set, &got, 1, 0), 0);
+  char byte;
+  EQ(send(p.client, "!", 1, MSG_OOB), 1);
+  wait_for(p.server, POLLPRI);
+  EQ(recv(p.server, &byte, 1, MSG_OOB), 1);
+  EQ(epoll_wait(set, &got, 1, 0), 1);
+  EQ(got.events, EPOLLIN);
+  EQ(epoll_wait(set, &got, 1, 0), 0);
+  get(p.server, "unread");
+}
+
 /* The exception set, alone and beside the others; select and pselect. */
 MIXED_CASE(urgent_in_select) {
   struct pair p = open_pair(V4);

@@ -53,6 +53,8 @@ struct stream {
   _Atomic int64_t failed;
   /* It carries urgent bytes, or its receiver was killed: only a comparison tells whether it is right. */
   _Atomic int64_t unchecked;
+  /* It was filled, so which of its bytes come when TCP leaves open. */
+  _Atomic int64_t varies;
 };
 /* scripts/differing/memory.py has the same layout. */
 struct shared {

@@ -164,6 +164,7 @@ static void fill_step(struct step *step) {
   size_t count = (size_t)number(step, "n", 16384);
   long result = 0;
   int error = 0;
+  shared->stream[out].varies = 1;
   for (int64_t all = 0; quiet < 3 && all < 64 << 20;) {
     fill(bytes, out, shared->stream[out].sent, count);
     sending(out, (long)count);

@@ -143,11 +143,12 @@ static void receive_step(struct step *step) {
   if (result >= 0 && HOW("recvfrom")) tell(step, " from %u", (unsigned)length);
   if (result >= 0 && HOW("recvmsg")) tell(step, " flags %x", (unsigned)message.msg_flags);
   if (flag & MSG_OOB) {
-    if (result > 0) hash(step, bytes, result);
+    if (result > 0 && !shared->stream[stream].varies) hash(step, bytes, result);
     return;
   }
   received(step, stream, copied ? bytes : NULL, result, error, count, flag & MSG_PEEK);
-  if (result > 0 && copied && shared->stream[stream].unchecked) hash(step, bytes, result);
+  struct stream *s = &shared->stream[stream];
+  if (result > 0 && copied && s->unchecked && !s->varies) hash(step, bytes, result);
 }
 
 /* Arguments that the kernel refuses, or that fault. */

@@ -87,6 +87,11 @@ impl OverTcp {
         self.taken.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes that it has taken there, in all.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
     /// Where the next byte is. `taken`: how many bytes the kernel says were taken, while it does. Under the receiver's lock.
     pub(crate) fn next(
         &self,
@@ -110,7 +115,7 @@ impl OverTcp {
         let left = match taken() {
             Some(taken) if taken > at => return Err(Misplaced),
             Some(taken) => at - taken,
-            None => at.saturating_sub(self.taken.load(Ordering::Relaxed)),
+            None => at.saturating_sub(self.taken()),
         };
         Ok(if left > 0 { Inbound::Before(left) } else { Inbound::San(at) })
     }

@@ -126,6 +126,13 @@ pub(super) fn end_as_polled(fd: Fd) -> i16 {
     }
 }
 
+/// Bytes that ever came to a TCP socket, urgent ones too. `None` where the kernel does not say.
+pub(crate) fn bytes_received(fd: Fd) -> Option<u64> {
+    let words = information::<17>(fd)?;
+    let end = u64::from(ENDED.contains(&(words[0] & 0xff)));
+    Some(words[16].saturating_sub(end))
+}
+
 /// Bytes that were ever taken out of a TCP socket. `None` where the kernel does not say.
 pub(crate) fn bytes_taken(fd: Fd) -> Option<u64> {
     let received = || information::<17>(fd).map(|words| (words[0] & 0xff, words[16]));

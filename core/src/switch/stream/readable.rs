@@ -2,7 +2,7 @@
 
 use super::Broken;
 use super::Stream;
-use crate::provider::shm::FINISHED;
+use crate::provider::shm::{FINISHED, RETURNED};
 use crate::switch::endpoint::flag;
 use crate::sys::net;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -87,8 +87,6 @@ impl Stream<'_> {
     /// A stamp that changes whenever new data arrives, read or not (edge-triggered readiness).
     #[inline]
     pub(crate) fn arrival_stamp(&self) -> u64 {
-        // What lies in the segment may be read together with what is unread in the kernel.
-        let over_tcp = if self.endpoint.has(flag::RECEIVES_TCP) { self.tcp_stamp() } else { 0 };
         let expected = self.endpoint.session.expected();
         let mut ahead = 0;
         while ahead < self.segment.geometry().buffers {
@@ -100,16 +98,25 @@ impl Stream<'_> {
         }
         let messages = u64::from(expected.wrapping_add(ahead));
         let tail = self.peer().sending.0.tail.load(Acquire);
-        let finished = self.peer().sending.0.finished.load(Acquire) & FINISHED;
-        messages.rotate_left(40)
-            ^ tail.rotate_left(1)
-            ^ u64::from(finished)
-            ^ over_tcp.rotate_left(20)
+        let finished = self.peer().sending.0.finished.load(Acquire);
+        let over_tcp = self.came_over_tcp(finished & RETURNED != 0);
+        messages.rotate_left(40) ^ tail.rotate_left(1) ^ over_tcp.rotate_left(20)
     }
 
-    /// Changes with what arrives over TCP.
-    fn tcp_stamp(&self) -> u64 {
-        let unread = net::unread(self.anchor).unwrap_or(0);
-        unread.wrapping_add(net::bytes_taken(self.anchor).unwrap_or(0))
+    /// True if the peer shut its direction down.
+    #[inline]
+    pub(crate) fn is_finished(&self) -> bool {
+        self.peer().sending.0.finished.load(Acquire) & FINISHED != 0
+    }
+
+    /// Bytes that came over TCP: what lies in the segment may be read together with what is unread in the kernel, before it
+    /// or, once an end has `returned`, behind it.
+    #[inline]
+    fn came_over_tcp(&self, returned: bool) -> u64 {
+        let taken = self.endpoint.receive.over_tcp.taken();
+        if !returned && !self.endpoint.has(flag::RECEIVES_TCP) {
+            return taken;
+        }
+        net::bytes_received(self.anchor).unwrap_or(taken)
     }
 }

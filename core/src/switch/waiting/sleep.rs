@@ -43,9 +43,13 @@ pub(super) fn sleep(
         let mut fds = descriptors(socket, stream, notified.as_ref(), how);
         let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
         let mask = signals.mask(nap.is_some() && !how.is_in_transfer(), None);
+        // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
+        let interrupted = || match how.restarts(limit.is_some()) {
+            true => Ok(()),
+            false => Err(Errno(libc::EINTR)),
+        };
         let nap_on = |fds: &mut [libc::pollfd], nap| match blocking::wait_for(fds, nap, mask) {
-            // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
-            Err(Errno(libc::EINTR)) if how.restarts(limit.is_some()) => Ok(()),
+            Err(Errno(libc::EINTR)) => interrupted(),
             slept => slept.map(drop),
         };
         nap_on(&mut fds, [left, nap].into_iter().flatten().min())?;
@@ -76,6 +80,13 @@ pub(super) fn sleep(
         }
         if returns {
             return Ok(Woken::Perhaps);
+        }
+        if anchor & libc::POLLNVAL != 0 && nap.is_none() {
+            // Another thread closed the number, which the kernel tells whatever ended the sleep. Nothing happened and time is
+            // left: a signal did.
+            if limit.is_none_or(|limit| time::now() - start < limit) {
+                interrupted()?;
+            }
         }
     }
 }

@@ -14,15 +14,18 @@ use std::sync::atomic::Ordering::Relaxed;
 const EDGE: u32 = libc::EPOLLET as u32;
 /// How often (ns) a set looks for space that another thread's send holds up.
 const NAP_BEHIND_SENDER: u64 = 1_000_000;
+/// Bits of a stamp in which what ends is counted.
+const END_BITS: u32 = 3;
 /// How often it is looked again for what comes meanwhile.
 const LOOKS: u32 = 3;
 
-/// Changes with whatever makes an edge: data, the end of the stream, an error.
+/// Changes with whatever makes an edge: data, the end of the stream, an error. The last two change its [`END_BITS`].
 fn stamp(stream: &Stream) -> u64 {
     const ENDS: u32 =
         flag::ANCHOR_ENDED | flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
-    let ends = u64::from(stream.endpoint.flags() & ENDS);
-    stream.arrival_stamp() ^ ends.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    // Of these there are only ever more.
+    let ends = (stream.endpoint.flags() & ENDS).count_ones() + u32::from(stream.is_finished());
+    stream.arrival_stamp() << END_BITS | u64::from(ends)
 }
 
 impl Registration {
@@ -79,7 +82,13 @@ impl Registration {
         }
         let space =
             events & bit::ANY_OUT != 0 && stream.endpoint.send.stalls.load(Relaxed) != self.stalls;
-        (stamp(&stream) != self.reported || space).then_some(events)
+        let changed = stamp(&stream) ^ self.reported;
+        // As the kernel, which wakes nobody for data who waits for space alone.
+        let heeded = match self.events & (bit::IN | bit::RDNORM | bit::PRI) {
+            0 => changed & ((1 << END_BITS) - 1),
+            _ => changed,
+        };
+        (heeded != 0 || space).then_some(events)
     }
 
     /// Raises the select counters of what it waits for. To be asked [`due`](Self::due) afterwards.

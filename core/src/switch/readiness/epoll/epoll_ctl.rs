@@ -1,6 +1,7 @@
 //! epoll_ctl, and sockets that change sides between the kernel and the SAN.
 
 use crate::switch::anchor::watchers;
+use crate::switch::back_to_tcp::detach;
 use crate::switch::event_bits as bit;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::set::{Registration, Set};
@@ -28,6 +29,10 @@ pub fn control(
     }
     let Some(pinned) = table::socket(fd) else { return Outcome::Pass };
     pinned.note_awaited();
+    if let Some(stream) = pinned.stream() {
+        // A registration that moves with it later would report its edge once more.
+        detach::look_after(&pinned, &stream);
+    }
     let is_watched = pinned.watch_count.load(Ordering::Relaxed) != 0;
     let is_left = matches!(pinned.phase(), phase::NATIVE | phase::LISTENER);
     if is_left && !is_watched && pinned.kernel_registration.is_empty() {
@@ -42,6 +47,9 @@ pub fn control(
         }
     }
     if pinned.phase() == phase::SAN {
+        if is_refused(operation, event) {
+            return Outcome::Done(Err(Errno(libc::EINVAL)));
+        }
         if let Some(done) = quickly(set, operation, fd, &pinned, event) {
             return Outcome::Done(done.map(|()| 0));
         }
@@ -56,6 +64,15 @@ pub fn control(
         })
     };
     Outcome::Done(done.map(|()| 0))
+}
+
+/// What the kernel refuses before it looks who is in the set.
+fn is_refused(operation: i32, event: Option<(u32, u64)>) -> bool {
+    let Some((events, _)) = event.filter(|(events, _)| events & EXCLUSIVE != 0) else {
+        return false;
+    };
+    operation == libc::EPOLL_CTL_MOD
+        || operation == libc::EPOLL_CTL_ADD && events & !WITH_EXCLUSIVE != 0
 }
 
 /// The changes that programs make for every request, without the structure lock and without the
@@ -86,9 +103,7 @@ fn quickly(
                 inner.make_hot(index);
                 Some(Ok(()))
             }
-            (libc::EPOLL_CTL_MOD, Some((events, data)))
-                if !r.parked && same_in_kernel(events) && events & EXCLUSIVE == 0 =>
-            {
+            (libc::EPOLL_CTL_MOD, Some((events, data))) if !r.parked && same_in_kernel(events) => {
                 r.disarm();
                 r.modify(events, data);
                 inner.make_hot(index);
@@ -150,13 +165,8 @@ fn on_san(
         .filter(|index| !watchers::remove_if_parked(structure, set, socket, *index));
     match (operation, event, found) {
         (libc::EPOLL_CTL_ADD, Some(_), Some(_)) => Err(Errno(libc::EEXIST)),
-        (libc::EPOLL_CTL_ADD, Some((events, _)), None)
-            if events & EXCLUSIVE != 0 && events & !WITH_EXCLUSIVE != 0 =>
-        {
-            Err(Errno(libc::EINVAL))
-        }
-        (libc::EPOLL_CTL_MOD, Some((events, _)), Some(index))
-            if (events | watchers::events_of(set, index)) & EXCLUSIVE != 0 =>
+        (libc::EPOLL_CTL_MOD, Some(_), Some(index))
+            if watchers::events_of(set, index) & EXCLUSIVE != 0 =>
         {
             Err(Errno(libc::EINVAL))
         }
