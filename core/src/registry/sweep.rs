@@ -13,7 +13,8 @@ pub(super) fn sweep(folder: &Fd, own_namespace: u64) {
     if own_namespace == 0 {
         return;
     }
-    let mut entries = [0; 4096];
+    // The stack may be a small one.
+    let mut entries = [0; 1024];
     while let Ok(length @ 1..) = kernel::read_entries(folder, &mut entries) {
         for pid in Names(&entries[..length]).filter_map(parse_pid) {
             let name = file_name(pid, true);

@@ -4,8 +4,9 @@
 //! before it is touched, so that a bad pointer is EFAULT.
 
 use crate::provider::shm::Span;
+use crate::sys::scratch::Scratch;
 use crate::sys::user::{self, Access};
-use crate::sys::{file, Errno, Result};
+use crate::sys::{Errno, Result};
 use libc::iovec;
 
 /// The most bytes one call transfers (the kernel's MAX_RW_COUNT).
@@ -110,7 +111,8 @@ impl<'a> Buffers<'a> {
     }
 
     /// [`copy_out`](Self::copy_out) into memory of our own.
-    pub(crate) fn copy_to_slice(&mut self, to: &mut [u8]) -> Result<()> {
+    #[cfg(test)]
+    fn copy_to_slice(&mut self, to: &mut [u8]) -> Result<()> {
         // SAFETY: it has room for its length.
         unsafe { self.copy_to(to.as_mut_ptr(), to.len()) }
     }
@@ -123,7 +125,8 @@ impl<'a> Buffers<'a> {
     }
 
     /// [`copy_in`](Self::copy_in) of memory of our own.
-    pub(crate) fn copy_from_slice(&mut self, from: &[u8]) -> Result<()> {
+    #[cfg(test)]
+    fn copy_from_slice(&mut self, from: &[u8]) -> Result<()> {
         // SAFETY: it has so many readable bytes.
         unsafe { self.copy_from(from.as_ptr(), from.len()) }
     }
@@ -182,18 +185,10 @@ impl<'a> Buffers<'a> {
     pub(crate) fn with_pieces<T>(&self, most: usize, use_them: impl FnOnce(&[iovec]) -> T) -> T {
         const NONE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         const FEW: usize = 16;
-        const ALL: usize = MOST_BUFFERS * size_of::<iovec>();
         let mut few = [NONE; FEW];
         if self.rest.len() > FEW {
-            // The heap may be what a signal handler's call interrupted, and its stack may be small.
-            if let Ok(at) = file::map_private(ALL) {
-                // SAFETY: the mapping is this call's, aligned, full of zeroes, and has room for so many.
-                let used = use_them(unsafe {
-                    self.lay_out(most, std::slice::from_raw_parts_mut(at.cast(), MOST_BUFFERS))
-                });
-                // SAFETY: nothing refers to it any more.
-                unsafe { file::unmap(at, ALL) };
-                return used;
+            if let Ok(mut scratch) = Scratch::take() {
+                return use_them(self.lay_out(most, scratch.buffers()));
             }
         }
         use_them(self.lay_out(most, &mut few))

@@ -33,7 +33,8 @@ pub(crate) fn each_name(folder: Fd, mut each: impl FnMut(&CStr)) -> Result<()> {
     // Of each entry: inode (8 bytes), offset (8), its length (2), type (1), the name and a zero.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
-    let mut buffer = [0u64; 512];
+    // The stack may be a small one.
+    let mut buffer = [0u64; 128];
     loop {
         let size = std::mem::size_of_val(&buffer);
         let n = call!(getdents64, folder, buffer.as_mut_ptr() as usize, size)?;

@@ -7,7 +7,7 @@
 
 use super::process::SignalsHeld;
 use super::thread_word;
-use super::{call, errno};
+use super::{errno, thread};
 use std::arch::{asm, naked_asm};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -51,7 +51,7 @@ impl Jump {
     /// True if the jump leaves the frame at `stack`. If the program has two stacks of its own, the lower one is taken
     /// to be the one that is left.
     pub(crate) fn passes(&self, stack: usize) -> bool {
-        match alternate_stack() {
+        match thread::alternate_stack() {
             Some(handlers) if !handlers.contains(&self.to) => {
                 handlers.contains(&stack) || stack < self.to
             }
@@ -384,15 +384,6 @@ fn has_shadow_stack() -> bool {
         asm!("rdsspq {}", inout(reg) pointer, options(nomem, nostack, preserves_flags));
     }
     pointer != 0
-}
-
-/// The stack that the program set up for signal handlers, if the thread runs on it.
-fn alternate_stack() -> Option<Range<usize>> {
-    // SAFETY: plain data.
-    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
-    call!(sigaltstack, 0, &mut stack as *mut libc::stack_t as usize).ok()?;
-    let start = stack.ss_sp as usize;
-    (stack.ss_flags & libc::SS_ONSTACK != 0).then(|| start..start.saturating_add(stack.ss_size))
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub mod poll;
 pub mod process;
 pub(crate) mod quiet_write;
 pub mod rw_flags;
+pub(crate) mod scratch;
 pub(crate) mod sealed;
 pub mod signal_mask;
 pub mod sock_diag;

@@ -9,13 +9,24 @@ pub fn recv(fd: Fd, buffer: &mut [u8], flags: i32) -> Result<usize> {
     call!(recvfrom, fd, buffer.as_mut_ptr() as usize, buffer.len(), flags, 0, 0)
 }
 
-/// Looks at what an anchor has, without waiting, in the program's memory, which the kernel checks.
-pub(crate) fn peek_into(fd: Fd, pieces: &[libc::iovec]) -> Result<usize> {
+/// Receives what an anchor has, without waiting, into the program's memory, which the kernel checks.
+pub(crate) fn receive_into(fd: Fd, pieces: &[libc::iovec], flags: i32) -> Result<usize> {
+    let message = message_of(pieces);
+    call!(recvmsg, fd, &message as *const _ as usize, flags | libc::MSG_DONTWAIT)
+}
+
+/// Sends the program's memory, which the kernel checks. Never raises SIGPIPE.
+pub(crate) fn send_from(fd: Fd, pieces: &[libc::iovec], flags: i32) -> Result<usize> {
+    let message = message_of(pieces);
+    call!(sendmsg, fd, &message as *const _ as usize, flags | libc::MSG_NOSIGNAL)
+}
+
+fn message_of(pieces: &[libc::iovec]) -> libc::msghdr {
     // SAFETY: msghdr is plain data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_ptr().cast_mut();
     message.msg_iovlen = pieces.len();
-    call!(recvmsg, fd, &message as *const _ as usize, libc::MSG_PEEK | libc::MSG_DONTWAIT)
+    message
 }
 
 /// Takes at most `most` bytes off an anchor, without waiting.

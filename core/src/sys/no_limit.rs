@@ -8,8 +8,8 @@ use smallvec::{smallvec, SmallVec};
 /// How long (ns) a thread naps that can wait for nothing in particular.
 const NAP: u64 = 1_000_000;
 
-/// Words of all three sets that take no memory beside the stack: for 1344 descriptors.
-const FEW: usize = 64;
+/// Words of all three sets that take no memory beside the stack: for 512 descriptors.
+const FEW: usize = 24;
 
 /// The three sets of select, as words of 64 descriptors each. Empty, they ask for nothing, and only time passes.
 pub(super) struct Sets {

@@ -55,7 +55,7 @@ pub fn epoll_ctl(set: Fd, operation: i32, fd: Fd, events: u32, data: u64) -> Res
 pub(crate) fn epoll_events(set: Fd, fd: Fd) -> Option<u32> {
     let path = std::ffi::CString::new(format!("/proc/self/fdinfo/{set}")).ok()?;
     let file = file::open_to_read(&path).ok()?;
-    let (mut text, mut piece) = (Vec::new(), [0u8; 4096]);
+    let (mut text, mut piece) = (Vec::new(), [0u8; 512]);
     while let Ok(n @ 1..) = file::read(file, piece.as_mut_ptr(), piece.len()) {
         text.extend_from_slice(&piece[..n]);
     }

@@ -1,7 +1,8 @@
 //! What is kept for the calling thread, in one place of its thread-local memory: its id, and notes of what it holds.
 
-use super::process;
+use super::{call, process};
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr;
 
 /// So many things can be noted.
@@ -55,6 +56,15 @@ fn note_tid() -> u32 {
     let tid = process::tid();
     THREAD.with(|thread| thread.id.set(tid));
     tid
+}
+
+/// The stack that the program set up for signal handlers, if the thread runs on it.
+pub(crate) fn alternate_stack() -> Option<Range<usize>> {
+    // SAFETY: plain data.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    call!(sigaltstack, 0, &mut stack as *mut libc::stack_t as usize).ok()?;
+    let start = stack.ss_sp as usize;
+    (stack.ss_flags & libc::SS_ONSTACK != 0).then(|| start..start.saturating_add(stack.ss_size))
 }
 
 /// To be called in a fork child, where the cached thread id is the parent's.

@@ -225,7 +225,9 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     let received = match take {
         Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
         // The next look would begin with the same bytes.
-        Take::Peek => to.with_pieces(most_here, |pieces| net::peek_into(stream.anchor, pieces)),
+        Take::Peek => to.with_pieces(most_here, |pieces| {
+            net::receive_into(stream.anchor, pieces, libc::MSG_PEEK)
+        }),
         Take::Consume => {
             to.piece(to.remaining(), Access::Write).and_then(|(at, length)| {
                 // SAFETY: the program's memory, which only the kernel writes to, and checks.

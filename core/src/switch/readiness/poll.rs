@@ -9,21 +9,23 @@ use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
-use crate::sys::{blocking, poll as kernel, process, Errno, Result};
-use smallvec::SmallVec;
+use crate::sys::{blocking, poll as kernel, process, Errno, Fd, Result};
+use smallvec::{Array, SmallVec};
 
 /// Spinning has one history for all poll calls of a process: the descriptors change from call to
 /// call.
 static SPIN: spin::History = spin::History::new();
 
-/// Descriptors that a call can have without allocating.
+/// Descriptors that a call can have without allocating,
 const FEW: usize = 32;
+/// and without much of the stack, which may be a signal handler's.
+const FEWER: usize = 8;
 
-type Sockets = SmallVec<[PolledSocket; FEW]>;
-/// Sockets on TCP among the descriptors: none goes to the SAN while the kernel alone watches it.
-type OnTcp = SmallVec<[Pinned; FEW]>;
 /// As the kernel takes them.
 pub(super) type Descriptors = SmallVec<[libc::pollfd; FEW]>;
+
+/// What the kernel leaves alone.
+const NONE: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
 /// Which call asks. The kernel refuses a poll of more descriptors than RLIMIT_NOFILE allows (EINVAL), and no select.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,184 +79,224 @@ pub fn poll(
 ) -> Outcome {
     // Before they are pinned: it takes away what sessions have left that are over.
     idle::check();
-    let (sockets, on_tcp) = find_sockets(fds);
-    match (sockets.is_empty(), on_tcp.is_empty()) {
-        (true, true) => Outcome::Pass,
-        (true, false) => Outcome::Done(call.sleep(fds.len(), fds, timeout, mask)),
-        (false, _) => Outcome::Done(poll_sockets(call, fds, sockets, timeout, mask)),
+    match fds.len() {
+        0..=FEWER => poll_up_to::<FEWER, { 2 * FEWER }>(call, fds, timeout, mask),
+        _ => poll_up_to::<FEW, { 2 * FEW }>(call, fds, timeout, mask),
     }
 }
 
-/// The sockets among the descriptors; whoever watches sets from outside is noted there.
-#[inline]
-fn find_sockets(fds: &[libc::pollfd]) -> (Sockets, OnTcp) {
-    let (mut found, mut on_tcp) = (Sockets::new(), OnTcp::new());
-    for (at, one) in fds.iter().enumerate() {
-        if let Some(set) = table::set(one.fd) {
-            set.note_watched();
-            continue;
-        }
-        let Some(socket) = table::connected(one.fd) else { continue };
-        socket.note_awaited();
-        if socket.has_entered() {
-            found.push(PolledSocket::new(at, socket, one.events));
-        } else {
-            on_tcp.push(socket);
-        }
-    }
-    (found, on_tcp)
-}
-
-fn poll_sockets(
+/// Of so many descriptors, or of more with memory that it allocates. `BOTH`: of so many and as many bells.
+#[inline(never)]
+fn poll_up_to<const MOST: usize, const BOTH: usize>(
     call: Call,
     fds: &mut [libc::pollfd],
-    sockets: Sockets,
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
-) -> Result<usize> {
-    let mut signals = NapSignals::default();
-    // Dropped before the signals come again.
-    let (mut timeout, mut sockets) = (Timeout::new(timeout), sockets);
-    sockets.iter_mut().for_each(PolledSocket::look_for_urgent);
+) -> Outcome
+where
+    [PolledSocket; MOST]: Array<Item = PolledSocket>,
+    [Pinned; MOST]: Array<Item = Pinned>,
+    [libc::pollfd; BOTH]: Array<Item = libc::pollfd>,
+{
+    let (mut clock, mut signals) = (Timeout::new(timeout), NapSignals::default());
+    let mut went_back = false;
     loop {
-        sockets.iter().for_each(PolledSocket::look_after);
-        if sockets.iter().any(PolledSocket::has_left) {
-            let (left, mask) = (timeout.left(), signals.mask(false, mask));
-            return poll_anew(call, fds, left, mask);
+        // Dropped before the signals come again.
+        let mut sockets = SmallVec::<[PolledSocket; MOST]>::new();
+        // None of these goes to the SAN while the kernel alone watches it.
+        let mut on_tcp = SmallVec::<[Pinned; MOST]>::new();
+        for (at, one) in fds.iter().enumerate() {
+            match connected(one.fd) {
+                Some(socket) if socket.has_entered() => {
+                    sockets.push(PolledSocket::new(at, socket, one.events));
+                }
+                Some(socket) => on_tcp.push(socket),
+                None => {}
+            }
         }
-        let ready = report_now(fds, &mut sockets, timeout.is_zero());
-        if ready > 0 || timeout.is_zero() {
-            return Ok(ready + report_others(call, fds, &sockets)?);
+        if sockets.is_empty() {
+            if on_tcp.is_empty() && !went_back {
+                return Outcome::Pass;
+            }
+            let left = if went_back { clock.left() } else { timeout };
+            let mask = signals.mask(false, mask);
+            return Outcome::Done(call.sleep(fds.len(), fds, left, mask));
         }
-        let left = timeout.left();
-        if left == Some(0) {
-            return report_others(call, fds, &sockets);
+        let mut work = SmallVec::<[libc::pollfd; BOTH]>::new();
+        work.resize(fds.len() + sockets.len(), NONE);
+        let all = Polled { call, fds, sockets: &mut sockets, work: &mut work };
+        if let Some(polled) = poll_sockets(all, &mut clock, &mut signals, mask) {
+            return Outcome::Done(polled);
         }
-        let any_ready = || sockets.iter().any(|one| one.ready() != 0);
-        // Under a mask of the program's a signal may be let in: only the kernel can do that.
-        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), any_ready) {
-            continue;
-        }
-        back_to_tcp::look_around();
-        let ready = sleep(call, fds, &mut sockets, &mut timeout, &mut signals, mask)?;
-        if ready > 0 {
-            return Ok(ready);
-        }
+        went_back = true;
     }
 }
 
-/// A socket went back to TCP: the kernel's readiness counts for it from now on.
-fn poll_anew(
-    call: Call,
-    fds: &mut [libc::pollfd],
-    left: Option<u64>,
-    mask: Option<SignalMask<'_>>,
-) -> Result<usize> {
-    match poll(call, fds, left, mask) {
-        Outcome::Pass => call.sleep(fds.len(), fds, left, mask),
-        Outcome::Done(result) => result,
+/// A connected socket; where it is a set, it is noted there that it is watched from outside.
+#[inline]
+fn connected(fd: Fd) -> Option<Pinned> {
+    if let Some(set) = table::set(fd) {
+        set.note_watched();
+        return None;
     }
+    let socket = table::connected(fd)?;
+    socket.note_awaited();
+    Some(socket)
 }
 
-/// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports;
-/// zero: the sockets are to be looked at again.
-fn sleep(
+/// What one call is about.
+struct Polled<'a> {
     call: Call,
-    fds: &mut [libc::pollfd],
-    sockets: &mut Sockets,
+    fds: &'a mut [libc::pollfd],
+    /// Those on the SAN among them.
+    sockets: &'a mut [PolledSocket],
+    /// Room for what the kernel is asked: the descriptors, and the sockets' bells.
+    work: &'a mut [libc::pollfd],
+}
+
+/// `None` if a socket went back to TCP: the kernel's readiness counts for it from now on.
+fn poll_sockets(
+    mut all: Polled<'_>,
     timeout: &mut Timeout,
     signals: &mut NapSignals,
     mask: Option<SignalMask<'_>>,
-) -> Result<usize> {
-    sockets.iter_mut().for_each(PolledSocket::arm);
-    if sockets.iter().any(PolledSocket::has_left) {
-        sockets.iter_mut().for_each(PolledSocket::disarm);
-        return Ok(0);
-    }
-    let mut work = Descriptors::from_slice(fds);
-    let slept = if sockets.iter().any(|one| one.ready() != 0) {
-        Ok(0)
-    } else {
-        let nap = sockets.iter().filter_map(PolledSocket::longest_nap).min();
-        let left = shorter(timeout.left(), nap);
-        for one in sockets.iter() {
-            work[one.at] = one.on_anchor(fds[one.at].fd);
+) -> Option<Result<usize>> {
+    all.sockets.iter_mut().for_each(PolledSocket::look_for_urgent);
+    loop {
+        all.sockets.iter().for_each(PolledSocket::look_after);
+        if all.has_left() {
+            return None;
         }
-        work.extend(sockets.iter().filter_map(PolledSocket::on_bell));
-        let mask = signals.mask(nap.is_some(), mask);
-        call.sleep(fds.len(), &mut work, left, mask)
-    };
-    // While this thread counts as asleep: a ring may be another sleeper's.
-    let bells = work.iter().skip(fds.len()).zip(sockets.iter());
-    bells.filter(|(bell, _)| bell.revents != 0).for_each(|(_, one)| one.note_ring());
-    sockets.iter_mut().for_each(PolledSocket::disarm);
-    if slept? == 0 {
-        return Ok(0);
-    }
-    Ok(report_slept(fds, sockets, &work))
-}
-
-/// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
-/// kernel is asked about their anchors as well.
-#[inline]
-fn report_now(fds: &mut [libc::pollfd], sockets: &mut Sockets, only_now: bool) -> usize {
-    let ready = report(fds, sockets);
-    if ready > 0 || !only_now {
-        return ready;
-    }
-    sockets.iter_mut().for_each(PolledSocket::look);
-    report(fds, sockets)
-}
-
-/// Fills in the readiness of all after a sleep, in which the kernel filled in `work`; how many have some.
-fn report_slept(fds: &mut [libc::pollfd], sockets: &mut Sockets, work: &[libc::pollfd]) -> usize {
-    for one in sockets.iter_mut() {
-        one.note(work[one.at].revents);
-    }
-    let mut ready = report(fds, sockets);
-    each_other(fds.len(), sockets, |at| {
-        fds[at].revents = work[at].revents;
-        ready += usize::from(work[at].revents != 0);
-    });
-    ready
-}
-
-/// Fills in the SAN sockets' readiness; how many have some.
-#[inline]
-fn report(fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> usize {
-    let mut n = 0;
-    for one in sockets {
-        let ready = one.ready() as i16;
-        fds[one.at].revents = ready;
-        n += usize::from(ready != 0);
-    }
-    n
-}
-
-/// Calls `each` with the places that are not SAN sockets'.
-fn each_other(count: usize, sockets: &[PolledSocket], mut each: impl FnMut(usize)) {
-    let mut ours = sockets.iter().map(|one| one.at).peekable();
-    for at in 0..count {
-        if ours.next_if_eq(&at).is_none() {
-            each(at);
+        let ready = all.report_now(timeout.is_zero());
+        if ready > 0 || timeout.is_zero() {
+            return Some(all.report_others().map(|others| ready + others));
+        }
+        let left = timeout.left();
+        if left == Some(0) {
+            return Some(all.report_others());
+        }
+        // Under a mask of the program's a signal may be let in: only the kernel can do that.
+        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.is_any_ready()) {
+            continue;
+        }
+        back_to_tcp::look_around();
+        match all.sleep(timeout, signals, mask) {
+            Ok(0) => {}
+            slept => return Some(slept),
         }
     }
 }
 
-/// Fills in the other descriptors' readiness, without waiting; how many have some.
-#[inline]
-fn report_others(call: Call, fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> Result<usize> {
-    if sockets.len() == fds.len() {
-        return Ok(0);
+impl Polled<'_> {
+    fn has_left(&self) -> bool {
+        self.sockets.iter().any(PolledSocket::has_left)
     }
-    let mut work = Descriptors::from_slice(fds);
-    for one in sockets {
-        // poll leaves negative descriptors alone.
-        work[one.at].fd = -1;
+
+    fn is_any_ready(&self) -> bool {
+        self.sockets.iter().any(|one| one.ready() != 0)
     }
-    let ask = |work: &mut [_]| kernel::poll_within_limit(work, Some(0), None);
-    let anyhow = |work: &mut [_]| kernel::poll(work, Some(0), None);
-    let n = call.ask(fds.len(), &mut work, ask, anyhow)?;
-    each_other(fds.len(), sockets, |at| fds[at].revents = work[at].revents);
-    Ok(n)
+
+    fn disarm(&mut self) {
+        self.sockets.iter_mut().for_each(PolledSocket::disarm);
+    }
+
+    /// Sleeps in the kernel with the sockets' select counters raised. How many descriptors are ready, which it reports;
+    /// zero: the sockets are to be looked at again.
+    fn sleep(
+        &mut self,
+        timeout: &mut Timeout,
+        signals: &mut NapSignals,
+        mask: Option<SignalMask<'_>>,
+    ) -> Result<usize> {
+        self.sockets.iter_mut().for_each(PolledSocket::arm);
+        if self.has_left() {
+            self.disarm();
+            return Ok(0);
+        }
+        let slept = if self.is_any_ready() {
+            Ok(0)
+        } else {
+            let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();
+            let left = shorter(timeout.left(), nap);
+            let (descriptors, bells) = self.work.split_at_mut(self.fds.len());
+            descriptors.copy_from_slice(self.fds);
+            for (one, bell) in self.sockets.iter().zip(&mut *bells) {
+                descriptors[one.at] = one.on_anchor(self.fds[one.at].fd);
+                *bell = one.on_bell().unwrap_or(NONE);
+            }
+            let mask = signals.mask(nap.is_some(), mask);
+            let slept = self.call.sleep(self.fds.len(), self.work, left, mask);
+            // While this thread counts as asleep: a ring may be another sleeper's.
+            let bells = self.sockets.iter().zip(&self.work[self.fds.len()..]);
+            bells.filter(|(_, bell)| bell.revents != 0).for_each(|(one, _)| one.note_ring());
+            slept
+        };
+        self.disarm();
+        if slept? == 0 {
+            return Ok(0);
+        }
+        Ok(self.report_slept())
+    }
+
+    /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
+    /// kernel is asked about their anchors as well.
+    #[inline]
+    fn report_now(&mut self, only_now: bool) -> usize {
+        let ready = self.report();
+        if ready > 0 || !only_now {
+            return ready;
+        }
+        self.sockets.iter_mut().for_each(PolledSocket::look);
+        self.report()
+    }
+
+    /// Fills in the readiness of all after a sleep; how many have some.
+    fn report_slept(&mut self) -> usize {
+        for one in self.sockets.iter_mut() {
+            one.note(self.work[one.at].revents);
+        }
+        self.report() + self.take_others()
+    }
+
+    /// Fills in the SAN sockets' readiness; how many have some.
+    #[inline]
+    fn report(&mut self) -> usize {
+        let mut n = 0;
+        for one in self.sockets.iter() {
+            let ready = one.ready() as i16;
+            self.fds[one.at].revents = ready;
+            n += usize::from(ready != 0);
+        }
+        n
+    }
+
+    /// Fills in the other descriptors' readiness, without waiting; how many have some.
+    #[inline]
+    fn report_others(&mut self) -> Result<usize> {
+        if self.sockets.len() == self.fds.len() {
+            return Ok(0);
+        }
+        let work = &mut self.work[..self.fds.len()];
+        work.copy_from_slice(self.fds);
+        for one in self.sockets.iter() {
+            work[one.at] = NONE;
+        }
+        let ask = |work: &mut [_]| kernel::poll_within_limit(work, Some(0), None);
+        let anyhow = |work: &mut [_]| kernel::poll(work, Some(0), None);
+        self.call.ask(self.fds.len(), work, ask, anyhow)?;
+        Ok(self.take_others())
+    }
+
+    /// Fills in what the kernel said of those that are not SAN sockets; how many are ready.
+    fn take_others(&mut self) -> usize {
+        let mut ours = self.sockets.iter().map(|one| one.at).peekable();
+        let mut n = 0;
+        for (at, one) in self.fds.iter_mut().enumerate() {
+            if ours.next_if_eq(&at).is_none() {
+                one.revents = self.work[at].revents;
+                n += usize::from(one.revents != 0);
+            }
+        }
+        n
+    }
 }

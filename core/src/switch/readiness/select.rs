@@ -54,8 +54,9 @@ fn each<'a>(sets: &'a BitSets<'_>) -> impl Iterator<Item = (Fd, i16)> + 'a {
     (0..sets.words()).flat_map(of_word).take_while(|(fd, _)| *fd < sets.descriptors())
 }
 
-/// Puts what poll found into the program's sets; how many bits.
-#[inline]
+/// Puts what poll found into the program's sets; how many bits. Not inlined, so that its arrays are not below poll's on a stack
+/// that may be small.
+#[inline(never)]
 fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> Result<usize> {
     if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         return Err(Errno(libc::EBADF));

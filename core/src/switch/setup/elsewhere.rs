@@ -63,5 +63,6 @@ pub(super) fn look(meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> 
     };
     let segment = link.segment().ok_or(Reason::OutOfMemory)?;
     let (peer, since) = (Relation::ELSEWHERE, time::now());
-    Ok(Negotiation::Agreed(Agreed { segment, link: Some(link), peer, looks: 0, since }))
+    let agreed = Agreed { segment, link: Some(link), peer, looks: 0, since };
+    Ok(Negotiation::Agreed(Box::new(agreed)))
 }

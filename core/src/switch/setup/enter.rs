@@ -23,7 +23,7 @@ pub(super) fn enter(
     socket: &Socket,
     structure: &mut Structure,
     role: Role,
-    agreed: Agreed,
+    agreed: Box<Agreed>,
 ) -> Result<Option<Negotiation>, Reason> {
     let fd = socket.anchor();
     let Some(alone) = socket.claim(structure) else {
@@ -35,7 +35,7 @@ pub(super) fn enter(
     if !may || !watchers::may_switch(structure, socket) {
         return Ok(Some(Negotiation::Agreed(agreed)));
     }
-    let end = NewEnd::of_agreed(agreed, role).map_err(|_| Reason::OutOfMemory)?;
+    let end = NewEnd::of_agreed(*agreed, role).map_err(|_| Reason::OutOfMemory)?;
     if !end.agreement().enter(role) {
         end.agreement().withdraw();
         return Err(Reason::Quiet);

@@ -26,10 +26,11 @@ pub(in crate::switch) use negotiate::{end, stay_on_tcp};
 
 use crate::provider::shm::SegmentError;
 use crate::switch::back_to_tcp::idle;
+use crate::switch::policy;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{closing, process};
+use crate::sys::{closing, process, thread};
 use offer_socket::OFFER_SOCKET;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -79,11 +80,20 @@ pub fn is_on_san(socket: &Socket, bytes: usize) -> bool {
     }
 }
 
+/// True in a handler that runs on a stack of its own: that may have no room for more than a transfer.
+fn is_on_small_stack() -> bool {
+    !policy::is_confined() && thread::alternate_stack().is_some()
+}
+
 #[cold]
 fn consider_moving(socket: &Socket) -> bool {
     idle::check();
     if socket.phase() == phase::TCP {
-        negotiate::step(socket);
+        if is_on_small_stack() {
+            socket.traffic.look_after(negotiate::PAUSE);
+        } else {
+            negotiate::step(socket);
+        }
     }
     socket.has_entered()
 }

@@ -53,7 +53,7 @@ const LEAST_AGREED: u64 = 100_000_000;
 /// So many times an acceptor looks whether its connection is the connector's, where that takes experiments.
 const MOST_EXPERIMENTS: u32 = 192;
 /// Transfers between two looks at whether it is busy.
-const PAUSE: u32 = 16;
+pub(super) const PAUSE: u32 = 16;
 
 /// The connection does not go to the SAN, or not now: the peer learns of it.
 pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure) {
@@ -337,7 +337,8 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
         (Ok(peer), Some(segment)) => {
             let since = time::now();
             registry::note(socket.statistics(), Event::Offered);
-            Ok(Some(Negotiation::Agreed(Agreed { segment, link: None, peer, looks: 0, since })))
+            let agreed = Agreed { segment, link: None, peer, looks: 0, since };
+            Ok(Some(Negotiation::Agreed(Box::new(agreed))))
         }
         (handed, made) => {
             if let Some(segment) = made {
@@ -381,7 +382,7 @@ fn look_for_offer(
     })?;
     let segment = segment.with_bells(bells.unwrap_or(Bells::NONE));
     let (peer, since) = (connector, time::now());
-    let agreed = Agreed { segment, link: None, peer, looks: 0, since };
+    let agreed = Box::new(Agreed { segment, link: None, peer, looks: 0, since });
     let has_bells = bells.map(drop).map_err(|_| Reason::OutOfMemory);
     if let Err(why) = has_bells.and_then(|()| may_leave_tcp(socket)) {
         return Err(refuse(agreed, why));
@@ -397,7 +398,7 @@ fn look_for_offer(
 }
 
 /// An acceptor takes the session that it was offered.
-fn take(socket: &Socket, mut agreed: Agreed) -> Result<Option<Negotiation>, Reason> {
+fn take(socket: &Socket, mut agreed: Box<Agreed>) -> Result<Option<Negotiation>, Reason> {
     if !agreed.segment.agreement().decide(State::Taken) {
         // The connector withdrew it.
         agreed.unmap();
@@ -409,7 +410,7 @@ fn take(socket: &Socket, mut agreed: Agreed) -> Result<Option<Negotiation>, Reas
 }
 
 /// An acceptor declines it.
-fn refuse(agreed: Agreed, why: Reason) -> Reason {
+fn refuse(agreed: Box<Agreed>, why: Reason) -> Reason {
     agreed.segment.agreement().decide(State::Refused);
     agreed.unmap();
     why
@@ -420,7 +421,7 @@ fn prove(
     socket: &Socket,
     tuple: Tuple,
     mut trials: Trials,
-    mut agreed: Agreed,
+    mut agreed: Box<Agreed>,
 ) -> Result<Option<Negotiation>, Reason> {
     agreed.looks += 1;
     if agreed.segment.agreement().state() != State::Pending {
@@ -441,7 +442,7 @@ fn follow(
     socket: &Socket,
     structure: &mut Structure,
     role: Role,
-    mut agreed: Agreed,
+    mut agreed: Box<Agreed>,
 ) -> Result<Option<Negotiation>, Reason> {
     if let Some(link) = &agreed.link {
         link.poll();

@@ -30,10 +30,10 @@ pub(in crate::switch) enum Negotiation {
         /// What it has found so far.
         trials: Trials,
         /// The session, which it has not taken yet.
-        agreed: Agreed,
+        agreed: Box<Agreed>,
     },
     /// A session is offered, by the connector, or taken, by the acceptor; or a link stands.
-    Agreed(Agreed),
+    Agreed(Box<Agreed>),
 }
 
 /// Experiments of which each tells something of the socket at the other end.
@@ -54,7 +54,7 @@ impl Trials {
     }
 }
 
-/// See [`Negotiation::Agreed`].
+/// See [`Negotiation::Agreed`]. Boxed, because a segment is large for a stack.
 pub(in crate::switch) struct Agreed {
     pub(in crate::switch) segment: Segment,
     /// To another host, with the segment.

@@ -44,7 +44,8 @@ impl Stream<'_> {
         if let Some(otherwise) = self.comes_otherwise(&rest) {
             return otherwise;
         }
-        let mut scratch = [0u8; 4096];
+        // The stack may be a small one.
+        let mut scratch = [0u8; 1024];
         let (at, n) = match take {
             Take::Discard => (scratch.as_mut_ptr(), most.min(scratch.len())),
             _ => match to.piece(most, Access::Write) {

@@ -6,6 +6,7 @@ use crate::switch::setup;
 use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
+use crate::sys::scratch::Scratch;
 use crate::sys::{blocking, file, net, pipe as pipes, time, Errno, Fd};
 use libc::iovec;
 
@@ -74,15 +75,18 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
 
 /// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
 pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
-    const PIECE: usize = 16 << 10;
     if !setup::is_on_san(socket, count) {
         return Outcome::Pass;
     }
     if count == 0 {
         return Outcome::Done(Ok(0));
     }
-    let mut bytes = [0u8; PIECE];
-    let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(PIECE) }];
+    let mut scratch = match Scratch::take() {
+        Ok(scratch) => scratch,
+        Err(e) => return Outcome::Done(Err(e)),
+    };
+    let bytes = scratch.bytes();
+    let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(bytes.len()) }];
     let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };
     // Whether to wait for data is the socket's matter alone: the kernel ignores
     // SPLICE_F_NONBLOCK there.

@@ -176,7 +176,7 @@ pub(super) fn rest_from_kernel(
         return waits_out(socket, limit).map_or(Outcome::Pass, |why| Outcome::Done(Err(why)));
     }
     let waits = flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL;
-    let (mut piece, anchor) = ([0u8; 4096], socket.anchor());
+    let anchor = socket.anchor();
     while waits && to.remaining() > 0 {
         // An urgent byte alone is not reported as data.
         let events = libc::POLLIN | libc::POLLPRI;
@@ -185,12 +185,9 @@ pub(super) fn rest_from_kernel(
         if blocking::poll(&mut one, limit.rest(), None) != Ok(1) || net::is_at_mark(anchor) {
             break;
         }
-        let n = to.remaining().min(piece.len());
-        match net::recv(anchor, &mut piece[..n], libc::MSG_DONTWAIT) {
+        match to.with_pieces(usize::MAX, |pieces| net::receive_into(anchor, pieces, 0)) {
             Ok(n) if n > 0 => {
-                if to.copy_from_slice(&piece[..n]).is_err() {
-                    break;
-                }
+                to.skip(n);
                 got += n;
             }
             _ => break,

@@ -86,7 +86,7 @@ fn send_in_steps(
         Outcome::Done(Ok(n))
             if n < wanted && (stream.endpoint.has(flag::LEFT) || socket.phase() != phase::SAN) =>
         {
-            rest_to_kernel(socket, from, n, flags)
+            rest_to_kernel(socket, &from, n, flags)
         }
         other => other,
     }
@@ -94,24 +94,10 @@ fn send_in_steps(
 
 /// Goes on with a send on a socket that returned to TCP after `sent` bytes.
 #[cold]
-fn rest_to_kernel(socket: &Socket, mut from: Buffers, mut sent: usize, flags: i32) -> Outcome {
-    let mut piece = [0u8; 4096];
-    while from.remaining() > 0 {
-        let n = from.remaining().min(piece.len());
-        if from.copy_to_slice(&mut piece[..n]).is_err() {
-            break;
-        }
-        match net::send(socket.anchor(), &piece[..n], flags) {
-            Ok(taken) => {
-                sent += taken;
-                if taken < n {
-                    break;
-                }
-            }
-            Err(_) => break,
-        }
-    }
-    Outcome::Done(Ok(sent))
+fn rest_to_kernel(socket: &Socket, from: &Buffers, sent: usize, flags: i32) -> Outcome {
+    let rest =
+        from.with_pieces(usize::MAX, |pieces| net::send_from(socket.anchor(), pieces, flags));
+    Outcome::Done(Ok(sent + rest.unwrap_or(0)))
 }
 
 /// Sends what `fill` provides, up to `length` bytes, straight into the send buffer (sendfile, splice). `fill` is given

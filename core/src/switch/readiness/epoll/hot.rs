@@ -19,8 +19,8 @@ const LOOK_INTERVAL: u64 = 300_000;
 /// Longest time (clock ticks, some 10 ms) that sessions which may go back to TCP are not looked after
 /// in a set that is too busy to sleep.
 const SCAN_INTERVAL: u64 = 30_000_000;
-/// Sockets seen to at a time without the set's lock.
-const BATCH: usize = 64;
+/// Sockets seen to at a time without the set's lock. The stack may be a small one.
+const BATCH: usize = 32;
 
 /// What [`collect`] found.
 pub(super) struct Collected {

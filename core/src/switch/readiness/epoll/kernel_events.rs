@@ -11,8 +11,8 @@ use crate::switch::socket::table;
 use crate::sys::{poll, Fd, Result};
 use std::sync::atomic::Ordering;
 
-/// Events taken from a set at a time.
-const BATCH: usize = 64;
+/// Events taken from a set at a time. The stack may be a small one.
+const BATCH: usize = 32;
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 /// Busy calls after which idle registrations are turned cold without sleeping.
 const COOL_INTERVAL: u32 = 1024;
