@@ -200,3 +200,48 @@ MIXED_CASE(corrupted_while_calls_wait) {
   }
   close_pair(&bystander);
 }
+
+/* ---- who says that he sends in the victim's stead ------------------------------------------- */
+
+/* Where the connector says what it has done, and that it went back to TCP. */
+enum { FINISHED = 212, RETURNED = 8 };
+/* Where the acceptor's direction has its word, and bits of its upper half: what was sent is to come again over TCP; the
+ * receiver is sending it. */
+enum { DIRECTION = 536 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
+
+static int64_t cpu_ms(void) {
+  struct timespec now;
+  SYS(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now));
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+static long sleeps(void) {
+  struct rusage usage;
+  SYS(getrusage(RUSAGE_THREAD, &usage));
+  return usage.ru_nvcsw;
+}
+/* For ever. Calls that wait find no room and do not spin; others return at once. */
+MIXED_CASE(claimed_for_ever) {
+  enum { LIMIT_MS = 400, FEW = 20 };
+  note_memory();
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  find_memory();
+  if (!words) return close_pair(&p);
+  atomic_fetch_or(&words[DIRECTION / 4], RECALLED | CLAIMED);
+  atomic_fetch_or(&words[FINISHED / 4], RETURNED);
+  long slept = sleeps();
+  ERR(send(p.server, "x", 1, MSG_DONTWAIT), EAGAIN);
+  EQ(ready_now(p.server, POLLOUT), 0);
+  CHECK(sleeps() - slept < FEW);
+  set_timeout(p.server, SO_SNDTIMEO, LIMIT_MS);
+  int64_t worked = cpu_ms();
+  ERR(send(p.server, "x", 1, 0), EAGAIN);
+  struct pollfd one = {p.server, POLLOUT, 0};
+  EQ(SYS(poll(&one, 1, LIMIT_MS)), 0);
+  CHECK(cpu_ms() - worked < LIMIT_MS / 2);
+  slept = sleeps();
+  SYS(close(p.server));
+  CHECK(sleeps() - slept < FEW);
+  SYS(close(p.client));
+  forget_memory();
+}
