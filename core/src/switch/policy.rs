@@ -4,6 +4,7 @@ use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, Swap};
 use crate::provider::shm::{Geometry, THRESHOLD};
 use crate::reason::Reason;
 use crate::session::transfer::Abilities;
+use crate::sys::lender::Lender;
 use crate::sys::process;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,26 +100,34 @@ pub(in crate::switch) fn geometry() -> Geometry {
 /// What is known of who is at the other end.
 #[derive(Clone, Copy)]
 pub(in crate::switch) struct Relation {
-    /// It has our effective user.
-    pub(crate) same_user: bool,
     /// It is this process.
     pub(crate) same_process: bool,
+    /// The process, where the two may use each other's memory.
+    pub(crate) lender: Option<Lender>,
 }
 
 impl Relation {
     /// To a process of another host.
     pub(in crate::switch) const ELSEWHERE: Relation =
-        Relation { same_user: false, same_process: false };
+        Relation { same_process: false, lender: None };
 
     /// To the process `pid` of user `uid`, as the kernel says.
     pub(in crate::switch) fn to(pid: u32, uid: u32) -> Relation {
-        Relation { same_user: uid == process::euid(), same_process: pid == process::pid() }
+        let may_lend = uses_lent_memory() && uid == process::euid();
+        let lender = may_lend.then(|| Lender::of(pid)).flatten();
+        Relation { same_process: pid == process::pid(), lender }
     }
 }
 
+/// Whether this process is to use memory of others.
+fn uses_lent_memory() -> bool {
+    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    shm.rdma_threshold != RdmaThreshold::Never
+}
+
 /// What the shm provider offers on a connection (A2). RDMA is the kernel's access to another
-/// process: only among processes of one user, who may do so anyway. A peer with fewer rights than
-/// ours could otherwise name somebody else's memory.
+/// process: only to the one that the kernel named, and which may access as much. A peer with fewer
+/// rights than ours could otherwise name somebody else's memory.
 pub(in crate::switch) fn abilities(peer: Relation) -> Abilities {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     let threshold = match shm.rdma_threshold {
@@ -126,7 +135,7 @@ pub(in crate::switch) fn abilities(peer: Relation) -> Abilities {
         RdmaThreshold::Measured => THRESHOLD,
         RdmaThreshold::Bytes(bytes) => bytes,
     };
-    if !peer.same_user {
+    if peer.lender.is_none() {
         return Abilities::NONE;
     }
     Abilities {

@@ -18,6 +18,7 @@ pub(crate) mod futex;
 pub mod handlers;
 pub mod hidden;
 pub mod jump;
+pub(crate) mod lender;
 pub(crate) mod limits;
 pub mod lock;
 pub mod net;
