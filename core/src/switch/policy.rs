@@ -1,11 +1,12 @@
 //! Which connections may use the SAN, and with whom memory may be shared.
 
-use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, Swap};
+use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, ShmConfig, Swap};
 use crate::provider::shm::{Geometry, THRESHOLD};
 use crate::reason::Reason;
 use crate::session::transfer::Abilities;
 use crate::sys::lender::Lender;
 use crate::sys::process;
+use crate::sys::user_folder::is_one_user;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
@@ -28,10 +29,28 @@ pub(in crate::switch) fn initialize(config: Config) {
 /// configuration names.
 pub(in crate::switch) fn may_share_with(uid: u32) -> bool {
     let Some(policy) = POLICY.get() else { return false };
-    uid == 0
+    let may = uid == 0
         || uid == process::euid()
         || uid == policy.loaded_as
-        || policy.config.allow_users.contains(&uid)
+        || policy.config.allow_users.contains(&uid);
+    may && is_one_user(uid)
+}
+
+/// Why this process's user can share memory with nobody, if so.
+pub(in crate::switch) fn has_user() -> Result<(), Reason> {
+    is_one_user(process::euid()).then_some(()).ok_or(Reason::NoUser)
+}
+
+/// The largest segment that is taken: what this process would make, or would by default.
+pub(in crate::switch) fn largest_geometry() -> Geometry {
+    let (own, usual) = (geometry(), geometry_of(ShmConfig::default()));
+    Geometry {
+        buffers: own.buffers.max(usual.buffers),
+        message_size: own.message_size.max(usual.message_size),
+        send_buffer: own.send_buffer.max(usual.send_buffer),
+        largest_message: own.largest_message.max(usual.largest_message),
+        largest_send_buffer: own.largest_send_buffer.max(usual.largest_send_buffer),
+    }
 }
 
 /// Users as whom processes may be known that [may share](may_share_with) memory with this one.
@@ -87,7 +106,10 @@ pub(in crate::switch) fn shares_memory() -> bool {
 
 /// How segments are divided.
 pub(in crate::switch) fn geometry() -> Geometry {
-    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    geometry_of(POLICY.get().map(|p| p.config.shm).unwrap_or_default())
+}
+
+fn geometry_of(shm: ShmConfig) -> Geometry {
     Geometry {
         buffers: u32::from(shm.message_buffers),
         message_size: shm.message_size,

@@ -37,6 +37,7 @@ pub mod thread;
 mod thread_word;
 pub mod time;
 pub mod user;
+pub(crate) mod user_folder;
 
 use std::ffi::c_int;
 
