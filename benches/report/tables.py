@@ -145,7 +145,7 @@ def carriers(rows):
     cells = lambda row: [significant(row.get(name)) for name in ("messages", "rdma", "measured")]
     won = lambda row: ", ".join(f"{way} {count}" for way, count in
                                 sorted(row.get("decided", {}).items(), key=lambda way: -way[1])) or "–"
-    return table(["program", "messages alone", "RDMA wherever it can", "what measurement prefers (default)",
+    return table(["program", "messages alone", "RDMA wherever it can", "what measurement prefers",
                   "what it was, in rounds"],
                  [[row["program"], *cells(row), won(row)] for row in rows])
 

@@ -132,7 +132,7 @@ impl Default for ShmConfig {
             send_buffer: 1 << 20,
             largest_message_size: 16 << 10,
             largest_send_buffer: 4 << 20,
-            rdma_threshold: RdmaThreshold::Measured,
+            rdma_threshold: RdmaThreshold::Never,
             rdma_operations: RdmaOperations::Read,
             swap: Swap::HandOver,
             spin_microseconds: 50,

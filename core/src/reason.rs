@@ -126,6 +126,12 @@ reasons! {
     Unproven = 27, "unproven", "nothing shows which socket is its other end, as where addresses are translated (NAT)",
         "connect to the address at which the server listens, past NAT rules; in a container let the program use \
          NETLINK_SOCK_DIAG sockets";
+    /// The process's user has no number of its own in its user namespace, so nobody can be told that it is this user.
+    NoUser = 28, "no-user", "the program's user has no number in its user namespace",
+        "map the user in that namespace (unshare --map-current-user, subuid for containers)";
+    /// The process can not put the names into shared memory by which others find it.
+    NoPlace = 29, "no-place", "cannot say in /dev/shm that it has this end",
+        "see that /dev/shm is a tmpfs in which the program's user can make folders, files and sockets: sanctl check tells more";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";

@@ -80,7 +80,7 @@ pub(crate) struct StatusArguments {
     #[command(flatten)]
     pub(crate) filter: Filter,
 
-    /// Read this folder instead of /dev/shm/sanshim-UID
+    /// Read this folder instead of /dev/shm/sanshim-user-UID
     #[arg(long, value_name = "FOLDER")]
     pub(crate) registry: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::cli::ProvidersArguments;
 use crate::library;
-use crate::output::{complain, print, printable};
+use crate::output::{complain, print, printable, printable_json};
 
 #[derive(Serialize)]
 struct Listing {
@@ -97,7 +97,7 @@ fn families(bits: u32) -> Vec<&'static str> {
 
 fn json(listing: Listing) -> String {
     // Plain data has no way to fail.
-    let mut text = serde_json::to_string_pretty(&listing).unwrap_or_default();
+    let mut text = printable_json(&serde_json::to_string_pretty(&listing).unwrap_or_default());
     text.push('\n');
     text
 }

@@ -259,7 +259,7 @@ fn a_process_that_ended_is_not_shown_and_its_file_is_removed() {
     let mut dead = 0;
     with_publishing_child(publish, |pid| dead = pid);
     // SAFETY: no memory is involved.
-    let file = format!("/dev/shm/sanshim-{}/{dead}", unsafe { libc::geteuid() });
+    let file = format!("/dev/shm/sanshim-user-{}/{dead}", unsafe { libc::geteuid() });
     let output = run(&["status", "--pid", &dead.to_string()]);
     assert!(text(&output.stdout).contains(&format!("Process {dead} does not run")));
     assert!(!Path::new(&file).exists());

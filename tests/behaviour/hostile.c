@@ -200,3 +200,100 @@ MIXED_CASE(corrupted_while_calls_wait) {
   }
   close_pair(&bystander);
 }
+
+/* ---- while calls are made that do not wait --------------------------------------------------- */
+
+static int64_t cpu_ms(void) {
+  struct timespec now;
+  SYS(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now));
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+static long sleeps(void) {
+  struct rusage usage;
+  SYS(getrusage(RUSAGE_THREAD, &usage));
+  return usage.ru_nvcsw;
+}
+/* Writes as fast as it can, until it is killed. */
+static void scribbling_peer(const union address *target, uint64_t seed) {
+  state = seed;
+  alarm(40);
+  note_memory();
+  int fd = dial_warm(target);
+  put(fd, "ping"), get(fd, "pong");
+  find_memory();
+  if (!words) pause();
+  for (;;) scribble();
+}
+/* In this process and in ones that it forks. None of them sleeps, whatever the peer writes, nor takes long: a call looks a
+ * few times, or copies what there is. */
+MIXED_CASE(corrupted_while_calls_do_not_wait) {
+  enum { SEEDS = 6, CALLS = 1500, RELATIVES = 100, MOST_CALL_MS = 200 };
+  struct pair bystander = open_pair(V4);
+  union address target;
+  int listener = listen_on(V4, &target);
+  for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    pid_t pid = start_child();
+    if (pid == 0) scribbling_peer(&target, seed);
+    int fd = accept_warm(listener), set = SYS(epoll_create1(0));
+    get(fd, "ping"), put(fd, "pong");
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT};
+    SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+    state = 1000 * seed;
+    long slept = 0;
+    for (int i = 1; i <= CALLS; i++) {
+      if (i % RELATIVES == 0) {
+        pid_t relative = start_child();
+        if (relative == 0) {
+          for (int k = 0; k < 20; k++) one_call(fd, set);
+          _exit(0);
+        }
+        end_child(relative);
+      }
+      long before = sleeps();
+      int64_t worked = cpu_ms();
+      one_call(fd, set);
+      slept += sleeps() - before;
+      CHECK(cpu_ms() - worked < MOST_CALL_MS);
+    }
+    if (slept > CALLS / 10) FAIL("%ld sleeps in %d calls that do not wait (seed %d)", slept, CALLS, (int)seed);
+    SYS(kill(pid, SIGKILL)), SYS(waitpid(pid, NULL, 0));
+    SYS(close(set)), SYS(close(fd));
+    exercise(bystander.client, bystander.server);
+  }
+  close_pair(&bystander);
+}
+
+/* ---- who says that he sends in the victim's stead ------------------------------------------- */
+
+/* Where the connector says what it has done, and that it went back to TCP. */
+enum { FINISHED = 212, RETURNED = 8 };
+/* Where the acceptor's direction has its word, and bits of its upper half: what was sent is to come again over TCP; the
+ * receiver is sending it. */
+enum { DIRECTION = 536 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
+
+/* For ever. Calls that wait find no room and do not spin; others return at once. */
+MIXED_CASE(claimed_for_ever) {
+  enum { LIMIT_MS = 400, FEW = 20 };
+  note_memory();
+  struct pair p = open_pair(V4);
+  exercise(p.client, p.server);
+  find_memory();
+  if (!words) return close_pair(&p);
+  atomic_fetch_or(&words[DIRECTION / 4], RECALLED | CLAIMED);
+  atomic_fetch_or(&words[FINISHED / 4], RETURNED);
+  long slept = sleeps();
+  ERR(send(p.server, "x", 1, MSG_DONTWAIT), EAGAIN);
+  EQ(ready_now(p.server, POLLOUT), 0);
+  CHECK(sleeps() - slept < FEW);
+  set_timeout(p.server, SO_SNDTIMEO, LIMIT_MS);
+  int64_t worked = cpu_ms();
+  ERR(send(p.server, "x", 1, 0), EAGAIN);
+  struct pollfd one = {p.server, POLLOUT, 0};
+  EQ(SYS(poll(&one, 1, LIMIT_MS)), 0);
+  CHECK(cpu_ms() - worked < LIMIT_MS / 2);
+  slept = sleeps();
+  SYS(close(p.server));
+  CHECK(sleeps() - slept < FEW);
+  SYS(close(p.client));
+  forget_memory();
+}

@@ -2,7 +2,10 @@
  * leave to messages (S6), and what goes on meanwhile (S7). */
 #include "bt.h"
 
+#include <linux/userfaultfd.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 enum { PAGE = 4096, MANY = 512 << 10, HOLE = 192 << 10, ROUNDS = 8 };
@@ -93,4 +96,68 @@ SAN_CASE(s7_a_send_that_waits_holds_up_no_other_connection) {
   recv_pattern(first.client, 5, 100000);
   recv_pattern(first.server, 0, MORE);
   end_thread(thread);
+}
+
+/* ---- who lends memory that never comes ------------------------------------------------------ */
+
+enum { LENT = 4 << 20, THERE = 2 * PAGE, UNABLE = 77 };
+static uint8_t *lent;
+
+/* Whoever touches the rest of what is lent waits for as long as this process likes. */
+static bool never_comes(void) {
+  int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+  int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+  if (faults < 0) faults = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC);
+  struct uffdio_api api = {.api = UFFD_API};
+  struct uffdio_register rest = {.range = {(uintptr_t)lent + THERE, LENT - THERE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+  if (faults < 0 || ioctl(faults, UFFDIO_API, &api) < 0) return false;
+  SYS(madvise(lent + THERE, LENT - THERE, MADV_DONTNEED));
+  SYS(ioctl(faults, UFFDIO_REGISTER, &rest));
+  return true;
+}
+/* Its library lends what it sends. Argument: the port. */
+PART(lender) {
+  union address target = address_v4("127.0.0.1", atoi(bt_arguments[0]));
+  lent = mmap(NULL, LENT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  CHECK(lent != MAP_FAILED);
+  int fd = dial_warm(&target);
+  /* The library asks the kernel about this memory, and not again for a while. */
+  EQ(send(fd, lent, LENT, MSG_NOSIGNAL), LENT);
+  get(fd, "now");
+  if (!never_comes()) _exit(UNABLE);
+  for (;;) send(fd, lent, LENT, MSG_NOSIGNAL);
+}
+/* No call that may not wait does. */
+MIXED_CASE(memory_that_never_comes) {
+  enum { CALLS = 2000 };
+  static uint8_t bytes[1 << 16];
+  const char *own = getenv("SANSHIM_CONFIG");
+  char port[16], before[PATH_MAX] = "";
+  if (own) snprintf(before, sizeof before, "%s", own);
+  FILE *file = fopen("lender.toml", "w");
+  CHECK(file);
+  fputs("[shm]\nrdma_threshold = 4096\n", file);
+  fclose(file);
+  union address target;
+  int listener = listen_on(V4, &target);
+  snprintf(port, sizeof port, "%d", address_port(&target));
+  /* Whoever may access everybody's memory neither lends nor borrows. */
+  prctl(PR_CAPBSET_DROP, 19 /* CAP_SYS_PTRACE */, 0, 0, 0);
+  setenv("SANSHIM_CONFIG", "lender.toml", 1);
+  pid_t pid = start_program("@lender", true, port, NULL);
+  if (own) setenv("SANSHIM_CONFIG", before, 1);
+  else unsetenv("SANSHIM_CONFIG");
+  int fd = accept_warm(listener);
+  for (long got = 0; got < LENT;) got += SYS(recv(fd, bytes, sizeof bytes, 0));
+  put(fd, "now");
+  for (int i = 0; i < CALLS; i++) {
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) sched_yield();
+    else if (n <= 0) break;
+  }
+  SYS(kill(pid, SIGKILL));
+  int status;
+  SYS(waitpid(pid, &status, 0));
+  SYS(close(fd));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == UNABLE) bt_skip("this machine has no user faults");
 }

@@ -4,6 +4,7 @@
 #include "bt.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/un.h>
 
@@ -261,4 +262,51 @@ SAN_CASE(no_thread_for_honest_peers) {
   for (struct dirent *one; (one = readdir(tasks)) != NULL;) count += one->d_name[0] != '.';
   closedir(tasks);
   EQ(count, getenv("SANSHIM_PROVIDERS") ? 2 : 1);
+}
+
+/* ---- names in shared memory -------------------------------------------------------------------- */
+
+/* Another user made the folder first that this one's processes would have. Here that is root's. */
+SAN_CASE(a_name_that_another_user_took) {
+  if (geteuid() != 0) bt_skip("another user's process needs root");
+  char taken[64];
+  uid_t uid = 100000 + (uid_t)getpid();
+  snprintf(taken, sizeof taken, "/dev/shm/sanshim-user-%u", uid);
+  SYS(mkdir(taken, 0755));
+  pid_t pid = start_child();
+  if (pid == 0) {
+    SYS(setresgid(uid, uid, uid)), SYS(setresuid(uid, uid, uid));
+    go_on(true);
+    _exit(0);
+  }
+  int status;
+  SYS(waitpid(pid, &status, 0));
+  DIR *shared = opendir("/dev/shm");
+  CHECK(shared);
+  for (struct dirent *one; (one = readdir(shared)) != NULL;) {
+    char command[400];
+    if (strncmp(one->d_name, taken + strlen("/dev/shm/"), strlen(taken) - strlen("/dev/shm/")) != 0) continue;
+    snprintf(command, sizeof command, "rm -r '/dev/shm/%s'", one->d_name);
+    EQ(system(command), 0);
+  }
+  closedir(shared);
+  EQ(status, 0);
+}
+PART(unmapped) { go_on(false); }
+/* A user without a number in his user namespace: everybody in there has the same. Nothing is left behind in the name of
+ * whoever has that number outside. */
+CASE(a_user_without_a_number) {
+  pid_t pid = start_child();
+  if (pid == 0) {
+    if (unshare(CLONE_NEWUSER) != 0) _exit(77);
+    EQ(geteuid(), NOBODY);
+    end_child(start_program("@unmapped", true, NULL, NULL));
+    _exit(0);
+  }
+  int status;
+  SYS(waitpid(pid, &status, 0));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) bt_skip("this machine makes no user namespaces");
+  EQ(status, 0);
+  struct stat left;
+  if (geteuid() != NOBODY && stat("/dev/shm/sanshim-user-65534", &left) == 0) CHECK(left.st_uid != geteuid());
 }

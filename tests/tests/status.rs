@@ -35,6 +35,7 @@ impl Streaming {
         let mut command = Mode::Shim.command("python3");
         command.arg(locate::helper("stream.py")).args(arguments).env("SANSHIM_CONFIG", rules);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        sanshim_tests::without_access_to_all(&mut command);
         let mut program = command.spawn().expect("sanctl runs");
         let input = program.stdin.take();
         let mut output = BufReader::new(program.stdout.take().expect("a pipe"));

@@ -16,7 +16,9 @@ pub enum RegistryError {
         /// What the kernel answered.
         source: io::Error,
     },
-    /// The folder belongs to another user, or others may enter it.
+    /// This process's user has no number in its user namespace.
+    UnknownUser,
+    /// The folder belongs to another user, or others may read it.
     NotPrivate {
         /// The folder concerned.
         folder: FolderPath,
@@ -44,7 +46,10 @@ impl fmt::Display for RegistryError {
             }
             RegistryError::NotPrivate { folder } => write!(
                 f,
-                "{folder} is not a folder that only this user may enter; remove it, or chmod 700 it"
+                "{folder} is not a folder that only this user may read; remove it, or chmod 711 it"
+            ),
+            RegistryError::UnknownUser => f.write_str(
+                "this user has no number in the user namespace; map it there (unshare --map-current-user)",
             ),
             RegistryError::FileSizeLimit { limit } => write!(
                 f,

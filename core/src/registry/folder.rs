@@ -9,12 +9,8 @@ use std::io;
 
 use super::error::RegistryError;
 use super::kernel::{self, Fd};
-use crate::sys::file;
-
-/// Where the kernel keeps named shared memory.
-pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// The folders there have this in front of the user's number as their name.
-pub(super) const FOLDER_PREFIX: &str = "sanshim-";
+use crate::sys::user_folder::{UserFolder, MODE};
+use crate::sys::{file, Errno};
 
 /// NUL-terminated text of at most `N - 1` bytes.
 #[derive(Clone, Copy)]
@@ -50,23 +46,33 @@ impl<const N: usize> Write for Text<N> {
 
 /// The path of a registry folder.
 #[derive(Clone, Copy)]
-pub struct FolderPath(Text<64>);
+pub struct FolderPath(Text<96>);
 
 impl FolderPath {
-    /// The folder of a user: `/dev/shm/sanshim-<uid>`.
-    pub(super) fn of_user(uid: u32) -> Result<Self, RegistryError> {
-        Self::new(format_args!("{SHARED_MEMORY}/{FOLDER_PREFIX}{uid}"))
+    /// That of this process's user, which is made if it is missing: `/dev/shm/sanshim-user-<uid>`, unless another user took that
+    /// name.
+    pub(super) fn of_own_user() -> Result<Self, RegistryError> {
+        match UserFolder::make() {
+            Ok(folder) => Self::new(format_args!("{}", folder.as_str())),
+            Err(Errno(libc::EOVERFLOW)) => Err(RegistryError::UnknownUser),
+            Err(Errno(error)) => {
+                let folder = Self::new(format_args!("/dev/shm"))?;
+                Err(RegistryError::io("make a folder in", folder)(io::Error::from_raw_os_error(
+                    error,
+                )))
+            }
+        }
     }
 
     pub(super) fn new(path: fmt::Arguments<'_>) -> Result<Self, RegistryError> {
         Text::format(path).map(FolderPath).ok_or(RegistryError::PathTooLong)
     }
 
-    /// Opens the folder, and makes it if it is missing. Checks that it is a folder of `owner`'s which nobody else may
-    /// enter.
+    /// Opens the folder, and makes it if it is missing. Checks that it is a folder of `owner`'s in which nobody else may
+    /// read or change names.
     pub(super) fn open(self, owner: u32) -> Result<Fd, RegistryError> {
         let path = self.0.as_c_str();
-        let made = match kernel::make_folder(path, 0o700) {
+        let made = match kernel::make_folder(path, MODE) {
             Ok(()) => true,
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => false,
             Err(error) => return Err(RegistryError::io("make", self)(error)),
@@ -78,10 +84,10 @@ impl FolderPath {
         })?;
         if made {
             // The umask may have taken bits away from the owner.
-            kernel::set_mode(&fd, 0o700).map_err(RegistryError::io("set the mode of", self))?;
+            kernel::set_mode(&fd, MODE).map_err(RegistryError::io("set the mode of", self))?;
         }
         let status = kernel::status(&fd).map_err(RegistryError::io("inspect", self))?;
-        if status.st_uid != owner || status.st_mode & 0o077 != 0 {
+        if status.st_uid != owner || status.st_mode & 0o066 != 0 {
             return Err(RegistryError::NotPrivate { folder: self });
         }
         Ok(fd)
@@ -96,8 +102,8 @@ impl FolderPath {
 
 /// Calls `each` with the id of every process of this user that has a registry file.
 pub(crate) fn each_published(mut each: impl FnMut(u32)) {
-    if let Ok(folder) = FolderPath::of_user(kernel::effective_user()) {
-        let _ = file::each_number_in(folder.0.as_c_str(), |pid, _| each(pid as u32));
+    if let Some(folder) = UserFolder::find(kernel::effective_user()) {
+        let _ = file::each_number_in(folder.as_c_str(), |pid, _| each(pid as u32));
     }
 }
 

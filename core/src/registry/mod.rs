@@ -1,7 +1,7 @@
 //! The registry: what every process under the shim publishes about its connections, and how
 //! `sanctl` reads it without stopping or slowing anybody.
 //!
-//! There is one file per process, `/dev/shm/sanshim-<euid>/<pid>`. It has a header, a fixed table of connection slots,
+//! There is one file per process, `/dev/shm/sanshim-user-<euid>/<pid>`. It has a header, a fixed table of connection slots,
 //! and a ring of the last events. Its process maps it. Nobody else writes to it but `sanctl`, and that only the words
 //! for requests. The file is sparse, so an idle process costs two pages.
 //!

@@ -18,14 +18,13 @@ pub(super) fn tell_apart(processes: &mut [Process]) {
 /// What was accepted on a listener that stays on TCP does so for the listener's reason. The process keeps no account of it.
 fn after_listeners(connections: &mut [Connection]) {
     let stays = |one: &&Connection| one.state == State::Listen && one.reason != Reason::Listener;
-    let listeners: Vec<_> =
-        connections.iter().filter(stays).map(|one| (one.local, one.reason)).collect();
+    // A file may say any number of both.
+    let address = |of: SocketAddr| (Some(of.ip()).filter(|ip| !ip.is_unspecified()), of.port());
+    let listeners: HashMap<_, _> =
+        connections.iter().filter(stays).map(|one| (address(one.local), one.reason)).collect();
     for one in connections.iter_mut().filter(|one| one.reason == Reason::Quiet) {
-        let is_of = |listener: SocketAddr| {
-            listener.port() == one.local.port()
-                && (listener.ip().is_unspecified() || listener.ip() == one.local.ip())
-        };
-        if let Some((_, reason)) = listeners.iter().find(|(listener, _)| is_of(*listener)) {
+        let (own, any) = (address(one.local), (None, one.local.port()));
+        if let Some(reason) = listeners.get(&own).or_else(|| listeners.get(&any)) {
             one.reason = *reason;
         }
     }

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 
 use super::control::ControlStatus;
 use super::file::{fill, has_ended, validate, zeroed};
-use super::folder::{FOLDER_PREFIX, SHARED_MEMORY};
 use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
 use super::process::own_pid_namespace;
 use super::slot::{Provider, Slot, State};
@@ -24,6 +23,7 @@ use super::sweep::parse_pid;
 use super::totals::Totals;
 use super::transfers::TransferStatus;
 use crate::reason::Reason;
+use crate::sys::user_folder::{self, UserFolder};
 
 /// How many times a table is read at most. It is read again when connections in it were changing.
 const ATTEMPTS: usize = 5;
@@ -149,13 +149,12 @@ pub fn read_published() -> Snapshot {
     let mut snapshot = Snapshot::default();
     // SAFETY: no memory is involved.
     let user = unsafe { libc::geteuid() };
-    let shared = Path::new(SHARED_MEMORY);
     if user != 0 {
-        let folder = shared.join(format!("{FOLDER_PREFIX}{user}"));
-        if fs::symlink_metadata(&folder).is_ok() {
-            snapshot.add_folder(&folder, Some(user));
+        if let Some(folder) = UserFolder::find(user) {
+            snapshot.add_folder(Path::new(folder.as_str()), Some(user));
         }
     } else {
+        let shared = OsStr::from_bytes(user_folder::SHARED_MEMORY.to_bytes());
         let entries = fs::read_dir(shared).into_iter().flatten().flatten();
         for entry in entries {
             if let Some(owner) = folder_owner(&entry.file_name()) {
@@ -177,7 +176,7 @@ pub fn read_folder(folder: &Path) -> Snapshot {
 
 /// The user in a folder's name.
 fn folder_owner(name: &OsStr) -> Option<u32> {
-    name.to_str()?.strip_prefix(FOLDER_PREFIX)?.parse().ok()
+    user_folder::user_in(name.to_str()?.strip_prefix(user_folder::PREFIX)?)
 }
 
 /// What one file told.
@@ -205,7 +204,8 @@ impl Snapshot {
         if let Some(owner) = owner {
             let found = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
             if !found.is_dir() || found.uid() != owner {
-                return Err(format!("is not a folder of user {owner}; remove it"));
+                // Anybody may make one of any name. What it says is nobody's.
+                return Ok(());
             }
         }
         let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
@@ -269,12 +269,16 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
     if has_ended(header, pid) {
         return Ok(Outcome::Ended(metadata.dev(), metadata.ino()));
     }
+    if !may_publish(metadata.uid(), pid) {
+        return skipped(format!(
+            "says that it is of process {pid}, which is another user's; remove it"
+        ));
+    }
     let count = header.high_water.load(Ordering::Relaxed) as usize;
     let Some((connections, problem)) = connections(&file, count)? else {
         return skipped("is shorter than its table; remove it".into());
     };
-    let uid = header.uid.load(Ordering::Relaxed);
-    let file = path.to_owned();
+    let (uid, file) = (metadata.uid(), path.to_owned());
     let (returned, totals) = (returned(header), header.closed.with(&connections));
     let process = Process {
         pid,
@@ -287,6 +291,16 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
         totals,
     };
     Ok(Outcome::Alive(Box::new(process), problem))
+}
+
+/// True if a file of that user may be the process's: it is his, or was root's when it made the file.
+fn may_publish(uid: u32, pid: u32) -> bool {
+    // Where /proc does not tell, the reader sees its own user's processes alone.
+    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
+    let status = String::from_utf8_lossy(&status);
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
+    uid == 0 || effective.is_none_or(|effective: u32| effective == uid)
 }
 
 fn budget(header: &Header) -> Option<(u64, u64)> {

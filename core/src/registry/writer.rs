@@ -52,7 +52,7 @@ impl Registry {
     /// When `/dev/shm` or this user's folder in it cannot be used, or a limit forbids the file.
     pub fn open(program: &[u8]) -> Result<Registry, RegistryError> {
         let owner = kernel::effective_user();
-        Self::open_in(FolderPath::of_user(owner)?, owner, program)
+        Self::open_in(FolderPath::of_own_user()?, owner, program)
     }
 
     /// As [`open`](Self::open), in the given folder of user `owner`.
@@ -221,7 +221,7 @@ impl Registry {
         let user = kernel::effective_user();
         match self.folder.open(self.owner) {
             Err(_) if user != self.owner => {
-                self.folder = FolderPath::of_user(user)?;
+                self.folder = FolderPath::of_own_user()?;
                 self.owner = user;
                 self.folder.open(user)
             }

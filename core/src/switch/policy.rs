@@ -1,10 +1,12 @@
 //! Which connections may use the SAN, and with whom memory may be shared.
 
-use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, Swap};
+use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, ShmConfig, Swap};
 use crate::provider::shm::{Geometry, THRESHOLD};
 use crate::reason::Reason;
 use crate::session::transfer::Abilities;
+use crate::sys::lender::Lender;
 use crate::sys::process;
+use crate::sys::user_folder::is_one_user;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
@@ -27,10 +29,28 @@ pub(in crate::switch) fn initialize(config: Config) {
 /// configuration names.
 pub(in crate::switch) fn may_share_with(uid: u32) -> bool {
     let Some(policy) = POLICY.get() else { return false };
-    uid == 0
+    let may = uid == 0
         || uid == process::euid()
         || uid == policy.loaded_as
-        || policy.config.allow_users.contains(&uid)
+        || policy.config.allow_users.contains(&uid);
+    may && is_one_user(uid)
+}
+
+/// Why this process's user can share memory with nobody, if so.
+pub(in crate::switch) fn has_user() -> Result<(), Reason> {
+    is_one_user(process::euid()).then_some(()).ok_or(Reason::NoUser)
+}
+
+/// The largest segment that is taken: what this process would make, or would by default.
+pub(in crate::switch) fn largest_geometry() -> Geometry {
+    let (own, usual) = (geometry(), geometry_of(ShmConfig::default()));
+    Geometry {
+        buffers: own.buffers.max(usual.buffers),
+        message_size: own.message_size.max(usual.message_size),
+        send_buffer: own.send_buffer.max(usual.send_buffer),
+        largest_message: own.largest_message.max(usual.largest_message),
+        largest_send_buffer: own.largest_send_buffer.max(usual.largest_send_buffer),
+    }
 }
 
 /// Users as whom processes may be known that [may share](may_share_with) memory with this one.
@@ -86,7 +106,10 @@ pub(in crate::switch) fn shares_memory() -> bool {
 
 /// How segments are divided.
 pub(in crate::switch) fn geometry() -> Geometry {
-    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    geometry_of(POLICY.get().map(|p| p.config.shm).unwrap_or_default())
+}
+
+fn geometry_of(shm: ShmConfig) -> Geometry {
     Geometry {
         buffers: u32::from(shm.message_buffers),
         message_size: shm.message_size,
@@ -99,26 +122,34 @@ pub(in crate::switch) fn geometry() -> Geometry {
 /// What is known of who is at the other end.
 #[derive(Clone, Copy)]
 pub(in crate::switch) struct Relation {
-    /// It has our effective user.
-    pub(crate) same_user: bool,
     /// It is this process.
     pub(crate) same_process: bool,
+    /// The process, where the two may use each other's memory.
+    pub(crate) lender: Option<Lender>,
 }
 
 impl Relation {
     /// To a process of another host.
     pub(in crate::switch) const ELSEWHERE: Relation =
-        Relation { same_user: false, same_process: false };
+        Relation { same_process: false, lender: None };
 
     /// To the process `pid` of user `uid`, as the kernel says.
     pub(in crate::switch) fn to(pid: u32, uid: u32) -> Relation {
-        Relation { same_user: uid == process::euid(), same_process: pid == process::pid() }
+        let may_lend = uses_lent_memory() && uid == process::euid();
+        let lender = may_lend.then(|| Lender::of(pid)).flatten();
+        Relation { same_process: pid == process::pid(), lender }
     }
 }
 
+/// Whether this process is to use memory of others.
+fn uses_lent_memory() -> bool {
+    let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
+    shm.rdma_threshold != RdmaThreshold::Never
+}
+
 /// What the shm provider offers on a connection (A2). RDMA is the kernel's access to another
-/// process: only among processes of one user, who may do so anyway. A peer with fewer rights than
-/// ours could otherwise name somebody else's memory.
+/// process: only to the one that the kernel named, and which may access as much. A peer with fewer
+/// rights than ours could otherwise name somebody else's memory.
 pub(in crate::switch) fn abilities(peer: Relation) -> Abilities {
     let shm = POLICY.get().map(|p| p.config.shm).unwrap_or_default();
     let threshold = match shm.rdma_threshold {
@@ -126,7 +157,7 @@ pub(in crate::switch) fn abilities(peer: Relation) -> Abilities {
         RdmaThreshold::Measured => THRESHOLD,
         RdmaThreshold::Bytes(bytes) => bytes,
     };
-    if !peer.same_user {
+    if peer.lender.is_none() {
         return Abilities::NONE;
     }
     Abilities {

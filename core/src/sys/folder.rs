@@ -30,6 +30,14 @@ pub(crate) fn remove_from(folder: Fd, name: &CStr) -> Result<()> {
 
 /// Calls `each` with every name in a folder that was just opened.
 pub(crate) fn each_name(folder: Fd, mut each: impl FnMut(&CStr)) -> Result<()> {
+    each_name_while(folder, |name| {
+        each(name);
+        true
+    })
+}
+
+/// As [`each_name`], until `each` says that it needs no more.
+pub(crate) fn each_name_while(folder: Fd, mut each: impl FnMut(&CStr) -> bool) -> Result<()> {
     // Of each entry: inode (8 bytes), offset (8), its length (2), type (1), the name and a zero.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
@@ -45,7 +53,9 @@ pub(crate) fn each_name(folder: Fd, mut each: impl FnMut(&CStr)) -> Result<()> {
         let mut rest = unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), n) };
         while rest.len() > NAME {
             if let Ok(name) = CStr::from_bytes_until_nul(&rest[NAME..]) {
-                each(name);
+                if !each(name) {
+                    return Ok(());
+                }
             }
             let length = u16::from_ne_bytes([rest[LENGTH], rest[LENGTH + 1]]) as usize;
             rest = rest.get(length.max(1)..).unwrap_or(&[]);

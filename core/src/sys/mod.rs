@@ -18,6 +18,7 @@ pub(crate) mod futex;
 pub mod handlers;
 pub mod hidden;
 pub mod jump;
+pub(crate) mod lender;
 pub(crate) mod limits;
 pub mod lock;
 pub mod net;
@@ -37,6 +38,7 @@ pub mod thread;
 mod thread_word;
 pub mod time;
 pub mod user;
+pub(crate) mod user_folder;
 
 use std::ffi::c_int;
 

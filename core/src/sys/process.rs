@@ -94,11 +94,6 @@ pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     path
 }
 
-/// True if `tid` is a thread of this process.
-pub(crate) fn is_own_thread(tid: u32) -> bool {
-    call!(tgkill, pid(), tid, 0).is_ok()
-}
-
 /// True if `fd` is a PID namespace, as setns takes it.
 pub fn is_pid_namespace(fd: Fd) -> bool {
     const NS_GET_NSTYPE: usize = 0xb703;
@@ -282,12 +277,5 @@ mod tests {
         while lives(dead) {
             yield_now();
         }
-    }
-
-    #[test]
-    fn own_threads_are_told_from_others() {
-        std::thread::spawn(|| assert!(is_own_thread(tid()))).join().unwrap();
-        assert!(is_own_thread(pid()));
-        assert!(!is_own_thread(1) && !is_own_thread(0) && !is_own_thread(u32::MAX));
     }
 }

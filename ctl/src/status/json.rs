@@ -7,6 +7,7 @@ use sanshim_core::registry;
 use serde::Serialize;
 
 use super::sharing::{End, Sharing};
+use crate::output::printable_json;
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -164,5 +165,5 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
         .collect();
     let text = serde_json::to_string_pretty(&Status { processes });
     // Does not fail. Only a map whose keys are no strings would, or a Serialize that fails.
-    text.unwrap_or_default() + "\n"
+    printable_json(&text.unwrap_or_default()) + "\n"
 }

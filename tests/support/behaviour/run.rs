@@ -162,6 +162,9 @@ impl Case {
                 command.env_remove(name);
             }
         }
+        if matches!(mode, Mode::Shim { rules: Some(_), .. }) {
+            crate::without_access_to_all(&mut command);
+        }
         if let Mode::Shim { library, rules, .. } = mode {
             command.env("LD_PRELOAD", library);
             if self.program.area != OF_THEMSELVES {

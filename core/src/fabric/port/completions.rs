@@ -197,13 +197,15 @@ impl<T> Port<T> {
         all.iter().for_each(&mut each);
     }
 
-    /// Takes what has completed, and tells whom it is for of which queue pair, unless another thread is at it (false).
+    /// Takes what had completed when this began, and tells whom it is for of which queue pair, unless another thread is at it
+    /// (false). A peer that sends without end does not keep the caller: what comes meanwhile is the next look's.
     #[inline]
     pub(in crate::fabric) fn take(&self, mut tell: impl FnMut(&T, u64, Event<'_>)) -> bool {
         let Some(_polling) = self.begin() else { return false };
         let mut batch = [Completion::default(); BATCH];
-        // SAFETY: `polling` is held.
-        while let Some(intake) = unsafe { &*self.intake.get() } {
+        for _ in 0..self.device.most_completed().div_ceil(BATCH) {
+            // SAFETY: `polling` is held.
+            let Some(intake) = (unsafe { &*self.intake.get() }) else { break };
             let count = intake.queue.get_results(&mut batch).unwrap_or(0);
             for completion in &batch[..count] {
                 // SAFETY: `polling` is held.

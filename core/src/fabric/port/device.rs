@@ -69,6 +69,11 @@ unsafe impl Sync for Device {}
 unsafe impl Send for Device {}
 
 impl Device {
+    /// Results that the queue has room for.
+    pub(super) fn most_completed(&self) -> usize {
+        (self.most_unfinished + self.depth) as usize
+    }
+
     pub(super) fn open(adapter: Adapter, local: IpAddr) -> Result<Self> {
         let limits = adapter.query();
         let receives = RECEIVES.min(limits.max_shared_receive_depth);

@@ -55,6 +55,15 @@ impl Geometry {
         }
     }
 
+    /// True if no part is larger than in the other.
+    pub(crate) fn is_within(self, most: Self) -> bool {
+        self.buffers <= most.buffers
+            && self.message_size <= most.message_size
+            && self.send_buffer <= most.send_buffer
+            && self.largest_message <= most.largest_message
+            && self.largest_send_buffer <= most.largest_send_buffer
+    }
+
     /// The same with smaller send buffers, where all segments of the process may have so many bytes of memory: sixty-four get
     /// their first buffers, and sixteen large ones.
     pub(super) fn within(self, most: Option<u64>) -> Self {
@@ -145,7 +154,10 @@ impl std::fmt::Display for SegmentError {
             SegmentError::Version(v) => {
                 write!(f, "the peer's segment has version {v}, ours is {VERSION}: run one version")
             }
-            SegmentError::Geometry => write!(f, "the peer's segment has sizes out of range"),
+            SegmentError::Geometry => write!(
+                f,
+                "the peer's segment has sizes out of range, or larger ones than our configuration"
+            ),
         }
     }
 }

@@ -115,13 +115,13 @@ fn a_fork_child_without_a_file_keeps_valid_slots_of_its_own() {
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).expect("chmod");
 
     let status = in_child(|| {
-        let error = registry.after_fork_in_child().expect_err("others may enter the folder");
-        assert!(error.to_string().contains("chmod 700"), "{error}");
+        let error = registry.after_fork_in_child().expect_err("others may read the folder");
+        assert!(error.to_string().contains("chmod 711"), "{error}");
         assert_eq!(slot.sent.bytes.get(), 100);
         slot.sent.bytes.add(11);
         assert!(registry.allocate().is_some());
         // A grandchild finds the folder as it should be and is seen again.
-        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o700)).expect("chmod");
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o711)).expect("chmod");
         in_child(|| {
             registry.after_fork_in_child().expect("a file for the grandchild");
             let pid = std::process::id();

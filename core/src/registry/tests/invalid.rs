@@ -242,3 +242,28 @@ fn a_missing_folder_reads_as_a_problem_and_not_a_crash() {
     assert_eq!(snapshot.processes, []);
     assert_eq!(snapshot.problems.len(), 1);
 }
+
+#[test]
+fn nobody_publishes_for_another_users_process() {
+    const SOMEBODY: u32 = 12345;
+    let folder = Folder::new();
+    let _registry = folder.registry().expect("open");
+    if kernel::effective_user() == 0 {
+        // What root wrote is believed.
+        std::os::unix::fs::chown(folder.file(), Some(SOMEBODY), None).expect("chown");
+    } else {
+        // Process 1 is root's.
+        fs::rename(folder.file(), folder.0.join("1")).expect("rename");
+        let file = fs::OpenOptions::new().write(true).open(folder.0.join("1")).expect("open");
+        let of_header = |offset: usize, bytes: &[u8]| file.write_all_at(bytes, offset as u64);
+        of_header(std::mem::offset_of!(Header, pid), &1u32.to_ne_bytes()).expect("write");
+        for offset in
+            [std::mem::offset_of!(Header, start_time), std::mem::offset_of!(Header, executable)]
+        {
+            of_header(offset, &[0; 8]).expect("write");
+        }
+        of_header(std::mem::offset_of!(Header, executable) + 8, &[0; 8]).expect("write");
+    }
+    let why = folder.only_problem();
+    assert!(why.contains("another user's"), "{why}");
+}

@@ -280,7 +280,7 @@ fn an_idle_file_is_sparse_and_private() {
     assert!(file.blocks() * 512 <= 64 * 1024, "{} blocks", file.blocks());
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
     let opened = fs::metadata(&folder.0).expect("the folder");
-    assert_eq!(opened.permissions().mode() & 0o777, 0o700);
+    assert_eq!(opened.permissions().mode() & 0o777, 0o711);
 }
 
 #[test]

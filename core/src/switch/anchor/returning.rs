@@ -38,6 +38,21 @@ pub(in crate::switch) fn is_leaving(stream: &Stream) -> bool {
     stream.own().sending.0.direction.state().is_final() && !stream.endpoint.has(flag::LEFT)
 }
 
+/// True if the peer sends in this end's stead at this moment, or says so for ever: nothing goes over TCP until it is done,
+/// whatever room there is.
+pub(in crate::switch) fn is_stood_in_for(stream: &Stream) -> bool {
+    stream.own().sending.0.direction.state().claimed
+}
+
+/// What of the anchor tells that an end which [half left](is_half_left) may go on; zero: only the clock does.
+pub(in crate::switch) fn room_events(stream: &Stream) -> i16 {
+    if is_stood_in_for(stream) {
+        0
+    } else {
+        libc::POLLOUT
+    }
+}
+
 /// How long (ns) to sleep at most while that is so: the kernel's room is looked for by the clock.
 pub(in crate::switch) const NAP: u64 = 10_000_000;
 

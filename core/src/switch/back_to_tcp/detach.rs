@@ -48,7 +48,8 @@ impl WaitForRoom {
     }
 }
 
-/// Waits until an end that half left has left. Not in a signal handler that interrupted its own thread's send.
+/// Waits for the room that an end which half left needs to leave. Not for a peer that sends in its stead, nor in a signal
+/// handler that interrupted its own thread's send.
 pub(super) fn finish_leaving(
     socket: &Socket,
     stream: &Stream,
@@ -58,7 +59,8 @@ pub(super) fn finish_leaving(
 ) {
     let (e, until) = (stream.endpoint, time::now().saturating_add(wait.time()));
     let is_interrupted = || e.send.lock.is_held_by_caller();
-    while returning::is_half_left(stream) && !is_interrupted() && time::now() < until {
+    let waits_for_room = || returning::is_half_left(stream) && !returning::is_stood_in_for(stream);
+    while waits_for_room() && !is_interrupted() && time::now() < until {
         let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
         let _ = poll::poll(&mut room, Some(returning::NAP), thread::nap_mask());
         return_anchor(socket, stream, anchor, why);

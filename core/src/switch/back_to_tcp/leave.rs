@@ -83,7 +83,7 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
     if gone {
         Resent::All
     } else if !resend_for_peer::is_over(stream) {
-        Resent::Unknown
+        Resent::Part
     } else {
         resend::resend(stream, anchor, begun || before.replayed)
     }

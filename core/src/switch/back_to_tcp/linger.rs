@@ -12,11 +12,13 @@ use crate::sys::{apart, poll, time};
 
 /// How long (ns) a peer that reads nothing is borne with, as long as the kernel does with one whose window stays closed.
 const LONGEST: u64 = 120_000_000_000;
+/// How long (ns) a peer that says it sends in this end's stead is left to it. It tries that for a fraction of this.
+const LONGEST_STAND_IN: u64 = 1_000_000_000;
 /// How long (ns) it waits at a time for room.
 const NAP: u64 = 200_000_000;
 
 /// Before the last close: sees to it that what is still to be sent goes, without waiting for room.
-pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
+pub(in crate::switch) fn send_rest_apart(socket: &Socket, stream: &Stream) {
     if !returning::is_half_left(stream) {
         return;
     }
@@ -24,9 +26,14 @@ pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
     // The other process goes on with this end's state.
     memory::note_fork();
     let started = apart::run(anchor, || {
-        let until = time::now() + LONGEST;
-        while returning::is_half_left(stream) && time::now() < until {
-            let mut room = [libc::pollfd { fd: anchor, events: libc::POLLOUT, revents: 0 }];
+        let started = time::now();
+        let most = || match returning::is_stood_in_for(stream) {
+            true => LONGEST_STAND_IN,
+            false => LONGEST,
+        };
+        while returning::is_half_left(stream) && time::now() < started + most() {
+            let events = returning::room_events(stream);
+            let mut room = [libc::pollfd { fd: anchor, events, revents: 0 }];
             let _ = poll::poll(&mut room, Some(NAP), None);
             if room[0].revents & (libc::POLLERR | libc::POLLHUP) != 0 {
                 return;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(in crate::switch) enum Resent {
     /// It is out, or nobody is there any more.
     All,
-    /// There is no room for the rest now.
+    /// There is no room for the rest now, or the peer sends in this end's stead at this moment.
     Part,
     /// Nobody can tell how much is out.
     Unknown,

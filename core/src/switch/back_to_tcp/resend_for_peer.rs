@@ -8,6 +8,7 @@
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::session::resent;
+use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::resend::{AnchorWriter, Resent};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
@@ -153,24 +154,15 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     found
 }
 
-/// How long (ns) who leaves waits for a peer that sends in its stead.
-const STAND_IN_TIMEOUT: u64 = 500_000_000;
-
-/// Before this end sends anything over TCP: waits until the peer, if it sends in our stead, is done, or dead; false if
-/// it is not in time, so that nobody knows what it may still send.
+/// Before this end sends anything over TCP: false while the peer sends in its stead. One that died in it is done.
 pub(in crate::switch) fn is_over(stream: &Stream) -> bool {
-    let direction = &stream.own().sending.0.direction;
-    let stands_in = &stream.peer().receiving.0.stands_in;
-    let started = time::now();
-    while direction.state().claimed {
-        if time::now() - started > STAND_IN_TIMEOUT {
-            return false;
-        }
-        time::sleep(NAP / 10);
-        let thread = stands_in.load(SeqCst);
-        if thread != 0 && !process::lives(thread) {
-            direction.release();
-        }
+    if !returning::is_stood_in_for(stream) {
+        return true;
     }
-    true
+    let thread = stream.peer().receiving.0.stands_in.load(SeqCst);
+    let is_dead = thread != 0 && !process::lives(thread);
+    if is_dead {
+        stream.own().sending.0.direction.release();
+    }
+    is_dead
 }

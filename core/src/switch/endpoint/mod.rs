@@ -20,6 +20,7 @@ use crate::session::{Called, OverTcp, Resize, Session, Suspension};
 use crate::switch::endpoint::control::Control;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
+use crate::sys::lender::Lender;
 use crate::sys::lock::FamilyLock;
 use crate::sys::Errno;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -250,6 +251,8 @@ pub(crate) struct Endpoint {
     threshold: AtomicU32,
     /// RDMA operations of the provider: see [`Endpoint::abilities`].
     operations: AtomicU32,
+    /// The process whose memory RDMA reaches, and when it began ([`Lender`]).
+    lender: (AtomicU32, AtomicU64),
     /// See [`flag`].
     flags: AtomicU32,
     /// Which of our signals the bell rang for.
@@ -301,6 +304,9 @@ impl Endpoint {
         e.role.store(role as u8, Ordering::Relaxed);
         e.forks.store(forks, Ordering::Relaxed);
         e.offer(policy::abilities(peer));
+        if let Some(lender) = peer.lender {
+            e.use_memory_of(lender);
+        }
         if peer.same_process {
             e.set(flag::ONE_PROCESS);
         }
@@ -316,6 +322,18 @@ impl Endpoint {
         self.threshold.store(abilities.threshold, Ordering::Relaxed);
         let operations = u32::from(abilities.read) | u32::from(abilities.write) << 1;
         self.operations.store(operations, Ordering::Relaxed);
+    }
+
+    /// Fixes the process whose memory RDMA reaches. Before anything is sent or received.
+    pub(in crate::switch) fn use_memory_of(&self, lender: Lender) {
+        self.lender.0.store(lender.pid, Ordering::Relaxed);
+        self.lender.1.store(lender.began, Ordering::Relaxed);
+    }
+
+    /// The process whose memory RDMA reaches, where there is RDMA.
+    pub(crate) fn lender(&self) -> Lender {
+        let (pid, began) = &self.lender;
+        Lender { pid: pid.load(Ordering::Relaxed), began: began.load(Ordering::Relaxed) }
     }
 
     /// What the provider offers on this connection (A2).

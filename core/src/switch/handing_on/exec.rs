@@ -3,6 +3,7 @@
 
 use crate::reason::Reason;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
+use crate::switch::back_to_tcp::linger;
 use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::handing_on::bring_back::{bring_back, recall_all, Ours};
 use crate::switch::handing_on::substitute;
@@ -154,7 +155,8 @@ impl Exec {
             }
             if let Some(stream) = socket.stream() {
                 if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
-                    detach::look_after_to_the_end(socket, &stream, WaitForRoom::UntilDone);
+                    detach::look_after(socket, &stream);
+                    linger::send_rest_apart(socket, &stream);
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }

@@ -33,7 +33,7 @@ use crate::switch::socket::traffic::{is_eager, Look};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::unpublished;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, hidden, net, process, time, Fd};
+use crate::sys::{file, hidden, net, process, time, Errno, Fd};
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -260,12 +260,13 @@ fn begin(
     if !policy::shares_memory() {
         return Err(Reason::Policy);
     }
+    policy::has_user()?;
     let begun = match role {
         Role::Acceptor => {
             // Who finds the entry may have another connection.
             identity::is_tracked(socket.anchor(), &tuple)?;
-            let offers = offer_socket(structure, socket.anchor()).ok_or(Reason::OutOfMemory)?;
-            offers.advertise(&tuple).map_err(|_| Reason::OutOfMemory)?;
+            let offers = offer_socket(structure, socket.anchor()).map_err(why_not_found)?;
+            offers.advertise(&tuple).map_err(why_not_found)?;
             look_for_offer(socket, structure, tuple, 0)
         }
         Role::Connector => offer(socket, &tuple),
@@ -277,11 +278,14 @@ fn begin(
 }
 
 /// This process's offer socket, opened when first needed.
-fn offer_socket(structure: &mut Structure, like: Fd) -> Option<&mut OfferSocket> {
-    if OFFER_SOCKET.get(structure).as_ref().is_some_and(|one| !one.serves(like)) {
-        OFFER_SOCKET.get(structure).take()?.retire();
+fn offer_socket(structure: &mut Structure, like: Fd) -> Result<&mut OfferSocket, Errno> {
+    let place = OFFER_SOCKET.get(structure);
+    if place.as_ref().is_some_and(|one| !one.serves(like)) {
+        if let Some(before) = place.take() {
+            before.retire();
+        }
     }
-    if OFFER_SOCKET.get(structure).is_none() {
+    if place.is_none() {
         let opened = OfferSocket::open(like);
         static SAID: AtomicBool = AtomicBool::new(false);
         if let Some(e) = opened.as_ref().err().filter(|_| !SAID.swap(true, Relaxed)) {
@@ -289,9 +293,19 @@ fn offer_socket(structure: &mut Structure, like: Fd) -> Option<&mut OfferSocket>
                 "connectors of this host do not find this process, TCP only: {e} (/dev/shm)"
             );
         }
-        *OFFER_SOCKET.get(structure) = opened.ok();
+        *place = Some(opened?);
     }
-    OFFER_SOCKET.get(structure).as_mut()
+    place.as_mut().ok_or(Errno(libc::EBADF))
+}
+
+/// Why a process cannot say that it has an end.
+fn why_not_found(e: Errno) -> Reason {
+    match e.0 {
+        libc::ENOMEM | libc::ENOSPC | libc::EDQUOT | libc::EMFILE | libc::ENFILE | libc::EFBIG => {
+            Reason::OutOfMemory
+        }
+        _ => Reason::NoPlace,
+    }
 }
 
 /// Before this process changes its user: opens the offer socket, so that connectors see as which user it was started.
@@ -307,7 +321,7 @@ pub fn before_user_change() {
         found = found.or(may_accept.then_some(fd));
     });
     if let Some(fd) = found {
-        offer_socket(&mut structure, fd);
+        let _ = offer_socket(&mut structure, fd);
     }
 }
 
@@ -383,6 +397,10 @@ fn look_for_offer(
     let segment = segment.with_bells(bells.unwrap_or(Bells::NONE));
     let (peer, since) = (connector, time::now());
     let agreed = Box::new(Agreed { segment, link: None, peer, looks: 0, since });
+    if !segment.geometry().is_within(policy::largest_geometry()) {
+        super::warn_about_segment(socket, &SegmentError::Geometry);
+        return Err(refuse(agreed, Reason::SegmentInvalid));
+    }
     let has_bells = bells.map(drop).map_err(|_| Reason::OutOfMemory);
     if let Err(why) = has_bells.and_then(|()| may_leave_tcp(socket)) {
         return Err(refuse(agreed, why));

@@ -9,12 +9,11 @@
 //! next processes of that user remove it.
 
 use crate::sys::packet::{self, Name};
+use crate::sys::user_folder::UserFolder;
 use crate::sys::{access_list, file, folder, hidden, process, Errno, Fd, Result};
 use std::ffi::{CStr, CString};
 use std::time::{Duration, SystemTime};
 
-/// Others find the files in it whose names they know.
-const MODE: u32 = 0o711;
 /// One of a living process is listened at from a moment after it was made on.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -23,10 +22,6 @@ pub(super) struct OfferName {
     folder: Fd,
     file: CString,
     path: CString,
-}
-
-fn path_of_folder(uid: u32) -> String {
-    format!("/dev/shm/sanshim-offers-{uid}")
 }
 
 fn name_of(number: [u64; 2]) -> String {
@@ -45,7 +40,8 @@ fn text(text: String) -> CString {
 /// EACCES if that process does not share memory with this one's user; ECONNREFUSED or ENOENT if it is gone; EPERM if its
 /// user has no such folder.
 pub(super) fn connect(socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
-    connect_in(&path_of_folder(uid), socket, uid, number)
+    let folder = UserFolder::find(uid).ok_or(Errno(libc::EPERM))?;
+    connect_in(folder.as_str(), socket, uid, number)
 }
 
 fn connect_in(folder: &str, socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
@@ -65,10 +61,9 @@ fn is_private(status: &libc::stat, uid: u32) -> bool {
 }
 
 impl OfferName {
-    /// A socket of that name, for processes of this user.
-    pub(super) fn bind(number: [u64; 2]) -> Result<(Fd, OfferName)> {
-        let uid = process::euid();
-        Self::bind_in(&path_of_folder(uid), uid, number)
+    /// A socket of that name in this user's folder.
+    pub(super) fn bind(folder: &UserFolder, number: [u64; 2]) -> Result<(Fd, OfferName)> {
+        Self::bind_in(folder.as_str(), process::euid(), number)
     }
 
     fn bind_in(folder: &str, uid: u32, number: [u64; 2]) -> Result<(Fd, OfferName)> {
@@ -123,21 +118,9 @@ impl OfferName {
     }
 }
 
-/// Opens the user's folder, and makes it if it is missing.
+/// Opens the user's folder.
 fn open(path: &CStr, uid: u32) -> Result<Fd> {
-    let opened = match folder::open(path) {
-        Err(Errno(libc::ENOENT)) => {
-            match folder::make(path, MODE) {
-                // The umask may have taken bits away.
-                Ok(()) => file::set_mode_of(path, MODE)?,
-                // Another process was faster.
-                Err(Errno(libc::EEXIST)) => {}
-                Err(e) => return Err(e),
-            }
-            folder::open(path)?
-        }
-        opened => opened?,
-    };
+    let opened = folder::open(path)?;
     if file::stat(opened).is_ok_and(|status| is_private(&status, uid)) {
         Ok(opened)
     } else {
@@ -150,7 +133,9 @@ fn open(path: &CStr, uid: u32) -> Result<Fd> {
 /// sixteen are left however many processes are killed, and where thousands live a new one does not ask for them all.
 fn sweep(path: &str, folder: Fd, own: &str) {
     let _ = folder::each_name(folder, |name| {
-        let is_like_ours = name.to_bytes().first() == own.as_bytes().first();
+        // Other things are in the folder, too.
+        let is_like_ours =
+            name.to_bytes().len() == own.len() && name.to_bytes().first() == own.as_bytes().first();
         if is_like_ours && is_old(folder, name) && is_left(path, name) {
             let _ = folder::remove_from(folder, name);
         }
@@ -185,7 +170,9 @@ mod tests {
 
     impl Folder {
         fn new(test: &str) -> Self {
-            Folder(format!("/dev/shm/sanshim-offers-test-{}-{test}", std::process::id()).into())
+            let path = format!("/dev/shm/sanshim-offers-test-{}-{test}", std::process::id());
+            fs::create_dir(&path).unwrap();
+            Folder(path.into())
         }
 
         fn path(&self) -> &Path {
@@ -220,7 +207,6 @@ mod tests {
         let folder = Folder::new("alone");
         let (socket, name) = folder.bind([1, 2]).unwrap();
         let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(folder.path()), 0o711);
         assert_eq!(mode(&folder.path().join(name_of([1, 2]))), 0o600);
         assert!(name.is_there());
         assert!(folder.bind([1, 2]).is_err(), "it is another one's");
@@ -268,7 +254,6 @@ mod tests {
     #[test]
     fn what_is_no_folder_of_that_user_is_not_used() {
         let folder = Folder::new("others");
-        fs::create_dir(folder.path()).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(folder.bind([1, 2]).is_err(), "everybody may remove its names");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
@@ -277,6 +262,7 @@ mod tests {
         };
         assert!(as_another(&folder).is_err());
         let link = Folder::new("link");
+        fs::remove_dir(link.path()).unwrap();
         std::os::unix::fs::symlink(folder.path(), link.path()).unwrap();
         assert!(link.bind([1, 2]).is_err());
         let (listener, name) = folder.bind([1, 2]).unwrap();

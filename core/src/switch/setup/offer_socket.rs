@@ -12,6 +12,7 @@ use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::caller;
 use crate::sys::packet;
+use crate::sys::user_folder::UserFolder;
 use crate::sys::{file, hidden, net, process, Errno, Fd, Result};
 
 /// Connections that wait for a look.
@@ -40,10 +41,10 @@ fn namespace_of(socket: Fd) -> Result<u64> {
 impl OfferSocket {
     /// Opens one in the network namespace of that socket.
     pub(super) fn open(like: Fd) -> Result<OfferSocket> {
-        let (uid, namespace) = (process::euid(), namespace_of(like)?);
-        let table = hidden::keep(peer_table::open_own(uid, namespace)?);
+        let (folder, namespace) = (UserFolder::make()?, namespace_of(like)?);
+        let table = hidden::keep(peer_table::open_own(&folder, namespace)?);
         let entry = Entry { socket: process::random() };
-        match listen(entry) {
+        match listen(&folder, entry) {
             Ok((listener, name)) => Ok(OfferSocket {
                 listener,
                 name,
@@ -120,8 +121,8 @@ impl OfferSocket {
 }
 
 /// A socket of the name that an entry says, for whoever may share memory with this process.
-fn listen(entry: Entry) -> Result<(Fd, OfferName)> {
-    let (socket, name) = OfferName::bind(entry.socket)?;
+fn listen(folder: &UserFolder, entry: Entry) -> Result<(Fd, OfferName)> {
+    let (socket, name) = OfferName::bind(folder, entry.socket)?;
     let own = process::euid();
     let mut others: Vec<u32> = policy::identities().filter(|uid| *uid != own).collect();
     others.sort_unstable();

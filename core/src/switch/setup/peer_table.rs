@@ -1,5 +1,5 @@
-//! Where processes find out which one has the other end of a connection: a file in shared memory for each user and
-//! network namespace. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
+//! Where processes find out which one has the other end of a connection: a file in each user's folder in shared memory, for
+//! each network namespace. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
 //! and comes again at its end's next attempt.
 //!
 //! An entry stands while the acceptor looks for an offer: one costs the connector much, and is in vain at other times.
@@ -8,8 +8,10 @@
 //! can hurt a process that looks at it.
 
 use crate::switch::socket::tuple::Tuple;
-use crate::sys::{file, Errno, Fd, Result};
-use std::ffi::CString;
+use crate::sys::user_folder::UserFolder;
+use crate::sys::{file, folder, process, Errno, Fd, Result};
+use std::ffi::{CStr, CString};
+use std::time::{Duration, SystemTime};
 
 const ENTRY_SIZE: usize = 64;
 const ENTRIES: u64 = 4096;
@@ -45,20 +47,44 @@ fn place(tuple: &Tuple) -> i64 {
     ((hash ^ hash >> 32) % ENTRIES) as i64 * ENTRY_SIZE as i64
 }
 
-/// The file of a user in a network namespace.
-fn path(uid: u32, namespace: u64) -> CString {
-    CString::new(format!("/dev/shm/sanshim-peers-{uid}-{namespace:x}")).unwrap_or_default()
+/// Tables of network namespaces have this in front of the namespace's number as their name.
+const PREFIX: &str = "peers-";
+/// A table to which nothing was written for so long is removed: its network namespace may be gone. A process that has it open still
+/// finds that out and makes another one.
+const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
+
+/// The file of a network namespace, in a user's folder.
+fn path(folder: &UserFolder, namespace: u64) -> CString {
+    CString::new(format!("{}/{PREFIX}{namespace:x}", folder.as_str())).unwrap_or_default()
 }
 
-/// Opens the user's own, to put entries in.
-pub(super) fn open_own(uid: u32, namespace: u64) -> Result<Fd> {
-    const FLAGS: i32 = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let fd = file::open(&path(uid, namespace), FLAGS, 0o644)?;
-    let made = check(fd, uid).and_then(|()| {
+/// Opens this user's own, to put entries in.
+pub(super) fn open_own(folder: &UserFolder, namespace: u64) -> Result<Fd> {
+    const FLAGS: i32 =
+        libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    sweep(folder);
+    let fd = file::open(&path(folder, namespace), FLAGS, 0o644)?;
+    let made = check(fd, process::euid()).and_then(|()| {
         // The umask may have taken bits away.
         file::set_mode(fd, 0o644)
     });
     made.map(|()| fd).inspect_err(|_| file::close(fd))
+}
+
+/// Removes the tables of namespaces that nobody is in any more.
+fn sweep(folder: &UserFolder) {
+    let Ok(opened) = folder::open(folder.as_c_str()) else { return };
+    let is_forgotten = |name: &CStr| {
+        let written = folder::status_in(opened, name).map(|status| status.st_mtime as u64);
+        let since = written.map(|at| SystemTime::UNIX_EPOCH + Duration::from_secs(at));
+        since.is_ok_and(|since| since.elapsed().is_ok_and(|age| age > FORGOTTEN))
+    };
+    let _ = folder::each_name(opened, |name| {
+        if name.to_bytes().starts_with(PREFIX.as_bytes()) && is_forgotten(name) {
+            let _ = folder::remove_from(opened, name);
+        }
+    });
+    file::close(opened);
 }
 
 fn check(fd: Fd, uid: u32) -> Result<()> {
@@ -101,8 +127,12 @@ fn write(table: Fd, tuple: &Tuple, bytes: &[u8; ENTRY_SIZE]) -> Result<()> {
 
 /// The entry in the table of that user, if there is one.
 pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Entry> {
+    find_in(&UserFolder::find(uid)?, uid, namespace, tuple)
+}
+
+fn find_in(folder: &UserFolder, uid: u32, namespace: u64, tuple: &Tuple) -> Option<Entry> {
     const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let table = file::open(&path(uid, namespace), FLAGS, 0).ok()?;
+    let table = file::open(&path(folder, namespace), FLAGS, 0).ok()?;
     let found = check(table, uid).ok().and_then(|()| read(table, tuple));
     file::close(table);
     found
@@ -117,7 +147,6 @@ fn read(table: Fd, tuple: &Tuple) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::process;
 
     #[test]
     fn an_entry_is_found_by_its_connection_alone() {
@@ -127,7 +156,8 @@ mod tests {
             Tuple { connector, acceptor }
         };
         assert_eq!(find(uid, namespace, &tuple(2)), None);
-        let table = open_own(uid, namespace).unwrap();
+        let folder = UserFolder::make().unwrap();
+        let table = open_own(&folder, namespace).unwrap();
         assert!(is_there(table));
         let entry = Entry { socket: [7, u64::MAX] };
         advertise(table, &tuple(2), entry).unwrap();
@@ -142,7 +172,7 @@ mod tests {
         assert!(find(uid, namespace, &other).is_some(), "another's stays");
         withdraw(table, &other, Entry { socket: [8, 8] });
         assert_eq!(find(uid, namespace, &other), None);
-        std::fs::remove_file(path(uid, namespace).to_str().unwrap()).unwrap();
+        std::fs::remove_file(path(&folder, namespace).to_str().unwrap()).unwrap();
         assert!(!is_there(table));
         file::close(table);
     }
@@ -150,12 +180,28 @@ mod tests {
     #[test]
     fn what_is_no_table_of_that_user_is_not_believed() {
         let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 62);
-        let name = path(uid, namespace);
+        let folder = UserFolder::make().unwrap();
+        let name = path(&folder, namespace);
         let path = name.to_str().unwrap();
         std::os::unix::fs::symlink("/dev/zero", path).unwrap();
-        assert!(open_own(uid, namespace).is_err());
+        assert!(open_own(&folder, namespace).is_err());
         let [connector, acceptor] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
         assert_eq!(find(uid, namespace, &Tuple { connector, acceptor }), None);
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_table_that_nobody_writes_to_is_removed() {
+        let namespace = u64::from(process::pid()) | 3 << 60;
+        let folder = UserFolder::make().unwrap();
+        let [old, new] = [namespace, namespace + 1].map(|namespace| {
+            file::close(open_own(&folder, namespace).unwrap());
+            path(&folder, namespace).into_string().unwrap()
+        });
+        let before = SystemTime::now() - 2 * FORGOTTEN;
+        std::fs::File::options().write(true).open(&old).unwrap().set_modified(before).unwrap();
+        sweep(&folder);
+        assert!(!std::path::Path::new(&old).exists());
+        std::fs::remove_file(new).unwrap();
     }
 }

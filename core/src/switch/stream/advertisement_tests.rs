@@ -39,7 +39,7 @@ fn takes_in(stream: &Stream) {
 /// A receive of `room` begins to wait. What it has to tell is due.
 fn post<'a>(stream: &'a Stream, room: &mut [u8]) -> Posted<'a> {
     let one = [libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
-    let call = stream.call(room.len());
+    let call = stream.call(room.len(), true);
     let _held = stream.lock_receive().unwrap();
     stream.post(&Buffers::new(&one).unwrap(), call, true).expect("it is advertised")
 }

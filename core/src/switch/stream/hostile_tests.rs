@@ -72,7 +72,7 @@ fn send(end: &Stream, bytes: &mut [u8]) -> Result<Moved, Broken> {
 
 fn receive(end: &Stream, bytes: &mut [u8], take: Take, directly: bool) -> Result<Moved, Broken> {
     let one = buffer(bytes);
-    let call = if directly { end.call(bytes.len()) } else { Call { number: 0, directly } };
+    let call = if directly { end.call(bytes.len(), true) } else { Call { number: 0, directly } };
     let _held = end.lock_receive().unwrap();
     end.receive(&mut Buffers::new(&one).unwrap(), take, call)
 }

@@ -8,9 +8,8 @@ use crate::provider::shm::Refusal;
 use crate::session::transfer::{Call, Posting, Rest};
 use crate::session::Control;
 use crate::switch::buffers::Buffers;
-use crate::switch::endpoint::flag;
 use crate::sys::user::{self, Access};
-use crate::sys::{process, Errno};
+use crate::sys::Errno;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How reading announced data went.
@@ -26,11 +25,12 @@ pub(super) enum Read {
 }
 
 impl Stream<'_> {
-    /// A receive of the program with room for `room` bytes begins. Those that RDMA is not worth are
-    /// told apart from the others, not from each other.
+    /// A receive of the program with room for `room` bytes begins, which may wait or not. Those that RDMA is
+    /// not worth, or that may not wait for memory of the peer's to come, are told apart from the others, not from each
+    /// other.
     #[inline]
-    pub(crate) fn call(&self, room: usize) -> Call {
-        if room < self.endpoint.threshold() as usize {
+    pub(crate) fn call(&self, room: usize, waits: bool) -> Call {
+        if !waits || room < self.endpoint.threshold() as usize {
             return Call { number: 0, directly: false };
         }
         let directly = self.peek_readable() == Some(false);
@@ -41,7 +41,7 @@ impl Stream<'_> {
     #[cold]
     pub(super) fn read_rest(&self, to: &mut Buffers, most: usize, take: Take, call: Call) -> Read {
         let Some(rest) = self.endpoint.receive.transfers.rest() else { return Read::Over };
-        if let Some(otherwise) = self.comes_otherwise(&rest) {
+        if let Some(otherwise) = self.comes_otherwise(&rest, call) {
             return otherwise;
         }
         // The stack may be a small one.
@@ -68,14 +68,16 @@ impl Stream<'_> {
     }
 
     /// What becomes of announced data that is not to be read.
-    fn comes_otherwise(&self, rest: &Rest) -> Option<Read> {
+    fn comes_otherwise(&self, rest: &Rest, call: Call) -> Option<Read> {
         if self.is_posted() {
             // It will be written to (A12).
             return Some(Read::NotNow);
         }
         if rest.address.is_some() {
             let can_read = self.endpoint.abilities().read;
-            return (!can_read).then(|| self.refuse(rest.key, true));
+            // The kernel waits for what lies in a file, or comes when its owner likes.
+            let may = can_read && call.number != 0;
+            return (!may).then(|| self.refuse(rest.key, !can_read));
         }
         if !self.has_data_after(rest) {
             return Some(Read::NotNow);
@@ -94,13 +96,16 @@ impl Stream<'_> {
         consumes: bool,
     ) -> Result<usize, Refusal> {
         let lent = &self.peer().readable.0;
-        let process = lent.process();
-        if self.is_ours(process) {
+        let (process, lender) = (lent.process(), self.endpoint.lender());
+        if process != lender.pid {
             return Err(Refusal::Stranger);
         }
         let place = std::ptr::slice_from_raw_parts_mut(to, length);
         // SAFETY: the program passed these bytes to be written, or they are our own.
-        unsafe { lent.read(process, rest.key, rest.length, rest.taken, place, consumes) }
+        let read =
+            unsafe { lent.read(process, rest.key, rest.length, rest.taken, place, consumes) };
+        // Now it is known whose memory that was.
+        read.and_then(|bytes| lender.lives().then_some(bytes).ok_or(Refusal::Stranger))
     }
 
     /// What becomes of announced data that could not be copied to the `length` bytes at `to`.
@@ -134,12 +139,6 @@ impl Stream<'_> {
         } else if let Posting::SendInMessages(key) = self.small_receive(room) {
             self.endpoint.due.note(&Control::SendInMessages(key, false));
         }
-    }
-
-    /// True if `process` is this one, by the number of any thread, although the peer is another: no
-    /// honest peer names our memory.
-    pub(super) fn is_ours(&self, process: u32) -> bool {
-        !self.endpoint.has(flag::ONE_PROCESS) && process::is_own_thread(process)
     }
 
     /// Asks for announced data in messages because it cannot be read.

@@ -80,8 +80,9 @@ impl Stream<'_> {
         let process = lent.process();
         let transfers = &self.endpoint.send.transfers;
         transfers.writes(key, room);
-        let written = if self.is_ours(process) {
-            Err(Refusal::Forbidden)
+        let lender = self.endpoint.lender();
+        let written = if process != lender.pid || !lender.lives() {
+            Err(Refusal::Stranger)
         } else {
             // SAFETY: the program passed these bytes to be read.
             unsafe { lent.write(process, key, room, at, n) }

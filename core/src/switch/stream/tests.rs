@@ -13,6 +13,7 @@ use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::endpoint::memory::Memory;
+use crate::sys::lender::Lender;
 use crate::sys::{file, process};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -42,6 +43,7 @@ impl Ends {
         let ends = Ends::new();
         for end in [ends.left, ends.right] {
             end.endpoint.offer(abilities);
+            end.endpoint.use_memory_of(Lender::own());
             end.endpoint.set(flag::ONE_PROCESS);
         }
         ends

@@ -114,19 +114,15 @@ pub(in crate::switch) fn send(
     limit: Option<&Limit>,
     began: u64,
 ) -> Result<Moved, Broken> {
-    let waits = limit.is_some();
     let sending = &stream.endpoint.send;
     let abilities = stream.endpoint.abilities();
     // A thread that a signal handler threw out of such a wait: in messages it gets on, however often that happens.
     let thrown_out = sending.waits.load(Relaxed) != 0;
     sending.waits.store(0, Relaxed);
-    if thrown_out || (!waits && !abilities.write) {
-        return stream.send(from);
-    }
-    let measures = waits && policy::measures();
+    // The kernel may wait in the peer's memory.
+    let Some(limit) = limit.filter(|_| !thrown_out) else { return stream.send(from) };
+    let measures = policy::measures();
     let before = sending.transfers.bytes();
-    let unlimited = Limit::default();
-    let limit = limit.unwrap_or(&unlimited);
     let way = if measures { sending.preference.way() } else { Way::Rdma };
     let (mut moved, stopped) = if way == Way::Rdma {
         Transfer {
@@ -139,7 +135,7 @@ pub(in crate::switch) fn send(
             stopped: None,
             awaits: None,
         }
-        .run(waits)?
+        .run()?
     } else {
         (Moved::default(), None)
     };
@@ -179,7 +175,7 @@ fn prefer(socket: &Socket, stream: &Stream) {
 
 impl Transfer<'_, '_> {
     /// What was moved; and the error of a wait that a signal ended, or the time-out.
-    fn run(mut self, waits: bool) -> Result<(Moved, Option<Errno>), Broken> {
+    fn run(mut self) -> Result<(Moved, Option<Errno>), Broken> {
         let transfers = &self.stream.endpoint.send.transfers;
         if let Some(mode) = transfers.learn() {
             self.announce_mode(mode);
@@ -194,7 +190,7 @@ impl Transfer<'_, '_> {
             }
             let position = self.stream.endpoint.send.total();
             let length = self.from.remaining() as u64;
-            let go_on = match transfers.plan(length, position, waits, self.abilities) {
+            let go_on = match transfers.plan(length, position, true, self.abilities) {
                 Plan::Messages => false,
                 Plan::Write(advertisement) => {
                     let room = advertisement.length;

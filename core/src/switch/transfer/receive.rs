@@ -69,7 +69,7 @@ fn receive_step_by_step(
         _ => Take::Consume,
     };
     let wanted = got + to.remaining();
-    let call = stream.call(wanted);
+    let call = stream.call(wanted, waits(stream, flags));
     let mut receiving = Receiving {
         socket,
         stream,

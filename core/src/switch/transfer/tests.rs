@@ -10,6 +10,7 @@ use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::Stream;
 use crate::switch::transfer;
+use crate::sys::lender::Lender;
 use crate::sys::{file, Errno};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::IntoRawFd;
@@ -47,6 +48,7 @@ impl Ends {
             // SAFETY: nobody else's memory, which is never discarded.
             unsafe {
                 memory.endpoint().offer(abilities);
+                memory.endpoint().use_memory_of(Lender::own());
                 socket.attach(segment, memory, None);
             }
             socket.set_phase(phase::SAN);

@@ -121,8 +121,10 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
     if event == Event::Read && stream.endpoint.has(flag::RECEIVES_TCP | flag::READ_OUT) {
         events |= libc::POLLIN;
     }
-    if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP | flag::LEFT | flag::LEAVING) {
+    if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP | flag::LEFT) {
         events |= libc::POLLOUT;
+    } else if event == Event::Write && stream.endpoint.has(flag::LEAVING) {
+        events |= returning::room_events(stream);
     }
     events
 }

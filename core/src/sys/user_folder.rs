@@ -1,0 +1,245 @@
+//! The folder in which the processes of one user have all their names: registry files, tables of entries, offer sockets.
+//!
+//! Any user may make names in shared memory. So a name says nothing: a folder is a user's if it belongs to him. Where
+//! somebody else took the usual name, the folder has another one, and who looks for it takes what belongs to that user.
+//! In the folder nobody else makes or removes names. A number means one user only in the initial user namespace: in
+//! another, each without a number of his own has the same one, and has no folder.
+
+use super::{file, folder, process, Errno, Result};
+use std::ffi::CStr;
+use std::fmt::Write;
+
+/// Where the kernel keeps named shared memory.
+pub(crate) const SHARED_MEMORY: &CStr = c"/dev/shm";
+/// Folders there have this in front of the user's number as their name.
+pub(crate) const PREFIX: &str = "sanshim-user-";
+/// Others find in it what they know the name of, and that may be theirs to open.
+pub(crate) const MODE: u32 = 0o711;
+/// So many names in shared memory are looked at: others may make any number of them.
+const MOST_NAMES: u32 = 1024;
+const LONGEST: usize = 96;
+
+/// Where a user's folder is. Allocates nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct UserFolder {
+    path: [u8; LONGEST],
+    length: usize,
+}
+
+impl Write for UserFolder {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let end = self.length + text.len();
+        // A zero stays behind it.
+        let place = self.path[..LONGEST - 1].get_mut(self.length..end).ok_or(std::fmt::Error)?;
+        place.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+impl UserFolder {
+    /// The folder of that user, if he has one.
+    pub(crate) fn find(uid: u32) -> Option<UserFolder> {
+        Self::find_in(SHARED_MEMORY, uid)
+    }
+
+    /// This process's user's, which is made if it is missing.
+    ///
+    /// # Errors
+    /// EOVERFLOW if the user has no number in this user namespace; the kernel's where no folder can be made.
+    pub(crate) fn make() -> Result<UserFolder> {
+        let uid = process::euid();
+        if !is_one_user(uid) {
+            return Err(Errno(libc::EOVERFLOW));
+        }
+        Self::make_in(SHARED_MEMORY, uid)
+    }
+
+    /// Its path.
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.path).unwrap_or_default()
+    }
+
+    /// Its path.
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.path[..self.length]).unwrap_or_default()
+    }
+
+    fn of(base: &CStr, name: std::fmt::Arguments<'_>) -> Option<UserFolder> {
+        let mut of = UserFolder { path: [0; LONGEST], length: 0 };
+        let base = base.to_str().ok()?;
+        write!(of, "{base}/{PREFIX}{name}").ok()?;
+        Some(of)
+    }
+
+    fn find_in(base: &CStr, uid: u32) -> Option<UserFolder> {
+        let usual = Self::of(base, format_args!("{uid}"))?;
+        if usual.is_of(uid) {
+            return Some(usual);
+        }
+        let (mut found, mut names): (Option<UserFolder>, u32) = (None, 0);
+        let opened = folder::open(base).ok()?;
+        let _ = folder::each_name_while(opened, |name| {
+            names += 1;
+            let text = name.to_str().ok().and_then(|name| name.strip_prefix(PREFIX));
+            let other = text.filter(|text| user_in(text) == Some(uid));
+            let other = other.and_then(|text| Self::of(base, format_args!("{text}")));
+            // Whoever looks takes the same.
+            let is_first = |one: &UserFolder| found.is_none_or(|first| one.path < first.path);
+            found = other.filter(|one| is_first(one) && one.is_of(uid)).or(found);
+            names < MOST_NAMES
+        });
+        file::close(opened);
+        found
+    }
+
+    fn make_in(base: &CStr, uid: u32) -> Result<UserFolder> {
+        const TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
+        let found = || Self::find_in(base, uid);
+        if found().is_none() {
+            let usual = Self::of(base, format_args!("{uid}")).ok_or(TOO_LONG)?;
+            let made = match folder::make(usual.as_c_str(), MODE) {
+                // Another process of this user was faster, or another user took the name.
+                Err(Errno(libc::EEXIST)) if found().is_none() => {
+                    let [number, _] = process::random();
+                    let other = Self::of(base, format_args!("{uid}.{number:016x}"));
+                    folder::make(other.ok_or(TOO_LONG)?.as_c_str(), MODE)
+                }
+                made => made,
+            };
+            made.or_else(|e| if e == Errno(libc::EEXIST) { Ok(()) } else { Err(e) })?;
+        }
+        let folder = found().ok_or(Errno(libc::EPERM))?;
+        // The umask may have taken bits away, and it may be a library's that came before.
+        let status = folder::status_in(libc::AT_FDCWD, folder.as_c_str())?;
+        if status.st_mode & 0o777 != MODE {
+            file::set_mode_of(folder.as_c_str(), MODE)?;
+        }
+        Ok(folder)
+    }
+
+    /// True if only that user makes and removes names in it.
+    fn is_of(&self, uid: u32) -> bool {
+        let status = folder::status_in(libc::AT_FDCWD, self.as_c_str());
+        status.is_ok_and(|status| {
+            status.st_mode & libc::S_IFMT == libc::S_IFDIR
+                && status.st_uid == uid
+                && status.st_mode & 0o022 == 0
+        })
+    }
+}
+
+/// The user that the name of a folder says, behind the prefix.
+pub(crate) fn user_in(name: &str) -> Option<u32> {
+    let number = name.split_once('.').map_or(name, |(number, _)| number);
+    let is_canonical = number == "0" || !number.starts_with('0');
+    number.parse().ok().filter(|_| is_canonical && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// True if that number means one user. In a user namespace that does not map all, those who are not mapped share one.
+pub(crate) fn is_one_user(uid: u32) -> bool {
+    let (map, shared) = (c"/proc/self/uid_map", c"/proc/sys/kernel/overflowuid");
+    const MOST_SHARED: u32 = 65534;
+    let shared = numbers_in(shared).and_then(|[shared, ..]| shared).unwrap_or(MOST_SHARED.into());
+    u64::from(uid) != shared
+        // The first line: the first user here, and outside, and how many.
+        || numbers_in(map).is_none_or(|[.., count]| count.is_none_or(|n| n >= u32::MAX.into()))
+}
+
+/// The first numbers in a file of /proc.
+fn numbers_in(path: &CStr) -> Option<[Option<u64>; 3]> {
+    let mut text = [0; 128];
+    let fd = file::open_to_read(path).ok()?;
+    let read = file::read(fd, text.as_mut_ptr(), text.len());
+    file::close(fd);
+    let mut words = std::str::from_utf8(&text[..read.ok()?]).ok()?.split_ascii_whitespace();
+    Some([(); 3].map(|()| words.next()?.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::fs;
+
+    /// A folder to stand for shared memory.
+    struct Base(CString);
+
+    impl Base {
+        fn new(test: &str) -> Base {
+            let path = format!("/dev/shm/sanshim-test-users-{}-{test}", std::process::id());
+            fs::create_dir(&path).unwrap();
+            Base(CString::new(path).unwrap())
+        }
+
+        fn at(&self, name: &str) -> String {
+            format!("{}/{name}", self.0.to_str().unwrap())
+        }
+
+        fn names(&self) -> Vec<String> {
+            let all = fs::read_dir(self.0.to_str().unwrap()).unwrap();
+            all.map(|one| one.unwrap().file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    impl Drop for Base {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(self.0.to_str().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_name_that_somebody_took_is_no_users_folder() {
+        let (base, uid) = (Base::new("taken"), process::euid());
+        let usual = base.at(&format!("sanshim-user-{uid}"));
+        assert!(UserFolder::find_in(&base.0, uid).is_none());
+        // As another user's folder, which only root could make here: not one that is this user's alone.
+        fs::write(&usual, "squatted").unwrap();
+        fs::create_dir(base.at(&format!("sanshim-user-{uid}.zzz"))).unwrap();
+        let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        fs::set_permissions(base.at(&format!("sanshim-user-{uid}.zzz")), open).unwrap();
+        assert!(UserFolder::find_in(&base.0, uid).is_none());
+        let made = UserFolder::make_in(&base.0, uid).unwrap();
+        assert!(made.as_str().starts_with(&format!("{usual}.")), "{}", made.as_str());
+        let again = UserFolder::make_in(&base.0, uid).unwrap();
+        assert_eq!((again.as_str(), base.names().len()), (made.as_str(), 3));
+        assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), made.as_str());
+        assert!(UserFolder::find_in(&base.0, uid + 1).is_none());
+        // Whoever finds the usual one takes that.
+        fs::remove_file(&usual).unwrap();
+        fs::create_dir(&usual).unwrap();
+        assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), usual);
+    }
+
+    #[test]
+    fn processes_that_begin_at_once_have_one_folder() {
+        let (base, uid) = (Base::new("race"), process::euid());
+        fs::write(base.at(&format!("sanshim-user-{uid}")), "squatted").unwrap();
+        let found = || UserFolder::make_in(&base.0, uid).unwrap().as_str().to_owned();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(found);
+            }
+        });
+        let (one, other) = (found(), found());
+        assert_eq!(one, other);
+    }
+
+    #[test]
+    fn only_numbers_name_users() {
+        assert_eq!(user_in("0"), Some(0));
+        assert_eq!(user_in("1000"), Some(1000));
+        assert_eq!(user_in("1000.ab"), Some(1000));
+        for name in ["", "00", "01", "+1", "peers-1", "offers-0", ".1", "4294967296"] {
+            assert_eq!(user_in(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_number_is_a_user_where_all_are_mapped() {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap();
+        let all = map.split_whitespace().nth(2) == Some("4294967295");
+        assert_eq!(is_one_user(65534), all, "{map}");
+        assert!(is_one_user(0) && is_one_user(1000));
+    }
+}
