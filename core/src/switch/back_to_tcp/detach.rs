@@ -137,6 +137,7 @@ pub(in crate::switch) fn return_anchor(
     anchor: Fd,
     why: Reason,
 ) -> bool {
+    let stream = &stream.over(anchor);
     if stream.endpoint.has(flag::ASKS) {
         // It may be that reading is to go on, whatever becomes of sending.
         is_answered(stream);

@@ -1,5 +1,6 @@
 //! The first step of the way back to TCP ([`detach`](super::detach)): from the next byte on this end sends over the
-//! anchor. What it sent before is read by the peer where it lies. Waits for nothing; reads nothing.
+//! anchor. What the peer has not read goes there before, if there is room for all of it, and else is read by the peer where
+//! it lies. Waits for nothing; reads nothing.
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
@@ -22,7 +23,8 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if e.has(flag::LEFT) {
         return true;
     }
-    let DirectionState { left: begun, recalled, .. } = stream.own().sending.0.direction.state();
+    let DirectionState { left, recalled, pulled, .. } = stream.own().sending.0.direction.state();
+    let begun = left || pulled;
     let must = begun || recalled;
     if e.has(impossible_after(stream, begun, must)) || !may_send_over_tcp(stream) {
         return false;
@@ -69,6 +71,32 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send
 /// lock, and the direction's claim.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
+    if begun || gone || !pull(stream, anchor) {
+        return leave_and_resend(stream, anchor, begun, gone);
+    }
+    // Before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
+    let resent = resend::resend(stream, anchor, false);
+    say_left(stream);
+    resent
+}
+
+/// True if this end sends again by itself what the peer has not read: nobody has to be there then who could be asked for it,
+/// whatever becomes of either end.
+fn pull(stream: &Stream, anchor: Fd) -> bool {
+    const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
+    let e = stream.endpoint;
+    // Over TCP nothing goes any more; what went by RDMA write the peer may not have counted.
+    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !e.abilities().write;
+    if !may || stream.peer_consumed_all() {
+        return false;
+    }
+    let Some(room) = net::room_to_send(anchor) else { return false };
+    let has_room = stream.note_pulled().is_ok_and(|bytes| bytes > 0 && bytes <= room);
+    has_room && stream.own().sending.0.direction.pull()
+}
+
+/// Tells the peer that what follows comes over TCP. The word before.
+fn say_left(stream: &Stream) -> DirectionState {
     let own = &stream.own().sending.0;
     let before = own.direction.leave();
     // Before the ring: whoever it wakes finds it.
@@ -79,6 +107,11 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
         // Who sleeps on the SAN does not hear what comes over TCP.
         None => stream.segment.bells().ring(),
     }
+    before
+}
+
+fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
+    let before = say_left(stream);
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     if gone {
         Resent::All

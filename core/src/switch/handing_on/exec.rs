@@ -54,7 +54,7 @@ pub fn before_exec(way: Way) -> Exec {
         return exec;
     }
     let found = Found::of(&ours, &inherited);
-    recall_all(found.iter().map(|one| one.socket), Reason::HandedOver);
+    recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
     let until = time::now() + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
