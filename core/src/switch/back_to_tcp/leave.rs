@@ -34,6 +34,33 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
     let resent = say_and_resend(stream, anchor, begun, gone);
+    note_left(stream, anchor, resent);
+    resent == Resent::All
+}
+
+/// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
+/// executes. Not where this end has something unread: then the end of the connection is a reset.
+pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
+    let e = stream.endpoint;
+    let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
+    if e.has(flag::LEFT | returning::OVER) || stream.peer_consumed_all() || !is_read() {
+        return;
+    }
+    let Ok(_held) = stream.lock_send() else { return };
+    if returning::is_half_left(stream) || e.has(flag::LEFT | returning::OVER) {
+        return;
+    }
+    let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(libc::POLLERR);
+    if state & (libc::POLLERR | libc::POLLHUP) == 0 && pull(stream, anchor) {
+        let resent = resend::resend(stream, anchor, false);
+        say_left(stream);
+        note_left(stream, anchor, resent);
+    }
+}
+
+/// Notes what became of it. Send lock.
+fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
+    let e = stream.endpoint;
     match resent {
         Resent::All => {
             if e.has(flag::SEND_SHUT) {
@@ -48,7 +75,6 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         }
         Resent::Unknown => lose(stream, anchor),
     }
-    resent == Resent::All
 }
 
 /// Between hosts: false until the peer has heard that this end turned, or it might take what goes over TCP from now on for

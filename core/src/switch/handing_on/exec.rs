@@ -10,6 +10,7 @@ use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::{self, Pinned};
+use crate::switch::stream::Stream;
 use crate::sys::process::is_borrowed;
 use crate::sys::{file, time, Fd};
 use smallvec::SmallVec;
@@ -68,6 +69,15 @@ pub fn before_exec(way: Way) -> Exec {
     }
     ours.follow();
     resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)));
+    for one in found.iter().filter(|one| !one.duplicated) {
+        let has_lost = |stream: Stream| substitute::has_lost(one.here, &stream);
+        let is_kept_whole = exec.is_seen_to(one.here)
+            || !one.socket.stream().is_some_and(has_lost)
+            || (becomes_it && exec.replace(one, &found, until));
+        if !is_kept_whole {
+            exec.keep_back(one.here);
+        }
+    }
     exec
 }
 
@@ -154,7 +164,7 @@ impl Exec {
             }
             if let Some(stream) = socket.stream() {
                 if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
-                    detach::look_after_to_the_end(socket, &stream, WaitForRoom::UntilDone);
+                    detach::finish_sending(socket, &stream);
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }
