@@ -161,9 +161,29 @@ pub(in crate::switch) fn return_anchor(
     true
 }
 
+/// How long (ns) a peer may take, in a step of its own that waits for nothing, and how long to look again.
+const PULL_TIMEOUT: u64 = 5_000_000;
+const PULL_NAP: u64 = 20_000;
+
+/// While the peer sends again what this end may have read: of that nothing may lie unread in the kernel, which would make a
+/// reset of the close.
+fn await_pulling_peer(stream: &Stream) {
+    let is_pulling = || {
+        let word = stream.peer().sending.0.direction.state();
+        word.pulled && !word.left
+    };
+    if is_pulling() {
+        let until = time::now() + PULL_TIMEOUT;
+        while is_pulling() && time::now() < until {
+            time::sleep(PULL_NAP);
+        }
+    }
+}
+
 /// Where it may be the last look: what is to go over TCP goes, as far as there is room now, and else from a process apart; true
-/// if the socket is on TCP. Waits for nothing.
+/// if the socket is on TCP. Waits for no room.
 pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
+    await_pulling_peer(stream);
     if look_after(socket, stream) {
         return true;
     }
