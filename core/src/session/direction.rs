@@ -6,6 +6,8 @@ use super::sync::{AtomicU64, Ordering};
 const LEFT: u64 = 1 << 63;
 const RECALLED: u64 = 1 << 62;
 const CLOSED: u64 = 1 << 61;
+/// The sender sends again over TCP what its receiver had not read, and leaves.
+const PULLED: u64 = 1 << 60;
 const CLAIMED: u64 = 1 << 59;
 const REPLAYED: u64 = 1 << 58;
 /// The sender's bytes go over the SAN from some position on.
@@ -42,6 +44,9 @@ pub(crate) struct DirectionState {
     pub left: bool,
     /// The receiver has stopped reading from the SAN: the sender sends what was not read once more.
     pub(crate) recalled: bool,
+    /// The sender takes back what was not read, and sends it over TCP by itself, from a position on that it published. The
+    /// receiver follows once the sender has left.
+    pub(crate) pulled: bool,
     /// The sender closed: nobody is there any more who could send again.
     pub closed: bool,
     /// The receiver is sending again, over the sender's socket, what it recalled.
@@ -58,6 +63,7 @@ impl DirectionState {
             entered: word & ENTERED != 0,
             left: word & LEFT != 0,
             recalled: word & RECALLED != 0,
+            pulled: word & PULLED != 0,
             closed: word & CLOSED != 0,
             claimed: word & CLAIMED != 0,
             replayed: word & REPLAYED != 0,
@@ -162,6 +168,16 @@ impl Direction {
         before.turned && !before.is_final()
     }
 
+    /// The sender is about to send again over TCP what is unread, and then to leave; false if the receiver recalled that.
+    pub(crate) fn pull(&self) -> bool {
+        let mut pulled = false;
+        self.update(|word| {
+            pulled = word & (LEFT | RECALLED | TURNED) == TURNED;
+            pulled.then_some(word | PULLED)
+        });
+        pulled
+    }
+
     /// The sender leaves the SAN; what it sent there is visible before. The word before.
     pub(crate) fn leave(&self) -> DirectionState {
         self.update(|word| (word & LEFT == 0).then_some(word | LEFT))
@@ -173,12 +189,13 @@ impl Direction {
     }
 
     /// The receiver, which saw this before it last looked, has stopped reading from the SAN, and wants the rest over TCP.
-    /// False where the sender has left, closed or rung since: what it sent before that is to be read here.
+    /// False where the sender has left, pulled, closed or rung since: what it sent before that is to be read here.
     pub(crate) fn recall(&self, seen: DirectionState) -> bool {
         let mut recalled = false;
         self.update(|word| {
             let now = DirectionState::of(word);
-            recalled = !now.is_final() && (now.closed, now.rings) == (seen.closed, seen.rings);
+            let is_as_seen = (now.closed, now.rings) == (seen.closed, seen.rings);
+            recalled = !now.is_final() && !now.pulled && is_as_seen;
             recalled.then_some(word | RECALLED)
         });
         recalled

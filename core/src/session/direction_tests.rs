@@ -102,3 +102,19 @@ fn who_rang_is_recalled_only_by_who_has_looked_since() {
     assert!(!d.recall(before), "what it rings for may have come behind the look");
     assert!(d.recall(d.state()));
 }
+
+#[test]
+fn a_sender_pulls_what_nobody_recalled() {
+    let d = turned();
+    assert!(d.ring());
+    let before = d.state();
+    assert!(d.pull());
+    assert!(!d.recall(before) && !d.recall(d.state()), "it comes by itself");
+    assert!(!d.leave().left && d.state().pulled);
+    assert!(!d.pull(), "it has left");
+
+    let d = turned();
+    assert!(d.recall(d.state()));
+    assert!(!d.pull(), "the receiver says from where on");
+    assert!(!Direction::new().pull(), "nothing lies there");
+}

@@ -46,4 +46,4 @@ pub use resize::Resize;
 pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;
 pub(crate) use turn::{turn, Inbound, Misplaced, Outbound, OverTcp};
-pub(crate) use way_back::{end_reading, resent};
+pub(crate) use way_back::{end_reading, read_twice, resent};

@@ -1,7 +1,9 @@
 //! Unit tests of the way to the SAN and back: the turn, and what goes over TCP first on the way back.
 
 use super::sync::AtomicU64;
-use super::{end_reading, resent, turn, Direction, Inbound, Misplaced, Outbound, OverTcp};
+use super::{
+    end_reading, read_twice, resent, turn, Direction, Inbound, Misplaced, Outbound, OverTcp,
+};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -69,7 +71,8 @@ fn ends(word: &Direction, recalls_unread: bool, looks: &[bool]) -> (usize, bool)
         }
         Ok::<_, ()>(looks[at])
     };
-    let ended = end_reading(word, recalls_unread, unread, || assert_eq!(looked.get(), 1));
+    let stops = || assert_eq!(looked.get(), 1);
+    let ended = end_reading(word, recalls_unread, unread, stops, || unreachable!());
     (looked.get(), ended == Ok(true))
 }
 
@@ -101,4 +104,28 @@ fn how_much_was_sent_again_the_kernel_knows() {
     assert_eq!(resent(Some(14), 10, true), Some(4));
     assert_eq!(resent(Some(10), 10, true), Some(0));
     assert_eq!(resent(None, 10, true), None);
+}
+
+#[test]
+fn a_receiver_follows_a_sender_that_sends_again_by_itself() {
+    let word = Direction::new();
+    word.begin_turned();
+    assert!(word.pull());
+    assert_eq!(ends(&word, true, &[true]), (1, false), "not before it has left");
+    assert_eq!(ends(&word, false, &[false]), (1, false));
+    word.leave();
+    for all in [false, true] {
+        let unread = || unreachable!("what lies here comes again");
+        let ended = end_reading(&word, false, unread, || unreachable!(), || Ok::<_, ()>(all));
+        assert_eq!(ended, Ok(all));
+    }
+}
+
+#[test]
+fn what_was_read_before_it_came_again_is_taken_off() {
+    assert_eq!(read_twice(10, 10, 0), Some(0));
+    assert_eq!(read_twice(10, 4, 0), Some(6));
+    assert_eq!(read_twice(12, 4, 6), Some(2), "it read on meanwhile");
+    assert_eq!(read_twice(10, 11, 0), None);
+    assert_eq!(read_twice(10, 4, 7), None);
 }

@@ -8,18 +8,23 @@ const MOST_LOOKS: u32 = 64;
 
 /// A receiver is about to end reading on the SAN; true if it has, and all that was sent there is read, or comes again. `unread`
 /// looks for bytes there, which keep it from ending: unless `recalls_unread` and the sender can still send them again.
-/// `stops` publishes how far it read and has the sender ring for what it sends from now on. Under the receiver's lock.
+/// `stops` publishes how far it read and has the sender ring for what it sends from now on. `passes`: where the sender sent
+/// again by itself, takes off what this end has read of that; true once that is gone. Under the receiver's lock.
 pub(crate) fn end_reading<E>(
     word: &Direction,
     recalls_unread: bool,
     mut unread: impl FnMut() -> Result<bool, E>,
     mut stops: impl FnMut(),
+    passes: impl FnOnce() -> Result<bool, E>,
 ) -> Result<bool, E> {
     let mut has_stopped = false;
     for _ in 0..MOST_LOOKS {
         // Before the look: what was sent before the peer left, closed, or rang is seen by it.
         let seen = word.state();
-        if unread()? && (seen.left || seen.closed || !recalls_unread) {
+        if seen.left && seen.pulled {
+            return passes();
+        }
+        if (unread()? && (seen.left || seen.closed || !recalls_unread)) || seen.pulled {
             return Ok(false);
         }
         if seen.left {
@@ -48,4 +53,11 @@ pub(crate) fn resent(written: Option<u64>, turned_at: u64, resumed: bool) -> Opt
     } else {
         Some(0)
     }
+}
+
+/// How many of the bytes that a sender sends again by itself, from position `from` of the stream on, its receiver has read
+/// before, and not taken off the TCP connection yet. `read`: what it ever read on the SAN; `passed`: what it took off. `None`:
+/// the position makes no sense.
+pub(crate) fn read_twice(read: u64, from: u64, passed: u64) -> Option<u64> {
+    read.checked_sub(from)?.checked_sub(passed)
 }

@@ -70,6 +70,19 @@ pub(crate) fn bytes_written(fd: Fd) -> Option<u64> {
     Some((words[25] + u64::from(words[18] as u32)).saturating_sub(words[26]))
 }
 
+/// For how many bytes a TCP socket has room to send, at least. `None` where the kernel does not say (before 4.12).
+pub(crate) fn room_to_send(fd: Fd) -> Option<u64> {
+    const SO_MEMINFO: i32 = 55;
+    let mut words = [0u32; 6];
+    let mut length = size_of::<[u32; 6]>() as u32;
+    let (at, length_at) = (&mut words as *mut _ as usize, &mut length as *mut _ as usize);
+    call!(getsockopt, fd, libc::SOL_SOCKET, SO_MEMINFO, at, length_at).ok()?;
+    let [_, _, _, most, _, queued] = words;
+    let room = u64::from(most.saturating_sub(queued));
+    // The kernel counts what it keeps of each packet as well.
+    (length as usize == size_of::<[u32; 6]>()).then_some(room - room / 8)
+}
+
 /// Where tcp_info counts the segments that a socket has sent, and where those that it has received.
 const SEGMENTS_OUT: usize = 136;
 pub(super) const SEGMENTS_IN: usize = 140;

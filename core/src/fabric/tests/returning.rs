@@ -25,7 +25,7 @@ impl End {
         let (stream, mut all) = (self.stream(), Vec::new());
         let _held = stream.lock_send().unwrap();
         stream
-            .each_unread(|bytes| {
+            .each_unread(stream.recalled(), |bytes| {
                 all.extend_from_slice(bytes);
                 true
             })

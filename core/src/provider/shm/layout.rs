@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-pub(super) const VERSION: u32 = 12;
+pub(super) const VERSION: u32 = 13;
 
 /// How a segment is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,6 +54,9 @@ pub(crate) struct Sending {
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
     /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
     pub delivered: AtomicU64,
+    /// From which byte of the stream on, counted since the turn, the sender sends again by itself. Stored before `direction`
+    /// says that it does.
+    pub(crate) resent_from: AtomicU64,
 }
 
 impl Sending {

@@ -47,6 +47,31 @@ fn one_end_decides_who_sends_again() {
     assert_eq!(reached.states(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
 }
 
+/// However pulling and recalling meet, one end alone says from where on the bytes come again.
+#[test]
+fn what_is_pulled_is_not_recalled() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let (word, _) = turned();
+        let sender = thread::spawn({
+            let word = word.clone();
+            move || {
+                let pulled = word.pull();
+                word.leave();
+                pulled
+            }
+        });
+        let recalled = recall(&word);
+        let pulled = sender.join().unwrap();
+        assert_eq!(word.state().pulled, pulled);
+        assert_eq!(word.state().recalled, recalled);
+        assert!(!(pulled && recalled));
+        seen.note((u32::from(pulled), u32::from(recalled)));
+    });
+    assert_eq!(reached.states(), [(0, 1), (1, 0)]);
+}
+
 /// A receiver that sends again in the sender's stead never sends beside the sender: that one, if it comes to it meanwhile,
 /// waits until what the receiver sent is all there.
 #[test]

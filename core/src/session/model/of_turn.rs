@@ -129,6 +129,7 @@ fn what_crosses_a_recall_is_sent_again_before_the_call_returns() {
             || {
                 let _ = direction.counter.raise();
             },
+            || unreachable!(),
         );
         let sends_again = sender.join().unwrap();
         if ended == Ok(true) {

@@ -75,7 +75,14 @@ pub(in crate::switch) fn is_recalled(stream: &Stream) -> bool {
 /// True if the peer sends over TCP again, behind what lies in the segment, and this end reads that. Acquire: all of it
 /// is there then.
 pub(in crate::switch) fn continues_over_tcp(stream: &Stream) -> bool {
-    stream.peer().sending.0.direction.state().left && !stream.endpoint.has(flag::READ_OUT)
+    let word = stream.peer().sending.0.direction.state();
+    word.left && !word.pulled && !stream.endpoint.has(flag::READ_OUT)
+}
+
+/// True if the peer left, and what lies in the segment comes over TCP as well, and this end has not turned there.
+pub(in crate::switch) fn comes_again(stream: &Stream) -> bool {
+    let word = stream.peer().sending.0.direction.state();
+    word.left && word.pulled && !stream.endpoint.has(flag::READ_OUT)
 }
 
 /// True if what the kernel says of the anchor concerns bytes that are TCP's.

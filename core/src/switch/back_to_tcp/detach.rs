@@ -10,7 +10,7 @@
 //! Then the socket is the kernel's. The peer does the same as soon as it looks: the ring that comes with the leaving wakes
 //! it. Over a fabric a frame does, and recalling takes an answer of the peer's link, before which nothing is read.
 
-use super::leave::leave;
+use super::leave::{leave, leave_with_all};
 use super::linger;
 use super::read_out::{is_answered, read_out};
 use crate::reason::Reason;
@@ -139,6 +139,7 @@ pub(in crate::switch) fn return_anchor(
     anchor: Fd,
     why: Reason,
 ) -> bool {
+    let stream = &stream.over(anchor);
     if stream.endpoint.has(flag::ASKS) {
         // It may be that reading is to go on, whatever becomes of sending.
         is_answered(stream);
@@ -162,18 +163,48 @@ pub(in crate::switch) fn return_anchor(
     true
 }
 
-/// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process
-/// apart; true if the socket is on TCP. Waits for nothing.
-pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
+/// How long (ns) a peer may take, in a step of its own that waits for nothing, and how long to look again.
+const PULL_TIMEOUT: u64 = 5_000_000;
+const PULL_NAP: u64 = 20_000;
+
+/// While the peer sends again what this end may have read: of that nothing may lie unread in the kernel, which would make a
+/// reset of the close.
+fn await_pulling_peer(stream: &Stream) {
+    let is_pulling = || {
+        let word = stream.peer().sending.0.direction.state();
+        word.pulled && !word.left
+    };
+    if is_pulling() {
+        let until = time::now() + PULL_TIMEOUT;
+        while is_pulling() && time::now() < until {
+            time::sleep(PULL_NAP);
+        }
+    }
+}
+
+/// Where it may be the last look: what is to go over TCP goes, as far as there is room now, and else from a process apart; true
+/// if the socket is on TCP. Waits for no room.
+pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
+    await_pulling_peer(stream);
     if look_after(socket, stream) {
         return true;
     }
-    let closed = stream.own().sending.0.direction.close();
-    if closed.recalled && look_after(socket, stream) {
+    if stream.fabric.is_none() {
+        leave_with_all(stream, socket.anchor());
+        linger::send_rest_apart(socket, stream);
+    }
+    false
+}
+
+/// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process
+/// apart; true if the socket is on TCP. Waits for nothing.
+pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
+    if finish_sending(socket, stream) {
         return true;
     }
-    if stream.fabric.is_none() {
-        linger::send_rest_apart(socket, stream);
+    let closed = stream.own().sending.0.direction.close();
+    if closed.recalled && finish_sending(socket, stream) {
+        return true;
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
     if stream.endpoint.has(flag::LEFT) && unread() {

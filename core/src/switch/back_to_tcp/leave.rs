@@ -1,5 +1,6 @@
 //! The first step of the way back to TCP ([`detach`](super::detach)): from the next byte on this end sends over the
-//! anchor. What it sent before is read by the peer where it lies. Waits for nothing; reads nothing.
+//! anchor. What the peer has not read goes there before, if there is room for all of it, and else is read by the peer where
+//! it lies. Waits for nothing; reads nothing.
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
@@ -22,7 +23,8 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if e.has(flag::LEFT) {
         return true;
     }
-    let DirectionState { left: begun, recalled, .. } = stream.own().sending.0.direction.state();
+    let DirectionState { left, recalled, pulled, .. } = stream.own().sending.0.direction.state();
+    let begun = left || pulled;
     let must = begun || recalled;
     if e.has(impossible_after(stream, begun, must)) || !may_send_over_tcp(stream) {
         return false;
@@ -32,6 +34,33 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let gone = state & (libc::POLLERR | libc::POLLHUP) != 0;
     note_reason(stream, why);
     let resent = say_and_resend(stream, anchor, begun, gone);
+    note_left(stream, anchor, resent);
+    resent == Resent::All
+}
+
+/// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
+/// executes. Not where this end has something unread: then the end of the connection is a reset.
+pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
+    let e = stream.endpoint;
+    let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
+    if e.has(flag::LEFT | returning::OVER) || stream.peer_consumed_all() || !is_read() {
+        return;
+    }
+    let Ok(_held) = stream.lock_send() else { return };
+    if returning::is_half_left(stream) || e.has(flag::LEFT | returning::OVER) {
+        return;
+    }
+    let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(libc::POLLERR);
+    if state & (libc::POLLERR | libc::POLLHUP) == 0 && pull(stream, anchor) {
+        let resent = resend::resend(stream, anchor, false);
+        say_left(stream);
+        note_left(stream, anchor, resent);
+    }
+}
+
+/// Notes what became of it. Send lock.
+fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
+    let e = stream.endpoint;
     match resent {
         Resent::All => {
             if e.has(flag::SEND_SHUT) {
@@ -46,7 +75,6 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         }
         Resent::Unknown => lose(stream, anchor),
     }
-    resent == Resent::All
 }
 
 /// Between hosts: false until the peer has heard that this end turned, or it might take what goes over TCP from now on for
@@ -69,6 +97,32 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send
 /// lock, and the direction's claim.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
+    if begun || gone || !pull(stream, anchor) {
+        return leave_and_resend(stream, anchor, begun, gone);
+    }
+    // Before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
+    let resent = resend::resend(stream, anchor, false);
+    say_left(stream);
+    resent
+}
+
+/// True if this end sends again by itself what the peer has not read: nobody has to be there then who could be asked for it,
+/// whatever becomes of either end.
+fn pull(stream: &Stream, anchor: Fd) -> bool {
+    const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
+    let e = stream.endpoint;
+    // Over TCP nothing goes any more; what went by RDMA write the peer may not have counted.
+    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !e.abilities().write;
+    if !may || stream.peer_consumed_all() {
+        return false;
+    }
+    let Some(room) = net::room_to_send(anchor) else { return false };
+    let has_room = stream.note_pulled().is_ok_and(|bytes| bytes > 0 && bytes <= room);
+    has_room && stream.own().sending.0.direction.pull()
+}
+
+/// Tells the peer that what follows comes over TCP. The word before.
+fn say_left(stream: &Stream) -> DirectionState {
     let own = &stream.own().sending.0;
     let before = own.direction.leave();
     // Before the ring: whoever it wakes finds it.
@@ -79,6 +133,11 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
         // Who sleeps on the SAN does not hear what comes over TCP.
         None => stream.segment.bells().ring(),
     }
+    before
+}
+
+fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
+    let before = say_left(stream);
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     if gone {
         Resent::All

@@ -18,7 +18,7 @@ const LONGEST_STAND_IN: u64 = 1_000_000_000;
 const NAP: u64 = 200_000_000;
 
 /// Before the last close: sees to it that what is still to be sent goes, without waiting for room.
-pub(in crate::switch) fn send_rest_apart(socket: &Socket, stream: &Stream) {
+pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
     if !returning::is_half_left(stream) {
         return;
     }

@@ -10,7 +10,7 @@ pub(in crate::switch) mod helper_calls;
 pub(in crate::switch) mod idle;
 mod leave;
 pub(in crate::switch) mod limits;
-pub(in crate::switch) mod linger;
+mod linger;
 mod read_out;
 pub(in crate::switch) mod recall;
 mod request;

@@ -2,13 +2,15 @@
 //! Sends nothing.
 
 use crate::fabric::Link;
-use crate::session::end_reading;
+use crate::session::{end_reading, read_twice};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::{Broken, Stream};
+use crate::sys::{net, Errno};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Ends reading from the segment if all was read, or `recalls_unread`: the rest comes again over TCP. True once it has
 /// ended.
@@ -18,7 +20,10 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     let unread = || stream.available().map(|unread| unread > 0);
     let ended = match stream.fabric {
         None if !recalls_unread && needs_ring(stream) => Ok(false),
-        None => end_reading(direction, recalls_unread, unread, || stop(stream)),
+        None => {
+            let passes = || pass_what_comes_again(stream);
+            end_reading(direction, recalls_unread, unread, || stop(stream), passes)
+        }
         Some(link) => ask(stream, link, recalls_unread, unread),
     };
     match ended {
@@ -45,6 +50,28 @@ fn needs_ring(stream: &Stream) -> bool {
     }
     sleepers.forget_the_dead();
     sleepers.any()
+}
+
+/// The peer sends over TCP what it thought unread: takes off what this end has read of that. True once it has; false: not all
+/// is there yet. Receive lock.
+fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
+    let receive = &stream.endpoint.receive;
+    let from = stream.peer().sending.0.resent_from.load(Acquire);
+    loop {
+        let passed = receive.passed.load(Relaxed);
+        match read_twice(receive.total(), from, passed).ok_or(Broken::Position)? {
+            0 => break,
+            left => match net::discard(stream.anchor, left as usize) {
+                Ok(taken @ 1..) => receive.passed.store(passed + taken as u64, Relaxed),
+                Err(Errno(libc::EAGAIN | libc::EINTR)) => return Ok(false),
+                Err(Errno(e)) if ends::is_local(e) => return Ok(false),
+                // It ended, as the kernel tells next.
+                _ => break,
+            },
+        }
+    }
+    stream.stop_reading();
+    Ok(true)
 }
 
 /// Publishes how far this end read. Whatever the peer puts there from now on, it rings for, and learns that nobody reads it.

@@ -60,6 +60,7 @@ pub(in crate::switch) fn bring_back(
     why: Reason,
     wait: WaitForRoom,
 ) -> bool {
+    let stream = &stream.over(anchor);
     let longest = if stream.fabric.is_some() { LONGEST_PAUSE_BETWEEN_HOSTS } else { LONGEST_PAUSE };
     let mut paused = 0;
     loop {

@@ -1,4 +1,4 @@
-//! What goes over TCP first when an end leaves the SAN: what the peer wants again. The kernel knows how much of that it took, so it can go on at any time, in any process of this end,
+//! What goes over TCP first when an end leaves the SAN: what the peer wants again, or did not read yet. The kernel knows how much of that it took, so it can go on at any time, in any process of this end,
 //! after one that died as well; and by the peer in this end's stead
 //! ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
 //!
@@ -72,16 +72,18 @@ impl AnchorWriter {
 /// Sends what is still to be sent; `resumed`: some of it may have been. Send lock; the direction has left.
 pub(in crate::switch) fn resend(stream: &Stream, anchor: Fd, resumed: bool) -> Resent {
     let sending = &stream.own().sending.0;
-    if !sending.direction.state().recalled {
-        return Resent::All;
-    }
+    let from = match sending.direction.state() {
+        state if state.pulled => stream.pulled(),
+        state if state.recalled => stream.recalled(),
+        _ => return Resent::All,
+    };
     let counted = net::bytes_written(anchor);
     let Some(skip) = resent(counted, sending.turned_at.load(Relaxed), resumed) else {
         return Resent::Unknown;
     };
     let mut to = AnchorWriter::new(anchor, skip);
     to.waits = counted.is_none();
-    if let Err(why) = stream.each_unread(|bytes| to.put(bytes)) {
+    if let Err(why) = stream.each_unread(from, |bytes| to.put(bytes)) {
         broken(anchor, why);
     }
     to.push();

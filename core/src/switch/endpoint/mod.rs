@@ -98,6 +98,11 @@ pub(crate) struct SendHalf {
     pub(crate) resized_by: AtomicU32,
     /// 1 while that message, which says so, may be out and `message_size` not changed yet.
     pub(crate) resizes: AtomicU32,
+    /// Where what this end sends again by itself begins: its first message, as in [`ReceiveHalf::position`], and its place
+    /// in the send buffer.
+    pub(crate) pulled_message: AtomicU64,
+    /// See [`pulled_message`](Self::pulled_message).
+    pub(crate) pulled_head: AtomicU64,
     /// RDMA transfers of what this end sends.
     pub(crate) transfers: Sending,
     /// 1: the holder of the lock is in an RDMA transfer that waits for the peer.
@@ -126,6 +131,8 @@ pub(crate) struct ReceiveHalf {
     pub(crate) head: AtomicU64,
     /// 2^32 plus the number of the control message that is being obeyed; zero: none.
     pub(crate) obeying: AtomicU64,
+    /// Bytes that the peer sent again over TCP, that this end had read before, and that it has taken off there.
+    pub(crate) passed: AtomicU64,
     /// Up to where MSG_PEEK or FIONREAD saw bytes, counted from the connection's first.
     pub(crate) seen: AtomicU64,
     /// Checked payloads of received messages, since a header is read only once: bytes of data in

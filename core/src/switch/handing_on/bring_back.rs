@@ -40,7 +40,7 @@ pub(in crate::switch) fn bring_back_for(fds: &[Fd], why: Reason, wait: WaitForRo
     if found.is_empty() {
         return true;
     }
-    recall_all(found.iter().map(|(socket, _)| socket), why);
+    recall_all(found.iter().map(|(socket, fd)| (socket, *fd)), why);
     // Each of them: all have stopped reading.
     let given =
         found.iter().fold(true, |all, (socket, fd)| bring_back(socket, *fd, why, wait) && all);
@@ -120,11 +120,11 @@ pub fn same_pids_after_all() {
     policy::stay_on_tcp(false);
 }
 
-/// All of them before any goes back: both ends of a connection may be among them.
-pub(super) fn recall_all<'a>(sockets: impl Iterator<Item = &'a Pinned>, why: Reason) {
-    for socket in sockets {
+/// All of them, each under this number, before any goes back: both ends of a connection may be among them.
+pub(super) fn recall_all<'a>(sockets: impl Iterator<Item = (&'a Pinned, Fd)>, why: Reason) {
+    for (socket, anchor) in sockets {
         if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
-            recall::recall_unread(socket, &stream, why);
+            recall::recall_unread(socket, &stream.over(anchor), why);
         }
     }
 }
@@ -133,7 +133,7 @@ fn bring_all_back(why: Reason, wait: WaitForRoom) -> Ours {
     let ours = Ours::collect();
     let connections =
         || ours.0.iter().map(|(socket, _)| socket).filter(|s| s.phase() != phase::LISTENER);
-    recall_all(connections(), why);
+    recall_all(connections().map(|socket| (socket, socket.anchor())), why);
     for socket in connections() {
         bring_back(socket, socket.anchor(), why, wait);
     }

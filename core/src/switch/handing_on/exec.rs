@@ -3,7 +3,6 @@
 
 use crate::reason::Reason;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
-use crate::switch::back_to_tcp::linger;
 use crate::switch::back_to_tcp::resend_for_peer;
 use crate::switch::handing_on::bring_back::{bring_back, recall_all, Ours};
 use crate::switch::handing_on::substitute;
@@ -11,6 +10,7 @@ use crate::switch::setup;
 use crate::switch::setup::holders;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::{self, Pinned};
+use crate::switch::stream::Stream;
 use crate::sys::process::is_borrowed;
 use crate::sys::{file, time, Fd};
 use smallvec::SmallVec;
@@ -55,7 +55,7 @@ pub fn before_exec(way: Way) -> Exec {
         return exec;
     }
     let found = Found::of(&ours, &inherited);
-    recall_all(found.iter().map(|one| one.socket), Reason::HandedOver);
+    recall_all(found.iter().map(|one| (one.socket, one.here)), Reason::HandedOver);
     let until = time::now() + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
@@ -69,6 +69,15 @@ pub fn before_exec(way: Way) -> Exec {
     }
     ours.follow();
     resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)));
+    for one in found.iter().filter(|one| !one.duplicated) {
+        let has_lost = |stream: Stream| substitute::has_lost(one.here, &stream);
+        let is_kept_whole = exec.is_seen_to(one.here)
+            || !one.socket.stream().is_some_and(has_lost)
+            || (becomes_it && exec.replace(one, &found, until));
+        if !is_kept_whole {
+            exec.keep_back(one.here);
+        }
+    }
     exec
 }
 
@@ -155,8 +164,7 @@ impl Exec {
             }
             if let Some(stream) = socket.stream() {
                 if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
-                    detach::look_after(socket, &stream);
-                    linger::send_rest_apart(socket, &stream);
+                    detach::finish_sending(socket, &stream);
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }

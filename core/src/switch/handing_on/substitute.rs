@@ -3,16 +3,31 @@
 //! which brings the same bytes and then ends in the same way. Only its ports differ.
 
 use crate::switch::anchor::options;
-use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::resend::AnchorWriter;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
-use crate::sys::{file, net, time, Errno, Fd, Result};
+use crate::sys::{file, net, poll, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How long (ns) others are given to close the connection: the parent of who was forked for it is about to.
 pub(in crate::switch) const HOLDERS_TIMEOUT: u64 = 200_000_000;
 const NAP: u64 = 1_000_000;
+
+/// True if nobody is there who could send again, or go on sending, what is unread here.
+fn is_over(anchor: Fd, stream: &Stream) -> bool {
+    const ENDS: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    let word = stream.peer().sending.0.direction.state();
+    let has_ended = || poll::poll_one(anchor, ENDS).is_ok_and(|events| events & ENDS != 0);
+    let is_at_once = stream.fabric.is_none() && !word.left && !word.replayed;
+    is_at_once && (stream.endpoint.has(flag::ANCHOR_ENDED) || has_ended())
+}
+
+/// True if the connection went back to TCP, and its peer was gone before it sent again what is unread.
+pub(super) fn has_lost(anchor: Fd, stream: &Stream) -> bool {
+    stream.peer().sending.0.direction.state().recalled
+        && is_over(anchor, stream)
+        && stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0))
+}
 
 /// Such an end, in the place of `anchor`; ours to close. What it brings stays unread here.
 ///
@@ -22,7 +37,7 @@ const NAP: u64 = 1_000_000;
 /// socket.
 pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
     let e = stream.endpoint;
-    let is_over = || e.has(flag::ANCHOR_ENDED) && !returning::is_begun(stream);
+    let is_over = || is_over(anchor, stream);
     if !is_over() || !is_alone(stream, until) || !is_over() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
@@ -30,7 +45,7 @@ pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) ->
     // A connection that was reset has no peer any more.
     let theirs = net::peer_address(anchor).map_or(ours, |peer| peer.ip());
     let [end, peer] = net::pair(ours, theirs)?;
-    let brought = bring(stream, peer);
+    let brought = bring(stream, anchor, peer);
     if e.has(flag::RESET) && !e.has(flag::ERROR_REPORTED) {
         let _ = net::reset_at_close(peer);
     }
@@ -58,9 +73,15 @@ fn is_alone(stream: &Stream, until: u64) -> bool {
 }
 
 /// Sends what is unread over `to`, if there is room for all of it.
-fn bring(stream: &Stream, to: Fd) -> Result<()> {
+fn bring(stream: &Stream, anchor: Fd, to: Fd) -> Result<()> {
     let Ok(_held) = stream.lock_receive() else { return Err(Errno(libc::EAGAIN)) };
     let mut writer = AnchorWriter::new(to, 0);
+    // What the kernel has came before the turn: its sender never came back.
+    let mut before = vec![0u8; net::unread(anchor).unwrap_or(0) as usize];
+    if !before.is_empty() {
+        let seen = net::recv(anchor, &mut before, libc::MSG_PEEK | libc::MSG_DONTWAIT)?;
+        writer.put(&before[..seen]);
+    }
     let valid = stream.each_left(|bytes| writer.put(bytes));
     valid.map_err(|_| Errno(libc::ECONNRESET))?;
     writer.failed().map_or(Ok(()), Err)

@@ -49,7 +49,7 @@ impl Stream<'_> {
         if word.state().turned {
             self.endpoint.clear(flag::SENDS_TCP);
         }
-        if word.state().left && !self.endpoint.has(flag::LEFT) {
+        if (word.state().left || word.state().pulled) && !self.endpoint.has(flag::LEFT) {
             self.endpoint.set(flag::LEAVING);
         }
     }

@@ -3,10 +3,19 @@
 use super::Broken;
 use super::Stream;
 use crate::session::Header;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Most bytes handed out at a time.
 const PIECE: usize = 256 << 10;
+
+/// Where the bytes begin that this end is to send again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unread {
+    /// Number of the first message in the high half, bytes of it that are not meant in the low half.
+    message: u64,
+    /// The first byte in the send buffer.
+    head: u64,
+}
 
 impl Stream<'_> {
     /// Tells the peer where this end stops reading, for [`Stream::each_unread`] at the peer.
@@ -20,14 +29,64 @@ impl Stream<'_> {
         receive.transfers.close();
     }
 
-    /// Calls `each` with all bytes, in order, that the peer had not read when it recalled our
-    /// direction, until it wants no more. Send lock; the word that says so was read before.
-    pub(crate) fn each_unread(&self, mut each: impl FnMut(&[u8]) -> bool) -> Result<(), Broken> {
+    /// Where the peer stopped when it recalled our direction. The word that says so was read before.
+    pub(crate) fn recalled(&self) -> Unread {
+        let receiving = &self.peer().receiving.0;
+        let message = receiving.stopped_at.load(Acquire);
+        Unread { message, head: receiving.head.load(Acquire) }
+    }
+
+    /// Where this end begins that [pulled](Self::note_pulled). Send lock.
+    pub(crate) fn pulled(&self) -> Unread {
+        let send = &self.endpoint.send;
+        let message = send.pulled_message.load(Relaxed);
+        Unread { message, head: send.pulled_head.load(Relaxed) }
+    }
+
+    /// Notes, and publishes, from where on this end will send again by itself: all that the peer has not read is behind
+    /// that. How many bytes that is. Send lock.
+    pub(crate) fn note_pulled(&self) -> Result<u64, Broken> {
+        let (session, send) = (&self.endpoint.session, &self.endpoint.send);
+        let receiving = &self.peer().receiving.0;
+        // In this order: what the peer took from the send buffer before it counted counts here.
+        let read = receiving.total.load(Acquire);
+        let head = receiving.head.load(Acquire);
+        let ring = self.segment.send_buffer(self.role, send.grown.load(Relaxed) != 0);
+        let buffered = ring.used(head, send.tail.load(Relaxed))?;
+        // Lies in messages, or the peer has taken it, and is about to count it.
+        let missing = send.total().saturating_sub(read).saturating_sub(buffered);
+        let (mut first, mut found) = (session.last_sent().wrapping_add(1), 0);
+        for _ in 0..self.segment.geometry().buffers {
+            if found >= missing {
+                break;
+            }
+            let sequence = first.wrapping_sub(1);
+            let slot = self.sent_slot(sequence);
+            if slot.sequence() != sequence {
+                break;
+            }
+            let header = Header::decode(slot.header(sequence), self.largest_payload_out())?;
+            found += u64::from(header.data_size());
+            first = sequence;
+        }
+        let offset = found.saturating_sub(missing);
+        send.pulled_message.store(u64::from(first) << 32 | offset, Relaxed);
+        send.pulled_head.store(head, Relaxed);
+        let bytes = found - offset + buffered;
+        let from = send.total().saturating_sub(bytes);
+        self.own().sending.0.resent_from.store(from, Release);
+        Ok(bytes)
+    }
+
+    /// Calls `each` with all bytes from there on that were sent on the SAN, in order, until it wants no more. Send lock.
+    pub(crate) fn each_unread(
+        &self,
+        from: Unread,
+        mut each: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), Broken> {
         let (session, send) = (&self.endpoint.session, &self.endpoint.send);
         let role = self.endpoint.role();
-        let receiving = &self.peer().receiving.0;
-        let stopped_at = receiving.stopped_at.load(Acquire);
-        let (mut next, mut offset) = ((stopped_at >> 32) as u32, stopped_at as u32 as usize);
+        let (mut next, mut offset) = ((from.message >> 32) as u32, from.message as u32 as usize);
         let end = session.last_sent().wrapping_add(1);
         if end.wrapping_sub(next) > self.segment.geometry().buffers {
             return Err(Broken::Position);
@@ -47,7 +106,7 @@ impl Stream<'_> {
             next = next.wrapping_add(1);
         }
         let ring = self.segment.send_buffer(role, send.grown.load(Relaxed) != 0);
-        let (mut head, tail) = (receiving.head.load(Acquire), send.tail.load(Relaxed));
+        let (mut head, tail) = (from.head, send.tail.load(Relaxed));
         ring.used(head, tail)?;
         while head != tail {
             let piece = self.sent_at(head, ((tail - head) as usize).min(PIECE));

@@ -51,7 +51,12 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
     {
         return Outcome::Done(Ok(got));
     }
-    receive_step_by_step(socket, &stream, to, flags, got, limit)
+    let outcome = receive_step_by_step(socket, &stream, to, flags, got, limit);
+    if returning::is_due(&stream) {
+        // That may have been the last of what lies in the segment, and another thread sleep for what comes behind it.
+        detach::look_after(socket, &stream);
+    }
+    outcome
 }
 
 /// As [`receive`], whatever else is to be done; `got`: bytes received before.

@@ -118,7 +118,8 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
         return 0;
     }
     let mut events = libc::POLLRDHUP;
-    if event == Event::Read && stream.endpoint.has(flag::RECEIVES_TCP | flag::READ_OUT) {
+    let reads_tcp = stream.endpoint.has(flag::RECEIVES_TCP | flag::READ_OUT);
+    if event == Event::Read && (reads_tcp || returning::comes_again(stream)) {
         events |= libc::POLLIN;
     }
     if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP | flag::LEFT) {

@@ -3,9 +3,9 @@
 
 use super::end::{flag, End, Endpoint};
 use super::kernel::Error;
-use super::schedule::{call, step, Ready};
+use super::schedule::{call, chance, step, Ready};
 use super::transfer::{is_due, is_half_left};
-use super::way_back::{end_reading, resent};
+use super::way_back::{end_reading, read_twice, resent};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -92,8 +92,9 @@ impl End {
             return true;
         }
         let state = e.own().word.state();
+        let begun = state.left || state.pulled;
         let over = flag::RESET | flag::BROKEN_PIPE;
-        let impossible = if state.left { over } else { over | flag::ANCHOR_ENDED };
+        let impossible = if begun { over } else { over | flag::ANCHOR_ENDED };
         if e.has(impossible) {
             return false;
         }
@@ -102,10 +103,12 @@ impl End {
         if !state.is_final() && !is_gone && !has_room {
             return false;
         }
+        // What is sent again before the peer turns to TCP lies on the SAN as well, if this end dies.
+        let resent = (!begun && !is_gone && self.pull(e)).then(|| self.resend(e, false));
         e.own().word.leave();
         e.own().returned.store(1, SeqCst);
         call(|kernel| kernel.ring(1 - self.number));
-        if is_gone || self.resend(e, state.left) {
+        if is_gone || resent.unwrap_or_else(|| self.resend(e, begun)) {
             e.set(flag::LEFT);
             call(|kernel| kernel.ring(self.number));
             true
@@ -115,17 +118,31 @@ impl End {
         }
     }
 
+    /// True if this end sends again by itself what the peer has not read.
+    fn pull(&self, e: &Endpoint) -> bool {
+        if !chance(self.behaviour.pulls) {
+            return false;
+        }
+        let bytes = e.own().note_pulled(e.peer());
+        let room = call(|kernel| kernel.room(self.number));
+        let fits = bytes > 0 && (bytes <= room || self.behaviour.overfills);
+        let pulls = fits && e.own().word.pull();
+        self.pulled.fetch_add(u32::from(pulls), Relaxed);
+        pulls
+    }
+
     /// What goes over TCP first; `resumed`: some of it may be out. True if all of it is, or nobody is there.
     fn resend(&self, e: &Endpoint, resumed: bool) -> bool {
-        let state = e.own().word.state();
-        if !state.recalled {
-            return true;
-        }
+        let from = match e.own().word.state() {
+            state if state.pulled => e.own().resent_from.load(SeqCst),
+            state if state.recalled => e.peer().stopped_at.load(SeqCst),
+            _ => return true,
+        };
         let written = call(|kernel| kernel.written(self.number));
         let Some(skip) = resent(written, e.own().turned_at.load(SeqCst), resumed) else {
             return call(|kernel| kernel.is_reset(self.number));
         };
-        let bytes = e.own().unread_of(e.peer()).split_off(skip as usize);
+        let bytes = e.own().sent_from(from).split_off(skip as usize);
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             match call(|kernel| kernel.send(self.number, rest)) {
@@ -154,11 +171,30 @@ impl End {
             e.own().stop();
             let _ = e.own().to_read.raise();
         };
-        let Ok(ended) = end_reading(&e.peer().word, self.behaviour.recalls, unread, stops);
+        let passes = || Ok(self.pass_what_comes_again(e));
+        let Ok(ended) = end_reading(&e.peer().word, self.behaviour.recalls, unread, stops, passes);
         if ended {
             e.set(flag::READ_OUT);
             call(|kernel| kernel.ring(self.number));
         }
         ended
+    }
+
+    /// Takes off what the peer sends again and this end has read; true once it has.
+    fn pass_what_comes_again(&self, e: &Endpoint) -> bool {
+        let from = e.peer().resent_from.load(SeqCst);
+        loop {
+            let passed = e.passed.load(Relaxed);
+            match read_twice(e.own().read(), from, passed).expect("an honest peer") {
+                0 => return true,
+                left => match call(|kernel| kernel.receive(self.number, left as usize)) {
+                    Ok(bytes) if !bytes.is_empty() => {
+                        e.passed.store(passed + bytes.len() as u64, Relaxed);
+                    }
+                    Err(Error::Again) => return false,
+                    _ => return true,
+                },
+            }
+        }
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct Endpoint {
     role: Role,
     flags: AtomicU32,
     pub(super) over_tcp: OverTcp,
+    /// Bytes that came again over TCP, and that it took off there, since it had read them.
+    pub(super) passed: AtomicU64,
     /// Which of the peer's counters were answered by a ring.
     pub(super) called_to_read: Called,
     pub(super) called_to_write: Called,
@@ -79,6 +81,7 @@ impl Endpoint {
             role,
             flags: AtomicU32::new(flag::SENDS_TCP | flag::RECEIVES_TCP),
             over_tcp: OverTcp::new(),
+            passed: AtomicU64::new(0),
             called_to_read: Called::new(),
             called_to_write: Called::new(),
             sending: Lock::default(),
@@ -154,6 +157,10 @@ pub(super) struct Behaviour {
     /// The ends go back for programs that can not read on the SAN, and come by until all is read: who does not, his peer sends
     /// in his stead.
     pub(super) recalls: bool,
+    /// How often (percent) an end that leaves sends again by itself what is unread, if the kernel says that there is room; and
+    /// where it does not say.
+    pub(super) pulls: usize,
+    pub(super) overfills: bool,
     /// How often it declines, or gives up what it agreed to.
     pub(super) declines: usize,
 }
@@ -174,9 +181,10 @@ pub(super) struct End {
     /// Bytes whose send returned, and that were about to be sent.
     pub(super) sent: AtomicU64,
     pub(super) attempted: AtomicU64,
-    /// What happened: turns of either direction, and returns.
+    /// What happened: turns of either direction, returns, and those with bytes that it sent again by itself.
     pub(super) turns: AtomicU32,
     pub(super) returned: AtomicU32,
+    pub(super) pulled: AtomicU32,
     /// Its reader was told the end of the stream, or that it broke.
     pub(super) ended: AtomicBool,
 }
@@ -198,6 +206,7 @@ impl End {
             attempted: AtomicU64::new(0),
             turns: AtomicU32::new(0),
             returned: AtomicU32::new(0),
+            pulled: AtomicU32::new(0),
             ended: AtomicBool::new(false),
         }
     }

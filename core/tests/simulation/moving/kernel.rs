@@ -94,6 +94,11 @@ impl Kernel {
         (!self.is_over(end)).then_some(self.directions[end].written)
     }
 
+    /// For how many bytes there is room.
+    pub(super) fn room(&self, end: usize) -> u64 {
+        (self.room - self.directions[end].queue.len()) as u64
+    }
+
     /// Bytes that this end ever took, likewise.
     pub(super) fn taken(&self, end: usize) -> Option<u64> {
         (!self.is_over(end)).then_some(self.directions[1 - end].taken)

@@ -29,6 +29,8 @@ pub(super) struct Side {
     /// How many of the peer's it read, and where it stopped.
     head: AtomicU64,
     pub(super) stopped_at: AtomicU64,
+    /// From where on it sends again by itself.
+    pub(super) resent_from: AtomicU64,
     /// Who of it waits for bytes, and for room.
     pub(super) to_read: SelectCounter,
     pub(super) to_write: SelectCounter,
@@ -44,6 +46,7 @@ impl Side {
             tail: AtomicU64::new(0),
             head: AtomicU64::new(0),
             stopped_at: AtomicU64::new(0),
+            resent_from: AtomicU64::new(0),
             to_read: SelectCounter::new(),
             to_write: SelectCounter::new(),
         }
@@ -87,9 +90,21 @@ impl Side {
         self.stopped_at.store(self.head.load(SeqCst), SeqCst);
     }
 
-    /// What it sent and its peer did not read.
-    pub(super) fn unread_of(&self, peer: &Side) -> Vec<u8> {
-        self.bytes(peer.stopped_at.load(SeqCst), self.tail.load(SeqCst))
+    /// What it sent from there on.
+    pub(super) fn sent_from(&self, from: u64) -> Vec<u8> {
+        self.bytes(from, self.tail.load(SeqCst))
+    }
+
+    /// Publishes from where on the peer, as far as it is known, did not read; how many bytes that is.
+    pub(super) fn note_pulled(&self, peer: &Side) -> u64 {
+        let head = peer.head.load(SeqCst);
+        self.resent_from.store(head, SeqCst);
+        self.tail.load(SeqCst) - head
+    }
+
+    /// How many bytes of the peer's it read.
+    pub(super) fn read(&self) -> u64 {
+        self.head.load(SeqCst)
     }
 
     fn bytes(&self, from: u64, to: u64) -> Vec<u8> {

@@ -44,8 +44,13 @@ impl End {
             }
         }
         // What is owed on the way back goes with the calls that follow.
-        while let Some(e) = self.endpoint().filter(|e| is_half_left(e)) {
-            sleep_until(Ready::Writable);
+        while let Some(e) = self.endpoint().filter(|e| is_half_left(e) && !self.is_read()) {
+            // A peer that has read all makes no room for what comes again.
+            if self.behaviour.overfills {
+                step();
+            } else {
+                sleep_until(Ready::Writable);
+            }
             self.look_after(&e);
         }
         while self.behaviour.recalls && !self.place.is_over() && !self.is_alone() {
@@ -53,6 +58,11 @@ impl End {
                 self.look_after(&e);
             }
         }
+    }
+
+    /// True if the peer has read all of it.
+    fn is_read(&self) -> bool {
+        self.place.read[1 - self.number].load(Relaxed) == self.behaviour.total
     }
 
     fn is_alone(&self) -> bool {
@@ -321,7 +331,10 @@ impl End {
         if is_ready || !self.is_on_san(e) {
             return;
         }
-        let reads_tcp = event == Event::Read && e.has(flag::RECEIVES_TCP | flag::READ_OUT);
+        let word = e.peer().word.state();
+        let comes_again = word.left && word.pulled;
+        let reads_tcp = comes_again || e.has(flag::RECEIVES_TCP | flag::READ_OUT);
+        let reads_tcp = event == Event::Read && reads_tcp;
         let sends = flag::SENDS_TCP | flag::LEFT | flag::LEAVING;
         let sends_tcp = event == Event::Write && e.has(sends);
         sleep_until(Ready::Rung { reads_tcp, sends_tcp });

@@ -197,6 +197,8 @@ impl<'a> Wait<'a> {
     fn prepare_to_sleep(&self) {
         self.set.settle_members();
         back_to_tcp::look_around();
+        // What the last receives left to be done.
+        hot::scan_returning(self.set);
         hot::recover_from_the_dead(self.set);
     }
 
