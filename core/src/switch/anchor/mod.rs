@@ -7,7 +7,9 @@
 //! the SAN that the peer never took is taken back here ([`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
+pub(in crate::switch) mod behind;
 pub(in crate::switch) mod bell;
+pub(in crate::switch) mod broken;
 pub(in crate::switch) mod ends;
 pub(in crate::switch) mod link;
 pub(in crate::switch) mod options;

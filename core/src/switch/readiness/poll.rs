@@ -189,6 +189,7 @@ fn sleep(
     bells.filter(|(bell, _)| bell.revents != 0).for_each(|(_, one)| one.note_ring());
     sockets.iter_mut().for_each(PolledSocket::disarm);
     if slept? == 0 {
+        sockets.iter().for_each(PolledSocket::look_for_end);
         return Ok(0);
     }
     Ok(report_slept(fds, sockets, &work))

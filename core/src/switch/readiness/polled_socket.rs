@@ -1,7 +1,9 @@
 //! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the
 //! thread sleeps.
 
+use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
+use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
@@ -62,6 +64,16 @@ impl PolledSocket {
         let asked = self.on_anchor(self.socket.anchor());
         if let Ok(events) = kernel::poll_one(self.socket.anchor(), asked.events) {
             self.note(events);
+        }
+        self.look_for_end();
+    }
+
+    /// Looks for the peer's end where the anchor does not tell it.
+    pub(super) fn look_for_end(&self) {
+        if let Some(stream) = self.socket.stream() {
+            if ends::hears_no_end(&stream) {
+                ends::look(&self.socket, &stream);
+            }
         }
     }
 
@@ -143,6 +155,7 @@ impl PolledSocket {
         is_silent
             .then_some(wait::NAP_WITHOUT_END)
             .or_else(|| returning::longest_nap(&stream))
+            .or_else(|| behind::longest_nap(&stream))
             .or_else(|| link::longest_nap(&stream))
             // Another thread may take the ring.
             .or(writes.then_some(wait::NAP_OF_WRITER))

@@ -1,6 +1,7 @@
 //! send in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::provider::shm::Span;
+use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::ready;
@@ -292,7 +293,7 @@ impl Sending<'_> {
     #[inline(always)]
     fn tell_peer(&self, ring: bool) {
         if ends::answers_with_reset(self.stream) {
-            ends::break_pipe(self.stream);
+            broken::break_pipe(self.stream);
         } else if ring {
             ring::ring(self.socket);
         }

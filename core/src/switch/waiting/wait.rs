@@ -11,6 +11,7 @@
 use super::armed::fall_asleep;
 use super::sleep;
 use crate::fabric::Sleeper;
+use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
@@ -112,5 +113,7 @@ fn longest_nap(stream: &Stream, how: &Wait) -> Option<u64> {
         // The anchor does not tell the peer's end any more.
         return Some(NAP_WITHOUT_END);
     }
-    returning::longest_nap(stream).or((how.event == Event::Write).then_some(NAP_OF_WRITER))
+    returning::longest_nap(stream)
+        .or_else(|| behind::longest_nap(stream))
+        .or((how.event == Event::Write).then_some(NAP_OF_WRITER))
 }
