@@ -6,6 +6,7 @@ use crate::switch::anchor::behind;
 use crate::switch::anchor::broken::{break_pipe, lose_rest};
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::user_timeout;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Stream};
@@ -51,9 +52,16 @@ pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
         && (!stream.endpoint.has(flag::ANCHOR_ENDED) || link::is_unread_behind_end(stream))
 }
 
+/// Ends the connection if that is due by what this end knows without the kernel.
+#[inline]
+pub(in crate::switch) fn look_here(socket: &Socket, stream: &Stream) {
+    user_timeout::look(socket, stream);
+}
+
 /// Asks the kernel whether the anchor ended, without draining it.
 #[cold]
 pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
+    look_here(socket, stream);
     link::look(socket, stream);
     let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
         return;

@@ -16,4 +16,5 @@ pub(in crate::switch) mod options;
 pub(in crate::switch) mod ready;
 pub(in crate::switch) mod returning;
 pub(in crate::switch) mod switchover;
+pub(in crate::switch) mod user_timeout;
 pub(in crate::switch) mod watchers;

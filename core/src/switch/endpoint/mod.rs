@@ -62,6 +62,8 @@ pub(super) mod flag {
     /// The peer's direction has not turned, or not all that it sent before is read, or it is back there and this end's is
     /// not: this end receives over TCP.
     pub(crate) const RECEIVES_TCP: u32 = 1 << 23;
+    /// The program set TCP_USER_TIMEOUT.
+    pub(crate) const TIMED: u32 = 1 << 24;
 }
 
 /// Private to the holder of the send lock.
@@ -142,6 +144,17 @@ pub(crate) struct ReceiveHalf {
     pub(crate) poster: AtomicU32,
     /// What is known of letting the sender get ahead.
     pub(crate) batching: crate::switch::endpoint::batching::Batching,
+}
+
+/// TCP_USER_TIMEOUT, and since when it runs.
+#[repr(C)]
+pub(crate) struct Timing {
+    /// In ms; zero: none.
+    pub(crate) limit: AtomicU32,
+    /// Clock (ns) since when the peer has read nothing although there was no room; zero: there was.
+    pub(crate) since: AtomicU64,
+    /// Bytes that the peer had read by then.
+    pub(crate) read: AtomicU64,
 }
 
 /// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
@@ -274,6 +287,8 @@ pub(crate) struct Endpoint {
     pub(crate) looked_at: AtomicU64,
     /// What the peer had done by then.
     pub(crate) seen_alive: AtomicU64,
+    /// TCP_USER_TIMEOUT.
+    pub(crate) timing: Timing,
     /// How many forks there had been when it was made: see [`crate::switch::endpoint::memory`].
     pub(crate) forks: AtomicU32,
 }

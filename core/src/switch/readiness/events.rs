@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[inline]
 pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
+    ends::look_here(socket, &stream);
     if ends::hinted_end(&stream) {
         ends::look(socket, &stream);
     }

@@ -7,6 +7,7 @@ use crate::switch::anchor::link;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
+use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -220,6 +221,7 @@ impl Sending<'_> {
             }
         };
         self.sent += moved.bytes;
+        user_timeout::after_send(socket, stream);
         self.tell_peer(moved.ring);
         if done || (self.sent > 0 && is_broken(stream)) {
             return ControlFlow::Break(Outcome::Done(Ok(self.sent)));
@@ -279,6 +281,7 @@ impl Sending<'_> {
                 _ => Outcome::Done(Ok(sent)),
             });
         }
+        ends::look_here(self.socket, stream);
         if sent > 0 && is_broken(stream) {
             // What was sent is told first; the next call tells the error. Nothing goes behind the end.
             return ControlFlow::Break(Outcome::Done(Ok(sent)));

@@ -58,6 +58,7 @@ pub(super) fn sleep(
             let ended = anchor & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP) != 0;
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
+        ends::look_here(socket, stream);
         if anchor != 0 || (bell == 0 && ends::hears_no_end(stream)) {
             ends::look(socket, stream);
         }
