@@ -5,6 +5,7 @@ use crate::registry;
 use crate::switch::anchor::behind;
 use crate::switch::anchor::broken::{break_pipe, lose_rest};
 use crate::switch::anchor::link;
+use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::user_timeout;
 use crate::switch::endpoint::flag;
@@ -55,7 +56,10 @@ pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
 /// Ends the connection if that is due by what this end knows without the kernel.
 #[inline]
 pub(in crate::switch) fn look_here(socket: &Socket, stream: &Stream) {
-    user_timeout::look(socket, stream);
+    if stream.endpoint.has(flag::TIMED | flag::RECEIVE_SHUT) {
+        user_timeout::look(socket, stream);
+        refusal::look(socket, stream);
+    }
 }
 
 /// Asks the kernel whether the anchor ended, without draining it.

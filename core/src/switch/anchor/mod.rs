@@ -14,6 +14,7 @@ pub(in crate::switch) mod ends;
 pub(in crate::switch) mod link;
 pub(in crate::switch) mod options;
 pub(in crate::switch) mod ready;
+pub(in crate::switch) mod refusal;
 pub(in crate::switch) mod returning;
 pub(in crate::switch) mod switchover;
 pub(in crate::switch) mod user_timeout;

@@ -142,6 +142,8 @@ pub(crate) struct ReceiveHalf {
     pub(crate) transfers: Receiving,
     /// The thread whose buffer is, or was last, posted for RDMA write.
     pub(crate) poster: AtomicU32,
+    /// One above the bytes of the segment behind which nothing is given out, since both directions are shut; zero: all is.
+    pub(crate) refused_from: AtomicU64,
     /// What is known of letting the sender get ahead.
     pub(crate) batching: crate::switch::endpoint::batching::Batching,
 }
