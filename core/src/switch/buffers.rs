@@ -209,6 +209,11 @@ impl<'a> Buffers<'a> {
         &into[..count]
     }
 
+    /// Leaves out all but so many bytes.
+    pub(crate) fn take_at_most(&mut self, length: usize) {
+        self.remaining = self.remaining.min(length);
+    }
+
     /// Moves the position without copying (MSG_TRUNC).
     pub(crate) fn skip(&mut self, length: usize) {
         let _ = self.each(length, |_, _| Ok(()));

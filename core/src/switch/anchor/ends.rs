@@ -2,16 +2,17 @@
 
 use crate::provider::shm::{CLOSED, FAILED, FINISHED, READ_SHUT};
 use crate::registry;
+use crate::switch::anchor::behind;
+use crate::switch::anchor::broken::{break_pipe, lose_rest};
 use crate::switch::anchor::link;
+use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::user_timeout;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::{Broken, Stream};
 use crate::sys::{net, poll};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-
-/// Flags under which the kernel shows the anchor's end for ever.
-pub(in crate::switch) const SHOWS_END: u32 = flag::ANCHOR_ENDED | flag::RECEIVE_SHUT;
 
 /// Ends the connection because the peer broke the protocol.
 #[cold]
@@ -27,7 +28,9 @@ pub(in crate::switch) fn fail(socket: &Socket, stream: &Stream, why: Broken) {
 
 /// True if the peer's end does not wake who sleeps on the anchor: it is to be looked for.
 pub(in crate::switch) fn hears_no_end(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::RECEIVE_SHUT) && !stream.endpoint.has(flag::ANCHOR_ENDED)
+    let is_deaf =
+        || stream.endpoint.has(flag::RECEIVE_SHUT) && !stream.endpoint.has(flag::ANCHOR_ENDED);
+    is_deaf() || behind::may_be(stream)
 }
 
 /// True if nothing more will come: the peer shut its direction down, or its anchor ended.
@@ -50,9 +53,19 @@ pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
         && (!stream.endpoint.has(flag::ANCHOR_ENDED) || link::is_unread_behind_end(stream))
 }
 
+/// Ends the connection if that is due by what this end knows without the kernel.
+#[inline]
+pub(in crate::switch) fn look_here(socket: &Socket, stream: &Stream) {
+    if stream.endpoint.has(flag::TIMED | flag::RECEIVE_SHUT) {
+        user_timeout::look(socket, stream);
+        refusal::look(socket, stream);
+    }
+}
+
 /// Asks the kernel whether the anchor ended, without draining it.
 #[cold]
 pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
+    look_here(socket, stream);
     link::look(socket, stream);
     let Ok(events) = poll::poll_one(socket.anchor(), libc::POLLIN | libc::POLLRDHUP) else {
         return;
@@ -61,6 +74,9 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         || is_our_own_end(socket, stream, events)
     {
         return;
+    }
+    if events & (libc::POLLERR | libc::POLLHUP | libc::POLLRDHUP) == 0 {
+        behind::look(socket, stream);
     }
     if let Some(link) = stream.fabric {
         // What came before the end counts before it.
@@ -118,19 +134,6 @@ pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32
         }
         e => lose_rest(socket, stream, e),
     }
-}
-
-/// The connection failed with this error of the kernel's.
-pub(in crate::switch) fn lose_rest(socket: &Socket, stream: &Stream, error: i32) {
-    stream.endpoint.error.store(error as u32, Relaxed);
-    stream.endpoint.set(flag::RESET | flag::ANCHOR_ENDED);
-    registry::set_state(socket.statistics(), registry::State::Failed);
-}
-
-/// What TCP makes of a send to a peer that is gone.
-pub(in crate::switch) fn break_pipe(stream: &Stream) {
-    stream.endpoint.error.store(libc::EPIPE as u32, Relaxed);
-    stream.endpoint.set(flag::ANCHOR_ENDED | flag::BROKEN_PIPE);
 }
 
 /// The anchor's stream ended: the peer closed or died. With bytes it never read, TCP would have

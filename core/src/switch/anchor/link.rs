@@ -6,7 +6,7 @@
 use crate::fabric::{self, Link};
 use crate::provider::shm::{State, CLOSED, FAILED, FINISHED};
 use crate::registry;
-use crate::switch::anchor::ends;
+use crate::switch::anchor::broken;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
@@ -35,7 +35,7 @@ pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
     let link = stream.fabric?;
     let may_be_broken = link.has_failed() && !stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET);
     // Where the anchor is not looked at, it tells nothing of a relative that died either.
-    let is_silent = stream.endpoint.has(ends::SHOWS_END);
+    let is_silent = stream.endpoint.has(broken::SHOWS_END);
     (may_be_broken || is_silent || link.is_foreign()).then_some(LONGEST_NAP)
 }
 
@@ -48,7 +48,7 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     }
     let is_failed = link.is_failed_by_peer();
     if is_unread_behind_end(stream) {
-        ends::break_pipe(stream);
+        broken::break_pipe(stream);
     }
     if !is_failed || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
         return;

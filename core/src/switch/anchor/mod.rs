@@ -7,11 +7,15 @@
 //! the SAN that the peer never took is taken back here ([`switchover`]). Across its door go a
 //! [`Socket`](crate::switch::socket::Socket), its [`Stream`](crate::switch::stream::Stream), and descriptors.
 
+pub(in crate::switch) mod behind;
 pub(in crate::switch) mod bell;
+pub(in crate::switch) mod broken;
 pub(in crate::switch) mod ends;
 pub(in crate::switch) mod link;
 pub(in crate::switch) mod options;
 pub(in crate::switch) mod ready;
+pub(in crate::switch) mod refusal;
 pub(in crate::switch) mod returning;
 pub(in crate::switch) mod switchover;
+pub(in crate::switch) mod user_timeout;
 pub(in crate::switch) mod watchers;

@@ -1,6 +1,7 @@
 //! Socket options that the SAN honours itself; the anchor keeps what the program set. Which options these are by name:
 //! `descriptors/options`.
 
+use crate::switch::anchor::user_timeout;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::sys::{net, Fd};
@@ -44,6 +45,17 @@ pub(crate) fn unsupported(socket: &Socket) -> bool {
     let value = |name| net::option(fd, libc::SOL_SOCKET, name);
     value(libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
         || value(libc::SO_TIMESTAMPING).is_ok_and(reports_what_is_sent)
+        || is_cramped(fd)
+}
+
+/// True if TCP_USER_TIMEOUT would run although TCP had sent everything: the send buffer holds less than the peer's receive
+/// buffer would.
+fn is_cramped(fd: Fd) -> bool {
+    /// Twice what TCP lets a connection have unread from the start, for half of the send buffer stands for that.
+    const ROOMY: i32 = 128 << 10;
+    net::option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT).is_ok_and(|time| time > 0)
+        && net::send_buffer_is_fixed(fd)
+        && net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).is_ok_and(|size| size < ROOMY)
 }
 
 /// True of a value of SO_TIMESTAMPING with which the kernel tells in the error queue when it sent what.
@@ -61,6 +73,8 @@ pub(crate) fn inherit(socket: &Socket) {
     let Some(stream) = socket.stream().filter(|_| socket.has_options.load(Relaxed)) else { return };
     let low_water = net::option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1);
     note_low_water(&stream, low_water);
+    let time_out = net::option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT).unwrap_or(0);
+    user_timeout::set(&stream, time_out);
     // Only a size the program fixed counts; the kernel's own default adapts, as ours does.
     if net::send_buffer_is_fixed(fd) {
         let size = net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(0);

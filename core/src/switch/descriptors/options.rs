@@ -4,6 +4,7 @@
 use crate::reason::Reason;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::options;
+use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::handing_on::bring_back;
@@ -22,30 +23,33 @@ pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
         socket.has_options.store(true, Relaxed);
     }
     let Some(stream) = socket.stream() else { return };
-    if level != libc::SOL_SOCKET {
-        return;
-    }
-    match name {
-        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => user_timeout::set(&stream, value),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
             // The kernel doubles the value for its own overhead, and so do we.
             options::fix_send_buffer(&stream, value.saturating_mul(2));
         }
-        libc::SO_RCVLOWAT => options::note_low_water(&stream, value),
-        _ => {}
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => options::note_low_water(&stream, value),
+        _ => return,
+    }
+    if options::unsupported(&socket) {
+        bring_back::bring_back_for(&[fd], Reason::UnsupportedOption, WaitForRoom::Moment);
     }
 }
 
 /// Options that `inherit` and `unsupported` of the anchor would ask the kernel for.
 fn is_ours(level: i32, name: i32) -> bool {
-    level == libc::SOL_SOCKET
-        && matches!(
+    match level {
+        libc::SOL_SOCKET => matches!(
             name,
             libc::SO_SNDBUF
                 | libc::SO_SNDBUFFORCE
                 | libc::SO_RCVLOWAT
                 | libc::SO_PEEK_OFF
                 | libc::SO_TIMESTAMPING
-        )
+        ),
+        _ => level == libc::IPPROTO_TCP && name == libc::TCP_USER_TIMEOUT,
+    }
 }
 
 /// SO_ERROR of a SAN socket, told once; `None`: the kernel's answer stands.

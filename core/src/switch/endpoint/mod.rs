@@ -63,6 +63,8 @@ pub(super) mod flag {
     /// The peer's direction has not turned, or not all that it sent before is read, or it is back there and this end's is
     /// not: this end receives over TCP.
     pub(crate) const RECEIVES_TCP: u32 = 1 << 23;
+    /// The program set TCP_USER_TIMEOUT.
+    pub(crate) const TIMED: u32 = 1 << 24;
 }
 
 /// Private to the holder of the send lock.
@@ -148,8 +150,21 @@ pub(crate) struct ReceiveHalf {
     pub(crate) transfers: Receiving,
     /// The thread whose buffer is, or was last, posted for RDMA write.
     pub(crate) poster: AtomicU32,
+    /// One above the bytes of the segment behind which nothing is given out, since both directions are shut; zero: all is.
+    pub(crate) refused_from: AtomicU64,
     /// What is known of letting the sender get ahead.
     pub(crate) batching: crate::switch::endpoint::batching::Batching,
+}
+
+/// TCP_USER_TIMEOUT, and since when it runs.
+#[repr(C)]
+pub(crate) struct Timing {
+    /// In ms; zero: none.
+    pub(crate) limit: AtomicU32,
+    /// Clock (ns) since when the peer has read nothing although there was no room; zero: there was.
+    pub(crate) since: AtomicU64,
+    /// Bytes that the peer had read by then.
+    pub(crate) read: AtomicU64,
 }
 
 /// Bytes in messages, and the lowest byte of the number of the message up to which they are counted: one
@@ -284,6 +299,8 @@ pub(crate) struct Endpoint {
     pub(crate) looked_at: AtomicU64,
     /// What the peer had done by then.
     pub(crate) seen_alive: AtomicU64,
+    /// TCP_USER_TIMEOUT.
+    pub(crate) timing: Timing,
     /// How many forks there had been when it was made: see [`crate::switch::endpoint::memory`].
     pub(crate) forks: AtomicU32,
 }

@@ -2,6 +2,7 @@
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
+use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::endpoint::flag;
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 #[inline]
 pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
+    ends::look_here(socket, &stream);
     if ends::hinted_end(&stream) {
         ends::look(socket, &stream);
     }
@@ -80,7 +82,8 @@ pub(in crate::switch) fn available(stream: &Stream) -> u64 {
         }
         Ok(_held) => {
             let continues = returning::continues_over_tcp(stream);
-            let bytes = count(stream).unwrap_or(0);
+            let allowed = refusal::allowed(stream).unwrap_or(u64::MAX);
+            let bytes = count(stream).unwrap_or(0).min(allowed);
             stream.note_seen(bytes);
             match continues {
                 true if !net::is_at_mark(stream.anchor) => {

@@ -233,6 +233,7 @@ impl Polled<'_> {
         };
         self.disarm();
         if slept? == 0 {
+            self.sockets.iter().for_each(PolledSocket::look_for_end);
             return Ok(0);
         }
         Ok(self.report_slept())

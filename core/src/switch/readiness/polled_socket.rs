@@ -1,13 +1,17 @@
 //! A socket on the SAN among the descriptors of one poll call: what is asked for, and its select counters while the
 //! thread sleeps.
 
+use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
+use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::readiness::events;
+use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::Pinned;
 use crate::switch::stream::counters::Event;
@@ -62,6 +66,16 @@ impl PolledSocket {
         let asked = self.on_anchor(self.socket.anchor());
         if let Ok(events) = kernel::poll_one(self.socket.anchor(), asked.events) {
             self.note(events);
+        }
+        self.look_for_end();
+    }
+
+    /// Looks for the peer's end where the anchor does not tell it.
+    pub(super) fn look_for_end(&self) {
+        if let Some(stream) = self.socket.stream() {
+            if ends::hears_no_end(&stream) {
+                ends::look(&self.socket, &stream);
+            }
         }
     }
 
@@ -140,12 +154,14 @@ impl PolledSocket {
         let is_silent = reads_on
             || stream.endpoint.has(flag::RECEIVE_SHUT)
             || writes && stream.is_kept_from_sending();
-        is_silent
+        let nap = is_silent
             .then_some(wait::NAP_WITHOUT_END)
             .or_else(|| returning::longest_nap(&stream))
+            .or_else(|| behind::longest_nap(&stream))
             .or_else(|| link::longest_nap(&stream))
             // Another thread may take the ring.
-            .or(writes.then_some(wait::NAP_OF_WRITER))
+            .or(writes.then_some(wait::NAP_OF_WRITER));
+        shorter(nap, user_timeout::left(&stream))
     }
 
     /// Looks after a connection that may have to go back to TCP.

@@ -12,7 +12,7 @@ use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Flags that change nothing for who transfers bytes.
-const PLAIN: u32 = flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS;
+const PLAIN: u32 = flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS | flag::TIMED;
 
 impl<'a> Stream<'a> {
     /// True if both ends do nothing but transfer bytes.
@@ -52,8 +52,8 @@ impl<'a> Stream<'a> {
         let (tail, grown) = (send.tail.load(Relaxed), send.grown.load(Relaxed));
         let room = u64::from(self.limit()).saturating_sub(used);
         let to = self.stretch(self.role, grown, tail, length);
-        // A session that nobody has taken yet may be withdrawn by now.
-        if !self.endpoint.has(flag::ESTABLISHED)
+        // A session that nobody has taken yet may be withdrawn by now; and a time-out begins when the last room is taken.
+        if self.endpoint.flags() & (flag::ESTABLISHED | flag::TIMED) != flag::ESTABLISHED
             || used == 0
             || room < length as u64
             || to.length() < length

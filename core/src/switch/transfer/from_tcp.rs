@@ -2,6 +2,7 @@
 //! receive when the connection goes back to TCP.
 
 use crate::session::transfer::Call;
+use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
@@ -91,7 +92,7 @@ pub(super) fn receive(
                 return None;
             }
             Taken::Cut(error) => {
-                ends::lose_rest(socket, stream, error);
+                broken::lose_rest(socket, stream, error);
                 let told = if *got > 0 { Ok(*got) } else { reset_error(stream, Ok(0)) };
                 return Some(Outcome::Done(told));
             }

@@ -3,6 +3,7 @@
 use crate::session::transfer::Call;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
+use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
@@ -41,8 +42,11 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         return Outcome::Pass;
     }
     let (mut got, limit) = (0, Limit::default());
-    if stream.endpoint.has(flag::RECEIVES_TCP) {
+    if stream.endpoint.has(flag::RECEIVES_TCP | flag::RECEIVE_SHUT) {
         if let Some(done) = from_tcp::receive(socket, &stream, &mut to, flags, &mut got, &limit) {
+            return done;
+        }
+        if let Some(done) = refuse(socket, &stream, &mut to, got) {
             return done;
         }
     }
@@ -57,6 +61,17 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         detach::look_after(socket, &stream);
     }
     outcome
+}
+
+/// Leaves what comes after both directions were shut out of what is received.
+#[cold]
+fn refuse(socket: &Socket, stream: &Stream, to: &mut Buffers, got: usize) -> Option<Outcome> {
+    let held = stream.lock_receive().ok()?;
+    let allowed = refusal::apply(socket, stream)?;
+    drop(held);
+    to.take_at_most(allowed as usize);
+    let over = || if stream.endpoint.has(flag::RESET) { reset_error(stream, Ok(0)) } else { Ok(0) };
+    (allowed == 0).then(|| Outcome::Done(if got > 0 { Ok(got) } else { over() }))
 }
 
 /// As [`receive`], whatever else is to be done; `got`: bytes received before.

@@ -1,11 +1,13 @@
 //! send in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::provider::shm::Span;
+use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
+use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -205,6 +207,7 @@ impl Sending<'_> {
             }
         };
         self.sent += moved.bytes;
+        user_timeout::after_send(socket, stream);
         self.tell_peer(moved.ring);
         if done || (self.sent > 0 && is_broken(stream)) {
             return ControlFlow::Break(Outcome::Done(Ok(self.sent)));
@@ -264,6 +267,7 @@ impl Sending<'_> {
                 _ => Outcome::Done(Ok(sent)),
             });
         }
+        ends::look_here(self.socket, stream);
         if sent > 0 && is_broken(stream) {
             // What was sent is told first; the next call tells the error. Nothing goes behind the end.
             return ControlFlow::Break(Outcome::Done(Ok(sent)));
@@ -278,7 +282,7 @@ impl Sending<'_> {
     #[inline(always)]
     fn tell_peer(&self, ring: bool) {
         if ends::answers_with_reset(self.stream) {
-            ends::break_pipe(self.stream);
+            broken::break_pipe(self.stream);
         } else if ring {
             ring::ring(self.socket);
         }

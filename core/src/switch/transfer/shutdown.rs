@@ -4,6 +4,7 @@
 use crate::provider::shm::{FINISHED, READ_SHUT};
 use crate::registry;
 use crate::switch::anchor::ends;
+use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
@@ -45,6 +46,9 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         let now = if both { libc::SHUT_RDWR } else { libc::SHUT_RD };
         let _ = net::shutdown(socket.anchor(), now);
         drop(held);
+        if both {
+            refusal::begin(&stream);
+        }
     }
     stream.wake_own();
     Outcome::Done(Ok(0))

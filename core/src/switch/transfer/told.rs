@@ -22,8 +22,8 @@ pub(super) fn unable(stream: &Stream) -> Option<Errno> {
         stream.endpoint.set(flag::ERROR_REPORTED);
         return Some(Errno(libc::EPIPE));
     }
-    if stream.endpoint.has(flag::SEND_SHUT) {
-        return Some(Errno(libc::EPIPE));
+    if stream.endpoint.has(flag::RESET) {
+        return reset_error(stream, Err(Errno(libc::EPIPE))).err();
     }
-    reset_error(stream, Err(Errno(libc::EPIPE))).err()
+    Some(Errno(libc::EPIPE))
 }

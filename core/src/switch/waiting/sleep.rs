@@ -3,6 +3,7 @@
 use super::how::{Wait, Woken};
 use crate::fabric::{Notified, Sleeper};
 use crate::switch::anchor::bell;
+use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -61,7 +62,8 @@ pub(super) fn sleep(
             let ended = anchor & (libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP) != 0;
             return Ok(if ended { Woken::Ended } else { Woken::Perhaps });
         }
-        if anchor != 0 || ends::hears_no_end(stream) {
+        ends::look_here(socket, stream);
+        if anchor != 0 || (bell == 0 && ends::hears_no_end(stream)) {
             ends::look(socket, stream);
         }
         link::look(socket, stream);
@@ -113,7 +115,7 @@ fn descriptors(
 
 /// What of the anchor ends a sleep for this event; zero: nothing does.
 pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
-    if stream.endpoint.has(ends::SHOWS_END) {
+    if stream.endpoint.has(broken::SHOWS_END) {
         // The kernel would show it at once, for ever.
         return 0;
     }

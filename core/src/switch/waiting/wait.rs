@@ -11,9 +11,11 @@
 use super::armed::fall_asleep;
 use super::sleep;
 use crate::fabric::Sleeper;
+use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::{phase, Socket};
@@ -112,5 +114,8 @@ fn longest_nap(stream: &Stream, how: &Wait) -> Option<u64> {
         // The anchor does not tell the peer's end any more.
         return Some(NAP_WITHOUT_END);
     }
-    returning::longest_nap(stream).or((how.event == Event::Write).then_some(NAP_OF_WRITER))
+    let nap = returning::longest_nap(stream)
+        .or_else(|| behind::longest_nap(stream))
+        .or((how.event == Event::Write).then_some(NAP_OF_WRITER));
+    [nap, user_timeout::left(stream)].into_iter().flatten().min()
 }

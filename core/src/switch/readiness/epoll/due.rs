@@ -1,10 +1,13 @@
 //! When a registration is due to be reported, and what it waits for.
 
+use crate::switch::anchor::behind;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
+use crate::switch::anchor::user_timeout;
 use crate::switch::endpoint::flag;
 use crate::switch::event_bits as bit;
 use crate::switch::readiness::events;
+use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::set::{Registration, ONE_SHOT};
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
@@ -106,7 +109,11 @@ impl Registration {
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;
         let held_up = self.is_held_up().then_some(NAP_BEHIND_SENDER);
-        held_up.or_else(|| returning::longest_nap(&stream)).or_else(|| link::longest_nap(&stream))
+        let nap = held_up
+            .or_else(|| returning::longest_nap(&stream))
+            .or_else(|| behind::longest_nap(&stream))
+            .or_else(|| link::longest_nap(&stream));
+        shorter(nap, user_timeout::left(&stream))
     }
 
     /// It waits for space, and another thread's send for the peer.
@@ -119,6 +126,10 @@ impl Registration {
     /// True if it must be looked at however idle it is.
     pub(super) fn stays_hot(&self) -> bool {
         self.is_held_up()
-            || self.socket.stream().is_some_and(|stream| returning::is_half_left(&stream))
+            || self.socket.stream().is_some_and(|stream| {
+                returning::is_half_left(&stream)
+                    || behind::may_be(&stream)
+                    || user_timeout::left(&stream).is_some()
+            })
     }
 }

@@ -1,11 +1,12 @@
 //! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered
 //! after. Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
 
+use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::socket::set::{Inner, Registration, Set};
-use crate::switch::socket::table;
-use crate::switch::waiting::ring;
+use crate::switch::socket::{table, Socket};
+use crate::switch::waiting::{ring, wait};
 use crate::sys::time;
 
 /// Looks in a row that found nothing, until a registration turns cold at the next sleep: a set that sleeps is not to raise and
@@ -167,11 +168,13 @@ pub(super) fn pin_hot(
     batch.into_iter().flatten()
 }
 
-/// Looks after connections on their way back to TCP.
-pub(super) fn scan_returning(set: &Set) {
-    for socket in pin_hot(set, |r| returning::is_due_for(r.socket)) {
+/// Looks after connections on their way back to TCP, and those whose end nothing tells of.
+pub(super) fn look_after(set: &Set) {
+    let hears_no_end = |socket: &Socket| socket.stream().is_some_and(|s| ends::hears_no_end(&s));
+    for socket in pin_hot(set, |r| returning::is_due_for(r.socket) || hears_no_end(r.socket)) {
         if let Some(stream) = socket.stream() {
             detach::look_after(&socket, &stream);
+            wait::look_if_stale(&socket, &stream, time::ticks());
         }
     }
 }

@@ -176,7 +176,7 @@ impl<'a> Wait<'a> {
             n += look_at_kernel(set, &mut events[n..])?;
         }
         if scan {
-            hot::scan_returning(set);
+            hot::look_after(set);
         }
         if look && n == 0 && set.has_hot_ready() {
             return Ok(Look::Again);
@@ -219,7 +219,7 @@ impl<'a> Wait<'a> {
         asleep.awake();
         drop(raised);
         begin_turn();
-        hot::scan_returning(set);
+        hot::look_after(set);
         Ok(reported.deliver(set, slept?, events))
     }
 }

@@ -1,0 +1,58 @@
+//! The end of a peer that TCP cannot tell of: it waits at the peer's kernel, behind bytes that went over TCP before the
+//! turn, for which there is no room as long as what lies here is unread. Of a peer that had read everything TCP tells no
+//! sooner. One that had not resets the connection over TCP, past all bytes; but what it had not read lies in the segment,
+//! of which its kernel knows nothing. So this end asks, every now and then, whether anybody has the peer's socket, or
+//! between hosts its link.
+
+use super::link;
+use super::returning;
+use crate::registry;
+use crate::switch::endpoint::flag;
+use crate::switch::socket::Socket;
+use crate::switch::stream::Stream;
+use crate::sys::{net, sock_diag, Fd};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How often (ns) who waits asks.
+const NAP: u64 = 20_000_000;
+
+/// True if the peer's end may be behind what is unread here.
+pub(in crate::switch) fn may_be(stream: &Stream) -> bool {
+    let e = stream.endpoint;
+    e.has(flag::RECEIVES_TCP)
+        && !e.has(flag::ANCHOR_ENDED | flag::RESET)
+        && net::unread(stream.anchor).is_some_and(|bytes| bytes > 0)
+}
+
+/// Longest sleep on the connection, if that is so.
+#[inline]
+pub(in crate::switch) fn longest_nap(stream: &Stream) -> Option<u64> {
+    may_be(stream).then_some(NAP)
+}
+
+/// Does what TCP's reset would have done, if the peer is gone and had not read everything. What is unread here stays to be
+/// read.
+pub(super) fn look(socket: &Socket, stream: &Stream) {
+    let is_gone = || match stream.fabric {
+        Some(link) => {
+            // On the way back to TCP the link may end before the connection.
+            let has_ended = link.is_failed_by_peer() || link::is_closed_by_peer(stream);
+            has_ended && !returning::is_due(stream)
+        }
+        None => is_nobodys(stream.anchor),
+    };
+    if may_be(stream) && !stream.peer_consumed_all() && is_gone() {
+        stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
+        stream.endpoint.set(flag::RESET);
+        registry::set_state(socket.statistics(), registry::State::Failed);
+    }
+}
+
+/// True if no process has the other end of this connection any more.
+fn is_nobodys(anchor: Fd) -> bool {
+    let (Ok(local), Ok(peer)) = (net::local_address(anchor), net::peer_address(anchor)) else {
+        return false;
+    };
+    let owner = sock_diag::lookup(anchor, net::unmapped(peer), net::unmapped(local));
+    matches!(owner, Ok(Some(owner)) if owner.is_connected() && owner.inode == 0)
+}
