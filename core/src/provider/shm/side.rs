@@ -54,6 +54,10 @@ pub(crate) struct Sending {
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
     /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
     pub delivered: AtomicU64,
+    /// When (clock ticks of the host) this end's process last did something through the kernel: `sys::actions`.
+    pub(crate) acted: AtomicU64,
+    /// When it last rang a bell.
+    pub(crate) rang: AtomicU64,
 }
 
 impl Sending {

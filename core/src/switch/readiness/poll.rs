@@ -123,12 +123,9 @@ fn poll_sockets(
             return poll_anew(call, fds, left, mask);
         }
         let ready = report_now(fds, &mut sockets, timeout.is_zero());
-        if ready > 0 || timeout.is_zero() {
-            return Ok(ready + report_others(call, fds, &sockets)?);
-        }
         let left = timeout.left();
-        if left == Some(0) {
-            return report_others(call, fds, &sockets);
+        if ready > 0 || left == Some(0) {
+            return report_all(call, fds, &sockets, ready);
         }
         let any_ready = || sockets.iter().any(|one| one.ready() != 0);
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
@@ -238,6 +235,21 @@ fn each_other(count: usize, sockets: &[PolledSocket], mut each: impl FnMut(usize
         if ours.next_if_eq(&at).is_none() {
             each(at);
         }
+    }
+}
+
+/// Fills in the other descriptors' readiness too; how many have some, with the `ready` SAN sockets. What came over the SAN
+/// before something of the kernel's is there as well.
+#[inline]
+fn report_all(
+    call: Call,
+    fds: &mut [libc::pollfd],
+    sockets: &[PolledSocket],
+    ready: usize,
+) -> Result<usize> {
+    match report_others(call, fds, sockets)? {
+        0 => Ok(ready),
+        others => Ok(others + report(fds, sockets)),
     }
 }
 

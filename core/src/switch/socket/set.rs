@@ -10,6 +10,7 @@ use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
 use crate::switch::stream::counters::{self, Event};
+use crate::sys::actions::Times;
 use crate::sys::lock::FamilyLock;
 use crate::sys::{file, hidden, poll, time, Errno, Fd, Result};
 use std::cell::Cell;
@@ -67,10 +68,12 @@ pub(in crate::switch) struct Inner {
     pub(in crate::switch) members: Vec<&'static Set>,
     /// Where the next scan begins, so that none is starved by a small `maxevents`.
     pub(in crate::switch) cursor: usize,
-    /// Waits served.
+    /// Waits begun.
     pub(in crate::switch) calls: u32,
     /// Clock (ticks) of the last look at the kernel's set.
     pub(in crate::switch) looked_at: u64,
+    /// Up to when (ticks) the kernel has told what others did there, all of it.
+    pub(in crate::switch) told_until: Times,
     /// Clock (ticks) of the last look after sessions that may go back to TCP.
     pub(in crate::switch) scanned_at: u64,
 }
@@ -249,6 +252,8 @@ pub(in crate::switch) struct Registration {
     pub(in crate::switch) hot: bool,
     /// Looks in a row that found nothing.
     pub(in crate::switch) idle: u32,
+    /// The wait that reported it last: it reports nothing twice.
+    pub(in crate::switch) reported_by: u32,
     /// EPOLLPRI of what came by TCP, as the kernel reported it last.
     pub(in crate::switch) urgent: Cell<bool>,
     pub(in crate::switch) read: Option<Ticket>,
@@ -275,6 +280,7 @@ impl Registration {
             bell_in_shadow: false,
             hot: false,
             idle: 0,
+            reported_by: 0,
             urgent: Cell::new(false),
             read: None,
             write: None,
