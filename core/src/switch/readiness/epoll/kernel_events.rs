@@ -3,7 +3,6 @@
 
 use super::hot;
 use crate::switch::anchor::watchers;
-use crate::switch::back_to_tcp;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::readiness::events;
 use crate::switch::socket::set::{nudge_data, shadow_data, Set};
@@ -111,14 +110,13 @@ fn note_told(set: &Set, at: u64, is_all: bool, has_rings: bool) {
 }
 
 /// Asks the kernel without waiting; reports its own descriptors' events behind the `n` that are there. How many are there then,
-/// and whether the kernel had anything. `again`: it was asked in this wait before.
+/// and whether the kernel had anything. `again`: some of what it has may be there.
 pub(super) fn look_at_kernel(
     set: &'static Set,
     events: &mut [libc::epoll_event],
     mut n: usize,
     mut again: bool,
 ) -> Result<(usize, bool)> {
-    back_to_tcp::look_around();
     let mut any = false;
     while n < events.len() {
         let (mut reported, at) = (KernelEvents::new(), time::ticks());
@@ -174,7 +172,7 @@ fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32) {
     set.with(|inner| {
         let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
         // A parked registration was rung for nobody, and enters again when it is added again.
-        if r.in_shadow && r.parked {
+        if r.in_shadow && r.parked && r.has_descriptor() {
             let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
             r.in_shadow = false;
         }

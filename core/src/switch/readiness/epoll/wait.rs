@@ -151,6 +151,9 @@ impl<'a> Wait<'a> {
             asked = true;
         }
         let (mut round, only_now) = (Round::default(), self.timeout.is_zero());
+        // What has been reported may come from the kernel too: once that was asked, or if the socket went there meanwhile.
+        let san = set.san.load(Ordering::Relaxed);
+        let may_be_there = |asked| asked || set.san.load(Ordering::Relaxed) != san;
         loop {
             let collected = set.with(|inner| hot::collect(inner, &mut round, events, n, only_now));
             // None: in a signal handler that interrupted who has the lock.
@@ -160,7 +163,10 @@ impl<'a> Wait<'a> {
             n = now;
             match next {
                 Next::Rings => note_rings(set),
-                Next::Kernel => (n, asked) = (look_at_kernel(set, events, n, asked)?.0, true),
+                Next::Kernel => {
+                    (n, _) = look_at_kernel(set, events, n, may_be_there(asked))?;
+                    asked = true;
+                }
                 Next::Done { look, scan } => {
                     if scan {
                         hot::scan_returning(set);
@@ -172,7 +178,8 @@ impl<'a> Wait<'a> {
                         set.kernel_was_passed_over.store(true, Ordering::Relaxed);
                         return Ok(n);
                     }
-                    let (now, any) = look_at_kernel(set, events, n, asked)?;
+                    back_to_tcp::look_around();
+                    let (now, any) = look_at_kernel(set, events, n, may_be_there(asked))?;
                     (n, asked) = (now, true);
                     if !any {
                         return Ok(n);
