@@ -257,6 +257,8 @@ void *bad_pointer(void);
 /* close() that resets the connection (SO_LINGER on, 0 s). */
 void close_reset(int fd);
 void handle_signal(int number, void (*handler)(int), int flags);
+/* The connections are as between hosts. */
+bool is_between_hosts(void);
 /* Fails if more went over TCP than before the move, of a connection of megabytes; natively nothing. */
 void on_san(int fd);
 /* Bytes that went over the TCP connection, both ways. */

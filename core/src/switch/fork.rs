@@ -134,6 +134,7 @@ pub fn exiting() {
             registry::set_state(socket.statistics(), registry::State::Closing);
         }
         // A peer that does not sleep asks the kernel at its next call.
+        stream.tell_actions();
         stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     });
     fabric::exiting();

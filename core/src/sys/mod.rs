@@ -4,6 +4,7 @@
 //! them. Everything here goes to the kernel directly. It returns `Result<_, Errno>`, and does not touch `errno`.
 
 pub(crate) mod access_list;
+pub mod actions;
 pub(crate) mod apart;
 pub(crate) mod bell;
 pub mod blocking;

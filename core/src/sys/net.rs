@@ -1,6 +1,6 @@
 //! Sockets. Most of them are the anchors of connections.
 
-use super::{call, file, Errno, Fd, Result};
+use super::{actions, call, file, Errno, Fd, Result};
 use std::mem::{size_of, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -37,7 +37,7 @@ pub(crate) fn discard(fd: Fd, most: usize) -> Result<usize> {
 /// send on an anchor. Never raises SIGPIPE.
 pub fn send(fd: Fd, bytes: &[u8], flags: i32) -> Result<usize> {
     let flags = flags | libc::MSG_NOSIGNAL;
-    call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0)
+    actions::done(call!(sendto, fd, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0))
 }
 
 /// sendmsg without waiting. Never raises SIGPIPE.
@@ -46,12 +46,12 @@ pub fn send(fd: Fd, bytes: &[u8], flags: i32) -> Result<usize> {
 /// The header's pointers are the program's.
 pub unsafe fn send_message(fd: Fd, message: &libc::msghdr, flags: i32) -> Result<usize> {
     let flags = flags | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    call!(sendmsg, fd, message as *const _ as usize, flags)
+    actions::done(call!(sendmsg, fd, message as *const _ as usize, flags))
 }
 
 /// shutdown.
 pub fn shutdown(fd: Fd, how: i32) -> Result<()> {
-    call!(shutdown, fd, how).map(drop)
+    actions::done(call!(shutdown, fd, how)).map(drop)
 }
 
 /// The first `N` 64-bit words of TCP_INFO. `None` if the kernel has fewer.

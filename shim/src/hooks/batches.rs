@@ -6,6 +6,7 @@ use super::{or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
 use sanshim_core::switch::{options, Outcome};
+use sanshim_core::sys::actions::done;
 use sanshim_core::sys::time;
 use sanshim_core::sys::user::{self, Access};
 
@@ -107,7 +108,7 @@ hooks! {
                     send_all(messages, count, |message| sendmsg(fd, message, flags))
                 };
             }
-            return real(fd, messages, count, flags);
+            return done(real(fd, messages, count, flags));
         };
         // SAFETY: as above.
         unsafe {

@@ -4,6 +4,7 @@ use crate::real::hooks;
 use libc::{c_int, c_uint, c_ulong};
 use sanshim_core::logging;
 use sanshim_core::switch::{self, bring_back, lifecycle, options, table};
+use sanshim_core::sys::actions::done;
 use sanshim_core::sys::{errno, file, hidden, user};
 
 fn closing(fd: c_int) {
@@ -68,7 +69,7 @@ hooks! {
             return -1;
         }
         closing(fd);
-        real(fd)
+        done(real(fd))
     }
 
     fn __close(fd: c_int) -> c_int = |real| {
@@ -89,7 +90,7 @@ hooks! {
                 logging::standard_error_goes();
             }
         }
-        around_hidden(first, last, |a, b| real(a, b, flags))
+        done(around_hidden(first, last, |a, b| real(a, b, flags)))
     }
 
     fn closefrom(first: c_int) -> () = |real| {
@@ -115,7 +116,7 @@ hooks! {
 
     fn dup2(from: c_int, to: c_int) -> c_int = |real| {
         replacing(from, to, 0);
-        let made = real(from, to);
+        let made = done(real(from, to));
         duplicated(from, made);
         made
     }
@@ -127,7 +128,7 @@ hooks! {
 
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| {
         replacing(from, to, flags);
-        let made = real(from, to, flags);
+        let made = done(real(from, to, flags));
         duplicated(from, made);
         made
     }

@@ -7,6 +7,7 @@ use libc::{c_int, msghdr, ssize_t};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::Pinned;
 use sanshim_core::switch::{passing, transfer, Outcome};
+use sanshim_core::sys::actions::done;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{cmsg, net, Errno, Result};
 
@@ -105,7 +106,7 @@ unsafe fn pass_message(
     if control.is_some_and(|control| !passing::before_message(control)) {
         return returned(Err(Errno(libc::EOPNOTSUPP)));
     }
-    real(fd, message, flags)
+    done(real(fd, message, flags))
 }
 
 hooks! {

@@ -4,6 +4,7 @@ use super::{as_result, or_real};
 use crate::real::hooks;
 use libc::{c_int, sockaddr, socklen_t};
 use sanshim_core::switch::{self, lifecycle, shutdown as core_shutdown, table};
+use sanshim_core::sys::actions::done;
 use sanshim_core::sys::net::{self, Target};
 use sanshim_core::sys::process::may_be_borrowed;
 use sanshim_core::sys::user::{self, Access};
@@ -48,15 +49,15 @@ hooks! {
 
     fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int = |real| {
         if !table::is_known(fd) {
-            return real(fd, address, length);
+            return done(real(fd, address, length));
         }
         let readable = user::check(address.cast(), length as usize, Access::Read).is_ok();
         // SAFETY: `length` bytes are readable.
         let target = if readable { unsafe { net::target(address, length) } } else { Target::Other };
         let outcome = switch::connect(fd, target, || {
-            as_result(real(fd, address, length) as isize).map(drop)
+            as_result(done(real(fd, address, length)) as isize).map(drop)
         });
-        or_real(outcome, || real(fd, address, length) as isize) as c_int
+        or_real(outcome, || done(real(fd, address, length)) as isize) as c_int
     }
 
     fn __connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int = |real| {
@@ -66,8 +67,8 @@ hooks! {
 
     fn shutdown(fd: c_int, how: c_int) -> c_int = |real| {
         let Some(socket) = table::connected(fd) else {
-            return real(fd, how);
+            return done(real(fd, how));
         };
-        or_real(core_shutdown::shutdown(&socket, how), || real(fd, how) as isize) as c_int
+        or_real(core_shutdown::shutdown(&socket, how), || done(real(fd, how)) as isize) as c_int
     }
 }

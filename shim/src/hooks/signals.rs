@@ -1,7 +1,9 @@
-//! Signal handlers. It is noted that the program has some. Nothing about them is changed.
+//! Signal handlers. It is noted that the program has some. Nothing about them is changed. A signal that is sent may make a
+//! signalfd ready.
 
 use crate::real::hooks;
-use libc::{c_int, sigaction as Action, sighandler_t};
+use libc::{c_int, pid_t, sigaction as Action, sighandler_t, sigval};
+use sanshim_core::sys::actions::done;
 use sanshim_core::sys::handlers::before_set;
 
 /// # Safety
@@ -26,6 +28,16 @@ hooks! {
         unsafe { before(signal, action) };
         real(signal, action, old)
     }
+
+    fn kill(pid: pid_t, signal: c_int) -> c_int = |real| { done(real(pid, signal)) }
+
+    fn killpg(group: pid_t, signal: c_int) -> c_int = |real| { done(real(group, signal)) }
+
+    fn tgkill(pid: pid_t, thread: pid_t, signal: c_int) -> c_int
+    = |real| { done(real(pid, thread, signal)) }
+
+    fn sigqueue(pid: pid_t, signal: c_int, value: sigval) -> c_int
+    = |real| { done(real(pid, signal, value)) }
 }
 
 macro_rules! signal {

@@ -19,6 +19,7 @@ use libc::{c_int, c_long, c_uint};
 use sanshim_core::switch::bring_back::before_confinement;
 use sanshim_core::switch::setup::before_user_change;
 use sanshim_core::switch::table::is_known;
+use sanshim_core::sys::actions;
 use sanshim_core::sys::handlers::before_set;
 use sanshim_core::sys::process::expect_borrower;
 use sanshim_core::sys::user;
@@ -225,6 +226,26 @@ fn prepare(number: c_long, [a, b, ..]: Arguments) {
     }
 }
 
+/// True if the call may make a descriptor of another process ready.
+fn is_action(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendto
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_tee
+            | libc::SYS_vmsplice
+            | libc::SYS_timerfd_settime
+            | libc::SYS_kill
+            | libc::SYS_tgkill
+            | libc::SYS_tkill
+            | libc::SYS_rt_sigqueueinfo
+    )
+}
+
 /// Large, for all hooks are in it. So it lies apart from what each fork child runs through.
 ///
 /// # Safety
@@ -241,7 +262,11 @@ unsafe fn serve(number: c_long, all: Arguments, kernel: Kernel<'_>) -> isize {
     };
     served.unwrap_or_else(|| {
         prepare(number, all);
-        kernel(all)
+        let result = kernel(all);
+        if is_action(number) {
+            actions::note();
+        }
+        result
     })
 }
 

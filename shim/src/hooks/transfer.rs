@@ -3,10 +3,13 @@
 
 use super::{addresses, or_real, returned};
 use crate::real::hooks;
-use libc::{c_int, c_uint, c_void, iovec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    c_int, c_uint, c_void, iovec, itimerspec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t,
+};
 use sanshim_core::switch::buffers::Buffers;
 use sanshim_core::switch::table::{self, Pinned};
 use sanshim_core::switch::{files, options, transfer, Outcome};
+use sanshim_core::sys::actions::done;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{errno, file, rw_flags, Errno, Result};
 
@@ -104,7 +107,7 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
         match lane(fd, length, flags) {
-            Lane::Kernel(_pinned) => real(fd, buffer, length, flags),
+            Lane::Kernel(_pinned) => done(real(fd, buffer, length, flags)),
             Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
@@ -121,7 +124,7 @@ hooks! {
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
         match lane(fd, length, flags) {
-            Lane::Kernel(_pinned) => real(fd, buffer, length, flags, to, to_length),
+            Lane::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
             Lane::Switch(socket) => {
                 if !to.is_null() {
                     if let Err(e) = addresses::of_send(to, to_length) {
@@ -137,7 +140,7 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
         match lane(fd, length, 0) {
-            Lane::Kernel(_pinned) => real(fd, buffer, length),
+            Lane::Kernel(_pinned) => done(real(fd, buffer, length)),
             Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, 0),
                 || real(fd, buffer, length)),
         }
@@ -151,7 +154,7 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t = |real| {
         match on_san(fd) {
-            None => real(fd, buffers, count),
+            None => done(real(fd, buffers, count)),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
                 |b| transfer::send(&socket, b, 0)), || real(fd, buffers, count)),
@@ -163,7 +166,7 @@ hooks! {
     = |real| {
         // Without an offset it is writev.
         let Some(socket) = on_san(fd).filter(|_| offset == -1) else {
-            return real(fd, buffers, count, offset, flags);
+            return done(real(fd, buffers, count, offset, flags));
         };
         let wanted = match rw_flags::of_message(flags, true) {
             Ok(wanted) => wanted,
@@ -258,7 +261,7 @@ hooks! {
     }
 
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t = |real| {
-        let pass = || real(out, from, offset, count);
+        let pass = || done(real(out, from, offset, count));
         let Some(socket) = on_san(out) else {
             // Of a socket only into a pipe, as splice does.
             return match on_san(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
@@ -282,10 +285,26 @@ hooks! {
         unsafe { sendfile(out, from, offset, count) }
     }
 
+    fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t = |real| {
+        done(real(from, to, length, flags))
+    }
+
+    fn vmsplice(pipe: c_int, buffers: *const iovec, count: size_t, flags: c_uint) -> ssize_t
+    = |real| {
+        done(real(pipe, buffers, count, flags))
+    }
+
+    fn eventfd_write(fd: c_int, value: u64) -> c_int = |real| { done(real(fd, value)) }
+
+    fn timerfd_settime(fd: c_int, flags: c_int, new: *const itimerspec, old: *mut itimerspec) -> c_int
+    = |real| {
+        done(real(fd, flags, new, old))
+    }
+
     fn splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t,
         length: size_t, flags: c_uint) -> ssize_t
     = |real| {
-        let pass = || real(from, from_offset, to, to_offset, length, flags);
+        let pass = || done(real(from, from_offset, to, to_offset, length, flags));
         if length == 0 || flags & !SPLICE_FLAGS != 0 {
             // The kernel says so, whatever the descriptors are.
             return pass();

@@ -3,7 +3,7 @@
 //!
 //! The connector makes both, and passes them with the segment. They cost each end two descriptors.
 
-use crate::sys::{bell, file, hidden, Fd, Result};
+use crate::sys::{actions, bell, file, hidden, Fd, Result};
 
 /// See the module. Closed with [`Bells::close`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,7 @@ impl Bells {
         // The program may have put a file of its own there by dup2.
         if hidden::is_kept(self.own) {
             bell::ring(self.own);
+            actions::note_ring();
         }
     }
 

@@ -57,6 +57,10 @@ pub(crate) struct Sending {
     /// From which byte of the stream on, counted since the turn, the sender sends again by itself. Stored before `direction`
     /// says that it does.
     pub(crate) resent_from: AtomicU64,
+    /// When (clock ticks of the host) this end's process last did something through the kernel: `sys::actions`.
+    pub(crate) acted: AtomicU64,
+    /// When it last rang a bell.
+    pub(crate) rang: AtomicU64,
 }
 
 impl Sending {

@@ -4,9 +4,8 @@
 
 use crate::switch::socket::set::{Inner, Registration, Set, Watch};
 use crate::switch::socket::structure::Structure;
-use crate::switch::socket::table;
 use crate::switch::socket::Socket;
-use crate::sys::{poll, Errno, Fd, Result};
+use crate::sys::{file, poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// Puts the registration that is noted in a socket into its set's books. False: it is not known what the kernel has.
@@ -159,7 +158,8 @@ pub(in crate::switch) fn take_over(set: &'static Set) {
 pub(in crate::switch) fn leave_shadow(set: &Set, registration: &mut Registration) {
     let shadow = set.shadow.load(Ordering::Relaxed);
     registration.unwatch_bell(shadow);
-    if registration.in_shadow && shadow >= 0 {
+    // Its number may be another file's by now, which is to stay there.
+    if registration.in_shadow && shadow >= 0 && registration.has_descriptor() {
         let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, registration.fd, 0, 0);
     }
 }
@@ -177,14 +177,16 @@ pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) 
         return false;
     }
     let watches = &socket.guarded(structure).watches;
-    watches.iter().all(|watch| is_deletable(watch, socket) && watch.set.shadow().is_ok())
+    watches.iter().all(|watch| is_deletable(watch) && watch.set.shadow().is_ok())
 }
 
 /// False if the descriptor is closed by which the registration was made, while another one keeps the socket open: the kernel goes on
 /// with such a registration, and takes it back from nobody.
-fn is_deletable(watch: &Watch, socket: &Socket) -> bool {
-    let fd = |inner: &mut Inner| inner.registrations[watch.index as usize].as_ref().map(|r| r.fd);
-    watch.set.with(fd).flatten().is_some_and(|fd| table::is_of(fd, socket))
+fn is_deletable(watch: &Watch) -> bool {
+    let is_so = |inner: &mut Inner| {
+        inner.registrations[watch.index as usize].as_ref().is_some_and(Registration::has_descriptor)
+    };
+    watch.set.with(is_so).unwrap_or(false)
 }
 
 /// The socket is on the SAN now: its registrations move from the kernel's sets.
@@ -231,6 +233,8 @@ pub(in crate::switch) fn note_reported(set: &Set, index: u32, fd: Fd) {
 /// The socket went back to TCP: its registrations move to the kernel's sets.
 pub(in crate::switch) fn to_kernel(structure: &mut Structure, socket: &Socket) {
     let mut at = 0;
+    // Each under another number. The kernel's registrations outlive them.
+    let mut copies = Vec::new();
     while let Some(Watch { set, index }) = socket.guarded(structure).watches.get(at).copied() {
         if remove_if_parked(structure, set, socket, index) {
             continue;
@@ -247,10 +251,18 @@ pub(in crate::switch) fn to_kernel(structure: &mut Structure, socket: &Socket) {
             (r.in_kernel, r.in_shadow, r.hot) = (true, false, false);
             set.san.fetch_sub(1, Ordering::SeqCst);
             let (events, data) = (r.events_for_kernel(), r.data);
-            let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, r.fd, events, data);
+            let fd = if r.has_descriptor() {
+                r.fd
+            } else {
+                // The program cannot name it any more, and goes on hearing of it.
+                copies.push(file::duplicate_high(socket.anchor()).ok()?);
+                *copies.last()?
+            };
+            let _ = poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, fd, events, data);
             Some(())
         });
     }
+    copies.into_iter().for_each(file::close);
 }
 
 /// The last descriptor of a socket in this process is going: so do its registrations.

@@ -195,6 +195,7 @@ fn last_close(socket: &Socket) {
     let counters = &stream.own().counters.0;
     counters.read.signal();
     counters.write.signal();
+    stream.tell_actions();
     stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
 }
 

@@ -168,12 +168,9 @@ fn poll_sockets(
             return None;
         }
         let ready = all.report_now(timeout.is_zero());
-        if ready > 0 || timeout.is_zero() {
-            return Some(all.report_others().map(|others| ready + others));
-        }
         let left = timeout.left();
-        if left == Some(0) {
-            return Some(all.report_others());
+        if ready > 0 || left == Some(0) {
+            return Some(all.report_all(ready));
         }
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
         if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.is_any_ready()) {
@@ -269,6 +266,16 @@ impl Polled<'_> {
             n += usize::from(ready != 0);
         }
         n
+    }
+
+    /// Fills in the other descriptors' readiness too; how many have some, with the `ready` SAN sockets. What came over the SAN
+    /// before something of the kernel's is there as well.
+    #[inline]
+    fn report_all(&mut self, ready: usize) -> Result<usize> {
+        match self.report_others()? {
+            0 => Ok(ready),
+            others => Ok(others + self.report()),
+        }
     }
 
     /// Fills in the other descriptors' readiness, without waiting; how many have some.

@@ -15,7 +15,7 @@ use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::new_end::NewEnd;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::{phase, Socket};
-use crate::sys::{file, net, poll};
+use crate::sys::{actions, file, net, poll};
 
 /// Both ends live: this one uses the session from now on, unless another thread is in the middle of a system call on
 /// the socket, or the peer withdraws at this moment.
@@ -56,6 +56,7 @@ pub(super) fn enter(
 /// The socket's end of the session, before anybody else sees it.
 fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     let Some(stream) = socket.stream() else { return };
+    actions::begin();
     let status = file::status_flags(socket.anchor()).unwrap_or(0);
     let mut flags = flag::SENDS_TCP | flag::RECEIVES_TCP;
     flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };

@@ -7,9 +7,11 @@
 use crate::session::Ticket;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::structure::Guarded;
+use crate::switch::socket::table;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
 use crate::switch::stream::counters::{self, Event};
+use crate::sys::actions::Times;
 use crate::sys::lock::FamilyLock;
 use crate::sys::{file, hidden, poll, time, Errno, Fd, Result};
 use std::cell::Cell;
@@ -67,10 +69,12 @@ pub(in crate::switch) struct Inner {
     pub(in crate::switch) members: Vec<&'static Set>,
     /// Where the next scan begins, so that none is starved by a small `maxevents`.
     pub(in crate::switch) cursor: usize,
-    /// Waits served.
+    /// Waits begun.
     pub(in crate::switch) calls: u32,
     /// Clock (ticks) of the last look at the kernel's set.
     pub(in crate::switch) looked_at: u64,
+    /// Up to when (ticks) the kernel has told what others did there, all of it.
+    pub(in crate::switch) told_until: Times,
     /// Clock (ticks) of the last look after sessions that may go back to TCP.
     pub(in crate::switch) scanned_at: u64,
 }
@@ -249,6 +253,8 @@ pub(in crate::switch) struct Registration {
     pub(in crate::switch) hot: bool,
     /// Looks in a row that found nothing.
     pub(in crate::switch) idle: u32,
+    /// The wait that reported it last: it reports nothing twice.
+    pub(in crate::switch) reported_by: u32,
     /// EPOLLPRI of what came by TCP, as the kernel reported it last.
     pub(in crate::switch) urgent: Cell<bool>,
     pub(in crate::switch) read: Option<Ticket>,
@@ -275,6 +281,7 @@ impl Registration {
             bell_in_shadow: false,
             hot: false,
             idle: 0,
+            reported_by: 0,
             urgent: Cell::new(false),
             read: None,
             write: None,
@@ -284,6 +291,12 @@ impl Registration {
             reported: 0,
             stalls: 0,
         }
+    }
+
+    /// True if the descriptor is there by which it was made. Else the program has closed it, while another one keeps the
+    /// socket open.
+    pub(in crate::switch) fn has_descriptor(&self) -> bool {
+        table::is_of(self.fd, self.socket)
     }
 
     /// In a fork child: what was raised and registered is the parent's.

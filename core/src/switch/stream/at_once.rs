@@ -33,6 +33,7 @@ impl<'a> Stream<'a> {
             return None;
         }
         let _held = self.hold_again(&send.lock)?;
+        self.tell_actions();
         if !self.is_plain() || resize.has_answer() || resize.is_asking() {
             return None;
         }
@@ -103,6 +104,19 @@ impl<'a> Stream<'a> {
             || self.peer().sending.0.tail.load(Relaxed) != self.endpoint.receive.head.load(Relaxed)
     }
 
+    /// True if there is nothing to read, and both ends do nothing but transfer bytes, as most of the time. Takes no lock.
+    #[inline(always)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let receive = &self.endpoint.receive;
+        let sending = &self.peer().sending.0;
+        self.fabric.is_none()
+            && self.endpoint.flags() & !PLAIN == 0
+            && sending.finished.load(Acquire) == 0
+            && !self.has_message()
+            && sending.tail.load(Acquire) == receive.head.load(Relaxed)
+            && receive.transfers.rest().is_none()
+    }
+
     /// Receives what is there, if that is one message for which there is room, or one piece of the send buffer, and
     /// nothing else that this receive would take in. `Some`: how many bytes, and whether the bell must ring.
     /// `None`: nothing is received.
@@ -113,6 +127,7 @@ impl<'a> Stream<'a> {
             return None;
         }
         let _held = self.hold_again(&receive.lock)?;
+        self.tell_actions();
         if !self.is_plain() || receive.offset() != 0 {
             return None;
         }

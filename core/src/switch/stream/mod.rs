@@ -17,6 +17,7 @@ mod growth;
 mod holding;
 #[cfg(test)]
 mod hostile_tests;
+mod order;
 mod posted;
 mod rdma_receive;
 mod rdma_send;

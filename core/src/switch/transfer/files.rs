@@ -7,7 +7,7 @@ use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
 use crate::sys::scratch::Scratch;
-use crate::sys::{blocking, file, net, pipe as pipes, time, Errno, Fd};
+use crate::sys::{actions, blocking, file, net, pipe as pipes, time, Errno, Fd};
 use libc::iovec;
 
 /// How long (ns), with naps, what was read and then recalled may take until it is there over TCP.
@@ -96,7 +96,7 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
     };
     let written = loop {
         match pipes::write_now(pipe, bytes.as_ptr(), peeked) {
-            Ok(written) => break written,
+            Ok(written) => break actions::done(written),
             Err(Errno(libc::EAGAIN)) => {
                 if let Err(e) = await_pipe(pipe, libc::POLLOUT, flags) {
                     return Outcome::Done(Err(e));

@@ -419,6 +419,7 @@ fn receive_once(
 ) -> Result<Moved, Failure> {
     stream.poll();
     let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
+    stream.tell_actions();
     suspend::after(socket, stream, &held, &stream.endpoint.send.lock);
     if stream.endpoint.has(flag::READ_OUT) {
         return Ok(Moved::default());

@@ -197,6 +197,7 @@ impl Sending<'_> {
         if empty {
             return ControlFlow::Break(Outcome::Done(Ok(0)));
         }
+        stream.tell_actions();
         let stepped = step(stream);
         drop(held);
         let (moved, done) = match stepped {

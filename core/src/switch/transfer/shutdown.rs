@@ -31,6 +31,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
+    stream.tell_actions();
     if how != libc::SHUT_RD && stream.endpoint.set(flag::SEND_SHUT) {
         finish_sending(socket, &stream);
     }

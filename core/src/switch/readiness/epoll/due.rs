@@ -11,6 +11,7 @@ use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::set::{Registration, ONE_SHOT};
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::Stream;
+use crate::sys::actions::Times;
 use crate::sys::poll;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +22,17 @@ const NAP_BEHIND_SENDER: u64 = 1_000_000;
 const END_BITS: u32 = 3;
 /// How often it is looked again for what comes meanwhile.
 const LOOKS: u32 = 3;
+
+/// What a registration has to report.
+pub(super) enum Taken {
+    Nothing,
+    /// These events.
+    Events(u32),
+    /// Something that may have come behind what the peer did through the kernel, which is to be asked first.
+    BehindActions,
+    /// The same of the rings of other connections.
+    BehindRings,
+}
 
 /// Changes with whatever makes an edge: data, the end of the stream, an error. The last two change its [`END_BITS`].
 fn stamp(stream: &Stream) -> u64 {
@@ -37,20 +49,33 @@ impl Registration {
         self.urgent.set(events & bit::PRI != 0);
     }
 
-    /// The events to report now, if any; remembers that they were.
-    pub(super) fn take(&mut self) -> Option<u32> {
-        let stream = self.socket.stream()?;
+    /// The events to report now, if any; remembers that they were. Not if they may have come behind what the kernel has not
+    /// told yet: it has `told` all up to then, or nobody minds (`None`).
+    pub(super) fn take(&mut self, told: Option<Times>) -> Taken {
+        let Some(stream) = self.socket.stream() else { return Taken::Nothing };
+        if self.has_plainly_nothing(&stream) {
+            return Taken::Nothing;
+        }
         // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings
         // that, is part of this one.
         let mut before = stamp(&stream);
-        let mut events = self.due()?;
+        let Some(mut events) = self.due() else { return Taken::Nothing };
         for _ in 0..LOOKS {
             let after = stamp(&stream);
             if after == before {
                 break;
             }
             before = after;
-            events = self.due()?;
+            let Some(again) = self.due() else { return Taken::Nothing };
+            events = again;
+        }
+        // Read behind what is due: what comes later is not reported now.
+        let (peers, told) = (stream.peers_actions(), told.unwrap_or(Times::MAX));
+        if peers.acted > told.acted {
+            return Taken::BehindActions;
+        }
+        if peers.rang > told.rang {
+            return Taken::BehindRings;
         }
         self.reported = before;
         if events & bit::ANY_OUT != 0 {
@@ -60,7 +85,13 @@ impl Registration {
         self.fresh = false;
         self.idle = 0;
         self.disabled = self.events & ONE_SHOT != 0;
-        Some(events)
+        Taken::Events(events)
+    }
+
+    /// True if one glance tells that nothing is due.
+    #[inline(always)]
+    fn has_plainly_nothing(&self, stream: &Stream) -> bool {
+        self.events & bit::ANY_OUT == 0 && !self.urgent.get() && stream.is_at_rest()
     }
 
     /// The events to report now, if any.
@@ -70,6 +101,9 @@ impl Registration {
             return None;
         }
         let stream = self.socket.stream()?;
+        if self.has_plainly_nothing(&stream) {
+            return None;
+        }
         let mut events = events::of_socket(self.socket, self.events);
         if self.urgent.get() {
             // Nothing tells when the program read the urgent byte, but the kernel knows.

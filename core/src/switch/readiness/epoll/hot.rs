@@ -1,6 +1,7 @@
 //! The hot registrations of a set: what is due among them, and their select counters, raised before a sleep and lowered
 //! after. Those that were idle for long turn cold. Reads no event from the kernel, and waits for nothing.
 
+use super::due::Taken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
@@ -23,46 +24,77 @@ const SCAN_INTERVAL: u64 = 30_000_000;
 /// Sockets seen to at a time without the set's lock. The stack may be a small one.
 const BATCH: usize = 32;
 
-/// What [`collect`] found.
-pub(super) struct Collected {
-    /// Events reported.
-    pub(super) n: usize,
-    /// The kernel should be asked too.
-    pub(super) look: bool,
-    /// Sessions that may go back to TCP should be looked after.
-    pub(super) scan: bool,
+/// A wait's looks at the hot registrations.
+#[derive(Default)]
+pub(super) struct Round {
+    /// Which wait; zero before the first look.
+    call: u32,
+    /// The registration for whose sake something else was looked at last.
+    looked_for: Option<u32>,
 }
 
-/// Reports what is due among the hot registrations. `only_now`: the call does not wait.
+/// What is to be done before more is [collected](collect).
+pub(super) enum Next {
+    /// Nothing: this is all.
+    Done {
+        /// The kernel should be asked too.
+        look: bool,
+        /// Sessions that may go back to TCP should be looked after.
+        scan: bool,
+    },
+    /// The kernel is to be asked first.
+    Kernel,
+    /// The rings are to be heard first.
+    Rings,
+}
+
+/// Reports what is due among the hot registrations, each once in a wait, behind the `n` events that are there; how many are there
+/// then. `only_now`: the call does not wait.
+///
+/// What one peer sent first is there if what it sent then is: after something is found, all others are looked at once more.
 #[inline]
 pub(super) fn collect(
     inner: &mut Inner,
+    round: &mut Round,
     events: &mut [libc::epoll_event],
+    mut n: usize,
     only_now: bool,
-) -> Collected {
-    let mut n = 0;
-    let count = inner.hot.len();
-    let mut at = inner.cursor;
-    for _ in 0..count {
-        if n == events.len() {
-            break;
-        }
+) -> (usize, Next) {
+    // Each is idle once in a wait.
+    let mut fresh = 0;
+    if round.call == 0 {
+        inner.calls = inner.calls.wrapping_add(1).max(1);
+        round.call = inner.calls;
+        fresh = inner.hot.len();
+    }
+    let (mut at, mut looks, mut vain) = (inner.cursor, 0, 0);
+    while vain < inner.hot.len() && n < events.len() {
         if at >= inner.hot.len() {
             at = 0;
         }
         let index = inner.hot[at];
-        at += 1;
+        inner.cursor = at;
+        (at, looks, vain) = (at + 1, looks + 1, vain + 1);
         let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { continue };
-        match r.take() {
-            Some(ready) => {
+        if r.reported_by == round.call {
+            continue;
+        }
+        let told = (round.looked_for != Some(index)).then_some(inner.told_until);
+        match r.take(told) {
+            Taken::Events(ready) => {
                 events[n] = libc::epoll_event { events: ready, u64: r.data };
-                n += 1;
+                (n, vain) = (n + 1, 0);
+                r.reported_by = round.call;
             }
-            None => r.idle = r.idle.saturating_add(1),
+            Taken::Nothing => r.idle = r.idle.saturating_add(u32::from(looks <= fresh)),
+            behind @ (Taken::BehindActions | Taken::BehindRings) => {
+                round.looked_for = Some(index);
+                let asks = matches!(behind, Taken::BehindActions);
+                return (n, if asks { Next::Kernel } else { Next::Rings });
+            }
         }
     }
     inner.cursor = at;
-    inner.calls = inner.calls.wrapping_add(1);
     let now = time::ticks();
     // A call that waits asks the kernel when it sleeps.
     let look = if n == 0 { only_now } else { now.saturating_sub(inner.looked_at) > LOOK_INTERVAL };
@@ -73,7 +105,7 @@ pub(super) fn collect(
     if scan {
         inner.scanned_at = now;
     }
-    Collected { n, look, scan }
+    (n, Next::Done { look, scan })
 }
 
 /// Raises the counters of all hot registrations and looks once more; true if something is due.

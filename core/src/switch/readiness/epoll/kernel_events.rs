@@ -3,12 +3,11 @@
 
 use super::hot;
 use crate::switch::anchor::watchers;
-use crate::switch::back_to_tcp;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::readiness::events;
 use crate::switch::socket::set::{nudge_data, shadow_data, Set};
 use crate::switch::socket::table;
-use crate::sys::{poll, Fd, Result};
+use crate::sys::{poll, time, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// Events taken from a set at a time. The stack may be a small one.
@@ -32,14 +31,19 @@ impl KernelEvents {
         &mut self.0[..events.len().min(BATCH)]
     }
 
-    /// Gives the program the first `n`, as far as they are its own; how many that were.
+    /// Gives the program the first `n`, as far as they are its own; how many that were. They are what the kernel had `at` that
+    /// time (ticks) or later.
     pub(super) fn deliver(
         &self,
         set: &'static Set,
         n: usize,
+        at: u64,
         events: &mut [libc::epoll_event],
     ) -> usize {
-        deliver(set, &self.0[..n], events)
+        let is_all = n < events.len().min(BATCH);
+        let (kept, has_rings) = deliver(set, &self.0[..n], events, 0, false);
+        note_told(set, at, is_all, has_rings);
+        kept
     }
 }
 
@@ -58,49 +62,80 @@ pub(super) fn deliver_in_place(set: &'static Set, events: &mut [libc::epoll_even
     let mut kept = 0;
     for at in 0..events.len() {
         let event = [events[at]];
-        kept += deliver(set, &event, &mut events[kept..]);
+        (kept, _) = deliver(set, &event, events, kept, false);
     }
     kept
 }
 
-/// All but the shadow set's event and the nudge's. Has the sockets behind the former looked at.
+/// All but the shadow set's event and the nudge's, behind the `n` that are there; how many are there then. Has the sockets behind
+/// the former looked at, and says whether there were any. `again`: some of it may be there from an earlier look.
 fn deliver(
     set: &'static Set,
     reported: &[libc::epoll_event],
     events: &mut [libc::epoll_event],
-) -> usize {
+    mut n: usize,
+    again: bool,
+) -> (usize, bool) {
     let (shadow, nudge) = (shadow_data(), nudge_data());
-    let mut kept = 0;
     let mut has_rings = false;
     for event in reported {
         let data = event.u64;
+        let mut there = events[..n].iter_mut();
         if data == shadow {
             has_rings = true;
-        } else if data != nudge {
-            events[kept] = *event;
-            kept += 1;
+        } else if data == nudge {
+        } else if let Some(there) = there.find(|there| again && { there.u64 } == data) {
+            there.events |= event.events;
+        } else {
+            events[n] = *event;
+            n += 1;
         }
     }
     if has_rings {
         note_rings(set);
     }
-    kept
+    (n, has_rings)
 }
 
-/// Asks the kernel without waiting; reports its own descriptors' events.
-pub(super) fn look_at_kernel(set: &'static Set, events: &mut [libc::epoll_event]) -> Result<usize> {
-    if events.is_empty() {
-        return Ok(0);
+/// The kernel was asked `at` that time (ticks), and told all that it had, or not; of rings it told, or there was none.
+fn note_told(set: &Set, at: u64, is_all: bool, has_rings: bool) {
+    if is_all {
+        set.with(|inner| {
+            let told = &mut inner.told_until;
+            told.acted = told.acted.max(at);
+            // Else they were heard later.
+            told.rang = told.rang.max(if has_rings { 0 } else { at });
+        });
     }
-    back_to_tcp::look_around();
-    let mut reported = KernelEvents::new();
-    let n = poll::epoll_wait(set.kernel_fd(), reported.room_for(events), Some(0), None)?;
-    let kept = reported.deliver(set, n, events);
+}
+
+/// Asks the kernel without waiting; reports its own descriptors' events behind the `n` that are there. How many are there then,
+/// and whether the kernel had anything. `again`: some of what it has may be there.
+pub(super) fn look_at_kernel(
+    set: &'static Set,
+    events: &mut [libc::epoll_event],
+    mut n: usize,
+    mut again: bool,
+) -> Result<(usize, bool)> {
+    let mut any = false;
+    while n < events.len() {
+        let (mut reported, at) = (KernelEvents::new(), time::ticks());
+        let room = reported.room_for(&events[n..]);
+        let (most, took) = (room.len(), poll::epoll_wait(set.kernel_fd(), room, Some(0), None)?);
+        let (now, has_rings) = deliver(set, &reported.0[..took], events, n, again);
+        any |= took > 0;
+        let is_all = took < most || now == n;
+        note_told(set, at, is_all, has_rings);
+        (n, again) = (now, true);
+        if is_all {
+            break;
+        }
+    }
     let cool = set.with(|inner| inner.calls % COOL_INTERVAL == 0).unwrap_or(false);
     if cool {
         hot::cool_down(set);
     }
-    Ok(kept)
+    Ok((n, any))
 }
 
 /// Has the registrations looked at whose anchors or bells the kernel reports.
@@ -111,11 +146,13 @@ pub(super) fn note_rings(set: &'static Set) {
     }
     let mut events = [NO_EVENT; BATCH];
     loop {
+        let at = time::ticks();
         let n = poll::epoll_wait(shadow, &mut events, Some(0), None).unwrap_or(0);
         for event in &events[..n] {
             note_ring(set, shadow, event.u64 as u32, event.events);
         }
         if n < BATCH {
+            set.with(|inner| inner.told_until.rang = inner.told_until.rang.max(at));
             return;
         }
     }
@@ -135,7 +172,7 @@ fn note_ring(set: &'static Set, shadow: Fd, index: u32, bits: u32) {
     set.with(|inner| {
         let r = inner.registrations.get_mut(index as usize)?.as_mut()?;
         // A parked registration was rung for nobody, and enters again when it is added again.
-        if r.in_shadow && r.parked {
+        if r.in_shadow && r.parked && r.has_descriptor() {
             let _ = poll::epoll_ctl(shadow, libc::EPOLL_CTL_DEL, r.fd, 0, 0);
             r.in_shadow = false;
         }

@@ -1,7 +1,7 @@
 //! epoll_wait: the hot sockets' streams first, then the kernel.
 
-use super::hot::{self, Collected};
-use super::kernel_events::{deliver_in_place, look_at_kernel, KernelEvents};
+use super::hot::{self, Next, Round};
+use super::kernel_events::{deliver_in_place, look_at_kernel, note_rings, KernelEvents};
 use super::watched_set;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::{self, idle};
@@ -13,7 +13,7 @@ use crate::switch::spin::{begin_turn, give_way, spin};
 use crate::sys::event_array::EventArray;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
-use crate::sys::{blocking, Errno, Fd, Result};
+use crate::sys::{blocking, time, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
 
 /// epoll_wait in all its forms. `timeout` in nanoseconds, `None` for ever.
@@ -92,11 +92,11 @@ fn sleep_beside_shadow(
     timeout: Option<u64>,
     mask: Option<SignalMask<'_>>,
 ) -> Result<Option<(usize, usize)>> {
-    let mut reported = KernelEvents::new();
+    let (mut reported, at) = (KernelEvents::new(), time::ticks());
     let slept = sleep_without_san(set, || {
         blocking::epoll_wait(set.kernel_fd(), reported.room_for(events), timeout, mask)
     })?;
-    Ok(slept.map(|n| (n, reported.deliver(set, n, events))))
+    Ok(slept.map(|n| (n, reported.deliver(set, n, at, events))))
 }
 
 /// One call, of a set that has SAN sockets.
@@ -106,16 +106,6 @@ struct Wait<'a> {
     /// The program's signal mask for the sleep.
     mask: Option<SignalMask<'a>>,
     signals: NapSignals,
-}
-
-/// What a look without sleeping came to.
-enum Look {
-    /// The call returns with so many events.
-    Done(usize),
-    /// Nothing is due.
-    Nothing,
-    /// Something came meanwhile: once more.
-    Again,
 }
 
 impl<'a> Wait<'a> {
@@ -128,15 +118,10 @@ impl<'a> Wait<'a> {
     #[inline(never)]
     fn run(mut self, events: &mut [libc::epoll_event]) -> Result<usize> {
         loop {
-            match self.look(events)? {
-                Look::Done(n) => {
-                    if n > 0 {
-                        give_way();
-                    }
-                    return Ok(n);
-                }
-                Look::Again => continue,
-                Look::Nothing => {}
+            let n = self.look(events, 0)?;
+            if n > 0 {
+                give_way();
+                return Ok(n);
             }
             let left = self.timeout.left();
             if left == Some(0) {
@@ -148,40 +133,61 @@ impl<'a> Wait<'a> {
             self.prepare_to_sleep();
             let n = self.sleep(events)?;
             if n > 0 {
-                return Ok(n);
+                // With what came over the SAN before.
+                return self.look(events, n);
             }
         }
     }
 
-    /// Looks at the hot registrations' streams, and where it is time at the kernel's own descriptors.
+    /// Looks at the hot registrations' streams, and where it is time at the kernel's own descriptors, of which it has told `n`
+    /// events; how many there are in all.
     #[inline]
-    fn look(&mut self, events: &mut [libc::epoll_event]) -> Result<Look> {
+    fn look(&mut self, events: &mut [libc::epoll_event], mut n: usize) -> Result<usize> {
         let set = self.set;
-        let kernel_first = set.kernel_was_passed_over.load(Ordering::Relaxed);
-        let first = if kernel_first {
+        let mut asked = n > 0;
+        if !asked && set.kernel_was_passed_over.load(Ordering::Relaxed) {
             set.kernel_was_passed_over.store(false, Ordering::Relaxed);
-            look_at_kernel(set, events)?
-        } else {
-            0
-        };
-        let only_now = self.timeout.is_zero();
-        let Collected { n, look, scan } = set
-            .with(|inner| hot::collect(inner, &mut events[first..], only_now))
-            .ok_or(Errno(libc::EINTR))?;
-        let mut n = first + n;
-        let look = look && !kernel_first;
-        if look && n == events.len() {
-            set.kernel_was_passed_over.store(true, Ordering::Relaxed);
-        } else if look {
-            n += look_at_kernel(set, &mut events[n..])?;
+            (n, _) = look_at_kernel(set, events, n, false)?;
+            asked = true;
         }
-        if scan {
-            hot::look_after(set);
+        let (mut round, only_now) = (Round::default(), self.timeout.is_zero());
+        // What has been reported may come from the kernel too: once that was asked, or if the socket went there meanwhile.
+        let san = set.san.load(Ordering::Relaxed);
+        let may_be_there = |asked| asked || set.san.load(Ordering::Relaxed) != san;
+        loop {
+            let collected = set.with(|inner| hot::collect(inner, &mut round, events, n, only_now));
+            // None: in a signal handler that interrupted who has the lock.
+            let Some((now, next)) = collected else {
+                return if n > 0 { Ok(n) } else { Err(Errno(libc::EINTR)) };
+            };
+            n = now;
+            match next {
+                Next::Rings => note_rings(set),
+                Next::Kernel => {
+                    (n, _) = look_at_kernel(set, events, n, may_be_there(asked))?;
+                    asked = true;
+                }
+                Next::Done { look, scan } => {
+                    if scan {
+                        hot::look_after(set);
+                    }
+                    if !look || asked {
+                        return Ok(n);
+                    }
+                    if n == events.len() {
+                        set.kernel_was_passed_over.store(true, Ordering::Relaxed);
+                        return Ok(n);
+                    }
+                    back_to_tcp::look_around();
+                    let (now, any) = look_at_kernel(set, events, n, may_be_there(asked))?;
+                    (n, asked) = (now, true);
+                    if !any {
+                        return Ok(n);
+                    }
+                    // Once more: what came over the SAN before that is there, too.
+                }
+            }
         }
-        if look && n == 0 && set.has_hot_ready() {
-            return Ok(Look::Again);
-        }
-        Ok(if n > 0 || only_now { Look::Done(n) } else { Look::Nothing })
     }
 
     /// True if a hot registration became ready within `budget` (ns).
@@ -198,7 +204,7 @@ impl<'a> Wait<'a> {
         self.set.settle_members();
         back_to_tcp::look_around();
         // What the last receives left to be done.
-        hot::scan_returning(self.set);
+        hot::look_after(self.set);
         hot::recover_from_the_dead(self.set);
     }
 
@@ -208,19 +214,20 @@ impl<'a> Wait<'a> {
         let mut reported = KernelEvents::new();
         let asleep = Sleeper::on(set);
         let raised = RaisedCounters(set);
-        let slept = if hot::arm(set) {
-            Ok(0)
+        let (at, slept) = if hot::arm(set) {
+            // The kernel is not asked.
+            (0, Ok(0))
         } else {
             let (left, nap) = (self.timeout.left(), hot::longest_nap(set));
             let mask = self.signals.mask(nap.is_some(), self.mask);
             let (to, left) = (reported.room_for(events), shorter(left, nap));
-            blocking::epoll_wait(set.kernel_fd(), to, left, mask)
+            (time::ticks(), blocking::epoll_wait(set.kernel_fd(), to, left, mask))
         };
         asleep.awake();
         drop(raised);
         begin_turn();
         hot::look_after(set);
-        Ok(reported.deliver(set, slept?, events))
+        Ok(reported.deliver(set, slept?, at, events))
     }
 }
 

@@ -1,0 +1,32 @@
+//! What a process does through the kernel comes before what it sends over the SAN afterwards. So it publishes with that when
+//! it last did something there, and the receiver asks the kernel first if it has not asked since.
+
+use super::Stream;
+use crate::provider::shm::Side;
+use crate::sys::actions::{self, Times};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Raises a word of this end's to `time`. Mostly it is there already.
+#[inline(always)]
+fn raise(word: &AtomicU64, time: u64) {
+    if word.load(Relaxed) < time {
+        word.fetch_max(time, Relaxed);
+    }
+}
+
+impl Stream<'_> {
+    /// Publishes what this process did through the kernel, before it publishes something else.
+    #[inline(always)]
+    pub(crate) fn tell_actions(&self) {
+        let (own, last): (&Side, Times) = (self.own(), actions::last());
+        raise(&own.sending.0.acted, last.acted);
+        raise(&own.sending.0.rang, last.rang);
+    }
+
+    /// What the peer did before all that is seen of it on this connection.
+    #[inline(always)]
+    pub(crate) fn peers_actions(&self) -> Times {
+        let sending = &self.peer().sending.0;
+        Times { acted: sending.acted.load(Relaxed), rang: sending.rang.load(Relaxed) }
+    }
+}

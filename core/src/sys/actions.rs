@@ -1,0 +1,65 @@
+//! When this process last did something through the kernel that makes a descriptor of another process ready: an *action*. Its
+//! peers are told with what it sends next over the SAN ([`Stream::tell_actions`](crate::switch::stream)), so that they see the
+//! action first.
+//!
+//! Times are ticks of the clock, which all processes of a host have in common. Nothing is noted before the first connection
+//! comes to the SAN.
+
+use super::time;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The last action of the program's. Zero: no connection has come to the SAN.
+#[link_section = "sanshim_words"]
+static ACTED: AtomicU64 = AtomicU64::new(0);
+/// The last ring of a peer's bell.
+#[link_section = "sanshim_words"]
+static RANG: AtomicU64 = AtomicU64::new(0);
+
+/// The times (ticks) of a process's last action, and of its last ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) acted: u64,
+    pub(crate) rang: u64,
+}
+
+impl Times {
+    /// Behind all others.
+    pub(crate) const MAX: Times = Times { acted: u64::MAX, rang: u64::MAX };
+}
+
+/// A connection comes to the SAN: actions are noted from now on. What was done before counts as done now.
+pub(crate) fn begin() {
+    ACTED.fetch_max(time::ticks(), Relaxed);
+}
+
+/// Notes an action that has been done.
+#[inline(always)]
+pub fn note() {
+    if ACTED.load(Relaxed) != 0 {
+        note_now();
+    }
+}
+
+#[inline(never)]
+#[link_section = "sanshim_path"]
+fn note_now() {
+    ACTED.fetch_max(time::ticks(), Relaxed);
+}
+
+/// Notes that the call was an action, whose result this is.
+#[inline(always)]
+pub fn done<T>(result: T) -> T {
+    note();
+    result
+}
+
+/// A peer's bell has been rung.
+pub(crate) fn note_ring() {
+    RANG.fetch_max(time::ticks(), Relaxed);
+}
+
+/// The last ones of this process.
+#[inline(always)]
+pub(crate) fn last() -> Times {
+    Times { acted: ACTED.load(Relaxed), rang: RANG.load(Relaxed) }
+}
