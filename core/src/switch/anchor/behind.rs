@@ -48,7 +48,9 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     }
 }
 
-/// True if no process has the other end of this connection any more.
+/// True if no process has the other end of this connection any more. Not inlined: the kernel's answer takes a kibibyte of
+/// stack.
+#[inline(never)]
 fn is_nobodys(anchor: Fd) -> bool {
     let (Ok(local), Ok(peer)) = (net::local_address(anchor), net::peer_address(anchor)) else {
         return false;
