@@ -127,7 +127,7 @@ reasons! {
         "connect to the address at which the server listens, past NAT rules; in a container let the program use \
          NETLINK_SOCK_DIAG sockets";
     /// The process's user has no number of its own in its user namespace, so nobody can be told that it is this user.
-    NoUser = 28, "no-user", "the program's user has no number in its user namespace",
+    NoUser = 28, "no-user", "the program's user has no number of its own in its user namespace",
         "map the user in that namespace (unshare --map-current-user, subuid for containers)";
     /// The process can not put the names into shared memory by which others find it.
     NoPlace = 29, "no-place", "cannot say in /dev/shm that it has this end",

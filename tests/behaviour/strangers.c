@@ -285,7 +285,9 @@ SAN_CASE(a_name_that_another_user_took) {
   CHECK(shared);
   for (struct dirent *one; (one = readdir(shared)) != NULL;) {
     char command[400];
-    if (strncmp(one->d_name, taken + strlen("/dev/shm/"), strlen(taken) - strlen("/dev/shm/")) != 0) continue;
+    const char *name = taken + strlen("/dev/shm/");
+    size_t length = strlen(name);
+    if (strncmp(one->d_name, name, length) != 0 || (one->d_name[length] != 0 && one->d_name[length] != '.')) continue;
     snprintf(command, sizeof command, "rm -r '/dev/shm/%s'", one->d_name);
     EQ(system(command), 0);
   }

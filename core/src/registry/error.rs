@@ -49,7 +49,7 @@ impl fmt::Display for RegistryError {
                 "{folder} is not a folder that only this user may read; remove it, or chmod 711 it"
             ),
             RegistryError::UnknownUser => f.write_str(
-                "this user has no number in the user namespace; map it there (unshare --map-current-user)",
+                "this user has no number of its own in the user namespace; map it there (unshare --map-current-user)",
             ),
             RegistryError::FileSizeLimit { limit } => write!(
                 f,

@@ -8,6 +8,7 @@
 use super::{file, folder, process, Errno, Result};
 use std::ffi::CStr;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Where the kernel keeps named shared memory.
 pub(crate) const SHARED_MEMORY: &CStr = c"/dev/shm";
@@ -138,12 +139,24 @@ pub(crate) fn user_in(name: &str) -> Option<u32> {
 
 /// True if that number means one user. In a user namespace that does not map all, those who are not mapped share one.
 pub(crate) fn is_one_user(uid: u32) -> bool {
-    let (map, shared) = (c"/proc/self/uid_map", c"/proc/sys/kernel/overflowuid");
-    const MOST_SHARED: u32 = 65534;
-    let shared = numbers_in(shared).and_then(|[shared, ..]| shared).unwrap_or(MOST_SHARED.into());
-    u64::from(uid) != shared
+    let maps_all = || {
         // The first line: the first user here, and outside, and how many.
-        || numbers_in(map).is_none_or(|[.., count]| count.is_none_or(|n| n >= u32::MAX.into()))
+        let line = numbers_in(c"/proc/self/uid_map");
+        line.is_none_or(|[.., count]| count.is_none_or(|n| n >= u32::MAX.into()))
+    };
+    uid != shared_number() || maps_all()
+}
+
+/// The number that the kernel shows for who is not mapped.
+fn shared_number() -> u32 {
+    const USUAL: u32 = 65534;
+    /// Zero: not asked for yet.
+    static SHARED: AtomicU32 = AtomicU32::new(0);
+    if SHARED.load(Relaxed) == 0 {
+        let found = numbers_in(c"/proc/sys/kernel/overflowuid").and_then(|[first, ..]| first);
+        SHARED.store(found.and_then(|number| number.try_into().ok()).unwrap_or(USUAL), Relaxed);
+    }
+    SHARED.load(Relaxed)
 }
 
 /// The first numbers in a file of /proc.

@@ -193,6 +193,23 @@ mod tests {
     };
 
     #[test]
+    fn one_is_within_another_only_in_all_its_parts() {
+        let parts: [fn(&mut Geometry) -> &mut u32; 5] = [
+            |g| &mut g.buffers,
+            |g| &mut g.message_size,
+            |g| &mut g.send_buffer,
+            |g| &mut g.largest_message,
+            |g| &mut g.largest_send_buffer,
+        ];
+        assert!(GEOMETRY.is_within(GEOMETRY));
+        for part in parts {
+            let mut larger = GEOMETRY;
+            *part(&mut larger) *= 2;
+            assert!(!larger.is_within(GEOMETRY) && GEOMETRY.is_within(larger));
+        }
+    }
+
+    #[test]
     fn buffers_are_small_where_there_is_little() {
         let all = Geometry { send_buffer: 1 << 20, largest_send_buffer: 1 << 22, ..GEOMETRY };
         assert_eq!(all.within(None), all);
