@@ -104,6 +104,88 @@ GOES_ON(five_images_after_vfork, VFORK, 5)
 GOES_ON(through_a_shell, SHELL, 2)
 GOES_ON(through_env, ENV, 0)
 
+/* ---- both ends ------------------------------------------------------------------------------ */
+
+enum { FURTHER = 5000 };
+static int unread;
+static bool bare, in_turn, by_child;
+
+/* Arguments: the descriptor, how much is unread, and whether that is all. */
+PART(reads_on) {
+  int fd = atoi(bt_arguments[0]);
+  uint64_t there = (uint64_t)atoi(bt_arguments[1]);
+  recv_pattern(fd, 0, there);
+  if (atoi(bt_arguments[2])) {
+    expect_eof(fd);
+    return;
+  }
+  send_pattern(fd, there, FURTHER);
+  recv_pattern(fd, there, FURTHER);
+  SYS(shutdown(fd, SHUT_WR));
+  expect_eof(fd);
+}
+static void read_on(int fd, bool is_all) {
+  static char *without_library[] = {"PATH=/usr/bin:/bin", NULL};
+  snprintf(number, sizeof number, "%d", fd);
+  snprintf(more, sizeof more, "%d", unread);
+  char *argv[] = {"images", "@reads_on", number, more, is_all ? "1" : "0", NULL};
+  execve("/proc/self/exe", argv, bare ? without_library : environ);
+  _exit(99);
+}
+/* Each end has sent something that the other has not read, and executes. */
+static void executes(int fd, bool first) {
+  if (first) put(fd, "ping"), get(fd, "pong");
+  else get(fd, "ping"), put(fd, "pong");
+  inherit(fd);
+  send_pattern(fd, 0, (uint64_t)unread);
+  step_done(first ? 0 : 1);
+  step_wait(first ? 1 : 0);
+  if (in_turn && !first) sleep_ms(60);
+  read_on(fd, false);
+}
+static void executes_first(int fd) { executes(fd, true); }
+static void executes_second(int fd) { executes(fd, false); }
+#define BOTH_EXECUTE(name, unread_, bare_)                                      \
+  MIXED_CASE(both_ends_execute_##name) {                                        \
+    unread = unread_, bare = bare_;                                             \
+    for (int i = 0; i < 10; i++) run_processes(V4, executes_first, executes_second); \
+  }                                                                           \
+  MIXED_CASE(one_end_executes_after_the_other_##name) {                         \
+    unread = unread_, bare = bare_, in_turn = true;                             \
+    run_processes(V6, executes_first, executes_second);                         \
+  }
+BOTH_EXECUTE(with_a_little_unread, 7, false)
+BOTH_EXECUTE(with_much_unread, 400000, false)
+BOTH_EXECUTE(without_the_library, 7, true)
+BOTH_EXECUTE(without_the_library_and_with_much_unread, 400000, true)
+
+/* The peer has closed, and what it sent is unread. */
+static void sends_and_closes(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  send_pattern(fd, 0, (uint64_t)unread);
+  SYS(close(fd));
+  step_done(0);
+}
+static void executes_behind_the_end(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  inherit(fd);
+  step_wait(0);
+  if (!by_child) read_on(fd, true);
+  pid_t pid = start_child();
+  if (pid == 0) read_on(fd, true);
+  /* This one has it too. */
+  end_child(pid);
+  SYS(close(fd));
+}
+#define BEHIND_THE_END(name, unread_, by_child_)                                \
+  MIXED_CASE(an_image_reads_##name) {                                           \
+    unread = unread_, by_child = by_child_, bare = true;                        \
+    run_processes(V4, sends_and_closes, executes_behind_the_end);               \
+  }
+BEHIND_THE_END(what_who_closed_had_sent, 400000, false)
+BEHIND_THE_END(what_who_closed_had_sent_beside_its_parent, 400000, true)
+BEHIND_THE_END(a_little_beside_its_parent, 7, true)
+
 /* ---- what stays as it is -------------------------------------------------------------------- */
 
 static void run(const char *program, const char *argument, const char *second) {

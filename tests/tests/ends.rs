@@ -14,6 +14,11 @@ const PLANS: [&str; 2] = ["0", "120"];
 /// A connector entered the SAN alone, and its peer ended its direction on TCP.
 const HALF_CLOSED_ON_TCP: [&str; 2] = ["8268", "1"];
 
+/// Ends that execute programs at about the same time, or where the other closes or is killed; and a reader that sleeps in
+/// epoll_wait when the last of what lies in the segment is read.
+const EXECUTING: [&str; 10] =
+    ["621", "1789", "4091", "6319", "7073", "7478", "7653", "7725", "9483", "9966"];
+
 fn compiled(sandbox: &Sandbox) -> PathBuf {
     let program = sandbox.file("ends");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("ends/ends.c");
@@ -56,5 +61,15 @@ fn each_byte_comes_over_the_san_from_the_start() {
 fn what_follows_a_half_close_on_tcp_comes() {
     for _ in 0..10 {
         check(HALF_CLOSED_ON_TCP, &[("LD_PRELOAD", &preload())]);
+    }
+}
+
+#[test]
+fn what_ends_that_execute_had_not_read_comes() {
+    for seed in EXECUTING {
+        for _ in 0..3 {
+            check([seed, "1"], &[("LD_PRELOAD", &preload())]);
+            check([seed, "1"], &[("LD_PRELOAD", &preload()), ("SANSHIM_MOVE_AFTER", "0")]);
+        }
     }
 }

@@ -111,8 +111,7 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
 fn pull(stream: &Stream, anchor: Fd) -> bool {
     const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
     let e = stream.endpoint;
-    // Over TCP nothing goes any more; what went by RDMA write the peer may not have counted.
-    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !e.abilities().write;
+    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT;
     if !may || stream.peer_consumed_all() {
         return false;
     }

@@ -55,6 +55,10 @@ fn needs_ring(stream: &Stream) -> bool {
 /// The peer sends over TCP what it thought unread: takes off what this end has read of that. True once it has; false: not all
 /// is there yet. Receive lock.
 fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
+    if stream.is_posted() {
+        // What was written there counts once it is taken back.
+        return Ok(false);
+    }
     let receive = &stream.endpoint.receive;
     let from = stream.peer().sending.0.resent_from.load(Acquire);
     loop {

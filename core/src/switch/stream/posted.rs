@@ -94,7 +94,7 @@ impl Stream<'_> {
     }
 
     /// True if the buffer of a living thread is advertised; a dead one's is taken back. Receive lock.
-    pub(super) fn is_posted(&self) -> bool {
+    pub(crate) fn is_posted(&self) -> bool {
         let receive = &self.endpoint.receive;
         let Some(key) = receive.transfers.advertised() else { return false };
         if process::lives(receive.poster.load(Relaxed)) {
