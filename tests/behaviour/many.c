@@ -4,7 +4,7 @@
  * BT_MANY and BT_ROUNDS say how many connections and how often, BT_HANG_S how long a case may take. The long form, which takes
  * some minutes:
  * BT_MANY=10000 BT_ROUNDS=10 BT_HANG_S=1200 cargo test --release -p sanshim-tests --test behaviour -- shim::many::opened
- * A hard limit of 20000 descriptors is enough. */
+ * A hard limit of 45000 descriptors is enough. */
 #include "bt.h"
 
 #include <dirent.h>

@@ -57,6 +57,24 @@ pub(crate) fn duplicate_high(fd: Fd) -> Result<Fd> {
     call!(fcntl, fd, libc::F_DUPFD, FLOOR).map(|fd| fd as Fd)
 }
 
+/// Another descriptor for the same file, with a number from `floor` up. Close-on-exec.
+pub(super) fn duplicate_from(fd: Fd, floor: Fd) -> Result<Fd> {
+    call!(fcntl, fd, libc::F_DUPFD_CLOEXEC, floor).map(|fd| fd as Fd)
+}
+
+/// How many descriptors this process has. `None` where /proc does not say.
+pub(crate) fn count_open() -> Option<u64> {
+    let folder = folder::open(c"/proc/self/fd").ok()?;
+    // Linux 6.2 and newer have it there.
+    let told = stat(folder).map_or(0, |status| status.st_size as u64);
+    let mut count = told;
+    if told == 0 {
+        let _ = folder::each_name(folder, |_| count += 1);
+    }
+    close(folder);
+    Some(count)
+}
+
 /// Makes `number` a descriptor of the file of `fd`, whatever it was before. It is inherited over exec.
 pub(crate) fn put_at(fd: Fd, number: Fd) -> Result<()> {
     call!(dup3, fd, number, 0).map(drop)

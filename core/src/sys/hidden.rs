@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As many as the table of sockets has.
 const LIMIT: usize = 1 << 20;
+/// A limit of descriptors up to here is one that a program may come near to.
+const MOST_TIGHT: u64 = 1 << 16;
 static KEPT: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
 
 fn bit(fd: Fd) -> Option<(&'static AtomicU64, u64)> {
@@ -20,11 +22,35 @@ pub fn keep(fd: Fd) -> Fd {
     fd
 }
 
+/// The lowest number of those that are [kept aside](keep_aside): the program's own limit. `None` where the hard limit is the same, or there is room for
+/// all.
+pub(crate) fn aside() -> Option<Fd> {
+    let (soft, hard) = process::descriptor_limit();
+    (soft < hard && soft <= MOST_TIGHT).then_some((soft as Fd).max(file::FLOOR))
+}
+
+/// As [`keep`], for what there are many of: beyond the numbers that the program may use, if there are such.
+pub(crate) fn keep_aside(fd: Fd) -> Fd {
+    let Some(floor) = aside() else { return keep(fd) };
+    match process::at_hard_limit(|| file::duplicate_from(fd, floor)) {
+        Ok(high) => {
+            file::close(fd);
+            note(high);
+            high
+        }
+        Err(_) => keep(fd),
+    }
+}
+
 /// Makes room in the process's table of descriptors for ours. Before it has threads: for one that has, the kernel waits
 /// until each processor has passed by, 15 ms and on a busy machine a second, in the middle of some transfer.
 pub(crate) fn make_room() {
     if let Ok(fd) = file::eventfd(0) {
-        if let Ok(high) = file::duplicate_high(fd) {
+        let high = match aside() {
+            Some(floor) => process::at_hard_limit(|| file::duplicate_from(fd, floor)),
+            None => file::duplicate_high(fd),
+        };
+        if let Ok(high) = high {
             file::close(high);
         }
         file::close(fd);

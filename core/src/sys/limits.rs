@@ -1,7 +1,7 @@
 //! How much of what the kernel limits this process may still take. Each question opens, reads and closes files, and may wait
 //! for the kernel: none is for the path of data.
 
-use super::{call, file};
+use super::{call, file, hidden, process};
 use std::ffi::CString;
 
 /// One resource: the least of all limits that hold for it, and what is left of that.
@@ -54,6 +54,13 @@ pub(crate) fn addresses() -> Room {
     let pages =
         read("/proc/self/statm", &mut text).and_then(|text| number(text.split(' ').next()?));
     pages.map_or(Room::ENDLESS, |pages| Room::of(limit.rlim_cur, pages * super::PAGE as u64))
+}
+
+/// Descriptors (RLIMIT_NOFILE); those that the program may not use, where [`hidden`] ones lie aside.
+pub(crate) fn descriptors() -> Room {
+    let (soft, hard) = process::descriptor_limit();
+    let limit = if hidden::aside().is_some() { hard - soft } else { soft };
+    file::count_open().map_or(Room::ENDLESS, |used| Room::of(limit, used))
 }
 
 /// Mappings (`vm.max_map_count`). Counting them takes some 0.4 µs for each.

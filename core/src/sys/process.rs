@@ -117,9 +117,35 @@ pub(crate) fn processors_online() -> usize {
 
 /// RLIMIT_NOFILE: so many descriptors poll takes, and their numbers are below it.
 pub(crate) fn most_descriptors() -> usize {
+    descriptor_limit().0.try_into().unwrap_or(usize::MAX)
+}
+
+/// RLIMIT_NOFILE, the soft limit and the hard one.
+pub(crate) fn descriptor_limit() -> (u64, u64) {
     let mut limit = libc::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
     let _ = call!(prlimit64, 0, libc::RLIMIT_NOFILE, 0, &mut limit as *mut _ as usize);
-    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+    (limit.rlim_cur, limit.rlim_max)
+}
+
+/// Calls `open` while the soft limit of descriptors is the hard one. What the program sets meanwhile stays.
+pub(super) fn at_hard_limit<T>(open: impl FnOnce() -> T) -> T {
+    let exchange = |new: (u64, u64)| {
+        let new = libc::rlimit64 { rlim_cur: new.0, rlim_max: new.1 };
+        let mut old = new;
+        let (new_at, old_at) = (&new as *const _ as usize, &mut old as *mut _ as usize);
+        let exchanged = call!(prlimit64, 0, libc::RLIMIT_NOFILE, new_at, old_at);
+        exchanged.map(|_| (old.rlim_cur, old.rlim_max))
+    };
+    let (_, hard) = descriptor_limit();
+    let before = exchange((hard, hard));
+    let opened = open();
+    if let Ok(before) = before {
+        match exchange(before) {
+            Ok(since) if since != (hard, hard) => drop(exchange(since)),
+            _ => {}
+        }
+    }
+    opened
 }
 
 /// Sends SIGPIPE to the calling thread, as the kernel does for a write to a socket.

@@ -1,7 +1,8 @@
 //! The two bells of a connection, as one of its ends has them: each end rings one and sleeps on the other. No byte of ours
 //! goes over the TCP connection to wake a sleeper.
 //!
-//! The connector makes both, and passes them with the segment. They cost each end two descriptors.
+//! The connector makes both, and passes them with the segment. They cost each end two descriptors, which lie beyond the program's limit where the
+//! hard one allows that.
 
 use crate::sys::{actions, bell, file, hidden, Fd, Result};
 
@@ -28,7 +29,7 @@ impl Bells {
             file::close(own);
             file::close(pass_own);
         })?;
-        let bells = Bells { own: hidden::keep(own), peers: hidden::keep(peers) };
+        let bells = Bells { own: hidden::keep_aside(own), peers: hidden::keep_aside(peers) };
         Ok((bells, [pass_own, pass_peers]))
     }
 
@@ -39,7 +40,7 @@ impl Bells {
     pub(crate) fn adopt([connectors, acceptors]: [Fd; 2]) -> Result<Bells> {
         let peers = bell::adopt(connectors)?;
         let own = bell::adopt(acceptors).inspect_err(|_| file::close(peers))?;
-        Ok(Bells { own: hidden::keep(own), peers: hidden::keep(peers) })
+        Ok(Bells { own: hidden::keep_aside(own), peers: hidden::keep_aside(peers) })
     }
 
     /// Wakes the peer's sleepers. Waits for nothing.

@@ -1,4 +1,4 @@
-//! How much the segments of this process may take of what limits it: memory, addresses and mappings. Beyond that connections
+//! How much the segments of this process may take of what limits it: memory, addresses, mappings and descriptors. Beyond that connections
 //! stay on TCP, or go back, and buffers do not grow, so that the program's own calls find what they would find without the
 //! library.
 //!
@@ -9,8 +9,8 @@
 
 use super::Geometry;
 use crate::sys::limits::{self, Room};
-use crate::sys::{file, time, Errno, Result, PAGE};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sys::{file, hidden, time, Errno, Fd, Result, PAGE};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 /// Between two looks (ns).
 const PERIOD: u64 = 1_000_000_000;
@@ -19,23 +19,25 @@ const RARELY: u64 = 200;
 /// And so long (ns) at least where most are free.
 const SELDOM: u64 = 10_000_000_000;
 
-/// Segments have no more of the memory, of the addresses, and of the mappings, than the limit divided by this.
-const SHARES: [u64; 3] = [4, 5, 2];
+/// Segments have no more of the memory, of the addresses, of the mappings, and of the descriptors, than the limit divided by this.
+const SHARES: [u64; 4] = [4, 5, 2, 2];
 /// What they leave free beyond what they take: the limit divided by this,
-const RESERVED: u64 = 8;
-/// and so much at least: bytes of memory, bytes of addresses, mappings.
-const LEAST_RESERVED: [u64; 3] = [8 << 20, 512 << 20, 4096];
+const RESERVED: [u64; 4] = [8, 8, 8, 4];
+/// and so much at least: bytes of memory, bytes of addresses, mappings, descriptors.
+const LEAST_RESERVED: [u64; 4] = [8 << 20, 512 << 20, 4096, 32];
 /// Of memory, which other processes take at the same time, no more than the limit divided by this from one look to the next.
 const AT_ONCE: u64 = 32;
 
-/// Of each of the three resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Of each of the four resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Bytes that may be touched, for the first time, by this process.
     pub(super) memory: u64,
     /// Bytes of addresses.
     pub(super) addresses: u64,
     pub(super) mappings: u64,
+    /// Of files.
+    pub(super) descriptors: u64,
 }
 
 impl Cost {
@@ -49,16 +51,18 @@ impl Cost {
             addresses: (geometry.total() + PAGE) as u64,
             // The segment, and the endpoint.
             mappings: 2,
+            // The bells.
+            descriptors: 2,
         }
     }
 
     /// What a buffer takes that grows.
     pub(super) fn of_growth(memory: usize) -> Cost {
-        Cost { memory: memory as u64, addresses: 0, mappings: 0 }
+        Cost { memory: memory as u64, addresses: 0, mappings: 0, descriptors: 0 }
     }
 
-    fn each(self) -> [u64; 3] {
-        [self.memory, self.addresses, self.mappings]
+    fn each(self) -> [u64; 4] {
+        [self.memory, self.addresses, self.mappings, self.descriptors]
     }
 }
 
@@ -74,13 +78,22 @@ const ENDLESS: u64 = u64::MAX;
 const MEMORY: usize = 0;
 const ADDRESSES: usize = 1;
 const MAPPINGS: usize = 2;
+const DESCRIPTORS: usize = 3;
 
-static RESOURCES: [Resource; 3] = [const { Resource::without_limit() }; 3];
+static RESOURCES: [Resource; 4] = [const { Resource::without_limit() }; 4];
 /// Of the memory taken, that of buffers that grew.
 static GROWN: AtomicU64 = AtomicU64::new(0);
 /// Clock (ns) of the next look, and of the next at the mappings.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 static NEXT_OF_MAPPINGS: AtomicU64 = AtomicU64::new(0);
+/// The number of a descriptor of the program's at which the next look is due.
+#[link_section = "sanshim_words"]
+static NEXT_NUMBER: AtomicI32 = AtomicI32::new(Fd::MAX);
+
+/// No look is due as long as segments have none.
+const AT_THE_FIRST: Fd = Fd::MAX - 1;
+/// So often it is looked at descriptors while the program takes those of the reserve.
+const LOOKS_OF_RESERVE: u64 = 16;
 
 /// Takes so much.
 ///
@@ -94,6 +107,9 @@ pub(super) fn take(cost: Cost) -> Result<()> {
             }
             return Err(Errno(libc::ENOMEM));
         }
+    }
+    if NEXT_NUMBER.load(Relaxed) == AT_THE_FIRST && cost.descriptors > 0 {
+        NEXT_NUMBER.store(0, Relaxed);
     }
     Ok(())
 }
@@ -145,14 +161,24 @@ impl Resource {
             return 0;
         }
         let taken = self.taken.load(Relaxed);
-        let reserve = (room.limit / RESERVED).max(LEAST_RESERVED[at]);
+        let reserve = reserve(at, room.limit);
         let (free, share) = (room.free.saturating_sub(reserve), room.limit / SHARES[at]);
-        let more = (free.saturating_sub(taken) / 2).min(share.saturating_sub(taken));
+        let (more, over) = match at {
+            // As the program takes them it is looked how many are left.
+            DESCRIPTORS => (free, reserve.saturating_sub(room.free).min(taken)),
+            _ => (free.saturating_sub(taken) / 2, taken.saturating_sub(free) / 2),
+        };
+        let more = more.min(share.saturating_sub(taken));
         let at_once = if at == MEMORY { room.limit / AT_ONCE } else { more };
         self.most.store(taken.saturating_add(more), Relaxed);
         self.left.store((more / room.sharers).min(at_once), Relaxed);
-        (taken.saturating_sub(free) / 2).max(taken.saturating_sub(share))
+        over.max(taken.saturating_sub(share))
     }
+}
+
+/// What is left free of such a limit at least.
+fn reserve(at: usize, limit: u64) -> u64 {
+    (limit / RESERVED[at]).max(LEAST_RESERVED[at])
 }
 
 /// True if it is time for a look, which the caller takes then.
@@ -172,6 +198,7 @@ pub(crate) fn refresh(grown: u64) -> Cost {
         memory: RESOURCES[MEMORY].set(MEMORY, limits::memory()),
         addresses: RESOURCES[ADDRESSES].set(ADDRESSES, limits::addresses()),
         mappings: count_mappings(),
+        descriptors: count_descriptors(),
     }
 }
 
@@ -187,6 +214,34 @@ fn count_mappings() -> u64 {
     RESOURCES[MAPPINGS].set(MAPPINGS, room)
 }
 
+fn count_descriptors() -> u64 {
+    let room = limits::descriptors();
+    let taken = RESOURCES[DESCRIPTORS].taken.load(Relaxed);
+    let over = RESOURCES[DESCRIPTORS].set(DESCRIPTORS, room);
+    // What is to be given back takes until the peer has heard of it, and a look more.
+    let reserve = reserve(DESCRIPTORS, room.limit);
+    let soon = room.free.saturating_sub(reserve).max(reserve / LOOKS_OF_RESERVE);
+    let next = (room.limit - room.free).saturating_sub(taken).saturating_add(soon);
+    let next = match taken {
+        _ if hidden::aside().is_some() => Fd::MAX,
+        0 => AT_THE_FIRST,
+        _ => next.try_into().unwrap_or(Fd::MAX),
+    };
+    NEXT_NUMBER.store(next, Relaxed);
+    over
+}
+
+/// How many descriptors may be taken until the next look.
+pub(crate) fn descriptors_left() -> u64 {
+    RESOURCES[DESCRIPTORS].left.load(Relaxed)
+}
+
+/// True if the program got a descriptor of so high a number that it may be short of them.
+#[inline]
+pub(crate) fn is_due_at(number: Fd) -> bool {
+    number >= NEXT_NUMBER.load(Relaxed)
+}
+
 /// Bytes of memory that segments have or may touch, and that they may have; `None` where nothing limits them.
 pub(crate) fn of_memory() -> (u64, Option<u64>) {
     let [taken, most] =
@@ -197,7 +252,7 @@ pub(crate) fn of_memory() -> (u64, Option<u64>) {
 impl Cost {
     /// True if nothing is to be given back.
     pub(crate) fn is_nothing(self) -> bool {
-        self.each() == [0; 3]
+        self.each() == [0; 4]
     }
 
     /// What is still to be given back after `given`.
@@ -206,6 +261,7 @@ impl Cost {
             memory: self.memory.saturating_sub(given.memory),
             addresses: self.addresses.saturating_sub(given.addresses),
             mappings: self.mappings.saturating_sub(given.mappings),
+            descriptors: self.descriptors.saturating_sub(given.descriptors),
         }
     }
 

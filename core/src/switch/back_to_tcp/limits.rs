@@ -3,26 +3,37 @@
 //! go back.
 
 use super::detach;
-use crate::provider::shm::budget;
+use crate::provider::shm::budget::{self, Cost};
 use crate::reason::Reason;
 use crate::registry;
 use crate::switch::anchor::returning;
 use crate::switch::policy;
-use crate::switch::socket::{phase, table};
+use crate::switch::socket::structure::Structure;
+use crate::switch::socket::{phase, table, Socket};
 use crate::sys::process::{self, SignalsHeld};
 use crate::sys::{time, Fd};
 
 /// Looks if it is time. No lock is held.
 #[inline]
 pub(in crate::switch) fn check() {
-    let may_look = || !process::is_borrowed() && !policy::is_confined();
-    if budget::is_due(time::now()) && may_look() {
+    if budget::is_due(time::now()) {
+        look();
+    }
+}
+
+/// The program got a descriptor of this number: looks if there may be few left. No lock is held.
+#[inline]
+pub(in crate::switch) fn check_at(number: Fd) {
+    if budget::is_due_at(number) {
         look();
     }
 }
 
 #[cold]
 fn look() {
+    if process::is_borrowed() || policy::is_confined() {
+        return;
+    }
     let mut grown = 0;
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         let stream = socket.stream().filter(|_| socket.anchor() == fd);
@@ -36,12 +47,27 @@ fn look() {
     // Zero would say that nothing limits it.
     registry::set_budget(taken, most.map(|most| most.max(1)));
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-        if over.is_nothing() || socket.anchor() != fd || socket.phase() != phase::SAN {
-            return;
+        if !over.is_nothing() && socket.anchor() == fd {
+            over = give_up(&socket, over);
         }
-        let Some(stream) = socket.stream().filter(returning::may_begin_later) else { return };
-        let cost = stream.segment.cost().and_grown(stream.grown_bytes());
-        detach::advance(&socket, &stream, Reason::OutOfMemory);
-        over = over.after(cost);
     });
+}
+
+/// Has a connection go back, or go on with that, and takes away what one has left that did. What is still to be given back after it.
+fn give_up(socket: &Socket, over: Cost) -> Cost {
+    let mut cost = Cost::default();
+    if let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) {
+        if returning::is_due(&stream) {
+            detach::look_after(socket, &stream);
+        } else if returning::may_begin_later(&stream) {
+            detach::advance(socket, &stream, Reason::OutOfMemory);
+        } else {
+            return over;
+        }
+        cost = stream.segment.cost().and_grown(stream.grown_bytes());
+    }
+    if socket.phase() == phase::TCP && socket.has_end() && !socket.shares_end() {
+        socket.clear_end(&mut Structure::lock());
+    }
+    over.after(cost)
 }

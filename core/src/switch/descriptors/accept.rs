@@ -4,6 +4,7 @@ use crate::config::Role as ConfigRole;
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::registry::{Identity, Provider, State as ConnectionState};
+use crate::switch::back_to_tcp::limits;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::policy;
 use crate::switch::socket::structure::Structure;
@@ -61,6 +62,7 @@ pub fn accepted(listener: Fd, fd: Fd) {
     // Beside the pin of the descriptor, the one of this call.
     let _pinned = Pinned::new(socket);
     lifecycle::enter(fd, socket);
+    limits::check_at(fd);
 }
 
 /// Publishes a listener in the registry.

@@ -4,7 +4,7 @@
 use crate::provider::shm::CLOSED;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
-use crate::switch::back_to_tcp::detach;
+use crate::switch::back_to_tcp::{detach, limits};
 use crate::switch::descriptors::link_end;
 use crate::switch::descriptors::sets;
 use crate::switch::setup;
@@ -20,6 +20,7 @@ pub fn created(fd: Fd) {
     if let Some(socket) = Socket::allocate(fd) {
         enter(fd, socket);
     }
+    limits::check_at(fd);
 }
 
 /// Notes the socket of a new descriptor.

@@ -1,6 +1,7 @@
 //! Connectors that came to the offer socket, and what they offered until it is asked for. Each user's take room from one
 //! another first.
 
+use crate::provider::shm::budget;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::caller::{Caller, Heard};
@@ -10,6 +11,8 @@ use crate::sys::{closing, hidden, time, Fd};
 const MOST_HEARD: usize = 64;
 /// Most sessions kept for connections that have made no transfer since.
 const MOST_KEPT: usize = 512;
+/// Descriptors of each: no more are kept than these leave room for.
+const OFFERS_DESCRIPTORS: u64 = 3;
 /// Most connectors that have not offered anything yet.
 const MOST_SILENT: usize = 64;
 /// How long (ns) a session is kept, and a silent connector.
@@ -117,17 +120,13 @@ impl Callers {
                 }
             }
             Heard::Message(length, passed) => {
-                let passed = passed.map(hidden::keep);
+                let passed = passed.map(hidden::keep_aside);
                 let Some((tuple, cookie)) = decode(&buffer[..length]) else {
                     return passed.into_iter().for_each(hidden::close);
                 };
                 let connector = Relation::to(pid, uid);
                 self.kept.push(Offer { tuple, passed, connector, cookie, uid, at: now });
-                if self.kept.len() > MOST_KEPT {
-                    if let Some(oldest) = oldest_of_most(&mut self.kept, |one| one.uid) {
-                        oldest.close();
-                    }
-                }
+                self.drop_surplus();
             }
             Heard::Nonsense => {}
         }
@@ -137,6 +136,16 @@ impl Callers {
         self.silent.retain(|one| now - one.since <= KEPT_FOR);
         let old = self.kept.iter().take_while(|one| now - one.at > KEPT_FOR).count();
         self.kept.drain(..old).for_each(Offer::close);
+        self.drop_surplus();
+    }
+
+    fn drop_surplus(&mut self) {
+        let room = budget::descriptors_left() / OFFERS_DESCRIPTORS;
+        while self.kept.len() > MOST_KEPT.min(room as usize).max(1) {
+            if let Some(oldest) = oldest_of_most(&mut self.kept, |one| one.uid) {
+                oldest.close();
+            }
+        }
     }
 
     /// Once for each user.

@@ -383,10 +383,10 @@ fn look_for_offer(
     };
     offers.withdraw(&tuple);
     let [segment, bells @ ..] = handed.passed.map(hidden::kept);
-    let (attached, bells) = (Segment::attach(segment), Bells::adopt(bells));
+    let attached = Segment::attach(segment).map(|segment| (segment, Bells::adopt(bells)));
     let (connector, cookie) = (handed.connector, handed.cookie);
     handed.close();
-    let segment = attached.map_err(|e| {
+    let (segment, bells) = attached.map_err(|e| {
         super::warn_about_segment(socket, &e);
         match e {
             SegmentError::Version(_) => Reason::VersionMismatch,
