@@ -9,9 +9,11 @@
 #include <setjmp.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 
 /* No call sets this. */
 enum { MAGIC = EXFULL };
@@ -269,6 +271,21 @@ ON_BOTH(printing_files_and_pipes) {
   LATER(put_four, p.client);
   KEEPS(splice(p.server, NULL, ends[1], NULL, 4, 0), 4);
   end_thread(later_.thread);
+}
+
+CASE(pipes_timers_and_signals) {
+  int ends[2], others[2], event = SYS(eventfd(0, EFD_NONBLOCK)), timer = SYS(timerfd_create(CLOCK_MONOTONIC, 0));
+  SYS(pipe(ends)), SYS(pipe(others));
+  struct iovec part = {"1-ab", 4};
+  KEEPS(vmsplice(ends[1], &part, 1, 0), 4);
+  KEEPS(tee(ends[0], others[1], 4, 0), 4);
+  KEEPS(eventfd_write(event, 1), 0);
+  KEEPS(timerfd_settime(timer, 0, &(struct itimerspec){.it_value.tv_sec = 1}, NULL), 0);
+  signal(SIGURG, SIG_IGN);
+  KEEPS(kill(getpid(), SIGURG), 0);
+  KEEPS(killpg(getpgrp(), 0), 0);
+  KEEPS(tgkill(getpid(), getpid(), SIGURG), 0);
+  KEEPS(sigqueue(getpid(), SIGURG, (union sigval){0}), 0);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 use crate::switch::socket::set::{Inner, Registration, Set, Watch};
 use crate::switch::socket::structure::Structure;
+use crate::switch::socket::table;
 use crate::switch::socket::Socket;
 use crate::sys::{file, poll, Errno, Fd, Result};
 use std::sync::atomic::Ordering;
@@ -36,6 +37,14 @@ pub(in crate::switch) fn find(
         set.with(|inner| inner.registrations[*index as usize].as_ref().is_some_and(|r| r.fd == fd))
             .unwrap_or(false)
     })
+}
+
+impl Registration {
+    /// True if the descriptor is there by which it was made. Else the program has closed it, while another one keeps the
+    /// socket open.
+    pub(in crate::switch) fn has_descriptor(&self) -> bool {
+        table::is_of(self.fd, self.socket)
+    }
 }
 
 impl Inner {

@@ -7,7 +7,6 @@
 use crate::session::Ticket;
 use crate::switch::event_bits as bit;
 use crate::switch::socket::structure::Guarded;
-use crate::switch::socket::table;
 use crate::switch::socket::Socket;
 use crate::switch::spin;
 use crate::switch::stream::counters::{self, Event};
@@ -291,12 +290,6 @@ impl Registration {
             reported: 0,
             stalls: 0,
         }
-    }
-
-    /// True if the descriptor is there by which it was made. Else the program has closed it, while another one keeps the
-    /// socket open.
-    pub(in crate::switch) fn has_descriptor(&self) -> bool {
-        table::is_of(self.fd, self.socket)
     }
 
     /// In a fork child: what was raised and registered is the parent's.

@@ -30,3 +30,25 @@ impl Stream<'_> {
         Times { acted: sending.acted.load(Relaxed), rang: sending.rang.load(Relaxed) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Ends;
+    use super::*;
+    use crate::sys::time;
+
+    #[test]
+    fn the_peer_is_told_of_the_latest_action() {
+        let Ends { left, right } = Ends::new();
+        actions::begin();
+        let before = time::ticks();
+        actions::note();
+        assert!(right.peers_actions().acted < before);
+        left.tell_actions();
+        assert!(right.peers_actions().acted >= before);
+        // A relative of the sender did something later.
+        left.own().sending.0.acted.store(u64::MAX, Relaxed);
+        left.tell_actions();
+        assert_eq!(right.peers_actions().acted, u64::MAX);
+    }
+}
