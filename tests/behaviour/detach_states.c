@@ -136,6 +136,45 @@ static void leaves_some_unread(int fd) {
 /* The peer's return is none, and what it sends afterwards is one. */
 MIXED_CASE(an_edge_behind_what_is_unread) { asked_of_the_first(sends_over_both, leaves_some_unread); }
 
+/* ---- a registration that was reported once --------------------------------------------------- */
+
+static void ends_afterwards(int fd) {
+  atomic_store(&bt_shared->value[0], getpid());
+  put(fd, "x");
+  while (!flag(2)) expect_nothing(fd), sleep_ms(1);
+  step_wait(0);
+  SYS(shutdown(fd, SHUT_WR));
+  step_done(1);
+  UNTIL(flag(3));
+  SYS(close(fd));
+}
+static void is_told_once(int fd) {
+  int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT};
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event));
+  EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
+  get(fd, "x");
+  while (!flag(2)) expect_nothing(fd), sleep_ms(1);
+  step_done(0), step_wait(1);
+  SYS(shutdown(fd, SHUT_WR));
+  CHECK(wait_for(fd, 0) & POLLHUP);
+  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  event.events = EPOLLIN | EPOLLONESHOT;
+  ERR(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event), EEXIST);
+  for (int i = 0; i < 2; i++) {
+    SYS(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event));
+    EQ(SYS(epoll_wait(set, &event, 1, 0)), 1);
+    EQ(event.events, EPOLLIN | EPOLLHUP);
+    event.events = EPOLLIN | EPOLLONESHOT;
+  }
+  SYS(epoll_ctl(set, EPOLL_CTL_DEL, fd, &event));
+  ERR(epoll_ctl(set, EPOLL_CTL_DEL, fd, &event), ENOENT);
+  set_flag(3, true);
+  SYS(close(fd));
+}
+/* It stays silent, also of what is told of every other. */
+MIXED_CASE(reported_once_before_the_return) { asked_of_the_first(ends_afterwards, is_told_once); }
+
 /* ---- a peer that is killed meanwhile ------------------------------------------------------- */
 
 static void *send_until_it_fails(void *of) {

@@ -127,6 +127,15 @@ pub(in crate::switch) fn events_of(set: &Set, index: u32) -> u32 {
         .unwrap_or(0)
 }
 
+/// True if a registration that is reported once was reported before the socket went back to TCP: the kernel's set has it when
+/// the program modifies it.
+pub(in crate::switch) fn is_kept_back(set: &Set, index: u32) -> bool {
+    set.with(|inner| {
+        inner.registrations[index as usize].as_ref().is_some_and(|r| r.in_kernel && r.disabled)
+    })
+    .unwrap_or(false)
+}
+
 /// Puts a registration into the shadow set, hot.
 pub(in crate::switch) fn enter_shadow(set: &'static Set, index: u32) -> Result<()> {
     let shadow = set.shadow()?;
@@ -226,12 +235,11 @@ pub(in crate::switch) fn to_switch(structure: &mut Structure, socket: &Socket) {
 
 /// Notes whether the kernel reported a registration that it reports once.
 pub(in crate::switch) fn note_reported(set: &Set, index: u32, fd: Fd) {
-    let wanted = events_of(set, index);
-    if !Registration::is_one_shot(wanted) {
+    if !Registration::is_one_shot(events_of(set, index)) || is_kept_back(set, index) {
         return;
     }
     let waited_for = poll::epoll_events(set.kernel_fd(), fd);
-    let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(wanted, events));
+    let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(events));
     set.with(|inner| {
         if let Some(Some(r)) = inner.registrations.get_mut(index as usize) {
             r.was_reported_by_kernel(is_over);
@@ -259,7 +267,11 @@ pub(in crate::switch) fn to_kernel(structure: &mut Structure, socket: &Socket) {
             leave_shadow(set, r);
             (r.in_kernel, r.in_shadow, r.hot) = (true, false, false);
             set.san.fetch_sub(1, Ordering::SeqCst);
-            let (events, data) = (r.events_for_kernel(), r.data);
+            if r.disabled {
+                // The kernel would tell an error or a hang-up of it.
+                return Some(());
+            }
+            let (events, data) = (r.events, r.data);
             let fd = if r.has_descriptor() {
                 r.fd
             } else {

@@ -310,28 +310,14 @@ impl Registration {
         events & ONE_SHOT != 0
     }
 
-    /// Whether the kernel, which says that it waits for `events`, will report any of those that the program wanted.
-    pub(in crate::switch) fn waits_for_any(wanted: u32, events: u32) -> bool {
-        // Errors and hang-ups the kernel adds by itself, also to a registration that was reported and then put in anew.
-        let wanted = match wanted & !(PRIVATE | bit::ALWAYS) {
-            0 => bit::ALWAYS,
-            wanted => wanted,
-        };
-        events & wanted != 0
+    /// Whether the kernel, which says that it waits for `events`, will report any.
+    pub(in crate::switch) fn waits_for_any(events: u32) -> bool {
+        events & !PRIVATE != 0
     }
 
     /// Before it leaves the kernel's set, which reported it, or not.
     pub(in crate::switch) fn was_reported_by_kernel(&mut self, reported: bool) {
         self.disabled = reported;
-    }
-
-    /// The program's events, for the kernel's set to go on with.
-    pub(in crate::switch) fn events_for_kernel(&self) -> u32 {
-        if self.disabled {
-            self.events & PRIVATE
-        } else {
-            self.events
-        }
     }
 
     /// What the shadow set has to watch on the anchor: its edges, since nothing is taken off for the set's sake.

@@ -1,5 +1,6 @@
 //! epoll_ctl, and sockets that change sides between the kernel and the SAN.
 
+use crate::switch::anchor::ends;
 use crate::switch::anchor::watchers;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::event_bits as bit;
@@ -53,17 +54,43 @@ pub fn control(
         if let Some(done) = quickly(set, operation, fd, &pinned, event) {
             return Outcome::Done(done.map(|()| 0));
         }
+        if let Some(stream) = pinned.stream().filter(|_| operation == libc::EPOLL_CTL_ADD) {
+            // An end of which nothing else told is part of its first report.
+            ends::look(&pinned, &stream);
+        }
     }
     let mut structure = Structure::lock();
     let _ = watchers::enter_kernel_registration(&mut structure, pinned.get());
     let done = if pinned.phase() == phase::SAN {
         on_san(&mut structure, set, operation, fd, pinned.get(), event)
     } else {
-        real().inspect(|()| {
-            in_kernel(&mut structure, set, operation, fd, pinned.get(), event);
-        })
+        let kept_back = watchers::find(&mut structure, set, fd, pinned.get())
+            .is_some_and(|index| watchers::is_kept_back(set, index));
+        let done = if kept_back { put_back(set, operation, fd, event, real) } else { real() };
+        done.inspect(|()| in_kernel(&mut structure, set, operation, fd, pinned.get(), event))
     };
     Outcome::Done(done.map(|()| 0))
+}
+
+/// A change of a registration that was [kept back](watchers::is_kept_back) from the kernel's set.
+fn put_back(
+    set: &Set,
+    operation: i32,
+    fd: Fd,
+    event: Option<(u32, u64)>,
+    real: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    if operation == libc::EPOLL_CTL_ADD && !is_refused(operation, event) {
+        return Err(Errno(libc::EEXIST));
+    }
+    match (real(), event) {
+        // Not if a process that shares the set has put it there.
+        (Err(Errno(libc::ENOENT)), Some((events, data))) => {
+            poll::epoll_ctl(set.kernel_fd(), libc::EPOLL_CTL_ADD, fd, events, data)
+        }
+        (Err(Errno(libc::ENOENT)), None) => Ok(()),
+        (done, _) => done,
+    }
 }
 
 /// What the kernel refuses before it looks who is in the set.
