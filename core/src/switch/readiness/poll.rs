@@ -9,7 +9,7 @@ use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
-use crate::sys::{blocking, poll as kernel, process, Errno, Result};
+use crate::sys::{blocking, poll as kernel, process, time, Errno, Result};
 use smallvec::SmallVec;
 
 /// Spinning has one history for all poll calls of a process: the descriptors change from call to
@@ -52,6 +52,14 @@ impl Call {
                 anyhow(work)
             }
             told => told,
+        }
+    }
+
+    /// What it says of a descriptor that is not open any more, once something happens there.
+    fn of_closed(self, events: i16) -> i16 {
+        match self {
+            Call::Poll => libc::POLLNVAL,
+            Call::Select => events,
         }
     }
 
@@ -122,7 +130,7 @@ fn poll_sockets(
             let (left, mask) = (timeout.left(), signals.mask(false, mask));
             return poll_anew(call, fds, left, mask);
         }
-        let ready = report_now(fds, &mut sockets, timeout.is_zero());
+        let ready = report_now(call, fds, &mut sockets, timeout.is_zero());
         if ready > 0 || timeout.is_zero() {
             return Ok(ready + report_others(call, fds, &sockets)?);
         }
@@ -178,7 +186,7 @@ fn sleep(
         let nap = sockets.iter().filter_map(PolledSocket::longest_nap).min();
         let left = shorter(timeout.left(), nap);
         for one in sockets.iter() {
-            work[one.at] = one.on_anchor(fds[one.at].fd);
+            work[one.at] = one.on_anchor(one.sleeps_on(fds[one.at].fd));
         }
         work.extend(sockets.iter().filter_map(PolledSocket::on_bell));
         let mask = signals.mask(nap.is_some(), mask);
@@ -191,27 +199,42 @@ fn sleep(
     if slept? == 0 {
         return Ok(0);
     }
-    Ok(report_slept(fds, sockets, &work))
+    Ok(report_slept(call, fds, sockets, &work))
 }
 
 /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
-/// kernel is asked about their anchors as well.
+/// kernel is asked about their anchors as well. What is ready may have ended besides, of which no ring tells.
 #[inline]
-fn report_now(fds: &mut [libc::pollfd], sockets: &mut Sockets, only_now: bool) -> usize {
-    let ready = report(fds, sockets);
-    if ready > 0 || !only_now {
-        return ready;
+fn report_now(
+    call: Call,
+    fds: &mut [libc::pollfd],
+    sockets: &mut Sockets,
+    only_now: bool,
+) -> usize {
+    let ready = report(call, fds, sockets);
+    if ready > 0 {
+        let now = time::ticks();
+        let is_ready = |one: &&PolledSocket| fds[one.at].revents != 0;
+        sockets.iter().filter(is_ready).for_each(|one| one.look_if_stale(now));
+    } else if only_now {
+        sockets.iter_mut().for_each(PolledSocket::look);
+    } else {
+        return 0;
     }
-    sockets.iter_mut().for_each(PolledSocket::look);
-    report(fds, sockets)
+    report(call, fds, sockets)
 }
 
 /// Fills in the readiness of all after a sleep, in which the kernel filled in `work`; how many have some.
-fn report_slept(fds: &mut [libc::pollfd], sockets: &mut Sockets, work: &[libc::pollfd]) -> usize {
+fn report_slept(
+    call: Call,
+    fds: &mut [libc::pollfd],
+    sockets: &mut Sockets,
+    work: &[libc::pollfd],
+) -> usize {
     for one in sockets.iter_mut() {
         one.note(work[one.at].revents);
     }
-    let mut ready = report(fds, sockets);
+    let mut ready = report(call, fds, sockets);
     each_other(fds.len(), sockets, |at| {
         fds[at].revents = work[at].revents;
         ready += usize::from(work[at].revents != 0);
@@ -221,10 +244,14 @@ fn report_slept(fds: &mut [libc::pollfd], sockets: &mut Sockets, work: &[libc::p
 
 /// Fills in the SAN sockets' readiness; how many have some.
 #[inline]
-fn report(fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> usize {
+fn report(call: Call, fds: &mut [libc::pollfd], sockets: &[PolledSocket]) -> usize {
     let mut n = 0;
     for one in sockets {
-        let ready = one.ready() as i16;
+        let mut ready = one.ready() as i16;
+        if ready != 0 && one.is_closed() {
+            // By another thread.
+            ready = call.of_closed(fds[one.at].events);
+        }
         fds[one.at].revents = ready;
         n += usize::from(ready != 0);
     }
