@@ -1,13 +1,16 @@
 """Differences that docs/limitations.md explains, each a line "| `id` | what |" below HEADING, and here how it shows.
 
-A pattern is (id, step, native, library): regular expressions that match the whole of the first step that differs, without its
-actor, and its answers."""
+A pattern is (id, step, native, library), and perhaps the modes: regular expressions that match the whole of the first step that
+differs, without its actor, and its answers."""
 import re
 
 HEADING = "## What `scripts/differ` finds"
 LINE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
 PATTERNS = [
     ("passed-after-the-peer-closed", r"pass .*", "1", "EOPNOTSUPP"),
+    ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
+    ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"0.*", "detach"),
+    ("ends-where-another-handler-does", r"(recv|send) .*", r"blocked; .*", r"blocked; after \d+: EINTR"),
 ]
 
 
@@ -25,8 +28,8 @@ def name_of(difference):
     """The id of a known difference, or None. Bytes that are lost or wrong are never known."""
     if difference.bytes:
         return None
-    for name, step, native, library in PATTERNS:
-        texts = zip((step, native, library), (difference.step.line(), difference.native, difference.library))
+    for name, *patterns in PATTERNS:
+        texts = zip(patterns, (difference.step.line(), difference.native, difference.library, difference.mode))
         if all(re.fullmatch(pattern, text) for pattern, text in texts):
             return name
     return None
