@@ -27,11 +27,14 @@ def send(world, found=None, size=None, actor=None):
 
 
 def held_back(world):
-    """What MSG_MORE or TCP_CORK hold back is visible at once on the SAN (docs/limitations.md), so it is let go before anybody looks."""
+    """What MSG_MORE or TCP_CORK hold back is visible at once on the SAN (docs/limitations.md), so it is let go before anybody looks.
+    A peer that ended would answer at once."""
     found = world.any_end()
     if not found or found[2].connection.room(found[2].side) < 20:
         return
     process, slot, end = found
+    if end.connection.ended[1 - end.side]:
+        return
     actor, corks = world.actor_of(process), world.chance(0.5)
     if corks:
         world.add(actor, "set", s=slot, opt="cork", to=1)

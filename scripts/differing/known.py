@@ -1,8 +1,8 @@
 """Differences that docs/limitations.md explains, each a line "| `id` | what |" below HEADING, and here how it shows.
 
-A pattern is (id, step, native, library): regular expressions that match the whole of the first step that differs, without its
-actor, and its answers. Where a blocked step ended under the library, its answer there says by which step instead of after which.
-Where only edges come again after a return to TCP, it is `again`."""
+A pattern is (id, step, native, library), and perhaps the mode: regular expressions that match the whole of the first step
+that differs, without its actor, and its answers. Where a blocked step ended under the library, its answer there says by which
+step instead of after which. Where only edges come again after a return to TCP, it is `again`."""
 import re
 
 HEADING = "## What `scripts/differ` finds"
@@ -11,6 +11,8 @@ PATTERNS = [
     ("passed-after-the-peer-closed", r"pass .*", "1", "EOPNOTSUPP"),
     ("one-handler-without-restart", r"(recv|send) .*", r"blocked; .*", r"blocked; by signal of=\w sig=USR2: EINTR"),
     ("edge-again-after-return", r"epoll_wait .*", r".*", "again"),
+    ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
+    ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"0.*", "detach"),
 ]
 
 
@@ -31,8 +33,8 @@ def name_of(difference):
     answer = re.sub(r"after \d+:", lambda _: f"by {difference.ended_by}:", difference.library)
     if difference.again and difference.mode == "detach":
         answer = "again"
-    for name, step, native, library in PATTERNS:
-        texts = zip((step, native, library), (difference.step.line(), difference.native, answer))
+    for name, *patterns in PATTERNS:
+        texts = zip(patterns, (difference.step.line(), difference.native, answer, difference.mode))
         if all(re.fullmatch(pattern, text) for pattern, text in texts):
             return name
     return None

@@ -24,6 +24,12 @@ pub struct Buffers<'a> {
     now: u64,
 }
 
+/// False of memory that reaches beyond what any program can have: the kernel refuses it before it looks at any of it.
+pub fn may_be_ours(at: *const u8, length: usize) -> bool {
+    const END: usize = (1 << 47) - 4096;
+    length <= MOST || (at as usize).checked_add(length).is_some_and(|end| end <= END)
+}
+
 impl<'a> Buffers<'a> {
     /// Checks the lengths as the kernel does (EINVAL). Addresses are checked when bytes are copied.
     pub fn new(buffers: &'a [iovec]) -> Result<Self> {
@@ -50,7 +56,13 @@ impl<'a> Buffers<'a> {
         }
         user::check(at.cast(), count * size_of::<iovec>(), Access::Read)?;
         // SAFETY: readable, and the caller's promise.
-        Self::new(unsafe { std::slice::from_raw_parts(at, count) })
+        let buffers = unsafe { std::slice::from_raw_parts(at, count) };
+        let all = Self::new(buffers)?;
+        // The kernel cuts the length of one buffer alone.
+        if count > 1 && !buffers.iter().all(|b| may_be_ours(b.iov_base.cast(), b.iov_len)) {
+            return Err(Errno(libc::EFAULT));
+        }
+        Ok(all)
     }
 
     /// For a caller that knows the time, in [`ticks`](crate::sys::time::ticks).

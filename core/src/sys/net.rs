@@ -131,6 +131,11 @@ pub fn is_established(fd: Fd) -> bool {
     information::<1>(fd).is_some_and(|words| words[0] & 0xff == ESTABLISHED)
 }
 
+/// True if a TCP connection is over in both directions, or broken.
+pub(crate) fn is_closed(fd: Fd) -> bool {
+    information::<1>(fd).is_some_and(|words| words[0] & 0xff == CLOSED)
+}
+
 /// True if nothing more comes from the peer over a TCP connection. Whether this end has shut down does not matter.
 pub(crate) fn is_ended_by_peer(fd: Fd) -> bool {
     let state = information::<1>(fd).map(|words| words[0] & 0xff);

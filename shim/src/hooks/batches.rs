@@ -5,7 +5,7 @@ use super::transfer::on_san;
 use super::{or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
-use sanshim_core::switch::{options, Outcome};
+use sanshim_core::switch::{options, transfer, Outcome};
 use sanshim_core::sys::actions::done;
 use sanshim_core::sys::time;
 use sanshim_core::sys::user::{self, Access};
@@ -124,6 +124,10 @@ hooks! {
         let Some(socket) = on_san(fd) else {
             return real(fd, messages, count, flags, timeout);
         };
+        if !transfer::is_on_san(&socket, 0) {
+            // Of an error that the kernel keeps only its own call tells first.
+            return real(fd, messages, count, flags, timeout);
+        }
         let mut is_first = true;
         // SAFETY: as above.
         unsafe {

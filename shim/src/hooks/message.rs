@@ -35,7 +35,7 @@ unsafe fn clear_received(message: *mut msghdr, flags: c_int) {
             (*message).msg_namelen = 0;
         }
         (*message).msg_controllen = 0;
-        (*message).msg_flags = flags & libc::MSG_OOB;
+        (*message).msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
     }
 }
 

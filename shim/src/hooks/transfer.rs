@@ -6,7 +6,7 @@ use crate::real::hooks;
 use libc::{
     c_int, c_uint, c_void, iovec, itimerspec, off64_t, off_t, size_t, sockaddr, socklen_t, ssize_t,
 };
-use sanshim_core::switch::buffers::Buffers;
+use sanshim_core::switch::buffers::{may_be_ours, Buffers};
 use sanshim_core::switch::table::{self, Pinned};
 use sanshim_core::switch::{files, options, transfer, Outcome};
 use sanshim_core::sys::actions::done;
@@ -62,6 +62,15 @@ pub(super) fn cancellation_point() {
 #[inline]
 fn one(buffer: *const c_void, length: size_t) -> [iovec; 1] {
     [iovec { iov_base: buffer.cast_mut(), iov_len: length.min(isize::MAX as usize) }]
+}
+
+/// For read and write, which look at all of the length before they cut it.
+#[inline]
+fn whole(buffer: &[iovec; 1]) -> Result<Buffers<'_>> {
+    match may_be_ours(buffer[0].iov_base.cast(), buffer[0].iov_len) {
+        true => Buffers::new(buffer),
+        false => Err(Errno(libc::EFAULT)),
+    }
 }
 
 pub(super) fn checked(buffers: Result<Buffers>, run: impl FnOnce(Buffers) -> Outcome) -> Outcome {
@@ -140,8 +149,8 @@ hooks! {
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
         match lane(fd, length, 0) {
-            Lane::Kernel(_pinned) => done(real(fd, buffer, length)),
-            Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, 0),
+             Lane::Kernel(_pinned) => done(real(fd, buffer, length)),
+            Lane::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
                 || real(fd, buffer, length)),
         }
     }
@@ -157,7 +166,7 @@ hooks! {
             None => done(real(fd, buffers, count)),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
-                |b| transfer::send(&socket, b, 0)), || real(fd, buffers, count)),
+                |b| transfer::write_vector(&socket, b, 0)), || real(fd, buffers, count)),
         }
     }
 
@@ -174,7 +183,7 @@ hooks! {
         };
         // SAFETY: the program gave `count` buffers.
         or_real(checked(unsafe { vector(buffers, count) },
-            |b| transfer::send(&socket, b, wanted)),
+            |b| transfer::write_vector(&socket, b, wanted)),
             || real(fd, buffers, count, offset, flags))
     }
 
@@ -216,7 +225,7 @@ hooks! {
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
         match lane(fd, length, 0) {
             Lane::Kernel(_pinned) => real(fd, buffer, length),
-            Lane::Switch(socket) => or_real(checked(Buffers::new(&one(buffer, length)),
+            Lane::Switch(socket) => or_real(checked(whole(&one(buffer, length)),
                 |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),
         }
     }

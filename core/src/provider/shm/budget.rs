@@ -326,7 +326,7 @@ mod tests {
             for one in &all {
                 while one.take(MIB / 8) {}
             }
-            assert!(taken() + LIMIT / RESERVED <= LIMIT - 300 * MIB, "{}", taken());
+            assert!(taken() + LIMIT / RESERVED[MEMORY] <= LIMIT - 300 * MIB, "{}", taken());
         }
         assert!(taken() > 200 * MIB);
     }

@@ -95,7 +95,8 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         // It tells nothing more if the peer is gone. (TCP's end may not come either, behind what nobody takes.)
         return link.look_for_end();
     }
-    if events & libc::POLLERR != 0 {
+    // What is known already the kernel keeps, for who goes on with the connection.
+    if events & libc::POLLERR != 0 && !stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE) {
         let e = net::option(socket.anchor(), libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0);
         note_error(socket, stream, e);
     }
@@ -125,14 +126,29 @@ pub(in crate::switch) fn note_error(socket: &Socket, stream: &Stream, error: i32
     match error {
         0 => {}
         e if is_local(e) => {}
-        // The end of the stream came before the reset: it stays the end of the stream.
-        libc::EPIPE => {
+        // The end of the stream came before the reset: it stays the end of the stream. (The kernel does not know of an end that
+        // went through the stream.)
+        e if e == libc::EPIPE || e == libc::ECONNRESET && has_finished(stream) => {
             note_end(socket, stream);
             if !stream.endpoint.has(flag::RESET) {
                 break_pipe(stream);
             }
         }
         e => lose_rest(socket, stream, e),
+    }
+}
+
+fn has_finished(stream: &Stream) -> bool {
+    stream.peer().sending.0.finished.load(Acquire) & FINISHED != 0
+}
+
+/// Has the kernel reset a connection of which TCP would have done so: it answers with a reset what is sent to an end that
+/// closed, or shut both directions down. That end learns of it so, and whoever asks the kernel from now on, another program
+/// among them, is told what TCP would tell.
+#[cold]
+pub(in crate::switch) fn reset_anchor(socket: &Socket) {
+    if net::is_ended_by_peer(socket.anchor()) {
+        let _ = net::send(socket.anchor(), &[0], libc::MSG_DONTWAIT);
     }
 }
 
@@ -157,6 +173,7 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
             stream.endpoint.error.store(libc::ECONNRESET as u32, Relaxed);
             stream.endpoint.set(flag::RESET);
         }
+        reset_anchor(socket);
         registry::set_state(socket.statistics(), registry::State::Failed);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);
@@ -177,6 +194,24 @@ pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
         (true, true) => State::Closing,
     };
     registry::set_state(socket.statistics(), state);
+}
+
+/// Looks whether the connection is over in both directions, or broken: then TCP has no peer any more.
+pub(in crate::switch) fn is_closed(socket: &Socket, stream: &Stream) -> bool {
+    look(socket, stream);
+    stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
+        || (stream.endpoint.has(flag::SEND_SHUT) && ended(stream))
+        || net::is_closed(socket.anchor())
+}
+
+/// Looks whether the peer sent something since this end shut both directions down, which resets the connection. Nothing
+/// but the kernel tells that.
+#[inline]
+pub(in crate::switch) fn look_behind_shutdown(socket: &Socket, stream: &Stream) {
+    const BOTH: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
+    if stream.endpoint.flags() & (BOTH | flag::RESET) == BOTH {
+        look(socket, stream);
+    }
 }
 
 /// True if TCP would answer with a reset what is sent over the SAN now: the peer closed, is gone, or shut both directions

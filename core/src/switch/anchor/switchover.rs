@@ -159,11 +159,13 @@ fn certain(stream: &Stream, link: &Link) -> Result<u64, i32> {
         return Ok(there);
     }
     // Nothing, an end, what came just now, or what is behind an urgent byte.
+    let is_deaf = is_deaf(stream);
     let told = net::recv(stream.anchor, &mut [0], libc::MSG_PEEK | libc::MSG_DONTWAIT);
     link.catch_up();
     match told {
         Ok(n @ 1..) => Ok(n as u64),
         Err(Errno(libc::EAGAIN)) => Ok(0),
+        Ok(0) if is_deaf => Ok(0),
         Ok(0) => Err(0),
         Err(Errno(error)) => Err(error),
     }
@@ -184,8 +186,6 @@ pub(in crate::switch) fn take(
     match (inbound(stream)?, certain) {
         (Inbound::San(_), _) => Ok(Taken::Over),
         (Inbound::Before(left), _) => Ok(match receive(stream, to, take, left) {
-            // Whether more comes the kernel does not say after our own shutdown.
-            Taken::End(0) if stream.endpoint.has(flag::RECEIVE_SHUT) => Taken::End(0),
             Taken::End(error @ (libc::EFAULT | libc::EINTR)) => Taken::End(error),
             Taken::End(error) => Taken::Cut(if error == 0 { libc::ECONNRESET } else { error }),
             taken => taken,
@@ -206,10 +206,10 @@ pub(in crate::switch) fn take(
 }
 
 /// Takes, or looks at, what the kernel has behind bytes of the segment: how many bytes. None where an urgent byte comes next, at
-/// which a read ends.
+/// which a read ends. An error that is behind them the kernel keeps: it would tell it once.
 pub(in crate::switch) fn take_behind(stream: &Stream, to: &mut Buffers, take: Take) -> usize {
     let mut taken = 0;
-    while !net::is_at_mark(stream.anchor) {
+    while net::unread(stream.anchor) > Some(0) && !net::is_at_mark(stream.anchor) {
         let Taken::Bytes(n @ 1..) = receive(stream, to, take, u64::MAX) else { break };
         taken += n;
         if take == Take::Peek || to.remaining() == 0 {
@@ -219,8 +219,15 @@ pub(in crate::switch) fn take_behind(stream: &Stream, to: &mut Buffers, take: Ta
     taken
 }
 
+/// True if the kernel says that the stream ended only because this end shut its receiving direction down: more may come. To
+/// be asked before the kernel is.
+fn is_deaf(stream: &Stream) -> bool {
+    stream.endpoint.has(flag::RECEIVE_SHUT) && !net::is_ended_by_peer(stream.anchor)
+}
+
 /// Receives at most so many bytes from the kernel. Receive lock.
 fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
+    let is_deaf = is_deaf(stream);
     let most_here = usize::try_from(most).unwrap_or(usize::MAX);
     let received = match take {
         Take::Discard => net::discard(stream.anchor, to.remaining().min(most_here)),
@@ -237,6 +244,7 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
         }
     };
     match received {
+        Ok(0) if to.remaining() > 0 && is_deaf => Taken::Nothing,
         Ok(0) if to.remaining() > 0 => Taken::End(0),
         Ok(n) => {
             to.skip(n);

@@ -101,6 +101,10 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     if e.has(flag::SEND_SHUT) {
         let _ = net::shutdown(anchor, libc::SHUT_WR);
     }
+    if e.has(flag::ERROR_REPORTED) {
+        // It is told once.
+        let _ = net::option(anchor, libc::SOL_SOCKET, libc::SO_ERROR);
+    }
     e.set(flag::LEFT | flag::READ_OUT | flag::NATIVE);
     true
 }

@@ -56,11 +56,12 @@ fn is_ours(level: i32, name: i32) -> bool {
 pub fn error(fd: Fd) -> Option<i32> {
     let socket = table::san(fd)?;
     ends::look(&socket, &socket.stream()?);
-    take_error(&socket).map(|e| e.0)
+    broken_by(&socket).map(|_| take_error(&socket).map_or(0, |e| e.0))
 }
 
-/// The error of a broken connection, as far as that was noticed, told once.
+/// The error of a broken connection, told once.
 pub fn take_error(socket: &Socket) -> Option<Errno> {
+    wait::look_if_stale(socket, &socket.stream()?, time::ticks());
     let e = broken_by(socket)?;
     socket.stream()?.endpoint.set(flag::ERROR_REPORTED).then_some(e)
 }
@@ -97,14 +98,12 @@ pub fn tcp_state(fd: Fd) -> Option<u8> {
     const CLOSE: u8 = 7;
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
-    if broken_by(&socket).is_some() {
-        return Some(CLOSE);
-    }
+    let is_closed = ends::is_closed(&socket, &stream);
     match (ends::ended(&stream), stream.endpoint.has(flag::SEND_SHUT)) {
-        (false, false) => None,
-        (true, false) => Some(CLOSE_WAIT),
-        (false, true) => Some(FIN_WAIT2),
-        (true, true) => Some(CLOSE),
+        _ if is_closed => Some(CLOSE),
+        (true, _) => Some(CLOSE_WAIT),
+        (_, true) => Some(FIN_WAIT2),
+        _ => None,
     }
 }
 
@@ -116,11 +115,8 @@ pub fn listens(fd: Fd) -> bool {
 /// True once a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it,
 /// still has a peer then, where TCP's has none.
 pub fn has_no_peer(fd: Fd) -> bool {
-    const CLOSE: u8 = 7;
     let Some(socket) = table::san(fd) else { return false };
-    let Some(stream) = socket.stream() else { return false };
-    ends::look(&socket, &stream);
-    broken_by(&socket).is_some() || tcp_state(fd) == Some(CLOSE)
+    socket.stream().is_some_and(|stream| ends::is_closed(&socket, &stream))
 }
 
 /// Before an option is set that the SAN can not honour: the errno that says so. `value`: if it is an integer.

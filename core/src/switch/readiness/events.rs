@@ -21,6 +21,10 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
         ends::look(socket, &stream);
     }
     let mut ready = of(&stream, interest);
+    if ready & (bit::HUP | bit::ERR) == bit::HUP {
+        ends::look_behind_shutdown(socket, &stream);
+        ready = of(&stream, interest);
+    }
     if stream.endpoint.has(flag::LEFT) && interest & bit::ANY_OUT != 0 {
         let writable = poll::poll_one(socket.anchor(), libc::POLLOUT) == Ok(libc::POLLOUT);
         ready |= if writable { interest & bit::ANY_OUT } else { 0 };

@@ -9,7 +9,7 @@ use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
-use crate::sys::{blocking, poll as kernel, process, Errno, Fd, Result};
+use crate::sys::{blocking, poll as kernel, process, time, Errno, Fd, Result};
 use smallvec::{Array, SmallVec};
 
 /// Spinning has one history for all poll calls of a process: the descriptors change from call to
@@ -54,6 +54,14 @@ impl Call {
                 anyhow(work)
             }
             told => told,
+        }
+    }
+
+    /// What it says of a descriptor that is not open any more, once something happens there.
+    fn of_closed(self, events: i16) -> i16 {
+        match self {
+            Call::Poll => libc::POLLNVAL,
+            Call::Select => events,
         }
     }
 
@@ -218,7 +226,7 @@ impl Polled<'_> {
             let (descriptors, bells) = self.work.split_at_mut(self.fds.len());
             descriptors.copy_from_slice(self.fds);
             for (one, bell) in self.sockets.iter().zip(&mut *bells) {
-                descriptors[one.at] = one.on_anchor(self.fds[one.at].fd);
+                descriptors[one.at] = one.on_anchor(one.sleeps_on(self.fds[one.at].fd));
                 *bell = one.on_bell().unwrap_or(NONE);
             }
             let mask = signals.mask(nap.is_some(), mask);
@@ -237,14 +245,18 @@ impl Polled<'_> {
     }
 
     /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
-    /// kernel is asked about their anchors as well.
+    /// kernel is asked about their anchors as well. What is ready may have ended besides, of which no ring tells.
     #[inline]
     fn report_now(&mut self, only_now: bool) -> usize {
-        let ready = self.report();
-        if ready > 0 || !only_now {
-            return ready;
+        if self.report() > 0 {
+            let now = time::ticks();
+            let is_ready = |one: &&PolledSocket| self.fds[one.at].revents != 0;
+            self.sockets.iter().filter(is_ready).for_each(|one| one.look_if_stale(now));
+        } else if only_now {
+            self.sockets.iter_mut().for_each(PolledSocket::look);
+        } else {
+            return 0;
         }
-        self.sockets.iter_mut().for_each(PolledSocket::look);
         self.report()
     }
 
@@ -261,7 +273,11 @@ impl Polled<'_> {
     fn report(&mut self) -> usize {
         let mut n = 0;
         for one in self.sockets.iter() {
-            let ready = one.ready() as i16;
+            let mut ready = one.ready() as i16;
+            if ready != 0 && one.is_closed() {
+                // By another thread.
+                ready = self.call.of_closed(self.fds[one.at].events);
+            }
             self.fds[one.at].revents = ready;
             n += usize::from(ready != 0);
         }

@@ -3,6 +3,7 @@
 
 use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
+use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -20,6 +21,7 @@ use crate::switch::waiting::ring;
 use crate::switch::waiting::sleep;
 use crate::switch::waiting::wait;
 use crate::sys::{poll as kernel, Fd};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// See the module. Dropped, also where its thread is cancelled in its sleep, it sleeps no more.
 pub(super) struct PolledSocket {
@@ -79,6 +81,14 @@ impl PolledSocket {
         }
     }
 
+    /// The same, of its end, if the last answer is old `now` (ticks).
+    #[inline]
+    pub(super) fn look_if_stale(&self, now: u64) {
+        if let Some(stream) = self.socket.stream().filter(|s| !s.endpoint.has(broken::SHOWS_END)) {
+            wait::look_if_stale(&self.socket, &stream, now);
+        }
+    }
+
     /// What the kernel said of the anchor.
     pub(super) fn note(&mut self, events: i16) {
         let events = u32::from(events as u16);
@@ -105,6 +115,21 @@ impl PolledSocket {
             }
         }
         libc::pollfd { fd: if events == 0 { -1 } else { fd }, events, revents: 0 }
+    }
+
+    /// The number for the anchor under which it is open, where the program's is `fd`.
+    pub(super) fn sleeps_on(&self, fd: Fd) -> Fd {
+        if self.is_closed() {
+            self.socket.anchor()
+        } else {
+            fd
+        }
+    }
+
+    /// True if another thread closed its last descriptor.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.socket.is_closing.load(SeqCst)
     }
 
     /// And the bell.

@@ -29,9 +29,9 @@ pub(super) fn enter(
     let Some(alone) = socket.claim(structure) else {
         return Ok(Some(Negotiation::Agreed(agreed)));
     };
-    let is_urgent = || poll::poll_one(fd, libc::POLLPRI) != Ok(0);
-    // A direction that has ended on TCP can not go on elsewhere.
-    let may = net::is_established(fd) && !is_urgent();
+    // A direction that has ended on TCP can not go on elsewhere. (Of an established connection this end has shut it down.)
+    let is_tcps = || poll::poll_one(fd, libc::POLLPRI | libc::POLLRDHUP) != Ok(0);
+    let may = net::is_established(fd) && !is_tcps();
     if !may || !watchers::may_switch(structure, socket) {
         return Ok(Some(Negotiation::Agreed(agreed)));
     }

@@ -75,6 +75,19 @@ impl Stream<'_> {
         self.buffer(from.remaining(), |to| from.copy_out(to).map(|()| to.length()))
     }
 
+    /// Has `fill` give up to `length` bytes, as many as go at once, for a peer that takes none any more. Send lock.
+    #[cold]
+    pub(crate) fn lose(
+        &self,
+        length: usize,
+        fill: impl FnOnce(Span) -> Result<usize, Errno>,
+    ) -> Result<Moved, Broken> {
+        let room = usize::try_from(self.room()?).unwrap_or(usize::MAX);
+        let lost = fill(self.sent_at(self.endpoint.send.tail.load(Relaxed), length.min(room)));
+        let (bytes, fault) = lost.map_or_else(|e| (0, Some(e)), |bytes| (bytes, None));
+        Ok(Moved { bytes, ring: false, fault })
+    }
+
     /// Fills the send buffer with up to `length` bytes through `fill`, which may give less than
     /// asked and so ends the call, as does its error. Send lock.
     pub(crate) fn buffer(

@@ -27,6 +27,9 @@ pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usi
     if at.is_none() && file::seek(from, 0, libc::SEEK_CUR).is_err() {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
     }
+    if count == 0 {
+        return Outcome::Done(Ok(0));
+    }
     let result = send::send_from(socket, count, 0, |to| {
         let Some(at) = &mut at else { return file::read(from, to.at(), to.length()) };
         let read = file::pread(from, to.at(), to.length(), *at)?;

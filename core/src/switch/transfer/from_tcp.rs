@@ -72,7 +72,13 @@ pub(super) fn receive(
             Taken::Bytes(n) => {
                 // As much as there is: who gets less than it asked for takes it that nothing is left.
                 *got += n;
-                if to.remaining() == 0 {
+                // An error that is behind them the kernel keeps: it would tell it once.
+                let is_all = || {
+                    flags & libc::MSG_WAITALL == 0
+                        && returning::reads_tcp_again(stream)
+                        && net::unread(stream.anchor) == Some(0)
+                };
+                if to.remaining() == 0 || is_all() {
                     return Some(Outcome::Done(Ok(*got)));
                 }
                 continue;

@@ -18,4 +18,4 @@ mod urgent;
 
 pub use super::setup::is_on_san;
 pub use receive::{read, receive};
-pub use send::send;
+pub use send::{send, write_vector};

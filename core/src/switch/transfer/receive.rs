@@ -323,6 +323,7 @@ impl<'a> Receiving<'a, '_> {
 
     /// Nothing comes any more.
     fn end(&self) -> ControlFlow<Outcome> {
+        ends::look_behind_shutdown(self.socket, self.stream);
         if self.got == 0 && self.stream.endpoint.has(flag::RESET) {
             return ControlFlow::Break(Outcome::Done(reset_error(self.stream, Ok(0))));
         }

@@ -50,6 +50,14 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     send_in_steps(socket, &stream, from, flags, began)
 }
 
+/// writev. Of zero bytes it returns at once, while send of zero bytes tells what is wrong with the connection.
+pub fn write_vector(socket: &Socket, from: Buffers, flags: i32) -> Outcome {
+    if from.remaining() == 0 {
+        return Outcome::Done(Ok(0));
+    }
+    send(socket, from, flags)
+}
+
 /// As [`send`], whatever else is to be done. `began`: when the call did, in ticks.
 #[inline(never)]
 fn send_in_steps(
@@ -69,6 +77,11 @@ fn send_in_steps(
             let stream = &stream.over(socket.anchor());
             if !switchover::turn(stream) {
                 return Ok((switchover::send(stream, &mut from), from.remaining() == 0));
+            }
+            if ends::answers_with_reset(stream) {
+                let moved =
+                    stream.lose(from.remaining(), |to| from.copy_out(to).map(|()| to.length()))?;
+                return Ok((moved, from.remaining() == 0));
             }
             link::look_for_room(stream, from.remaining(), waits(stream, flags));
             // Also for the rest of a large send: its waits are a part of what the send costs.
@@ -129,11 +142,15 @@ pub(super) fn send_from(
                 // The receiver is in the middle of something.
                 return Ok((Moved::default(), false));
             }
-            let moved = stream.buffer(left, |to| {
+            let fill = |to: Span| {
                 let filled = fill(to)?;
                 dry |= filled < to.length();
                 Ok(filled)
-            })?;
+            };
+            let moved = match ends::answers_with_reset(stream) {
+                true => stream.lose(left, fill),
+                false => stream.buffer(left, fill),
+            }?;
             left -= moved.bytes;
             Ok((moved, left == 0 || dry))
         },
@@ -284,6 +301,7 @@ impl Sending<'_> {
     fn tell_peer(&self, ring: bool) {
         if ends::answers_with_reset(self.stream) {
             broken::break_pipe(self.stream);
+            ends::reset_anchor(self.socket);
         } else if ring {
             ring::ring(self.socket);
         }

@@ -28,7 +28,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
-    if stream.endpoint.has(flag::RESET) && stream.endpoint.has(flag::ANCHOR_ENDED) {
+    if ends::is_closed(socket, &stream) {
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();

@@ -14,16 +14,9 @@ pub(super) fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result
 
 /// Why nothing can be sent any more, if so.
 pub(super) fn unable(stream: &Stream) -> Option<Errno> {
-    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::BROKEN_PIPE;
-    if !stream.endpoint.has(ANY) {
-        return None;
+    const BROKEN: u32 = flag::RESET | flag::BROKEN_PIPE;
+    match stream.endpoint.flags() {
+        f if f & BROKEN != 0 => reset_error(stream, Err(Errno(libc::EPIPE))).err(),
+        f => (f & flag::SEND_SHUT != 0).then_some(Errno(libc::EPIPE)),
     }
-    if stream.endpoint.has(flag::BROKEN_PIPE) {
-        stream.endpoint.set(flag::ERROR_REPORTED);
-        return Some(Errno(libc::EPIPE));
-    }
-    if stream.endpoint.has(flag::RESET) {
-        return reset_error(stream, Err(Errno(libc::EPIPE))).err();
-    }
-    Some(Errno(libc::EPIPE))
 }

@@ -2,6 +2,7 @@
 //! place in the stream of the kernel, which raises SIGURG, reports POLLPRI, and gives the byte out of its place.
 
 use crate::reason::Reason;
+use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::buffers::Buffers;
@@ -25,6 +26,7 @@ pub(in crate::switch) fn send(
 ) -> Outcome {
     setup::stay_on_tcp(socket, Reason::TcpOnly);
     let limit = Limit::default();
+    ends::look(socket, stream);
     loop {
         if detach::advance(socket, stream, Reason::TcpOnly) || stream.endpoint.has(flag::LEFT) {
             return Outcome::Pass;

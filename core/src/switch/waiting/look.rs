@@ -10,6 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
 const FRESH_TICKS: u64 = 300_000;
+/// A peer that did something since a look no longer ago than this counts as alive, in clock ticks; some 4 ms.
+const ALIVE_TICKS: u64 = 12_000_000;
+
 /// True if what the kernel last said of the anchor is old `now` (ticks).
 #[inline]
 pub(in crate::switch) fn is_stale(stream: &Stream, now: u64) -> bool {
@@ -28,11 +31,12 @@ pub(in crate::switch) fn look_if_stale(socket: &Socket, stream: &Stream, now: u6
 
 #[cold]
 fn look_again(socket: &Socket, stream: &Stream, now: u64, hinted: bool) {
-    stream.endpoint.looked_at.store(now, Relaxed);
+    let last = stream.endpoint.looked_at.swap(now, Relaxed);
     back_to_tcp::look_around();
-    // A peer that did something since the last look is alive.
     let alive = stream.activity_of_peer();
-    if stream.endpoint.seen_alive.swap(alive, Relaxed) != alive && !hinted {
+    let is_alive = stream.endpoint.seen_alive.swap(alive, Relaxed) != alive
+        && now.wrapping_sub(last) < ALIVE_TICKS;
+    if is_alive && !hinted {
         return;
     }
     ends::look(socket, stream);

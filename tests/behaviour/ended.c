@@ -1,0 +1,303 @@
+/* What an end says after its connection ended, in every way and order: which events, errors, state and peer it has. */
+#include "bt.h"
+
+#include <stdarg.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
+
+/* ---- how it ends ---------------------------------------------------------------------------- */
+
+/* What both ends do, a letter each. The peer: sends a byte, shuts down for writing, for reading or for both, closes, or resets (l).
+ * In capitals: the end that is asked afterwards does it. */
+static void act(struct pair *p, char what) {
+  switch (what) {
+  case 's': EQ(send(p->client, "p", 1, MSG_NOSIGNAL), 1); break;
+  case 'w': SYS(shutdown(p->client, SHUT_WR)); break;
+  case 'r': SYS(shutdown(p->client, SHUT_RD)); break;
+  case 'b': SYS(shutdown(p->client, SHUT_RDWR)); break;
+  case 'c': SYS(close(p->client)); break;
+  case 'l': close_reset(p->client); break;
+  case 'S': EQ(send(p->server, "o", 1, MSG_NOSIGNAL), 1); break;
+  case 'W': SYS(shutdown(p->server, SHUT_WR)); break;
+  case 'R': SYS(shutdown(p->server, SHUT_RD)); break;
+  case 'B': SYS(shutdown(p->server, SHUT_RDWR)); break;
+  default: FAIL("no act %c", what);
+  }
+  sleep_ms(1);
+}
+
+/* ---- what is asked -------------------------------------------------------------------------- */
+
+struct told {
+  char text[100];
+  int length;
+};
+static void tell(struct told *told, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(struct told *told, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  told->length += vsnprintf(told->text + told->length, sizeof told->text - told->length, format, list);
+  va_end(list);
+}
+static void tell_result(struct told *told, long long n) {
+  if (n < 0) tell(told, " %s", strerrorname_np(errno));
+  else tell(told, " %lld", n);
+}
+static void tell_events(struct told *told, int fd) {
+  static const struct { short bit; char letter; } all[] = {
+    {POLLIN, 'i'}, {POLLOUT, 'o'}, {POLLRDHUP, 'r'}, {POLLHUP, 'h'}, {POLLERR, 'e'}};
+  short events = ready_now(fd, POLLIN | POLLOUT | POLLRDHUP);
+  tell(told, " ");
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (events & all[i].bit) tell(told, "%c", all[i].letter);
+}
+static void tell_state(struct told *told, int fd) {
+  struct tcp_info info;
+  socklen_t len = sizeof info;
+  SYS(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len));
+  /* When its own end is acknowledged is a matter of timers. */
+  int state = info.tcpi_state == TCP_FIN_WAIT1 ? TCP_FIN_WAIT2 : info.tcpi_state;
+  union address address;
+  len = sizeof address;
+  tell(told, " %d%s", state, getpeername(fd, &address.any, &len) < 0 ? "-" : "");
+}
+static void ask(struct told *told, int fd, char what) {
+  const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
+  char byte;
+  struct iovec iov = {&byte, 1};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
+  int error;
+  switch (what) {
+  case 'p': tell_events(told, fd); break;
+  case 't': tell_state(told, fd); break;
+  case 'r': tell_result(told, recv(fd, &byte, 1, MSG_DONTWAIT)); break;
+  case 's': tell_result(told, send(fd, "x", 1, flags)); break;
+  case 'o': tell_result(told, send(fd, "x", 1, flags | MSG_OOB)); break;
+  case 'z': tell_result(told, send(fd, "", 0, flags)); break;
+  case 'm': tell_result(told, recvmmsg(fd, &message, 1, MSG_DONTWAIT, NULL)); break;
+  case 'w': tell_result(told, shutdown(fd, SHUT_WR)); break;
+  case 'b': tell_result(told, shutdown(fd, SHUT_RDWR)); break;
+  case 'e':
+    error = get_option(fd, SOL_SOCKET, SO_ERROR);
+    tell(told, " %s", error ? strerrorname_np(error) : "0");
+    break;
+  default: FAIL("no question %c", what);
+  }
+}
+
+/* On a fresh connection for each series of questions, after each series of acts. */
+static const char *const questions[] = {"ptrrs", "ptssr", "ptmm", "pteep", "twp", "pto", "tzr", "bp"};
+enum { SERIES = sizeof questions / sizeof *questions };
+static void after(const char *acts, const char *const (*answers)[SERIES]) {
+  for (int i = 0; i < SERIES; i++) {
+    struct pair p = open_pair(V4);
+    struct told told = {"", 0};
+    for (const char *at = acts; *at; at++) act(&p, *at);
+    for (const char *at = questions[i]; *at; at++) ask(&told, p.server, *at);
+    if (strcmp(told.text, (*answers)[i]) != 0)
+      FAIL("after %s, asked %s: \"%s\", want \"%s\"", acts, questions[i], told.text, (*answers)[i]);
+    close(p.client);
+    SYS(close(p.server));
+  }
+}
+#define AFTER(name, acts, ...)                                                  \
+  MIXED_CASE(name) {                                                            \
+    static const char *const answers[] = {__VA_ARGS__}, *const each[] = acts;   \
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) after(each[i], &answers); \
+  }
+#define ACTS(...) {__VA_ARGS__}
+
+AFTER(peer_ended, ACTS("c", "wc", "bc", "Sb", "rc", "Rc"),
+      " ior 8 0 0 1", " ior 8 1 EPIPE 0", " ior 8 1 1", " ior 8 0 0 ior", " 8 0 iorh", " ior 8 1", " 8 0 0", " 0 iorh")
+AFTER(peer_sent_and_ended, ACTS("sc", "swc", "Rsc"),
+      " ior 8 1 0 1", " ior 8 1 EPIPE 1", " ior 8 1 1", " ior 8 0 0 ior", " 8 0 iorh", " ior 8 1", " 8 0 1", " 0 iorh")
+AFTER(reset, ACTS("l", "Sc", "Sl", "Wl", "rSc", "Rl", "Bl", "SBc"),
+      " iorhe 7- ECONNRESET 0 EPIPE", " iorhe 7- ECONNRESET EPIPE 0", " iorhe 7- ECONNRESET 1",
+      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe")
+/* What comes after both directions were shut down resets the connection. */
+AFTER(reset_by_what_came, ACTS("Bs", "SBs", "WRs", "RWs"),
+      " iorhe 7- ECONNRESET 0 EPIPE", " iorhe 7- ECONNRESET EPIPE 0", " iorhe 7- ECONNRESET 1",
+      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 0", " ENOTCONN iorhe")
+AFTER(reset_with_something_unread, ACTS("sl", "sBs"),
+      " iorhe 7- 1 ECONNRESET EPIPE", " iorhe 7- ECONNRESET EPIPE 1", " iorhe 7- ECONNRESET 1",
+      " iorhe 7- ECONNRESET 0 iorh", " 7- ENOTCONN iorhe", " iorhe 7- ECONNRESET", " 7- ECONNRESET 1", " ENOTCONN iorhe")
+/* A reset behind the end of the stream is a broken pipe. */
+AFTER(broken_pipe, ACTS("wSc", "wSl", "Swc", "bSc", "bS", "SbS", "Sbc", "cS"),
+      " iorhe 7- 0 0 EPIPE", " iorhe 7- EPIPE EPIPE 0", " iorhe 7- EPIPE 1", " iorhe 7- EPIPE 0 iorh",
+      " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorhe")
+AFTER(broken_pipe_with_something_unread, ACTS("sbS", "scS"),
+      " iorhe 7- 1 0 EPIPE", " iorhe 7- EPIPE EPIPE 1", " iorhe 7- EPIPE 1", " iorhe 7- EPIPE 0 iorh",
+      " 7- ENOTCONN iorhe", " iorhe 7- EPIPE", " 7- EPIPE 1", " ENOTCONN iorhe")
+AFTER(both_ended, ACTS("Wc", "Ww", "Wb", "Bc", "Bw", "wB"),
+      " iorh 7- 0 0 EPIPE", " iorh 7- EPIPE EPIPE 0", " iorh 7- 1 1", " iorh 7- 0 0 iorh", " 7- ENOTCONN iorh",
+      " iorh 7- EPIPE", " 7- EPIPE 0", " ENOTCONN iorh")
+AFTER(this_end_shut_both, ACTS("B", "SB", "WR"),
+      " iorh 5 0 0 EPIPE", " iorh 5 EPIPE EPIPE 0", " iorh 5 1 1", " iorh 5 0 0 iorh", " 5 0 iorh", " iorh 5 EPIPE",
+      " 5 EPIPE 0", " 0 iorh")
+
+/* An end that shut down for reading reads on what comes. Where nothing is there it is told of an end. */
+static void go_on_reading(int client, int server) {
+  char piece[100];
+  SYS(shutdown(client, SHUT_RD));
+  for (uint64_t at = 0; at < 100 * sizeof piece; at += sizeof piece) {
+    EQ(recv(client, piece, sizeof piece, MSG_DONTWAIT), 0);
+    send_pattern(server, at, sizeof piece);
+    ssize_t n;
+    UNTIL((n = SYS(recv(client, piece, sizeof piece, 0))) > 0);
+    EQ(n, sizeof piece);
+    check_pattern(piece, at, sizeof piece);
+    put(client, "x"), get(server, "x");
+  }
+}
+SAN_CASE(shut_for_reading) {
+  struct pair p = open_pair(V4);
+  go_on_reading(p.client, p.server);
+  close_pair(&p);
+}
+CASE(shut_for_reading_before_it_moves) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  struct pair p = {.client = dial(&target), .server = SYS(accept(listener, NULL, NULL))};
+  go_on_reading(p.client, p.server);
+  close_pair(&p);
+  SYS(close(listener));
+}
+
+/* ---- who goes on with it -------------------------------------------------------------------- */
+
+/* The kernel's socket is as dead as the connection, for who goes on with it past the library. */
+SAN_CASE(kernel_knows_of_a_broken_pipe) {
+  struct pair p = open_pair(V4);
+  SYS(close(p.client));
+  EQ(send(p.server, "x", 1, MSG_NOSIGNAL), 1);
+  UNTIL(past_libc(SYS_sendto, p.server, (long)"x", 1, MSG_NOSIGNAL, 0) == -EPIPE);
+  SYS(close(p.server));
+}
+
+/* ---- other threads, and processes that are killed ------------------------------------------- */
+
+static void nothing(int number) { (void)number; }
+static void *interrupted_on_closed(void *fd) {
+  char byte;
+  bt_shared->value[0] = gettid();
+  ERR(recv((int)(intptr_t)fd, &byte, 1, 0), EINTR);
+  return NULL;
+}
+SAN_CASE(signal_after_another_thread_closed) {
+  struct pair p = open_pair(V4);
+  handle_signal(SIGUSR1, nothing, 0);
+  pthread_t thread = start_thread(interrupted_on_closed, (void *)(intptr_t)p.server);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  SYS(close(p.server));
+  sleep_ms(10);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  pthread_kill(thread, SIGUSR1);
+  end_thread(thread);
+  expect_eof(p.client);
+}
+
+static void *polls_a_closed_one(void *fd) {
+  struct pollfd one = {(int)(intptr_t)fd, POLLIN, 0};
+  bt_shared->value[0] = gettid();
+  EQ(poll(&one, 1, -1), 1);
+  EQ(one.revents, POLLNVAL);
+  return NULL;
+}
+SAN_CASE(polled_while_another_thread_closes) {
+  struct pair p = open_pair(V4);
+  pthread_t thread = start_thread(polls_a_closed_one, (void *)(intptr_t)p.server);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  SYS(close(p.server));
+  sleep_ms(10);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  put(p.client, "x");
+  end_thread(thread);
+}
+
+/* The first look after a pause sees that the peer was killed meanwhile, also where something else is ready. */
+SAN_CASE(kill_is_seen_at_once) {
+  for (int way = 0; way < 2; way++) {
+    union address target;
+    int listener = listen_on(V4, &target);
+    pid_t child = start_child();
+    if (child == 0) {
+      SYS(close(listener));
+      int fd = dial_warm(&target);
+      put(fd, "x");
+      for (;;) pause();
+    }
+    int fd = accept_warm(listener);
+    char byte;
+    get(fd, "x");
+    sleep_ms(20);
+    SYS(kill(child, SIGKILL));
+    EQ(waitpid(child, NULL, 0), child);
+    if (way == 0) EQ(recv(fd, &byte, 1, MSG_DONTWAIT), 0);
+    else EQ(ready_now(fd, POLLIN | POLLOUT | POLLRDHUP), POLLIN | POLLOUT | POLLRDHUP);
+    SYS(close(fd));
+    SYS(close(listener));
+  }
+}
+
+/* An error that the kernel keeps, of a connection on TCP, is told before what can be read. */
+CASE(recvmmsg_on_tcp_tells_the_error_first) {
+  union address target;
+  int listener = listen_on(V4, &target), client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  char byte;
+  struct iovec iov = {&byte, 1};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}};
+  put(client, "x");
+  SYS(close(client));
+  EQ(send(server, "x", 1, MSG_NOSIGNAL), 1);
+  ERR(recvmmsg(server, &message, 1, 0, NULL), EPIPE);
+  EQ(recvmmsg(server, &message, 1, 0, NULL), 1);
+  SYS(close(server));
+}
+
+/* ---- nothing, and far too much -------------------------------------------------------------- */
+
+SAN_CASE(no_bytes_to_a_broken_pipe) {
+  struct pair p = open_pair(V4);
+  struct iovec none = {"", 0};
+  int file = SYS(open("/proc/self/exe", O_RDONLY));
+  SYS(close(p.client));
+  EQ(send(p.server, "x", 1, MSG_NOSIGNAL), 1);
+  EQ(writev(p.server, &none, 1), 0);
+  EQ(writev(p.server, &none, 0), 0);
+  EQ(pwritev2(p.server, &none, 1, -1, 0), 0);
+  EQ(sendfile(p.server, file, NULL, 0), 0);
+  ERR(send(p.server, "", 0, MSG_NOSIGNAL), EPIPE);
+  SYS(close(file));
+  SYS(close(p.server));
+}
+
+/* Unknown to the compiler, which would warn. */
+static ssize_t (*volatile past_compiler_write)(int, const void *, size_t) = write;
+static ssize_t (*volatile past_compiler_read)(int, void *, size_t) = read;
+
+SAN_CASE(absurd_lengths) {
+  struct pair p = open_pair(V4);
+  char buffer[16] = "0123456789abcde";
+  struct iovec absurd[] = {{buffer, (size_t)1 << 62}, {buffer, 1}}, behind[] = {{buffer, 10}, {buffer, (size_t)1 << 62}};
+  ERR(writev(p.server, absurd, 2), EFAULT);
+  ERR(writev(p.server, behind, 2), EFAULT);
+  ERR(readv(p.server, behind, 2), EFAULT);
+  ERR(past_compiler_write(p.server, buffer, (size_t)1 << 62), EFAULT);
+  ERR(past_compiler_write(p.server, buffer, SIZE_MAX), EFAULT);
+  ERR(past_compiler_read(p.server, buffer, SIZE_MAX), EFAULT);
+  exercise(p.client, p.server);
+  close_pair(&p);
+}
+
+SAN_CASE(message_flags_say_cloexec) {
+  struct pair p = open_pair(V4);
+  char byte;
+  struct iovec iov = {&byte, 1};
+  struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+  put(p.client, "x");
+  EQ(recvmsg(p.server, &message, MSG_CMSG_CLOEXEC), 1);
+  EQ(message.msg_flags, MSG_CMSG_CLOEXEC);
+  close_pair(&p);
+}
