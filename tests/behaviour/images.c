@@ -186,6 +186,58 @@ BEHIND_THE_END(what_who_closed_had_sent, 400000, false)
 BEHIND_THE_END(what_who_closed_had_sent_beside_its_parent, 400000, true)
 BEHIND_THE_END(a_little_beside_its_parent, 7, true)
 
+/* The peer executes, and its image does not read until this end has executed as well, which closes the connection here.
+ * More is unread than the kernel has room for. */
+static int started[2], sent[2];
+PART(reads_late) {
+  int fd = atoi(bt_arguments[0]);
+  uint64_t total;
+  EQ(SYS(write(atoi(bt_arguments[1]), "", 1)), 1);
+  EQ(SYS(read(atoi(bt_arguments[2]), &total, sizeof total)), sizeof total);
+  recv_pattern(fd, 0, total);
+  expect_eof(fd);
+}
+PART(says) {
+  uint64_t total = strtoull(bt_arguments[1], NULL, 10);
+  EQ(SYS(write(atoi(bt_arguments[0]), &total, sizeof total)), sizeof total);
+}
+static void executes_and_reads_late(int fd) {
+  get(fd, "ping"), put(fd, "pong");
+  inherit(fd);
+  char to[16], from[16];
+  snprintf(number, sizeof number, "%d", fd);
+  snprintf(to, sizeof to, "%d", started[1]), snprintf(from, sizeof from, "%d", sent[0]);
+  step_wait(0);
+  execl("/proc/self/exe", "images", "@reads_late", number, to, from, (char *)NULL);
+  _exit(99);
+}
+static void fills_and_executes(int fd) {
+  put(fd, "ping"), get(fd, "pong");
+  uint64_t total = 0;
+  set_nonblocking(fd, true);
+  for (int pauses = 0; pauses < 60;) {
+    ssize_t n = send(fd, pattern(total), 100000, MSG_NOSIGNAL);
+    if (n > 0) {
+      total += (uint64_t)n, pauses = 0;
+    } else {
+      EQ(errno, EAGAIN);
+      sleep_ms(1), pauses++;
+    }
+  }
+  step_done(0);
+  char byte, count[32];
+  EQ(SYS(read(started[0], &byte, 1)), 1);
+  SYS(fcntl(fd, F_SETFD, FD_CLOEXEC));
+  snprintf(number, sizeof number, "%d", sent[1]);
+  snprintf(count, sizeof count, "%llu", (unsigned long long)total);
+  execl("/proc/self/exe", "images", "@says", number, count, (char *)NULL);
+  _exit(99);
+}
+MIXED_CASE(exec_does_not_wait_for_room) {
+  SYS(pipe(started)), SYS(pipe(sent));
+  run_processes(V4, fills_and_executes, executes_and_reads_late);
+}
+
 /* ---- what stays as it is -------------------------------------------------------------------- */
 
 static void run(const char *program, const char *argument, const char *second) {

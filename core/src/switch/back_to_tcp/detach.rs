@@ -74,15 +74,14 @@ pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
         && advance(socket, stream, Reason::PeerReturned)
 }
 
-/// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes now.
-pub(in crate::switch) fn look_after_to_the_end(
-    socket: &Socket,
-    stream: &Stream,
-    wait: WaitForRoom,
-) -> bool {
-    look_after(socket, stream);
-    finish_leaving(socket, stream, socket.anchor(), Reason::PeerReturned, wait);
-    look_after(socket, stream)
+/// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes as far as there is room
+/// now, and else from a process apart.
+pub(in crate::switch) fn look_after_to_the_end(socket: &Socket, stream: &Stream) -> bool {
+    let is_on_tcp = look_after(socket, stream);
+    if !is_on_tcp && stream.fabric.is_none() {
+        linger::send_rest_apart(socket, stream);
+    }
+    is_on_tcp
 }
 
 /// Begins the return or goes on with it; true if the socket is on TCP now. No lock is held.
@@ -186,14 +185,10 @@ fn await_pulling_peer(stream: &Stream) {
 /// if the socket is on TCP. Waits for no room.
 pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
     await_pulling_peer(stream);
-    if look_after(socket, stream) {
-        return true;
-    }
-    if stream.fabric.is_none() {
+    if stream.fabric.is_none() && !look_after(socket, stream) {
         leave_with_all(stream, socket.anchor());
-        linger::send_rest_apart(socket, stream);
     }
-    false
+    look_after_to_the_end(socket, stream)
 }
 
 /// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process

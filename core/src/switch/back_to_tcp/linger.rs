@@ -1,5 +1,5 @@
-//! The last close of an end that has left for TCP and still has to send there what its peer recalled. TCP's close never waits:
-//! the kernel goes on sending. So a process of its own goes on here, which holds the segment and the TCP connection until
+//! The last close of an end that has left for TCP and still has to send there what its peer recalled, and other calls that may
+//! be its last. TCP's never wait: the kernel goes on sending. So a process of its own goes on here, which holds the segment and the TCP connection until
 //! all is in the kernel's hands (D11).
 
 use super::detach::return_anchor;
@@ -17,7 +17,7 @@ const LONGEST_STAND_IN: u64 = 1_000_000_000;
 /// How long (ns) it waits at a time for room.
 const NAP: u64 = 200_000_000;
 
-/// Before the last close: sees to it that what is still to be sent goes, without waiting for room.
+/// Before what may be the last call: sees to it that what is still to be sent goes, without waiting for room.
 pub(super) fn send_rest_apart(socket: &Socket, stream: &Stream) {
     if !returning::is_half_left(stream) {
         return;

@@ -43,7 +43,8 @@ pub struct Exec {
 /// the connection share: the caller may be a vfork child.
 ///
 /// A connection that cannot go back is kept from the image, which finds that out at once (EBADF), and held open, as it
-/// would be on TCP.
+/// would be on TCP. So is one whose kernel has no room for what the peer wants again: what the image sent would come before
+/// that.
 pub fn before_exec(way: Way) -> Exec {
     let mut exec = Exec::default();
     let inherited = inherited(way);
@@ -59,9 +60,12 @@ pub fn before_exec(way: Way) -> Exec {
     let until = time::now() + substitute::HOLDERS_TIMEOUT;
     for one in &found {
         let stays = !exec.is_seen_to(one.here)
-            && !bring_back(one.socket, one.here, Reason::HandedOver, WaitForRoom::UntilDone);
+            && !bring_back(one.socket, one.here, Reason::HandedOver, WaitForRoom::Moment);
         if stays && !one.duplicated && !(becomes_it && exec.replace(one, &found, until)) {
             exec.keep_back(one.here);
+            if let Some(stream) = one.socket.stream().filter(|_| becomes_it) {
+                detach::look_after_to_the_end(one.socket, &stream);
+            }
         }
     }
     if becomes_it {

@@ -7,7 +7,7 @@ use crate::switch::anchor::ends;
 use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
-use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
+use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::socket::{phase, Socket};
@@ -74,11 +74,7 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
         ring::ring(socket);
     }
     ring::recover_if_needed(socket, stream);
-    if stream.endpoint.has(flag::NONBLOCK) {
-        detach::look_after(socket, stream);
-    } else {
-        // It may be the last call for long.
-        detach::look_after_to_the_end(socket, stream, WaitForRoom::Second);
-    }
+    // It may be the last call for long.
+    detach::look_after_to_the_end(socket, stream);
     ends::show_ends(socket, stream);
 }
