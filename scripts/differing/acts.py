@@ -132,14 +132,12 @@ def fill(world):
         world.add(actor, "send", s=slot, out=end.out, n=200000, flags="nosignal")
     elif kind == "timeout":
         world.add(actor, "timeout", s=slot, send=1, out=end.out, n=200000, ms=30)
-    act = world.pick(("drain", 5), ("close", 1), ("signal", 1), ("shutdown", 1), ("kill", 0.5), ("own close", 1))
+    act = world.pick(("drain", 5), ("close", 1), ("signal", 1), ("kill", 0.5), ("own close", 1))
     if act == "own close" and (other := thread_for(world, process, actor)):
         world.add(other, "close", s=slot)
         del process.slots[slot]
     elif act == "signal":
         world.add("*", "signal", of=actor, sig=world.pick("USR1", "USR2"))
-    elif act == "shutdown":
-        world.add(world.actor_of(peer[0]), "shutdown", s=peer[1], how="wr", **{"in": peer[2].into})
     elif act == "close":
         close(world, peer)
         return
@@ -173,6 +171,8 @@ def stream(world):
         pair = pair[::-1]
     (a, s, one), (b, t, other) = pair
     for actor, slot, end in pair:
+        # How much goes while nobody reads TCP leaves open.
+        world.add("*", "free", of=actor)
         if one.connection.due[1 - end.side]:
             world.add(actor, "drain", s=slot, **{"in": end.into})
             one.connection.due[1 - end.side] = 0
