@@ -46,7 +46,7 @@ impl<const N: usize> Write for Text<N> {
 
 /// The path of a registry folder.
 #[derive(Clone, Copy)]
-pub struct FolderPath(Text<96>);
+pub struct FolderPath(Text<64>);
 
 impl FolderPath {
     /// That of this process's user, which is made if it is missing: `/dev/shm/sanshim-user-<uid>`, unless another user took that

@@ -209,7 +209,7 @@ mod tests {
         // As another user's folder, which only root could make here: not one that is this user's alone.
         fs::write(&usual, "squatted").unwrap();
         fs::create_dir(base.at(&format!("sanshim-user-{uid}.zzz"))).unwrap();
-        let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs::set_permissions(base.at(&format!("sanshim-user-{uid}.zzz")), open).unwrap();
         assert!(UserFolder::find_in(&base.0, uid).is_none());
         let made = UserFolder::make_in(&base.0, uid).unwrap();
