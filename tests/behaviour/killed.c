@@ -103,3 +103,42 @@ SAN_CASE(a_receiver_before_it_rings_for_room) {
   end_thread(peer);
   close_pair(&p);
 }
+
+/* A process that has the connection while it is on TCP: once it is gone the others go on as if it had never been. */
+static void without_relative(bool parent_dies) {
+  union address target;
+  int listener = listen_on(V4, &target), client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  SYS(close(listener));
+  pid_t child = start_child();
+  if (child == 0 && !parent_dies) {
+    step_done(0);
+    for (;;) pause();
+  }
+  if (child == 0) {
+    /* A grandchild goes on without the process between. */
+    if (start_child() != 0) {
+      step_done(0);
+      for (;;) pause();
+    }
+    step_wait(1);
+    warm_up_both(client, server);
+    exercise(client, server);
+    step_done(2);
+    _exit(0);
+  }
+  step_wait(0);
+  SYS(kill(child, SIGKILL));
+  SYS(waitpid(child, NULL, 0));
+  if (parent_dies) {
+    SYS(close(client)), SYS(close(server));
+    step_done(1);
+    step_wait(2);
+    return;
+  }
+  warm_up_both(client, server);
+  exercise(client, server);
+}
+static void child_killed(void) { without_relative(false); }
+BT_REGISTER(child_killed, "child_that_had_it_on_tcp", child_killed, BT_SAN)
+static void middle_killed(void) { without_relative(true); }
+BT_REGISTER(middle_killed, "parent_that_had_it_on_tcp", middle_killed, BT_SAN)

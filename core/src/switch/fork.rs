@@ -77,6 +77,7 @@ impl Fork {
         memory::forget_spares();
         setup::after_fork_in_child(&mut self.structure);
         bring_back::after_fork_in_child();
+        each_shared(holders::name_child);
         self.fabric.in_child();
         sock_diag::after_fork_in_child();
         unpublished::after_fork_in_child(&mut self.structure, self.has_san);

@@ -65,6 +65,11 @@ pub(crate) fn users_and_groups() -> ([u32; 3], [u32; 3]) {
     (ids[0], ids[1])
 }
 
+/// True while a process with this id exists, be it a zombie: one whose first thread has ended looks like one.
+pub(crate) fn exists(pid: u32) -> bool {
+    call!(kill, pid, 0) != Err(super::Errno(libc::ESRCH))
+}
+
 /// True while a thread or process with this id exists and is not a zombie.
 pub fn lives(tid: u32) -> bool {
     if call!(kill, tid, 0) == Err(super::Errno(libc::ESRCH)) {

@@ -8,13 +8,13 @@ use crate::switch::handing_on::bring_back::{bring_back, recall_all, Ours};
 use crate::switch::handing_on::substitute;
 use crate::switch::setup;
 use crate::switch::setup::holders;
+use crate::switch::socket::holder_count::Holders;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::stream::Stream;
-use crate::sys::process::is_borrowed;
+use crate::sys::process::{self, is_borrowed};
 use crate::sys::{file, time, Fd};
 use smallvec::SmallVec;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How the other program comes to be.
@@ -36,7 +36,7 @@ pub struct Exec {
     /// Connections that the new image will not have any more, although this process does.
     given_up: SmallVec<[Pinned; 4]>,
     /// The same of connections on TCP, with how many processes have them.
-    given_up_on_tcp: SmallVec<[(Pinned, &'static AtomicU32); 4]>,
+    given_up_on_tcp: SmallVec<[(Pinned, &'static Holders); 4]>,
 }
 
 /// Before exec: every connection that the new image has goes back to TCP. Changes of memory only what the processes of
@@ -199,11 +199,15 @@ impl Exec {
 fn before_image(
     inherited: impl Iterator<Item = Fd>,
     becomes_it: bool,
-) -> SmallVec<[(Pinned, &'static AtomicU32); 4]> {
+) -> SmallVec<[(Pinned, &'static Holders); 4]> {
     let may_leave = |socket: &Pinned| matches!(socket.phase(), phase::FRESH | phase::TCP);
     let of = |fd: Fd| table::socket(fd).filter(may_leave);
     let inherited: SmallVec<[Pinned; 16]> = inherited.filter_map(of).collect();
     let mut given_up = SmallVec::new();
+    // It may give them to others, of whom nobody hears.
+    for holders in inherited.iter().filter_map(|socket| holders::of(socket)) {
+        holders.unname(process::owner());
+    }
     if !becomes_it {
         inherited.iter().for_each(|socket| setup::stay_on_tcp(socket, Reason::HandedOver));
         return given_up;
@@ -212,17 +216,19 @@ fn before_image(
     stay.sort_unstable();
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
         let goes = socket.anchor() == fd && stay.binary_search(&socket.address()).is_err();
-        if let Some(count) = holders::count(&socket).filter(|_| goes) {
-            count.fetch_sub(1, SeqCst);
-            given_up.push((socket, count));
+        if let Some(holders) = holders::of(&socket).filter(|_| goes) {
+            holders.unname(process::owner());
+            holders.count.fetch_sub(1, SeqCst);
+            given_up.push((socket, holders));
         }
     });
     given_up
 }
 
 /// It failed.
-fn keep_after_all(given_up: &[(Pinned, &'static AtomicU32)]) {
-    for (_, count) in given_up {
-        count.fetch_add(1, SeqCst);
+fn keep_after_all(given_up: &[(Pinned, &'static Holders)]) {
+    for (_, holders) in given_up {
+        holders.count.fetch_add(1, SeqCst);
+        holders.name_own();
     }
 }

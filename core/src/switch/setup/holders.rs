@@ -1,14 +1,17 @@
 //! How many processes have a connection that is on TCP: one that several have does not go to the SAN, because each of
 //! them may be in the middle of a system call on it.
 //!
-//! Counted in memory that a fork shares, from the first fork on. Where nobody can count (a program without the library,
-//! a message, a process that was killed) it stays above one, and the connection on TCP.
+//! Counted in memory that a fork shares, from the first fork on, with the ids of the first few. One of these that was killed is no
+//! longer counted once its parent has waited for it. Where nobody can count (a program without the library, a message) it stays
+//! above one, and the connection on TCP.
 
+use crate::switch::socket::holder_count::Holders;
 use crate::switch::socket::{phase, Socket};
+use crate::sys::process;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 /// The count of a socket, where there is one.
-pub(in crate::switch) fn count(socket: &Socket) -> Option<&'static AtomicU32> {
+pub(in crate::switch) fn of(socket: &Socket) -> Option<&'static Holders> {
     socket.holders.get()
 }
 
@@ -17,21 +20,23 @@ pub(in crate::switch) fn add_holder(socket: &Socket) {
     if !matches!(socket.phase(), phase::FRESH | phase::TCP) {
         return;
     }
-    match count(socket) {
-        Some(count) => {
-            count.fetch_add(1, SeqCst);
+    match of(socket) {
+        Some(holders) => {
+            holders.count.fetch_add(1, SeqCst);
         }
-        None if socket.holders.begin_with(2) => {}
-        None => socket.set_phase(phase::NATIVE),
+        None => match socket.holders.begin_with(2) {
+            Some(holders) => holders.name_own(),
+            None => socket.set_phase(phase::NATIVE),
+        },
     }
 }
 
 /// The process that [`add_holder`] was for does not exist. Where its phase is another one since, the count stays: who has it may be on TCP.
 pub(in crate::switch) fn remove_added(socket: &Socket) {
-    if let Some(count) =
-        count(socket).filter(|_| matches!(socket.phase(), phase::FRESH | phase::TCP))
+    if let Some(holders) =
+        of(socket).filter(|_| matches!(socket.phase(), phase::FRESH | phase::TCP))
     {
-        take_one(count);
+        take_one(&holders.count);
     }
 }
 
@@ -50,12 +55,48 @@ pub(in crate::switch) fn remove_holder(socket: &Socket) {
     if !is_counted(socket) {
         return;
     }
-    if let Some(count) = socket.holders.take() {
-        count.fetch_sub(1, SeqCst);
+    if let Some(holders) = socket.holders.take() {
+        holders.unname(process::owner());
+        holders.count.fetch_sub(1, SeqCst);
     }
 }
 
 /// True if other processes have it, or may have.
 pub(in crate::switch) fn has_others(socket: &Socket) -> bool {
-    count(socket).is_some_and(|count| count.load(SeqCst) > 1)
+    of(socket).is_some_and(|holders| {
+        if holders.count.load(SeqCst) > 1 {
+            holders.forget_the_dead();
+        }
+        holders.count.load(SeqCst) > 1
+    })
+}
+
+/// This process is a fork child, which has it too.
+pub(in crate::switch) fn name_child(socket: &Socket) {
+    if let Some(holders) = of(socket) {
+        holders.name_own();
+    }
+}
+
+impl Holders {
+    /// This process can be found dead, as far as there is room. Only where no program without the library gets the socket from it.
+    pub(in crate::switch) fn name_own(&self) {
+        let pid = process::owner();
+        let _ = self.named.iter().any(|name| name.compare_exchange(0, pid, SeqCst, SeqCst).is_ok());
+    }
+
+    /// True if it was named.
+    pub(in crate::switch) fn unname(&self, pid: u32) -> bool {
+        self.named.iter().any(|name| name.compare_exchange(pid, 0, SeqCst, SeqCst).is_ok())
+    }
+
+    fn forget_the_dead(&self) {
+        for name in &self.named {
+            let pid = name.load(SeqCst);
+            // One that nobody has waited for counts on, and so does one whose id is another's by now.
+            if pid != 0 && !process::exists(pid) && self.unname(pid) {
+                take_one(&self.count);
+            }
+        }
+    }
 }

@@ -5,14 +5,23 @@ use crate::sys::{file, PAGE};
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Counts in a piece of memory; the first word says how many are in use.
-const COUNTS: u32 = (PAGE / size_of::<AtomicU32>()) as u32;
+/// Processes that can be named of one socket.
+const NAMED: usize = 7;
+
+/// How many processes have a socket, and which of them are named by their ids: of those it can be told that they are gone.
+pub(in crate::switch) struct Holders {
+    pub(in crate::switch) count: AtomicU32,
+    pub(in crate::switch) named: [AtomicU32; NAMED],
+}
+
+/// Counts in a piece of memory; the first one's says how many are in use.
+const COUNTS: u32 = (PAGE / size_of::<Holders>()) as u32;
 
 /// Where the next count is taken from. A fork child goes on with its parent's, whose first word they share.
-static PIECE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+static PIECE: AtomicPtr<Holders> = AtomicPtr::new(null_mut());
 
 /// The count of a socket, if it has one. Counts are never unmapped.
-pub(in crate::switch) struct HolderCount(AtomicPtr<AtomicU32>);
+pub(in crate::switch) struct HolderCount(AtomicPtr<Holders>);
 
 impl HolderCount {
     pub(super) fn none() -> Self {
@@ -26,21 +35,21 @@ impl HolderCount {
     }
 
     /// The count.
-    pub(in crate::switch) fn get(&self) -> Option<&'static AtomicU32> {
+    pub(in crate::switch) fn get(&self) -> Option<&'static Holders> {
         // SAFETY: it is in a piece, which is never unmapped.
         unsafe { self.0.load(Relaxed).as_ref() }
     }
 
-    /// Begins to count; false without memory.
-    pub(in crate::switch) fn begin_with(&self, holders: u32) -> bool {
-        let Some(count) = allocate() else { return false };
-        count.store(holders, SeqCst);
-        self.0.store(from_ref(count).cast_mut(), Relaxed);
-        true
+    /// Begins to count; `None` without memory.
+    pub(in crate::switch) fn begin_with(&self, holders: u32) -> Option<&'static Holders> {
+        let begun = allocate()?;
+        begun.count.store(holders, SeqCst);
+        self.0.store(from_ref(begun).cast_mut(), Relaxed);
+        Some(begun)
     }
 
     /// The count, which is not the socket's from now on.
-    pub(in crate::switch) fn take(&self) -> Option<&'static AtomicU32> {
+    pub(in crate::switch) fn take(&self) -> Option<&'static Holders> {
         // SAFETY: as in `get`.
         unsafe { self.0.swap(null_mut(), Relaxed).as_ref() }
     }
@@ -52,12 +61,12 @@ impl HolderCount {
 }
 
 /// A new count, which is never used again.
-fn allocate() -> Option<&'static AtomicU32> {
+fn allocate() -> Option<&'static Holders> {
     loop {
         let piece = PIECE.load(Relaxed);
         if !piece.is_null() {
             // SAFETY: a page of counts, which is never unmapped.
-            let next = unsafe { (*piece).fetch_add(1, SeqCst) } + 1;
+            let next = unsafe { (*piece).count.fetch_add(1, SeqCst) } + 1;
             if next < COUNTS {
                 // SAFETY: within the page.
                 return Some(unsafe { &*piece.add(next as usize) });

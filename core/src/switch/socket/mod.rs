@@ -7,7 +7,7 @@
 
 mod alone;
 mod connection_end;
-mod holder_count;
+pub(in crate::switch) mod holder_count;
 mod kernel_registration;
 pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod new_end;
