@@ -163,6 +163,22 @@ CASE(shut_for_reading_before_it_moves) {
   SYS(close(listener));
 }
 
+/* What is unread lies in the segment, and the kernel alone knows of the reset. */
+MIXED_CASE(reset_on_tcp_behind_unread_bytes) {
+  struct pair p = open_pair(V4);
+  put(p.client, "unread");
+  EQ(send(p.server, "!", 1, MSG_OOB), 1);
+  wait_for(p.client, POLLPRI);
+  SYS(close(p.client));
+  const short all = POLLIN | POLLOUT | POLLRDHUP | POLLHUP | POLLERR;
+  wait_revents(p.server, POLLIN | POLLOUT | POLLRDHUP, all);
+  EQ(ready_now(p.server, 0), POLLHUP | POLLERR);
+  get(p.server, "unread");
+  char byte;
+  ERR(recv(p.server, &byte, 1, 0), ECONNRESET);
+  SYS(close(p.server));
+}
+
 /* ---- who goes on with it -------------------------------------------------------------------- */
 
 /* The kernel's socket is as dead as the connection, for who goes on with it past the library. */
@@ -254,6 +270,17 @@ CASE(recvmmsg_on_tcp_tells_the_error_first) {
   ERR(recvmmsg(server, &message, 1, 0, NULL), EPIPE);
   EQ(recvmmsg(server, &message, 1, 0, NULL), 1);
   SYS(close(server));
+}
+
+/* Nothing was sent, so nothing was reset. */
+SAN_CASE(bad_pointer_to_a_closed_peer) {
+  struct pair p = open_pair(V4);
+  SYS(close(p.client));
+  wait_for(p.server, POLLRDHUP);
+  ERR(send(p.server, bad_pointer(), 10, MSG_NOSIGNAL), EFAULT);
+  EQ(ready_now(p.server, POLLIN | POLLOUT | POLLRDHUP), POLLIN | POLLOUT | POLLRDHUP);
+  EQ(send(p.server, "x", 1, MSG_NOSIGNAL), 1);
+  SYS(close(p.server));
 }
 
 /* ---- nothing, and far too much -------------------------------------------------------------- */

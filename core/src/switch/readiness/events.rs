@@ -25,9 +25,12 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
         ends::look_behind_shutdown(socket, &stream);
         ready = of(&stream, interest);
     }
-    if stream.endpoint.has(flag::LEFT) && interest & bit::ANY_OUT != 0 {
-        let writable = poll::poll_one(socket.anchor(), libc::POLLOUT) == Ok(libc::POLLOUT);
-        ready |= if writable { interest & bit::ANY_OUT } else { 0 };
+    if stream.endpoint.has(flag::LEFT) {
+        // What the kernel says of its connection holds, although there is something to read here still.
+        let told = poll::poll_one(socket.anchor(), libc::POLLOUT | libc::POLLRDHUP);
+        let told = u32::from(told.unwrap_or(0) as u16);
+        ready |= told & (interest & bit::RDHUP | bit::ALWAYS);
+        ready |= if told & bit::OUT != 0 { interest & bit::ANY_OUT } else { 0 };
     }
     ready
 }

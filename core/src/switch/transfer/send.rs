@@ -226,7 +226,7 @@ impl Sending<'_> {
         };
         self.sent += moved.bytes;
         user_timeout::after_send(socket, stream);
-        self.tell_peer(moved.ring);
+        self.tell_peer(moved);
         if done || (self.sent > 0 && is_broken(stream)) {
             return ControlFlow::Break(Outcome::Done(Ok(self.sent)));
         }
@@ -296,13 +296,15 @@ impl Sending<'_> {
         }
     }
 
-    /// Rings the bell if somebody may sleep there (`ring`). After a send to a peer that receives nothing more, the pipe is broken.
+    /// Rings the bell if somebody may sleep there. After a send to a peer that receives nothing more, the pipe is broken.
     #[inline(always)]
-    fn tell_peer(&self, ring: bool) {
+    fn tell_peer(&self, moved: Moved) {
         if ends::answers_with_reset(self.stream) {
-            broken::break_pipe(self.stream);
-            ends::reset_anchor(self.socket);
-        } else if ring {
+            if moved.bytes > 0 || moved.fault.is_none() {
+                broken::break_pipe(self.stream);
+                ends::reset_anchor(self.socket);
+            }
+        } else if moved.ring {
             ring::ring(self.socket);
         }
     }
