@@ -59,14 +59,14 @@ impl Registration {
         // Before the look: what comes after it is another edge. What comes during it, and a look at the fabric brings
         // that, is part of this one.
         let mut before = stamp(&stream);
-        let Some(mut events) = self.due() else { return Taken::Nothing };
+        let Some(mut events) = self.look(&stream) else { return Taken::Nothing };
         for _ in 0..LOOKS {
             let after = stamp(&stream);
             if after == before {
                 break;
             }
             before = after;
-            let Some(again) = self.due() else { return Taken::Nothing };
+            let Some(again) = self.look(&stream) else { return Taken::Nothing };
             events = again;
         }
         // Read behind what is due: what comes later is not reported now.
@@ -91,19 +91,24 @@ impl Registration {
     /// True if one glance tells that nothing is due.
     #[inline(always)]
     fn has_plainly_nothing(&self, stream: &Stream) -> bool {
-        self.events & bit::ANY_OUT == 0 && !self.urgent.get() && stream.is_at_rest()
+        self.disabled
+            || self.parked
+            || self.events & bit::ANY_OUT == 0 && !self.urgent.get() && stream.is_at_rest()
     }
 
     /// The events to report now, if any.
     #[inline]
     pub(super) fn due(&self) -> Option<u32> {
-        if self.disabled || self.parked {
-            return None;
-        }
         let stream = self.socket.stream()?;
         if self.has_plainly_nothing(&stream) {
             return None;
         }
+        self.look(&stream)
+    }
+
+    /// The same, where one glance does not tell.
+    #[inline]
+    fn look(&self, stream: &Stream) -> Option<u32> {
         let mut events = events::of_socket(self.socket, self.events);
         if self.urgent.get() {
             // Nothing tells when the program read the urgent byte, but the kernel knows.
@@ -119,7 +124,7 @@ impl Registration {
         }
         let space =
             events & bit::ANY_OUT != 0 && stream.endpoint.send.stalls.load(Relaxed) != self.stalls;
-        let changed = stamp(&stream) ^ self.reported;
+        let changed = stamp(stream) ^ self.reported;
         // As the kernel, which wakes nobody for data who waits for space alone.
         let heeded = match self.events & (bit::IN | bit::RDNORM | bit::PRI) {
             0 => changed & ((1 << END_BITS) - 1),
