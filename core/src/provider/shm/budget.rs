@@ -315,6 +315,22 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_are_given_back_as_the_program_takes_the_reserve() {
+        let one = Resource::without_limit();
+        let look = |used: u64| {
+            let free = 1024 - used - one.taken.load(Relaxed);
+            let over = one.set(DESCRIPTORS, Room { limit: 1024, free, sharers: 1 });
+            one.give_back(over);
+            over
+        };
+        assert_eq!(look(300), 0);
+        while one.take(2) {}
+        assert_eq!(one.taken.load(Relaxed), 468);
+        assert_eq!((look(300), look(310), look(500)), (0, 10, 190));
+        assert_eq!((look(756), one.taken.load(Relaxed)), (256, 12));
+    }
+
+    #[test]
     fn processes_that_look_at_the_same_time_leave_the_reserve() {
         let all: Vec<_> = (0..16).map(|_| Resource::without_limit()).collect();
         let taken = || all.iter().map(|one| one.taken.load(Relaxed)).sum::<u64>();
@@ -326,7 +342,7 @@ mod tests {
             for one in &all {
                 while one.take(MIB / 8) {}
             }
-            assert!(taken() + LIMIT / RESERVED[MEMORY] <= LIMIT - 300 * MIB, "{}", taken());
+            assert!(taken() + reserve(MEMORY, LIMIT) <= LIMIT - 300 * MIB, "{}", taken());
         }
         assert!(taken() > 200 * MIB);
     }
