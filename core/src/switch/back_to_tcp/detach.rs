@@ -183,19 +183,12 @@ fn await_pulling_peer(stream: &Stream) {
 
 /// Where it may be the last look: what is to go over TCP goes, as far as there is room now, and else from a process apart; true
 /// if the socket is on TCP. Waits for no room.
-fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
-    await_pulling_peer(stream);
-    look_after_to_the_end(socket, stream)
-}
-
-/// Before an exec that closes the connection. What the peer has not read goes over TCP, for it may execute a program as well,
-/// which could not read it here. A close does without: it would copy once more what most peers read here at once.
-pub(in crate::switch) fn finish_before_exec(socket: &Socket, stream: &Stream) {
+pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> bool {
     await_pulling_peer(stream);
     if stream.fabric.is_none() && !look_after(socket, stream) {
         leave_with_all(stream, socket.anchor());
     }
-    look_after_to_the_end(socket, stream);
+    look_after_to_the_end(socket, stream)
 }
 
 /// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process

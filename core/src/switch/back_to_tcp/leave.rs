@@ -38,7 +38,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     resent == Resent::All
 }
 
-/// Before this end is gone: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
+/// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
 /// executes. Not where this end has something unread: then the end of the connection is a reset.
 pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
     let e = stream.endpoint;

@@ -168,7 +168,7 @@ impl Exec {
             }
             if let Some(stream) = socket.stream() {
                 if stream.endpoint.holders.fetch_sub(1, SeqCst) == 1 {
-                    detach::finish_before_exec(socket, &stream);
+                    detach::finish_sending(socket, &stream);
                 }
                 self.given_up.push(Pinned::new(socket.get()));
             }
