@@ -183,7 +183,7 @@ static void executes_behind_the_end(int fd) {
     run_processes(V4, sends_and_closes, executes_behind_the_end);               \
   }
 BEHIND_THE_END(what_who_closed_had_sent, 400000, false)
-BEHIND_THE_END(what_who_closed_had_sent_beside_its_parent, 400000, true)
+BEHIND_THE_END(what_who_closed_had_sent_beside_its_parent, 40000, true)
 BEHIND_THE_END(a_little_beside_its_parent, 7, true)
 
 /* The peer executes, and its image does not read until this end has executed as well, which closes the connection here.

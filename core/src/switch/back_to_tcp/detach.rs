@@ -13,6 +13,7 @@
 use super::leave::{leave, leave_with_all};
 use super::linger;
 use super::read_out::{is_answered, read_out};
+use crate::provider::shm::CLOSED;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
 use crate::switch::anchor::link;
@@ -232,6 +233,11 @@ pub(in crate::switch) fn leave_to_kernel(socket: &Socket, stream: &Stream) {
     }
     watchers::to_kernel(&mut structure, socket);
     drop(structure);
+    let ended = [stream.own(), stream.peer()].map(|side| side.sending.0.finished.load(Relaxed));
+    if ended.iter().any(|finished| finished & CLOSED != 0) {
+        // It ends, and did not go back.
+        return;
+    }
     socket.set_reason(reason);
     socket.statistics().set_provider(Provider::Tcp);
     registry::count_return(reason);

@@ -4,7 +4,7 @@
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
-use crate::provider::shm::RETURNED;
+use crate::provider::shm::{CLOSED, RETURNED};
 use crate::reason::Reason;
 use crate::session::DirectionState;
 use crate::switch::anchor::returning;
@@ -38,6 +38,9 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     resent == Resent::All
 }
 
+/// Most bytes that a close sends again: more is faster read in the segment.
+const MOST_AT_CLOSE: u64 = 64 << 10;
+
 /// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
 /// executes. Not where this end has something unread: then the end of the connection is a reset.
 pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
@@ -51,8 +54,10 @@ pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
         return;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(libc::POLLERR);
-    if state & (libc::POLLERR | libc::POLLHUP) == 0 && pull(stream, anchor) {
+    if state & (libc::POLLERR | libc::POLLHUP) == 0 && pull(stream, anchor, MOST_AT_CLOSE) {
         let resent = resend::resend(stream, anchor, false);
+        // Before the peer hears: a connection that ends did not go back.
+        stream.own().sending.0.finished.fetch_or(CLOSED, SeqCst);
         say_left(stream);
         note_left(stream, anchor, resent);
     }
@@ -97,7 +102,7 @@ fn impossible_after(stream: &Stream, begun: bool, must: bool) -> u32 {
 /// Tells the peer, and sends what goes over TCP first. `begun`: some of it may be out; `gone`: nobody is there. Send
 /// lock, and the direction's claim.
 fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resent {
-    if begun || gone || !pull(stream, anchor) {
+    if begun || gone || !pull(stream, anchor, u64::MAX) {
         return leave_and_resend(stream, anchor, begun, gone);
     }
     // Before the peer turns to TCP: if this process dies meanwhile, the peer reads on in the segment.
@@ -108,15 +113,16 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
 
 /// True if this end sends again by itself what the peer has not read: nobody has to be there then who could be asked for it,
 /// whatever becomes of either end.
-fn pull(stream: &Stream, anchor: Fd) -> bool {
+fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
     let e = stream.endpoint;
-    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT;
+    // A relative would have to go on with it, if this process died.
+    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !e.is_shared();
     if !may || stream.peer_consumed_all() {
         return false;
     }
     let Some(room) = net::room_to_send(anchor) else { return false };
-    let has_room = stream.note_pulled().is_ok_and(|bytes| bytes > 0 && bytes <= room);
+    let has_room = stream.note_pulled().is_ok_and(|bytes| bytes > 0 && bytes <= room.min(most));
     has_room && stream.own().sending.0.direction.pull()
 }
 

@@ -62,7 +62,11 @@ fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     let receive = &stream.endpoint.receive;
     let from = stream.peer().sending.0.resent_from.load(Acquire);
     loop {
-        let passed = receive.passed.load(Relaxed);
+        // The kernel knows of what a process took off that died before it noted that.
+        let before = stream.peer().sending.0.turned_at.load(Relaxed);
+        let taken = net::bytes_taken(stream.anchor).map(|taken| taken.saturating_sub(before));
+        let noted = receive.passed.load(Relaxed);
+        let passed = taken.map_or(noted, |taken| taken.max(noted));
         match read_twice(receive.total(), from, passed).ok_or(Broken::Position)? {
             0 => break,
             left => match net::discard(stream.anchor, left as usize) {
