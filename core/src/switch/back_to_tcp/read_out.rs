@@ -62,12 +62,9 @@ fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     let receive = &stream.endpoint.receive;
     let from = stream.peer().sending.0.resent_from.load(Acquire);
     loop {
-        // The kernel knows of what a process took off that died before it noted that.
-        let before = stream.peer().sending.0.turned_at.load(Relaxed);
-        let taken = net::bytes_taken(stream.anchor).map(|taken| taken.saturating_sub(before));
-        let noted = receive.passed.load(Relaxed);
-        let passed = taken.map_or(noted, |taken| taken.max(noted));
-        match read_twice(receive.total(), from, passed).ok_or(Broken::Position)? {
+        let read = receive.total();
+        let passed = passed(stream).min(read.checked_sub(from).ok_or(Broken::Position)?);
+        match read_twice(read, from, passed).ok_or(Broken::Position)? {
             0 => break,
             left => match net::discard(stream.anchor, left as usize) {
                 Ok(taken @ 1..) => receive.passed.store(passed + taken as u64, Relaxed),
@@ -80,6 +77,18 @@ fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
     }
     stream.stop_reading();
     Ok(true)
+}
+
+/// How much of that was taken off. The kernel knows of what another process of this end took that died before it noted it. (It
+/// does not know while something urgent is pending, so it is asked only where there are others.)
+fn passed(stream: &Stream) -> u64 {
+    let noted = stream.endpoint.receive.passed.load(Relaxed);
+    if !stream.endpoint.is_shared() {
+        return noted;
+    }
+    let before = stream.peer().sending.0.turned_at.load(Relaxed);
+    let taken = net::bytes_taken(stream.anchor).map(|taken| taken.saturating_sub(before));
+    taken.map_or(noted, |taken| taken.max(noted))
 }
 
 /// Publishes how far this end read. Whatever the peer puts there from now on, it rings for, and learns that nobody reads it.
