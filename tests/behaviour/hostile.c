@@ -269,7 +269,7 @@ MIXED_CASE(corrupted_while_calls_do_not_wait) {
 enum { FINISHED = 212, RETURNED = 8 };
 /* Where the acceptor's direction has its word, and bits of its upper half: what was sent is to come again over TCP; the
  * receiver is sending it. */
-enum { DIRECTION = 536 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
+enum { DIRECTION = 600 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
 
 /* For ever. Calls that wait find no room and do not spin; others return at once. */
 MIXED_CASE(claimed_for_ever) {

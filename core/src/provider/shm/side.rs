@@ -25,6 +25,8 @@ pub(crate) struct Side {
     pub readable: Line<Registration>,
     /// Memory of this end that the peer may RDMA-write: a posted receive (M2).
     pub writable: Line<Registration>,
+    /// How this end leaves.
+    pub(crate) leaving: Line<Leaving>,
 }
 
 /// One select counter for each kind of event (A18).
@@ -54,13 +56,20 @@ pub(crate) struct Sending {
     /// On a fabric. Our own end's: a stamp of what was published when the peer last had all of it
     /// ([`Sending::stamp`]). The peer's: how often the link's owner took what had arrived.
     pub delivered: AtomicU64,
-    /// From which byte of the stream on, counted since the turn, the sender sends again by itself. Stored before `direction`
-    /// says that it does.
-    pub(crate) resent_from: AtomicU64,
     /// When (clock ticks of the host) this end's process last did something through the kernel: `sys::actions`.
     pub(crate) acted: AtomicU64,
     /// When it last rang a bell.
     pub(crate) rang: AtomicU64,
+}
+
+// Who receives a message reads of it what is next to the bytes.
+const _: () = assert!(size_of::<Sending>() == 64);
+
+/// Published by a sender that goes back to TCP by itself.
+#[repr(C)]
+pub(crate) struct Leaving {
+    /// From which byte of the stream on, counted since the turn, it sends again. Stored before `direction` says that it does.
+    pub(crate) resent_from: AtomicU64,
 }
 
 impl Sending {

@@ -60,7 +60,7 @@ fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
         return Ok(false);
     }
     let receive = &stream.endpoint.receive;
-    let from = stream.peer().sending.0.resent_from.load(Acquire);
+    let from = stream.peer().leaving.0.resent_from.load(Acquire);
     loop {
         let read = receive.total();
         let passed = passed(stream).min(read.checked_sub(from).ok_or(Broken::Position)?);

@@ -155,8 +155,6 @@ fn is_left_to_call(socket: &Socket, fd: Fd) -> bool {
     let _ = file::set_descriptor_flags(kept, libc::FD_CLOEXEC);
     socket.set_anchor(hidden::keep(kept));
     socket.is_closing.store(true, SeqCst);
-    // Who sleeps on the number goes on with this one: of the other a signal would only show that it is closed.
-    stream.wake_own();
     true
 }
 

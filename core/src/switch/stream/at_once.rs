@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Flags that change nothing for who transfers bytes.
 const PLAIN: u32 = flag::NONBLOCK | flag::ESTABLISHED | flag::ONE_PROCESS | flag::TIMED;
+/// The same for who has nothing to read: a time-out may run.
+const AT_REST: u32 = PLAIN & !flag::TIMED;
 
 impl<'a> Stream<'a> {
     /// True if both ends do nothing but transfer bytes.
@@ -110,7 +112,7 @@ impl<'a> Stream<'a> {
         let receive = &self.endpoint.receive;
         let sending = &self.peer().sending.0;
         self.fabric.is_none()
-            && self.endpoint.flags() & !PLAIN == 0
+            && self.endpoint.flags() & !AT_REST == 0
             && sending.finished.load(Acquire) == 0
             && !self.has_message()
             && sending.tail.load(Acquire) == receive.head.load(Relaxed)

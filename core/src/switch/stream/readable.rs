@@ -110,13 +110,23 @@ impl Stream<'_> {
     }
 
     /// Bytes that came over TCP: what lies in the segment may be read together with what is unread in the kernel, before it
-    /// or, once an end has `returned`, behind it.
+    /// or, once an end has `returned`, behind it. What comes again of the segment's is not counted.
     #[inline]
     fn came_over_tcp(&self, returned: bool) -> u64 {
         let taken = self.endpoint.receive.over_tcp.taken();
         if !returned && !self.endpoint.has(flag::RECEIVES_TCP) {
             return taken;
         }
-        net::bytes_received(self.anchor).unwrap_or(taken)
+        let came = net::bytes_received(self.anchor).unwrap_or(taken);
+        came.saturating_sub(self.comes_twice()).max(taken)
+    }
+
+    /// How many bytes of those in the segment, read or not, come over TCP as well, if the peer sends what was unread again.
+    fn comes_twice(&self) -> u64 {
+        if !self.peer().sending.0.direction.state().pulled {
+            return 0;
+        }
+        let here = self.endpoint.receive.total() + self.available().unwrap_or(0);
+        here.saturating_sub(self.peer().leaving.0.resent_from.load(Acquire))
     }
 }

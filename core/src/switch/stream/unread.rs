@@ -74,7 +74,7 @@ impl Stream<'_> {
         send.pulled_head.store(head, Relaxed);
         let bytes = found - offset + buffered;
         let from = send.total().saturating_sub(bytes);
-        self.own().sending.0.resent_from.store(from, Release);
+        self.own().leaving.0.resent_from.store(from, Release);
         Ok(bytes)
     }
 
