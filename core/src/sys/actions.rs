@@ -1,5 +1,5 @@
 //! When this process last did something through the kernel that makes a descriptor of another process ready: an *action*. Its
-//! peers are told with what it sends next over the SAN ([`Stream::tell_actions`](crate::switch::stream)), so that they see the
+//! peers are told with what it sends next over the SAN (`switch::stream::order`), so that they see the
 //! action first.
 //!
 //! Times are ticks of the clock, which all processes of a host have in common. Nothing is noted before the first connection
