@@ -196,6 +196,19 @@ static void one_megabyte(int fd) {
 }
 ENDS(smallest_send_buffer, small_send_buffer, one_megabyte)
 
+/* Two who both send first, and then read. TCP has room for it at the peer's. */
+SAN_CASE(what_a_small_send_buffer_sends_is_taken_at_once) {
+  enum { MUCH = 40000 };
+  struct pair p = open_pair(V4);
+  set_option(p.client, SOL_SOCKET, SO_SNDBUF, 4096);
+  set_option(p.server, SOL_SOCKET, SO_SNDBUF, 4096);
+  for (int i = 0; i < 3; i++) {
+    send_pattern(p.client, 0, MUCH), send_pattern(p.server, 0, MUCH);
+    recv_pattern(p.client, 0, MUCH), recv_pattern(p.server, 0, MUCH);
+  }
+  close_pair(&p);
+}
+
 static void small_receive_buffer(int fd) {
   set_option(fd, SOL_SOCKET, SO_RCVBUF, 1);
   step_done(0);

@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Least send buffer (bytes) a program can ask for; what the kernel's own minimum comes to.
 const LEAST_SEND_BUFFER: u32 = 4608;
+/// What TCP lets a peer have unread from the start: the send buffer stands for the peer's receive buffer as well.
+const AT_PEER: u32 = 64 << 10;
 
 pub(in crate::switch) fn fix_send_buffer(stream: &Stream, size: i32) {
     let most = stream.segment.geometry().send_buffer;
-    let size = (size.max(0) as u32).max(LEAST_SEND_BUFFER).min(most);
+    let size = (size.max(0) as u32).max(LEAST_SEND_BUFFER).saturating_add(AT_PEER).min(most);
     stream.endpoint.send.fixed.store(size, Relaxed);
     stream.publish_transfers();
 }
@@ -45,17 +47,6 @@ pub(crate) fn unsupported(socket: &Socket) -> bool {
     let value = |name| net::option(fd, libc::SOL_SOCKET, name);
     value(libc::SO_PEEK_OFF).unwrap_or(-1) >= 0
         || value(libc::SO_TIMESTAMPING).is_ok_and(reports_what_is_sent)
-        || is_cramped(fd)
-}
-
-/// True if TCP_USER_TIMEOUT would run although TCP had sent everything: the send buffer holds less than the peer's receive
-/// buffer would.
-fn is_cramped(fd: Fd) -> bool {
-    /// Twice what TCP lets a connection have unread from the start, for half of the send buffer stands for that.
-    const ROOMY: i32 = 128 << 10;
-    net::option(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT).is_ok_and(|time| time > 0)
-        && net::send_buffer_is_fixed(fd)
-        && net::option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).is_ok_and(|size| size < ROOMY)
 }
 
 /// True of a value of SO_TIMESTAMPING with which the kernel tells in the error queue when it sent what.
