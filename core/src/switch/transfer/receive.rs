@@ -66,6 +66,7 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
 /// Leaves what comes after both directions were shut out of what is received.
 #[cold]
 fn refuse(socket: &Socket, stream: &Stream, to: &mut Buffers, got: usize) -> Option<Outcome> {
+    ends::look_behind_shutdown(socket, stream);
     let held = stream.lock_receive().ok()?;
     let allowed = refusal::apply(socket, stream)?;
     drop(held);
