@@ -125,10 +125,13 @@ static void leaves_some_unread(int fd) {
   EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
   get(fd, "f");
   UNTIL(flag(2));
-  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  /* Once more, if the connection goes back to TCP meanwhile: the kernel's set reports what is unread (docs/limitations.md). */
+  int more = getenv("LD_PRELOAD") ? 1 : 0;
+  more -= (int)SYS(epoll_wait(set, &event, 1, 0));
+  CHECK(more >= 0);
   step_done(0), step_wait(1);
   EQ(SYS(epoll_wait(set, &event, 1, HANG_MS)), 1);
-  EQ(SYS(epoll_wait(set, &event, 1, 0)), 0);
+  CHECK(SYS(epoll_wait(set, &event, 1, 0)) <= more);
   get(fd, "irstsecond");
   set_flag(3, true);
   SYS(close(fd));
