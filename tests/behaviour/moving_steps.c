@@ -107,13 +107,13 @@ static void all_steps(void) {
     for (long at = 0; one_round(at, 0); at++) {}
 }
 
-/* Mixed: the first rounds end before the move. Those between are at random, and few: all may end before it. */
-#define STEPS(kind, name, connects, between_)                                 \
-  kind(name) {                                                          \
+/* Mixed: the first rounds end before the move. */
+#define STEPS(name, connects, between_)                                       \
+  MIXED_CASE(name) {                                                          \
     victim_connects = connects, between = between_;                           \
     all_steps();                                                              \
   }
-STEPS(MIXED_CASE, the_connector_killed, true, false)
-STEPS(CASE, the_connector_killed_between, true, true)
-STEPS(MIXED_CASE, the_acceptor_killed, false, false)
-STEPS(CASE, the_acceptor_killed_between, false, true)
+STEPS(the_connector_killed, true, false)
+STEPS(the_connector_killed_between, true, true)
+STEPS(the_acceptor_killed, false, false)
+STEPS(the_acceptor_killed_between, false, true)

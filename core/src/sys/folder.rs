@@ -2,6 +2,7 @@
 
 use super::{call, file, Fd, Result};
 use std::ffi::CStr;
+use std::time::{Duration, SystemTime};
 
 /// Makes a folder. EEXIST if there is anything of that name.
 pub(crate) fn make(path: &CStr, mode: u32) -> Result<()> {
@@ -21,6 +22,13 @@ pub(crate) fn status_in(folder: Fd, name: &CStr) -> Result<libc::stat> {
     let at = &mut status as *mut _ as usize;
     call!(newfstatat, folder, name.as_ptr() as usize, at, libc::AT_SYMLINK_NOFOLLOW)?;
     Ok(status)
+}
+
+/// True if what has that name in an open folder was last written longer ago than that.
+pub(crate) fn is_older(folder: Fd, name: &CStr, than: Duration) -> bool {
+    let written = status_in(folder, name).map(|status| status.st_mtime as u64);
+    let since = written.map(|at| SystemTime::UNIX_EPOCH + Duration::from_secs(at));
+    since.is_ok_and(|since| since.elapsed().is_ok_and(|age| age > than))
 }
 
 /// Removes a name from an open folder.

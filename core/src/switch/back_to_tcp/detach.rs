@@ -193,7 +193,7 @@ pub(in crate::switch) fn finish_sending(socket: &Socket, stream: &Stream) -> boo
 }
 
 /// Before the last close: whatever the peer wants again it gets, as far as there is room now, and else from a process
-/// apart; true if the socket is on TCP. Waits for nothing.
+/// apart; true if the socket is on TCP. Waits for no room, and a few milliseconds at most for a peer that pulls.
 pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
     if finish_sending(socket, stream) {
         return true;

@@ -12,7 +12,7 @@ use crate::sys::packet::{self, Name};
 use crate::sys::user_folder::UserFolder;
 use crate::sys::{access_list, file, folder, hidden, process, Errno, Fd, Result};
 use std::ffi::{CStr, CString};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// One of a living process is listened at from a moment after it was made on.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
@@ -136,16 +136,10 @@ fn sweep(path: &str, folder: Fd, own: &str) {
         // Other things are in the folder, too.
         let is_like_ours =
             name.to_bytes().len() == own.len() && name.to_bytes().first() == own.as_bytes().first();
-        if is_like_ours && is_old(folder, name) && is_left(path, name) {
+        if is_like_ours && folder::is_older(folder, name, MADE_WITHIN) && is_left(path, name) {
             let _ = folder::remove_from(folder, name);
         }
     });
-}
-
-fn is_old(folder: Fd, name: &CStr) -> bool {
-    let made = folder::status_in(folder, name).map(|status| status.st_mtime as u64);
-    let since = made.map(|made| SystemTime::UNIX_EPOCH + Duration::from_secs(made));
-    since.is_ok_and(|since| since.elapsed().is_ok_and(|age| age > MADE_WITHIN))
 }
 
 /// True if nobody listens there any more.

@@ -10,8 +10,8 @@
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::user_folder::UserFolder;
 use crate::sys::{file, folder, process, Errno, Fd, Result};
-use std::ffi::{CStr, CString};
-use std::time::{Duration, SystemTime};
+use std::ffi::CString;
+use std::time::Duration;
 
 const ENTRY_SIZE: usize = 64;
 const ENTRIES: u64 = 4096;
@@ -60,10 +60,16 @@ fn path(folder: &UserFolder, namespace: u64) -> CString {
 
 /// Opens this user's own, to put entries in.
 pub(super) fn open_own(folder: &UserFolder, namespace: u64) -> Result<Fd> {
-    const FLAGS: i32 =
-        libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    sweep(folder);
-    let fd = file::open(&path(folder, namespace), FLAGS, 0o644)?;
+    const FLAGS: i32 = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let open = |flags| file::open(&path(folder, namespace), flags, 0o644);
+    let fd = match open(FLAGS) {
+        // Who adds a table takes away those that are forgotten: so they do not grow in number, and others need not look.
+        Err(Errno(libc::ENOENT)) => {
+            sweep(folder);
+            open(FLAGS | libc::O_CREAT)?
+        }
+        opened => opened?,
+    };
     let made = check(fd, process::euid()).and_then(|()| {
         // The umask may have taken bits away.
         file::set_mode(fd, 0o644)
@@ -74,13 +80,10 @@ pub(super) fn open_own(folder: &UserFolder, namespace: u64) -> Result<Fd> {
 /// Removes the tables of namespaces that nobody is in any more.
 fn sweep(folder: &UserFolder) {
     let Ok(opened) = folder::open(folder.as_c_str()) else { return };
-    let is_forgotten = |name: &CStr| {
-        let written = folder::status_in(opened, name).map(|status| status.st_mtime as u64);
-        let since = written.map(|at| SystemTime::UNIX_EPOCH + Duration::from_secs(at));
-        since.is_ok_and(|since| since.elapsed().is_ok_and(|age| age > FORGOTTEN))
-    };
     let _ = folder::each_name(opened, |name| {
-        if name.to_bytes().starts_with(PREFIX.as_bytes()) && is_forgotten(name) {
+        if name.to_bytes().starts_with(PREFIX.as_bytes())
+            && folder::is_older(opened, name, FORGOTTEN)
+        {
             let _ = folder::remove_from(opened, name);
         }
     });
@@ -147,6 +150,7 @@ fn read(table: Fd, tuple: &Tuple) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
 
     #[test]
     fn an_entry_is_found_by_its_connection_alone() {
