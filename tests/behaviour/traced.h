@@ -36,12 +36,10 @@ static void kill_traced(pid_t pid) {
 /* Rounds at any instructions. */
 static void some_steps(round_fn *round, int rounds) {
   unsigned seed = (unsigned)now_ms();
-  long most = 400;
+  long most = 600;
   for (int i = 0; i < rounds; i++) {
     seed = seed * 1103515245u + 12345u;
     long at = (long)((seed >> 8) % (unsigned)most);
-    /* By then the number of calls is known. The last of them are few, and what they come after is most of what there is. */
-    if (i > rounds / 2 && i % 3 == 0) at = most - 1 - at % 4;
     /* Few system calls are further from the next one; a fourth of the rounds stays near. */
     long instructions = (long)((seed >> 16) % (i % 4 ? 1200 : 40));
     if (!round(at, instructions)) most = at > 10 ? at : 10;
