@@ -59,6 +59,52 @@ SAN_CASE(threads_edge) { serve_with_threads(EPOLLIN | EPOLLET); }
 SAN_CASE(threads_oneshot) { serve_with_threads(EPOLLIN | EPOLLONESHOT); }
 SAN_CASE(threads_edge_oneshot) { serve_with_threads(EPOLLIN | EPOLLET | EPOLLONESHOT); }
 
+/* A handler that does not come back keeps no other connection of the set waiting. */
+static int release_pipe[2];
+static void *handler_thread(void *arg) {
+  (void)arg;
+  for (;;) {
+    struct epoll_event got;
+    if (SYS(epoll_wait(shared_set, &got, 1, HANG_MS)) != 1) FAIL("nothing to serve");
+    if (got.data.u64 == CONNECTIONS) return NULL;
+    int fd = pairs[got.data.u64].server;
+    char byte;
+    while (recv(fd, &byte, 1, MSG_DONTWAIT) == 1) {
+      if (byte == 'B') SYS(read(release_pipe[0], &(char){0}, 1));
+      SYS(send(fd, &byte, 1, MSG_NOSIGNAL));
+    }
+  }
+}
+static void answer_beside_a_busy_handler(uint32_t events) {
+  shared_set = SYS(epoll_create1(0));
+  SYS(pipe(stop_pipe));
+  SYS(pipe(release_pipe));
+  add(shared_set, stop_pipe[0], EPOLLIN, CONNECTIONS);
+  for (int i = 0; i < 2; i++) {
+    pairs[i] = open_pair(V4);
+    add(shared_set, pairs[i].server, events, i);
+  }
+  pthread_t thread[3];
+  for (int i = 0; i < 3; i++) thread[i] = start_thread(handler_thread, NULL);
+  for (int round = 0; round < 200; round++) {
+    put(pairs[1].client, "x");
+    if (round % 2) get(pairs[1].client, "x");
+    put(pairs[0].client, "B");
+    if (round % 2 == 0) get(pairs[1].client, "x");
+    for (int i = 0; i < 5; i++) {
+      if (i == 3) usleep(round % 10 * 100);
+      put(pairs[1].client, "y");
+      get(pairs[1].client, "y");
+    }
+    SYS(write(release_pipe[1], "g", 1));
+    get(pairs[0].client, "B");
+  }
+  SYS(write(stop_pipe[1], "s", 1));
+  for (int i = 0; i < 3; i++) end_thread(thread[i]);
+}
+SAN_CASE(busy_handler_level) { answer_beside_a_busy_handler(EPOLLIN); }
+SAN_CASE(busy_handler_edge) { answer_beside_a_busy_handler(EPOLLIN | EPOLLET); }
+
 /* Edge-triggered and one event: exactly one of the blocked threads gets it. */
 static _Atomic int woken;
 static void *one_event(void *arg) {

@@ -144,6 +144,21 @@ impl Registration {
         }
     }
 
+    /// Leaves it to the peer's ring to tell of it, unless it is due or must be looked at; true if it did. The counters are raised
+    /// anew, for another sleeper on the set may have lowered them.
+    pub(super) fn turn_cold(&mut self) -> bool {
+        if self.stays_hot() {
+            return false;
+        }
+        self.arm();
+        if self.due().is_some() {
+            self.disarm();
+            return false;
+        }
+        self.hot = false;
+        true
+    }
+
     /// Longest sleep on this socket, where no ring can be relied on.
     pub(super) fn longest_nap(&self) -> Option<u64> {
         let stream = self.socket.stream()?;

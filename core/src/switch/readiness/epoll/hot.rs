@@ -137,12 +137,11 @@ pub(super) fn disarm(set: &Set) {
                 r.hot = false;
                 return false;
             }
-            if r.idle >= COLD_AT_SLEEP && !r.stays_hot() && r.due().is_none() {
-                r.hot = false;
-                return false;
+            let stays = r.idle < COLD_AT_SLEEP || !r.turn_cold();
+            if stays {
+                r.disarm();
             }
-            r.disarm();
-            true
+            stays
         });
         inner.looked_at = time::ticks();
     });
@@ -154,16 +153,7 @@ pub(super) fn cool_down(set: &Set) {
         let Inner { hot, registrations, .. } = inner;
         hot.retain(|index| {
             let Some(Some(r)) = registrations.get_mut(*index as usize) else { return false };
-            if r.idle < COLD_AFTER || r.stays_hot() {
-                return true;
-            }
-            r.arm();
-            if r.due().is_some() {
-                r.disarm();
-                return true;
-            }
-            r.hot = false;
-            false
+            r.idle < COLD_AFTER || !r.turn_cold()
         });
     });
 }
