@@ -148,7 +148,7 @@ fn is_left_to_call(socket: &Socket, fd: Fd) -> bool {
     if !jump::is_asleep() {
         sleepers.forget_own();
     }
-    if !sleepers.any() && !stream.is_locked() {
+    if !sleepers.any() && !stream.is_locked_by_the_living() {
         return false;
     }
     let Ok(kept) = file::duplicate_high(fd) else { return false };

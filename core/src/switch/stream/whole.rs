@@ -238,6 +238,14 @@ impl<'a> Stream<'a> {
         self.endpoint.send.lock.is_held() || self.endpoint.receive.lock.is_held()
     }
 
+    /// True if a thread that lives holds one: who died with it, or was thrown out of its call, does not. Costs system calls if any
+    /// does.
+    pub(crate) fn is_locked_by_the_living(&self) -> bool {
+        [&self.endpoint.send.lock, &self.endpoint.receive.lock]
+            .iter()
+            .any(|lock| lock.is_held_by_the_living())
+    }
+
     /// Signals the peer's FD_READ counter; true if the bell must ring.
     #[inline]
     pub(crate) fn signal_read(&self) -> bool {
