@@ -15,7 +15,8 @@ AGAIN = 2
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty; `ended_by`: the step that ended it under the
-    library, if it was blocked; `again`: the library reports edges more, and nothing else differs."""
+    library, if it was blocked; `edges`: nothing else differs than that the library reports some `again` after a return to TCP, or has
+    `merged` those of one step."""
 
     mode: str
     index: int
@@ -24,7 +25,7 @@ class Difference:
     library: str
     bytes: str = ""
     ended_by: str = ""
-    again: bool = False
+    edges: str = ""
 
     def signature(self):
         """The same for differences that are of one kind, as far as can be told: the door through which it shows does not matter."""
@@ -74,9 +75,34 @@ def difference(program, mode, native, log):
     what = "stream cut" if lost(native[index], log[index]) else ""
     after = re.search(r"after (\d+):", log[index])
     ended_by = program.steps[int(after.group(1))].line() if after else ""
-    done = [step for step, answer in zip(program.steps[:index], native) if answer == "0"]
-    again = has_edges_more(done, native[index], log[index])
-    return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by, again)
+    edges = of_edges(program, mode, index, native, log)
+    return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by, edges)
+
+
+# Steps that bring a connection back to TCP, in every mode.
+RETURNS = ("pass", "aio", "print", "exec")
+
+
+def of_edges(program, mode, index, native, log):
+    """How the edges that one side alone reports are explained: `again`, `merged`, or not at all (empty)."""
+    steps = program.steps[:index]
+    done = [step for step, answer in zip(steps, native) if answer == "0"]
+    returned = any(step.name == "detach" and mode == "detach" or step.name in RETURNS or "oob" in step.get("flags", "") for step in steps)
+    if returned and has_edges_more(done, native[index], log[index]):
+        return "again"
+    # The set told of it before, and since only this set was asked.
+    this = program.steps[index].get("e")
+    waits = [number for number, step in enumerate(steps) if step.name == "epoll_wait" and step.get("e") == this]
+    asked_alone = waits and all(step.name == "epoll_wait" for step in steps[waits[-1]:])
+    if asked_alone and has_edges_more(done, log[index], native[index]) and same_events(native[index], log[waits[-1]]):
+        return "merged"
+    return ""
+
+
+def same_events(later, earlier):
+    """Whether all that the later answer of epoll_wait reports is in the earlier one."""
+    events = [set(re.findall(r"\d+:[a-z+-]+", answer)) for answer in (later, earlier)]
+    return events[0] <= events[1]
 
 
 def has_edges_more(done, native, library):

@@ -2,7 +2,8 @@
 
 A pattern is (id, step, native, library), and perhaps the mode: regular expressions that match the whole of the first step
 that differs, without its actor, and its answers. Where a blocked step ended under the library, its answer there says by which
-step instead of after which. Where only edges come again after a return to TCP, it is `again`."""
+step instead of after which. Where only edges come again after a return to TCP, it is `again`; where natively only edges come
+again after one call that sends several times, `merged`."""
 import re
 
 HEADING = "## What `scripts/differ` finds"
@@ -12,6 +13,9 @@ PATTERNS = [
     ("one-handler-without-restart", r"(recv|send) .*", r"blocked; .*", r"blocked; by signal of=\w sig=USR2: EINTR"),
     ("edge-again-after-return", r"epoll_wait .*", r".*", "again"),
     ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
+    ("streamed-after-the-peer-closed", r"aio .*", r"0 .*", "EOPNOTSUPP"),
+    ("edges-in-one", r"epoll_wait .*", r".*", "merged"),
+    ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL"),
     ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"0.*", "detach"),
 ]
 
@@ -31,8 +35,7 @@ def name_of(difference):
     if difference.bytes:
         return None
     answer = re.sub(r"after \d+:", lambda _: f"by {difference.ended_by}:", difference.library)
-    if difference.again and difference.mode == "detach":
-        answer = "again"
+    answer = difference.edges or answer
     for name, *patterns in PATTERNS:
         texts = zip(patterns, (difference.step.line(), difference.native, answer, difference.mode))
         if all(re.fullmatch(pattern, text) for pattern, text in texts):

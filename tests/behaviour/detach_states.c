@@ -89,7 +89,8 @@ static void registers_then(int fd) {
   set_flag(3, true);
   SYS(close(fd));
 }
-static void asked_of_the_first(end_fn *first, end_fn *other) {
+/* `waits`: until that end is back on TCP. */
+static void ask_the_first(end_fn *first, end_fn *other, bool waits) {
   pid_t asker = start_asker();
   pid_t both = start_child();
   if (both == 0) {
@@ -98,11 +99,13 @@ static void asked_of_the_first(end_fn *first, end_fn *other) {
     _exit(0);
   }
   UNTIL(atomic_load(&bt_shared->value[0]));
-  detach((pid_t)atomic_load(&bt_shared->value[0]));
+  ask_for((pid_t)atomic_load(&bt_shared->value[0]), waits);
+  CHECK(answered() || !waits);
   set_flag(2, true);
   end_child(both);
   end_asker(asker);
 }
+static void asked_of_the_first(end_fn *first, end_fn *other) { ask_the_first(first, other, true); }
 /* Its edge comes once. */
 MIXED_CASE(an_edge_after_the_peer_is_back) { asked_of_the_first(back_first, registers_then); }
 
@@ -177,6 +180,68 @@ static void is_told_once(int fd) {
 }
 /* It stays silent, also of what is told of every other. */
 MIXED_CASE(reported_once_before_the_return) { asked_of_the_first(ends_afterwards, is_told_once); }
+
+/* ---- a peer that ends before, and does not look ------------------------------------------------ */
+
+static int shuts;
+static void reads_to_the_end(int fd) {
+  get(fd, "last");
+  step_wait(0);
+  atomic_store(&bt_shared->value[0], getpid());
+  UNTIL(flag(2));
+  for (int i = 0; i < 3; i++) EQ(SYS(recv(fd, &(char){0}, 1, MSG_DONTWAIT)), 0);
+  CHECK(wait_for(fd, POLLRDHUP) & POLLRDHUP);
+  if (shuts == SHUT_WR) put(fd, "answer");
+  set_flag(3, true);
+  SYS(close(fd));
+}
+static void shuts_down_first(int fd) {
+  put(fd, "last");
+  SYS(shutdown(fd, shuts));
+  step_done(0);
+  UNTIL(flag(3));
+  if (shuts == SHUT_WR) get(fd, "answer");
+  SYS(close(fd));
+}
+/* The end of the stream stays what it is, although only the SAN knows of it. */
+static void end_before(int how) {
+  shuts = how;
+  ask_the_first(reads_to_the_end, shuts_down_first, false);
+}
+MIXED_CASE(the_end_of_a_peer_that_does_not_look) { end_before(SHUT_WR); }
+MIXED_CASE(both_ends_of_a_peer_that_does_not_look) { end_before(SHUT_RDWR); }
+
+static void sends_to_who_closed(int fd) {
+  put(fd, "unread");
+  step_done(0), step_wait(1);
+  atomic_store(&bt_shared->value[0], getpid());
+  UNTIL(flag(2));
+  ERR(send(fd, "x", 1, MSG_NOSIGNAL), ECONNRESET);
+  ERR(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+  SYS(close(fd));
+}
+static void closes_with_unread(int fd) {
+  step_wait(0);
+  SYS(close(fd));
+  step_done(1);
+}
+MIXED_CASE(the_reset_of_a_peer_that_closed) { ask_the_first(sends_to_who_closed, closes_with_unread, false); }
+
+static void has_both_ends(int unused) {
+  SYS(close(unused));
+  struct pair p = open_pair(V4);
+  put(p.client, "c"), put(p.server, "s");
+  atomic_store(&bt_shared->value[0], getpid());
+  UNTIL(flag(2));
+  struct pollfd two[] = {{p.client, POLLIN | POLLOUT, 0}, {p.server, POLLIN, 0}};
+  EQ(SYS(poll(two, 2, 0)), 2);
+  EQ(two[0].revents, POLLIN | POLLOUT);
+  EQ(two[1].revents, POLLIN);
+  get(p.client, "s"), get(p.server, "c");
+}
+static void only_closes(int fd) { SYS(close(fd)); }
+/* The look that brings them back misses nothing. */
+MIXED_CASE(both_ends_in_one_process) { ask_the_first(has_both_ends, only_closes, false); }
 
 /* ---- a peer that is killed meanwhile ------------------------------------------------------- */
 

@@ -32,6 +32,11 @@ static void listen_step(struct step *step) {
   if (getsockname(fd, (struct sockaddr *)&address, &length) == 0) shared->port[number(step, "port", 0) % PORTS] = port_of(&address);
   keep(step, "s", fd);
 }
+/* Nagle's algorithm would hold bytes back until the peer's kernel acknowledges others, at a time of its own. */
+static void without_nagle(int fd) {
+  int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
 static void connect_step(struct step *step) {
   struct sockaddr_storage address;
   long port = number(step, "port", 0) % PORTS;
@@ -41,6 +46,7 @@ static void connect_step(struct step *step) {
     fd = (int)TOLD(step, socket(address.ss_family, kind(step), 0));
     if (fd < 0) return;
     keep(step, "s", fd);
+    without_nagle(fd);
   }
   long size = number(step, "sndbuf", 0);
   int value = (int)size;
@@ -54,6 +60,7 @@ static void accept_step(struct step *step) {
   const char *how = word(step, "how");
   long result = strcmp(how, "accept4") == 0 ? TOLD(step, accept4(fd, (struct sockaddr *)&address, &length, flags)) : TOLD(step, accept(fd, NULL, NULL));
   keep(step, "s", (int)result);
+  if (result >= 0) without_nagle((int)result);
 }
 
 static void forget(const struct step *step) {

@@ -81,7 +81,10 @@ static void name_step(struct step *step) {
 static void state_step(struct step *step) {
   struct tcp_info info = {0};
   socklen_t length = sizeof info;
-  if (TOLD(step, getsockopt(slot(step, "s"), IPPROTO_TCP, TCP_INFO, &info, &length)) == 0) tell(step, " %d", info.tcpi_state);
+  /* When the peer's kernel acknowledges the end is its own to say. */
+  enum { FIN_WAIT_1 = 4, FIN_WAIT_2 };
+  if (TOLD(step, getsockopt(slot(step, "s"), IPPROTO_TCP, TCP_INFO, &info, &length)) != 0) return;
+  tell(step, " %d", info.tcpi_state == FIN_WAIT_1 ? FIN_WAIT_2 : info.tcpi_state);
 }
 
 const struct entry option_steps[] = {{"set", set_step},     {"get", get_step},   {"linger", linger_step}, {"timeout", timeout_step},

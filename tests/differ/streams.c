@@ -7,11 +7,6 @@
 
 enum { MOST_SECONDS = 20 };
 
-static void quick_ack(int fd) {
-  int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-}
-
 /* Waits as the step says: not at all, or for at most MOST_SECONDS; false: nothing happened. */
 static bool wait_by(const char *how, int fd, bool output) {
   if (strcmp(how, "select") == 0 && fd >= 0 && fd < FD_SETSIZE) {
@@ -78,7 +73,6 @@ static void exchange_step(struct step *step) {
   size_t count = (size_t)number(step, "n", 1);
   uint8_t *bytes = buffer();
   bool first = number(step, "first", 0);
-  quick_ack(fd);
   for (i = 0; i < times; i++) {
     if (!first && !all_received(step, fd, in, bytes, count)) break;
     fill(bytes, out, shared->stream[out].sent, count);

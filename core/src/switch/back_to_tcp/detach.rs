@@ -16,6 +16,7 @@ use super::read_out::{is_answered, read_out};
 use crate::provider::shm::CLOSED;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
+use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
@@ -117,6 +118,10 @@ fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     }
     if switchover::complete_or_retreat(socket, stream) {
         return true;
+    }
+    if ends::hinted_end(stream) {
+        // Nothing is sent again to who is gone: the kernel would tell of that, and not of what came before.
+        ends::look(socket, stream);
     }
     let was_half_left = returning::is_half_left(stream);
     if !return_anchor(socket, stream, socket.anchor(), why) {

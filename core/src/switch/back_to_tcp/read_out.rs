@@ -19,7 +19,7 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     let Ok(_held) = stream.lock_receive() else { return false };
     let unread = || stream.available().map(|unread| unread > 0);
     let ended = match stream.fabric {
-        None if !recalls_unread && needs_ring(stream) => Ok(false),
+        None if !recalls_unread && (needs_ring(stream) || is_over_here(stream)) => Ok(false),
         None => {
             let passes = || pass_what_comes_again(stream);
             end_reading(direction, recalls_unread, unread, || stop(stream), passes)
@@ -50,6 +50,12 @@ fn needs_ring(stream: &Stream) -> bool {
     }
     sleepers.forget_the_dead();
     sleepers.any()
+}
+
+/// True if the stream ends here: the peer shut its direction down, and has not left. The kernel does not know of the end before
+/// the peer looks.
+fn is_over_here(stream: &Stream) -> bool {
+    stream.is_finished() && !stream.peer().sending.0.direction.state().left
 }
 
 /// The peer sends over TCP what it thought unread: takes off what this end has read of that. True once it has; false: not all

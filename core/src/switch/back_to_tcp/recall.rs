@@ -51,6 +51,18 @@ const LONGEST_PAUSE: u64 = 200_000_000;
 const LONGEST_PAUSE_BETWEEN_HOSTS: u64 = 2_000_000_000;
 const PAUSE: u64 = 1_000_000;
 
+/// How long (ns), with naps, a peer that sleeps may take to tell TCP that it shut its direction down.
+const END_TIMEOUT: u64 = 5_000_000;
+const END_NAP: u64 = 20_000;
+
+/// The end of the stream, of which the program could learn here, is the kernel's to tell from now on.
+fn await_end(stream: &Stream, anchor: Fd) {
+    let until = time::now() + END_TIMEOUT;
+    while stream.is_finished() && !net::is_ended_by_peer(anchor) && time::now() < until {
+        time::sleep(END_NAP);
+    }
+}
+
 /// Brings a connection back to TCP for who can not read from the segment; false if it has to stay.
 /// The socket need not be in this process's books; `anchor` is it under any number.
 pub(in crate::switch) fn bring_back(
@@ -71,6 +83,7 @@ pub(in crate::switch) fn bring_back(
             && is_answered(stream)
             && return_after_recall(socket, stream, anchor, why, wait)
         {
+            await_end(stream, anchor);
             return link::has_all(stream);
         }
         if leave_ended(stream, anchor, why) {

@@ -176,6 +176,10 @@ fn poll_sockets(
             return None;
         }
         let ready = all.report_now(timeout.is_zero());
+        if all.has_left() {
+            // During the look, which may serve a request of sanctl's.
+            return None;
+        }
         let left = timeout.left();
         if ready > 0 || left == Some(0) {
             return Some(all.report_all(ready));
@@ -238,7 +242,7 @@ impl Polled<'_> {
         };
         self.disarm();
         if slept? == 0 {
-            self.sockets.iter().for_each(PolledSocket::look_for_end);
+            self.sockets.iter_mut().for_each(PolledSocket::look_for_end);
             return Ok(0);
         }
         Ok(self.report_slept())

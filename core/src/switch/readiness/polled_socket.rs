@@ -33,6 +33,8 @@ pub(super) struct PolledSocket {
     urgent: u32,
     read: Option<Armed>,
     write: Option<Armed>,
+    /// How often it was looked for the peer's end, which the anchor does not tell.
+    looks: u32,
 }
 
 impl PolledSocket {
@@ -40,7 +42,7 @@ impl PolledSocket {
     #[inline]
     pub(super) fn new(at: usize, socket: Pinned, events: i16) -> Self {
         let interest = u32::from(events as u16);
-        PolledSocket { at, socket, interest, urgent: 0, read: None, write: None }
+        PolledSocket { at, socket, interest, urgent: 0, read: None, write: None, looks: 0 }
     }
 
     /// True if it went back to TCP.
@@ -73,9 +75,10 @@ impl PolledSocket {
     }
 
     /// Looks for the peer's end where the anchor does not tell it.
-    pub(super) fn look_for_end(&self) {
+    pub(super) fn look_for_end(&mut self) {
         if let Some(stream) = self.socket.stream() {
             if ends::hears_no_end(&stream) {
+                self.looks += 1;
                 ends::look(&self.socket, &stream);
             }
         }
@@ -176,11 +179,11 @@ impl PolledSocket {
         let writes = self.interest & bit::ANY_OUT != 0;
         // More than lies in the segment is waited for, behind which the peer sends over TCP.
         let reads_on = self.interest & bit::ANY_IN != 0 && returning::continues_over_tcp(&stream);
-        let is_silent = reads_on
-            || stream.endpoint.has(flag::RECEIVE_SHUT)
-            || writes && stream.is_kept_from_sending();
+        let is_silent = reads_on || writes && stream.is_kept_from_sending();
+        let is_deaf = stream.endpoint.has(flag::RECEIVE_SHUT);
         let nap = is_silent
             .then_some(wait::NAP_WITHOUT_END)
+            .or_else(|| is_deaf.then(|| wait::nap_without_end(self.looks)))
             .or_else(|| returning::longest_nap(&stream))
             .or_else(|| behind::longest_nap(&stream))
             .or_else(|| link::longest_nap(&stream))

@@ -89,11 +89,37 @@ pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcom
         Err(e) => return Outcome::Done(Err(e)),
     };
     let bytes = scratch.bytes();
-    let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: count.min(bytes.len()) }];
+    let most = bytes.len();
+    // Whether to wait for data is the socket's matter alone: the kernel ignores SPLICE_F_NONBLOCK there.
+    let first = splice_piece(socket, pipe, &mut bytes[..count.min(most)], 0, flags);
+    let Outcome::Done(Ok(mut all)) = first else { return first };
+    let mut was_whole = all == count.min(most);
+    let has_data = || socket.stream().is_some_and(|stream| stream.has_data());
+    // As the kernel: what is there and fits, without a wait.
+    while was_whole && all < count && has_data() {
+        let piece = &mut bytes[..(count - all).min(most)];
+        let (receive, splice) = (libc::MSG_DONTWAIT, libc::SPLICE_F_NONBLOCK);
+        let length = piece.len();
+        let Outcome::Done(Ok(n)) = splice_piece(socket, pipe, piece, receive, splice) else {
+            break;
+        };
+        all += n;
+        was_whole = n == length;
+    }
+    Outcome::Done(Ok(all))
+}
+
+/// splice of as much as `bytes` has room for: received with the first flags, and written to the pipe with the others.
+fn splice_piece(
+    socket: &Socket,
+    pipe: Fd,
+    bytes: &mut [u8],
+    receive_flags: i32,
+    flags: u32,
+) -> Outcome {
+    let one = [iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }];
     let Ok(buffers) = Buffers::new(&one) else { return Outcome::Pass };
-    // Whether to wait for data is the socket's matter alone: the kernel ignores
-    // SPLICE_F_NONBLOCK there.
-    let peeked = match receive::receive(socket, buffers, libc::MSG_PEEK) {
+    let peeked = match receive::receive(socket, buffers, libc::MSG_PEEK | receive_flags) {
         Outcome::Done(Ok(n)) if n > 0 => n,
         other => return other,
     };

@@ -1,6 +1,7 @@
 //! Sleeping on one connection: on the TCP connection, which tells its end, and on the bell beside it, which tells all else.
 
 use super::how::{Wait, Woken};
+use super::wait::nap_without_end;
 use crate::fabric::{Notified, Sleeper};
 use crate::switch::anchor::bell;
 use crate::switch::anchor::broken;
@@ -32,6 +33,7 @@ pub(super) fn sleep(
     }
     let start = time::now();
     let mut signals = NapSignals::default();
+    let mut looks = 0;
     loop {
         if link::is_unread_behind_end(stream) {
             link::look(socket, stream);
@@ -42,7 +44,11 @@ pub(super) fn sleep(
             return Err(Errno(libc::EAGAIN));
         }
         let mut fds = descriptors(socket, stream, notified.as_ref(), how);
-        let nap = [nap, link::longest_nap(stream)].into_iter().flatten().min();
+        // The anchor does not tell the peer's end any more.
+        let is_deaf = !how.is_in_transfer() && stream.endpoint.has(flag::RECEIVE_SHUT);
+        let deaf_nap = is_deaf.then(|| nap_without_end(looks));
+        let nap = [nap, deaf_nap, link::longest_nap(stream)].into_iter().flatten().min();
+        looks += 1;
         let mask = signals.mask(nap.is_some() && !how.is_in_transfer(), None);
         // The kernel's recv and send restart themselves where the handler asks for it; poll does not.
         let interrupted = || match how.restarts(limit.is_some()) {

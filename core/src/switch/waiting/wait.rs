@@ -33,6 +33,11 @@ pub(in crate::switch) const NAP_OF_WRITER: u64 = 1_000_000_000;
 /// How often (ns) a thread looks that the anchor cannot tell of the peer's end, because this end receives nothing more.
 pub(in crate::switch) const NAP_WITHOUT_END: u64 = 1_000_000;
 
+/// The same, after so many looks that found nothing: more and more seldom, up to 32 ms.
+pub(in crate::switch) fn nap_without_end(looks: u32) -> u64 {
+    NAP_WITHOUT_END << looks.min(5)
+}
+
 /// Waits until the event may have come: spins while that pays, then sleeps. `ready` tells whether
 /// it has. EAGAIN: the socket is non-blocking, or its time ran out; EINTR as the kernel has it.
 pub(in crate::switch) fn wait(
@@ -109,10 +114,6 @@ fn fall_silent(
 fn longest_nap(stream: &Stream, how: &Wait) -> Option<u64> {
     if how.is_in_transfer() {
         return how.nap;
-    }
-    if stream.endpoint.has(flag::RECEIVE_SHUT) {
-        // The anchor does not tell the peer's end any more.
-        return Some(NAP_WITHOUT_END);
     }
     let nap = returning::longest_nap(stream)
         .or_else(|| behind::longest_nap(stream))
