@@ -16,8 +16,8 @@ const HALF_CLOSED_ON_TCP: [&str; 2] = ["8268", "1"];
 
 /// Ends that execute programs at about the same time, or where the other closes or is killed; and a reader that sleeps in
 /// epoll_wait when the last of what lies in the segment is read.
-const EXECUTING: [&str; 9] =
-    ["621", "1789", "4091", "6319", "7073", "7478", "7725", "9483", "9966"];
+const EXECUTING: [&str; 10] =
+    ["621", "1789", "4091", "6319", "7073", "7478", "7653", "7725", "9483", "9966"];
 
 fn compiled(sandbox: &Sandbox) -> PathBuf {
     let program = sandbox.file("ends");

@@ -204,12 +204,11 @@ pub(in crate::switch) fn is_closed(socket: &Socket, stream: &Stream) -> bool {
         || net::is_closed(socket.anchor())
 }
 
-/// Looks whether the peer sent something since this end shut both directions down, which resets the connection. Nothing
-/// but the kernel tells that.
+/// Looks whether the connection was reset since this end shut its receiving direction down: the peer closed with something
+/// unread, or sent something after both were shut. Nothing but the kernel tells that.
 #[inline]
 pub(in crate::switch) fn look_behind_shutdown(socket: &Socket, stream: &Stream) {
-    const BOTH: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
-    if stream.endpoint.flags() & (BOTH | flag::RESET) == BOTH {
+    if stream.endpoint.flags() & (flag::RECEIVE_SHUT | flag::RESET) == flag::RECEIVE_SHUT {
         look(socket, stream);
     }
 }

@@ -4,7 +4,7 @@
 
 use super::resend::{self, Resent};
 use super::resend_for_peer;
-use crate::provider::shm::{CLOSED, RETURNED};
+use crate::provider::shm::{CLOSED, READ_SHUT, RETURNED};
 use crate::reason::Reason;
 use crate::session::DirectionState;
 use crate::switch::anchor::returning;
@@ -116,8 +116,9 @@ fn say_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Resen
 fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     const SHUT: u32 = flag::SEND_SHUT | flag::RECEIVE_SHUT;
     let e = stream.endpoint;
-    // A relative would have to go on with it, if this process died.
-    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !e.is_shared();
+    // Its kernel answers with a reset what comes after it shut that direction down.
+    let refuses = stream.peer().sending.0.finished.load(Relaxed) & READ_SHUT != 0;
+    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !refuses;
     if !may || stream.peer_consumed_all() {
         return false;
     }

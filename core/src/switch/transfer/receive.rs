@@ -84,6 +84,10 @@ fn receive_step_by_step(
     got: usize,
     limit: Limit,
 ) -> Outcome {
+    if returning::comes_again(stream) && detach::look_after(socket, stream) {
+        // All of it is there, also what is sent behind it.
+        return from_tcp::rest_from_kernel(socket, to, got, flags, &limit);
+    }
     let take = match flags {
         f if f & libc::MSG_PEEK != 0 => Take::Peek,
         f if f & libc::MSG_TRUNC != 0 => Take::Discard,
