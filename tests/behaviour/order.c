@@ -283,3 +283,36 @@ IN_ORDER(close_on_tcp, by_epoll)
 IN_ORDER(close_on_san, by_epoll)
 IN_ORDER(close_on_san, by_edges)
 IN_ORDER(shutdown_on_san, by_epoll)
+
+/* ---- an end behind a message -------------------------------------------------------------------------- */
+
+/* The peer sends over one connection and exits, which ends another: who hears of the end has the message. */
+SAN_CASE(a_message_before_an_exit) {
+  for (int round = 0; round < 10; round++) {
+    union address target[2];
+    int listener[2], server[2];
+    for (int i = 0; i < 2; i++) listener[i] = listen_on(V4, &target[i]);
+    pid_t peer = start_child();
+    if (peer == 0) {
+      int plain = dial(&target[0]), client = dial_warm(&target[1]);
+      SYS(shutdown(plain, SHUT_RD));
+      step_wait(round);
+      SYS(send(client, (char[8192]){0}, 8192, MSG_NOSIGNAL));
+      _exit(0);
+    }
+    server[0] = (int)SYS(accept(listener[0], NULL, NULL));
+    server[1] = accept_warm(listener[1]);
+    int set = SYS(epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event events[3] = {{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP}, {.events = EPOLLIN | EPOLLET}};
+    for (int i = 0; i < 2; i++) {
+      events[i].data.u32 = (uint32_t)i;
+      SYS(epoll_ctl(set, EPOLL_CTL_ADD, server[i], &events[i]));
+    }
+    for (int i = 0; i < 3; i++) EQ(SYS(epoll_wait(set, events, 3, 0)), 1);
+    step_done(round);
+    end_child(peer);
+    EQ(SYS(epoll_wait(set, events, 3, 0)), 2);
+    for (int i = 0; i < 2; i++) SYS(close(server[i])), SYS(close(listener[i]));
+    SYS(close(set));
+  }
+}

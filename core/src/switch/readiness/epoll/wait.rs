@@ -152,8 +152,8 @@ impl<'a> Wait<'a> {
         }
         let (mut round, only_now) = (Round::default(), self.timeout.is_zero());
         // What has been reported may come from the kernel too: once that was asked, or if the socket went there meanwhile.
-        let san = set.san.load(Ordering::Relaxed);
-        let may_be_there = |asked| asked || set.san.load(Ordering::Relaxed) != san;
+        let mut san = set.san.load(Ordering::Relaxed);
+        let have_left = |san| set.san.load(Ordering::Relaxed) != san;
         loop {
             let collected = set.with(|inner| hot::collect(inner, &mut round, events, n, only_now));
             // None: in a signal handler that interrupted who has the lock.
@@ -164,14 +164,18 @@ impl<'a> Wait<'a> {
             match next {
                 Next::Rings => note_rings(set),
                 Next::Kernel => {
-                    (n, _) = look_at_kernel(set, events, n, may_be_there(asked))?;
+                    (n, _) = look_at_kernel(set, events, n, asked || have_left(san))?;
                     asked = true;
                 }
                 Next::Done { look, scan } => {
                     if scan {
                         hot::look_after(set);
                     }
-                    if !look || asked {
+                    let left = have_left(san);
+                    if left {
+                        // The kernel tells of them from now on.
+                        san = set.san.load(Ordering::Relaxed);
+                    } else if !look || asked {
                         return Ok(n);
                     }
                     if n == events.len() {
@@ -179,7 +183,8 @@ impl<'a> Wait<'a> {
                         return Ok(n);
                     }
                     back_to_tcp::look_around();
-                    let (now, any) = look_at_kernel(set, events, n, may_be_there(asked))?;
+                    let (now, any) =
+                        look_at_kernel(set, events, n, asked || left || have_left(san))?;
                     (n, asked) = (now, true);
                     if !any {
                         return Ok(n);
