@@ -15,8 +15,7 @@ AGAIN = 2
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """The first step whose answer differs; `bytes`: what is wrong with the bytes, or empty; `ended_by`: the step that ended it under the
-    library, if it was blocked; `edges`: nothing else differs than that the library reports some `again` after a return to TCP, or has
-    `merged` those of one step."""
+    library, if it was blocked; `reason`: what the program did before that explains it (see `reason_of`), or empty."""
 
     mode: str
     index: int
@@ -25,7 +24,7 @@ class Difference:
     library: str
     bytes: str = ""
     ended_by: str = ""
-    edges: str = ""
+    reason: str = ""
 
     def signature(self):
         """The same for differences that are of one kind, as far as can be told: the door through which it shows does not matter."""
@@ -75,20 +74,27 @@ def difference(program, mode, native, log):
     what = "stream cut" if lost(native[index], log[index]) else ""
     after = re.search(r"after (\d+):", log[index])
     ended_by = program.steps[int(after.group(1))].line() if after else ""
-    edges = of_edges(program, mode, index, native, log)
-    return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by, edges)
+    reason = reason_of(program, mode, index, native, log)
+    return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by, reason)
 
 
 # Steps that bring a connection back to TCP, in every mode.
 RETURNS = ("pass", "aio", "print", "exec")
 
 
-def of_edges(program, mode, index, native, log):
-    """How the edges that one side alone reports are explained: `again`, `merged`, or not at all (empty)."""
-    steps = program.steps[:index]
+def returned(steps, mode):
+    """Whether a connection may have gone back to TCP in these steps."""
+    by_request = mode == "detach" and any(step.name == "detach" for step in steps)
+    return by_request or any(step.name in RETURNS or "oob" in step.get("flags", "") for step in steps)
+
+
+def reason_of(program, mode, index, native, log):
+    """Why a step may differ, as far as the program tells: `again`, the library reports edges once more after a return to TCP; `merged`, it
+    has merged those of one step; `short`, a receive at a return gives part; `more`, it does not hold back what MSG_MORE would; `timed`,
+    TCP_USER_TIMEOUT may have ended a connection. Empty: nothing explains it."""
+    steps, answers = program.steps[:index], (native[index], log[index])
     done = [step for step, answer in zip(steps, native) if answer == "0"]
-    returned = any(step.name == "detach" and mode == "detach" or step.name in RETURNS or "oob" in step.get("flags", "") for step in steps)
-    if returned and has_edges_more(done, native[index], log[index]):
+    if returned(steps, mode) and has_edges_more(done, *answers):
         return "again"
     # The set told of it before, and since only this set was asked.
     this = program.steps[index].get("e")
@@ -96,6 +102,14 @@ def of_edges(program, mode, index, native, log):
     asked_alone = waits and all(step.name == "epoll_wait" for step in steps[waits[-1]:])
     if asked_alone and has_edges_more(done, log[index], native[index]) and same_events(native[index], log[waits[-1]]):
         return "merged"
+    counts = [int(match.group()) for match in (re.match(r"\d+", answer) for answer in answers) if match]
+    if returned(steps, mode) and program.steps[index].name == "recv" and len(counts) == 2 and 0 < counts[1] < counts[0]:
+        return "short"
+    ends = [int(match.group(1)) for match in (re.search(r"after (\d+):", answer) for answer in answers) if match]
+    if ends and "more" in program.steps[ends[-1]].get("flags", "").split(",") and ends[-1] != ends[0]:
+        return "more"
+    if any(step.get("opt") == "usertimeout" for step in done):
+        return "timed"
     return ""
 
 

@@ -1,9 +1,8 @@
 """Differences that docs/limitations.md explains, each a line "| `id` | what |" below HEADING, and here how it shows.
 
-A pattern is (id, step, native, library), and perhaps the mode: regular expressions that match the whole of the first step
-that differs, without its actor, and its answers. Where a blocked step ended under the library, its answer there says by which
-step instead of after which. Where only edges come again after a return to TCP, it is `again`; where natively only edges come
-again after one call that sends several times, `merged`."""
+A pattern is (id, step, native, library), and perhaps the mode and the reason (`compare.reason_of`): regular expressions that match
+the whole of the first step that differs, without its actor, and its answers. Where a blocked step ended under the library, its answer
+there says by which step instead of after which."""
 import re
 
 HEADING = "## What `scripts/differ` finds"
@@ -11,10 +10,14 @@ LINE = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
 PATTERNS = [
     ("passed-after-the-peer-closed", r"pass .*", "1", "EOPNOTSUPP"),
     ("one-handler-without-restart", r"(recv|send) .*", r"blocked; .*", r"blocked; by signal of=\w sig=USR2: EINTR"),
-    ("edge-again-after-return", r"epoll_wait .*", r".*", "again"),
+    ("edge-again-after-return", r"epoll_wait .*", r".*", r".*", r".*", "again"),
     ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
     ("streamed-after-the-peer-closed", r"aio .*", r"0 .*", "EOPNOTSUPP"),
-    ("edges-in-one", r"epoll_wait .*", r".*", "merged"),
+    ("edges-in-one", r"epoll_wait .*", r".*", r".*", r".*", "merged"),
+    ("more-is-not-held", r".*", r"blocked; .*", r"blocked; .*", r".*", "more"),
+    ("part-at-a-return", r"recv .*", r"\d+.*", r"\d+.*", r".*", "short"),
+    ("peer-hears-of-user-timeout", r"send .*", r"\d+.*", "ECONNRESET", r".*", "timed"),
+    ("ended-by-user-timeout", r"(recv|drain) .*", "0", "ENOTCONN", r".*", "timed"),
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL"),
     ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"0.*", "detach"),
 ]
@@ -35,9 +38,8 @@ def name_of(difference):
     if difference.bytes:
         return None
     answer = re.sub(r"after \d+:", lambda _: f"by {difference.ended_by}:", difference.library)
-    answer = difference.edges or answer
     for name, *patterns in PATTERNS:
-        texts = zip(patterns, (difference.step.line(), difference.native, answer, difference.mode))
+        texts = zip(patterns, (difference.step.line(), difference.native, answer, difference.mode, difference.reason))
         if all(re.fullmatch(pattern, text) for pattern, text in texts):
             return name
     return None
