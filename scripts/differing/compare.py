@@ -89,9 +89,16 @@ def returned(steps, mode):
 
 
 def reason_of(program, mode, index, native, log):
-    """Why a step may differ, as far as the program tells: `again`, the library reports edges once more after a return to TCP; `merged`, it
-    has merged those of one step; `short`, a receive at a return gives part; `more`, it does not hold back what MSG_MORE would; `timed`,
-    TCP_USER_TIMEOUT may have ended a connection. Empty: nothing explains it."""
+    """Why a step may differ, as far as the program tells; empty: nothing explains it.
+
+    again    the library reports edges once more after a return to TCP
+    merged   it merged the edges of one step
+    picked   it reports another of several registrations
+    nested   it says so of a set that is polled
+    short    a receive at a return gives part
+    more     it does not hold back what MSG_MORE and TCP_CORK would
+    shut     both directions were shut before a return
+    timed    TCP_USER_TIMEOUT may have ended a connection"""
     steps, answers = program.steps[:index], (native[index], log[index])
     done = [step for step, answer in zip(steps, native) if answer == "0"]
     if returned(steps, mode) and has_edges_more(done, *answers):
@@ -100,6 +107,10 @@ def reason_of(program, mode, index, native, log):
     this = program.steps[index].get("e")
     waits = [number for number, step in enumerate(steps) if step.name == "epoll_wait" and step.get("e") == this]
     asked_alone = waits and all(step.name == "epoll_wait" for step in steps[waits[-1]:])
+    if program.steps[index].get("max") and one_each(answers):
+        return "picked"
+    if is_nested(program.steps[index], steps, *answers):
+        return "nested"
     if asked_alone and has_edges_more(done, log[index], native[index]) and same_events(native[index], log[waits[-1]]):
         return "merged"
     counts = [int(match.group()) for match in (re.match(r"\d+", answer) for answer in answers) if match]
@@ -108,9 +119,29 @@ def reason_of(program, mode, index, native, log):
     ends = [int(match.group(1)) for match in (re.search(r"after (\d+):", answer) for answer in answers) if match]
     if ends and "more" in program.steps[ends[-1]].get("flags", "").split(",") and ends[-1] != ends[0]:
         return "more"
+    if returned(steps, mode) and any(step.name == "shutdown" and step.get("how", "rdwr") == "rdwr" for step in done):
+        return "shut"
+    if any(step.get("opt") == "cork" for step in done):
+        return "more"
     if any(step.get("opt") == "usertimeout" for step in done):
         return "timed"
     return ""
+
+
+def one_each(answers):
+    """Whether both answers of epoll_wait report one event."""
+    return all(re.fullmatch(r"1 \d+:[a-z+-]+", answer) for answer in answers)
+
+
+def is_nested(step, before, native, library):
+    """Whether two answers of poll differ only where sets of epoll are asked about, which the library says to be readable."""
+    asked = [one.partition(":")[0] for one in step.get("on", "").split(",")]
+    sets = {one.get("e") for one in before if one.name == "epoll_create"}
+    parts = [answer.split()[1:] for answer in (native, library)]
+    if step.name != "poll" or any(len(part) != len(asked) for part in parts):
+        return False
+    differ = [at for at in range(len(asked)) if parts[0][at] != parts[1][at]]
+    return bool(differ) and all(asked[at] in sets and parts[0][at] == "-" for at in differ)
 
 
 def same_events(later, earlier):

@@ -14,11 +14,16 @@ PATTERNS = [
     ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
     ("streamed-after-the-peer-closed", r"aio .*", r"0 .*", "EOPNOTSUPP"),
     ("edges-in-one", r"epoll_wait .*", r".*", r".*", r".*", "merged"),
+    ("one-of-several-events", r"epoll_wait .*", r".*", r".*", r".*", "picked"),
+    ("a-set-looks-readable", r"poll .*", r".*", r".*", r".*", "nested"),
+    ("reset-at-a-return-after-shutdown", r"shutdown .*", "0", "ENOTCONN", r".*", "shut"),
     ("more-is-not-held", r".*", r"blocked; .*", r"blocked; .*", r".*", "more"),
+    ("more-is-not-held", r"send .*", r"\d+.*", "EPIPE|ECONNRESET", r".*", "more"),
     ("part-at-a-return", r"recv .*", r"\d+.*", r"\d+.*", r".*", "short"),
     ("peer-hears-of-user-timeout", r"send .*", r"\d+.*", "ECONNRESET", r".*", "timed"),
     ("ended-by-user-timeout", r"(recv|drain) .*", "0", "ENOTCONN", r".*", "timed"),
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL"),
+    ("urgent-behind-both-shutdowns", r"ioctl .*atmark", "1", "0"),
     ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"0.*", "detach"),
 ]
 

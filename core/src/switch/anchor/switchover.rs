@@ -262,7 +262,9 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
 /// Takes an end that entered back to plain TCP, if its peer has not entered, and from then on cannot; true if it is
 /// there now. No lock is held.
 pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
-    if !stream.endpoint.has(flag::SENDS_TCP) {
+    // An error that was found here the kernel does not tell again.
+    let has_error = stream.endpoint.flags() & (flag::RESET | flag::ERROR_REPORTED) == flag::RESET;
+    if !stream.endpoint.has(flag::SENDS_TCP) || has_error {
         return false;
     }
     let is_withdrawn = match stream.fabric {

@@ -103,7 +103,7 @@ fn poll_up_to<const MOST: usize, const BOTH: usize>(
 ) -> Outcome
 where
     [PolledSocket; MOST]: Array<Item = PolledSocket>,
-    [Pinned; MOST]: Array<Item = Pinned>,
+    [(usize, Pinned); MOST]: Array<Item = (usize, Pinned)>,
     [libc::pollfd; BOTH]: Array<Item = libc::pollfd>,
 {
     let (mut clock, mut signals) = (Timeout::new(timeout), NapSignals::default());
@@ -112,13 +112,13 @@ where
         // Dropped before the signals come again.
         let mut sockets = SmallVec::<[PolledSocket; MOST]>::new();
         // None of these goes to the SAN while the kernel alone watches it.
-        let mut on_tcp = SmallVec::<[Pinned; MOST]>::new();
+        let mut on_tcp = SmallVec::<[(usize, Pinned); MOST]>::new();
         for (at, one) in fds.iter().enumerate() {
             match connected(one.fd) {
                 Some(socket) if socket.has_entered() => {
                     sockets.push(PolledSocket::new(at, socket, one.events));
                 }
-                Some(socket) => on_tcp.push(socket),
+                Some(socket) => on_tcp.push((at, socket)),
                 None => {}
             }
         }
@@ -128,7 +128,15 @@ where
             }
             let left = if went_back { clock.left() } else { timeout };
             let mask = signals.mask(false, mask);
-            return Outcome::Done(call.sleep(fds.len(), fds, left, mask));
+            let slept = call.sleep(fds.len(), fds, left, mask);
+            for (at, _) in on_tcp {
+                let one = &mut fds[at];
+                if one.revents & libc::POLLNVAL != 0 {
+                    // Another thread closed it during the sleep.
+                    one.revents = call.of_closed(one.events);
+                }
+            }
+            return Outcome::Done(slept);
         }
         let mut work = SmallVec::<[libc::pollfd; BOTH]>::new();
         work.resize(fds.len() + sockets.len(), NONE);
@@ -269,7 +277,20 @@ impl Polled<'_> {
         for one in self.sockets.iter_mut() {
             one.note(self.work[one.at].revents);
         }
-        self.report() + self.take_others()
+        self.report() + self.report_closed() + self.take_others()
+    }
+
+    /// Fills in the SAN sockets that another thread closed during a sleep, as the kernel does once anything ends that; how many.
+    fn report_closed(&mut self) -> usize {
+        let mut n = 0;
+        for at in self.sockets.iter().map(|one| one.at) {
+            let one = &mut self.fds[at];
+            if self.work[at].revents & libc::POLLNVAL != 0 && one.revents == 0 {
+                one.revents = self.call.of_closed(one.events);
+                n += 1;
+            }
+        }
+        n
     }
 
     /// Fills in the SAN sockets' readiness; how many have some.
