@@ -98,7 +98,8 @@ def reason_of(program, mode, index, native, log):
     short    a receive at a return gives part
     more     it does not hold back what MSG_MORE and TCP_CORK would
     shut     both directions were shut before a return
-    timed    TCP_USER_TIMEOUT may have ended a connection"""
+    timed    TCP_USER_TIMEOUT may have ended a connection
+    exec     an image got connections whose peers may be gone"""
     steps, answers = program.steps[:index], (native[index], log[index])
     done = [step for step, answer in zip(steps, native) if answer == "0"]
     if returned(steps, mode) and has_edges_more(done, *answers):
@@ -125,6 +126,8 @@ def reason_of(program, mode, index, native, log):
         return "more"
     if any(step.get("opt") == "usertimeout" for step in done):
         return "timed"
+    if any(step.name in ("exec", "spawn") for step in steps):
+        return "exec"
     return ""
 
 

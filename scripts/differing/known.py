@@ -17,6 +17,8 @@ PATTERNS = [
     ("one-of-several-events", r"epoll_wait .*", r".*", r".*", r".*", "picked"),
     ("a-set-looks-readable", r"poll .*", r".*", r".*", r".*", "nested"),
     ("reset-at-a-return-after-shutdown", r"shutdown .*", "0", "ENOTCONN", r".*", "shut"),
+    ("kept-from-an-image", r".*", r".*", "EBADF", r".*", "exec"),
+    ("replaced-at-exec", r"epoll_ctl .*", "0", "ENOENT", r".*", "exec"),
     ("more-is-not-held", r".*", r"blocked; .*", r"blocked; .*", r".*", "more"),
     ("more-is-not-held", r"send .*", r"\d+.*", "EPIPE|ECONNRESET", r".*", "more"),
     ("part-at-a-return", r"recv .*", r"\d+.*", r"\d+.*", r".*", "short"),

@@ -232,6 +232,37 @@ SAN_CASE(polled_while_another_thread_closes) {
   end_thread(thread);
 }
 
+static void *selects_a_closed_one(void *fd) {
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET((int)(intptr_t)fd, &set);
+  bt_shared->value[0] = gettid();
+  EQ(select((int)(intptr_t)fd + 1, &set, NULL, NULL, NULL), 1);
+  CHECK(FD_ISSET((int)(intptr_t)fd, &set));
+  return NULL;
+}
+/* A signal has the kernel look once more. */
+static void closed_then_signalled(void *(*waits)(void *), struct pair p) {
+  handle_signal(SIGUSR1, nothing, 0);
+  pthread_t thread = start_thread(waits, (void *)(intptr_t)p.server);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  SYS(close(p.server));
+  sleep_ms(10);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  pthread_kill(thread, SIGUSR1);
+  end_thread(thread);
+  SYS(close(p.client));
+}
+SAN_CASE(signal_to_who_polls_a_closed_one) { closed_then_signalled(polls_a_closed_one, open_pair(V4)); }
+SAN_CASE(signal_to_who_selects_a_closed_one) { closed_then_signalled(selects_a_closed_one, open_pair(V4)); }
+CASE(signal_to_who_selects_a_closed_one_on_tcp) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  struct pair p = {.client = dial(&target), .server = SYS(accept(listener, NULL, NULL))};
+  closed_then_signalled(selects_a_closed_one, p);
+}
+
 /* The first look after a pause sees that the peer was killed meanwhile, also where something else is ready. */
 SAN_CASE(kill_is_seen_at_once) {
   for (int way = 0; way < 2; way++) {

@@ -316,3 +316,35 @@ SAN_CASE(a_message_before_an_exit) {
     SYS(close(set));
   }
 }
+
+/* A wait had no room for more than the connection's event before: the next one tells of it again, wherever it is by then. */
+SAN_CASE(a_close_behind_a_full_wait) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  for (int round = 0; round < 15; round++) {
+    pid_t peer = start_child();
+    if (peer == 0) {
+      int client = dial_warm(&target);
+      put(client, "unread");
+      step_wait(2 * round);
+      SYS(shutdown(client, SHUT_WR));
+      SYS(close(client));
+      step_done(2 * round + 1);
+      _exit(0);
+    }
+    int server = accept_warm(listener), set = SYS(epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT};
+    SYS(epoll_ctl(set, EPOLL_CTL_ADD, server, &event));
+    wait_for(server, POLLIN);
+    for (int i = 0; i < 3; i++) {
+      sleep_ms(1);
+      EQ(SYS(epoll_wait(set, &event, 1, -1)), 1);
+    }
+    step_done(2 * round), step_wait(2 * round + 1);
+    EQ(SYS(epoll_wait(set, &event, 1, 0)), 1);
+    EQ(event.events, EPOLLIN | EPOLLOUT);
+    end_child(peer);
+    SYS(close(server)), SYS(close(set));
+  }
+  SYS(close(listener));
+}

@@ -144,6 +144,9 @@ impl<'a> Wait<'a> {
     #[inline]
     fn look(&mut self, events: &mut [libc::epoll_event], mut n: usize) -> Result<usize> {
         let set = self.set;
+        // What has been reported may come from the kernel too: once that was asked, or if the socket went there meanwhile.
+        let mut san = set.san.load(Ordering::Relaxed);
+        let have_left = |san| set.san.load(Ordering::Relaxed) != san;
         let mut asked = n > 0;
         if !asked && set.kernel_was_passed_over.load(Ordering::Relaxed) {
             set.kernel_was_passed_over.store(false, Ordering::Relaxed);
@@ -151,9 +154,6 @@ impl<'a> Wait<'a> {
             asked = true;
         }
         let (mut round, only_now) = (Round::default(), self.timeout.is_zero());
-        // What has been reported may come from the kernel too: once that was asked, or if the socket went there meanwhile.
-        let mut san = set.san.load(Ordering::Relaxed);
-        let have_left = |san| set.san.load(Ordering::Relaxed) != san;
         loop {
             let collected = set.with(|inner| hot::collect(inner, &mut round, events, n, only_now));
             // None: in a signal handler that interrupted who has the lock.
