@@ -122,12 +122,12 @@ def reason_of(program, mode, index, native, log):
         return "more"
     if returned(steps, mode) and any(step.name == "shutdown" and step.get("how", "rdwr") == "rdwr" for step in done):
         return "shut"
-    if any(step.get("opt") == "cork" for step in done):
-        return "more"
     if any(step.get("opt") == "usertimeout" for step in done):
         return "timed"
     if any(step.name in ("exec", "spawn") for step in steps):
         return "exec"
+    if any(step.get("opt") == "cork" or "more" in step.get("flags", "").split(",") for step in steps):
+        return "more"
     return ""
 
 
