@@ -38,6 +38,8 @@ pub(crate) mod tcp_connections;
 pub mod thread;
 mod thread_word;
 pub mod time;
+#[cfg(debug_assertions)]
+pub(crate) mod under_lock;
 pub mod user;
 pub(crate) mod user_folder;
 
@@ -72,11 +74,13 @@ impl std::error::Error for Errno {}
 
 /// One system call, with the arguments as the kernel takes them. Pointers among them must be valid for the call.
 macro_rules! call {
-    ($name:ident $(, $arg:expr)* $(,)?) => {
+    ($name:ident $(, $arg:expr)* $(,)?) => {{
+        #[cfg(debug_assertions)]
+        $crate::sys::under_lock::check(::syscalls::Sysno::$name, &[$($arg as usize),*]);
         // SAFETY: the wrapper that expands this passes pointers that are valid for the call.
         unsafe { ::syscalls::syscall!(::syscalls::Sysno::$name $(, $arg)*) }
             .map_err(|e| $crate::sys::Errno(e.into_raw()))
-    };
+    }};
 }
 pub(crate) use call;
 

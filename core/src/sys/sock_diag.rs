@@ -42,7 +42,9 @@ impl Header {
 
 /// Puts a question to the kernel.
 pub(super) fn send<Question>(fd: Fd, question: &Question) -> Result<()> {
-    call!(sendto, fd, &raw const *question as usize, size_of::<Question>(), 0, 0, 0).map(drop)
+    let (at, length, flags) =
+        (&raw const *question as usize, size_of::<Question>(), libc::MSG_DONTWAIT);
+    call!(sendto, fd, at, length, flags, 0, 0).map(drop)
 }
 
 /// Asks the kernel, which answers before the call returns. Gives the length of the reply. `question` begins with

@@ -6,6 +6,8 @@
 
 use crate::sys::handlers::Undisturbed;
 use crate::sys::lock::FamilyLock;
+#[cfg(debug_assertions)]
+use crate::sys::under_lock;
 use std::cell::UnsafeCell;
 
 static LOCK: FamilyLock = FamilyLock::new();
@@ -22,6 +24,8 @@ impl Structure {
     pub(crate) fn lock() -> Structure {
         let signals = Undisturbed::begin();
         let is_outermost = LOCK.lock().is_ok();
+        #[cfg(debug_assertions)]
+        under_lock::note(true);
         Structure { is_outermost, _signals: signals }
     }
 
@@ -35,6 +39,8 @@ impl Structure {
 impl Drop for Structure {
     fn drop(&mut self) {
         if self.is_outermost {
+            #[cfg(debug_assertions)]
+            under_lock::note(false);
             LOCK.unlock();
         }
     }
