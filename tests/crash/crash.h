@@ -36,8 +36,11 @@ struct phase {
     long bytes, back;  /* each message's; back: of the other end in BOTH_WAYS */
     int rounds, chunk, read_chunk, pause; /* pause: in microseconds */
 };
+/* Nothing, or what a victim's process has little of. */
+enum scarce { PLENTY, DESCRIPTORS, ADDRESSES };
 struct link {
     int survivor_listens, small_buffer;
+    enum scarce scarce;
     enum family family;
     enum fate fate;
     int target;        /* which of a family is killed */
@@ -47,8 +50,12 @@ struct link {
     int count;
     struct phase phases[MOST_PHASES];
 };
+/* A plan of a seed from here on kills at one instruction of one of some calls: so many seeds for each call. */
+#define EACH 1000000000L
+enum { INSTRUCTIONS = 10000 };
 struct plan {
     int count, threads, storms;
+    int stands_still;  /* all processes at once, for so many milliseconds */
     enum style loop;   /* of a survivor with one thread */
     struct link links[MOST_CONNECTIONS];
 };

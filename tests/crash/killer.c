@@ -75,10 +75,20 @@ int kill_victims(int64_t deadline) {
     return 1;
 }
 
+static void send_to_all(pid_t survivor, int signal) {
+    kill(survivor, signal);
+    for (int i = 0; i < plan.count; i++)
+        for (int n = 0; n < 2; n++)
+            if (plan.links[i].fate != STEPPED && shared->links[i].pids[n] > 0) kill(shared->links[i].pids[n], signal);
+}
 pid_t start_storm(pid_t survivor) {
     pid_t pid = fork();
     if (pid != 0) return pid;
     uint64_t state = (uint64_t)seed_;
+    if (plan.stands_still) {
+        rest(state & 4095);
+        send_to_all(survivor, SIGSTOP), rest(plan.stands_still * 1000L), send_to_all(survivor, SIGCONT);
+    }
     for (int i = 0; i < plan.storms; i++) {
         state = mixed(state);
         const struct link *l = &plan.links[state >> 8 & (MOST_CONNECTIONS - 1)];

@@ -1,6 +1,7 @@
 /* Kills processes, and looks at what their peers and relatives see.
  *
- *   crash FIRST COUNT     runs COUNT plans, of the seeds from FIRST on
+ *   crash FIRST COUNT     runs COUNT plans, of the seeds from FIRST on. From a thousand million on ten thousand seeds are one plan
+ *                         that kills at one instruction after the other.
  *
  * A survivor has connections to several victims, each of them one process or two that share the connection by fork. Numbered bytes
  * go in both directions. SIGKILL ends victims: after a time, after a call, by a timer within a call, while they are stopped, or at an
@@ -68,7 +69,7 @@ static int run(long seed, struct footprint *footprint) {
     for (int i = 0; i < plan.count; i++)
         if ((first[i] = fork()) == 0) run_victim(i);
     if (write(orders, &seed, sizeof seed) != sizeof seed) perror("the survivor"), exit(2);
-    pid_t storm = plan.storms ? start_storm(survivor) : 0;
+    pid_t storm = plan.storms || plan.stands_still ? start_storm(survivor) : 0;
     kills.storms += plan.storms;
     int64_t deadline = now_ns() + HANG_S * 1000000000LL;
     int is_done = kill_victims(deadline);

@@ -1,6 +1,7 @@
 /* The process, or the family of processes, with the other end of a connection. Some of them are killed. */
 #include "crash.h"
 #include <sched.h>
+#include <sys/resource.h>
 
 static char buffer[BUFFER];
 static struct end end_;
@@ -25,6 +26,22 @@ void before_call(struct end *e) {
     }
 }
 
+/* Some for what the program itself does, and not enough for the library. */
+static void limit(enum scarce scarce) {
+    if (scarce == DESCRIPTORS) {
+        int next = dup(0);
+        close(next);
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next + 8, (rlim_t)next + 8});
+    } else if (scarce == ADDRESSES) {
+        long pages = 0;
+        FILE *statm = fopen("/proc/self/statm", "r");
+        if (fscanf(statm, "%ld", &pages) != 1) pages = 1 << 20;
+        fclose(statm);
+        rlim_t most = (rlim_t)pages * 4096 + (4 << 20);
+        setrlimit(RLIMIT_AS, &(struct rlimit){most, most});
+    }
+}
+
 static void notice(int number) { (void)number; }
 
 void run_victim(int index) {
@@ -35,6 +52,7 @@ void run_victim(int index) {
     signal(SIGCHLD, SIG_IGN), signal(SIGPIPE, SIG_IGN);
     sigaction(SIGUSR1, &(struct sigaction){.sa_handler = notice}, 0);
     *e = (struct end){.side = VICTIM, .index = index, .common = c, .link = l, .buffer = buffer};
+    limit(l->scarce);
     int listener = -1;
     if (!l->survivor_listens) make_connection(c, 1, &listener);
     e->fd = make_connection(c, !l->survivor_listens, &listener);
