@@ -13,9 +13,9 @@ static int is_gone(pid_t pid) {
 /* Single steps into the call that the victim is about to make. One that sleeps there is killed asleep. */
 static void step_and_kill(struct common *c, pid_t pid, long instructions, int64_t deadline) {
     int status;
-    if (ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_EXITKILL) || ptrace(PTRACE_INTERRUPT, pid, 0, 0)) perror("ptrace"), exit(2);
-    if (waitpid(pid, &status, __WALL) != pid || !WIFSTOPPED(status)) return;
+    if (ptrace(PTRACE_SEIZE, pid, 0, PTRACE_O_EXITKILL)) perror("ptrace"), exit(2);
     c->stepped = 1;
+    if (waitpid(pid, &status, __WALL) != pid || !WIFSTOPPED(status)) return;
     for (long i = 0; i < instructions; i++) {
         if (ptrace(PTRACE_SINGLESTEP, pid, 0, 0)) break;
         int64_t asleep = now_ns() + 5000000;
