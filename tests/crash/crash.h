@@ -19,8 +19,8 @@
 /* ---- the plan, made from a seed (plan.c) ------------------------------------------------------ */
 
 enum kind { STREAM, EXCHANGE, BOTH_WAYS, PAUSE, PASSED, CONTROL, KINDS };
-/* How an end waits. */
-enum style { BLOCKING, WAITALL, POLL, SELECT, EPOLL, EDGE, STYLES };
+/* How an end waits. A busy one does not. */
+enum style { BLOCKING, WAITALL, POLL, SELECT, EPOLL, EDGE, BUSY, STYLES };
 /* Who holds the victim's end: one process; two that take turns; one that sends and one that receives; one, and an idle one. */
 enum family { ALONE, TURNS, SPLIT, IDLE, FAMILIES };
 /* Nobody is killed; or: after a time; once the victim made so many calls; a timer within a call; so many instructions into a call;

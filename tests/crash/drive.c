@@ -1,6 +1,7 @@
 /* Has ends go on as far as they can, and waits for them by the style's call. */
 #include "crash.h"
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 
@@ -54,6 +55,7 @@ void drive(struct end *ends, int count, enum style style) {
         if (!live) break;
         if (!is_idle) continue;
         if (set.fd >= 0) wait_by_epoll(&set, ends, wanted, count);
+        else if (style == BUSY) sched_yield();
         else if (style == SELECT) wait_by_select(ends, wanted, count);
         else wait_by_poll(ends, wanted, count);
     }

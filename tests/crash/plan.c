@@ -2,7 +2,7 @@
 #include "crash.h"
 
 static const char *const kinds[] = {"stream", "exchange", "both", "pause", "pass", "control"};
-static const char *const styles[] = {"blocking", "waitall", "poll", "select", "epoll", "edge"};
+static const char *const styles[] = {"blocking", "waitall", "poll", "select", "epoll", "edge", "busy"};
 static const char *const families[] = {"alone", "turns", "split", "idle relative"};
 static const char *const fates[] = {"lives", "killed after ns", "killed after its call", "killed by a timer", "killed at an instruction",
                                     "killed while stopped"};
@@ -58,6 +58,8 @@ static struct plan at_one_instruction(long scenario, long instruction) {
     struct link l = {.survivor_listens = (int)below(2), .family = (enum family)(scenario / 2 % IDLE), .fate = STEPPED, .delay = instruction};
     l.target = l.family == ALONE ? 0 : (int)below(2);
     l.style[SURVIVOR] = (enum style)below(STYLES), l.style[VICTIM] = (enum style)below(STYLES);
+    /* Who is busy sees what is published before anything else is done; who sleeps, once it is rung for. */
+    if (scenario / 6 % 2 == 0) l.style[SURVIVOR] = p.loop = BUSY;
     /* Also the calls in which a connection moves. */
     l.calls = l.family == ALONE && below(3) == 0 ? 1 + below(40) : 80 + below(60);
     int bits = below(2) ? 6 : 15;
