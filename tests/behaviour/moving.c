@@ -352,6 +352,36 @@ SAN_CASE(an_end_that_is_killed) {
     SYS(close(fd));
   }
 }
+/* A broken pipe that a send tells is what poll tells too, whoever carries the connection: the connector may be alone on the SAN when
+ * the acceptor is killed. */
+static void send_to_killed_acceptor(int looks) {
+  union address target;
+  int listener = listen_on(V4, &target), status;
+  pid_t child = start_child();
+  if (child == 0) {
+    exchange_server(SYS(accept(listener, NULL, NULL)));
+    for (;;) pause();
+  }
+  int fd = dial(&target);
+  exchange_client(fd);
+  char byte;
+  for (int i = 0; i < looks; i++) ERR(recv(fd, &byte, 1, MSG_DONTWAIT), EAGAIN);
+  SYS(kill(child, SIGKILL));
+  EQ(waitpid(child, &status, 0), child);
+  SYS(close(listener));
+  expect_eof(fd);
+  /* At once: nobody asks the kernel of the connection between. */
+  while (send(fd, "x", 1, MSG_NOSIGNAL) == 1) {}
+  EQ(errno, EPIPE);
+  EQ(ready_now(fd, POLLOUT), POLLOUT | POLLHUP);
+  expect_eof(fd);
+  ERR(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+  SYS(close(fd));
+}
+SAN_CASE(sends_to_a_killed_acceptor) {
+  for (exchanges = 1; exchanges <= MOST; exchanges++)
+    for (int looks = 0; looks < 3; looks++) send_to_killed_acceptor(looks);
+}
 /* What a reset overtakes is lost, and what was sent behind it on the SAN is not read in its place. */
 SAN_CASE(a_reset_that_overtakes_bytes) {
   struct ends ends = connect_ends();

@@ -231,7 +231,7 @@ impl Sending<'_> {
             return ControlFlow::Break(Outcome::Done(Ok(self.sent)));
         }
         match moved.fault {
-            Some(e) => self.end(e),
+            Some(e) => self.fail(e),
             None if waits => match wait_for_room(socket, stream, self.sent > 0, self.limit) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(e) => self.end(e),
@@ -307,6 +307,20 @@ impl Sending<'_> {
         } else if moved.ring {
             ring::ring(self.socket);
         }
+    }
+
+    /// The bytes could not be sent. What the kernel says of a connection that it still carries it says once.
+    #[cold]
+    fn fail(&self, e: Errno) -> ControlFlow<Outcome> {
+        let (socket, stream) = (self.socket, self.stream);
+        let flags = stream.endpoint.flags();
+        if flags & (flag::SENDS_TCP | flag::SEND_SHUT) == flag::SENDS_TCP && !ends::is_local(e.0) {
+            ends::note_error(socket, stream, e.0);
+            if self.sent == 0 {
+                stream.endpoint.set(flag::ERROR_REPORTED);
+            }
+        }
+        self.end(e)
     }
 
     /// There is no room, and the call does not wait for it.
