@@ -5,6 +5,7 @@ use crate::switch::back_to_tcp::{self, idle};
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::polled_socket::PolledSocket;
 use crate::switch::readiness::timeout::{shorter, Timeout};
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
@@ -115,7 +116,7 @@ where
         let mut on_tcp = SmallVec::<[(usize, Pinned); MOST]>::new();
         for (at, one) in fds.iter().enumerate() {
             match connected(one.fd) {
-                Some(socket) if socket.has_entered() => {
+                Some(socket) if socket.await_lane() == Lane::San => {
                     sockets.push(PolledSocket::new(at, socket, one.events));
                 }
                 Some(socket) => on_tcp.push((at, socket)),

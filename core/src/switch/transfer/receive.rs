@@ -11,6 +11,7 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::batching::let_sender_ahead;
 use crate::switch::stream::counters::Event;
@@ -31,7 +32,7 @@ const LOOK_TIME: u64 = 100_000_000;
 /// Receives for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
-    if !setup::is_on_san(socket, to.remaining()) {
+    if setup::advance(socket, to.remaining()) == Lane::Tcp {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
