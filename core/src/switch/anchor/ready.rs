@@ -60,7 +60,7 @@ pub(in crate::switch) fn writable(stream: &Stream) -> bool {
         f => {
             f & FAILS != 0
                 || stream.has_space()
-                || link::has_space(stream)
+                || link::poll_for_space(stream)
                 // Who shut both directions down before it closed is heard once, at the first.
                 || ends::answers_with_reset(stream)
         }

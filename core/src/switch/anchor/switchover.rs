@@ -130,9 +130,9 @@ pub(in crate::switch) fn unread(stream: &Stream) -> u64 {
     }
 }
 
-/// True if these are all the bytes that the kernel has, and will have, for such an end: those behind them lie in the
+/// Looks whether these are all the bytes that the kernel has, and will have, for such an end: those behind them lie in the
 /// segment. Receive lock.
-pub(in crate::switch) fn is_rest(stream: &Stream, bytes: u64) -> bool {
+pub(in crate::switch) fn look_for_rest(stream: &Stream, bytes: u64) -> bool {
     matches!(inbound(stream), Ok(Inbound::Before(left)) if left <= bytes)
 }
 

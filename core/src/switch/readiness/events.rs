@@ -82,7 +82,7 @@ pub(in crate::switch) fn available(stream: &Stream) -> u64 {
         Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
             let before = switchover::unread(stream);
             match stream.endpoint.has(flag::RECEIVES_TCP) {
-                true if !switchover::is_rest(stream, before) => before,
+                true if !switchover::look_for_rest(stream, before) => before,
                 true => before + count(stream).unwrap_or(0),
                 false => count(stream).unwrap_or(0),
             }

@@ -194,7 +194,7 @@ fn poll_sockets(
             return Some(all.report_all(ready));
         }
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
-        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.is_any_ready()) {
+        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.look_for_ready()) {
             continue;
         }
         back_to_tcp::look_around();
@@ -210,7 +210,7 @@ impl Polled<'_> {
         self.sockets.iter().any(PolledSocket::has_left)
     }
 
-    fn is_any_ready(&self) -> bool {
+    fn look_for_ready(&self) -> bool {
         self.sockets.iter().any(|one| one.ready() != 0)
     }
 
@@ -231,7 +231,7 @@ impl Polled<'_> {
             self.disarm();
             return Ok(0);
         }
-        let slept = if self.is_any_ready() {
+        let slept = if self.look_for_ready() {
             Ok(0)
         } else {
             let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();

@@ -165,7 +165,7 @@ impl<'a> Receiving<'a, '_> {
             return self.end();
         }
         let posted = self.post(waits);
-        if !waits && self.has_something_come() {
+        if !waits && self.look_for_change() {
             return ControlFlow::Continue(());
         }
         let woken = if waits { self.wait(posted.as_ref()) } else { Err(Errno(libc::EAGAIN)) };
@@ -246,7 +246,7 @@ impl<'a> Receiving<'a, '_> {
                 Take::Peek => self.look_behind(),
                 _ => self.take_behind(),
             }
-            if self.got < self.wanted && self.is_at_mark() {
+            if self.got < self.wanted && self.look_for_mark() {
                 return self.done();
             }
         }
@@ -277,9 +277,9 @@ impl<'a> Receiving<'a, '_> {
         }
     }
 
-    /// True if an urgent byte comes next, over TCP, behind all that lies in the segment: a read ends there.
+    /// Looks whether an urgent byte comes next, over TCP, behind all that lies in the segment: a read ends there.
     #[cold]
-    fn is_at_mark(&self) -> bool {
+    fn look_for_mark(&self) -> bool {
         let (stream, looked_at) = (self.stream, if self.take == Take::Peek { self.got } else { 0 });
         let Ok(_held) = stream.lock_receive() else { return false };
         stream.available() == Ok(looked_at as u64) && net::is_at_mark(stream.anchor)
@@ -363,9 +363,9 @@ impl<'a> Receiving<'a, '_> {
         woken.map(drop)
     }
 
-    /// Before a call that does not wait returns without enough: true if it is to look again.
+    /// Before a call that does not wait returns without enough: asks the kernel; true if the call is to look again.
     #[inline(always)]
-    fn has_something_come(&self) -> bool {
+    fn look_for_change(&self) -> bool {
         let (socket, stream) = (self.socket, self.stream);
         wait::look_if_stale(socket, stream, time::ticks());
         if ends::ended(stream) {

@@ -29,7 +29,7 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if socket.lane() == Lane::Tcp || switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
-    if ends::is_closed(socket, &stream) {
+    if ends::look_for_close(socket, &stream) {
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();
