@@ -101,7 +101,7 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
 /// Whether a read would not wait, as the kernel says; `None`: it is for the segment to say. For an end that [receives
 /// over TCP](flag::RECEIVES_TCP).
 #[cold]
-pub(in crate::switch) fn readable(stream: &Stream) -> Option<bool> {
+pub(in crate::switch) fn poll_readable(stream: &Stream) -> Option<bool> {
     // Who has the lock receives right now and will know better.
     let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return Some(true) };
     if !stream.endpoint.has(flag::RECEIVES_TCP) {

@@ -151,7 +151,7 @@ fn pause(
         return told(Errno(libc::EAGAIN));
     }
     let how = Wait::new(Event::Read, got > 0, limit);
-    match wait::wait(socket, stream, &how, || ready::readable(stream)) {
+    match wait::wait(socket, stream, &how, || ready::poll_readable(stream)) {
         Ok(_) => None,
         Err(e) => told(e),
     }

@@ -250,7 +250,7 @@ impl<'a> Receiving<'a, '_> {
                 return self.done();
             }
         }
-        if self.got == self.wanted && (self.wanted > 0 || ready::readable(stream)) {
+        if self.got == self.wanted && (self.wanted > 0 || ready::poll_readable(stream)) {
             return self.done();
         }
         ControlFlow::Continue(())
@@ -357,8 +357,8 @@ impl<'a> Receiving<'a, '_> {
         let how = Wait::new(Event::Read, got > 0, &self.limit);
         let woken = wait::wait(socket, stream, &how, || match take {
             Take::Peek if got > 0 => stream.arrival_stamp() != stamp || ends::ended(stream),
-            _ if hinted => ready::announced(stream),
-            _ => posted.is_some_and(Posted::is_over) || ready::readable(stream),
+            _ if hinted => ready::poll_announced(stream),
+            _ => posted.is_some_and(Posted::is_over) || ready::poll_readable(stream),
         });
         woken.map(drop)
     }

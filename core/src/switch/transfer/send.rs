@@ -344,7 +344,7 @@ pub(super) fn wait_for_room(
     let how = Wait::new(Event::Write, partial, limit);
     let ready = || {
         stream.look_for_request();
-        ready::writable(stream)
+        ready::poll_writable(stream)
     };
     wait::wait(socket, stream, &how, ready).map(drop)
 }

@@ -62,8 +62,8 @@ impl<'a> Wait<'a> {
     /// Looks whether what is waited for is there.
     pub(super) fn look(&self, stream: &Stream) -> bool {
         match self.event {
-            Event::Read => ready::readable(stream),
-            Event::Write => ready::writable(stream),
+            Event::Read => ready::poll_readable(stream),
+            Event::Write => ready::poll_writable(stream),
         }
     }
 
