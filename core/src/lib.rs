@@ -19,7 +19,8 @@
 //!
 //! # The way of a byte
 //!
-//! 1. The hook of `send` finds the socket ([`switch::table`]) and calls [`switch::transfer::send`].
+//! 1. The hook of `send` finds the socket ([`switch::table`]), takes the step that tells its lane
+//!    ([`switch::setup::advance`]), and calls [`switch::transfer::send`] if that is the SAN.
 //! 2. [`session`] says how the byte may travel: in a message if there is credit for one, else in the send buffer or by
 //!    RDMA.
 //! 3. `switch/stream` copies it to the segment and publishes it.

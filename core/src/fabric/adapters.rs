@@ -65,7 +65,7 @@ pub(super) fn in_use() -> Vec<&'static Port> {
 }
 
 /// True if that is so of any port in use.
-pub(super) fn has_any(is_one: impl FnMut(&&'static Port) -> bool) -> bool {
+pub(super) fn any_port(is_one: impl FnMut(&&'static Port) -> bool) -> bool {
     present().is_some_and(|fabric| fabric.in_use().iter().any(is_one))
 }
 

@@ -39,6 +39,7 @@ pub use descriptors::{lifecycle, options, sets};
 pub use handing_on::{bring_back, exec, passing};
 pub use outcome::Outcome;
 pub use readiness::{epoll, poll, select};
+pub use socket::lane::Lane;
 pub use socket::{table, unpublished};
 pub use transfer::{files, shutdown};
 

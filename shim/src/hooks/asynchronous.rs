@@ -8,9 +8,9 @@ use sanshim_core::switch::bring_back;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{self, errno, Errno};
 
-/// True if the request may be made. libc or the kernel refuses what is no request. The 64-bit variant is the same in
-/// the fields that this looks at.
-fn may_be_made(request: *const aiocb) -> bool {
+/// Has the connection of a request go back to TCP; true if the request may be made. libc or the kernel refuses what is no
+/// request. The 64-bit variant is the same in the fields that this looks at.
+fn prepare_request(request: *const aiocb) -> bool {
     if user::check(request.cast(), size_of::<aiocb>(), Access::Read).is_err() {
         return true;
     }
@@ -19,8 +19,8 @@ fn may_be_made(request: *const aiocb) -> bool {
     operation == libc::LIO_NOP || bring_back::before_unhooked_use(fd)
 }
 
-/// As [`may_be_made`], for a call whose operation is not in the request.
-fn may_be_used(request: *const aiocb) -> bool {
+/// As [`prepare_request`], for a call whose operation is not in the request.
+fn prepare_use(request: *const aiocb) -> bool {
     user::read(request.cast::<c_int>()).map_or(true, bring_back::before_unhooked_use)
 }
 
@@ -31,12 +31,12 @@ fn entries<T>(list: *const *mut T, count: usize) -> impl Iterator<Item = *mut T>
         .filter(|one| !one.is_null())
 }
 
-fn may_all_be_made(list: *const *mut aiocb, count: c_int) -> bool {
-    entries(list, count.max(0) as usize).all(|request| may_be_made(request))
+fn prepare_all(list: *const *mut aiocb, count: c_int) -> bool {
+    entries(list, count.max(0) as usize).all(|request| prepare_request(request))
 }
 
-/// True if the kernel may be given these requests.
-pub(super) fn may_be_submitted(list: *const *mut iocb, count: c_long) -> bool {
+/// Has the connections of these requests go back to TCP; true if the kernel may be given them.
+pub(super) fn prepare_submission(list: *const *mut iocb, count: c_long) -> bool {
     entries(list, count.max(0) as usize)
         .filter_map(|request| user::read(request).ok())
         .all(|request| bring_back::before_unhooked_use(request.aio_fildes as c_int))
@@ -48,29 +48,29 @@ fn refused() -> c_int {
 
 hooks! {
     fn aio_read(request: *mut aiocb) -> c_int = |real| {
-        if may_be_used(request) { real(request) } else { refused() }
+        if prepare_use(request) { real(request) } else { refused() }
     }
 
     fn aio_read64(request: *mut aiocb) -> c_int = |real| {
-        if may_be_used(request) { real(request) } else { refused() }
+        if prepare_use(request) { real(request) } else { refused() }
     }
 
     fn aio_write(request: *mut aiocb) -> c_int = |real| {
-        if may_be_used(request) { real(request) } else { refused() }
+        if prepare_use(request) { real(request) } else { refused() }
     }
 
     fn aio_write64(request: *mut aiocb) -> c_int = |real| {
-        if may_be_used(request) { real(request) } else { refused() }
+        if prepare_use(request) { real(request) } else { refused() }
     }
 
     fn lio_listio(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int
     = |real| {
-        if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
+        if prepare_all(list, count) { real(mode, list, count, event) } else { refused() }
     }
 
     fn lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int
     = |real| {
-        if may_all_be_made(list, count) { real(mode, list, count, event) } else { refused() }
+        if prepare_all(list, count) { real(mode, list, count, event) } else { refused() }
     }
 }
 
@@ -82,7 +82,7 @@ unsafe extern "C-unwind" fn io_submit(
     count: c_long,
     list: *mut *mut iocb,
 ) -> c_int {
-    if !errno::kept(|| may_be_submitted(list, count)) {
+    if !errno::kept(|| prepare_submission(list, count)) {
         return -libc::EOPNOTSUPP;
     }
     let arguments = [context, count as usize, list as usize, 0, 0, 0];

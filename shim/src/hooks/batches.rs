@@ -1,11 +1,11 @@
 //! sendmmsg and recvmmsg: several messages in a call.
 
 use super::message::{has_control, receive_message, recvmsg, send_message, sendmsg, total};
-use super::transfer::on_san;
+use super::transfer::find_or_cancel;
 use super::{or_real, returned, timespec};
 use crate::real::hooks;
 use libc::{c_int, c_uint, mmsghdr, msghdr, ssize_t};
-use sanshim_core::switch::{options, transfer, Outcome};
+use sanshim_core::switch::{options, setup, Lane, Outcome};
 use sanshim_core::sys::actions::done;
 use sanshim_core::sys::time;
 use sanshim_core::sys::user::{self, Access};
@@ -99,7 +99,7 @@ unsafe fn receive_all(
 hooks! {
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int
     = |real| {
-        let Some(socket) = on_san(fd) else {
+        let Some(socket) = find_or_cancel(fd) else {
             let header = |i| messages.wrapping_add(i as usize).cast::<msghdr>();
             // SAFETY: the program gave `count` headers.
             if (0..count.min(MOST_SENT)).any(|i| unsafe { has_control(header(i)) }) {
@@ -121,10 +121,10 @@ hooks! {
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec) -> c_int
     = |real| {
-        let Some(socket) = on_san(fd) else {
+        let Some(socket) = find_or_cancel(fd) else {
             return real(fd, messages, count, flags, timeout);
         };
-        if !transfer::is_on_san(&socket, 0) {
+        if setup::advance(&socket, 0) == Lane::Tcp {
             // Of an error that the kernel keeps only its own call tells first.
             return real(fd, messages, count, flags, timeout);
         }

@@ -1,6 +1,6 @@
 //! sendmsg and recvmsg: on the SAN, and on other sockets, whose messages may take descriptors along.
 
-use super::transfer::{checked, on_san, send_flagged};
+use super::transfer::{checked, find_or_cancel, send_flagged};
 use super::{addresses, or_real, returned};
 use crate::real::hooks;
 use libc::{c_int, msghdr, ssize_t};
@@ -111,7 +111,7 @@ unsafe fn pass_message(
 
 hooks! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = |real| {
-        match on_san(fd) {
+        match find_or_cancel(fd) {
             // SAFETY: the program gave a message header.
             None => unsafe { pass_message(fd, message, flags, real) },
             // SAFETY: as above.
@@ -121,7 +121,7 @@ hooks! {
     }
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = |real| {
-        match on_san(fd) {
+        match find_or_cancel(fd) {
             None => real(fd, message, flags),
             // SAFETY: the program gave a message header.
             Some(socket) => or_real(unsafe { receive_message(&socket, message, flags) },

@@ -43,14 +43,14 @@ hooks! {
         }
         let result = real(fd, level, name, value, length);
         if let Some(number) = number.filter(|_| result == 0) {
-            options::was_set(fd, level, name, number);
+            options::after_set(fd, level, name, number);
         }
         result
     }
 
     fn getpeername(fd: c_int, to: *mut sockaddr, length: *mut socklen_t) -> c_int = |real| {
         let result = real(fd, to, length);
-        if result == 0 && table::is_known(fd) && options::has_no_peer(fd) {
+        if result == 0 && table::is_known(fd) && options::look_for_close(fd) {
             return returned(Err(Errno(libc::ENOTCONN))) as c_int;
         }
         result

@@ -1,7 +1,7 @@
 //! libc's syscall(), which is another door to the same operations. Each goes to the hook of its name, or of its own form where
 //! libc's function differs from the kernel's. What is not about descriptors of ours goes on to the kernel. Decides nothing.
 
-use super::asynchronous::may_be_submitted;
+use super::asynchronous::prepare_submission;
 use super::batches::{recvmmsg, sendmmsg};
 use super::descriptor::{after_fcntl, close, close_range, dup, dup2, dup3, ioctl};
 use super::kernel_waits;
@@ -198,7 +198,7 @@ unsafe fn process(
             libc::SYS_unshare => numbered!(pass, unshare(a as c_int)),
             libc::SYS_setns => numbered!(pass, setns(fd, b as c_int)),
             libc::SYS_prctl => numbered!(pass, prctl(fd, b as _, c as _, d as _, e as _)),
-            libc::SYS_io_submit if may_be_submitted(c as _, b as c_long) => return None,
+            libc::SYS_io_submit if prepare_submission(c as _, b as c_long) => return None,
             libc::SYS_io_submit => return Some(fail(libc::EOPNOTSUPP)),
             // The operations of a ring cannot be seen. Programs that find no io_uring use other calls.
             libc::SYS_io_uring_setup => return Some(fail(libc::ENOSYS)),

@@ -8,44 +8,44 @@ use libc::{
 };
 use sanshim_core::switch::buffers::{may_be_ours, Buffers};
 use sanshim_core::switch::table::{self, Pinned};
-use sanshim_core::switch::{files, options, transfer, Outcome};
+use sanshim_core::switch::{files, options, setup, transfer, Lane, Outcome};
 use sanshim_core::sys::actions::done;
 use sanshim_core::sys::user::{self, Access};
 use sanshim_core::sys::{errno, file, rw_flags, Errno, Result};
 
 /// The socket behind `fd` if its bytes go over the SAN, or may do so later.
 #[inline]
-pub(super) fn on_san(fd: c_int) -> Option<Pinned> {
+pub(super) fn find(fd: c_int) -> Option<Pinned> {
+    table::connected(fd)
+}
+
+/// As [`find`], but the thread may be cancelled here if there is one.
+#[inline]
+pub(super) fn find_or_cancel(fd: c_int) -> Option<Pinned> {
     let socket = find(fd)?;
     cancellation_point();
     Some(socket)
 }
 
-/// As [`on_san`], but the thread may be cancelled here.
-#[inline]
-pub(super) fn find(fd: c_int) -> Option<Pinned> {
-    table::connected(fd)
-}
-
 /// Who does a transfer.
-enum Lane {
+enum Carrier {
     /// The kernel. A socket that is on TCP stays there as long as this exists.
     Kernel(Option<Pinned>),
     /// The switch.
     Switch(Pinned),
 }
 
-/// Most transfers stay on TCP. There libc's own function is the cancellation point. Not inlined, for all that send and receive
-/// share it.
+/// Begins a transfer: takes the socket's step before it, and so learns who does it. Most transfers stay on TCP. There libc's own
+/// function is the cancellation point. Not inlined, for all that send and receive share it.
 #[inline(never)]
 #[link_section = "sanshim_path"]
-fn lane(fd: c_int, length: size_t, flags: c_int) -> Lane {
-    let Some(socket) = find(fd) else { return Lane::Kernel(None) };
-    if flags & libc::MSG_ZEROCOPY == 0 && !transfer::is_on_san(&socket, length) {
-        return Lane::Kernel(Some(socket));
+fn begin(fd: c_int, length: size_t, flags: c_int) -> Carrier {
+    let Some(socket) = find(fd) else { return Carrier::Kernel(None) };
+    if flags & libc::MSG_ZEROCOPY == 0 && setup::advance(&socket, length) == Lane::Tcp {
+        return Carrier::Kernel(Some(socket));
     }
     cancellation_point();
-    Lane::Switch(socket)
+    Carrier::Switch(socket)
 }
 
 extern "C-unwind" {
@@ -115,9 +115,9 @@ unsafe fn vector<'a>(buffers: *const iovec, count: c_int) -> Result<Buffers<'a>>
 hooks! {
     #[link_section = "sanshim_path"]
     fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match lane(fd, length, flags) {
-            Lane::Kernel(_pinned) => done(real(fd, buffer, length, flags)),
-            Lane::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
+        match begin(fd, length, flags) {
+            Carrier::Kernel(_pinned) => done(real(fd, buffer, length, flags)),
+            Carrier::Switch(socket) => or_real(send_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
     }
@@ -132,9 +132,9 @@ hooks! {
     fn sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int,
         to: *const sockaddr, to_length: socklen_t) -> ssize_t
     = |real| {
-        match lane(fd, length, flags) {
-            Lane::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
-            Lane::Switch(socket) => {
+        match begin(fd, length, flags) {
+            Carrier::Kernel(_pinned) => done(real(fd, buffer, length, flags, to, to_length)),
+            Carrier::Switch(socket) => {
                 if !to.is_null() {
                     if let Err(e) = addresses::of_send(to, to_length) {
                         return returned(Err(e));
@@ -148,9 +148,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t = |real| {
-        match lane(fd, length, 0) {
-             Lane::Kernel(_pinned) => done(real(fd, buffer, length)),
-            Lane::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
+        match begin(fd, length, 0) {
+            Carrier::Kernel(_pinned) => done(real(fd, buffer, length)),
+            Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)), |b| transfer::send(&socket, b, 0)),
                 || real(fd, buffer, length)),
         }
     }
@@ -162,7 +162,7 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t = |real| {
-        match on_san(fd) {
+        match find_or_cancel(fd) {
             None => done(real(fd, buffers, count)),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
@@ -174,7 +174,7 @@ hooks! {
         -> ssize_t
     = |real| {
         // Without an offset it is writev.
-        let Some(socket) = on_san(fd).filter(|_| offset == -1) else {
+        let Some(socket) = find_or_cancel(fd).filter(|_| offset == -1) else {
             return done(real(fd, buffers, count, offset, flags));
         };
         let wanted = match rw_flags::of_message(flags, true) {
@@ -196,9 +196,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t = |real| {
-        match lane(fd, length, flags) {
-            Lane::Kernel(_pinned) => real(fd, buffer, length, flags),
-            Lane::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
+        match begin(fd, length, flags) {
+            Carrier::Kernel(_pinned) => real(fd, buffer, length, flags),
+            Carrier::Switch(socket) => or_real(receive_one(&socket, buffer, length, flags),
                 || real(fd, buffer, length, flags)),
         }
     }
@@ -207,9 +207,9 @@ hooks! {
     fn recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int,
         from: *mut sockaddr, from_length: *mut socklen_t) -> ssize_t
     = |real| {
-        let socket = match lane(fd, length, flags) {
-            Lane::Kernel(_pinned) => return real(fd, buffer, length, flags, from, from_length),
-            Lane::Switch(socket) => socket,
+        let socket = match begin(fd, length, flags) {
+            Carrier::Kernel(_pinned) => return real(fd, buffer, length, flags, from, from_length),
+            Carrier::Switch(socket) => socket,
         };
         let mut outcome = receive_one(&socket, buffer, length, flags);
         if let (Outcome::Done(result @ Ok(_)), false) = (&mut outcome, from.is_null()) {
@@ -223,9 +223,9 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t = |real| {
-        match lane(fd, length, 0) {
-            Lane::Kernel(_pinned) => real(fd, buffer, length),
-            Lane::Switch(socket) => or_real(checked(whole(&one(buffer, length)),
+        match begin(fd, length, 0) {
+            Carrier::Kernel(_pinned) => real(fd, buffer, length),
+            Carrier::Switch(socket) => or_real(checked(whole(&one(buffer, length)),
                 |b| transfer::read(&socket, b, 0)), || real(fd, buffer, length)),
         }
     }
@@ -237,7 +237,7 @@ hooks! {
 
     #[link_section = "sanshim_path"]
     fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t = |real| {
-        match on_san(fd) {
+        match find_or_cancel(fd) {
             None => real(fd, buffers, count),
             // SAFETY: the program gave `count` buffers.
             Some(socket) => or_real(checked(unsafe { vector(buffers, count) },
@@ -249,7 +249,7 @@ hooks! {
         -> ssize_t
     = |real| {
         // Without an offset it is readv.
-        let Some(socket) = on_san(fd).filter(|_| offset == -1) else {
+        let Some(socket) = find_or_cancel(fd).filter(|_| offset == -1) else {
             return real(fd, buffers, count, offset, flags);
         };
         let wanted = match rw_flags::of_message(flags, false) {
@@ -271,9 +271,9 @@ hooks! {
 
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t = |real| {
         let pass = || done(real(out, from, offset, count));
-        let Some(socket) = on_san(out) else {
+        let Some(socket) = find_or_cancel(out) else {
             // Of a socket only into a pipe, as splice does.
-            return match on_san(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
+            return match find_or_cancel(from).filter(|_| offset.is_null() && file::is_pipe(out)) {
                 Some(source) => or_real(files::splice_out(&source, out, count, 0), pass),
                 None => pass(),
             };
@@ -318,7 +318,7 @@ hooks! {
             // The kernel says so, whatever the descriptors are.
             return pass();
         }
-        if let Some(socket) = on_san(to) {
+        if let Some(socket) = find_or_cancel(to) {
             if !file::is_pipe(from) {
                 return returned(Err(Errno(libc::EINVAL)));
             }
@@ -327,7 +327,7 @@ hooks! {
             }
             return or_real(files::splice_in(&socket, from, length, flags), pass);
         }
-        if let Some(socket) = on_san(from) {
+        if let Some(socket) = find_or_cancel(from) {
             if !file::is_pipe(to) {
                 return returned(Err(Errno(libc::EINVAL)));
             }

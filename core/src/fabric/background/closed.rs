@@ -21,10 +21,10 @@ impl Closed {
         self.users.as_ref().is_some_and(|users| users.are_there())
     }
 
-    /// True while a relative has control, which is on its way here: the peer is to find somebody.
-    fn gets_control(&self) -> bool {
+    /// Withdraws the wish for control; true while a relative has it, on its way here: the peer is to find somebody.
+    fn look_for_control(&self) -> bool {
         self.link.withdraw_within()
-            && !self.link.is_failed_by_peer()
+            && !self.link.look_for_failure()
             && !self.link.is_closed_by_peer()
             && time::now() - self.since < ON_ITS_WAY
     }
@@ -45,9 +45,9 @@ impl Closed {
     }
 
     /// Looks after it; true if it is over.
-    fn is_over(&mut self) -> bool {
+    fn look_after(&mut self) -> bool {
         if self.link.is_foreign() {
-            return !self.gets_control();
+            return !self.look_for_control();
         }
         let used = self.is_used();
         self.link.tick(Tell::Certain);
@@ -70,7 +70,7 @@ pub(super) fn end_closed() -> bool {
     let mut over = Vec::new();
     let mut at = 0;
     while at < closed.len() {
-        if closed[at].is_over() {
+        if closed[at].look_after() {
             over.push(closed.swap_remove(at));
         } else {
             at += 1;
@@ -95,9 +95,9 @@ pub(in crate::fabric) fn finish(patience: u64) {
         let leaving = time::now() - since < LEAVING;
         // Relatives that use one are to take control of it.
         lock_closed().iter().all(|one| match one.link.is_foreign() {
-            true => !one.gets_control(),
+            true => !one.look_for_control(),
             false => one.is_used() && !(leaving && one.link.offer_control()),
-        }) && !adapters::has_any(|port| port.has_any(Link::keeps_anchor))
+        }) && !adapters::any_port(|port| port.any_link(Link::keeps_anchor))
     };
     while !is_done() && time::now() - since < patience {
         time::sleep(100_000);

@@ -66,7 +66,7 @@ impl Rounds {
         let told = self.sleep(helper, is_asked);
         let _gate = no_fork();
         // Perhaps the last of it.
-        seen_to.into_iter().for_each(|link| link.is_seen_to());
+        seen_to.into_iter().for_each(|link| link.note_seen_to());
         helper.set_dormant(false);
         self.heed(helper, &told);
         let ports = adapters::in_use();
@@ -115,7 +115,7 @@ impl Rounds {
         if self.idle && !is_asked {
             helper.set_dormant(true);
             // What there was to do before that woke nobody.
-            if !has_work() {
+            if !look_for_work() {
                 nap = self.longest;
             }
         }
@@ -125,7 +125,7 @@ impl Rounds {
     /// What it was told beside completions.
     fn heed(&mut self, helper: &Helper, told: &Told) {
         if told.removal {
-            let lost = adapters::in_use().into_iter().find(|port| port.device.is_lost());
+            let lost = adapters::in_use().into_iter().find(|port| port.device.take_loss());
             lost.into_iter().for_each(|port| self.retired.add(port));
         }
         if told.kicked {
@@ -200,17 +200,17 @@ fn catch_up(port: &Port) {
     // itself.
     if !device.is_armed()
         && device.woken() == woken
-        && port.has_any(Link::has_sleeper)
+        && port.any_link(Link::has_sleeper)
         && device.arm()
     {
         port.catch_up();
     }
 }
 
-/// True if a link has something left to do, a peer is to be told something in a moment, or nobody else is notified of
+/// Looks whether a link has something left to do, a peer is to be told something in a moment, or nobody else is notified of
 /// what completes.
-fn has_work() -> bool {
+fn look_for_work() -> bool {
     let _gate = no_fork();
     let has_work = |link: &Link| link.has_rest() || link.is_busy();
-    adapters::has_any(|port| !port.device.is_attended() || port.has_any(has_work))
+    adapters::any_port(|port| !port.device.is_attended() || port.any_link(has_work))
 }

@@ -24,11 +24,11 @@ impl Link {
         let (segment, fd) = made?;
         file::close(fd);
         segment.agreement().decide(State::Taken);
-        self.has_segment(segment, role);
+        self.give_segment(segment, role);
         Ok(())
     }
 
-    pub(in crate::fabric) fn has_segment(&self, segment: Segment, role: Role) {
+    pub(in crate::fabric) fn give_segment(&self, segment: Segment, role: Role) {
         let body = Body { segment, role, controller: AtomicPtr::default() };
         body.have_link_rung();
         let _ = self.body.set(body);
@@ -95,8 +95,8 @@ impl Link {
         }
     }
 
-    /// The peer's end will not use it; false if it does. By who takes the port's completions.
-    pub(super) fn is_refused_by_peer(&self) -> bool {
+    /// Notes that the peer's end will not use it; false if it does. By who takes the port's completions.
+    pub(super) fn note_refused(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let is_back = body.segment.agreement().withdraw();
         if is_back {
@@ -116,9 +116,9 @@ impl Link {
         self.note(Kind::Withdraw);
     }
 
-    /// The connector's end wants to go back; false if that makes no sense. If this end entered, its word that it did is
-    /// on its way, or there. By who takes the port's completions.
-    pub(super) fn is_asked_back(&self) -> bool {
+    /// Heeds that the connector's end wants to go back; false if that makes no sense. If this end entered, its word that it
+    /// did is on its way, or there. By who takes the port's completions.
+    pub(super) fn heed_withdrawal(&self) -> bool {
         let Some(body) = self.body.get().filter(|body| body.role == Role::Acceptor) else {
             return false;
         };

@@ -157,7 +157,7 @@ impl Controller {
     }
 
     /// By the controlling process: the peer has heard that this end turned.
-    pub(in crate::fabric) fn turn_is_known(&self) {
+    pub(in crate::fabric) fn note_turn_known(&self) {
         self.turn_known.store(1, SeqCst);
     }
 

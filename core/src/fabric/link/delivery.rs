@@ -46,14 +46,14 @@ impl Link {
 
     /// Has everything sent that this end published, the messages before `next` among it, and looks
     /// whether the peer has it all.
-    pub(crate) fn is_flushed(&self, next: u32) -> bool {
+    pub(crate) fn flush(&self, next: u32) -> bool {
         if !self.is_ours() {
             self.kick_owner();
             let Some(body) = self.body.get() else { return true };
             let sending = &body.segment.side(body.role).sending.0;
             let stamp = body.stamp(sending.tail.load(Acquire), next);
             return sending.delivered.load(Acquire) == stamp
-                || self.is_failed_by_peer()
+                || self.look_for_failure()
                 || self.is_closed_by_peer();
         }
         self.push(Tell::Certain);
@@ -102,7 +102,7 @@ impl Link {
         if keeps_anchor && self.is_drained() {
             self.let_anchor_go();
         }
-        self.has_told_turn();
+        self.note_told_turn();
         if let Some(body) = self.body.get().filter(|_| tell == Tell::Certain) {
             self.note_delivered();
             // For relatives that wait for what had arrived: the port was looked at before.

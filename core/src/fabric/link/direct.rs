@@ -65,8 +65,8 @@ impl Link {
         self.send(out, Kind::Ring, &[&address, &token])
     }
 
-    /// The peer lets us write; false if that makes no sense.
-    pub(super) fn may_write(&self, payload: &[u8]) -> bool {
+    /// Takes the memory that the peer lets us write to; false if that makes no sense.
+    pub(super) fn take_ring(&self, payload: &[u8]) -> bool {
         let Some((address, token)) = payload.split_first_chunk() else { return false };
         let Ok(token) = token.try_into() else { return false };
         let memory = RemoteMemory {

@@ -23,8 +23,8 @@ impl Link {
         }
     }
 
-    /// True if the owner says that it is broken, or the owner is gone.
-    pub(crate) fn is_failed_by_peer(&self) -> bool {
+    /// Looks whether the owner says that it is broken; an owner that is gone counts as having said so.
+    pub(crate) fn look_for_failure(&self) -> bool {
         let Some(body) = self.body.get() else { return false };
         let finished = &body.segment.side(body.role.peer()).sending.0.finished;
         if let Some(controller) = self.controller().filter(|_| !self.is_ours()) {
@@ -63,11 +63,11 @@ impl Link {
         }
     }
 
-    /// True if it failed, and neither a peer that closed, nor one that died, nor the way back to TCP is why: TCP tells
+    /// Looks whether it failed, and neither a peer that closed, nor one that died, nor the way back to TCP is why: TCP tells
     /// of those, and does in a moment.
-    pub(crate) fn is_broken(&self) -> bool {
+    pub(crate) fn look_for_break(&self) -> bool {
         let is_over = || self.is_closed_by_peer() || self.has_returned();
-        if !self.is_failed_by_peer() || is_over() {
+        if !self.look_for_failure() || is_over() {
             return false;
         }
         let (now, first) = (time::now(), &self.failure_seen);
@@ -92,7 +92,7 @@ impl Link {
         // A handler would wait for the code that it interrupted.
         let _undisturbed = Undisturbed::begin();
         let is_at_rest = self.course() == course::REST;
-        let has_ended = || self.wire().is_some_and(Wire::has_ended);
+        let has_ended = || self.wire().is_some_and(Wire::look_for_end);
         if is_at_rest && self.while_nobody_sends(|_| has_ended()) {
             // What came before counts before it.
             self.port().catch_up();

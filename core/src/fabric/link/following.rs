@@ -20,8 +20,8 @@ const CONNECT: u64 = 1;
 const COMPLETE: u64 = 2;
 
 impl Link {
-    /// Move came; false if it makes no sense. By who takes the port's completions.
-    pub(super) fn is_to_follow(&self, payload: &[u8]) -> bool {
+    /// Heeds a Move that came; false if it makes no sense. By who takes the port's completions.
+    pub(super) fn heed_move(&self, payload: &[u8]) -> bool {
         let Some((number, cookie)) = payload.split_first_chunk() else { return false };
         let Some((a, b)) = cookie.split_first_chunk() else { return false };
         let Ok(b) = b.try_into() else { return false };
@@ -112,7 +112,7 @@ impl Link {
                     self.go_on_over(wire);
                 }
                 match connector.complete_connect(COMPLETE) {
-                    Ok(Started::Done) => self.is_there(&connector),
+                    Ok(Started::Done) => self.resume(&connector),
                     Ok(Started::Pending) => {}
                     Err(why) => self.fail(why),
                 }
@@ -176,7 +176,7 @@ impl Link {
     }
 
     /// The new queue pair is connected: the link goes on.
-    pub(super) fn is_there(&self, connector: &Connector) {
+    pub(super) fn resume(&self, connector: &Connector) {
         helper::forget(connector.descriptor());
         self.moving.sealed.store(false, SeqCst);
         self.moving.course.store(course::REST, SeqCst);
@@ -192,7 +192,7 @@ impl Link {
         let Some(connector) = self.wire().map(|wire| wire.connector.clone()) else { return };
         match connector.next_result().map(|reported| reported.result) {
             None => {}
-            Some(Ok(())) => self.is_there(&connector),
+            Some(Ok(())) => self.resume(&connector),
             Some(Err(why)) => self.fail(why),
         }
     }

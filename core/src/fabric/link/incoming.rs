@@ -95,11 +95,11 @@ impl Link {
         let if_sensible = |makes_sense| if makes_sense { Ok(()) } else { Err(Wrong) };
         match kind {
             Kind::Entered => if_sensible(self.peer_entered()),
-            Kind::Refused => if_sensible(self.is_refused_by_peer()),
-            Kind::Withdraw => if_sensible(self.is_asked_back()),
-            Kind::Move => if_sensible(self.is_to_follow(payload)),
-            Kind::Moved => if_sensible(self.was_followed()),
-            Kind::Ring => if_sensible(self.may_write(payload)),
+            Kind::Refused => if_sensible(self.note_refused()),
+            Kind::Withdraw => if_sensible(self.heed_withdrawal()),
+            Kind::Move => if_sensible(self.heed_move(payload)),
+            Kind::Moved => if_sensible(self.heed_moved()),
+            Kind::Ring => if_sensible(self.take_ring(payload)),
             Kind::State
             | Kind::Message
             | Kind::Bytes

@@ -102,8 +102,8 @@ impl Link {
         true
     }
 
-    /// Moved came; false if it was not asked for. By who takes the port's completions.
-    pub(super) fn was_followed(&self) -> bool {
+    /// Heeds a Moved that came; false if it was not asked for. By who takes the port's completions.
+    pub(super) fn heed_moved(&self) -> bool {
         let asked = self.change_course(course::ASKED, course::ANSWERED);
         helper::wake();
         asked

@@ -19,7 +19,7 @@ impl Link {
         if self.wire().is_none()
             || self.failed.load(Relaxed)
             || number - out.reclaimed >= u64::from(DEPTH)
-            || !self.port().device.may_send()
+            || !self.port().device.announce_send()
         {
             return Err(Full);
         }

@@ -150,7 +150,7 @@ impl Link {
     }
 
     /// This process has done what it can about that.
-    pub(in crate::fabric) fn is_seen_to(&self) {
+    pub(in crate::fabric) fn note_seen_to(&self) {
         self.returning.is_seen_to.store(true, Relaxed);
     }
 

@@ -244,7 +244,7 @@ impl Link {
 
     /// As the copy of it that a fork child has.
     #[cfg(test)]
-    pub(in crate::fabric) fn is_relatives(&self) {
+    pub(in crate::fabric) fn leave_to_relatives(&self) {
         self.owner.store(NOBODY, SeqCst);
     }
 

@@ -37,7 +37,7 @@ impl Link {
         helper::watch(connector.descriptor());
         log::info!("link {:x}: this process has control", self.id);
         match connector.accept(&pair, &request::MAGIC, ARRIVE) {
-            Ok(Started::Done) => self.is_there(&connector),
+            Ok(Started::Done) => self.resume(&connector),
             Ok(Started::Pending) => {}
             Err(why) => {
                 self.fail(why);

@@ -38,9 +38,9 @@ impl Link {
         true
     }
 
-    /// True if the peer's end has heard that this one turned. If not, it will in a moment. What goes over TCP after that
-    /// it does not take for bytes from before the turn.
-    pub(crate) fn is_turn_known(&self) -> bool {
+    /// Tells the peer's end that this one turned; true if it has heard. If not, it will in a moment. What goes over TCP after
+    /// that it does not take for bytes from before the turn.
+    pub(crate) fn make_turn_known(&self) -> bool {
         let Some(controller) = self.controller() else { return false };
         if !self.is_ours() {
             if !controller.is_turn_known() {
@@ -48,19 +48,19 @@ impl Link {
             }
             return controller.is_turn_known();
         }
-        if !self.has_told_turn() {
+        if !self.note_told_turn() {
             self.push(Tell::Certain);
             self.poll();
         }
-        self.has_told_turn()
+        self.note_told_turn()
     }
 
-    /// By the controlling process: that the turn is known is noted for relatives.
-    pub(super) fn has_told_turn(&self) -> bool {
+    /// By the controlling process: true if the peer has heard, which is noted for relatives then.
+    pub(super) fn note_told_turn(&self) -> bool {
         let told = self.returning.turned.load(Acquire);
         let is_known = told != 0 && self.completed.load(Acquire) >= told;
         if let Some(controller) = self.controller().filter(|_| is_known) {
-            controller.turn_is_known();
+            controller.note_turn_known();
         }
         is_known
     }

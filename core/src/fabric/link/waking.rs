@@ -46,9 +46,9 @@ impl Link {
     }
 
     /// The program sleeps by other means than on the link: the helper is to be notified from now on.
-    pub(crate) fn is_awaited_elsewhere(&self) {
+    pub(crate) fn note_awaited_elsewhere(&self) {
         if !self.is_foreign() {
-            self.port().device.is_awaited_elsewhere();
+            self.port().device.note_awaited_elsewhere();
         }
     }
 }

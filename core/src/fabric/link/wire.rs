@@ -78,8 +78,8 @@ impl Wire {
         self.number.value
     }
 
-    /// True if the connection has ended, whoever ended it.
-    pub(super) fn has_ended(&self) -> bool {
+    /// Takes in what tells of the end; true if the connection has ended, whoever ended it.
+    pub(super) fn look_for_end(&self) -> bool {
         // What tells of the end is taken in here.
         let _ = self.connector.next_result();
         let awaits = self.connector.notify_disconnect(END);

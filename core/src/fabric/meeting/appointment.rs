@@ -61,17 +61,17 @@ impl Appointment {
     }
 
     /// By a thread of the program: nobody waits for it any more.
-    pub(super) fn is_off(&self) {
+    pub(super) fn call_off(&self) {
         self.is_wanted.store(false, Release);
     }
 
     /// By the helper: a link stands.
-    pub(super) fn is_met(&self, link: Arc<Link>) {
+    pub(super) fn meet(&self, link: Arc<Link>) {
         let _ = self.result.set(Ok(link));
     }
 
     /// By the helper: nothing comes of it.
-    pub(super) fn fails(&self, why: Reason) {
+    pub(super) fn fail(&self, why: Reason) {
         let _ = self.result.set(Err(why));
     }
 

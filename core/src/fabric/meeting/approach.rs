@@ -59,7 +59,7 @@ impl Approach {
     }
 
     /// Goes on; false once it is over.
-    pub(super) fn goes_on(&mut self) -> bool {
+    pub(super) fn go_on(&mut self) -> bool {
         if !self.appointment.is_wanted() {
             self.dismiss(Reason::Quiet);
             return false;
@@ -72,7 +72,7 @@ impl Approach {
         match step {
             Step::Stands(link) => {
                 self.let_go();
-                self.appointment.is_met(link);
+                self.appointment.meet(link);
                 false
             }
             Step::Failed(why) => self.failed(why),
@@ -140,14 +140,14 @@ impl Approach {
             Error::DeviceRemoved => Reason::NoDevice,
             _ => Reason::Unreachable,
         };
-        self.appointment.fails(reason);
+        self.appointment.fail(reason);
         false
     }
 
     /// Nothing comes of it.
     pub(super) fn dismiss(&mut self, why: Reason) {
         self.end();
-        self.appointment.fails(why);
+        self.appointment.fail(why);
     }
 
     fn let_go(&mut self) {

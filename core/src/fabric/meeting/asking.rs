@@ -32,7 +32,7 @@ impl Meeting {
         let appointment = Arc::new(Appointment::new(parties, geometry));
         let is_nowhere = parties.local().ip().is_loopback() && !source::is_of_this_host();
         match is_nowhere {
-            true => appointment.fails(Reason::NoDevice),
+            true => appointment.fail(Reason::NoDevice),
             false => rounds::ask(appointment.clone()),
         }
         Some(Meeting(Some(appointment)))
@@ -57,7 +57,7 @@ impl Meeting {
 impl Drop for Meeting {
     fn drop(&mut self) {
         let Some(appointment) = self.0.take() else { return };
-        appointment.is_off();
+        appointment.call_off();
         if !appointment.is_decided() {
             helper::wake();
         }

@@ -56,7 +56,7 @@ impl Awaited {
     }
 
     /// Goes on; false once it is over.
-    fn goes_on(&mut self) -> bool {
+    fn go_on(&mut self) -> bool {
         if self.appointment.is_decided() {
             return false;
         }
@@ -66,7 +66,7 @@ impl Awaited {
             Some(Ok(())) => {
                 if let Some(link) = self.link.take() {
                     helper::forget(link.connector().descriptor());
-                    self.appointment.is_met(link);
+                    self.appointment.meet(link);
                 }
                 return false;
             }
@@ -84,7 +84,7 @@ impl Awaited {
     /// Nothing comes of it.
     pub(super) fn dismiss(&mut self, why: Reason) {
         self.let_go();
-        self.appointment.fails(why);
+        self.appointment.fail(why);
     }
 
     fn let_go(&mut self) {
@@ -97,14 +97,14 @@ impl Awaited {
     /// The other end came.
     fn welcome(&mut self, connector: Connector, geometry: Geometry) {
         match accept(self.port, connector, geometry) {
-            Ok((link, Started::Done)) => self.appointment.is_met(link),
+            Ok((link, Started::Done)) => self.appointment.meet(link),
             Ok((link, Started::Pending)) => {
                 helper::watch(link.connector().descriptor());
                 self.link = Some(link);
             }
             Err(why @ (Error::InsufficientResources | Error::AccessDenied)) => {
                 log::warn!("{}: no link over RDMA: {why}; see 'ulimit -l'", self.at());
-                self.appointment.fails(Reason::OutOfMemory);
+                self.appointment.fail(Reason::OutOfMemory);
             }
             // It may come again.
             Err(_) => {}
@@ -152,7 +152,7 @@ pub(super) fn listen(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited>)
             }
             Err(why) => {
                 log::info!("{at}: not awaited over RDMA: {why}");
-                one.appointment.fails(match why {
+                one.appointment.fail(match why {
                     Error::InsufficientResources | Error::AccessDenied => Reason::OutOfMemory,
                     Error::DeviceRemoved => Reason::NoDevice,
                     _ => Reason::Unreachable,
@@ -174,7 +174,7 @@ pub(super) fn progress(listening: &mut Vec<Listening>, awaited: &mut Vec<Awaited
             }
         }
     }
-    awaited.retain_mut(Awaited::goes_on);
+    awaited.retain_mut(Awaited::go_on);
     listening.retain(|open| awaited.iter().any(|one| one.at() == open.at));
 }
 

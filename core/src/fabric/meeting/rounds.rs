@@ -55,7 +55,7 @@ pub(in crate::fabric) fn progress() -> bool {
     let State { listening, awaited, approaches } = &mut *state;
     let again = awaiting::listen(listening, awaited);
     awaiting::progress(listening, awaited);
-    approaches.retain_mut(Approach::goes_on);
+    approaches.retain_mut(Approach::go_on);
     again || listening.iter().any(|one| one.reception.is_short())
 }
 
@@ -84,7 +84,7 @@ impl State {
     fn begin(&mut self, appointment: Arc<Appointment>) {
         let local = appointment.parties.local().ip();
         let Some(port) = adapters::fabric().and_then(|fabric| fabric.port(local)) else {
-            return appointment.fails(Reason::NoDevice);
+            return appointment.fail(Reason::NoDevice);
         };
         match appointment.parties.role {
             Role::Connector => self.awaited.push(Awaited::new(appointment, port)),

@@ -187,7 +187,7 @@ impl<T> Port<T> {
     }
 
     /// True if that is so of any link.
-    pub(in crate::fabric) fn has_any(&self, is_one: impl Fn(&T) -> bool) -> bool {
+    pub(in crate::fabric) fn any_link(&self, is_one: impl Fn(&T) -> bool) -> bool {
         self.with_links(|links| links.links().any(|link| is_one(link)))
     }
 

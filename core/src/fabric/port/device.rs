@@ -141,8 +141,8 @@ impl Device {
         self.using(|objects| Ok(objects.watch.descriptor())).ok()
     }
 
-    /// True, once, if the device was removed.
-    pub(in crate::fabric) fn is_lost(&self) -> bool {
+    /// Takes the word that the device was removed: true, once, if it was.
+    pub(in crate::fabric) fn take_loss(&self) -> bool {
         self.using(|objects| Ok(objects.watch.next_result().is_some())) == Ok(true)
     }
 
@@ -167,7 +167,7 @@ impl Device {
     }
 
     /// Announces a send; false: the completion queue has no room for its result, later.
-    pub(in crate::fabric) fn may_send(&self) -> bool {
+    pub(in crate::fabric) fn announce_send(&self) -> bool {
         let before = self.unfinished.fetch_add(1, Ordering::Relaxed);
         if before < self.most_unfinished {
             return true;

@@ -46,7 +46,7 @@ impl Device {
     }
 
     /// The program sleeps by other means than on links: so is the helper for good.
-    pub(in crate::fabric) fn is_awaited_elsewhere(&self) {
+    pub(in crate::fabric) fn note_awaited_elsewhere(&self) {
         self.notification.elsewhere.store(true, SeqCst);
         self.notify_helper();
     }

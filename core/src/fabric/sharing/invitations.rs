@@ -127,7 +127,7 @@ pub(in crate::fabric) fn progress(mailbox: Address) -> bool {
     for (port, cookie, connector) in came {
         state.take_control(mailbox, port, cookie, connector);
     }
-    state.expected.retain(|one| !one.link.is_failed_by_peer());
+    state.expected.retain(|one| !one.link.look_for_failure());
     !state.early.is_empty()
         || state.listening.iter().any(Reception::is_short)
         || state.expected.iter().any(Expected::is_soon)

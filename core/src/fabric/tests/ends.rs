@@ -14,7 +14,7 @@ fn a_closed_end_is_drained_only_when_the_peer_has_everything() {
     assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
     a.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
-    while !a.link.is_flushed(next) {}
+    while !a.link.flush(next) {}
     assert_eq!(b.finished() & CLOSED, CLOSED);
     let tail = b.stream().peer().sending.0.tail.load(Relaxed);
     assert_eq!(tail, a.stream().own().sending.0.tail.load(Relaxed));
@@ -33,9 +33,9 @@ fn a_broken_fabric_fails_the_link_and_nothing_else() {
     lose_link("192.0.2.110".parse().unwrap());
     a.send(b"after");
     a.link.poll();
-    assert!(a.link.has_failed() && !a.link.is_broken(), "its peer may have died");
+    assert!(a.link.has_failed() && !a.link.look_for_break(), "its peer may have died");
     assert_eq!(a.finished() & FAILED, FAILED);
-    while !a.link.is_broken() {}
+    while !a.link.look_for_break() {}
     assert!(!c.link.has_failed() && !d.link.has_failed());
     c.send(b"still");
     assert_eq!(d.receive(10), b"still");
@@ -47,11 +47,11 @@ fn a_link_that_ends_once_its_peer_closed_is_not_broken() {
     assert_eq!(a.send(&pattern(0, 30_000)), 30_000);
     a.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
     let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
-    while !a.link.is_flushed(next) {}
+    while !a.link.flush(next) {}
     lose_link("192.0.2.133".parse().unwrap());
     b.send(b"after");
     b.link.fail(Error::ConnectionReset);
-    assert!(b.link.has_failed() && !b.link.is_broken());
+    assert!(b.link.has_failed() && !b.link.look_for_break());
     assert_eq!(b.receive(30_000), pattern(0, 30_000));
 }
 
@@ -87,10 +87,10 @@ fn numbers_are_free_when_their_queue_pairs_are_gone() {
 fn a_removed_device_ends_its_connections() {
     let (a, b) = ends("192.0.2.131", "192.0.2.132");
     b.send(b"on its way");
-    assert!(!b.link.port().device.is_lost());
+    assert!(!b.link.port().device.take_loss());
     remove_device("192.0.2.132".parse().unwrap());
-    assert!(b.link.port().device.is_lost());
-    assert!(!b.link.port().device.is_lost(), "it is told once");
+    assert!(b.link.port().device.take_loss());
+    assert!(!b.link.port().device.take_loss(), "it is told once");
     b.link.port().each_link(|link| link.lose_device());
     assert!(b.link.has_failed());
     assert_eq!(b.link.error(), Errno(libc::ECONNRESET));

@@ -199,10 +199,10 @@ fn relative(of: &End) -> End {
     let link = link_over(port);
     // SAFETY: never discarded.
     unsafe {
-        link.has_segment(of.segment, of.stream().endpoint.role());
+        link.give_segment(of.segment, of.stream().endpoint.role());
         link.attach(of.memory.controller());
     }
-    link.is_relatives();
+    link.leave_to_relatives();
     // The segment is the first one's to unmap.
     std::mem::forget(link.clone());
     End { link, segment: of.segment, memory: of.memory }

@@ -131,12 +131,12 @@ fn for_a_relative_too_the_end_is_part_of_what_the_peer_is_to_have() {
     let one = relative(&a);
     assert_eq!(one.send(&pattern(0, 1000)), 1000);
     let next = a.stream().endpoint.session.last_sent().wrapping_add(1);
-    while !a.link.is_flushed(next) {}
-    assert!(one.link.is_flushed(next));
+    while !a.link.flush(next) {}
+    assert!(one.link.flush(next));
     one.stream().own().sending.0.finished.fetch_or(FINISHED, SeqCst);
-    assert!(!one.link.is_flushed(next) && b.finished() & FINISHED == 0);
-    while !a.link.is_flushed(next) {}
-    assert!(one.link.is_flushed(next) && b.finished() & FINISHED != 0);
+    assert!(!one.link.flush(next) && b.finished() & FINISHED == 0);
+    while !a.link.flush(next) {}
+    assert!(one.link.flush(next) && b.finished() & FINISHED != 0);
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn the_end_of_a_link_that_carries_nothing_more_is_no_failure() {
     for end in [&a, &b] {
         end.link.fail(Error::ConnectionReset);
         assert_eq!(end.finished() & FAILED, 0);
-        assert!(!end.link.is_broken() && end.link.is_drained());
+        assert!(!end.link.look_for_break() && end.link.is_drained());
     }
 }
 
@@ -158,9 +158,9 @@ fn once_both_directions_are_tcps_no_relative_waits_for_what_the_link_tells() {
     a.leave();
     b.link.poll();
     b.leave();
-    while !a.link.is_flushed(next) || !a.link.has_returned() {}
+    while !a.link.flush(next) || !a.link.has_returned() {}
     one.stream().own().sending.0.finished.fetch_or(CLOSED, SeqCst);
-    assert!(one.link.is_flushed(next));
+    assert!(one.link.flush(next));
 }
 
 #[test]

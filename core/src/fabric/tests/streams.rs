@@ -94,7 +94,7 @@ fn links_go_on_while_silent_ones_keep_most_of_a_port() {
     let (a, b) = ends("192.0.2.119", "192.0.2.120");
     let port = a.link.port();
     // What idle links keep: sends that were never told to be over.
-    while port.device.may_send() {}
+    while port.device.announce_send() {}
     port.device.sent(4);
     for round in 0..100 {
         assert_eq!(a.send(&pattern(round, 1)), 1);

@@ -76,12 +76,12 @@ fn the_peer_hears_where_a_direction_turned_and_the_end_that_it_has() {
     let (a, b) = ends("192.0.2.175", "192.0.2.176");
     let one = relative(&a);
     let sending = &a.stream().own().sending.0;
-    assert!(!a.link.is_turn_known());
+    assert!(!a.link.make_turn_known());
     sending.turned_at.store(77, SeqCst);
     assert!(sending.direction.turn());
-    assert!(!one.link.is_turn_known());
-    while !a.link.is_turn_known() {}
-    assert!(one.link.is_turn_known(), "its relatives as well");
+    assert!(!one.link.make_turn_known());
+    while !a.link.make_turn_known() {}
+    assert!(one.link.make_turn_known(), "its relatives as well");
     a.send(b"behind");
     assert_eq!(b.receive(10), b"behind");
     let picture = &b.stream().peer().sending.0;

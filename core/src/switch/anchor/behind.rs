@@ -36,7 +36,7 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
     let is_gone = || match stream.fabric {
         Some(link) => {
             // On the way back to TCP the link may end before the connection.
-            let has_ended = link.is_failed_by_peer() || link::is_closed_by_peer(stream);
+            let has_ended = link.look_for_failure() || link::is_closed_by_peer(stream);
             has_ended && !returning::is_due(stream)
         }
         None => is_nobodys(stream.anchor),

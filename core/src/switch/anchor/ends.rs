@@ -91,7 +91,9 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         }
         return;
     }
-    if let Some(link) = stream.fabric.filter(|link| link::is_early(stream, link, socket.anchor())) {
+    if let Some(link) =
+        stream.fabric.filter(|link| link::look_for_early_end(stream, link, socket.anchor()))
+    {
         // It tells nothing more if the peer is gone. (TCP's end may not come either, behind what nobody takes.)
         return link.look_for_end();
     }
@@ -197,7 +199,7 @@ pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
 }
 
 /// Looks whether the connection is over in both directions, or broken: then TCP has no peer any more.
-pub(in crate::switch) fn is_closed(socket: &Socket, stream: &Stream) -> bool {
+pub(in crate::switch) fn look_for_close(socket: &Socket, stream: &Stream) -> bool {
     look(socket, stream);
     stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
         || (stream.endpoint.has(flag::SEND_SHUT) && ended(stream))

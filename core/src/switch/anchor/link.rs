@@ -46,14 +46,14 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
         // All is TCP's.
         return;
     }
-    let is_failed = link.is_failed_by_peer();
+    let is_failed = link.look_for_failure();
     if is_unread_behind_end(stream) {
         broken::break_pipe(stream);
     }
     if !is_failed || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET) {
         return;
     }
-    if !link.is_broken() {
+    if !link.look_for_break() {
         // TCP's end tells of it.
         return;
     }
@@ -68,7 +68,7 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
 
 /// [`Stream::has_space`] once more after a look at the fabric.
 #[inline]
-pub(in crate::switch) fn has_space(stream: &Stream) -> bool {
+pub(in crate::switch) fn poll_for_space(stream: &Stream) -> bool {
     stream.fabric.is_some_and(|link| {
         link.poll();
         stream.has_space()
@@ -86,7 +86,7 @@ pub(in crate::switch) fn look_for_room(stream: &Stream, wanted: usize, waits: bo
     }
     if !link.is_foreign() {
         link.poll();
-    } else if !link.is_failed_by_peer() {
+    } else if !link.look_for_failure() {
         link.catch_up();
     }
 }
@@ -99,13 +99,13 @@ pub(in crate::switch) fn hold_anchor(socket: &Socket, link: &Link) {
     }
 }
 
-/// True if TCP tells an end before which the link is to tell something: that the peer left, and what it sent before.
+/// Looks whether TCP tells an end before which the link is to tell something: that the peer left, and what it sent before.
 /// The connection goes back to TCP, or TCP has brought bytes already.
-pub(in crate::switch) fn is_early(stream: &Stream, link: &Link, anchor: Fd) -> bool {
+pub(in crate::switch) fn look_for_early_end(stream: &Stream, link: &Link, anchor: Fd) -> bool {
     let sending = &stream.peer().sending.0;
     let is_told = sending.finished.load(SeqCst) & (FINISHED | CLOSED) != 0
         || sending.direction.state().left
-        || link.is_failed_by_peer();
+        || link.look_for_failure();
     let returns =
         || returning::is_due(stream) || stream.own().sending.0.direction.state().is_final();
     !is_told && (returns() || net::unread(anchor).is_some_and(|bytes| bytes > 0))
@@ -114,7 +114,7 @@ pub(in crate::switch) fn is_early(stream: &Stream, link: &Link, anchor: Fd) -> b
 /// Before the connection is the kernel's: its end comes only when the peer knows how it went back.
 pub(in crate::switch) fn before_kernel(socket: &Socket, stream: &Stream) {
     if let Some(link) = stream.fabric.filter(|link| !link.is_foreign()) {
-        if !is_flushed(stream, link) {
+        if !flush(stream, link) {
             hold_anchor(socket, link);
         }
     }
@@ -135,18 +135,18 @@ pub(in crate::switch) fn is_closed_by_peer(stream: &Stream) -> bool {
     stream.fabric.is_some() && stream.peer().sending.0.finished.load(SeqCst) & CLOSED != 0
 }
 
-/// True if the peer has all that was sent before the connection went back to TCP, and knows where that was: the program
-/// is about to go on where the link cannot follow, and may end TCP's connection.
-pub(in crate::switch) fn has_all(stream: &Stream) -> bool {
+/// Waits a while until the peer has all that was sent before the connection went back to TCP, and knows where that was; true
+/// if it does. The program is about to go on where the link cannot follow, and may end TCP's connection.
+pub(in crate::switch) fn deliver_all(stream: &Stream) -> bool {
     let Some(link) = stream.fabric.filter(|_| stream.segment.agreement().state() == State::Settled)
     else {
         return true;
     };
     wait_for(stream, link);
-    if !is_flushed(stream, link) {
+    if !flush(stream, link) {
         return false;
     }
-    if link.has_returned() || !link.is_failed_by_peer() {
+    if link.has_returned() || !link.look_for_failure() {
         return true;
     }
     // That the peer ended the link may be heard before what came before it.
@@ -154,8 +154,8 @@ pub(in crate::switch) fn has_all(stream: &Stream) -> bool {
     link.has_returned()
 }
 
-pub(in crate::switch) fn is_flushed(stream: &Stream, link: &Link) -> bool {
-    link.is_flushed(stream.endpoint.session.last_sent().wrapping_add(1))
+pub(in crate::switch) fn flush(stream: &Stream, link: &Link) -> bool {
+    link.flush(stream.endpoint.session.last_sent().wrapping_add(1))
 }
 
 pub(in crate::switch) fn wait_for(stream: &Stream, link: &Link) {
@@ -163,7 +163,7 @@ pub(in crate::switch) fn wait_for(stream: &Stream, link: &Link) {
 }
 
 pub(in crate::switch) fn wait_until(stream: &Stream, link: &Link, until: u64) {
-    while !is_flushed(stream, link) && time::now() < until {
+    while !flush(stream, link) && time::now() < until {
         time::sleep(PAUSE);
     }
 }

@@ -1,4 +1,5 @@
-//! Whether a read, or a write, on a connection would not wait.
+//! Finds out whether a read, or a write, on a connection would not wait. For that it takes in what has come: messages, and
+//! what the fabric brought.
 
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
@@ -7,12 +8,12 @@ use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
 use crate::sys::poll;
 
-/// True if a read would not wait: data, end, or error. `None`: a message has to be taken in to know.
+/// Looks whether a read would not wait: data, end, or error. `None`: a message has to be taken in to know.
 #[inline]
-fn known_readable(stream: &Stream) -> Option<bool> {
+fn poll_known(stream: &Stream) -> Option<bool> {
     stream.poll();
     if stream.endpoint.has(flag::RECEIVES_TCP) {
-        let on_tcp = switchover::readable(stream);
+        let on_tcp = switchover::poll_readable(stream);
         if on_tcp.is_some() {
             return on_tcp;
         }
@@ -23,16 +24,16 @@ fn known_readable(stream: &Stream) -> Option<bool> {
     stream.peek_readable()
 }
 
-/// As [`readable`], and true also of a message that says that it has data: the read takes it in.
+/// As [`poll_readable`], and true also of a message that says that it has data: the read takes it in.
 #[inline]
-pub(in crate::switch) fn announced(stream: &Stream) -> bool {
-    known_readable(stream).unwrap_or_else(|| stream.next_announces_data() || readable(stream))
+pub(in crate::switch) fn poll_announced(stream: &Stream) -> bool {
+    poll_known(stream).unwrap_or_else(|| stream.next_announces_data() || poll_readable(stream))
 }
 
-/// True if a read would not wait: data, end, or error.
+/// Looks whether a read would not wait: data, end, or error.
 #[inline]
-pub(in crate::switch) fn readable(stream: &Stream) -> bool {
-    match known_readable(stream) {
+pub(in crate::switch) fn poll_readable(stream: &Stream) -> bool {
+    match poll_known(stream) {
         Some(readable) => readable,
         None => {
             // If not, somebody receives right now and will know better.
@@ -45,9 +46,9 @@ pub(in crate::switch) fn readable(stream: &Stream) -> bool {
     }
 }
 
-/// True if a write would not wait: space, or error.
+/// Looks whether a write would not wait: space, or error.
 #[inline]
-pub(in crate::switch) fn writable(stream: &Stream) -> bool {
+pub(in crate::switch) fn poll_writable(stream: &Stream) -> bool {
     const FAILS: u32 = flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE;
     match stream.endpoint.flags() {
         // The kernel knows: see `readiness::of_socket`.
@@ -60,7 +61,7 @@ pub(in crate::switch) fn writable(stream: &Stream) -> bool {
         f => {
             f & FAILS != 0
                 || stream.has_space()
-                || link::has_space(stream)
+                || link::poll_for_space(stream)
                 // Who shut both directions down before it closed is heard once, at the first.
                 || ends::answers_with_reset(stream)
         }

@@ -101,7 +101,7 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
 /// Whether a read would not wait, as the kernel says; `None`: it is for the segment to say. For an end that [receives
 /// over TCP](flag::RECEIVES_TCP).
 #[cold]
-pub(in crate::switch) fn readable(stream: &Stream) -> Option<bool> {
+pub(in crate::switch) fn poll_readable(stream: &Stream) -> Option<bool> {
     // Who has the lock receives right now and will know better.
     let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return Some(true) };
     if !stream.endpoint.has(flag::RECEIVES_TCP) {
@@ -130,9 +130,9 @@ pub(in crate::switch) fn unread(stream: &Stream) -> u64 {
     }
 }
 
-/// True if these are all the bytes that the kernel has, and will have, for such an end: those behind them lie in the
+/// Looks whether these are all the bytes that the kernel has, and will have, for such an end: those behind them lie in the
 /// segment. Receive lock.
-pub(in crate::switch) fn is_rest(stream: &Stream, bytes: u64) -> bool {
+pub(in crate::switch) fn look_for_rest(stream: &Stream, bytes: u64) -> bool {
     matches!(inbound(stream), Ok(Inbound::Before(left)) if left <= bytes)
 }
 

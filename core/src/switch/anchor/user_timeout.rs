@@ -45,7 +45,7 @@ fn count(stream: &Stream) -> Option<u64> {
     let now = time::now();
     // Room that comes because the send buffer grows is none of the peer's doing.
     if !goes_on || since == 0 {
-        let has_space = stream.has_space() || link::has_space(stream);
+        let has_space = stream.has_space() || link::poll_for_space(stream);
         since = if has_space { 0 } else { now };
         timing.since.store(since, Relaxed);
     }

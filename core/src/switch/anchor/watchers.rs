@@ -129,7 +129,7 @@ pub(in crate::switch) fn events_of(set: &Set, index: u32) -> u32 {
 
 /// True if a registration that is reported once was reported before the socket went back to TCP: the kernel's set has it when
 /// the program modifies it.
-pub(in crate::switch) fn is_kept_back(set: &Set, index: u32) -> bool {
+pub(in crate::switch) fn check_kept_back(set: &Set, index: u32) -> bool {
     set.with(|inner| {
         inner.registrations[index as usize].as_ref().is_some_and(|r| r.in_kernel && r.disabled)
     })
@@ -189,18 +189,18 @@ pub(in crate::switch) fn wake_others(set: &'static Set) {
     }
 }
 
-/// True if the sets that watch the socket can do so on the SAN.
-pub(in crate::switch) fn may_switch(structure: &mut Structure, socket: &Socket) -> bool {
+/// Makes the sets that watch the socket ready to do so on the SAN; false if one cannot.
+pub(in crate::switch) fn prepare_to_switch(structure: &mut Structure, socket: &Socket) -> bool {
     if !enter_kernel_registration(structure, socket) {
         return false;
     }
     let watches = &socket.guarded(structure).watches;
-    watches.iter().all(|watch| is_deletable(watch) && watch.set.shadow().is_ok())
+    watches.iter().all(|watch| check_deletable(watch) && watch.set.shadow().is_ok())
 }
 
 /// False if the descriptor is closed by which the registration was made, while another one keeps the socket open: the kernel goes on
 /// with such a registration, and takes it back from nobody.
-fn is_deletable(watch: &Watch) -> bool {
+fn check_deletable(watch: &Watch) -> bool {
     let is_so = |inner: &mut Inner| {
         inner.registrations[watch.index as usize].as_ref().is_some_and(Registration::has_descriptor)
     };
@@ -235,14 +235,14 @@ pub(in crate::switch) fn to_switch(structure: &mut Structure, socket: &Socket) {
 
 /// Notes whether the kernel reported a registration that it reports once.
 pub(in crate::switch) fn note_reported(set: &Set, index: u32, fd: Fd) {
-    if !Registration::is_one_shot(events_of(set, index)) || is_kept_back(set, index) {
+    if !Registration::is_one_shot(events_of(set, index)) || check_kept_back(set, index) {
         return;
     }
     let waited_for = poll::epoll_events(set.kernel_fd(), fd);
     let is_over = waited_for.is_some_and(|events| !Registration::waits_for_any(events));
     set.with(|inner| {
         if let Some(Some(r)) = inner.registrations.get_mut(index as usize) {
-            r.was_reported_by_kernel(is_over);
+            r.note_reported_by_kernel(is_over);
         }
     });
 }

@@ -12,7 +12,7 @@
 
 use super::leave::{leave, leave_with_all};
 use super::linger;
-use super::read_out::{is_answered, read_out};
+use super::read_out::{read_out, take_answer};
 use crate::provider::shm::CLOSED;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
@@ -22,6 +22,7 @@ use crate::switch::anchor::returning;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::watchers;
 use crate::switch::endpoint::flag;
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
@@ -95,7 +96,7 @@ pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) 
         // is to send again.
         table::each_socket(0, Fd::MAX - 1, |fd, other| {
             let is_another = other.anchor() == fd && !std::ptr::eq(other.address(), socket);
-            if !is_another || !is_on_san(&other) {
+            if !is_another || other.lane() == Lane::Tcp {
                 return;
             }
             if let Some(stream) = other.stream() {
@@ -106,10 +107,6 @@ pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) 
         });
     }
     done
-}
-
-fn is_on_san(socket: &Socket) -> bool {
-    socket.phase() == phase::SAN
 }
 
 fn advance_alone(socket: &Socket, stream: &Stream, why: Reason) -> bool {
@@ -147,7 +144,7 @@ pub(in crate::switch) fn return_anchor(
     let stream = &stream.over(anchor);
     if stream.endpoint.has(flag::ASKS) {
         // It may be that reading is to go on, whatever becomes of sending.
-        is_answered(stream);
+        take_answer(stream);
     }
     if stream.endpoint.has(flag::NATIVE) {
         return true;
@@ -217,7 +214,7 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
 
 /// Step 2; true once done.
 fn settle(socket: &Socket, stream: &Stream) -> bool {
-    (stream.endpoint.has(flag::READ_OUT) || read_out(socket, stream, false)) && is_answered(stream)
+    (stream.endpoint.has(flag::READ_OUT) || read_out(socket, stream, false)) && take_answer(stream)
 }
 
 /// The books of this process: the socket is the kernel's.

@@ -25,7 +25,7 @@ fn come_to(link: &Link) -> bool {
         let fabric = socket.stream().and_then(|stream| stream.fabric);
         fabric.is_some_and(|one| std::ptr::eq(one, link))
     };
-    bring_back(is_it, |one| one.goes_on(Reason::PeerReturned, returning::may_go_on))
+    bring_back(is_it, |one| one.go_on(Reason::PeerReturned, returning::may_go_on))
 }
 
 /// Requests that were served here. Threads of the program count for themselves
@@ -43,8 +43,7 @@ fn serve_requests() -> bool {
             && socket.statistics().is_asked_to_detach()
             && socket.stream().is_some_and(|stream| stream.fabric.is_some())
     };
-    let again =
-        bring_back(is_asked, |one| one.goes_on(Reason::Detached, returning::may_begin_later));
+    let again = bring_back(is_asked, |one| one.go_on(Reason::Detached, returning::may_begin_later));
     if !again {
         SERVED.store(made, Relaxed);
     }
@@ -85,7 +84,7 @@ struct Found {
 
 impl Found {
     /// True if it is to be tried again, because it is not back, but may be.
-    fn goes_on(&self, why: Reason, may_be: fn(&Stream) -> bool) -> bool {
+    fn go_on(&self, why: Reason, may_be: fn(&Stream) -> bool) -> bool {
         let socket = &self.socket;
         let Some(stream) = socket.stream().filter(|_| socket.phase() == phase::SAN) else {
             return false;

@@ -59,7 +59,7 @@ fn look_at(socket: &Socket) -> bool {
         phase::SAN => {
             if let Some(stream) = socket.stream() {
                 // The peer may have found it idle first.
-                if !detach::look_after(socket, &stream) && is_idle(socket, &stream) {
+                if !detach::look_after(socket, &stream) && look_if_idle(socket, &stream) {
                     detach::advance(socket, &stream, Reason::Quiet);
                 }
             }
@@ -71,8 +71,8 @@ fn look_at(socket: &Socket) -> bool {
     }
 }
 
-/// True if nothing happened since the last sweep, and nothing is under way.
-fn is_idle(socket: &Socket, stream: &Stream) -> bool {
+/// Notes what happened until this sweep; true if that is nothing since the last one, and nothing is under way.
+fn look_if_idle(socket: &Socket, stream: &Stream) -> bool {
     // Between hosts one whose peer has not come would have to wait for its answer.
     let goes_by_itself = |link: &Link| !link.is_foreign() && !stream.endpoint.has(flag::SENDS_TCP);
     if !stream.fabric.is_none_or(goes_by_itself) || is_eager() || stream.endpoint.is_shared() {
@@ -81,10 +81,11 @@ fn is_idle(socket: &Socket, stream: &Stream) -> bool {
     let (shown, tail) = (stream.statistics, stream.own().sending.0.tail.load(Relaxed));
     let own = shown.sent.bytes.get().rotate_left(30) ^ shown.received.bytes.get() ^ tail;
     let activity = stream.activity_of_peer().rotate_left(10) ^ own;
-    socket.traffic.is_as_before(activity) && is_at_rest(stream)
+    socket.traffic.note_activity(activity) && look_if_at_rest(stream)
 }
 
-fn is_at_rest(stream: &Stream) -> bool {
+/// Takes in what the peer told, if the receive lock is free; true if nothing is unread or unsent then.
+fn look_if_at_rest(stream: &Stream) -> bool {
     let lock = &stream.endpoint.receive.lock;
     let Some(_held) = stream.borrow(lock).filter(|_| returning::may_begin_later(stream)) else {
         return false;

@@ -26,7 +26,7 @@ pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let DirectionState { left, recalled, pulled, .. } = stream.own().sending.0.direction.state();
     let begun = left || pulled;
     let must = begun || recalled;
-    if e.has(impossible_after(stream, begun, must)) || !may_send_over_tcp(stream) {
+    if e.has(impossible_after(stream, begun, must)) || !make_turn_known(stream) {
         return false;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(0);
@@ -82,11 +82,11 @@ fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
     }
 }
 
-/// Between hosts: false until the peer has heard that this end turned, or it might take what goes over TCP from now on for
-/// bytes from before.
-fn may_send_over_tcp(stream: &Stream) -> bool {
+/// Between hosts: tells the peer that this end turned; false until it has heard. Before, it might take what goes over TCP
+/// from now on for bytes from before.
+fn make_turn_known(stream: &Stream) -> bool {
     let has_turned = stream.own().sending.0.direction.state().turned;
-    stream.fabric.is_none_or(|link| !has_turned || link.is_turn_known() || link.has_failed())
+    stream.fabric.is_none_or(|link| !has_turned || link.make_turn_known() || link.has_failed())
 }
 
 /// The flags with which an end of a connection cannot leave any more. `begun`: it had begun to; `must`: or the peer
@@ -147,7 +147,7 @@ fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Res
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     if gone {
         Resent::All
-    } else if !resend_for_peer::is_over(stream) {
+    } else if !resend_for_peer::end_standing_in(stream) {
         Resent::Part
     } else {
         resend::resend(stream, anchor, begun || before.replayed)

@@ -19,7 +19,7 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     let Ok(_held) = stream.lock_receive() else { return false };
     let unread = || stream.available().map(|unread| unread > 0);
     let ended = match stream.fabric {
-        None if !recalls_unread && (needs_ring(stream) || is_over_here(stream)) => Ok(false),
+        None if !recalls_unread && (look_for_sleepers(stream) || is_over_here(stream)) => Ok(false),
         None => {
             let passes = || pass_what_comes_again(stream);
             end_reading(direction, recalls_unread, unread, || stop(stream), passes)
@@ -41,9 +41,9 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     }
 }
 
-/// True if threads of this end sleep here, and the peer has not left. A recall would take the peer's ring from them; it rings
-/// when it leaves as well.
-fn needs_ring(stream: &Stream) -> bool {
+/// Forgets sleepers that died; true if threads of this end sleep here, and the peer has not left. A recall would take the
+/// peer's ring from them; it rings when it leaves as well.
+fn look_for_sleepers(stream: &Stream) -> bool {
     let sleepers = &stream.endpoint.sleepers;
     if !sleepers.any() || stream.peer().sending.0.direction.state().left {
         return false;
@@ -61,7 +61,7 @@ fn is_over_here(stream: &Stream) -> bool {
 /// The peer sends over TCP what it thought unread: takes off what this end has read of that. True once it has; false: not all
 /// is there yet. Receive lock.
 fn pass_what_comes_again(stream: &Stream) -> Result<bool, Broken> {
-    if stream.is_posted() {
+    if stream.look_after_posted() {
         // What was written there counts once it is taken back.
         return Ok(false);
     }
@@ -127,9 +127,9 @@ fn ask(
     Ok(true)
 }
 
-/// True if it is certain that this end reads nothing more here, once it does not. Over a fabric the peer's link says
-/// so, or that reading is to go on.
-pub(super) fn is_answered(stream: &Stream) -> bool {
+/// Takes the answer of a peer that was asked; true if it is certain that this end reads nothing more here, once it does not.
+/// Over a fabric the peer's link says so, or that reading is to go on.
+pub(super) fn take_answer(stream: &Stream) -> bool {
     let e = stream.endpoint;
     let Some(link) = stream.fabric.filter(|_| e.has(flag::ASKS)) else {
         return e.has(flag::READ_OUT);

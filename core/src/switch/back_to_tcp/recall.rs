@@ -4,7 +4,7 @@
 
 use super::detach::{finish_leaving, return_anchor, WaitForRoom};
 use super::leave::note_reason;
-use super::read_out::{is_answered, read_out};
+use super::read_out::{read_out, take_answer};
 use crate::reason::Reason;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
@@ -77,14 +77,14 @@ pub(in crate::switch) fn bring_back(
     let mut paused = 0;
     loop {
         if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, stream) {
-            return link::has_all(stream);
+            return link::deliver_all(stream);
         }
         if recall_unread(socket, stream, why)
-            && is_answered(stream)
+            && take_answer(stream)
             && return_after_recall(socket, stream, anchor, why, wait)
         {
             await_end(stream, anchor);
-            return link::has_all(stream);
+            return link::deliver_all(stream);
         }
         if leave_ended(stream, anchor, why) {
             return true;

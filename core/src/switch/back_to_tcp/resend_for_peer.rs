@@ -30,19 +30,19 @@ const NAP: u64 = 1_000_000;
 pub(in crate::switch) fn ensure_resent<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
-        .filter(|(stream, _)| stream.fabric.is_none() && is_due(stream))
+        .filter(|(stream, _)| stream.fabric.is_none() && look_for_rest(stream))
         .map(|(stream, anchor)| Due { stream, anchor })
         .collect();
     let started = time::now();
     while !due.is_empty() {
         time::sleep(NAP);
         let passed = time::now() - started;
-        due.retain(|one| one.goes_on(passed));
+        due.retain(|one| one.go_on(passed));
     }
 }
 
-/// True if the peer is to send again what lies here, or its end, and nobody has come to it.
-fn is_due(stream: &Stream) -> bool {
+/// Looks whether the peer is to send again what lies here, or its end, and nobody has come to it.
+fn look_for_rest(stream: &Stream) -> bool {
     let sending = &stream.peer().sending.0;
     let is_more = || {
         let unread = stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
@@ -65,7 +65,7 @@ struct Due<'a> {
 
 impl Due<'_> {
     /// What is to be done after so long (ns); true if that is not all.
-    fn goes_on(&self, passed: u64) -> bool {
+    fn go_on(&self, passed: u64) -> bool {
         if !is_recalled(&self.stream) {
             return false;
         }
@@ -154,8 +154,9 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
     found
 }
 
-/// Before this end sends anything over TCP: false while the peer sends in its stead. One that died in it is done.
-pub(in crate::switch) fn is_over(stream: &Stream) -> bool {
+/// Before this end sends anything over TCP: false while the peer sends in its stead. Where the peer died in that this end takes
+/// the direction back.
+pub(in crate::switch) fn end_standing_in(stream: &Stream) -> bool {
     if !returning::is_stood_in_for(stream) {
         return true;
     }

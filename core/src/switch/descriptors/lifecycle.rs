@@ -127,7 +127,7 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
             return socket.unpin_within(&mut structure);
         }
         drop(structure);
-        if !is_left_to_call(&socket, fd) {
+        if !leave_to_call(&socket, fd) {
             last_close(&socket);
             // The number may soon be another file's.
             socket.set_anchor(-1);
@@ -137,9 +137,9 @@ fn after_removal(mut structure: Structure, socket: Pinned, fd: Fd, is_last: bool
     drop(Pinned::adopt(socket.get()));
 }
 
-/// True if a call is under way on the socket. As on TCP that goes on, and the connection ends after it: a descriptor of ours
-/// keeps the kernel's socket open until then.
-fn is_left_to_call(socket: &Socket, fd: Fd) -> bool {
+/// Leaves the socket to a call that is under way on it; false if there is none. As on TCP that goes on, and the connection ends
+/// after it: a descriptor of ours keeps the kernel's socket open until then.
+fn leave_to_call(socket: &Socket, fd: Fd) -> bool {
     let Some(stream) = socket.stream().filter(|_| socket.may_be_in_other_call()) else {
         return false;
     };

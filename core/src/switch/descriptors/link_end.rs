@@ -18,7 +18,7 @@ const LEAVING: u64 = 1_000_000_000;
 /// The last descriptor of the connection is going: the peer gets what was sent, then TCP's end.
 pub(in crate::switch) fn close(socket: &Socket, stream: &Stream, link: &Link) {
     say_closed(stream);
-    if link::is_flushed(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
+    if link::flush(stream, link) || stream.endpoint.has(flag::ANCHOR_ENDED) {
         return;
     }
     // Who sends the rest, or will, may have no descriptor to keep TCP's end back with.
@@ -36,7 +36,7 @@ fn say_closed(stream: &Stream) {
 
 /// A process of several closes its last descriptor of the connection.
 pub(in crate::switch) fn leave_to_relatives(socket: &Socket, stream: &Stream, link: &Link) {
-    if !link.is_foreign() && !link::is_flushed(stream, link) {
+    if !link.is_foreign() && !link::flush(stream, link) {
         link::hold_anchor(socket, link);
     }
 }
@@ -57,7 +57,7 @@ pub(in crate::switch) fn exiting(socket: &Socket, stream: &Stream, link: &Link) 
         return;
     }
     while link.withdraw_wish()
-        && !link.is_failed_by_peer()
+        && !link.look_for_failure()
         && time::now() < first_and(&COMES_UNTIL, LEAVING)
     {
         time::sleep(link::PAUSE);

@@ -17,7 +17,7 @@ use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// After setsockopt succeeded in the kernel: an option with an integer value.
-pub fn was_set(fd: Fd, level: i32, name: i32, value: i32) {
+pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
     let Some(socket) = table::socket(fd) else { return };
     if is_ours(level, name) {
         socket.has_options.store(true, Relaxed);
@@ -98,7 +98,7 @@ pub fn tcp_state(fd: Fd) -> Option<u8> {
     const CLOSE: u8 = 7;
     let socket = table::san(fd)?;
     let stream = socket.stream()?;
-    let is_closed = ends::is_closed(&socket, &stream);
+    let is_closed = ends::look_for_close(&socket, &stream);
     match (ends::ended(&stream), stream.endpoint.has(flag::SEND_SHUT)) {
         _ if is_closed => Some(CLOSE),
         (true, _) => Some(CLOSE_WAIT),
@@ -112,11 +112,11 @@ pub fn listens(fd: Fd) -> bool {
     table::socket(fd).is_some_and(|socket| socket.phase() == phase::LISTENER)
 }
 
-/// True once a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it,
+/// Looks whether a SAN connection is over in both directions, or broken: the kernel's socket, which does not know of it,
 /// still has a peer then, where TCP's has none.
-pub fn has_no_peer(fd: Fd) -> bool {
+pub fn look_for_close(fd: Fd) -> bool {
     let Some(socket) = table::san(fd) else { return false };
-    socket.stream().is_some_and(|stream| ends::is_closed(&socket, &stream))
+    socket.stream().is_some_and(|stream| ends::look_for_close(&socket, &stream))
 }
 
 /// Before an option is set that the SAN can not honour: the errno that says so. `value`: if it is an integer.

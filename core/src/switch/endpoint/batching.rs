@@ -17,15 +17,15 @@ pub(crate) struct Batching {
 }
 
 impl Batching {
-    /// True if the receive that asks may try; counts it if not.
-    pub(in crate::switch) fn is_time(&self) -> bool {
+    /// Counts a receive that would try; true if it may.
+    pub(in crate::switch) fn count_down(&self) -> bool {
         let after = self.after.load(Relaxed);
         self.after.store(after.saturating_sub(1), Relaxed);
         after == 0
     }
 
     /// An attempt was made, and worked or not.
-    pub(in crate::switch) fn was_tried(&self, worked: bool) {
+    pub(in crate::switch) fn note_attempt(&self, worked: bool) {
         let doubled = self.pause.load(Relaxed).saturating_mul(2);
         let pause = if worked { FEWEST } else { doubled.clamp(FEWEST, MOST) };
         self.pause.store(pause, Relaxed);
@@ -33,7 +33,7 @@ impl Batching {
     }
 
     /// It cannot work here.
-    pub(in crate::switch) fn does_not_pay(&self) {
+    pub(in crate::switch) fn note_useless(&self) {
         self.after.store(MOST, Relaxed);
     }
 }

@@ -74,7 +74,7 @@ pub fn before_exec(way: Way) -> Exec {
     ours.follow();
     resend_for_peer::ensure_resent(found.iter().map(|one| (one.socket.get(), one.here)));
     for one in found.iter().filter(|one| !one.duplicated) {
-        let has_lost = |stream: Stream| substitute::has_lost(one.here, &stream);
+        let has_lost = |stream: Stream| substitute::look_for_loss(one.here, &stream);
         let is_kept_whole = exec.is_seen_to(one.here)
             || !one.socket.stream().is_some_and(has_lost)
             || (becomes_it && exec.replace(one, &found, until));

@@ -22,8 +22,8 @@ fn is_over(anchor: Fd, stream: &Stream) -> bool {
     is_at_once && (stream.endpoint.has(flag::ANCHOR_ENDED) || has_ended())
 }
 
-/// True if the connection went back to TCP, and its peer was gone before it sent again what is unread.
-pub(super) fn has_lost(anchor: Fd, stream: &Stream) -> bool {
+/// Looks whether the connection went back to TCP, and its peer was gone before it sent again what is unread.
+pub(super) fn look_for_loss(anchor: Fd, stream: &Stream) -> bool {
     stream.peer().sending.0.direction.state().recalled
         && is_over(anchor, stream)
         && stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0))
@@ -38,7 +38,7 @@ pub(super) fn has_lost(anchor: Fd, stream: &Stream) -> bool {
 pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) -> Result<Fd> {
     let e = stream.endpoint;
     let is_over = || is_over(anchor, stream);
-    if !is_over() || !is_alone(stream, until) || !is_over() {
+    if !is_over() || !await_alone(stream, until) || !is_over() {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let ours = net::local_address(anchor)?.ip();
@@ -62,7 +62,7 @@ pub(in crate::switch) fn in_place_of(anchor: Fd, stream: &Stream, until: u64) ->
     Ok(end)
 }
 
-fn is_alone(stream: &Stream, until: u64) -> bool {
+fn await_alone(stream: &Stream, until: u64) -> bool {
     while stream.endpoint.holders.load(SeqCst) != 1 {
         if time::now() > until {
             return false;

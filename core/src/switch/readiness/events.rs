@@ -57,7 +57,10 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
     if interest & bit::ANY_IN != 0 && mask & bit::IN == 0 && enough_to_read(stream) {
         mask |= bit::IN | bit::RDNORM;
     }
-    if interest & bit::ANY_OUT != 0 && ready::writable(stream) && !stream.is_kept_from_sending() {
+    if interest & bit::ANY_OUT != 0
+        && ready::poll_writable(stream)
+        && !stream.is_kept_from_sending()
+    {
         mask |= bit::OUT | bit::WRNORM;
     }
     mask & (interest | bit::ALWAYS)
@@ -65,7 +68,7 @@ pub(in crate::switch) fn of(stream: &Stream, interest: u32) -> u32 {
 
 #[inline]
 fn enough_to_read(stream: &Stream) -> bool {
-    if !ready::readable(stream) {
+    if !ready::poll_readable(stream) {
         return false;
     }
     let low_water = u64::from(stream.endpoint.receive.low_water.load(Relaxed));
@@ -82,7 +85,7 @@ pub(in crate::switch) fn available(stream: &Stream) -> u64 {
         Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
             let before = switchover::unread(stream);
             match stream.endpoint.has(flag::RECEIVES_TCP) {
-                true if !switchover::is_rest(stream, before) => before,
+                true if !switchover::look_for_rest(stream, before) => before,
                 true => before + count(stream).unwrap_or(0),
                 false => count(stream).unwrap_or(0),
             }

@@ -5,6 +5,7 @@ use crate::switch::back_to_tcp::{self, idle};
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::polled_socket::PolledSocket;
 use crate::switch::readiness::timeout::{shorter, Timeout};
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
 use crate::sys::process::NapSignals;
@@ -115,7 +116,7 @@ where
         let mut on_tcp = SmallVec::<[(usize, Pinned); MOST]>::new();
         for (at, one) in fds.iter().enumerate() {
             match connected(one.fd) {
-                Some(socket) if socket.has_entered() => {
+                Some(socket) if socket.await_lane() == Lane::San => {
                     sockets.push(PolledSocket::new(at, socket, one.events));
                 }
                 Some(socket) => on_tcp.push((at, socket)),
@@ -193,7 +194,7 @@ fn poll_sockets(
             return Some(all.report_all(ready));
         }
         // Under a mask of the program's a signal may be let in: only the kernel can do that.
-        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.is_any_ready()) {
+        if mask.is_none() && spin::spin(&SPIN, left.unwrap_or(u64::MAX), || all.look_for_ready()) {
             continue;
         }
         back_to_tcp::look_around();
@@ -209,7 +210,7 @@ impl Polled<'_> {
         self.sockets.iter().any(PolledSocket::has_left)
     }
 
-    fn is_any_ready(&self) -> bool {
+    fn look_for_ready(&self) -> bool {
         self.sockets.iter().any(|one| one.ready() != 0)
     }
 
@@ -230,7 +231,7 @@ impl Polled<'_> {
             self.disarm();
             return Ok(0);
         }
-        let slept = if self.is_any_ready() {
+        let slept = if self.look_for_ready() {
             Ok(0)
         } else {
             let nap = self.sockets.iter().filter_map(PolledSocket::longest_nap).min();

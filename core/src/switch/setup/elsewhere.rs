@@ -1,7 +1,7 @@
 //! Between hosts: the ends of a busy connection look for each other over RDMA, in the background. What comes of it they
 //! agree on as others do. Must not wait.
 
-use super::negotiate::may_leave_tcp;
+use super::negotiate;
 use crate::fabric::{self, Found, Meeting, Parties};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
@@ -22,8 +22,8 @@ pub(super) fn is_elsewhere(tuple: &Tuple, role: Role) -> bool {
 }
 
 /// Why a connection with another host has to stay on TCP for now, if it does.
-pub(super) fn may_leave(socket: &Socket) -> Result<(), Reason> {
-    may_leave_tcp(socket)?;
+pub(super) fn check_leaving(socket: &Socket) -> Result<(), Reason> {
+    negotiate::check_leaving(socket)?;
     // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
     let is_asynchronous = |flags| flags & libc::O_ASYNC != 0;
     if file::status_flags(socket.anchor()).is_ok_and(is_asynchronous) {
@@ -32,8 +32,9 @@ pub(super) fn may_leave(socket: &Socket) -> Result<(), Reason> {
     Ok(())
 }
 
-/// An attempt came to nothing; true if it was one of many to find a peer elsewhere, and the connection stays on TCP.
-pub(super) fn is_over(socket: &Socket, why: Reason) -> bool {
+/// Counts an attempt that came to nothing; true if it was one of many to find a peer elsewhere, and the connection stays on
+/// TCP.
+pub(super) fn count_failure(socket: &Socket, why: Reason) -> bool {
     fabric::may_exist()
         && matches!(why, Reason::PeerNative | Reason::Unreachable | Reason::NoDevice)
         && is_with_other_host(socket)
@@ -47,7 +48,7 @@ fn is_with_other_host(socket: &Socket) -> bool {
 
 /// Begins to look for the other end.
 pub(super) fn begin(socket: &Socket, tuple: &Tuple, role: Role) -> Result<Negotiation, Reason> {
-    may_leave(socket)?;
+    check_leaving(socket)?;
     let parties = Parties { role, connector: tuple.connector, acceptor: tuple.acceptor };
     let geometry = fabric::geometry_of(policy::geometry());
     let meeting = Meeting::arrange(parties, geometry).ok_or(Reason::OutOfMemory)?;

@@ -32,7 +32,7 @@ pub(super) fn enter(
     // A direction that has ended on TCP can not go on elsewhere. (Of an established connection this end has shut it down.)
     let is_tcps = || poll::poll_one(fd, libc::POLLPRI | libc::POLLRDHUP) != Ok(0);
     let may = net::is_established(fd) && !is_tcps();
-    if !may || !watchers::may_switch(structure, socket) {
+    if !may || !watchers::prepare_to_switch(structure, socket) {
         return Ok(Some(Negotiation::Agreed(agreed)));
     }
     let end = NewEnd::of_agreed(*agreed, role).map_err(|_| Reason::OutOfMemory)?;

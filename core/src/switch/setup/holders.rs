@@ -61,8 +61,8 @@ pub(in crate::switch) fn remove_holder(socket: &Socket) {
     }
 }
 
-/// True if other processes have it, or may have.
-pub(in crate::switch) fn has_others(socket: &Socket) -> bool {
+/// Forgets holders that died; true if other processes have it, or may have.
+pub(in crate::switch) fn look_for_others(socket: &Socket) -> bool {
     of(socket).is_some_and(|holders| {
         if holders.count.load(SeqCst) > 1 {
             holders.forget_the_dead();

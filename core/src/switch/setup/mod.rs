@@ -6,8 +6,8 @@
 //! everything is TCP's, and nobody waits for anybody.
 //!
 //! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of
-//! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others ask `is_on_san` before each
-//! transfer, and `end` or `stay_on_tcp` for what must not move.
+//! sockets, streams and the anchor. Moves no bytes and knows nothing of transfers. Others call `advance`
+//! before each transfer, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
 mod callers;
@@ -27,6 +27,7 @@ pub(in crate::switch) use negotiate::{end, stay_on_tcp};
 use crate::provider::shm::SegmentError;
 use crate::switch::back_to_tcp::idle;
 use crate::switch::policy;
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
@@ -68,15 +69,17 @@ pub(in crate::switch) fn exiting(structure: &mut Structure) {
     }
 }
 
-/// Whether a transfer of so many bytes is the switch's. Counts one over TCP, which may be what brings the connection to
-/// the SAN. The caller keeps its pin until the transfer is over: while it does, it stays where it is. May be asked again of
-/// one that is.
+/// The step before a transfer of so many bytes: gives the lane that carries it. On the SAN nothing else happens. A transfer
+/// over TCP is counted. Now and then one is due to take the connection further on its way to the SAN, which may bring it there.
+///
+/// The caller keeps its pin until the transfer is over: while it does, a socket on TCP stays there. Of a socket on the SAN the
+/// step may be taken again in the same call.
 #[inline]
-pub fn is_on_san(socket: &Socket, bytes: usize) -> bool {
+pub fn advance(socket: &Socket, bytes: usize) -> Lane {
     match socket.phase() {
-        phase::SAN => true,
-        phase::TCP if !socket.traffic.count(bytes) => false,
-        _ => consider_moving(socket),
+        phase::SAN => Lane::San,
+        phase::TCP if !socket.traffic.count(bytes) => Lane::Tcp,
+        _ => advance_by_negotiation(socket),
     }
 }
 
@@ -85,8 +88,10 @@ fn is_on_small_stack() -> bool {
     !policy::is_confined() && thread::alternate_stack().is_some()
 }
 
+/// The step where a look is due, or another thread is about to change the lane. Sweeps through the process's connections first,
+/// where it is time.
 #[cold]
-fn consider_moving(socket: &Socket) -> bool {
+fn advance_by_negotiation(socket: &Socket) -> Lane {
     idle::check();
     if socket.phase() == phase::TCP {
         if is_on_small_stack() {
@@ -95,5 +100,5 @@ fn consider_moving(socket: &Socket) -> bool {
             negotiate::step(socket);
         }
     }
-    socket.has_entered()
+    socket.await_lane()
 }

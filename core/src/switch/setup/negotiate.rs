@@ -170,7 +170,7 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
             socket.traffic.look_after(until_next(looks));
         }
         Err(why) => {
-            if elsewhere::is_over(socket, why) {
+            if elsewhere::count_failure(socket, why) {
                 socket.set_phase(phase::NATIVE);
             }
             // An attempt to meet another host is a long one.
@@ -216,10 +216,10 @@ fn may_be_awaited_unseen(socket: &Socket) -> bool {
     !socket.is_awaited() && file::is_nonblocking(socket.anchor())
 }
 
-/// Why the connection has to stay on TCP for now, if it does.
-pub(super) fn may_leave_tcp(socket: &Socket) -> Result<(), Reason> {
+/// Why the connection has to stay on TCP for now, if it does. Forgets holders that died.
+pub(super) fn check_leaving(socket: &Socket) -> Result<(), Reason> {
     policy::may_leave_tcp()?;
-    if holders::has_others(socket) {
+    if holders::look_for_others(socket) {
         return Err(Reason::Shared);
     }
     if options::unsupported(socket) {
@@ -241,7 +241,7 @@ fn begin(
     structure: &mut Structure,
     role: Role,
 ) -> Result<Option<Negotiation>, Reason> {
-    may_leave_tcp(socket)?;
+    check_leaving(socket)?;
     if net::bytes_written(socket.anchor()).is_none() {
         // Nothing could tell where a direction turns.
         return Err(Reason::UnsupportedOption);
@@ -402,7 +402,7 @@ fn look_for_offer(
         return Err(refuse(agreed, Reason::SegmentInvalid));
     }
     let has_bells = bells.map(drop).map_err(|_| Reason::OutOfMemory);
-    if let Err(why) = has_bells.and_then(|()| may_leave_tcp(socket)) {
+    if let Err(why) = has_bells.and_then(|()| check_leaving(socket)) {
         return Err(refuse(agreed, why));
     }
     match identity::is_tracked(accepted, &tuple) {
@@ -468,7 +468,7 @@ fn follow(
     let why = match agreed.segment.agreement().state() {
         State::Refused => Reason::RefusedByPeer,
         State::Withdrawn => Reason::Quiet,
-        state if state == State::awaited_by(role) => match may_enter(socket, &agreed) {
+        state if state == State::awaited_by(role) => match check_entering(socket, &agreed) {
             Ok(()) => {
                 // If it cannot enter now, it looks again soon.
                 agreed.looks = (agreed.looks + 1).min(LOOKS_AT_EACH);
@@ -480,20 +480,20 @@ fn follow(
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));
         }
-        _ => may_enter(socket, &agreed).err().unwrap_or(Reason::PeerNative),
+        _ => check_entering(socket, &agreed).err().unwrap_or(Reason::PeerNative),
     };
     agreed.end();
     Err(why)
 }
 
 /// Why the connection has to stay on TCP after all, if it does.
-fn may_enter(socket: &Socket, agreed: &Agreed) -> Result<(), Reason> {
+fn check_entering(socket: &Socket, agreed: &Agreed) -> Result<(), Reason> {
     if !net::is_established(socket.anchor()) {
         return Err(Reason::Quiet);
     }
     if agreed.link.is_some() {
-        elsewhere::may_leave(socket)
+        elsewhere::check_leaving(socket)
     } else {
-        may_leave_tcp(socket)
+        check_leaving(socket)
     }
 }

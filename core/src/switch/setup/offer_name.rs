@@ -136,14 +136,17 @@ fn sweep(path: &str, folder: Fd, own: &str) {
         // Other things are in the folder, too.
         let is_like_ours =
             name.to_bytes().len() == own.len() && name.to_bytes().first() == own.as_bytes().first();
-        if is_like_ours && folder::is_older(folder, name, MADE_WITHIN) && is_left(path, name) {
+        if is_like_ours
+            && folder::is_older(folder, name, MADE_WITHIN)
+            && probe_abandoned(path, name)
+        {
             let _ = folder::remove_from(folder, name);
         }
     });
 }
 
-/// True if nobody listens there any more.
-fn is_left(folder: &str, name: &CStr) -> bool {
+/// Connects there; true if nobody listens any more.
+fn probe_abandoned(folder: &str, name: &CStr) -> bool {
     let path = text(format!("{folder}/{}", name.to_string_lossy()));
     let Ok(socket) = packet::deaf_socket() else { return false };
     let connected = packet::connect(socket, &Name::of_file(&path));

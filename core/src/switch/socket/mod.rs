@@ -9,6 +9,7 @@ mod alone;
 mod connection_end;
 pub(in crate::switch) mod holder_count;
 mod kernel_registration;
+pub(in crate::switch) mod lane;
 pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod new_end;
 pub(in crate::switch) mod phase;
@@ -33,7 +34,7 @@ use crate::switch::socket::set::Watch;
 use crate::switch::socket::structure::{Guarded, Structure};
 use crate::switch::socket::traffic::Traffic;
 use crate::switch::spin;
-use crate::sys::{process, Fd};
+use crate::sys::Fd;
 use smallvec::SmallVec;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
@@ -163,16 +164,6 @@ impl Socket {
         // SAFETY: there is one Structure at a time, the caller has it, and no caller keeps one
         // result while it asks for another of the same socket.
         unsafe { &mut *self.guarded.get() }
-    }
-
-    /// Whether it is on the SAN; if not, it stays where it is as long as the caller keeps its pin.
-    #[inline]
-    pub(in crate::switch) fn has_entered(&self) -> bool {
-        // Another thread is about to decide: nobody who does may be interrupted.
-        while self.phase() == phase::ENTERING {
-            process::yield_now();
-        }
-        self.phase() == phase::SAN
     }
 
     /// The program waits for its events in select, poll or epoll of libc's, or has signals for them.

@@ -59,27 +59,28 @@ impl Socket {
 
     #[inline]
     pub(in crate::switch) fn unpin(&'static self) {
-        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.claim_unpinned() {
             self.recycle();
         }
     }
 
     /// Gives two pins back.
     pub(in crate::switch) fn unpin_twice(&'static self) {
-        if self.pins.fetch_sub(2, Ordering::SeqCst) == 2 && self.is_callers() {
+        if self.pins.fetch_sub(2, Ordering::SeqCst) == 2 && self.claim_unpinned() {
             self.recycle();
         }
     }
 
     /// As [`unpin`](Self::unpin), by who has the structure lock.
     pub(in crate::switch) fn unpin_within(&'static self, structure: &mut Structure) {
-        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_callers() {
+        if self.pins.fetch_sub(1, Ordering::SeqCst) == 1 && self.claim_unpinned() {
             self.recycle_within(structure);
         }
     }
 
-    /// A look-up that lost its race pins for a moment; the last one of all recycles, once.
-    fn is_callers(&self) -> bool {
+    /// Claims a socket without pins for its caller, who recycles it; false if another did. A look-up that lost its race pins
+    /// for a moment, so several callers may find none.
+    fn claim_unpinned(&self) -> bool {
         self.pins.compare_exchange(0, UNUSED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 

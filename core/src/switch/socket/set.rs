@@ -316,7 +316,7 @@ impl Registration {
     }
 
     /// Before it leaves the kernel's set, which reported it, or not.
-    pub(in crate::switch) fn was_reported_by_kernel(&mut self, reported: bool) {
+    pub(in crate::switch) fn note_reported_by_kernel(&mut self, reported: bool) {
         self.disabled = reported;
     }
 

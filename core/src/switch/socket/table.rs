@@ -1,5 +1,6 @@
 //! Which descriptor is which: one array look-up, no lock.
 
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::set::Set;
 use crate::switch::socket::{phase, Socket};
 use crate::sys::{file, Fd, Result};
@@ -103,7 +104,7 @@ fn pin_if(fd: Fd, wanted: impl Fn(u32) -> bool) -> Option<Pinned> {
 #[inline]
 pub(crate) fn socket(fd: Fd) -> Option<Pinned> {
     let pinned = pin_if(fd, |_| true)?;
-    pinned.has_entered();
+    pinned.await_lane();
     Some(pinned)
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn socket(fd: Fd) -> Option<Pinned> {
 #[inline]
 pub fn san(fd: Fd) -> Option<Pinned> {
     let pinned = pin_if(fd, |p| matches!(p, phase::SAN | phase::ENTERING))?;
-    pinned.has_entered().then_some(pinned)
+    (pinned.await_lane() == Lane::San).then_some(pinned)
 }
 
 /// The socket behind `fd`, if its bytes go over the SAN, or may do so later. While the result is kept the latter is not

@@ -143,8 +143,8 @@ impl Traffic {
         self.pause.store(pause - 1, Relaxed);
     }
 
-    /// On the SAN: true if what stands for all that happened is as it was when this was asked last.
-    pub(in crate::switch) fn is_as_before(&self, activity: u64) -> bool {
+    /// On the SAN: notes what stands for all that happened; true if that is as it was when it was noted last.
+    pub(in crate::switch) fn note_activity(&self, activity: u64) -> bool {
         let activity = (activity ^ activity >> 32) as u32;
         self.activity.swap(activity, Relaxed) == activity
     }

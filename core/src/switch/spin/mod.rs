@@ -125,7 +125,7 @@ pub(in crate::switch) fn spin(
 ) -> bool {
     let limit = LIMIT.load(Ordering::Relaxed).min(budget);
     let in_all = budget.min(LONGEST_IN_ALL.max(limit));
-    if limit == 0 || shortage::is_on() {
+    if limit == 0 || shortage::look() {
         return ready();
     }
     let score = history.score.load(Ordering::Relaxed);

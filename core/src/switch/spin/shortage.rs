@@ -19,9 +19,9 @@ static SHORTAGE: Shortage = Shortage { until: AtomicU64::new(0), stay: AtomicU64
 
 /// True if a thread that would look had better sleep at once.
 #[inline]
-pub(super) fn is_on() -> bool {
+pub(super) fn look() -> bool {
     let until = SHORTAGE.until.load(Relaxed);
-    until != 0 && SHORTAGE.lasts(time::now())
+    until != 0 && SHORTAGE.end_if_over(time::now())
 }
 
 /// A yield took so long (ns); it is `now` (clock, ns).
@@ -56,8 +56,9 @@ impl Shortage {
         self.until.store(now + stay, Relaxed);
     }
 
+    /// Ends it if it is over; true if it is not.
     #[cold]
-    fn lasts(&self, now: u64) -> bool {
+    fn end_if_over(&self, now: u64) -> bool {
         let lasts = now < self.until.load(Relaxed);
         if !lasts {
             self.until.store(0, Relaxed);
@@ -77,7 +78,7 @@ mod tests {
         let mut lasted = || {
             let began = now;
             shortage.begin(now);
-            while shortage.lasts(now) {
+            while shortage.end_if_over(now) {
                 now += FIRST_STAY / 4;
             }
             now - began

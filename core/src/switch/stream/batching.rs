@@ -29,11 +29,11 @@ fn let_gather(stream: &Stream, wanted: usize) {
     if there >= (wanted as u64).min(target / 4) || target == 0 {
         return;
     }
-    if !state.is_time() {
+    if !state.count_down() {
         return;
     }
     if spin::is_alone() {
-        return state.does_not_pay();
+        return state.note_useless();
     }
     let start = time::now();
     let (mut last, mut moved) = (there, start);
@@ -53,5 +53,5 @@ fn let_gather(stream: &Stream, wanted: usize) {
             break false;
         }
     };
-    state.was_tried(gathered);
+    state.note_attempt(gathered);
 }

@@ -28,7 +28,7 @@ pub(in crate::switch) fn raise(stream: &Stream, event: Event) -> Ticket {
 /// [`raise`] for who sleeps in no call on the socket: on an epoll set, or until a signal.
 pub(in crate::switch) fn raise_elsewhere(stream: &Stream, event: Event) -> Ticket {
     if let Some(link) = stream.fabric {
-        link.is_awaited_elsewhere();
+        link.note_awaited_elsewhere();
     }
     raise(stream, event)
 }

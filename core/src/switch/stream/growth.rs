@@ -111,9 +111,9 @@ impl Stream<'_> {
         grown == 0 && tail.wrapping_sub(self.endpoint.send.window.load(Relaxed)) >= WINDOW
     }
 
-    /// The send buffer was found full; true if it often is.
+    /// Counts that the send buffer was found full; true if it often is.
     #[cold]
-    pub(super) fn is_often_full(&self) -> bool {
+    pub(super) fn count_full(&self) -> bool {
         let full = &self.endpoint.send.full;
         full.store(full.load(Relaxed) + 1, Relaxed);
         full.load(Relaxed) >= OFTEN_FULL
@@ -122,7 +122,7 @@ impl Stream<'_> {
     /// As much as a window went through the send buffer: true if that took little time, twice in a
     /// row. A receiver that keeps up never lets the buffer fill, and yet it is a stream.
     #[cold]
-    pub(super) fn is_fast(&self, tail: u64) -> bool {
+    pub(super) fn measure_rate(&self, tail: u64) -> bool {
         let send = &self.endpoint.send;
         let now = time::now();
         let fast = now - send.window_at.load(Relaxed) < FAST_WINDOW;

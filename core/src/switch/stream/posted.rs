@@ -93,8 +93,8 @@ impl Stream<'_> {
             && transfers.may_advertise()
     }
 
-    /// True if the buffer of a living thread is advertised; a dead one's is taken back. Receive lock.
-    pub(crate) fn is_posted(&self) -> bool {
+    /// Takes back an advertised buffer of a dead thread; true if one of a living thread is advertised. Receive lock.
+    pub(crate) fn look_after_posted(&self) -> bool {
         let receive = &self.endpoint.receive;
         let Some(key) = receive.transfers.advertised() else { return false };
         if process::lives(receive.poster.load(Relaxed)) {
@@ -110,7 +110,7 @@ impl Stream<'_> {
     pub(crate) fn settle_posted(&self) {
         if self.endpoint.receive.transfers.advertised().is_some() {
             let _held = self.lock_receive();
-            self.is_posted();
+            self.look_after_posted();
         }
     }
 
@@ -133,7 +133,7 @@ impl Stream<'_> {
         let transfers = &self.endpoint.receive.transfers;
         let (at, room) = to.piece(LARGEST_TRANSFER as usize, Access::Write).ok()?;
         let hold = Hold::of(self);
-        if !self.is_posted() && waits && abilities.write {
+        if !self.look_after_posted() && waits && abilities.write {
             // Before it counts as posted: who takes over from a dead thread finds it dead.
             self.endpoint.receive.poster.store(process::tid(), Relaxed);
         }

@@ -59,7 +59,7 @@ impl Stream<'_> {
             Ok(n) => {
                 to.skip(n);
                 if consumes {
-                    self.has_read(n, room, call);
+                    self.note_read(n, room, call);
                 }
                 Read::Bytes(n)
             }
@@ -69,7 +69,7 @@ impl Stream<'_> {
 
     /// What becomes of announced data that is not to be read.
     fn comes_otherwise(&self, rest: &Rest, call: Call) -> Option<Read> {
-        if self.is_posted() {
+        if self.look_after_posted() {
             // It will be written to (A12).
             return Some(Read::NotNow);
         }
@@ -131,7 +131,7 @@ impl Stream<'_> {
     }
 
     /// Tells the sender that `bytes` were read into a receive that had `room`.
-    fn has_read(&self, bytes: usize, room: usize, call: Call) {
+    fn note_read(&self, bytes: usize, room: usize, call: Call) {
         let (transfers, abilities) = (&self.endpoint.receive.transfers, self.endpoint.abilities());
         self.statistics.transfers.received.add(bytes as u64);
         if let Some(complete) = transfers.read(call, bytes as u32, room as u64, abilities) {

@@ -23,11 +23,11 @@ impl Stream<'_> {
         self.statistics.transfers.sent.add(bytes.into());
     }
 
-    /// True if data may be announced or written: everything sent before is in messages, and there is credit.
-    /// Send lock.
-    pub(crate) fn may_announce(&self) -> Result<bool, Broken> {
+    /// Takes in what the peer told; true if data may be announced or written: everything sent before is in messages, and
+    /// there is credit. Send lock.
+    pub(crate) fn prepare_to_announce(&self) -> Result<bool, Broken> {
         self.absorb_if_free()?;
-        if !self.is_empty()?
+        if !self.look_if_empty()?
             || self.endpoint.resize.is_asking()
             || !self.endpoint.has(flag::ESTABLISHED)
             || self.is_held_back()

@@ -19,9 +19,9 @@ impl Stream<'_> {
         ring
     }
 
-    /// True if nothing waits in our send buffer: what is sent now may go in a message. Send lock.
+    /// Looks whether nothing waits in our send buffer: what is sent now may go in a message. Send lock.
     #[inline]
-    pub(super) fn is_empty(&self) -> Result<bool, Broken> {
+    pub(super) fn look_if_empty(&self) -> Result<bool, Broken> {
         let send = &self.endpoint.send;
         Ok(send.tail.load(Relaxed) == send.seen_head.load(Relaxed) || self.buffered()? == 0)
     }
@@ -57,7 +57,7 @@ impl Stream<'_> {
         from: &mut Buffers,
     ) -> Result<Moved, Broken> {
         let length = from.remaining();
-        if self.is_empty()?
+        if self.look_if_empty()?
             && length <= self.payload_out() as usize
             && !self.endpoint.resize.is_asking()
         {

@@ -109,7 +109,7 @@ impl Stream<'_> {
             let room = (length - moved.bytes).min(space).min(CHUNK);
             let to = self.stretch(self.role, grown, tail, room);
             if to.length() == 0 {
-                if grown == 0 && self.is_often_full() && self.grow(tail)? {
+                if grown == 0 && self.count_full() && self.grow(tail)? {
                     limit = u64::from(self.limit());
                     continue;
                 }
@@ -133,7 +133,7 @@ impl Stream<'_> {
                 break;
             }
         }
-        if self.fills_window(send.grown.load(Relaxed), tail) && self.is_fast(tail) {
+        if self.fills_window(send.grown.load(Relaxed), tail) && self.measure_rate(tail) {
             self.grow(tail)?;
         }
         let stalled = &self.own().sending.0.stalled;

@@ -3,6 +3,7 @@
 use crate::switch::buffers::Buffers;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::Socket;
 use crate::switch::transfer::receive;
 use crate::switch::transfer::send;
@@ -16,7 +17,7 @@ const NAP: u64 = 50_000;
 
 /// sendfile from a file to a SAN socket; with an offset the file's own stays where it is.
 pub fn send_file(socket: &Socket, from: Fd, offset: Option<&mut i64>, count: usize) -> Outcome {
-    if !setup::is_on_san(socket, count) {
+    if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;
     }
     let mut at = offset.as_deref().copied();
@@ -55,7 +56,7 @@ fn await_pipe(pipe: Fd, events: i16, flags: u32) -> Result<(), Errno> {
 
 /// splice from a pipe into a SAN socket.
 pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
-    if !setup::is_on_san(socket, count) {
+    if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;
     }
     if count == 0 {
@@ -78,7 +79,7 @@ pub fn splice_in(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome
 
 /// splice from a SAN socket into a pipe. What the pipe does not take stays in the stream.
 pub fn splice_out(socket: &Socket, pipe: Fd, count: usize, flags: u32) -> Outcome {
-    if !setup::is_on_san(socket, count) {
+    if setup::advance(socket, count) == Lane::Tcp {
         return Outcome::Pass;
     }
     if count == 0 {

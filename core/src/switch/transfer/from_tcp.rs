@@ -117,7 +117,7 @@ pub(super) fn receive(
 fn peek(stream: &Stream, to: &mut Buffers, rings: &mut bool) -> Result<Taken, Broken> {
     let taken = switchover::take(stream, to, Take::Peek)?;
     let Taken::Bytes(seen) = taken else { return Ok(taken) };
-    if to.remaining() == 0 || !switchover::is_rest(stream, seen as u64) {
+    if to.remaining() == 0 || !switchover::look_for_rest(stream, seen as u64) {
         return Ok(taken);
     }
     let behind = stream.receive(to, Take::Peek, Call { number: 0, directly: false })?;
@@ -151,7 +151,7 @@ fn pause(
         return told(Errno(libc::EAGAIN));
     }
     let how = Wait::new(Event::Read, got > 0, limit);
-    match wait::wait(socket, stream, &how, || ready::readable(stream)) {
+    match wait::wait(socket, stream, &how, || ready::poll_readable(stream)) {
         Ok(_) => None,
         Err(e) => told(e),
     }

@@ -16,6 +16,5 @@ mod tests;
 mod told;
 mod urgent;
 
-pub use super::setup::is_on_san;
 pub use receive::{read, receive};
 pub use send::{send, write_vector};

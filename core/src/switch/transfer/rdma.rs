@@ -185,7 +185,7 @@ impl Transfer<'_, '_> {
                 ring::ring(self.socket);
             }
             // Order: what lies in the send buffer comes before what is announced.
-            if !self.stream.may_announce()? {
+            if !self.stream.prepare_to_announce()? {
                 break;
             }
             let position = self.stream.endpoint.send.total();

@@ -11,6 +11,7 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
+use crate::switch::socket::lane::Lane;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::stream::batching::let_sender_ahead;
 use crate::switch::stream::counters::Event;
@@ -31,7 +32,7 @@ const LOOK_TIME: u64 = 100_000_000;
 /// Receives for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
-    if !setup::is_on_san(socket, to.remaining()) {
+    if setup::advance(socket, to.remaining()) == Lane::Tcp {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
@@ -164,7 +165,7 @@ impl<'a> Receiving<'a, '_> {
             return self.end();
         }
         let posted = self.post(waits);
-        if !waits && self.has_something_come() {
+        if !waits && self.look_for_change() {
             return ControlFlow::Continue(());
         }
         let woken = if waits { self.wait(posted.as_ref()) } else { Err(Errno(libc::EAGAIN)) };
@@ -245,11 +246,11 @@ impl<'a> Receiving<'a, '_> {
                 Take::Peek => self.look_behind(),
                 _ => self.take_behind(),
             }
-            if self.got < self.wanted && self.is_at_mark() {
+            if self.got < self.wanted && self.look_for_mark() {
                 return self.done();
             }
         }
-        if self.got == self.wanted && (self.wanted > 0 || ready::readable(stream)) {
+        if self.got == self.wanted && (self.wanted > 0 || ready::poll_readable(stream)) {
             return self.done();
         }
         ControlFlow::Continue(())
@@ -276,9 +277,9 @@ impl<'a> Receiving<'a, '_> {
         }
     }
 
-    /// True if an urgent byte comes next, over TCP, behind all that lies in the segment: a read ends there.
+    /// Looks whether an urgent byte comes next, over TCP, behind all that lies in the segment: a read ends there.
     #[cold]
-    fn is_at_mark(&self) -> bool {
+    fn look_for_mark(&self) -> bool {
         let (stream, looked_at) = (self.stream, if self.take == Take::Peek { self.got } else { 0 });
         let Ok(_held) = stream.lock_receive() else { return false };
         stream.available() == Ok(looked_at as u64) && net::is_at_mark(stream.anchor)
@@ -356,15 +357,15 @@ impl<'a> Receiving<'a, '_> {
         let how = Wait::new(Event::Read, got > 0, &self.limit);
         let woken = wait::wait(socket, stream, &how, || match take {
             Take::Peek if got > 0 => stream.arrival_stamp() != stamp || ends::ended(stream),
-            _ if hinted => ready::announced(stream),
-            _ => posted.is_some_and(Posted::is_over) || ready::readable(stream),
+            _ if hinted => ready::poll_announced(stream),
+            _ => posted.is_some_and(Posted::is_over) || ready::poll_readable(stream),
         });
         woken.map(drop)
     }
 
-    /// Before a call that does not wait returns without enough: true if it is to look again.
+    /// Before a call that does not wait returns without enough: asks the kernel; true if the call is to look again.
     #[inline(always)]
-    fn has_something_come(&self) -> bool {
+    fn look_for_change(&self) -> bool {
         let (socket, stream) = (self.socket, self.stream);
         wait::look_if_stale(socket, stream, time::ticks());
         if ends::ended(stream) {

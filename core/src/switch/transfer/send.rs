@@ -13,7 +13,8 @@ use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
 use crate::switch::setup;
-use crate::switch::socket::{phase, Socket};
+use crate::switch::socket::lane::Lane;
+use crate::switch::socket::Socket;
 use crate::switch::stream::counters::Event;
 use crate::switch::stream::{Broken, Moved, Stream};
 use crate::switch::transfer::rdma;
@@ -30,7 +31,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Sends for the program. `Pass`: the socket is on plain TCP.
 #[inline]
 pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
-    if !setup::is_on_san(socket, from.remaining()) {
+    if setup::advance(socket, from.remaining()) == Lane::Tcp {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
@@ -39,7 +40,7 @@ pub fn send(socket: &Socket, mut from: Buffers, flags: i32) -> Outcome {
     }
     let (wanted, began) = (from.remaining(), time::ticks());
     from.know_time(began);
-    if socket.phase() == phase::SAN && !wait::is_stale(&stream, began) {
+    if socket.lane() == Lane::San && !wait::is_stale(&stream, began) {
         if let Some(ring) = stream.send_at_once(&from) {
             if ring {
                 ring::ring(socket);
@@ -99,7 +100,7 @@ fn send_in_steps(
     match sent {
         // A blocking send ends early only for an error, or when the socket went back to TCP.
         Outcome::Done(Ok(n))
-            if n < wanted && (stream.endpoint.has(flag::LEFT) || socket.phase() != phase::SAN) =>
+            if n < wanted && (stream.endpoint.has(flag::LEFT) || socket.lane() == Lane::Tcp) =>
         {
             rest_to_kernel(socket, &from, n, flags)
         }
@@ -123,7 +124,7 @@ pub(super) fn send_from(
     flags: i32,
     mut fill: impl FnMut(Span) -> Result<usize, Errno>,
 ) -> Outcome {
-    if !setup::is_on_san(socket, length) {
+    if setup::advance(socket, length) == Lane::Tcp {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
@@ -277,7 +278,7 @@ impl Sending<'_> {
     #[inline(always)]
     fn check(&self) -> ControlFlow<Outcome> {
         let (stream, sent) = (self.stream, self.sent);
-        if self.socket.phase() != phase::SAN || stream.endpoint.has(flag::LEFT) {
+        if self.socket.lane() == Lane::Tcp || stream.endpoint.has(flag::LEFT) {
             // The kernel may find no room, which makes an EPOLLOUT edge due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return ControlFlow::Break(match sent {
@@ -357,7 +358,7 @@ pub(super) fn wait_for_room(
     let how = Wait::new(Event::Write, partial, limit);
     let ready = || {
         stream.look_for_request();
-        ready::writable(stream)
+        ready::poll_writable(stream)
     };
     wait::wait(socket, stream, &how, ready).map(drop)
 }

@@ -10,7 +10,8 @@ use crate::switch::anchor::switchover;
 use crate::switch::back_to_tcp::detach;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
-use crate::switch::socket::{phase, Socket};
+use crate::switch::socket::lane::Lane;
+use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
 use crate::switch::waiting::ring;
 use crate::sys::{net, Errno};
@@ -18,17 +19,17 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Ends directions of a connection (shutdown).
 pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
-    if !socket.has_entered() {
+    if socket.await_lane() == Lane::Tcp {
         return Outcome::Pass;
     }
     let Some(stream) = socket.stream() else { return Outcome::Pass };
     if !(libc::SHUT_RD..=libc::SHUT_RDWR).contains(&how) {
         return Outcome::Done(Err(Errno(libc::EINVAL)));
     }
-    if socket.phase() != phase::SAN || switchover::complete_or_retreat(socket, &stream) {
+    if socket.lane() == Lane::Tcp || switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
-    if ends::is_closed(socket, &stream) {
+    if ends::look_for_close(socket, &stream) {
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();

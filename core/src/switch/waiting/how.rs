@@ -59,11 +59,11 @@ impl<'a> Wait<'a> {
         self.nap.is_some()
     }
 
-    /// True if what is waited for is there.
-    pub(super) fn has_happened(&self, stream: &Stream) -> bool {
+    /// Looks whether what is waited for is there.
+    pub(super) fn look(&self, stream: &Stream) -> bool {
         match self.event {
-            Event::Read => ready::readable(stream),
-            Event::Write => ready::writable(stream),
+            Event::Read => ready::poll_readable(stream),
+            Event::Write => ready::poll_writable(stream),
         }
     }
 

@@ -78,7 +78,7 @@ pub(super) fn sleep(
             notified.take_notice();
             return Ok(Woken::Perhaps);
         }
-        if bell != 0 || how.has_happened(stream) || socket.phase() != phase::SAN {
+        if bell != 0 || how.look(stream) || socket.phase() != phase::SAN {
             return Ok(Woken::Perhaps);
         }
         let returns = returning::is_due(stream);

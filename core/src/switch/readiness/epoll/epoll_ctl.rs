@@ -65,14 +65,14 @@ pub fn control(
         on_san(&mut structure, set, operation, fd, pinned.get(), event)
     } else {
         let kept_back = watchers::find(&mut structure, set, fd, pinned.get())
-            .is_some_and(|index| watchers::is_kept_back(set, index));
+            .is_some_and(|index| watchers::check_kept_back(set, index));
         let done = if kept_back { put_back(set, operation, fd, event, real) } else { real() };
         done.inspect(|()| in_kernel(&mut structure, set, operation, fd, pinned.get(), event))
     };
     Outcome::Done(done.map(|()| 0))
 }
 
-/// A change of a registration that was [kept back](watchers::is_kept_back) from the kernel's set.
+/// A change of a registration that was [kept back](watchers::check_kept_back) from the kernel's set.
 fn put_back(
     set: &Set,
     operation: i32,

@@ -211,9 +211,9 @@ pub(super) fn recover_from_the_dead(set: &Set) {
 }
 
 impl Set {
-    /// True if a hot registration has something to report.
+    /// Looks whether a hot registration has something to report.
     #[inline]
-    pub(super) fn has_hot_ready(&self) -> bool {
+    pub(super) fn look_for_ready(&self) -> bool {
         self.with(|inner| {
             inner.hot.iter().any(|index| {
                 matches!(inner.registrations.get(*index as usize),
@@ -223,9 +223,9 @@ impl Set {
         .unwrap_or(true)
     }
 
-    /// True if a registration waits for space that no ring will tell of: another thread of this end sends.
+    /// Looks whether a registration waits for space that no ring will tell of: another thread of this end sends.
     /// Who sleeps on the set itself looks every now and then; who watches it from outside does not.
-    pub(super) fn is_held_up(&self) -> bool {
+    pub(super) fn look_for_held_up(&self) -> bool {
         self.with(|inner| {
             let registrations =
                 inner.hot.iter().filter_map(|at| inner.registrations.get(*at as usize));

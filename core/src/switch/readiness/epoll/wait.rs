@@ -201,7 +201,7 @@ impl<'a> Wait<'a> {
         let set = self.set;
         // With a mask of the program's, a signal it lets in must not wait for a spin to end.
         let may_spin = set.san.load(Ordering::Relaxed) != 0 && self.mask.is_none();
-        may_spin && spin(&set.spin, budget, || set.has_hot_ready())
+        may_spin && spin(&set.spin, budget, || set.look_for_ready())
     }
 
     /// What is to be done by a thread that may not come back for long.

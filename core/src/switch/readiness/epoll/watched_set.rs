@@ -25,7 +25,7 @@ fn settle(set: &'static Set) {
         catch_up(set);
     }
     note_rings(set);
-    if hot::arm(set) || set.is_held_up() {
+    if hot::arm(set) || set.look_for_held_up() {
         set.wake();
     } else {
         set.withdraw_nudge();
