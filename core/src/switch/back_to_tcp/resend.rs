@@ -1,6 +1,6 @@
-//! What goes over TCP first when an end leaves the SAN: what the peer wants again, or did not read yet. The kernel knows how much of that it took, so it can go on at any time, in any process of this end,
-//! after one that died as well; and by the peer in this end's stead
-//! ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
+//! What goes over TCP first when an end leaves the SAN: what the peer wants again, or did not read yet. The kernel knows how much
+//! of that it took. So any process of this end can go on at any time, after one that died as well, and so can the peer in this
+//! end's stead ([`resend_for_peer`](crate::switch::back_to_tcp::resend_for_peer)).
 //!
 //! Waits for nothing: where TCP has no room, its sender is one who has to wait.
 
@@ -42,6 +42,11 @@ impl AnchorWriter {
         self.skip -= skipped;
         let mut rest = &bytes[skipped as usize..];
         while !rest.is_empty() && self.failed.is_none() {
+            if has_ended(self.anchor) {
+                // A send would take the error that is the program's to hear.
+                self.failed = Some(Errno(libc::EPIPE));
+                break;
+            }
             let sent = if self.waits {
                 send_all(self.anchor, rest).map(|()| rest.len())
             } else {
@@ -67,6 +72,11 @@ impl AnchorWriter {
     pub(in crate::switch) fn failed(&self) -> Option<Errno> {
         self.failed
     }
+}
+
+/// True if the kernel has an error of the connection to tell, or nobody to send to.
+fn has_ended(anchor: Fd) -> bool {
+    poll::poll_one(anchor, 0).is_ok_and(|events| events & (libc::POLLERR | libc::POLLHUP) != 0)
 }
 
 /// Sends what is still to be sent; `resumed`: some of it may have been. Send lock; the direction has left.

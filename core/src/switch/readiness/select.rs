@@ -3,6 +3,7 @@
 use crate::switch::bit_sets::BitSets;
 use crate::switch::outcome::Outcome;
 use crate::switch::readiness::poll::{poll, Call, Descriptors};
+use crate::switch::readiness::timeout::Timeout;
 use crate::switch::socket::table;
 use crate::sys::signal_mask::SignalMask;
 use crate::sys::{Errno, Fd, Result};
@@ -32,10 +33,27 @@ pub fn select<'a>(
         Ok(how) => how,
         Err(e) => return Outcome::Done(Err(e)),
     };
-    match poll(Call::Select, &mut fds, timeout, mask) {
-        Outcome::Pass => Outcome::Pass,
-        Outcome::Done(polled) => Outcome::Done(polled.and_then(|_| report(sets, &fds))),
+    let mut clock = Timeout::new(timeout);
+    loop {
+        let polled = match poll(Call::Select, &mut fds, clock.left(), mask) {
+            Outcome::Pass => return Outcome::Pass,
+            Outcome::Done(Err(e)) => return Outcome::Done(Err(e)),
+            Outcome::Done(Ok(polled)) => polled,
+        };
+        if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+            return Outcome::Done(Err(Errno(libc::EBADF)));
+        }
+        if polled == 0 || fds.iter().any(|one| (0..3).any(|set| is_found(one, set))) {
+            return Outcome::Done(Ok(report(sets, &fds)));
+        }
+        // An end that is not in the set of what it counts for does not end select, and would end poll at once again.
+        fds.iter_mut().filter(|one| one.revents != 0).for_each(|one| one.fd = -1);
     }
+}
+
+/// True if poll found what counts for this one of the sets, in which the descriptor is.
+fn is_found(one: &libc::pollfd, set: usize) -> bool {
+    one.events & ASKED[set] != 0 && one.revents & COUNTS[set] != 0
 }
 
 /// The descriptors in any of the sets, each with what poll is asked of it.
@@ -57,10 +75,7 @@ fn each<'a>(sets: &'a BitSets<'_>) -> impl Iterator<Item = (Fd, i16)> + 'a {
 /// Puts what poll found into the program's sets; how many bits. Not inlined, so that its arrays are not below poll's on a stack
 /// that may be small.
 #[inline(never)]
-fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> Result<usize> {
-    if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
-        return Err(Errno(libc::EBADF));
-    }
+fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> usize {
     let mut found = [(); 3].map(|()| SmallVec::<[u64; 16]>::new());
     for set in &mut found {
         set.resize(sets.words(), 0u64);
@@ -68,7 +83,7 @@ fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> Result<usize> {
     let mut count = 0;
     for one in fds {
         for set in 0..3 {
-            if one.events & ASKED[set] != 0 && one.revents & COUNTS[set] != 0 {
+            if is_found(one, set) {
                 found[set][one.fd as usize / 64] |= 1 << (one.fd as usize % 64);
                 count += 1;
             }
@@ -77,5 +92,5 @@ fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> Result<usize> {
     for (set, words) in found.iter().enumerate() {
         sets.put(set, words);
     }
-    Ok(count)
+    count
 }

@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 /// Events taken from a set at a time. The stack may be a small one.
 const BATCH: usize = 32;
 const NO_EVENT: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
+/// Looks in a row that told of nothing but rings, which may have taken the room of what the program waits for.
+const MOST_IN_VAIN: u32 = 4;
 /// Busy calls after which idle registrations are turned cold without sleeping.
 const COOL_INTERVAL: u32 = 1024;
 
@@ -117,15 +119,16 @@ pub(super) fn look_at_kernel(
     mut n: usize,
     mut again: bool,
 ) -> Result<(usize, bool)> {
-    let mut any = false;
-    while n < events.len() {
+    let (mut any, mut vain) = (false, 0);
+    while n < events.len() && vain < MOST_IN_VAIN {
         let (mut reported, at) = (KernelEvents::new(), time::ticks());
         let room = reported.room_for(&events[n..]);
         let (most, took) = (room.len(), poll::epoll_wait(set.kernel_fd(), room, Some(0), None)?);
         let (now, has_rings) = deliver(set, &reported.0[..took], events, n, again);
         any |= took > 0;
-        let is_all = took < most || now == n;
+        let is_all = took < most;
         note_told(set, at, is_all, has_rings);
+        vain = if now == n { vain + 1 } else { 0 };
         (n, again) = (now, true);
         if is_all {
             break;
