@@ -18,7 +18,7 @@ pub(crate) fn receive_into(fd: Fd, pieces: &[libc::iovec], flags: i32) -> Result
 /// Sends the program's memory, which the kernel checks. Never raises SIGPIPE.
 pub(crate) fn send_from(fd: Fd, pieces: &[libc::iovec], flags: i32) -> Result<usize> {
     let message = message_of(pieces);
-    call!(sendmsg, fd, &message as *const _ as usize, flags | libc::MSG_NOSIGNAL)
+    actions::done(call!(sendmsg, fd, &message as *const _ as usize, flags | libc::MSG_NOSIGNAL))
 }
 
 fn message_of(pieces: &[libc::iovec]) -> libc::msghdr {

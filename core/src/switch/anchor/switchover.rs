@@ -61,19 +61,15 @@ pub(in crate::switch) fn try_turn(stream: &Stream) -> bool {
 pub(in crate::switch) fn send(stream: &Stream, from: &mut Buffers) -> Moved {
     let mut moved = Moved::default();
     while from.remaining() > 0 {
-        let (at, length) = match from.piece(from.remaining(), Access::Read) {
-            Ok(piece) => piece,
-            Err(e) => return Moved { fault: Some(e), ..moved },
-        };
-        // SAFETY: the kernel checks what is the program's; nothing here reads it.
-        let bytes = unsafe { std::slice::from_raw_parts(at, length) };
-        match net::send(stream.anchor, bytes, libc::MSG_DONTWAIT) {
+        // All pieces in one call: who is gone answers the first with a reset.
+        let send = |pieces: &[_]| net::send_from(stream.anchor, pieces, libc::MSG_DONTWAIT);
+        match from.with_pieces(usize::MAX, send) {
+            Ok(0) | Err(Errno(libc::EAGAIN)) => break,
             Ok(sent) => {
                 from.skip(sent);
                 moved.bytes += sent;
                 stream.statistics.sent.bytes.add(sent as u64);
             }
-            Err(Errno(libc::EAGAIN)) => break,
             Err(e) => return Moved { fault: Some(e), ..moved },
         }
     }
