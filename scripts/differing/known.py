@@ -24,6 +24,7 @@ PATTERNS = [
     ("part-at-a-return", r"recv .*", r"\d+.*", r"\d+.*", r".*", "short"),
     ("peer-hears-of-user-timeout", r"send .*", r"\d+.*", "ECONNRESET", r".*", "timed"),
     ("peer-hears-of-user-timeout", r"(poll|epoll_wait) .*", r".*", r".*(err|hup).*", r".*", "timed"),
+    ("peer-hears-of-user-timeout", r"(recv|drain) .*", r"\d+.*", "ECONNRESET", r".*", "timed"),
     ("ended-by-user-timeout", r"(recv|drain) .*", "0", "ENOTCONN", r".*", "timed"),
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL"),
     ("urgent-behind-both-shutdowns", r"ioctl .*atmark", "1", "0"),
