@@ -263,6 +263,29 @@ CASE(signal_to_who_selects_a_closed_one_on_tcp) {
   closed_then_signalled(selects_a_closed_one, p);
 }
 
+static void *selects_for_exceptions(void *fd) {
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET((int)(intptr_t)fd, &set);
+  bt_shared->value[0] = gettid();
+  ERR(select((int)(intptr_t)fd + 1, NULL, NULL, &set, NULL), EINTR);
+  return NULL;
+}
+/* What poll always reports select does not count as an exception. */
+SAN_CASE(an_end_is_no_exception) {
+  struct pair p = open_pair(V4);
+  SYS(shutdown(p.server, SHUT_WR));
+  SYS(close(p.client));
+  CHECK(wait_for(p.server, 0) & POLLHUP);
+  handle_signal(SIGUSR1, nothing, 0);
+  pthread_t thread = start_thread(selects_for_exceptions, (void *)(intptr_t)p.server);
+  UNTIL(bt_shared->value[0] != 0);
+  wait_asleep((pid_t)bt_shared->value[0]);
+  pthread_kill(thread, SIGUSR1);
+  end_thread(thread);
+  SYS(close(p.server));
+}
+
 /* The first look after a pause sees that the peer was killed meanwhile, also where something else is ready. */
 SAN_CASE(kill_is_seen_at_once) {
   for (int way = 0; way < 2; way++) {

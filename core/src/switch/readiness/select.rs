@@ -82,9 +82,9 @@ fn report(sets: &BitSets<'_>, fds: &[libc::pollfd]) -> usize {
     }
     let mut count = 0;
     for one in fds {
-        for set in 0..3 {
+        for (set, words) in found.iter_mut().enumerate() {
             if is_found(one, set) {
-                found[set][one.fd as usize / 64] |= 1 << (one.fd as usize % 64);
+                words[one.fd as usize / 64] |= 1 << (one.fd as usize % 64);
                 count += 1;
             }
         }
