@@ -167,7 +167,10 @@ pub(in crate::switch) fn note_end(socket: &Socket, stream: &Stream) {
     let finished = stream.peer().sending.0.finished.load(Acquire);
     // Who shut both directions down, and did not close, answers only what comes afterwards.
     let keeps_unread = finished & (FINISHED | READ_SHUT | CLOSED) == FINISHED | READ_SHUT;
-    if !stream.endpoint.has(flag::RESET) && !keeps_unread && !stream.peer_consumed_all() {
+    // Behind both ends a reset finds nobody.
+    let is_over = finished & FINISHED != 0 && stream.endpoint.has(flag::SEND_SHUT);
+    let is_reset = !keeps_unread && !is_over && !stream.peer_consumed_all();
+    if !stream.endpoint.has(flag::RESET) && is_reset {
         // TCP's reset, which behind the end of the stream is told as a broken pipe.
         if finished & FINISHED != 0 {
             break_pipe(stream);

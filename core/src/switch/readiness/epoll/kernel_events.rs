@@ -127,7 +127,8 @@ pub(super) fn look_at_kernel(
         let (now, has_rings) = deliver(set, &reported.0[..took], events, n, again);
         any |= took > 0;
         let is_all = took < most;
-        note_told(set, at, is_all, has_rings);
+        // Also where it had more than there is room for: else it would have the room of what it is asked for again and again.
+        note_told(set, at, is_all || now == n || now == events.len(), has_rings);
         vain = if now == n { vain + 1 } else { 0 };
         (n, again) = (now, true);
         if is_all {
