@@ -171,11 +171,9 @@ impl<'a> Wait<'a> {
                     if scan {
                         hot::look_after(set);
                     }
-                    let left = have_left(san);
-                    if left {
-                        // The kernel tells of them from now on.
-                        san = set.san.load(Ordering::Relaxed);
-                    } else if !look || asked {
+                    // The kernel tells of those that went to it meanwhile.
+                    let now_there = set.san.load(Ordering::Relaxed);
+                    if now_there == san && (!look || asked) {
                         return Ok(n);
                     }
                     if n == events.len() {
@@ -183,9 +181,8 @@ impl<'a> Wait<'a> {
                         return Ok(n);
                     }
                     back_to_tcp::look_around();
-                    let (now, any) =
-                        look_at_kernel(set, events, n, asked || left || have_left(san))?;
-                    (n, asked) = (now, true);
+                    let (now, any) = look_at_kernel(set, events, n, asked || have_left(san))?;
+                    (n, asked, san) = (now, true, now_there);
                     if !any {
                         return Ok(n);
                     }
