@@ -199,19 +199,25 @@ static void *interrupted_on_closed(void *fd) {
   ERR(recv((int)(intptr_t)fd, &byte, 1, 0), EINTR);
   return NULL;
 }
-SAN_CASE(signal_after_another_thread_closed) {
-  struct pair p = open_pair(V4);
-  handle_signal(SIGUSR1, nothing, 0);
-  pthread_t thread = start_thread(interrupted_on_closed, (void *)(intptr_t)p.server);
+/* Closes the server's end while a thread waits on it, which sleeps on. */
+static pthread_t closed_asleep(void *(*waits)(void *), struct pair p) {
+  pthread_t thread = start_thread(waits, (void *)(intptr_t)p.server);
   UNTIL(bt_shared->value[0] != 0);
   wait_asleep((pid_t)bt_shared->value[0]);
   SYS(close(p.server));
   sleep_ms(10);
   wait_asleep((pid_t)bt_shared->value[0]);
+  return thread;
+}
+/* A signal has the kernel look once more. */
+static void closed_then_signalled(void *(*waits)(void *), struct pair p) {
+  handle_signal(SIGUSR1, nothing, 0);
+  pthread_t thread = closed_asleep(waits, p);
   pthread_kill(thread, SIGUSR1);
   end_thread(thread);
   expect_eof(p.client);
 }
+SAN_CASE(signal_after_another_thread_closed) { closed_then_signalled(interrupted_on_closed, open_pair(V4)); }
 
 static void *polls_a_closed_one(void *fd) {
   struct pollfd one = {(int)(intptr_t)fd, POLLIN, 0};
@@ -222,12 +228,7 @@ static void *polls_a_closed_one(void *fd) {
 }
 SAN_CASE(polled_while_another_thread_closes) {
   struct pair p = open_pair(V4);
-  pthread_t thread = start_thread(polls_a_closed_one, (void *)(intptr_t)p.server);
-  UNTIL(bt_shared->value[0] != 0);
-  wait_asleep((pid_t)bt_shared->value[0]);
-  SYS(close(p.server));
-  sleep_ms(10);
-  wait_asleep((pid_t)bt_shared->value[0]);
+  pthread_t thread = closed_asleep(polls_a_closed_one, p);
   put(p.client, "x");
   end_thread(thread);
 }
@@ -240,19 +241,6 @@ static void *selects_a_closed_one(void *fd) {
   EQ(select((int)(intptr_t)fd + 1, &set, NULL, NULL, NULL), 1);
   CHECK(FD_ISSET((int)(intptr_t)fd, &set));
   return NULL;
-}
-/* A signal has the kernel look once more. */
-static void closed_then_signalled(void *(*waits)(void *), struct pair p) {
-  handle_signal(SIGUSR1, nothing, 0);
-  pthread_t thread = start_thread(waits, (void *)(intptr_t)p.server);
-  UNTIL(bt_shared->value[0] != 0);
-  wait_asleep((pid_t)bt_shared->value[0]);
-  SYS(close(p.server));
-  sleep_ms(10);
-  wait_asleep((pid_t)bt_shared->value[0]);
-  pthread_kill(thread, SIGUSR1);
-  end_thread(thread);
-  SYS(close(p.client));
 }
 SAN_CASE(signal_to_who_polls_a_closed_one) { closed_then_signalled(polls_a_closed_one, open_pair(V4)); }
 SAN_CASE(signal_to_who_selects_a_closed_one) { closed_then_signalled(selects_a_closed_one, open_pair(V4)); }

@@ -11,24 +11,28 @@ static struct pair pairs[CONNECTIONS];
 static int shared_set, stop_pipe[2];
 static uint32_t shared_events;
 
-/* Serves whatever the set reports, until the pipe says stop. */
+/* Which connection the set reports next; CONNECTIONS: the pipe says stop. */
+static int next_to_serve(void) {
+  struct epoll_event got;
+  if (SYS(epoll_wait(shared_set, &got, 1, HANG_MS)) != 1) FAIL("nothing to serve");
+  return (int)got.data.u64;
+}
+/* Serves whatever the set reports. */
 static void *server_thread(void *arg) {
   (void)arg;
-  for (;;) {
-    struct epoll_event got;
-    if (SYS(epoll_wait(shared_set, &got, 1, HANG_MS)) != 1) FAIL("nothing to serve");
-    if (got.data.u64 == CONNECTIONS) return NULL;
-    int fd = pairs[got.data.u64].server;
+  for (int at; (at = next_to_serve()) != CONNECTIONS;) {
+    int fd = pairs[at].server;
     char buffer[256];
     ssize_t n;
     while ((n = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT)) > 0)
       for (ssize_t done = 0; done < n;) done += SYS(send(fd, buffer + done, n - done, MSG_NOSIGNAL));
     if (n < 0) EQ(errno, EAGAIN);
     if (shared_events & EPOLLONESHOT) {
-      struct epoll_event event = {.events = shared_events, .data.u64 = got.data.u64};
+      struct epoll_event event = {.events = shared_events, .data.u64 = (uint64_t)at};
       SYS(epoll_ctl(shared_set, EPOLL_CTL_MOD, fd, &event));
     }
   }
+  return NULL;
 }
 static void serve_with_threads(uint32_t events) {
   shared_set = SYS(epoll_create1(0)), shared_events = events;
@@ -63,17 +67,15 @@ SAN_CASE(threads_edge_oneshot) { serve_with_threads(EPOLLIN | EPOLLET | EPOLLONE
 static int release_pipe[2];
 static void *handler_thread(void *arg) {
   (void)arg;
-  for (;;) {
-    struct epoll_event got;
-    if (SYS(epoll_wait(shared_set, &got, 1, HANG_MS)) != 1) FAIL("nothing to serve");
-    if (got.data.u64 == CONNECTIONS) return NULL;
-    int fd = pairs[got.data.u64].server;
+  for (int at; (at = next_to_serve()) != CONNECTIONS;) {
+    int fd = pairs[at].server;
     char byte;
     while (recv(fd, &byte, 1, MSG_DONTWAIT) == 1) {
       if (byte == 'B') SYS(read(release_pipe[0], &(char){0}, 1));
       SYS(send(fd, &byte, 1, MSG_NOSIGNAL));
     }
   }
+  return NULL;
 }
 static void answer_beside_a_busy_handler(uint32_t events) {
   shared_set = SYS(epoll_create1(0));

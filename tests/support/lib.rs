@@ -1,6 +1,7 @@
 //! Helpers shared by the integration tests.
 
 pub mod behaviour;
+pub mod plans;
 pub mod programs;
 
 use std::os::unix::process::CommandExt;

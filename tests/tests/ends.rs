@@ -3,11 +3,7 @@
 //!
 //! To try more plans: compile tests/ends/ends.c, and run `ends FIRST COUNT` under the library.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use sanshim_tests::behaviour::shim_library;
-use sanshim_tests::programs::Sandbox;
+use sanshim_tests::plans::preload;
 
 /// The first of the plans, and how many.
 const PLANS: [&str; 2] = ["0", "120"];
@@ -19,27 +15,8 @@ const HALF_CLOSED_ON_TCP: [&str; 2] = ["8268", "1"];
 const EXECUTING: [&str; 10] =
     ["621", "1789", "4091", "6319", "7073", "7478", "7653", "7725", "9483", "9966"];
 
-fn compiled(sandbox: &Sandbox) -> PathBuf {
-    let program = sandbox.file("ends");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("ends/ends.c");
-    let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(source);
-    assert!(compiler.status().expect("the C compiler runs").success());
-    program
-}
-
-/// Runs plans with these variables, and asserts that each byte came.
 fn check(plans: [&str; 2], variables: &[(&str, &str)]) {
-    let sandbox = Sandbox::new();
-    let mut command = Command::new(compiled(&sandbox));
-    command.args(plans).envs(variables.iter().copied());
-    let output = command.output().expect("the program runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{variables:?}: {said}");
-}
-
-fn preload() -> String {
-    shim_library().expect("the library").to_str().expect("a path in UTF-8").to_owned()
+    sanshim_tests::plans::check("ends", plans, variables);
 }
 
 #[test]
