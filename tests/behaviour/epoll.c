@@ -207,6 +207,52 @@ SAN_CASE(peer_closed_masks) {
   EQ(next(set, 1), EPOLLIN | EPOLLRDHUP | EPOLLHUP);
 }
 
+/* What closes after its shutdown has nothing new to tell. */
+SAN_CASE(a_close_after_shutdown_is_no_edge) {
+  static const uint32_t INTERESTS[] = {EPOLLIN, EPOLLOUT, EPOLLIN | EPOLLOUT | EPOLLRDHUP, EPOLLRDHUP};
+  for (size_t i = 0; i < sizeof INTERESTS / sizeof *INTERESTS; i++) {
+    uint32_t interest = INTERESTS[i];
+    struct pair p = open_pair(V4);
+    int set = new_set();
+    struct epoll_event got;
+    add(set, p.server, interest | EPOLLET, 1);
+    if (interest & EPOLLOUT) EQ(next(set, 1), EPOLLOUT);
+    none(set);
+    SYS(shutdown(p.client, SHUT_WR));
+    next(set, 1);
+    none(set);
+    SYS(close(p.client));
+    int n = SYS(epoll_wait(set, &got, 1, 10));
+    if (n != 0) FAIL("interest %#x: unexpected event %#x", interest, got.events);
+    SYS(close(p.server));
+    SYS(close(set));
+  }
+}
+
+/* Of a killed peer the kernel alone knows. The set has something on the SAN all the time. */
+SAN_CASE(an_end_is_told_beside_space) {
+  struct pair p = open_pair(V4), other = open_pair(V4);
+  int set = new_set();
+  struct epoll_event got[4];
+  add(set, other.server, EPOLLIN, 1);
+  add(set, p.server, EPOLLIN | EPOLLOUT, 2);
+  put(other.client, "x");
+  put(p.server, "unread");
+  arrived(other.server, 1);
+  EQ(epoll_wait(set, got, 4, 0), 2);
+  pid_t peer = SYS(fork());
+  if (peer == 0) {
+    pause();
+    _exit(0);
+  }
+  SYS(close(p.client));
+  SYS(kill(peer, SIGKILL));
+  SYS(waitpid(peer, NULL, 0));
+  EQ(epoll_wait(set, got, 4, 0), 2);
+  uint32_t told = got[got[0].data.u64 == 2 ? 0 : 1].events;
+  EQ(told, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);
+}
+
 SAN_CASE(peer_reset_masks) {
   struct pair p = open_pair(V4);
   int set = new_set(), empty = new_set();

@@ -36,10 +36,12 @@ pub(super) enum Taken {
 
 /// Changes with whatever makes an edge: data, the end of the stream, an error. The last two change its [`END_BITS`].
 fn stamp(stream: &Stream) -> u64 {
-    const ENDS: u32 =
-        flag::ANCHOR_ENDED | flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
+    const ENDS: u32 = flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
+    let flags = stream.endpoint.flags();
+    // A peer that shut down and closes later tells nothing new.
+    let is_over = stream.is_finished() || flags & flag::ANCHOR_ENDED != 0;
     // Of these there are only ever more.
-    let ends = (stream.endpoint.flags() & ENDS).count_ones() + u32::from(stream.is_finished());
+    let ends = (flags & ENDS).count_ones() + u32::from(is_over);
     stream.arrival_stamp() << END_BITS | u64::from(ends)
 }
 

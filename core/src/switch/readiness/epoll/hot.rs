@@ -29,6 +29,8 @@ const BATCH: usize = 32;
 pub(super) struct Round {
     /// Which wait; zero before the first look.
     call: u32,
+    /// Looks left in which a registration that has nothing counts as idle: each is idle once in a wait.
+    fresh: usize,
     /// The registration for whose sake something else was looked at last.
     looked_for: Option<u32>,
 }
@@ -60,22 +62,33 @@ pub(super) fn collect(
     mut n: usize,
     only_now: bool,
 ) -> (usize, Next) {
-    // Each is idle once in a wait.
-    let mut fresh = 0;
+    let mut kernel_first = false;
     if round.call == 0 {
         inner.calls = inner.calls.wrapping_add(1).max(1);
         round.call = inner.calls;
-        fresh = inner.hot.len();
+        round.fresh = inner.hot.len();
+        // Where there may not be room for all, what is due here comes before what the kernel has.
+        kernel_first = events.len() > inner.hot.len() && is_kernel_due(inner, time::ticks());
     }
-    let (mut at, mut looks, mut vain) = (inner.cursor, 0, 0);
+    let (mut at, mut vain) = (inner.cursor, 0);
     while vain < inner.hot.len() && n < events.len() {
         if at >= inner.hot.len() {
             at = 0;
         }
         let index = inner.hot[at];
         inner.cursor = at;
-        (at, looks, vain) = (at + 1, looks + 1, vain + 1);
-        let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { continue };
+        let Some(Some(r)) = inner.registrations.get_mut(index as usize) else {
+            (at, vain) = (at + 1, vain + 1);
+            continue;
+        };
+        if kernel_first && r.due().is_some() {
+            // So an end that only the kernel knows is reported with what else this registration has.
+            inner.looked_at = time::ticks();
+            return (n, Next::Kernel);
+        }
+        (at, vain) = (at + 1, vain + 1);
+        let is_fresh = round.fresh > 0;
+        round.fresh = round.fresh.saturating_sub(1);
         if r.reported_by == round.call {
             continue;
         }
@@ -86,7 +99,7 @@ pub(super) fn collect(
                 (n, vain) = (n + 1, 0);
                 r.reported_by = round.call;
             }
-            Taken::Nothing => r.idle = r.idle.saturating_add(u32::from(looks <= fresh)),
+            Taken::Nothing => r.idle = r.idle.saturating_add(u32::from(is_fresh)),
             behind @ (Taken::BehindActions | Taken::BehindRings) => {
                 round.looked_for = Some(index);
                 let asks = matches!(behind, Taken::BehindActions);
@@ -97,7 +110,7 @@ pub(super) fn collect(
     inner.cursor = at;
     let now = time::ticks();
     // A call that waits asks the kernel when it sleeps.
-    let look = if n == 0 { only_now } else { now.saturating_sub(inner.looked_at) > LOOK_INTERVAL };
+    let look = if n == 0 { only_now } else { is_kernel_due(inner, now) };
     if look {
         inner.looked_at = now;
     }
@@ -106,6 +119,11 @@ pub(super) fn collect(
         inner.scanned_at = now;
     }
     (n, Next::Done { look, scan })
+}
+
+/// Whether the kernel's own descriptors have waited long enough behind busy streams.
+fn is_kernel_due(inner: &Inner, now: u64) -> bool {
+    now.saturating_sub(inner.looked_at) > LOOK_INTERVAL
 }
 
 /// Raises the counters of all hot registrations and looks once more; true if something is due.
