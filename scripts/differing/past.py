@@ -1,0 +1,108 @@
+"""What a program did before a step, and to the connections that the step asks about."""
+import re
+
+# Steps that bring a connection back to TCP, in every mode: those of its own, and those of all that a process has.
+RETURNS, RETURN_ALL = ("pass", "aio", "print"), ("exec", "spawn")
+KILLS = ("kill", "exit", "_exit", "abort", "exec")
+# Steps that move bytes over a connection, and streams that move many.
+TRANSFERS, STREAMS = ("send", "recv", "print", "aio"), ("exchange", "wstream", "rstream")
+# A connection with no more transfers than these may be on its way to the SAN.
+FEW_TRANSFERS = 12
+
+
+def slots_of(step):
+    """The slots that a step names, but for those of sets and listeners."""
+    asked = [one.partition(":")[0] for one in step.get("on", "").split(",") if one]
+    return asked + [slot for slot in (step.get("s"),) if slot is not None]
+
+
+class Past:
+    """Everything before the step `index`, of which the native answers say what came to pass."""
+
+    def __init__(self, program, mode, index, native):
+        self.mode, self.here = mode, program.steps[index]
+        self.steps = program.steps[:index]
+        self.done = [step for step, answer in zip(self.steps, native) if answer == "0"]
+        self.connections_of = self.followed()
+
+    def followed(self):
+        """Which connections a slot had: each is named by the port that it was made with."""
+        ports, had, passed = {}, {}, {}
+        for step in (*self.steps, self.here):
+            slot = step.get("s")
+            if step.name == "listen":
+                ports[slot] = step.get("port")
+            elif step.name in ("connect", "accept"):
+                had.setdefault(slot, set()).add(step.get("port") or ports.get(step.get("l")))
+            elif step.name == "dup" and slot in had:
+                had.setdefault(step.get("to"), set()).update(had[slot])
+            elif step.name == "pass":
+                passed[step.get("way")] = had.get(slot, set())
+            elif step.name == "take":
+                had.setdefault(slot, set()).update(passed.get(step.get("way"), set()))
+        return had
+
+    def connections(self, slots):
+        return set().union(*(self.connections_of.get(slot, set()) for slot in slots))
+
+    def asked_about(self, native, library):
+        """The connections of which two answers to the step differ; all, if that can not be told."""
+        slots = slots_of(self.here)
+        if self.here.name == "epoll_wait":
+            slots = self.slots_reported(set(re.findall(r"\d+:[a-z+-]+", native)) ^ set(re.findall(r"\d+:[a-z+-]+", library)))
+        elif self.here.name == "poll":
+            parts = [answer.split()[1:] for answer in (native, library)]
+            if all(len(part) == len(slots) for part in parts):
+                slots = [slot for slot, one, other in zip(slots, *parts) if one != other]
+        return self.connections(slots) or set().union(*self.connections_of.values())
+
+    def slots_reported(self, events):
+        """The slots that are meant by events as epoll_wait says them: `DATA:EVENTS`."""
+        changes = [step for step in self.steps if step.name == "epoll_ctl" and step.get("s") is not None]
+        data = {event.partition(":")[0] for event in events}
+        return {step.get("s") for step in changes if step.get("data", step.get("s")) in data}
+
+    def touching(self, connection, steps=None):
+        """The steps that name a slot which had the connection."""
+        return [step for step in steps or self.steps if connection in self.connections(slots_of(step))]
+
+    def has_returned(self, connection):
+        """Whether the connection may have gone back to TCP."""
+        if self.mode == "detach" and any(step.name == "detach" for step in self.steps):
+            return True
+        mine = self.touching(connection)
+        by_itself = any(step.name in RETURNS or step.get("how") == "async" or "oob" in step.get("flags", "") for step in mine)
+        return by_itself or any(step.name in RETURN_ALL for step in self.steps)
+
+    def has_image(self):
+        """Whether a process became another program, or started one."""
+        return any(step.name in RETURN_ALL for step in self.steps)
+
+    def has_killed(self):
+        """Whether a process ended without a word."""
+        return any(step.name in ("kill", "exit") or step.get("end") in KILLS for step in self.steps)
+
+    def has_ended(self, connection):
+        """Whether an end of the connection may be gone."""
+        mine = self.touching(connection)
+        return self.has_killed() or any(step.name == "close" or step.get("end") for step in mine)
+
+    def may_be_moving(self, connection):
+        """Whether the connection may be on its way to the SAN."""
+        mine = self.touching(connection)
+        return not any(step.name in STREAMS for step in mine) and sum(step.name in TRANSFERS for step in mine) <= FEW_TRANSFERS
+
+    def shut(self, connection, both):
+        """Whether an end of it shut down both directions, or what it receives."""
+        wanted = ("rd", "rdwr")
+        for slot in {step.get("s") for step in self.touching(connection, self.done) if step.name == "shutdown"}:
+            hows = {step.get("how", "rdwr") for step in self.done if step.name == "shutdown" and step.get("s") == slot}
+            if "rdwr" in hows or ({"rd", "wr"} <= hows if both else hows & set(wanted)):
+                return True
+        return False
+
+    def any_with(self, connections, **values):
+        """Whether a step on one of the connections has these values; a flag is one of several."""
+        has = lambda step, key, value: value in step.get(key, "").split(",")
+        steps = [step for connection in connections for step in self.touching(connection)]
+        return any(all(has(step, key, value) for key, value in values.items()) for step in steps)

@@ -1,0 +1,120 @@
+"""Why a step may differ, as far as the program tells.
+
+    again    the library reports edges once more after a way to the SAN or back
+    merged   it merged the edges of one step
+    picked   it reports another of several registrations
+    nested   it says so of a set that is polled
+    short    a receive at a return gives part
+    full     a connection that returns was full
+    more     the library does not hold back what MSG_MORE or TCP_CORK would
+    shut     an end shut both directions down before a return
+    urgent   an urgent byte came to an end that had shut both directions down
+    timed    TCP_USER_TIMEOUT may have ended the connection
+    exec     an image got connections whose peers may be gone
+    killed   a process was killed before it followed its peer back to TCP
+    lowat    a receive sleeps below SO_RCVLOWAT
+
+Where TCP leaves open what happens, no answer counts (`is_open`)."""
+import re
+
+from past import Past
+
+FOREVER = "blocked; "
+ENDED_BY = re.compile(r"after (\d+):")
+
+
+def reasons(program, mode, index, native, log):
+    """All of them that may hold for a step which differs."""
+    past, answers = Past(program, mode, index, native), (native[index], log[index])
+    connections = past.asked_about(*answers)
+    ended_by = [program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found]
+    returned = any(past.has_returned(one) for one in connections)
+    told = {
+        "again": all(may_tell_again(past, one) for one in connections) and has_edges_more(past.done, *answers),
+        "merged": is_merged(past, index, answers, log),
+        "picked": past.here.get("max") and one_each(answers),
+        "nested": is_nested(past, *answers),
+        "short": returned and is_part(past.here, answers),
+        "full": returned and past.any_with(connections) and any(step.name == "fill" for one in connections for step in past.touching(one)),
+        "more": is_more(past, connections, ended_by),
+        "shut": returned and any(past.shut(one, both=True) for one in connections),
+        "urgent": past.any_with(connections, flags="oob") and any(past.shut(one, both=True) for one in connections),
+        "timed": past.any_with(connections, opt="usertimeout", to="300"),
+        "exec": past.has_image(),
+        "killed": returned and past.has_killed(),
+        "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
+    }
+    return {reason for reason, holds in told.items() if holds}
+
+
+def is_open(program, mode, index, native, log):
+    """Whether TCP leaves open what the step answers: a receiver that shut down races with its sender, and so does a thread that
+    was woken with what ends its connection in the same breath."""
+    past, answers = Past(program, mode, index, native), (native[index], log[index])
+    connections = past.asked_about(*answers)
+    if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
+        return True
+    # A stream that ends begins a step before the one that reads it, which another thread may hold up.
+    of_streams = [
+        step.name in ("wstream", "rstream") and bool(past.connections((step.get("s"),)) & connections)
+        for step in (program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found)
+    ]
+    return len(of_streams) == 2 and all(of_streams) and past.here.name in ("exchange", "wstream", "rstream")
+
+
+def may_tell_again(past, connection):
+    return past.has_returned(connection) or past.has_ended(connection) or past.may_be_moving(connection)
+
+
+def is_merged(past, index, answers, log):
+    """The set told of it before, and since only this set was asked."""
+    this = past.here.get("e")
+    waits = [number for number, step in enumerate(past.steps) if step.name == "epoll_wait" and step.get("e") == this]
+    asked_alone = waits and all(step.name == "epoll_wait" for step in past.steps[waits[-1]:])
+    return asked_alone and has_edges_more(past.done, *reversed(answers)) and same_events(answers[0], log[waits[-1]])
+
+
+def is_part(step, answers):
+    counts = [int(found.group()) for found in (re.match(r"\d+", answer) for answer in answers) if found]
+    return step.name == "recv" and len(counts) == 2 and 0 < counts[1] < counts[0]
+
+
+def is_more(past, connections, ended_by):
+    if len(ended_by) == 2 and ended_by[0] is not ended_by[1] and "more" in ended_by[1].get("flags", "").split(","):
+        return True
+    return past.any_with(connections, opt="cork") or past.any_with(connections, flags="more")
+
+
+def one_each(answers):
+    """Whether both answers of epoll_wait report one event."""
+    return all(re.fullmatch(r"1 \d+:[a-z+-]+", answer) for answer in answers)
+
+
+def is_nested(past, native, library):
+    """Whether two answers of poll differ only where sets of epoll are asked about, which the library says to be readable."""
+    asked = [one.partition(":")[0] for one in past.here.get("on", "").split(",")]
+    sets = {one.get("e") for one in past.steps if one.name == "epoll_create"}
+    parts = [answer.split()[1:] for answer in (native, library)]
+    if past.here.name != "poll" or any(len(part) != len(asked) for part in parts):
+        return False
+    differ = [at for at in range(len(asked)) if parts[0][at] != parts[1][at]]
+    return bool(differ) and all(asked[at] in sets and parts[0][at] == "-" for at in differ)
+
+
+def same_events(later, earlier):
+    """Whether all that the later answer of epoll_wait reports is in the earlier one."""
+    events = [set(re.findall(r"\d+:[a-z+-]+", answer)) for answer in (later, earlier)]
+    return events[0] <= events[1]
+
+
+def has_edges_more(done, native, library):
+    """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
+    answers = [re.fullmatch(r"(?:blocked; after \d+: )?(\d+)?(?:EINTR)?((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
+    if not all(answers):
+        return False
+    events, more = (answer.group(2).split() for answer in answers)
+    numbers = [event.partition(":")[0] for event in more]
+    changes = [step for step in done if step.name == "epoll_ctl" and step.get("op") in ("add", "mod")]
+    level = {step.get("data", step.get("s")) for step in changes if "et" not in step.get("events").split("+")}
+    extra = {event.partition(":")[0] for event in set(more) - set(events)}
+    return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & level
