@@ -18,6 +18,7 @@ PATTERNS = [
     ("a-set-looks-readable", r"poll .*", r".*", r".*", "nested"),
     ("reset-at-a-return-after-shutdown", r"shutdown .*", "0", "ENOTCONN", "shut"),
     ("kept-from-an-image", r".*", r".*", "EBADF", "exec"),
+    ("kept-from-an-image", r".* how=splice.*", r".*", "EINVAL", "exec"),
     ("replaced-at-exec", r"epoll_ctl .*", "0", "ENOENT", "exec"),
     ("replaced-at-exec", r"(poll|epoll_wait) .*", r".*(err|hup).*", r".*", "exec"),
     ("replaced-at-exec", r"(recv|drain) .*", "ECONNRESET", r"0.*", "exec"),
@@ -36,6 +37,12 @@ PATTERNS = [
     ("urgent-behind-both-shutdowns", r"poll .*", r".*", r".*", "urgent"),
     ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"0.*", "killed"),
     ("killed-before-it-went-back", r"send .*", "ECONNRESET", "EPIPE", "killed"),
+    ("killed-before-it-went-back", r"shutdown .*", "ENOTCONN", "0", "killed"),
+    ("killed-before-it-went-back", r"(poll|epoll_wait) .*", r".*err.*", r".*", "killed"),
+    ("room-behind-the-last-byte", r"send .*", r"\d+.*", r"blocked; .*|EAGAIN", "filled"),
+    ("room-behind-the-last-byte", r"send .*", r"blocked; .*: \d+", r"blocked; .*: EINTR", "filled"),
+    ("room-told-late", r"(poll|epoll_wait) .*", r".*", r".*out.*", "filled"),
+    ("a-set-in-two-processes", r"epoll_(ctl|wait) .*", r".*", r".*", "divided"),
     ("asleep-below-low-water", r"recv .*", r"blocked; .*", r"blocked; by send .*", "lowat"),
 ]
 

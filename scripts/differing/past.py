@@ -78,9 +78,18 @@ class Past:
         """Whether a process became another program, or started one."""
         return any(step.name in RETURN_ALL for step in self.steps)
 
+    def is_divided(self):
+        """Whether the set of epoll that the step is about was there before a fork."""
+        made = [number for number, step in enumerate(self.steps) if step.name == "epoll_create" and step.get("e") == self.here.get("e")]
+        return bool(made) and any(step.name == "fork" for step in self.steps[made[-1]:])
+
     def has_killed(self):
         """Whether a process ended without a word."""
         return any(step.name in ("kill", "exit") or step.get("end") in KILLS for step in self.steps)
+
+    def has_filled(self, connections):
+        """Whether a side of one of the connections sent all that goes."""
+        return any(step.name == "fill" for connection in connections for step in self.touching(connection))
 
     def has_ended(self, connection):
         """Whether an end of the connection may be gone."""

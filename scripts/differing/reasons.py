@@ -5,7 +5,9 @@
     picked   it reports another of several registrations
     nested   it says so of a set that is polled
     short    a receive at a return gives part
-    full     a connection that returns was full
+    divided  processes share a set of epoll since a fork
+    filled   a side sent all that goes
+    full     the same of a connection that returns
     more     the library does not hold back what MSG_MORE or TCP_CORK would
     shut     an end shut both directions down before a return
     urgent   an urgent byte came to an end that had shut both directions down
@@ -35,7 +37,9 @@ def reasons(program, mode, index, native, log):
         "picked": past.here.get("max") and one_each(answers),
         "nested": is_nested(past, *answers),
         "short": returned and is_part(past.here, answers),
-        "full": returned and past.any_with(connections) and any(step.name == "fill" for one in connections for step in past.touching(one)),
+        "divided": past.is_divided(),
+        "filled": past.has_filled(connections),
+        "full": returned and past.has_filled(connections),
         "more": is_more(past, connections, ended_by),
         "shut": returned and any(past.shut(one, both=True) for one in connections),
         "urgent": past.any_with(connections, flags="oob") and any(past.shut(one, both=True) for one in connections),
@@ -53,6 +57,9 @@ def is_open(program, mode, index, native, log):
     past, answers = Past(program, mode, index, native), (native[index], log[index])
     connections = past.asked_about(*answers)
     if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
+        return True
+    if past.here.name == "wstream" and answers[1].startswith(FOREVER) and answers[1].endswith(answers[0]):
+        # How much goes while nobody reads.
         return True
     # A stream that ends begins a step before the one that reads it, which another thread may hold up.
     of_streams = [

@@ -253,6 +253,31 @@ SAN_CASE(an_end_is_told_beside_space) {
   EQ(told, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);
 }
 
+/* Also of a connection that is over: then shutdown fails, and wakes. */
+SAN_CASE(each_shutdown_is_an_edge) {
+  struct pair p = open_pair(V4), over = open_pair(V4);
+  int set = new_set();
+  add(set, p.server, EPOLLOUT | EPOLLET, 1);
+  EQ(next(set, 1), EPOLLOUT);
+  none(set);
+  for (int i = 0; i < 3; i++) {
+    SYS(shutdown(p.server, SHUT_WR));
+    EQ(next(set, 1), EPOLLOUT);
+    none(set);
+  }
+  del(set, p.server);
+  close_reset(over.client);
+  UNTIL(ready_now(over.server, 0) & POLLERR);
+  add(set, over.server, EPOLLOUT | EPOLLET, 2);
+  EQ(next(set, 2), EPOLLOUT | EPOLLERR | EPOLLHUP);
+  none(set);
+  for (int i = 0; i < 3; i++) {
+    ERR(shutdown(over.server, SHUT_WR), ENOTCONN);
+    EQ(next(set, 2), EPOLLOUT | EPOLLERR | EPOLLHUP);
+    none(set);
+  }
+}
+
 SAN_CASE(peer_reset_masks) {
   struct pair p = open_pair(V4);
   int set = new_set(), empty = new_set();

@@ -14,7 +14,13 @@ static void thread_step(struct step *step) {
   int error = pthread_create(&threads[as], NULL, begin, (void *)(intptr_t)as);
   tell(step, " %d", error);
 }
-static void cancel_step(struct step *step) { tell(step, " %d", pthread_cancel(threads[actor_of(step)])); }
+/* A thread may not have begun, if who was to begin it was held up. */
+static void cancel_step(struct step *step) {
+  pthread_t *thread = &threads[actor_of(step)];
+  if (*thread) tell(step, " %d", pthread_cancel(*thread));
+  else tell(step, " none");
+  *thread = 0;
+}
 static void leave_step(struct step *step) {
   (void)step;
   pthread_exit(NULL);

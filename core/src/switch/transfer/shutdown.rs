@@ -29,7 +29,10 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if socket.lane() == Lane::Tcp || switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
+    stream.endpoint.shutdowns.fetch_add(1, SeqCst);
     if ends::look_for_close(socket, &stream) {
+        // It wakes whoever waits all the same.
+        stream.wake_own();
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();

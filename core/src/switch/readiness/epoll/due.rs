@@ -19,7 +19,7 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// How often (ns) a set looks for space that another thread's send holds up.
 const NAP_BEHIND_SENDER: u64 = 1_000_000;
 /// Bits of a stamp in which what ends is counted.
-const END_BITS: u32 = 3;
+const END_BITS: u32 = 8;
 /// How often it is looked again for what comes meanwhile.
 const LOOKS: u32 = 3;
 
@@ -36,13 +36,13 @@ pub(super) enum Taken {
 
 /// Changes with whatever makes an edge: data, the end of the stream, an error. The last two change its [`END_BITS`].
 fn stamp(stream: &Stream) -> u64 {
-    const ENDS: u32 = flag::RESET | flag::BROKEN_PIPE | flag::RECEIVE_SHUT | flag::SEND_SHUT;
     let flags = stream.endpoint.flags();
     // A peer that shut down and closes later tells nothing new.
     let is_over = stream.is_finished() || flags & flag::ANCHOR_ENDED != 0;
+    let ends = (flags & (flag::RESET | flag::BROKEN_PIPE)).count_ones() + u32::from(is_over);
     // Of these there are only ever more.
-    let ends = (flags & ENDS).count_ones() + u32::from(is_over);
-    stream.arrival_stamp() << END_BITS | u64::from(ends)
+    let ends = ends.wrapping_add(stream.endpoint.shutdowns.load(Relaxed));
+    stream.arrival_stamp() << END_BITS | u64::from(ends) & ((1 << END_BITS) - 1)
 }
 
 impl Registration {
