@@ -190,6 +190,9 @@ def stream(world):
     if ending in LAST and b in process.actors:
         # Nobody can tell what a thread received that ends with its process.
         ending = "close"
+    if ending == "exec" and a != process.actors[0]:
+        # A thread is gone when its process becomes another program, which may run on for a while.
+        ending = "exit"
     wait = [world.pick((None, 3), ("poll", 1), ("select", 1), ("epoll", 1)) for _ in range(2)]
     reading = dict(total=total) if ending is None else {}
     world.add(a, "wstream", at_once=True, s=s, out=one.out, total=total, n=size, wait=wait[0], end=ending, **slow)

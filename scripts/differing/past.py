@@ -85,7 +85,7 @@ class Past:
 
     def has_killed(self):
         """Whether a process ended without a word."""
-        return any(step.name in ("kill", "exit") or step.get("end") in KILLS for step in self.steps)
+        return any(step.name in ("kill", "exit", "exec") or step.get("end") in KILLS for step in self.steps)
 
     def has_filled(self, connections):
         """Whether a side of one of the connections sent all that goes."""
