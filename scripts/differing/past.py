@@ -64,7 +64,7 @@ class Past:
 
     def touching(self, connection, steps=None):
         """The steps that name a slot which had the connection."""
-        return [step for step in steps or self.steps if connection in self.connections(slots_of(step))]
+        return [step for step in (self.steps if steps is None else steps) if connection in self.connections(slots_of(step))]
 
     def has_returned(self, connection):
         """Whether the connection may have gone back to TCP."""
@@ -72,7 +72,7 @@ class Past:
             return True
         mine = self.touching(connection)
         by_itself = any(step.name in RETURNS or step.get("how") == "async" or "oob" in step.get("flags", "") for step in mine)
-        return by_itself or any(step.name in RETURN_ALL for step in self.steps)
+        return by_itself or any(step.name in RETURN_ALL or step.get("end") == "exec" for step in self.steps)
 
     def has_image(self):
         """Whether a process became another program, or started one."""
@@ -97,9 +97,12 @@ class Past:
         return self.has_killed() or any(step.name == "close" or step.get("end") for step in mine)
 
     def may_be_moving(self, connection):
-        """Whether the connection may be on its way to the SAN."""
-        mine = self.touching(connection)
-        return not any(step.name in STREAMS for step in mine) and sum(step.name in TRANSFERS for step in mine) <= FEW_TRANSFERS
+        """Whether the connection may have come to the SAN since the step's set was last waited for."""
+        this = self.here.get("e")
+        waits = [number for number, step in enumerate(self.steps) if step.name == "epoll_wait" and step.get("e") == this]
+        since = self.touching(connection, self.steps[waits[-1]:] if waits else self.steps)
+        transfers = sum(step.name in TRANSFERS for step in self.touching(connection))
+        return any(step.name in STREAMS for step in since) or transfers <= FEW_TRANSFERS
 
     def shut(self, connection, both):
         """Whether an end of it shut down both directions, or what it receives."""
