@@ -8,6 +8,7 @@ use crate::switch::readiness::timeout::{shorter, Timeout};
 use crate::switch::socket::lane::Lane;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::spin;
+use crate::switch::waiting::wait;
 use crate::sys::process::NapSignals;
 use crate::sys::signal_mask::SignalMask;
 use crate::sys::{blocking, poll as kernel, process, time, Errno, Fd, Result};
@@ -258,19 +259,38 @@ impl Polled<'_> {
     }
 
     /// Fills in the SAN sockets' readiness; how many have some. `only_now`: the program asks about this very moment, so the
-    /// kernel is asked about their anchors as well. What is ready may have ended besides, of which no ring tells.
+    /// kernel is asked about their anchors as well. What is ready may have ended besides, of which no ring tells, and so may what
+    /// is not, however often others are ready.
     #[inline]
     fn report_now(&mut self, only_now: bool) -> usize {
         if self.report() > 0 {
             let now = time::ticks();
             let is_ready = |one: &&PolledSocket| self.fds[one.at].revents != 0;
             self.sockets.iter().filter(is_ready).for_each(|one| one.look_if_stale(now));
+            let age = if only_now { wait::FRESH_TICKS } else { wait::ALIVE_TICKS };
+            if self.sockets.iter().any(|one| one.is_older(now, age)) {
+                self.look_at_anchors(now);
+            }
         } else if only_now {
-            self.sockets.iter_mut().for_each(PolledSocket::look);
+            self.look_at_anchors(time::ticks());
         } else {
             return 0;
         }
         self.report()
+    }
+
+    /// Asks the kernel about all anchors, `now` (ticks).
+    #[cold]
+    fn look_at_anchors(&mut self, now: u64) {
+        let anchors = &mut self.work[..self.sockets.len()];
+        for (question, one) in anchors.iter_mut().zip(&*self.sockets) {
+            *question = one.question();
+        }
+        if kernel::poll(anchors, Some(0), None).is_ok() {
+            for (told, one) in anchors.iter().zip(&mut *self.sockets) {
+                one.note_look(told.revents, now);
+            }
+        }
     }
 
     /// Fills in the readiness of all after a sleep; how many have some.

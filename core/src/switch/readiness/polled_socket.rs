@@ -16,12 +16,13 @@ use crate::switch::readiness::timeout::shorter;
 use crate::switch::socket::phase;
 use crate::switch::socket::table::Pinned;
 use crate::switch::stream::counters::Event;
+use crate::switch::stream::Stream;
 use crate::switch::waiting::armed::{self, Armed};
 use crate::switch::waiting::ring;
 use crate::switch::waiting::sleep;
 use crate::switch::waiting::wait;
 use crate::sys::{poll as kernel, Fd};
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// See the module. Dropped, also where its thread is cancelled in its sleep, it sleeps no more.
 pub(super) struct PolledSocket {
@@ -33,7 +34,7 @@ pub(super) struct PolledSocket {
     urgent: u32,
     read: Option<Armed>,
     write: Option<Armed>,
-    /// How often it was looked for the peer's end, which the anchor does not tell.
+    /// How often it was looked for what the anchor does not tell once this end receives nothing more.
     looks: u32,
 }
 
@@ -67,7 +68,7 @@ impl PolledSocket {
 
     /// Asks the kernel about the anchor.
     pub(super) fn look(&mut self) {
-        let asked = self.on_anchor(self.socket.anchor());
+        let asked = self.question();
         if let Ok(events) = kernel::poll_one(self.socket.anchor(), asked.events) {
             self.note(events);
         }
@@ -77,11 +78,32 @@ impl PolledSocket {
     /// Looks for the peer's end where the anchor does not tell it.
     pub(super) fn look_for_end(&mut self) {
         if let Some(stream) = self.socket.stream() {
+            self.looks += u32::from(stream.endpoint.has(flag::RECEIVE_SHUT));
             if ends::hears_no_end(&stream) {
-                self.looks += 1;
                 ends::look(&self.socket, &stream);
             }
         }
+    }
+
+    /// True if the kernel's last answer about the anchor is so old `now` (ticks), and it may tell more.
+    pub(super) fn is_older(&self, now: u64, age: u64) -> bool {
+        let may_tell = |stream: &Stream| !stream.endpoint.has(broken::SHOWS_END);
+        let stream = self.socket.stream().filter(may_tell);
+        stream.is_some_and(|stream| wait::is_older(&stream, now, age))
+    }
+
+    /// What the kernel said of the anchor at that time (ticks), when it was asked about several.
+    pub(super) fn note_look(&mut self, events: i16, at: u64) {
+        if let Some(stream) = self.socket.stream() {
+            stream.endpoint.looked_at.store(at, Relaxed);
+        }
+        self.note(events);
+        self.look_for_end();
+    }
+
+    /// What the kernel is to be asked about the anchor.
+    pub(super) fn question(&self) -> libc::pollfd {
+        self.on_anchor(self.socket.anchor())
     }
 
     /// The same, of its end, if the last answer is old `now` (ticks).

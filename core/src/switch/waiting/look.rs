@@ -9,14 +9,20 @@ use crate::sys::file;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How long what the kernel said of an anchor is believed, in clock ticks; some 100 µs.
-const FRESH_TICKS: u64 = 300_000;
+pub(in crate::switch) const FRESH_TICKS: u64 = 300_000;
 /// A peer that did something since a look no longer ago than this counts as alive, in clock ticks; some 4 ms.
-const ALIVE_TICKS: u64 = 12_000_000;
+pub(in crate::switch) const ALIVE_TICKS: u64 = 12_000_000;
 
 /// True if what the kernel last said of the anchor is old `now` (ticks).
 #[inline]
 pub(in crate::switch) fn is_stale(stream: &Stream, now: u64) -> bool {
-    now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > FRESH_TICKS
+    is_older(stream, now, FRESH_TICKS)
+}
+
+/// True if what the kernel last said of the anchor is older than that `now`, both in ticks.
+#[inline]
+pub(in crate::switch) fn is_older(stream: &Stream, now: u64, age: u64) -> bool {
+    now.wrapping_sub(stream.endpoint.looked_at.load(Relaxed)) > age
 }
 
 /// Asks the kernel about the anchor if the last answer is old `now` (ticks), or the peer hinted that it

@@ -26,7 +26,9 @@ use crate::switch::waiting::ring;
 use crate::sys::{time, Errno, Result};
 
 pub(in crate::switch) use super::how::{Limit, Wait, Woken};
-pub(in crate::switch) use super::look::{is_stale, look_if_stale, note_blocking_mode};
+pub(in crate::switch) use super::look::{
+    is_older, is_stale, look_if_stale, note_blocking_mode, ALIVE_TICKS, FRESH_TICKS,
+};
 
 /// How long (ns) a thread that waits for room sleeps at a time: another thread may have taken its ring off.
 pub(in crate::switch) const NAP_OF_WRITER: u64 = 1_000_000_000;
