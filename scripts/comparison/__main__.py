@@ -7,6 +7,9 @@ import pathlib
 import sys
 import time
 
+# What starts servers is the soak's and the comparison's.
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "servers"))
+
 import busy
 import files
 import page
@@ -124,7 +127,7 @@ def main():
     sanctl = os.environ["SANCTL"]
     root = pathlib.Path(os.environ["SANSHIM_ROOT"])
 
-    with Stage(sanctl) as stage:
+    with Stage(sanctl, "sanshim-compare-") as stage:
         stage.sockmap, note = sockmap()
         with busy.beside(stage, busy.COMPILE) if options.busy else contextlib.nullcontext():
             rows = measure(stage, cases, rounds, QUICK_SECONDS if options.quick else SECONDS)

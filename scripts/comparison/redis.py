@@ -3,6 +3,7 @@
 import csv
 
 import load
+import redis_server
 from cases import SHORT, Case, Figure
 from processes import Failure
 
@@ -12,13 +13,7 @@ rates = {}
 
 def start(stage, transport, *options, starter=()):
     """The server, started by the command `starter` if there is one, and how its clients find it."""
-    endpoint = stage.endpoint(transport)
-    where = ["--port", str(endpoint.port), "--bind", "127.0.0.1"]
-    if endpoint.path:
-        where += ["--unixsocket", endpoint.path]
-    server = stage.start(transport, [*starter, "redis-server", *where, "--save", "", *options])
-    stage.wait_listening(server, endpoint)
-    where = ["-s", endpoint.path] if endpoint.path else ["-p", str(endpoint.port)]
+    server, where = redis_server.start(stage, transport, *options, starter=starter)
     # The key that redis-benchmark uses, so that GET finds something.
     stage.finish(stage.start(transport, ["redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
     return server, where

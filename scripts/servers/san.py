@@ -19,13 +19,18 @@ BEFORE_A_LOOK = 0.3
 PASSING = {"quiet", "peer-returned"}
 
 
-def processes(sanctl, root):
-    """What sanctl says of a process and all below it."""
+def published(sanctl):
+    """What sanctl says of every process."""
     answer = subprocess.run([sanctl, "status", "--json"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise Failure(f"sanctl status --json ended with {answer.returncode}: {answer.stderr}")
+    return json.loads(answer.stdout)["processes"]
+
+
+def processes(sanctl, root):
+    """The same of a process and all below it."""
     pids = set(cpu.family(root))
-    return [process for process in json.loads(answer.stdout)["processes"] if process["pid"] in pids]
+    return [process for process in published(sanctl) if process["pid"] in pids]
 
 
 def connections(found):

@@ -20,7 +20,7 @@ UNIX_TABLE = pathlib.Path("/proc/net/unix")
 
 
 class Failure(Exception):
-    """What the user must read: the comparison cannot go on."""
+    """What the user must read: the script cannot go on."""
 
 
 class Again(Failure):
@@ -40,10 +40,10 @@ class Endpoint:
 
 
 class Stage:
-    """A temporary folder and the processes of one comparison; leaving it ends and removes all."""
+    """A temporary folder, whose name begins with `prefix`, and the processes of one script; leaving it ends and removes all."""
 
-    def __init__(self, sanctl):
-        self.sanctl = sanctl
+    def __init__(self, sanctl, prefix):
+        self.sanctl, self.prefix = sanctl, prefix
         self.sockmap = None
         self.endpoints = 0
         self.folder = None
@@ -61,7 +61,7 @@ class Stage:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self.handlers[number] = signal.signal(number, lambda *_: None)
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="sanshim-compare-"))
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=self.prefix))
         return self
 
     def __exit__(self, *_):
@@ -88,7 +88,7 @@ class Stage:
         if not self.in_memory:
             room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM
             self.in_memory = pathlib.Path(
-                tempfile.mkdtemp(prefix="sanshim-compare-", dir=MEMORY if room else self.folder)
+                tempfile.mkdtemp(prefix=self.prefix, dir=MEMORY if room else self.folder)
             )
         return self.in_memory
 
@@ -113,7 +113,7 @@ class Stage:
         if done.returncode != 0:
             raise Failure(f"{shlex.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
-    def start(self, transport, command, **environment):
+    def start(self, transport, command, stdin=subprocess.DEVNULL, **environment):
         if transport == "san":
             command = [self.sanctl, "run", "--", *command]
         if transport == "sockmap":
@@ -121,7 +121,7 @@ class Stage:
         log = tempfile.TemporaryFile(dir=self.folder)
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=self.folder,
