@@ -7,14 +7,14 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 
 /**
- * Echo server on one selector. The listener is a default, dual-stack one. Prints "port N" once it
+ * Echo server on one selector: NioEchoServer [PORT]. The listener is a default, dual-stack one. Prints "port N" once it
  * listens, sends back what it receives until the client's end of stream, runs until it is killed.
  */
 public final class NioEchoServer {
     public static void main(String[] arguments) throws IOException {
         Selector selector = Selector.open();
         ServerSocketChannel listener = ServerSocketChannel.open();
-        listener.bind(new InetSocketAddress(0));
+        listener.bind(new InetSocketAddress(arguments.length > 0 ? Integer.parseInt(arguments[0]) : 0));
         listener.configureBlocking(false);
         listener.register(selector, SelectionKey.OP_ACCEPT);
         System.out.println("port " + listener.socket().getLocalPort());
@@ -26,7 +26,12 @@ public final class NioEchoServer {
                     connection.configureBlocking(false);
                     connection.register(selector, SelectionKey.OP_READ, ByteBuffer.allocate(65536));
                 } else {
-                    echo(key);
+                    try {
+                        echo(key);
+                    } catch (IOException reset) {
+                        // Its client is gone; the others' connections go on.
+                        key.channel().close();
+                    }
                 }
             }
             selector.selectedKeys().clear();

@@ -29,8 +29,9 @@ final class Pattern {
 
     static void hold() throws IOException {
         System.out.println("hold");
-        while (System.in.read() != '\n') {
-            // Until the end of the line.
+        int letter = 0;
+        while (letter != '\n' && letter != -1) {
+            letter = System.in.read();
         }
     }
 

@@ -1,6 +1,7 @@
 'use strict';
-// HTTP server: node http_server.js. Prints "port N" once it listens. GET /N answers N bytes of a
-// known pattern in chunks, POST answers the body it got.
+// HTTP server: node http_server.js [PORT]. Prints "port N" once it listens. GET /N answers N bytes of a
+// known pattern in chunks, POST answers the body it got. With --expose-gc
+// SIGUSR2 has it give back the memory of what is over.
 const http = require('http');
 
 const server = http.createServer((request, response) => {
@@ -12,4 +13,5 @@ const server = http.createServer((request, response) => {
 });
 // An idle connection stays as long as somebody looks at it.
 server.keepAliveTimeout = 0;
-server.listen(0, '127.0.0.1', () => console.log('port ' + server.address().port));
+server.listen(Number(process.argv[2] || 0), '127.0.0.1', () => console.log('port ' + server.address().port));
+if (global.gc) process.on('SIGUSR2', () => global.gc());

@@ -1,4 +1,4 @@
-"""Python's own HTTP server over a folder, a thread per connection: http_server.py FOLDER.
+"""Python's own HTTP server over a folder, a thread per connection: http_server.py FOLDER [PORT].
 
 Prints "port N" once it listens; also answers POST with the body it got.
 """
@@ -24,7 +24,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         server.daemon_threads = True
         print("port", server.server_address[1], flush=True)
         server.serve_forever()
