@@ -1,6 +1,6 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
 # Provides: root, target, say, fail, find_rust, find_compiler, find_root,
-# rust_component, build_release, build_verbs, number, usage.
+# rust_component, build_release, build_verbs, number, alone, usage.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -72,4 +72,19 @@ build_verbs() {
     say "building libsanshim_verbs.so"
     (cd "$root/verbs" && CARGO_TARGET_DIR=$target/verbs cargo build --release)
     cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
+}
+
+# Becomes a command that meets nobody: with a network of its own with `lo` alone, its own processes, which end with it, and an empty
+# /dev/shm. Where that may not be had it runs beside all others.
+alone() {
+    local -a enter=(unshare --net --pid --mount --ipc --fork --kill-child --mount-proc)
+    local inside='ip link set lo up && mount -t tmpfs tmpfs /dev/shm || exit 125
+"$@"
+exit $?'
+    [[ $(id -u) == 0 ]] || enter+=(--user --map-root-user)
+    if "${enter[@]}" sh -c "$inside" sh true 2>/dev/null; then
+        exec "${enter[@]}" sh -c "$inside" sh "$@"
+    fi
+    say "no namespaces of its own can be had: what others do in /dev/shm counts, too"
+    exec "$@"
 }

@@ -1,0 +1,93 @@
+"""The graphs of a soak: a panel for each value, a line for each server, and marks where something was done to it."""
+
+from html import escape
+
+from measures import TITLES
+
+WIDTH, HEIGHT, LEFT, GAP, TOP = 1000, 150, 70, 46, 60
+COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#cf222e", "#9a6700", "#57606a")
+STYLE = """
+  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #1f2328; }
+  .title { font-weight: 600; }
+  .note { fill: #59636e; }
+  .grid { stroke: #d1d9e0; }
+  .quiet { fill: #d1d9e0; opacity: 0.5; }
+  .event { stroke: #59636e; opacity: 0.25; }
+  polyline { fill: none; stroke-width: 1.3; }
+  .again { stroke-dasharray: 4 2; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #f0f6fc; } .note { fill: #9198a1; } .grid { stroke: #3d444d; } .quiet { fill: #3d444d; }
+  }
+"""
+SCALE = {"memory_kib": 1 / 1024, "shm_kib": 1 / 1024}
+
+
+def ceiling(largest):
+    """A round number above it."""
+    if largest <= 0:
+        return 1
+    step = 10 ** (len(str(int(largest))) - 1) if largest >= 1 else 0.1
+    return -(-largest // step) * step
+
+
+def write(text, x, y, kind="", anchor="start"):
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def colour(names, name):
+    """A server and the one of its kind that is ended have the same."""
+    kinds = list(dict.fromkeys(one.removesuffix("-again") for one in names))
+    return COLOURS[kinds.index(name.removesuffix("-again")) % len(COLOURS)]
+
+
+def panel(samples, value, names, top, across):
+    lines = {name: [] for name in names}
+    for one in samples:
+        if value in one.values:
+            lines.setdefault(one.name, []).append((one.at, one.values[value] * SCALE.get(value, 1)))
+    lines = {name: points for name, points in lines.items() if points}
+    most = ceiling(max(y for points in lines.values() for _, y in points))
+    parts = [write(TITLES[value], LEFT, top - 8, "title")]
+    for part in (0, 0.5, 1):
+        y = top + HEIGHT * (1 - part)
+        parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y}" y2="{y}" class="grid"/>')
+        parts.append(write(f"{most * part:g}", LEFT - 8, y + 4, "note", "end"))
+    for name, points in lines.items():
+        drawn = " ".join(f"{across(x):.1f},{top + HEIGHT * (1 - y / most):.1f}" for x, y in points)
+        kind = "again" if name.endswith("-again") else "lives"
+        parts.append(f'<polyline points="{drawn}" stroke="{colour(names, name)}" class="{kind}"/>')
+    return parts
+
+
+def svg(samples, events, title):
+    """`events` are seconds and words."""
+    names = list(dict.fromkeys(one.name for one in samples))
+    end = max(one.at for one in samples) or 1
+    values = [value for value in TITLES if any(value in one.values for one in samples)]
+    height = TOP + len(values) * (HEIGHT + GAP)
+
+    def across(at):
+        return LEFT + WIDTH * at / end
+
+    parts = [write(title, LEFT, 18, "title")]
+    x = LEFT
+    for name in names:
+        kind = "again" if name.endswith("-again") else "lives"
+        parts.append(f'<polyline points="{x},31 {x + 20},31" stroke="{colour(names, name)}" class="{kind}"/>')
+        parts.append(write(name, x + 24, 35, "note"))
+        x += 36 + 7 * len(name)
+    bottom = height - GAP + 4
+    for phase in ("start", "end"):
+        times = [one.at for one in samples if one.phase == phase]
+        if times:
+            first, last = across(min(times)), across(max(times))
+            parts.append(f'<rect x="{first:.1f}" y="{TOP}" width="{max(last - first, 1):.1f}" height="{bottom - TOP}" class="quiet"/>')
+    for at, what in events:
+        parts.append(f'<line x1="{across(at):.1f}" x2="{across(at):.1f}" y1="{TOP}" y2="{bottom}" class="event"><title>{escape(what)}</title></line>')
+    for number, value in enumerate(values):
+        parts += panel(samples, value, names, TOP + number * (HEIGHT + GAP), across)
+    for part in range(0, 7):
+        parts.append(write(f"{end * part / 6:.0f} s", LEFT + WIDTH * part / 6, height - GAP + 20, "note", "middle"))
+    body = "\n".join(parts)
+    wide = LEFT + WIDTH + 30
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {height}" role="img">\n<style>{STYLE}</style>\n{body}\n</svg>\n'

@@ -1,0 +1,139 @@
+"""What servers have and cost: memory, descriptors, mappings and processor time, and /dev/shm; and whether it is back in the end."""
+
+import csv
+import dataclasses
+import pathlib
+import statistics
+import time
+
+import cpu
+
+PAGE = 4096
+SHARED_MEMORY = pathlib.Path("/dev/shm")
+# A value may be a twentieth above that of the start, and so much more: what a program keeps by itself, and what a clock tick rounds.
+SHARE = 0.05
+SLACK = {"memory_kib": 2048, "descriptors": 4, "mappings": 12, "cpu": 0.02, "shm_kib": 1024, "shm_files": 4}
+TITLES = {
+    "memory_kib": "memory (Pss), MiB",
+    "descriptors": "descriptors",
+    "mappings": "mappings",
+    "cpu": "processor seconds a second",
+    "shm_kib": "/dev/shm, MiB",
+    "shm_files": "files in /dev/shm",
+    "on_san": "connections on the SAN",
+}
+
+
+@dataclasses.dataclass
+class Sample:
+    """One look at one server, or at the host."""
+
+    at: float
+    phase: str
+    name: str
+    values: dict
+
+
+def pss(pid):
+    """Kibibytes: what it shares counts in parts."""
+    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    return 0
+
+
+def of_process(pid):
+    process = pathlib.Path(f"/proc/{pid}")
+    return {
+        "memory_kib": pss(pid),
+        "descriptors": sum(1 for _ in (process / "fd").iterdir()),
+        "mappings": (process / "maps").read_text().count("\n"),
+    }
+
+
+def of_family(pids):
+    """The sum over processes; those that end meanwhile are left out."""
+    total = dict.fromkeys(("memory_kib", "descriptors", "mappings"), 0)
+    for pid in pids:
+        try:
+            for name, value in of_process(pid).items():
+                total[name] += value
+        except OSError:
+            continue
+    return total
+
+
+def of_shared_memory():
+    kib, files = 0, 0
+    for file in SHARED_MEMORY.rglob("*"):
+        try:
+            kib, files = kib + file.stat().st_blocks // 2, files + 1
+        except OSError:
+            continue
+    return {"shm_kib": kib, "shm_files": files}
+
+
+class Spent:
+    """The processor time of a server's processes, as what it grew by since the last look: processes come and go."""
+
+    def __init__(self):
+        self.last, self.since = {}, time.monotonic()
+
+    def rate(self, pids):
+        now, grown, seen = time.monotonic(), 0.0, {}
+        for pid in pids:
+            try:
+                seen[pid] = cpu.clock(pid)
+            except OSError:
+                continue
+            # Of one that is new all of it counts, unless there was no look before.
+            grown += seen[pid] - self.last.get(pid, 0 if self.last else seen[pid])
+        rate = max(grown, 0) / max(now - self.since, 1e-6)
+        self.last, self.since = seen, now
+        return rate
+
+
+class Measures:
+    """Takes samples, and has them as a table."""
+
+    def __init__(self, began):
+        self.began, self.samples, self.spent = began, [], {}
+
+    def take(self, phase, servers, on_san):
+        """One sample of each server and one of the host. `on_san` gives how many connections of a server are on the SAN."""
+        at = time.monotonic() - self.began
+        for server in servers:
+            family = server.family()
+            values = of_family(family)
+            values["cpu"] = round(self.spent.setdefault(server.name, Spent()).rate(family), 4)
+            values["on_san"] = on_san.get(server.name, 0)
+            self.samples.append(Sample(at, phase, server.name, values))
+        self.samples.append(Sample(at, phase, "host", of_shared_memory()))
+
+    def write(self, path):
+        names = [*TITLES]
+        with path.open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["seconds", "phase", "server", *names])
+            for one in self.samples:
+                table.writerow([f"{one.at:.1f}", one.phase, one.name, *(one.values.get(name, "") for name in names)])
+
+    def medians(self, phase):
+        """Of each server and value of a phase."""
+        found = {}
+        for one in self.samples:
+            if one.phase == phase:
+                for name, value in one.values.items():
+                    found.setdefault((one.name, name), []).append(value)
+        return {key: statistics.median(values) for key, values in found.items()}
+
+    def most(self, name, value):
+        return max((one.values.get(value, 0) for one in self.samples if one.name == name), default=0)
+
+
+def compare(start, end):
+    """Lines of server, value, start, end, and whether that is back."""
+    for (server, name), first in sorted(start.items()):
+        if name in SLACK:
+            last = end[server, name]
+            yield server, name, first, last, last <= first * (1 + SHARE) + SLACK[name]
