@@ -1,6 +1,7 @@
 # Shared by the scripts of this folder. Sourced by bash, never run by itself.
 # Provides: root, target, say, fail, find_rust, find_compiler, find_root,
-# rust_component, build_release, build_verbs, number, alone, usage.
+# rust_component, build_release, build_verbs, number, use_library,
+# alone, usage.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -72,6 +73,21 @@ build_verbs() {
     say "building libsanshim_verbs.so"
     (cd "$root/verbs" && CARGO_TARGET_DIR=$target/verbs cargo build --release)
     cp "$target/verbs/release/libsanshim_verbs.so" "$target/release/libsanshim_verbs.so"
+}
+
+# For scripts that run programs under the library as it comes, whatever their user has set: it and sanctl, built unless --library or
+# SANSHIM_LIBRARY names another one.
+use_library() {
+    case " $* " in
+    *" --library "* | *" --library="*) ;;
+    *) [[ -n ${SANSHIM_LIBRARY-} ]] || build_release ;;
+    esac
+    local variable
+    for variable in "${!SANSHIM@}"; do
+        [[ $variable == SANSHIM_LIBRARY ]] || unset "$variable"
+    done
+    export SANSHIM_LIBRARY=${SANSHIM_LIBRARY:-$target/release/libsanshim.so} SANCTL=${SANCTL:-$target/release/sanctl}
+    export PYTHONDONTWRITEBYTECODE=1
 }
 
 # Becomes a command that meets nobody: with a network of its own with `lo` alone, its own processes, which end with it, and an empty

@@ -28,7 +28,10 @@ def start(stage, transport, workers=1, name="nginx", option="", http="", server=
     endpoint = at or stage.endpoint(listen_on or transport)
     content = stage.folder / "content"
     content.mkdir(exist_ok=True)
-    (content / "index.html").write_text("small\n" * 100)
+    page = content / "index.html"
+    # It is not cut short under a server that sends it.
+    if not page.exists():
+        page.write_text("small\n" * 100)
     address = f"unix:{endpoint.path}" if endpoint.path else endpoint.address
     settings = CONFIGURATION.format(
         # Workers of another user could not enter the stage's folder.

@@ -2,6 +2,7 @@
 
 import collections
 import json
+import re
 import subprocess
 
 import cpu
@@ -19,18 +20,29 @@ BEFORE_A_LOOK = 0.3
 PASSING = {"quiet", "peer-returned"}
 
 
-def published(sanctl):
-    """What sanctl says of every process."""
+def processes(sanctl, root):
+    """What sanctl says of a process and all below it."""
     answer = subprocess.run([sanctl, "status", "--json"], capture_output=True, text=True, check=False)
     if answer.returncode != 0:
         raise Failure(f"sanctl status --json ended with {answer.returncode}: {answer.stderr}")
-    return json.loads(answer.stdout)["processes"]
-
-
-def processes(sanctl, root):
-    """The same of a process and all below it."""
     pids = set(cpu.family(root))
-    return [process for process in published(sanctl) if process["pid"] in pids]
+    return [process for process in json.loads(answer.stdout)["processes"] if process["pid"] in pids]
+
+
+def counts(sanctl):
+    """Of each process: connections that are on shared memory, and that ever were."""
+    answer = subprocess.run([sanctl, "export", "--once"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise Failure(f"sanctl export --once ended with {answer.returncode}: {answer.stderr}")
+    now, ever = collections.Counter(), collections.Counter()
+    for line in answer.stdout.splitlines():
+        if found := re.match(r'sanshim_(sockets|connections_moved_total){pid="(\d+)",(.*)} (\d+)', line):
+            name, pid, labels, value = found.groups()
+            if name != "sockets":
+                ever[int(pid)] += int(value)
+            elif 'reason="on-san"' in labels and 'provider="shm"' in labels:
+                now[int(pid)] += int(value)
+    return now, ever
 
 
 def connections(found):

@@ -33,6 +33,7 @@ def options():
     parser.add_argument("--only", action="append", choices=KINDS)
     parser.add_argument("--require", action="store_true")
     parser.add_argument("--native", action="store_true")
+    parser.add_argument("--beside", type=pathlib.Path)
     chosen = parser.parse_args()
     if chosen.short:
         chosen.minutes, chosen.only = 2, chosen.only or ["redis", "nginx", "python"]
@@ -40,9 +41,9 @@ def options():
         parser.error("--minutes needs 1 or more: some of it is for the quiet times")
     if chosen.seed is None:
         chosen.seed = random.SystemRandom().randrange(1 << 30)
-    for library in filter(None, (chosen.library, chosen.upgrade)):
+    for library in filter(None, (chosen.library, chosen.upgrade, chosen.beside)):
         if not library.is_file():
-            parser.error(f"{library} is not there: name a libsanshim.so")
+            parser.error(f"{library} is not there: name a library")
     return chosen
 
 
@@ -72,6 +73,8 @@ def placed(stage, chosen):
     shutil.copy(chosen.library or built, library)
     builds = [chosen.library or built, *filter(None, [chosen.upgrade])]
     stage.environment |= {"SANSHIM_LIBRARY": str(library), "SANSHIM_LOG": "info", "SANSHIM_CONFIG": "/dev/null"}
+    if chosen.beside:
+        stage.environment["LD_PRELOAD"] = str(chosen.beside.resolve())
     return library, [build.resolve() for build in builds]
 
 
@@ -121,7 +124,7 @@ def main():
         soak = Soak(stage, transport, kinds, chosen.seed, library, builds, say)
         try:
             soak.run(warm_up, seconds - warm_up)
-            failures = report(soak, folder, f"{replay}; {machine.describe()}")
+            failures = report(soak, folder, f"{replay}; {machine.describe()}") + soak.without_san()
         except Failure as failure:
             report(soak, folder, replay)
             failures = [f"after {soak.now:.0f} s: {failure}"]

@@ -194,4 +194,7 @@ def judge(client, status, text):
     if excused and is_loss(status, text):
         return
     why = "and that is no lost connection" if excused else "while nothing disturbed its server"
-    raise Failure(f"{client.kind} ended with {status}, {why}: {client.process.line}\n{text[-4000:]}")
+    names = " and ".join(server.name for server in client.servers)
+    raise Failure(
+        f"{client.kind} of {names} ended with {status} after {now - client.began:.1f} s, {why}: {client.process.line}\n{text[-4000:]}"
+    )

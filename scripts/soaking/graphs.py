@@ -1,5 +1,6 @@
 """The graphs of a soak: a panel for each value, a line for each server, and marks where something was done to it."""
 
+import math
 from html import escape
 
 from measures import TITLES
@@ -22,12 +23,20 @@ STYLE = """
 SCALE = {"memory_kib": 1 / 1024, "shm_kib": 1 / 1024}
 
 
-def ceiling(largest):
-    """A round number above it."""
-    if largest <= 0:
-        return 1
-    step = 10 ** (len(str(int(largest))) - 1) if largest >= 1 else 0.1
-    return -(-largest // step) * step
+# What differs much between servers, by powers of ten: from so much up.
+BY_POWERS = {"memory_kib": 1, "descriptors": 1, "mappings": 10}
+
+
+def scale(value, most):
+    """What places a number between 0, the bottom, and 1, and the numbers at its lines."""
+    if value in BY_POWERS:
+        low = math.log10(BY_POWERS[value])
+        high = max(math.ceil(math.log10(max(most, 1))), low + 1)
+        lines = [10**power for power in range(int(low), int(high) + 1)]
+        return lambda y: min(max((math.log10(max(y, 1e-9)) - low) / (high - low), 0), 1), lines
+    step = 10 ** math.floor(math.log10(most)) if most > 0 else 1
+    top = math.ceil(most / step) * step if most > 0 else 1
+    return lambda y: y / top, [0, top / 2, top]
 
 
 def write(text, x, y, kind="", anchor="start"):
@@ -46,14 +55,14 @@ def panel(samples, value, names, top, across):
         if value in one.values:
             lines.setdefault(one.name, []).append((one.at, one.values[value] * SCALE.get(value, 1)))
     lines = {name: points for name, points in lines.items() if points}
-    most = ceiling(max(y for points in lines.values() for _, y in points))
+    place, grid = scale(value, max(y for points in lines.values() for _, y in points))
     parts = [write(TITLES[value], LEFT, top - 8, "title")]
-    for part in (0, 0.5, 1):
-        y = top + HEIGHT * (1 - part)
-        parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y}" y2="{y}" class="grid"/>')
-        parts.append(write(f"{most * part:g}", LEFT - 8, y + 4, "note", "end"))
+    for number in grid:
+        y = top + HEIGHT * (1 - place(number))
+        parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        parts.append(write(f"{number:g}", LEFT - 8, y + 4, "note", "end"))
     for name, points in lines.items():
-        drawn = " ".join(f"{across(x):.1f},{top + HEIGHT * (1 - y / most):.1f}" for x, y in points)
+        drawn = " ".join(f"{across(x):.1f},{top + HEIGHT * (1 - place(y)):.1f}" for x, y in points)
         kind = "again" if name.endswith("-again") else "lives"
         parts.append(f'<polyline points="{drawn}" stroke="{colour(names, name)}" class="{kind}"/>')
     return parts
@@ -75,7 +84,7 @@ def svg(samples, events, title):
         kind = "again" if name.endswith("-again") else "lives"
         parts.append(f'<polyline points="{x},31 {x + 20},31" stroke="{colour(names, name)}" class="{kind}"/>')
         parts.append(write(name, x + 24, 35, "note"))
-        x += 36 + 7 * len(name)
+        x += 32 + 5.6 * len(name)
     bottom = height - GAP + 4
     for phase in ("start", "end"):
         times = [one.at for one in samples if one.phase == phase]

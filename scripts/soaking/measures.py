@@ -2,14 +2,12 @@
 
 import csv
 import dataclasses
-import pathlib
 import statistics
 import time
 
 import cpu
+import usage
 
-PAGE = 4096
-SHARED_MEMORY = pathlib.Path("/dev/shm")
 # A value may be a twentieth above that of the start, and so much more: what a program keeps by itself, and what a clock tick rounds.
 SHARE = 0.05
 SLACK = {"memory_kib": 2048, "descriptors": 4, "mappings": 12, "cpu": 0.02, "shm_kib": 1024, "shm_files": 4}
@@ -21,6 +19,7 @@ TITLES = {
     "shm_kib": "/dev/shm, MiB",
     "shm_files": "files in /dev/shm",
     "on_san": "connections on the SAN",
+    "moved": "connections that came to the SAN, of processes that run",
 }
 
 
@@ -32,45 +31,6 @@ class Sample:
     phase: str
     name: str
     values: dict
-
-
-def pss(pid):
-    """Kibibytes: what it shares counts in parts."""
-    for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
-    return 0
-
-
-def of_process(pid):
-    process = pathlib.Path(f"/proc/{pid}")
-    return {
-        "memory_kib": pss(pid),
-        "descriptors": sum(1 for _ in (process / "fd").iterdir()),
-        "mappings": (process / "maps").read_text().count("\n"),
-    }
-
-
-def of_family(pids):
-    """The sum over processes; those that end meanwhile are left out."""
-    total = dict.fromkeys(("memory_kib", "descriptors", "mappings"), 0)
-    for pid in pids:
-        try:
-            for name, value in of_process(pid).items():
-                total[name] += value
-        except OSError:
-            continue
-    return total
-
-
-def of_shared_memory():
-    kib, files = 0, 0
-    for file in SHARED_MEMORY.rglob("*"):
-        try:
-            kib, files = kib + file.stat().st_blocks // 2, files + 1
-        except OSError:
-            continue
-    return {"shm_kib": kib, "shm_files": files}
 
 
 class Spent:
@@ -99,16 +59,17 @@ class Measures:
     def __init__(self, began):
         self.began, self.samples, self.spent = began, [], {}
 
-    def take(self, phase, servers, on_san):
-        """One sample of each server and one of the host. `on_san` gives how many connections of a server are on the SAN."""
+    def take(self, phase, servers, on_san, moved):
+        """One sample of each server and one of the host. The last two say of processes how many connections are on the SAN, and ever came there."""
         at = time.monotonic() - self.began
         for server in servers:
             family = server.family()
-            values = of_family(family)
+            values = usage.of_family(family)
             values["cpu"] = round(self.spent.setdefault(server.name, Spent()).rate(family), 4)
-            values["on_san"] = on_san.get(server.name, 0)
+            values["on_san"] = sum(on_san.get(pid, 0) for pid in family)
+            values["moved"] = sum(moved.get(pid, 0) for pid in family)
             self.samples.append(Sample(at, phase, server.name, values))
-        self.samples.append(Sample(at, phase, "host", of_shared_memory()))
+        self.samples.append(Sample(at, phase, "host", usage.of_shared_memory()))
 
     def write(self, path):
         names = [*TITLES]
