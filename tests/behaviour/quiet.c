@@ -155,14 +155,20 @@ MIXED_CASE(a_stream_that_slowed_down_ends_whole) {
   }
 }
 
-static int open_descriptors(void) {
+/* Those that lead to something of this name. */
+static int descriptors_of(const char *name) {
   int count = 0;
   DIR *folder = opendir("/proc/self/fd");
   if (!folder) FAIL("opendir: %s", strerrorname_np(errno));
-  while (readdir(folder)) count++;
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    char target[64] = "";
+    readlinkat(dirfd(folder), entry->d_name, target, sizeof target - 1);
+    count += !strncmp(target, name, strlen(name));
+  }
   closedir(folder);
   return count;
 }
+static int open_descriptors(void) { return descriptors_of(""); }
 
 /* A connection on which nothing happens, or little, stays on TCP, and costs no descriptor. */
 CASE(hundreds_of_idle_connections_stay_where_they_are) {
@@ -224,6 +230,22 @@ MIXED_CASE(idle_connections_give_their_memory_back) {
   idle_end(fds, child != 0);
   if (child == 0) _exit(0);
   end_child(child);
+}
+
+/* The acceptor does not take the session that it is offered, since it makes no more transfers: the connector gives up what it holds for it. */
+MIXED_CASE(an_offer_that_nobody_takes) {
+  enum { TRANSFERS = 60 };
+  int pipes = descriptors_of("pipe:");
+  struct pair p = open_pair(V4);
+  for (int i = 0; i < TRANSFERS; i++) send_pattern(p.server, i, 1);
+  for (int i = 0; i < TRANSFERS; i++) recv_pattern(p.client, i, 1);
+  struct pollfd wanted = {.fd = p.client, .events = POLLIN};
+  for (int turn = 0; turn < 60 && segments() > 0; turn++) EQ(poll(&wanted, 1, 500), 0);
+  EQ(segments(), 0);
+  /* The bells. */
+  EQ(descriptors_of("pipe:"), pipes);
+  for (int i = 0; i < 2000; i++) exercise(p.client, p.server);
+  SYS(close(p.client)), SYS(close(p.server));
 }
 
 /* Reported once and not armed anew: that stays so over the way back to TCP, and there again. */

@@ -1,4 +1,5 @@
-//! Connections on which nothing happens for five seconds go back to TCP, and their memory is given back.
+//! Connections on which nothing happens for five seconds go back to TCP, and their memory is given back. So is that of a session
+//! which one end holds for a connection, and the other does not come to use.
 //!
 //! Whoever is about to sleep, or looks at the clock, sweeps through the process's connections when it is time. Nobody wakes
 //! up for it: in a process that sleeps for ever its connections stay as they are, unless a peer's process sweeps.
@@ -8,6 +9,7 @@ use crate::fabric::Link;
 use crate::reason::Reason;
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
+use crate::switch::socket::negotiation::Negotiation;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::traffic::is_eager;
 use crate::switch::socket::{phase, table, Socket};
@@ -17,15 +19,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Between two sweeps (ns); what has not changed from one to the next is idle.
 const PERIOD: u64 = 5_000_000_000;
+/// A session that both ends do not use so long (ns) after it was offered, or taken, is given up.
+const GIVEN_UP_AFTER: u64 = 2 * PERIOD;
 
-/// Some connection has memory on the SAN, as far as is known.
+/// Some connection has memory on the SAN, or for its way there, as far as is known.
 #[link_section = "sanshim_words"]
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Clock (ns) of the next sweep.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A connection came to the SAN.
-pub(in crate::switch) fn note_entered() {
+/// A connection came to the SAN, or has what it needs there.
+pub(in crate::switch) fn note_memory() {
     ANY.store(true, Relaxed);
 }
 
@@ -47,10 +51,36 @@ fn sweep_if_due(now: u64) {
     limits::check();
     ANY.store(false, Relaxed);
     table::each_socket(0, Fd::MAX - 1, |fd, socket| {
-        if socket.anchor() == fd && socket.has_end() && look_at(&socket) {
-            note_entered();
+        if socket.anchor() != fd {
+            return;
+        }
+        let has_end = socket.has_end() && look_at(&socket);
+        let has_session = socket.negotiates.load(Relaxed) && look_at_session(&socket, now);
+        if has_end || has_session {
+            note_memory();
         }
     });
+}
+
+/// True if the connection has a session afterwards that it does not use yet: while it makes transfers it looks itself whether that
+/// leads to something.
+fn look_at_session(socket: &Socket, now: u64) -> bool {
+    let mut structure = Structure::lock();
+    let negotiation = &mut socket.guarded(&mut structure).negotiation;
+    let agreed = match negotiation.as_deref() {
+        Some(Negotiation::Agreed(agreed) | Negotiation::Proving { agreed, .. }) => agreed,
+        _ => return false,
+    };
+    // Between hosts the helper looks after it.
+    if agreed.link.is_some() || now < agreed.since + GIVEN_UP_AFTER {
+        return agreed.link.is_none();
+    }
+    match negotiation.take().map(|negotiation| *negotiation) {
+        Some(Negotiation::Agreed(agreed) | Negotiation::Proving { agreed, .. }) => agreed.end(),
+        _ => {}
+    }
+    socket.negotiates.store(false, Relaxed);
+    false
 }
 
 /// True if the connection still has memory afterwards.

@@ -43,7 +43,7 @@ pub(super) fn enter(
     alone.take_away_end();
     socket.give_end(structure, end);
     socket.traffic.entered();
-    idle::note_entered();
+    idle::note_memory();
     begin_session(socket, structure, role);
     alone.go_on_as(phase::SAN);
     publish(socket, structure, Reason::OnSan);

@@ -166,6 +166,10 @@ fn note(socket: &Socket, structure: &mut Structure, next: Result<Option<Negotiat
                 Negotiation::Proving { .. } => 0,
                 Negotiation::Agreed(agreed) => agreed.looks,
             };
+            if matches!(negotiation, Negotiation::Proving { .. } | Negotiation::Agreed(_)) {
+                // If it makes no more transfers, somebody else has to give up what it has.
+                back_to_tcp::idle::note_memory();
+            }
             socket.guarded(structure).negotiation = Some(Box::new(negotiation));
             socket.traffic.look_after(until_next(looks));
         }
