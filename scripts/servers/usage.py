@@ -1,5 +1,6 @@
 """What processes have: memory, descriptors and mappings; and what /dev/shm has."""
 
+import os
 import pathlib
 
 SHARED_MEMORY = pathlib.Path("/dev/shm")
@@ -13,21 +14,33 @@ def pss(pid):
     return 0
 
 
-def of_process(pid):
+def descriptors(process, apart_from):
+    """How many it has, without the files below a folder."""
+    count = 0
+    for one in (process / "fd").iterdir():
+        try:
+            count += not (apart_from and os.readlink(one).startswith(apart_from))
+        except OSError:
+            # Closed meanwhile.
+            continue
+    return count
+
+
+def of_process(pid, apart_from=""):
     process = pathlib.Path(f"/proc/{pid}")
     return {
         "memory_kib": pss(pid),
-        "descriptors": sum(1 for _ in (process / "fd").iterdir()),
+        "descriptors": descriptors(process, apart_from),
         "mappings": (process / "maps").read_text().count("\n"),
     }
 
 
-def of_family(pids):
+def of_family(pids, apart_from=""):
     """The sum over processes; those that end meanwhile are left out."""
     total = dict.fromkeys(("memory_kib", "descriptors", "mappings"), 0)
     for pid in pids:
         try:
-            for name, value in of_process(pid).items():
+            for name, value in of_process(pid, apart_from).items():
                 total[name] += value
         except OSError:
             continue

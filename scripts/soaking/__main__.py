@@ -12,7 +12,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent / "servers"))
 
 import graphs
 import machine
-from measures import SLACK, TITLES, compare
+from measures import TITLES, compare
 from processes import Failure, Stage
 from servers import KINDS, NEEDS
 from soak import Soak
@@ -92,12 +92,14 @@ def report(soak, folder, title):
     if not start or not end:
         return []
     wrong = []
-    for server, name, first, last, good in compare(start, end):
-        word = "" if good else "  NOT BACK"
+    serving = {server.name: server.serving for server in soak.servers}
+    for server, name, first, last, slack in compare(start, end, serving):
+        word = "" if slack is None else "  NOT BACK"
         print(f"{server:16} {TITLES[name].split(',')[0]:26} {shown(name, first):>12} -> {shown(name, last):>12}{word}")
-        if not good:
-            limit = f"5 % and {shown(name, SLACK[name])}"
-            wrong.append(f"{server}: {TITLES[name].split(',')[0]} was {shown(name, first)} at the start and is {shown(name, last)}: more than {limit} above it")
+        if slack is not None:
+            limit = f"5 % and {shown(name, slack)}"
+            what = TITLES[name].split(",")[0]
+            wrong.append(f"{server}: {what} was {shown(name, first)} at the start and is {shown(name, last)}: more than {limit} above it")
     return wrong
 
 
@@ -112,6 +114,9 @@ def summary(soak, folder):
 def main():
     chosen = options()
     folder = chosen.keep or pathlib.Path(os.environ["SOAK_FOLDER"])
+    if not chosen.keep:
+        # What an earlier one left there.
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     transport = "tcp" if chosen.native else "san"
     kinds = had(chosen.only or list(KINDS), chosen.require)

@@ -1,6 +1,7 @@
 """Native checks of the data of a soak: programs without the library read all of it back."""
 
 import http.client
+import re
 
 import clients
 from load import WRITERS
@@ -20,11 +21,19 @@ class Checks:
         self.transactions = {}
 
     def all(self):
+        self.logs()
         for server in self.load.servers:
             check = getattr(self, server.kind, None)
             if check:
                 check(server)
         self.done += 1
+
+    def logs(self):
+        """The library has no error to report, and no panic."""
+        for file in (self.stage.folder / "logs").iterdir():
+            with file.open(errors="replace") as lines:
+                if bad := next((line for line in lines if re.match(r"sanshim\[\d+\] error:", line) or "panicked" in line), None):
+                    raise Failure(f"{file.name}: {bad}")
 
     def redis(self, server):
         """Each key has a generation that was sent, and none before the one that was acknowledged."""

@@ -103,9 +103,9 @@ class Events:
                 raise
         return server.name
 
-    def rotate(self, server, _):
-        """The log file is moved away, as logrotate does; and nginx opens its own again."""
-        self.soak.rotate_logs()
+    def rotate(self, server, which):
+        """The log files are moved away, or copied and cut short, as logrotate does both; and nginx opens its own again."""
+        self.soak.rotate_logs(copies=which % 2 == 1)
         if server.kind == "nginx":
             os.kill(server.process.pid, signal.SIGUSR1)
         return "all"

@@ -30,6 +30,8 @@ class Server:
 
     kind = ""
     ends_by = signal.SIGTERM
+    # Its processes that have connections and live while nobody is connected.
+    serving = 1
 
     def __init__(self, stage, transport, lives, log):
         self.stage, self.transport, self.lives, self.log = stage, transport, lives, log
@@ -169,6 +171,7 @@ class Nginx(Server):
     """Two workers, and a second port, at which it passes all to the Python server."""
 
     kind = "nginx"
+    serving = 2
 
     def __init__(self, *where, behind=None):
         super().__init__(*where)
@@ -244,7 +247,8 @@ class Python(Server):
     kind = "python"
 
     def command(self):
-        return [PYTHON, PROGRAMS / "http_server.py", self.stage.folder / "content", self.port]
+        # A thread for each connection, but not a heap for each thread: these grow for an hour.
+        return ["env", "MALLOC_ARENA_MAX=1", PYTHON, PROGRAMS / "http_server.py", self.stage.folder / "content", self.port]
 
 
 class Node(Server):

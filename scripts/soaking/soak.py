@@ -1,5 +1,6 @@
 """The course of a soak: servers start, load warms them up, a quiet time is measured, then come load and events, and a quiet time again."""
 
+import os
 import pathlib
 import shutil
 import time
@@ -62,11 +63,16 @@ class Soak:
         file.chmod(0o666)
         return file
 
-    def rotate_logs(self):
+    def rotate_logs(self, copies):
         self.rotated += 1
         for file in list(self.logs.glob("*.log")):
-            file.rename(file.with_name(f"{file.name}.{self.rotated}"))
-            self.log(file.stem)
+            old = file.with_name(f"{file.name}.{self.rotated}")
+            if copies:
+                shutil.copy(file, old)
+                os.truncate(file, 0)
+            else:
+                file.rename(old)
+                self.log(file.stem)
 
     def start(self):
         self.log("clients")
