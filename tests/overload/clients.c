@@ -2,8 +2,10 @@
 #include "overload.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -100,9 +102,11 @@ int clients(int port, int source, int count, int rounds) {
     wait_for_line();
     exchange(set, all, count, first, rounds);
     say("exchanged");
+    /* Idle ones would go back to TCP before they are counted. */
+    while (!is_line_there()) exchange(set, all, count, first, 2);
     wait_for_line();
-    /* Again after a pause, in which connections may have gone back to TCP. */
-    exchange(set, all, count, first, rounds);
+    /* Some more after a pause, in which connections may have gone back to TCP. */
+    exchange(set, all, count, first, (rounds + 3) / 4);
     for (int i = 0; i < count; i++) {
         char more;
         if (shutdown(all[i].fd, SHUT_WR)) fail_errno("shutdown");
@@ -118,51 +122,53 @@ int clients(int port, int source, int count, int rounds) {
     return 0;
 }
 
-int processes(const char *program, int port, int count, int rounds) {
-    /* Each writes that it has exchanged, and waits until the write end of the other pipe is closed. */
-    int done[2], go[2];
-    char port_text[16], rounds_text[16];
-    if (pipe(done) || pipe(go)) fail_errno("pipe");
+/* Starts a client whose input is the pipe that this gives. */
+static int start_client(const char *program, int port, int number, int rounds, int output) {
+    char port_text[16], source[16], rounds_text[16];
+    int go[2];
     snprintf(port_text, sizeof port_text, "%d", port);
+    snprintf(source, sizeof source, "%d", 2 + number % 200);
     snprintf(rounds_text, sizeof rounds_text, "%d", rounds);
-    for (int i = 0; i < count; i++) {
-        pid_t child = fork();
-        if (child < 0) fail_errno("fork of process %d", i);
-        if (child > 0) continue;
+    if (pipe2(go, O_CLOEXEC)) fail_errno("pipe");
+    pid_t child = fork();
+    if (child < 0) fail_errno("fork of process %d", number);
+    if (child == 0) {
         dup2(go[0], 0);
-        dup2(done[1], 1);
-        close(go[1]);
-        close(done[0]);
-        char source[16];
-        snprintf(source, sizeof source, "%d", 2 + i % 200);
+        dup2(output, 1);
         execl(program, program, "clients", port_text, source, "1", rounds_text, (char *)NULL);
         fail_errno("exec");
     }
-    close(done[1]);
-    /* Of each the words "connected", "exchanged" and "ok", and of a failure others. */
-    static const char *const WORDS[] = {"connected\n", "exchanged\n", "ok\n"};
-    FILE *said = fdopen(done[0], "r");
+    close(go[0]);
+    return go[1];
+}
+
+/* Waits until all say the word, and lets them go on. */
+static void pass(FILE *said, const char *word, const int *go, int count) {
     char line[256];
-    for (int word = 0; word < 3; word++) {
-        for (int i = 0; i < count; i++) {
-            if (!fgets(line, sizeof line, said)) fail("a process ended");
-            const char *wanted = WORDS[word], *got = line;
-            while (*wanted && *wanted == *got) wanted++, got++;
-            if (*wanted) fail("a process says: %s", line);
-        }
-        if (word == 0) say("connected");
-        if (word == 1) say("exchanged");
-        if (word < 2) {
-            wait_for_line();
-            for (int i = 0; i < count; i++)
-                if (write(go[1], "\n", 1) != 1) fail_errno("write");
-        }
+    for (int i = 0; i < count; i++) {
+        if (!fgets(line, sizeof line, said)) fail("a process ended");
+        if (strncmp(line, word, strlen(word))) fail("a process says: %s", line);
     }
+    say("%s", word);
+    wait_for_line();
+    for (int i = 0; i < count; i++)
+        if (write(go[i], "\n", 1) != 1) fail_errno("write");
+}
+
+int processes(const char *program, int port, int count, int rounds) {
+    int done[2], *go = calloc(count, sizeof *go);
+    if (pipe2(done, O_CLOEXEC)) fail_errno("pipe");
+    for (int i = 0; i < count; i++) go[i] = start_client(program, port, i, rounds, done[1]);
+    close(done[1]);
+    FILE *said = fdopen(done[0], "r");
+    pass(said, "connected", go, count);
+    pass(said, "exchanged", go, count);
     for (int i = 0; i < count; i++) {
         int status = 0;
         wait(&status);
         if (status) fail("a process ended with %d", status);
     }
+    free(go);
     say("ok");
     return 0;
 }

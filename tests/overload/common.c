@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,11 @@ void wait_for_line(void) {
     char letter = 0;
     while (letter != '\n')
         if (read(0, &letter, 1) != 1) exit(0);
+}
+
+int is_line_there(void) {
+    struct pollfd input = {0, POLLIN, 0};
+    return poll(&input, 1, 0) != 0;
 }
 
 void allow_descriptors(size_t wanted) {

@@ -16,7 +16,7 @@ int main(int count, char **words) {
     signal(SIGPIPE, SIG_IGN);
     if (!strcmp(what, "serve")) return allow_descriptors(number[1] + OTHERS), serve(listen_here(number[0]));
     if (!strcmp(what, "clients")) return allow_descriptors(number[2] + OTHERS), clients(number[0], number[1], number[2], number[3]);
-    if (!strcmp(what, "processes")) return processes(words[0], number[0], number[1], number[2]);
+    if (!strcmp(what, "processes")) return allow_descriptors(number[1] + OTHERS), processes(words[0], number[0], number[1], number[2]);
     if (!strcmp(what, "threads")) return threads(number[0]);
     if (!strcmp(what, "peer")) return peer(number[0], number[1]);
     if (!strcmp(what, "queue")) {

@@ -13,6 +13,8 @@ _Noreturn void fail_errno(const char *form, ...) __attribute__((format(printf, 1
 void say(const char *form, ...) __attribute__((format(printf, 1, 2)));
 /* Returns when standard input has another line, and ends the program where there is none. */
 void wait_for_line(void);
+/* Whether it has one, or has ended. */
+int is_line_there(void);
 /* As many descriptors as may be had, and fails if these are fewer. */
 void allow_descriptors(size_t wanted);
 /* A listening socket on a port of 127.0.0.1, which it says. */
