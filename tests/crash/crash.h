@@ -1,20 +1,7 @@
 /* Processes that are killed: what their peers and relatives see. See main.c. */
 #ifndef CRASH_H
 #define CRASH_H
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "../plans/plans.h"
 
 /* ---- the plan, made from a seed (plan.c) ------------------------------------------------------ */
 
@@ -61,8 +48,6 @@ struct plan {
 };
 struct plan plan_of(long seed);
 void describe(FILE *to, long seed);
-/* A generator of its own for what is not in the plan. */
-uint64_t mixed(uint64_t value);
 
 /* ---- what all processes of a plan see --------------------------------------------------------- */
 
@@ -112,22 +97,14 @@ short advance(struct end *e, int may_wait);
 void drive(struct end *ends, int count, enum style style);
 void fail(struct end *e, const char *what, long value);
 int is_killed_alone(const struct end *e);
-void rest(long us);
-int64_t now_ns(void);
 
 /* ---- processes -------------------------------------------------------------------------------- */
 
 /* Each call of a victim's end begins with this (victim.c). */
 void before_call(struct end *e);
 void run_victim(int index) __attribute__((noreturn));
-/* What a process has: it must not grow. */
-struct footprint { long descriptors, mappings, kib; };
-/* Runs the plan of each seed that it reads, and answers with its footprint (survivor.c). */
-void run_survivor(int orders, int answers) __attribute__((noreturn));
-/* Makes a connection for the link; -1: it failed. */
-int make_connection(struct common *c, int listens, int *listener);
-/* So many exchanges bring a connection to the SAN, before relatives share it. */
-void warm_up(int fd, int side);
+/* Carries out the plan of a seed, as its survivor (survivor.c). */
+void survive(long seed);
 /* Kills as the plan says (killer.c). False: it took too long. */
 int kill_victims(int64_t deadline);
 /* Stops processes and has them go on, in a process of its own. */

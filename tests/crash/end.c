@@ -9,15 +9,6 @@
 #define GO_ON ((char)0x80)
 #define STOP ((char)0x81)
 
-static long least(long a, long b) { return a < b ? a : b; }
-int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-void rest(long us) {
-    if (us > 0) nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000L}, 0);
-}
 void fail(struct end *e, const char *what, long value) {
     int number = errno;
     struct progress *p = e->progress, *o = &e->common->progress[1 - e->side];
@@ -32,24 +23,18 @@ int is_killed_alone(const struct end *e) { return e->link->family == ALONE && e-
 
 /* ---- bytes ------------------------------------------------------------------------------------ */
 
-static uint64_t word(const struct end *e, int side, int stream, long at) {
-    return mixed((uint64_t)at >> 3 ^ (uint64_t)(side * 2 + stream + 4 * e->index) << 56 ^ (uint64_t)seed_ << 32);
+static uint64_t stream_of(const struct end *e, int side, int stream) {
+    return (uint64_t)(side * 2 + stream + 4 * e->index) << 56 ^ (uint64_t)seed_ << 32;
 }
-static void fill(const struct end *e, int stream, long at, char *to, long n) {
-    uint64_t w = word(e, e->side, stream, at);
-    for (long i = 0; i < n; i++, at++) {
-        if ((at & 7) == 0) w = word(e, e->side, stream, at);
-        to[i] = (char)(w >> 8 * (at & 7) & 0x7f);
-    }
-}
+static void fill(const struct end *e, int stream, long at, char *to, long n) { pattern(stream_of(e, e->side, stream), at, to, n); }
 /* The first of these bytes that is not the one of its place, or n. */
 static long agrees(const struct end *e, int stream, long at, const char *from, long n) {
-    uint64_t w = word(e, 1 - e->side, stream, at);
-    for (long i = 0; i < n; i++, at++) {
-        if ((at & 7) == 0) w = word(e, 1 - e->side, stream, at);
-        if (from[i] != (char)(w >> 8 * (at & 7) & 0x7f) && !(e->side == SURVIVOR && !stream && (from[i] == GO_ON || from[i] == STOP))) return i;
+    long i = 0;
+    while ((i += agreeing(stream_of(e, 1 - e->side, stream), at + i, from + i, n - i)) < n) {
+        if (e->side != SURVIVOR || stream || (from[i] != GO_ON && from[i] != STOP)) break;
+        i++;
     }
-    return n;
+    return i;
 }
 static long after(const struct end *e, int side) {
     return 1 + (long)(mixed((uint64_t)(seed_ * 8 + e->index * 2 + side)) % 60000);

@@ -9,7 +9,6 @@
  * on where the killed one was, and other connections go on. At the end the survivor has as many descriptors, mappings and pages as it
  * had. A plan that goes wrong, or hangs, is printed with its seed. */
 #include "crash.h"
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -18,19 +17,8 @@ struct shared *shared;
 struct plan plan;
 long seed_;
 
-static pid_t survivor;
-static int orders, answers;
+static struct worker survivor;
 
-static void start_survivor(void) {
-    int down[2], up[2];
-    if (orders) close(orders), close(answers);
-    if (pipe2(down, O_CLOEXEC) || pipe2(up, O_CLOEXEC)) perror("pipe"), exit(2);
-    fflush(0);
-    survivor = fork();
-    if (survivor == 0) close(down[1]), close(up[0]), run_survivor(down[0], up[1]);
-    close(down[0]), close(up[1]);
-    orders = down[1], answers = up[0];
-}
 static int has_children(pid_t but) {
     int status;
     pid_t pid;
@@ -39,7 +27,7 @@ static int has_children(pid_t but) {
             fprintf(stderr, "seed %ld: a process ended by signal %d\n", seed_, WTERMSIG(status));
             shared->failures++;
         }
-        if (pid == but) survivor = 0;
+        if (pid == but) survivor.pid = 0;
     }
     for (int i = 0; i < plan.count; i++)
         for (int n = 0; n < 2; n++)
@@ -63,43 +51,38 @@ static void say_where(void) {
 static int run(long seed, struct footprint *footprint) {
     plan = plan_of(seed), seed_ = seed;
     memset(shared, 0, sizeof *shared);
-    if (!survivor) start_survivor();
+    if (!survivor.pid) start_worker(&survivor, survive);
     pid_t first[MOST_CONNECTIONS] = {0};
     fflush(0);
     for (int i = 0; i < plan.count; i++)
         if ((first[i] = fork()) == 0) run_victim(i);
-    if (write(orders, &seed, sizeof seed) != sizeof seed) perror("the survivor"), exit(2);
-    pid_t storm = plan.storms || plan.stands_still ? start_storm(survivor) : 0;
+    ask_worker(&survivor, seed);
+    pid_t storm = plan.storms || plan.stands_still ? start_storm(survivor.pid) : 0;
     kills.storms += plan.storms;
     int64_t deadline = now_ns() + HANG_S * 1000000000LL;
     int is_done = kill_victims(deadline);
     for (int i = 0; i < plan.count; i++)
         if (!shared->links[i].stop) shared->links[i].stop = 1;
-    struct pollfd answer = {answers, POLLIN, 0};
-    long left = (deadline - now_ns()) / 1000000;
-    is_done = is_done && poll(&answer, 1, left > 0 ? (int)left : 0) == 1 && read(answers, footprint, sizeof *footprint) == sizeof *footprint;
-    while (is_done && has_children(survivor))
+    is_done = is_done && hear_worker(&survivor, deadline, footprint);
+    while (is_done && has_children(survivor.pid))
         if (rest(50), now_ns() > deadline) is_done = 0;
     if (!is_done) {
         fprintf(stderr, "seed %ld: hangs\n", seed);
         say_where();
-        if (getenv("CRASH_STOP")) fprintf(stderr, "survivor %d\n", survivor), pause();
+        if (getenv("CRASH_STOP")) fprintf(stderr, "survivor %d\n", survivor.pid), pause();
         shared->failures++;
         for (int i = 0; i < plan.count; i++) {
             if (first[i] > 0) kill(first[i], SIGKILL);
             for (int n = 0; n < 2; n++)
                 if (shared->links[i].pids[n] > 0) kill(shared->links[i].pids[n], SIGKILL);
         }
-        if (survivor) kill(survivor, SIGKILL);
-        survivor = 0;
+        if (survivor.pid) kill(survivor.pid, SIGKILL);
+        survivor.pid = 0;
     }
     if (storm > 0) waitpid(storm, 0, 0);
     while (!is_done && waitpid(-1, 0, __WALL) > 0) {}
     return shared->failures == 0;
 }
-
-static long most(long a, long b) { return a > b ? a : b; }
-static long least(long a, long b) { return a < b ? a : b; }
 
 int main(int count, char **arguments) {
     if (count != 3) {
@@ -112,31 +95,24 @@ int main(int count, char **arguments) {
     /* Rests are short ones. */
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     signal(SIGPIPE, SIG_IGN);
-    struct footprint now = {0}, settled = {0}, lowest = {0};
+    struct footprint now = {0};
+    struct growth growth = {.settling = SETTLED};
     int is_one_survivor = 1;
     for (long seed = first; seed < first + plans; seed++) {
         int is_right = run(seed, &now);
         resets += shared->resets, cut += shared->resets_short, soft += shared->ends_for_resets, taken += shared->taken_over;
         if (!is_right) describe(stderr, seed), wrong++;
-        is_one_survivor &= survivor != 0;
-        if (seed - first < SETTLED)
-            settled = (struct footprint){most(settled.descriptors, now.descriptors), most(settled.mappings, now.mappings), most(settled.kib, now.kib)};
-        if (seed <= first + plans - SETTLED) lowest = now;
-        lowest = (struct footprint){least(lowest.descriptors, now.descriptors), least(lowest.mappings, now.mappings), least(lowest.kib, now.kib)};
+        is_one_survivor &= survivor.pid != 0;
+        note_footprint(&growth, seed - first, plans, &now);
         if (getenv("CRASH_SHOW")) printf("%ld: %ld descriptors, %ld mappings, %ld KiB\n", seed, now.descriptors, now.mappings, now.kib), fflush(stdout);
     }
-    if (is_one_survivor && plans > 3 * SETTLED &&
-        (lowest.descriptors > settled.descriptors + 4 || lowest.mappings > settled.mappings + 16 || lowest.kib > settled.kib + 4096)) {
-        fprintf(stderr, "the survivor grew: %ld descriptors from %ld, %ld mappings from %ld, %ld KiB from %ld\n", lowest.descriptors,
-                settled.descriptors, lowest.mappings, settled.mappings, lowest.kib, settled.kib);
-        wrong++;
-    }
+    wrong += is_one_survivor && has_grown(&growth, plans);
     long made = 0;
     for (int i = 0; i < FATES; i++) made += kills.made[i];
     printf("%ld of %ld plans went wrong: %ld kills (%ld at times, %ld after calls, %ld by timers, %ld at instructions, %ld stopped), %ld of "
            "relatives, %ld taken over, %ld stops; %ld resets, %ld of them short, %ld ends for a reset\n",
            wrong, plans, made, kills.made[AT_TIME], kills.made[AFTER_CALLS], kills.made[BY_TIMER], kills.made[STEPPED], kills.made[WHILE_STOPPED],
            kills.relatives, taken, kills.storms, resets, cut, soft);
-    if (survivor) printf("survivor: %ld descriptors, %ld mappings, %ld KiB\n", now.descriptors, now.mappings, now.kib);
+    if (survivor.pid) printf("survivor: %ld descriptors, %ld mappings, %ld KiB\n", now.descriptors, now.mappings, now.kib);
     return wrong != 0;
 }

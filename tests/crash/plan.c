@@ -10,13 +10,8 @@ static const char *const fates[] = {"lives", "killed after ns", "killed after it
 static const char *const scarces[] = {"", ", few descriptors", ", few addresses"};
 
 static uint64_t state;
-uint64_t mixed(uint64_t z) {
-    z += 0x9E3779B97F4A7C15ULL;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL, z = (z ^ z >> 27) * 0x94D049BB133111EBULL;
-    return z ^ z >> 31;
-}
-static long below(long n) { return (long)((state = mixed(state)) >> 1) % n; }
-static long up_to(int bits) { return 1 + below(1L << (1 + below(bits))); }
+static long below(long n) { return drawn(&state, n); }
+static long up_to(int bits) { return drawn_bits(&state, bits); }
 
 /* Ends a round: the victim's end says whether there is another, and the survivor's answers. So both read in each round. */
 static const struct phase control = {.kind = CONTROL, .by = VICTIM, .bytes = 1, .chunk = 1, .read_chunk = 1};

@@ -56,10 +56,10 @@ void run_victim(int index) {
     *e = (struct end){.side = VICTIM, .index = index, .common = c, .link = l, .buffer = buffer};
     limit(l->scarce);
     int listener = -1;
-    if (!l->survivor_listens) make_connection(c, 1, &listener);
-    e->fd = make_connection(c, !l->survivor_listens, &listener);
+    if (!l->survivor_listens) make_connection(&c->port, 1, &listener);
+    e->fd = make_connection(&c->port, !l->survivor_listens, &listener);
     enum style style = l->style[VICTIM];
-    if (l->family != ALONE) warm_up(e->fd, VICTIM);
+    if (l->family != ALONE) warm_up(e->fd, 1);
     if (style == EPOLL || style == EDGE) fcntl(e->fd, F_SETFL, O_RDWR | O_NONBLOCK);
     begin(e);
     c->pids[0] = getpid();

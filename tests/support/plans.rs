@@ -5,6 +5,9 @@ use crate::programs::Sandbox;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What all of them have in common.
+const SHARED: &str = "plans";
+
 /// Runs plans of the program in this folder of tests/: from the first number on, so many. Asserts that nothing went wrong.
 pub fn check(folder: &str, plans: [&str; 2], variables: &[(&str, &str)]) {
     let sandbox = Sandbox::new();
@@ -17,9 +20,11 @@ pub fn check(folder: &str, plans: [&str; 2], variables: &[(&str, &str)]) {
 
 fn compiled(folder: &str, sandbox: &Sandbox) -> PathBuf {
     let program = sandbox.file(folder);
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let sources = std::fs::read_dir(sources).expect("the program's sources");
-    let sources = sources.map(|entry| entry.expect("an entry").path());
+    let sources = [folder, SHARED].into_iter().flat_map(|folder| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let sources = std::fs::read_dir(folder).expect("the program's sources");
+        sources.map(|entry| entry.expect("an entry").path())
+    });
     let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     compiler.args(["-O1", "-pthread", "-o"]).arg(&program);
     compiler.args(sources.filter(|path| path.extension().is_some_and(|end| end == "c")));

@@ -1,0 +1,39 @@
+/* Makes the connections of a plan, between processes that tell each other the port. */
+#include "plans.h"
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+
+static int listen_(_Atomic int *port) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(l, (void *)&a, n) || listen(l, 8) || getsockname(l, (void *)&a, &n)) perror("listen"), exit(2);
+    *port = ntohs(a.sin_port);
+    return l;
+}
+static int without_delay(int fd) {
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    return fd;
+}
+int make_connection(_Atomic int *port, int listens, int *listener) {
+    if (listens) {
+        if (*listener < 0) return *listener = listen_(port), -1;
+        int fd = accept4(*listener, 0, 0, SOCK_CLOEXEC);
+        close(*listener);
+        return without_delay(fd);
+    }
+    while (*port == 0) rest(50);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)*port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, (void *)&a, sizeof a)) perror("connect"), exit(2);
+    return without_delay(fd);
+}
+
+void warm_up(int fd, int begins) {
+    char byte = 'w';
+    for (int i = 0; i < 100; i++) {
+        if (begins && send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return;
+        if (recv(fd, &byte, 1, 0) != 1) return;
+        if (!begins && send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return;
+    }
+}
