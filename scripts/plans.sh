@@ -1,6 +1,6 @@
+# shellcheck shell=bash disable=SC2154 # lib.sh sets root and target
 # Shared by the scripts that run random plans by their seeds: the options, the program, and the settings. Sourced by bash after
 # lib.sh, never run by itself. Provides: run_plans.
-# shellcheck shell=bash
 
 # What to run, unless the options say otherwise.
 plans=2400 first=$((EPOCHSECONDS % 100000 * 10000)) times=1 minutes='' library=${SANSHIM_LIBRARY-} settings=(default early)
@@ -49,6 +49,7 @@ run() {
     local -a variables=()
     [[ $1 == native ]] || variables=("LD_PRELOAD=$library")
     [[ $1 != early ]] || variables+=(SANSHIM_MOVE_AFTER=0)
+    [[ $1 != still ]] || variables+=(HOSTILE_STILL=1)
     env "${variables[@]}" "$program" "$2" "$3"
 }
 

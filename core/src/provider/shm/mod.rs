@@ -10,6 +10,8 @@
 
 mod bells;
 pub(crate) mod budget;
+#[cfg(test)]
+mod field_tests;
 mod layout;
 pub(crate) mod objects;
 mod proof;

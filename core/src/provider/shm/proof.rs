@@ -104,6 +104,15 @@ impl Proof {
         Ok(written?)
     }
 
+    /// Calls `tell` for each field.
+    #[cfg(test)]
+    pub(super) fn each_field(&self, tell: super::field_tests::Tell<'_>) {
+        super::field_tests::tell!(self, tell, Proof { address; words });
+        for word in words {
+            tell("proof", std::ptr::from_ref(word).addr(), size_of_val(word));
+        }
+    }
+
     /// Has it point to other memory.
     #[cfg(test)]
     pub(super) fn misdirect(&self, to: &[u64; 2]) {

@@ -116,6 +116,15 @@ impl Registration {
         found.map(|word| ((word & BYTES) as u32).min(lent))
     }
 
+    /// Calls `tell` for each field.
+    #[cfg(test)]
+    pub(super) fn each_field(&self, tell: super::field_tests::Tell<'_>) {
+        super::field_tests::tell!(self, tell, Registration {
+            state, address, length, right, process, writer, before; proof
+        });
+        proof.each_field(tell);
+    }
+
     /// True if the peer may access the memory at this moment.
     #[cfg(test)]
     pub(crate) fn is_lent(&self) -> bool {

@@ -72,6 +72,23 @@ pub(crate) struct Leaving {
     pub(crate) resent_from: AtomicU64,
 }
 
+#[cfg(test)]
+impl Side {
+    /// Calls `tell` for each field.
+    pub(super) fn each_field(&self, tell: super::field_tests::Tell<'_>) {
+        use super::field_tests::tell;
+        let Side { counters, sending, receiving, readable, writable, leaving } = self;
+        tell!(&counters.0, tell, SelectCounters { read, write; });
+        tell!(&sending.0, tell, Sending {
+            tail, grown, stalled, finished, direction, turned_at, delivered, acted, rang;
+        });
+        tell!(&receiving.0, tell, Receiving { head, total, stopped_at, stands_in, asked; });
+        readable.0.each_field(tell);
+        writable.0.each_field(tell);
+        tell!(&leaving.0, tell, Leaving { resent_from; });
+    }
+}
+
 impl Sending {
     /// Of a send buffer up to `tail` and of the messages before `next`.
     pub(crate) fn stamp(tail: u64, next: u32) -> u64 {
