@@ -7,38 +7,6 @@
 
 extern char **environ;
 
-/* ---- calls that may not wait ------------------------------------------------------------------ */
-
-enum { MOST_CPU_US = 200000, MOST_NAPS = 600 };
-static _Atomic long calls, sleeps, longest_us, naps_in_close;
-/* The call that slept most. */
-static _Atomic long most_sleeps_in_one;
-static const char *_Atomic sleepiest = "none";
-static _Thread_local long slept_before, cpu_before;
-static void begin_call(void) { slept_before = thread_sleeps(), cpu_before = thread_cpu_us(); }
-static void end_call(const char *what) {
-    int number = errno;
-    long us = thread_cpu_us() - cpu_before, slept = thread_sleeps() - slept_before;
-    if (us > longest_us) longest_us = us;
-    errno = number;
-    /* For a peer that takes bytes back it waits some milliseconds at most, in naps (docs/security.md). */
-    if (!strcmp(what, "close")) return (void)(naps_in_close = most(naps_in_close, slept));
-    calls++, sleeps += slept;
-    if (slept > most_sleeps_in_one) most_sleeps_in_one = slept, sleepiest = what;
-}
-/* A few sleeps are the kernel's own: a page that has to be found, a lock. */
-void expect_no_waits(void) {
-    long most_sleeps = calls / (plan.style == THREADS ? 10 : 50) + 5;
-    if (sleeps > most_sleeps) {
-        fprintf(stderr, "seed %ld: %ld sleeps in one %s\n", seed_, most_sleeps_in_one, sleepiest);
-        fail("sleeps in calls that may not wait", sleeps);
-    }
-    if (naps_in_close > MOST_NAPS) fail("naps in a close", naps_in_close);
-    if (longest_us > MOST_CPU_US) fail("microseconds of work in a call that may not wait", longest_us);
-    shared->calls += calls, shared->sleeps += sleeps;
-    calls = sleeps = longest_us = most_sleeps_in_one = naps_in_close = 0;
-}
-
 /* ---- transfers -------------------------------------------------------------------------------- */
 
 static int is_expected(int e) {
@@ -59,7 +27,7 @@ long receive_once(struct end *e, int flags) {
     long n = 1 + drawn_bits(&e->state, 15);
     begin_call();
     ssize_t k = recv(e->fd, e->buffer, (size_t)n, MSG_DONTWAIT | flags);
-    end_call(flags & MSG_PEEK ? "receive that peeks" : "receive");
+    end_call(flags & MSG_PEEK ? "receive that peeks" : "receive", TRANSFERS);
     if (k == 0) return e->is_over = 1, -1;
     check_received(e, k);
     if (k > 0 && !(flags & MSG_PEEK)) e->received += k;
@@ -68,7 +36,7 @@ long receive_once(struct end *e, int flags) {
 static long discard_once(struct end *e) {
     begin_call();
     ssize_t k = recv(e->fd, 0, 5000, MSG_DONTWAIT | MSG_TRUNC);
-    end_call("receive that discards");
+    end_call("receive that discards", TRANSFERS);
     if (k > 0) e->received += k;
     return result_of(e, "a receive that discards", k);
 }
@@ -76,7 +44,7 @@ long send_once(struct end *e, long n, int flags) {
     pattern(stream_of(1, e->index, VICTIM), e->sent, e->buffer, n);
     begin_call();
     ssize_t k = send(e->fd, e->buffer, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
-    end_call(flags ? "urgent send" : "send");
+    end_call(flags ? "urgent send" : "send", TRANSFERS);
     e->is_full = k < 0 && errno == EAGAIN;
     if (k > 0 && !flags) e->sent += k;
     return result_of(e, "a send", k);
@@ -92,7 +60,7 @@ static void look(struct end *e) {
     case 2: getsockopt(e->fd, SOL_SOCKET, SO_ERROR, &value, &size); break;
     default: poll(&one, 1, 0); break;
     }
-    end_call("look");
+    end_call("look", TRANSFERS);
 }
 static void transfer(struct end *e) {
     switch (drawn(&e->state, 10)) {
@@ -113,7 +81,9 @@ static void reap(pid_t child, const char *what) {
 }
 /* A relative: where bytes are checked it leaves them alone. */
 static pid_t relative(struct end *e, int times) {
+    begin_call();
     pid_t child = fork();
+    end_call("fork", NAPS);
     if (child != 0) return child;
     for (int i = 0; i < times && !e->is_over; i++) {
         if (scribbles) transfer(e);
@@ -125,8 +95,10 @@ static void execute(struct end *e, int spawns) {
     char *arguments[] = {"true", 0};
     fcntl(e->fd, F_SETFD, 0);
     pid_t child = 0;
+    begin_call();
     if (spawns && posix_spawnp(&child, "true", 0, 0, arguments, environ) != 0) child = 0;
     if (!spawns && (child = fork()) == 0) execvp("true", arguments), _exit(1);
+    end_call(spawns ? "spawn" : "fork", STARTS);
     fcntl(e->fd, F_SETFD, FD_CLOEXEC);
     if (child > 0) reap(child, "a program ended by signal");
 }
@@ -155,13 +127,13 @@ static void set_options(struct end *e) {
 static void shut(struct end *e, int how) {
     begin_call();
     if (shutdown(e->fd, how) && errno != ENOTCONN) fail("shutdown", errno);
-    end_call("shutdown");
+    end_call("shutdown", TRANSFERS);
 }
 void close_end(struct end *e) {
     if (e->fd < 0) return;
     begin_call();
     close(e->fd);
-    end_call("close");
+    end_call("close", NAPS);
     e->fd = -1, e->is_over = 1;
 }
 static void carry_out(struct end *e, enum act act) {

@@ -22,13 +22,17 @@ short advance(struct exchange *x) {
     if (x->to_send > 0) {
         long n = least(x->to_send, BUFFER);
         pattern(stream_of(0, x->index, VICTIM), x->sent, buffer, n);
+        begin_call();
         ssize_t k = send(x->fd, buffer, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        end_call("send on an honest connection", TRANSFERS);
         if (k < 0 && errno == EAGAIN) return POLLOUT;
         if (k < 0) return fail("an honest send", errno), 0;
         x->sent += k, x->to_send -= k;
         return 0;
     }
+    begin_call();
     ssize_t k = recv(x->fd, buffer, (size_t)least(x->to_receive, BUFFER), MSG_DONTWAIT);
+    end_call("receive on an honest connection", TRANSFERS);
     if (k < 0 && errno == EAGAIN) return POLLIN;
     if (k <= 0) return fail("an honest receive", k < 0 ? errno : 0), 0;
     long right = agreeing(stream_of(0, x->index, PEER), x->received, buffer, k);

@@ -50,7 +50,7 @@ struct shared {
     _Atomic int detach;     /* sanctl is to bring all back to TCP */
     _Atomic int failures;
     _Atomic int where;      /* the line of the victim, for a plan that hangs */
-    _Atomic long calls, sleeps, empty, rounds, quiet_cpu, reference_cpu, due, used_sleeps, used_calls, used_cpu;
+    _Atomic long calls, sleeps, empty, rounds, quiet_cpu, reference_cpu, due, used_sleeps, used_calls, used_cpu, asleep;
 };
 extern struct shared *shared;
 extern struct plan plan;
@@ -81,7 +81,11 @@ void call_once(struct end *e);
 long receive_once(struct end *e, int flags);
 long send_once(struct end *e, long n, int flags);
 void close_end(struct end *e);
-/* Of the calls of this process that may not wait. */
+/* Before and after a call that may not wait, or naps at most, or starts a program (waits.c). */
+enum patience { TRANSFERS, NAPS, STARTS };
+void begin_call(void);
+void end_call(const char *what, enum patience patience);
+/* Of all those since it was called last. */
 void expect_no_waits(void);
 
 /* An honest connection as the victim has it (honest.c). */
@@ -94,9 +98,10 @@ void end_exchange(struct exchange *x);
 struct count { long cpu_us, sleeps, calls; };
 struct count count_now(void);
 struct count used_since(struct count before);
-/* Of the calling thread. */
-long thread_sleeps(void);
-long thread_cpu_us(void);
+/* The same of the calling thread within one call: how often and how long it slept, and how long it worked. */
+struct span { long sleeps, cpu_us, held_us, now_us; };
+struct span begin_span(void);
+struct span end_span(struct span before); /* now_us: how long it slept */
 
 /* ---- the peers -------------------------------------------------------------------------------- */
 
