@@ -4,6 +4,7 @@
 #include "bt.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 static uint64_t state;
 /* SplitMix64. */
@@ -265,8 +266,9 @@ MIXED_CASE(corrupted_while_calls_do_not_wait) {
 
 /* ---- who says that he sends in the victim's stead ------------------------------------------- */
 
-/* Where the connector says what it has done, and that it went back to TCP. */
-enum { FINISHED = 212, RETURNED = 8 };
+/* Where the connector says what it has done, and that it went back to TCP; where its own direction has its word, and that it left;
+ * and which thread sends in the acceptor's stead. */
+enum { FINISHED = 212, RETURNED = 8, OWN_DIRECTION = 216 + 4, LEFT = 1u << 31, STANDS_IN = 280 };
 /* Where the acceptor's direction has its word, and bits of its upper half: what was sent is to come again over TCP; the
  * receiver is sending it. */
 enum { DIRECTION = 600 + 4, RECALLED = 1u << 30, CLAIMED = 1u << 27 };
@@ -296,4 +298,65 @@ MIXED_CASE(claimed_for_ever) {
   CHECK(sleeps() - slept < FEW);
   SYS(close(p.client));
   forget_memory();
+}
+
+/* A peer that says so, and sends no more itself: the end of its stream is there for ever. */
+static void claim(const union address *target, bool lives) {
+  note_memory();
+  int fd = dial_warm(target);
+  put(fd, "ping"), get(fd, "pong");
+  find_memory();
+  if (words) {
+    words[STANDS_IN / 4] = 1; /* the first process lives */
+    atomic_fetch_or(&words[DIRECTION / 4], RECALLED | CLAIMED);
+    atomic_fetch_or(&words[OWN_DIRECTION / 4], LEFT);
+    atomic_fetch_or(&words[FINISHED / 4], RETURNED);
+  }
+  step_done(0);
+  if (!lives) kill(getpid(), SIGKILL);
+  /* Past the hooks, by a process that cannot know of the session. */
+  pid_t other = start_child();
+  if (other == 0) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_shutdown), "D"(fd), "S"(SHUT_WR) : "rcx", "r11", "memory");
+    _exit(result == 0 ? 0 : 1);
+  }
+  end_child(other);
+  step_done(1);
+  pause();
+}
+MIXED_CASE(claimed_by_one_that_sends_no_more) {
+  enum { LIMIT_MS = 1000 };
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t pid = start_child();
+  if (pid == 0) claim(&target, true);
+  int fd = accept_warm(listener);
+  get(fd, "ping"), put(fd, "pong");
+  step_wait(0), step_wait(1);
+  static char bytes[1 << 20];
+  while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) > 0) {}
+  EQ(errno, EAGAIN);
+  set_timeout(fd, SO_SNDTIMEO, LIMIT_MS);
+  int64_t worked = cpu_ms();
+  ERR(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), EAGAIN);
+  CHECK(cpu_ms() - worked < LIMIT_MS / 10);
+  SYS(kill(pid, SIGKILL)), SYS(waitpid(pid, NULL, 0));
+  SYS(close(fd));
+}
+/* One that is gone is one, whichever thread it named: TCP tells that at the second send, and so do we. */
+MIXED_CASE(claimed_by_one_that_is_gone) {
+  union address target;
+  int listener = listen_on(V4, &target);
+  pid_t pid = start_child();
+  if (pid == 0) claim(&target, false);
+  int fd = accept_warm(listener);
+  get(fd, "ping"), put(fd, "pong");
+  SYS(waitpid(pid, NULL, 0));
+  set_timeout(fd, SO_SNDTIMEO, 10000);
+  int64_t worked = cpu_ms();
+  while (send(fd, "x", 1, MSG_NOSIGNAL) > 0) {}
+  CHECK(errno == EPIPE || errno == ECONNRESET);
+  CHECK(cpu_ms() - worked < 1000);
+  SYS(close(fd));
 }

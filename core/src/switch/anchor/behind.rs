@@ -10,7 +10,7 @@ use crate::registry;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
-use crate::sys::{net, sock_diag, Fd};
+use crate::sys::{net, poll, sock_diag, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How often (ns) who waits asks.
@@ -46,6 +46,13 @@ pub(super) fn look(socket: &Socket, stream: &Stream) {
         stream.endpoint.set(flag::RESET);
         registry::set_state(socket.statistics(), registry::State::Failed);
     }
+}
+
+/// True if the kernel shows the end of the peer's stream, and no process has the peer's socket.
+pub(in crate::switch) fn is_gone(anchor: Fd) -> bool {
+    const END: i16 = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+    poll::poll_one(anchor, libc::POLLRDHUP).is_ok_and(|events| events & END != 0)
+        && is_nobodys(anchor)
 }
 
 /// True if no process has the other end of this connection any more. Not inlined: the kernel's answer takes a kibibyte of

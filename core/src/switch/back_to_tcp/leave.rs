@@ -147,7 +147,7 @@ fn leave_and_resend(stream: &Stream, anchor: Fd, begun: bool, gone: bool) -> Res
     // A process that dies from here on leaves the word without the flag: see `recover_sender`.
     if gone {
         Resent::All
-    } else if !resend_for_peer::end_standing_in(stream) {
+    } else if !resend_for_peer::end_standing_in(stream, anchor) {
         Resent::Part
     } else {
         resend::resend(stream, anchor, begun || before.replayed)

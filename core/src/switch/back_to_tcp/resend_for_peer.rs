@@ -8,6 +8,7 @@
 use crate::provider::shm::FINISHED;
 use crate::registry;
 use crate::session::resent;
+use crate::switch::anchor::behind;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::resend::{AnchorWriter, Resent};
 use crate::switch::socket::structure::Structure;
@@ -155,13 +156,13 @@ fn socket_of_peer(anchor: Fd) -> Option<Fd> {
 }
 
 /// Before this end sends anything over TCP: false while the peer sends in its stead. Where the peer died in that this end takes
-/// the direction back.
-pub(in crate::switch) fn end_standing_in(stream: &Stream) -> bool {
+/// the direction back, whichever thread the peer named.
+pub(in crate::switch) fn end_standing_in(stream: &Stream, anchor: Fd) -> bool {
     if !returning::is_stood_in_for(stream) {
         return true;
     }
     let thread = stream.peer().receiving.0.stands_in.load(SeqCst);
-    let is_dead = thread != 0 && !process::lives(thread);
+    let is_dead = thread != 0 && !process::lives(thread) || behind::is_gone(anchor);
     if is_dead {
         stream.own().sending.0.direction.release();
     }

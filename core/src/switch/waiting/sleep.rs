@@ -125,7 +125,11 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
         // The kernel would show it at once, for ever.
         return 0;
     }
-    let mut events = libc::POLLRDHUP;
+    // An end that half left heeds nothing of what the kernel says of the stream's end (`ends::look`), which it would say at once, for
+    // ever. It looks by the clock.
+    let is_unheeded =
+        stream.fabric.is_none() && returning::is_half_left(stream) && returning::is_kernels(stream);
+    let mut events = if is_unheeded { 0 } else { libc::POLLRDHUP };
     let reads_tcp = stream.endpoint.has(flag::RECEIVES_TCP | flag::READ_OUT);
     if event == Event::Read && (reads_tcp || returning::comes_again(stream)) {
         events |= libc::POLLIN;
