@@ -83,7 +83,7 @@ static void reap(pid_t child, const char *what) {
 static pid_t relative(struct end *e, int times) {
     begin_call();
     pid_t child = fork();
-    end_call("fork", NAPS);
+    end_call("fork", STARTS);
     if (child != 0) return child;
     for (int i = 0; i < times && !e->is_over; i++) {
         if (scribbles) transfer(e);

@@ -81,7 +81,7 @@ void call_once(struct end *e);
 long receive_once(struct end *e, int flags);
 long send_once(struct end *e, long n, int flags);
 void close_end(struct end *e);
-/* Before and after a call that may not wait, or naps at most, or starts a program (waits.c). */
+/* Before and after a call that may not wait, or naps at most, or starts a process (waits.c). */
 enum patience { TRANSFERS, NAPS, STARTS };
 void begin_call(void);
 void end_call(const char *what, enum patience patience);

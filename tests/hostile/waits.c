@@ -2,8 +2,9 @@
 #include "hostile.h"
 
 /* Most sleeps of one call, and how long: naps of a close are for a peer that takes bytes back, and a new program's connections go to
- * TCP first (docs/security.md). Of calls that may not sleep a few do: a page has to be found, or a lock that another thread has. */
-static const struct { long sleeps, us; } limits[] = {[TRANSFERS] = {20, 30000}, [NAPS] = {600, 30000}, [STARTS] = {700, 600000}};
+ * TCP first (docs/security.md). Of calls that may not sleep a few do: a page has to be found, or a lock that another thread has. A
+ * new process has to wait in the kernel, for its program to be there or while others change their groups: on a busy machine for long. */
+static const struct { long sleeps, us; } limits[] = {[TRANSFERS] = {20, 30000}, [NAPS] = {600, 30000}, [STARTS] = {700, 40000000}};
 enum { MOST_CPU_US = 200000 };
 static _Atomic long calls, sleeps, longest;
 static _Thread_local struct span before;
