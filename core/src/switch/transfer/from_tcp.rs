@@ -20,6 +20,9 @@ use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
 use crate::sys::{blocking, net, Errno};
 
+/// How long (ns) a thread sleeps between looks for more behind what it has looked at.
+const NAP_OF_LOOKER: u64 = 2_000_000;
+
 /// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
 #[cold]
 pub(super) fn receive(
@@ -68,7 +71,12 @@ pub(super) fn receive(
             Taken::End(0)
         }) {
             Taken::Over => return None,
-            Taken::Bytes(n) if how == Take::Peek && n > 0 => return Some(Outcome::Done(Ok(n))),
+            Taken::Bytes(n) if how == Take::Peek && n > 0 => {
+                if n == to.remaining() || !looks_on(socket, stream, flags, limit) {
+                    return Some(Outcome::Done(Ok(n)));
+                }
+                continue;
+            }
             Taken::Bytes(n) => {
                 // As much as there is: who gets less than it asked for takes it that nothing is left.
                 *got += n;
@@ -157,6 +165,27 @@ fn pause(
     }
 }
 
+/// Of a call that looks at less than it wants: sleeps for a moment, for nothing tells of more behind what lies there; false if it
+/// returns.
+#[cold]
+fn looks_on(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> bool {
+    let is_over = ends::ended(stream)
+        || stream.endpoint.has(flag::RECEIVE_SHUT)
+        || net::is_ended_by_peer(socket.anchor());
+    let left = limit.left(socket, Event::Read);
+    if !looks_at_all(flags) || is_over || !waits(stream, flags) || left == Some(0) {
+        return false;
+    }
+    let nap = left.map_or(NAP_OF_LOOKER, |left| left.min(NAP_OF_LOOKER));
+    blocking::wait_for(&mut [], Some(nap), None).is_ok()
+}
+
+/// True if the call returns only once all that it looks at is there.
+fn looks_at_all(flags: i32) -> bool {
+    const ALL: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
+    flags & ALL == ALL
+}
+
 /// A call that waited already has only the rest of its time-out, which the kernel does not know: waits for that long. Gives why
 /// nothing came.
 fn waits_out(socket: &Socket, limit: &Limit) -> Option<Errno> {
@@ -179,7 +208,7 @@ pub(super) fn rest_from_kernel(
     flags: i32,
     limit: &Limit,
 ) -> Outcome {
-    if got == 0 {
+    if got == 0 || looks_at_all(flags) {
         return waits_out(socket, limit).map_or(Outcome::Pass, |why| Outcome::Done(Err(why)));
     }
     let waits = flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL;
