@@ -32,7 +32,7 @@ def reasons(program, mode, index, native, log):
     ended_by = [program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found]
     returned = any(past.has_returned(one) for one in connections)
     told = {
-        "again": all(may_tell_again(past, one) for one in connections) and has_edges_more(past.done, *answers),
+        "again": all(may_tell_again(past, one) for one in connections) and has_edges_more(past, *answers),
         "merged": is_merged(past, index, answers, log),
         "picked": past.here.get("max") and one_each(answers),
         "nested": is_nested(past, *answers),
@@ -78,7 +78,7 @@ def is_merged(past, index, answers, log):
     this = past.here.get("e")
     waits = [number for number, step in enumerate(past.steps) if step.name == "epoll_wait" and step.get("e") == this]
     asked_alone = waits and all(step.name == "epoll_wait" for step in past.steps[waits[-1]:])
-    return asked_alone and has_edges_more(past.done, *reversed(answers)) and same_events(answers[0], log[waits[-1]])
+    return asked_alone and has_edges_more(past, *reversed(answers)) and same_events(answers[0], log[waits[-1]])
 
 
 def is_part(step, answers):
@@ -115,14 +115,15 @@ def same_events(later, earlier):
     return events[0] <= events[1]
 
 
-def has_edges_more(done, native, library):
+def has_edges_more(past, native, library):
     """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
     answers = [re.fullmatch(r"(?:blocked; after \d+: )?(\d+)?(?:EINTR)?((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
     if not all(answers):
         return False
     events, more = (answer.group(2).split() for answer in answers)
     numbers = [event.partition(":")[0] for event in more]
-    changes = [step for step in done if step.name == "epoll_ctl" and step.get("op") in ("add", "mod")]
+    of_set = [step for step in past.done if step.name == "epoll_ctl" and step.get("e") == past.here.get("e")]
+    changes = [step for step in of_set if step.get("op") in ("add", "mod")]
     level = {step.get("data", step.get("s")) for step in changes if "et" not in step.get("events").split("+")}
     extra = {event.partition(":")[0] for event in set(more) - set(events)}
     return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & level
