@@ -72,7 +72,7 @@ impl Registry {
         name_file(folder, &opened, pid)?;
         let table = new.keep();
         current::begin(table);
-        sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed));
+        sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed), pid);
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
         Ok(Registry { table, used, at_fork: None, folder, owner, pid, is_hidden: false })
     }
@@ -210,7 +210,11 @@ impl Registry {
         if renewed.is_err() {
             let _ = kernel::unlink(&opened, file_name(self.pid, false).as_c_str());
         } else if self.pid.is_multiple_of(CHILDREN_PER_SWEEP) {
-            sweep(&opened, self.table.header.pid_namespace.load(Ordering::Relaxed));
+            sweep(
+                &opened,
+                self.table.header.pid_namespace.load(Ordering::Relaxed),
+                self.pid / CHILDREN_PER_SWEEP,
+            );
         }
         renewed
     }

@@ -312,3 +312,26 @@ fn a_reader_never_sees_a_mixture_of_two_connections() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// What many killed processes left, sixteen that start remove.
+#[test]
+fn many_files_of_killed_processes_are_removed_in_time() {
+    const KILLED: u32 = 300;
+    let folder = Folder::new();
+    let registry = folder.registry().expect("a registry");
+    let header = fs::read(folder.file()).expect("its file")[..4096].to_vec();
+    // No process has an id as large as these.
+    for number in 0..KILLED {
+        let pid = i32::MAX as u32 - number;
+        fs::write(folder.0.join(pid.to_string()), &header).expect("a file");
+    }
+    let path = FolderPath::new(format_args!("{}", folder.0.display())).expect("a path");
+    let namespace = fs::metadata("/proc/self/ns/pid").expect("a namespace").ino();
+    for turn in 100..116 {
+        let opened = path.open(kernel::effective_user()).expect("the folder");
+        sweep::sweep(&opened, namespace, turn);
+    }
+    let left: Vec<_> = fs::read_dir(&folder.0).expect("the folder").flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    drop(registry);
+}
