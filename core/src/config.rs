@@ -217,6 +217,31 @@ fn providers<'a>(names: impl Iterator<Item = &'a str>) -> Option<Providers> {
     Some(providers)
 }
 
+/// A line for each variable, and the rules file behind an empty one: a configuration, or one line that says what is wrong.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(text: &str) {
+    let (variables, rules) = text.split_once("\n\n").unwrap_or((text, ""));
+    let value = |name: &str| {
+        let mut values =
+            variables.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        values.next().map(OsString::from)
+    };
+    let mut config = Config::default();
+    let environment = Environment::new(value);
+    let read = file::apply(&mut config, Path::new("rules"), rules, b"redis-server")
+        .and_then(|()| environment.apply(&mut config));
+    match read {
+        Ok(()) => {
+            for address in ["127.0.0.1:6379", "[::1]:80", "[::ffff:10.0.0.1]:65535"] {
+                let address = address.parse().unwrap_or_else(|_| ([0; 4], 0).into());
+                let _ =
+                    config.allows(Role::Connect, &address) | config.allows(Role::Listen, &address);
+            }
+        }
+        Err(why) => assert_eq!(why.to_string().lines().count(), 1, "{why}"),
+    }
+}
+
 /// The name by which rules and the registry know this program: the last part of its `argv[0]`.
 ///
 /// It is not the executable's name, because one executable may serve several programs (busybox, redis-server).

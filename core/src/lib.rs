@@ -68,6 +68,8 @@
 pub mod config;
 pub mod executable;
 pub mod fabric;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod label;
 pub mod logging;
 pub mod provider;

@@ -113,6 +113,15 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Kind, State, &[u8]), Malformed> {
     Ok((kind, state, payload))
 }
 
+/// What may come over a queue pair: it is nothing, or what was meant.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn fuzz(data: &[u8]) {
+    if let Ok((kind, state, payload)) = decode(data) {
+        let again = [encode(kind, payload.len(), &state).as_slice(), payload].concat();
+        assert_eq!(decode(&again), Ok((kind, state, payload)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

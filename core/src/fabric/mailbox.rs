@@ -142,6 +142,15 @@ fn name(address: Address) -> Name {
     Name::abstract_of(&text)
 }
 
+/// What may come to a mailbox: it is nothing, or what was meant.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn fuzz(data: &[u8]) {
+    if let Some(message) = Message::decode(data) {
+        let bytes = message.encode();
+        assert!(Message::decode(&bytes).is_some_and(|again| again.encode() == bytes));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,6 +25,8 @@ mod adapters;
 mod background;
 mod fork_gate;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod helper;
 mod lifecycle;
 mod link;

@@ -97,6 +97,17 @@ pub(crate) fn geometry_of(shm: Geometry) -> Geometry {
     }
 }
 
+/// What a connection request may carry: it is nothing, or what was meant.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn fuzz(data: &[u8]) {
+    let Some((geometry, purpose)) = decode(data) else { return };
+    let again = match purpose {
+        Purpose::Approach(acceptor) => encode_approach(&geometry, acceptor),
+        Purpose::Invited(cookie) => encode_invited(&geometry, cookie),
+    };
+    assert_eq!(decode(&again), Some((geometry, purpose)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,8 @@ mod events;
 mod file;
 mod folder;
 mod follow;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod kernel;
 mod layout;
 mod other_ends;

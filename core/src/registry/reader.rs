@@ -396,3 +396,11 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
         transfers: slot.transfers.read()?,
     })
 }
+
+/// What a file of any content tells.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn fuzz_file(path: &Path, pid: u32) {
+    if let Ok(Outcome::Alive(process, _)) = read_file(path, pid) {
+        let _ = format!("{process:?}");
+    }
+}

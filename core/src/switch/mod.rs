@@ -72,6 +72,9 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     table::initialize()
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use stream::fuzz_words;
+
 /// What the fabric's tests make ends of.
 #[cfg(test)]
 pub(crate) mod test_ends {

@@ -99,6 +99,14 @@ fn read<'a>(pid: u32, name: &str, buffer: &'a mut [u8]) -> Option<&'a str> {
     std::str::from_utf8(text.get(from..whole)?).ok()
 }
 
+/// What /proc may say.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(text: &str) {
+    if let Some(rights) = Rights::parse(text) {
+        let _ = rights.are_within(&rights);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

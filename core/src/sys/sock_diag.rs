@@ -251,6 +251,12 @@ fn segments_received(mut attributes: &[u8]) -> Option<u32> {
     }
 }
 
+/// What the kernel may answer.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    let _ = decode(data);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,6 +87,19 @@ fn decode(body: &[u8]) -> Option<TcpConnection> {
     Some(TcpConnection { inode: inode.into(), local, peer, state: body[1] })
 }
 
+/// What the kernel may answer.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    let mut rest = data;
+    while let Some((_, body, next)) = split(rest) {
+        let _ = decode(body);
+        if next.len() >= rest.len() {
+            break;
+        }
+        rest = next;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -240,6 +240,7 @@ pub(crate) fn decode(data: &[u8]) {
     let words = [0; 4].map(|_: u32| input.word());
     if let Ok(header) = Header::decode(words, PAYLOAD) {
         assert_eq!(header.encode(), words);
+        assert!(header.length <= PAYLOAD);
         if let Ok(Some(control)) = Control::decode(header.kind, &input.bytes()) {
             let again = Control::decode(control.kind(), &control.encode());
             assert_eq!(again, Ok(Some(control)));

@@ -2,6 +2,8 @@
 //! are fuzzed by `fuzz/`.
 
 mod end;
+#[path = "../../src/fuzzing/seeds.rs"]
+mod seeds;
 
 use proptest::prelude::*;
 
@@ -19,4 +21,10 @@ proptest! {
     ) {
         end::run(&data);
     }
+}
+
+#[test]
+fn inputs_that_were_kept_do_no_harm() {
+    assert!(seeds::each("decode", end::decode) > 0);
+    assert!(seeds::each("engine", end::run) > 0);
 }

@@ -69,3 +69,59 @@ fn a_move_that_was_not_asked_for_fails_the_link() {
         assert!(b.link.has_failed(), "{kind:?} of {}", payload.len());
     }
 }
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+
+    /// Small numbers, and ones near the largest.
+    fn number(&mut self) -> u64 {
+        match self.below(4) {
+            0 => self.below(4),
+            1 => u64::MAX - self.below(4),
+            2 => self.below(70_000),
+            _ => self.below(u64::MAX),
+        }
+    }
+}
+
+/// Frames of every kind, with any content, among an end's own calls.
+#[test]
+fn whatever_frames_come_the_link_goes_on_or_has_failed() {
+    const LINKS: u64 = 300;
+    let mut failed = 0;
+    for seed in 0..LINKS {
+        let mut rng = Rng(seed);
+        let (a, b) = ends("192.0.2.145", "192.0.2.146");
+        for _ in 0..40 {
+            let state = State {
+                head: rng.number(),
+                total: rng.number(),
+                finished: rng.below(8) as u32,
+                stalled: rng.below(2) as u32,
+            };
+            let kind = 1 + rng.below(15) as u32;
+            let length = [0, 4, 8, 12, 16, 18, 64, 2000][rng.below(8) as usize];
+            let mut frame = frame::encode(Kind::State, length, &state).to_vec();
+            frame[..4].copy_from_slice(&kind.to_le_bytes());
+            frame.extend((0..length).map(|_| rng.number() as u8));
+            b.link.arrived(&frame);
+            if b.link.has_failed() {
+                failed += 1;
+                break;
+            }
+            let _ = (b.stream().available(), b.stream().has_space());
+            b.link.poll();
+        }
+        drop(a);
+    }
+    assert!(failed > LINKS / 2, "{failed}: hardly any frame was nonsense");
+}

@@ -12,6 +12,8 @@ mod bells;
 pub(crate) mod budget;
 #[cfg(test)]
 mod field_tests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod layout;
 pub(crate) mod objects;
 mod proof;

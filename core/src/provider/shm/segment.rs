@@ -170,7 +170,7 @@ impl Segment {
     }
 
     /// All of it, as a hostile peer can write it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn words(&self) -> &[std::sync::atomic::AtomicU32] {
         // SAFETY: the mapping is as large, and its parts are atomics or raw bytes that are only copied.
         unsafe { std::slice::from_raw_parts(self.base.cast(), self.geometry.total() / 4) }

@@ -43,7 +43,7 @@ impl Memory {
     }
 
     /// An endpoint of a connection with another host.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn create_far(role: Role, geometry: Geometry) -> sys::Result<Memory> {
         Self::create(role, geometry, Relation::ELSEWHERE)
     }
@@ -61,7 +61,7 @@ impl Memory {
     ///
     /// # Safety
     /// It is not discarded as long as the result is used.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) unsafe fn endpoint<'a>(self) -> &'a Endpoint {
         // SAFETY: the caller's promise.
         unsafe { &*self.at }

@@ -183,6 +183,15 @@ fn oldest_of_most<T>(all: &mut Vec<T>, user_of: impl Fn(&T) -> u32) -> Option<T>
     Some(all.remove(at))
 }
 
+/// What a connector may write: it is nothing, or what was meant.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn fuzz(data: &[u8]) {
+    if let Some((tuple, cookie)) = decode(data) {
+        let again = decode(&encode(&tuple, cookie));
+        assert_eq!(again, Some((tuple, cookie)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::oldest_of_most;

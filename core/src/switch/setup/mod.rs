@@ -102,3 +102,10 @@ fn advance_by_negotiation(socket: &Socket) -> Lane {
     }
     socket.await_lane()
 }
+
+/// What a connector may write to the offer socket, and what may lie in the table of entries.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    callers::fuzz(data);
+    peer_table::fuzz(data);
+}

@@ -147,6 +147,18 @@ fn read(table: Fd, tuple: &Tuple) -> Option<Entry> {
     decode(&bytes, tuple).filter(|_| read == Ok(ENTRY_SIZE))
 }
 
+/// What may lie in the table: it is of that connection, or nothing.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn fuzz(data: &[u8]) {
+    let Some(bytes) = data.first_chunk() else { return };
+    let Some(tuple) = Tuple::decode(&bytes[8..44]) else { return };
+    if let Some(entry) = decode(bytes, &tuple) {
+        let again = decode(&encode(&tuple, entry), &tuple);
+        assert_eq!(again, Some(entry));
+    }
+    assert!((0..ENTRIES as i64 * ENTRY_SIZE as i64).contains(&place(&tuple)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

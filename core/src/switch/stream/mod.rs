@@ -15,6 +15,8 @@ pub(in crate::switch) mod counters;
 mod due;
 mod growth;
 mod holding;
+#[cfg(any(test, feature = "fuzzing"))]
+mod hostile;
 #[cfg(test)]
 mod hostile_tests;
 mod order;
@@ -30,6 +32,8 @@ mod shown;
 mod suspend;
 #[cfg(test)]
 mod suspend_tests;
+#[cfg(any(test, feature = "fuzzing"))]
+mod test_ends;
 #[cfg(test)]
 mod tests;
 mod unread;
@@ -37,6 +41,8 @@ mod whole;
 
 pub use holding::before_jump;
 pub(in crate::switch) use holding::Hold;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use hostile::fuzz_words;
 pub(in crate::switch) use posted::Posted;
 use whole::{payload_of, CHUNK};
 pub(in crate::switch) use whole::{Broken, Denied, Held, Moved};

@@ -1,79 +1,20 @@
 //! Two ends of one connection in one process, and what is left when a thread of one dies inside a call.
 
+pub(super) use super::test_ends::{Ends, GEOMETRY};
 use super::Broken;
 use super::Denied;
 use super::Held;
 use super::Moved;
 use super::Stream;
 use super::Take;
-use crate::provider::shm::{Geometry, Role, Segment};
-use crate::registry;
-use crate::session::transfer::{Abilities, Call};
+use crate::provider::shm::Geometry;
+use crate::session::transfer::Call;
 use crate::session::{Advertisement, Control, Header, Kind, Mode};
 use crate::switch::buffers::Buffers;
-use crate::switch::endpoint::flag;
-use crate::switch::endpoint::memory::Memory;
-use crate::sys::lender::Lender;
-use crate::sys::{file, process};
+use crate::sys::process;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-pub(super) const GEOMETRY: Geometry = Geometry {
-    buffers: 16,
-    message_size: 1536,
-    send_buffer: 1 << 16,
-    largest_message: 16384,
-    largest_send_buffer: 1 << 16,
-};
 const SMALL: Call = Call { number: 0, directly: false };
-
-/// Both ends; their memory is never given back.
-pub(super) struct Ends {
-    pub(super) left: Stream<'static>,
-    pub(super) right: Stream<'static>,
-}
-
-impl Ends {
-    /// A session both ends use, with nothing under way.
-    pub(super) fn new() -> Ends {
-        Ends::of(GEOMETRY)
-    }
-
-    /// The same with RDMA, as two ends in one process have it.
-    pub(super) fn with(abilities: Abilities) -> Ends {
-        let ends = Ends::new();
-        for end in [ends.left, ends.right] {
-            end.endpoint.offer(abilities);
-            end.endpoint.use_memory_of(Lender::own());
-            end.endpoint.set(flag::ONE_PROCESS);
-        }
-        ends
-    }
-
-    fn of(geometry: Geometry) -> Ends {
-        let (segment, fd) = Segment::create(geometry).unwrap();
-        file::close(fd);
-        let segment: &'static Segment = Box::leak(Box::new(segment));
-        let end = |role| {
-            let memory = Memory::create_far(role, segment.geometry()).unwrap();
-            // SAFETY: never discarded.
-            let endpoint = unsafe { memory.endpoint() };
-            Stream::new(endpoint, segment, registry::spare(), None)
-        };
-        let ends = Ends { left: end(Role::Connector), right: end(Role::Acceptor) };
-        ends.left.open(Kind::SessionRequest);
-        ends.right.open(Kind::SessionAccept);
-        for end in [ends.left, ends.right] {
-            let _held = end.lock_receive().unwrap();
-            end.absorb().unwrap();
-        }
-        for end in [ends.left, ends.right] {
-            // A new endpoint's reader may sleep already.
-            end.signal_read();
-            end.ring_by(|| ());
-        }
-        ends
-    }
-}
 
 /// Sends what fits.
 pub(super) fn send(stream: &Stream, bytes: &[u8]) -> Moved {

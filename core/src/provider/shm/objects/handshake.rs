@@ -166,6 +166,17 @@ pub(super) fn hear(socket: &Descriptor) -> Received {
     }
 }
 
+/// What may come to a listener: it is nothing, or what was meant.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(data: &[u8]) {
+    if let Some(message) = Message::decode(data) {
+        let (bytes, length) = Message::encode(message.kind, message.from, &message.private_data);
+        let again =
+            Message::decode(&bytes[..length]).map(|m| (m.kind as u8, m.from, m.private_data));
+        assert_eq!(again, Some((message.kind as u8, message.from, message.private_data)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -78,3 +78,6 @@ use crate::provider::interface::library::Library;
 
 /// The entry of the catalogue of providers (N2).
 pub(crate) const BUILT_IN: BuiltIn = ("shm", Library::built_in::<SharedMemory>);
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use handshake::fuzz;

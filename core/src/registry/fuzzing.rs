@@ -1,0 +1,82 @@
+//! A registry file of any content: what `sanctl` reads of it is values or a problem.
+
+use super::file::{fill, zeroed};
+use super::follow::Follower;
+use super::layout::{Header, CAPACITY, EVENTS_AT, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
+use super::process::{own_pid_namespace, Stat};
+use super::reader::fuzz_file;
+use super::request::Requests;
+use super::sweep::parse_pid;
+use std::fs::File;
+use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the input that are the header's; zeroes follow.
+const HEAD: usize = 1024;
+
+/// A file that is removed at the end.
+struct Written(PathBuf);
+
+impl Written {
+    fn new(header: &[u8], slots: &[u8], events: &[u8]) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("/dev/shm/sanshim-fuzz-{}-{number}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        file.write_all_at(header, 0).unwrap();
+        file.write_all_at(slots, HEADER_SIZE as u64).unwrap();
+        if !events.is_empty() {
+            file.write_all_at(events, EVENTS_AT as u64).unwrap();
+        }
+        Self(path)
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The first byte says how much of the header is as it should be, and how many slots there are; then come the header, the slots,
+/// and the events.
+pub(crate) fn fuzz(data: &[u8]) {
+    let Some((&choice, rest)) = data.split_first() else { return };
+    let (head, rest) = rest.split_at(HEAD.min(rest.len()));
+    let mut header = vec![0; HEADER_SIZE];
+    header[..head.len()].copy_from_slice(head);
+    let count = (usize::from(choice >> 2) % 16).min(rest.len() / SLOT_SIZE);
+    let pid = std::process::id();
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    if choice & 1 == 0 {
+        put(offset_of!(Header, magic), &MAGIC.to_ne_bytes());
+        put(offset_of!(Header, version), &VERSION.to_ne_bytes());
+        put(offset_of!(Header, header_size), &(HEADER_SIZE as u32).to_ne_bytes());
+        put(offset_of!(Header, slot_size), &(SLOT_SIZE as u32).to_ne_bytes());
+        put(offset_of!(Header, capacity), &(CAPACITY as u32).to_ne_bytes());
+        put(offset_of!(Header, pid), &pid.to_ne_bytes());
+        put(offset_of!(Header, pid_namespace), &own_pid_namespace().to_ne_bytes());
+        // Nobody knows when it began, and what it executes.
+        put(offset_of!(Header, start_time), &[0; 8]);
+        put(offset_of!(Header, executable), &[0; 16]);
+    }
+    if choice & 2 == 0 {
+        put(offset_of!(Header, high_water), &(count as u32).to_ne_bytes());
+    }
+    let (slots, events) = rest.split_at(count * SLOT_SIZE);
+    let file = Written::new(&header, slots, events);
+    fuzz_file(&file.0, pid);
+    if let Ok(mut follower) = Follower::of(&file.0, pid) {
+        let _ = (follower.has_ended(), follower.read().map(|read| format!("{read:?}")));
+    }
+    if let Ok(requests) = Requests::to(&file.0, pid) {
+        let found = requests.on_san().unwrap_or_default();
+        let _ = (requests.helper(), requests.detach(&found));
+        assert!(found.iter().filter_map(|one| requests.again(one)).count() <= found.len());
+    }
+    let _ = (Stat::parse(data), parse_pid(data));
+    let mut header = zeroed::<Header>(1);
+    let _ = File::open(&file.0).and_then(|file| fill(&file, &mut header, 1));
+}

@@ -1,0 +1,4 @@
+//! Variables and a rules file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sanshim_core::fuzzing::settings(data));
