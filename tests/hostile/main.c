@@ -74,8 +74,10 @@ static void end_peers(void) {
 }
 
 /* What peers did in all plans. */
-static struct { long plans_written, writes, calls, segments, sleeps, victim_calls, empty, rounds, detached, quiet_cpu, reference_cpu, due, used_sleeps, used_calls,
-                used_cpu, asleep; } sum;
+static struct {
+    long plans_written, writes, calls, segments, sleeps, victim_calls, empty, rounds, detached, quiet_cpu, reference_cpu;
+    long due, used_sleeps, used_calls, used_cpu, asleep;
+} sum;
 static void add_up(void) {
     int has_written = 0;
     for (int i = 0; i < plan.hostile_count; i++) {
@@ -151,8 +153,8 @@ int main(int count, char **arguments) {
     wrong += is_one_victim && has_grown(&growth, plans);
     printf("%ld of %ld plans went wrong: peers wrote %ld times in %ld plans, into %ld segments, and made %ld calls; %ld honest rounds, %ld detached\n",
            wrong, plans, sum.writes, sum.plans_written, sum.segments, sum.calls, sum.rounds, sum.detached);
-    printf("victim: %ld sleeps in %ld calls that may not wait, %ld us at most; for %ld things due %ld sleeps, %ld reads and writes, %ld events for nothing, %ld us; "
-           "then %ld us where %ld were needed before\n",
+    printf("victim: %ld sleeps in %ld calls that may not wait, %ld us at most; for %ld things due %ld sleeps, %ld reads and writes, "
+           "%ld events for nothing, %ld us; then %ld us where %ld were needed before\n",
            sum.sleeps, sum.victim_calls, sum.asleep, sum.due, sum.used_sleeps, sum.used_calls, sum.empty, sum.used_cpu, sum.quiet_cpu, sum.reference_cpu);
     if (victim.pid) printf("victim in the end: %ld descriptors, %ld mappings, %ld KiB\n", now.descriptors, now.mappings, now.kib);
     return wrong != 0;

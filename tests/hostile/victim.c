@@ -71,7 +71,7 @@ static int take(struct end *e, short events) {
     int took = 0;
     if (events & (POLLIN | POLLHUP | POLLERR | POLLRDHUP)) {
         do took += receive_once(e, 0) != 0;
-        while (plan.style == EDGE && !e->is_over && took && took < 64 && e->received >= 0 && receive_once(e, MSG_PEEK) > 0);
+        while (plan.style == EDGE && !e->is_over && took && took < 64 && receive_once(e, MSG_PEEK) > 0);
     }
     if (events & POLLOUT && !e->is_over && e->is_full) took += send_once(e, 4096, 0) != 0;
     return took || e->is_over;
