@@ -7,8 +7,7 @@ static long cpu_us(clockid_t clock) {
     clock_gettime(clock, &t);
     return t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
-static _Atomic long own_reads;
-/* Calls that read or write a file, pipe or eventfd: bells too. */
+/* Calls that read or write a file, pipe or eventfd: bells too. Those of relatives that ended are among them. */
 static long io_calls(void) {
     FILE *io = fopen("/proc/self/io", "r");
     char line[128];
@@ -16,7 +15,7 @@ static long io_calls(void) {
     while (io && fgets(line, sizeof line, io))
         if (sscanf(line, "syscr: %ld", &n) == 1 || sscanf(line, "syscw: %ld", &n) == 1) sum += n;
     if (io) fclose(io);
-    return sum - own_reads;
+    return sum - shared->own_reads;
 }
 struct count count_now(void) {
     struct rusage usage;
@@ -35,7 +34,7 @@ static long held_back_us(void) {
     char text[96] = "";
     long ran = 0, waited = 0;
     if (fd < 0 || of != gettid()) fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC), of = gettid();
-    own_reads++;
+    shared->own_reads++;
     if (pread(fd, text, sizeof text - 1, 0) <= 0 || sscanf(text, "%ld %ld", &ran, &waited) != 2) return -1;
     return waited / 1000;
 }

@@ -50,6 +50,7 @@ struct shared {
     _Atomic int detach;     /* sanctl is to bring all back to TCP */
     _Atomic int failures;
     _Atomic int where;      /* the line of the victim, for a plan that hangs */
+    _Atomic long own_reads; /* of this program's, to count what others do */
     _Atomic long calls, sleeps, empty, rounds, quiet_cpu, reference_cpu, due, used_sleeps, used_calls, used_cpu, asleep;
 };
 extern struct shared *shared;
