@@ -96,7 +96,7 @@ int main(int count, char **arguments) {
     prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     signal(SIGPIPE, SIG_IGN);
     struct footprint now = {0};
-    struct growth growth = {.settling = SETTLED};
+    struct growth growth = {.settling = SETTLED, .descriptors = 4};
     int is_one_survivor = 1;
     for (long seed = first; seed < first + plans; seed++) {
         int is_right = run(seed, &now);

@@ -142,7 +142,8 @@ int main(int count, char **arguments) {
     shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     signal(SIGPIPE, SIG_IGN), signal(SIGIO, SIG_IGN);
     struct footprint now = {0};
-    struct growth growth = {.settling = least(SETTLED, plans / 4)};
+    /* An offer that nobody took is kept for ten seconds: three descriptors. */
+    struct growth growth = {.settling = least(SETTLED, plans / 4), .descriptors = 64};
     int is_one_victim = 1;
     for (long seed = first; seed < first + plans; seed++) {
         if (!run(seed, &now)) describe(stderr, seed), wrong++;

@@ -55,8 +55,9 @@ void ask_worker(struct worker *w, long seed);
 /* Its footprint after the plan; false: it did not come. */
 int hear_worker(struct worker *w, int64_t deadline, struct footprint *now);
 
-/* What it has must not grow: what it had at most while it settled, and at least in as many plans at the end. */
-struct growth { long settling; struct footprint settled, lowest; };
+/* What it has must not grow: what it had at most while it settled, and at least in as many plans at the end; so many
+ * descriptors more may come and go. */
+struct growth { long settling, descriptors; struct footprint settled, lowest; };
 void note_footprint(struct growth *g, long done, long plans, const struct footprint *now);
 /* Says so. */
 int has_grown(const struct growth *g, long plans);
