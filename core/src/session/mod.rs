@@ -7,6 +7,7 @@
 mod agreement;
 mod control;
 mod direction;
+mod end_word;
 mod error;
 mod flow;
 mod header;
@@ -19,9 +20,12 @@ pub mod token;
 pub mod transfer;
 mod turn;
 mod way_back;
+mod way_out;
 
 #[cfg(test)]
 mod direction_tests;
+#[cfg(test)]
+mod end_word_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -38,6 +42,7 @@ mod token_tests;
 pub(crate) use agreement::{Agreement, Role, State};
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub(crate) use direction::{Direction, DirectionState};
+pub(crate) use end_word::{EndState, EndWord};
 pub use error::{NoCredit, ProtocolError};
 pub use flow::Session;
 pub use header::{Header, Kind, HEADER_SIZE, LARGEST_BODY, VERSION};
@@ -47,3 +52,4 @@ pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;
 pub(crate) use turn::{turn, Inbound, Misplaced, Outbound, OverTcp};
 pub(crate) use way_back::{end_reading, read_twice, resent};
+pub(crate) use way_out::{OutEvent, WayOut};

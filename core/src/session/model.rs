@@ -13,6 +13,8 @@ use super::{error, header};
 mod agreement;
 #[path = "direction.rs"]
 mod direction;
+#[path = "end_word.rs"]
+mod end_word;
 #[path = "flow.rs"]
 mod flow;
 #[path = "select_counter.rs"]
@@ -23,10 +25,13 @@ mod token;
 mod turn;
 #[path = "way_back.rs"]
 mod way_back;
+#[path = "way_out.rs"]
+mod way_out;
 
 mod of_agreement;
 mod of_credits;
 mod of_direction;
+mod of_end_word;
 mod of_select_counters;
 mod of_tokens;
 mod of_turn;

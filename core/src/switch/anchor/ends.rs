@@ -2,6 +2,7 @@
 
 use crate::provider::shm::{CLOSED, FAILED, FINISHED, READ_SHUT};
 use crate::registry;
+use crate::session::WayOut;
 use crate::switch::anchor::behind;
 use crate::switch::anchor::broken::{break_pipe, lose_rest};
 use crate::switch::anchor::link;
@@ -213,7 +214,8 @@ pub(in crate::switch) fn look_for_close(socket: &Socket, stream: &Stream) -> boo
 /// unread, or sent something after both were shut. Nothing but the kernel tells that.
 #[inline]
 pub(in crate::switch) fn look_behind_shutdown(socket: &Socket, stream: &Stream) {
-    if stream.endpoint.flags() & (flag::RECEIVE_SHUT | flag::RESET) == flag::RECEIVE_SHUT {
+    let state = stream.endpoint.state();
+    if state.has(flag::RECEIVE_SHUT) && !state.has(flag::RESET) {
         look(socket, stream);
     }
 }
@@ -223,6 +225,7 @@ pub(in crate::switch) fn look_behind_shutdown(socket: &Socket, stream: &Stream) 
 pub(in crate::switch) fn answers_with_reset(stream: &Stream) -> bool {
     const BOTH: u32 = FINISHED | READ_SHUT;
     let finished = || stream.peer().sending.0.finished.load(Relaxed);
-    let is_over = || stream.endpoint.has(flag::ANCHOR_ENDED) || finished() & BOTH == BOTH;
-    !stream.endpoint.has(flag::SENDS_TCP) && is_over()
+    let state = stream.endpoint.state();
+    let is_over = || state.has(flag::ANCHOR_ENDED) || finished() & BOTH == BOTH;
+    state.way_out() != WayOut::Tcp && is_over()
 }

@@ -1,6 +1,7 @@
 //! Finds out whether a read, or a write, on a connection would not wait. For that it takes in what has come: messages, and
 //! what the fabric brought.
 
+use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::switchover;
@@ -50,17 +51,16 @@ pub(in crate::switch) fn poll_readable(stream: &Stream) -> bool {
 #[inline]
 pub(in crate::switch) fn poll_writable(stream: &Stream) -> bool {
     const FAILS: u32 = flag::RESET | flag::SEND_SHUT | flag::BROKEN_PIPE;
-    match stream.endpoint.flags() {
+    let state = stream.endpoint.state();
+    match state.way_out() {
         // The kernel knows: see `readiness::of_socket`.
-        f if f & flag::LEFT != 0 => false,
+        WayOut::Left => false,
+        _ if state.has(FAILS) => true,
         // What goes first has no room.
-        f if f & (flag::LEAVING | FAILS) == flag::LEAVING => false,
-        f if f & (flag::SENDS_TCP | FAILS) == flag::SENDS_TCP => {
-            poll::poll_one(stream.anchor, libc::POLLOUT).is_ok_and(|events| events != 0)
-        }
-        f => {
-            f & FAILS != 0
-                || stream.has_space()
+        WayOut::Leaving => false,
+        WayOut::Tcp => poll::poll_one(stream.anchor, libc::POLLOUT).is_ok_and(|events| events != 0),
+        WayOut::San => {
+            stream.has_space()
                 || link::poll_for_space(stream)
                 // Who shut both directions down before it closed is heard once, at the first.
                 || ends::answers_with_reset(stream)

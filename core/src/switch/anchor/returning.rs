@@ -2,6 +2,7 @@
 //! ([`back_to_tcp`](crate::switch::back_to_tcp)).
 
 use crate::provider::shm::RETURNED;
+use crate::session::WayOut;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
@@ -16,8 +17,11 @@ pub(in crate::switch) const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag:
 /// True if either end has begun to go back. One load of each side's word.
 #[inline]
 pub(in crate::switch) fn is_due(stream: &Stream) -> bool {
-    const BEGUN: u32 = flag::LEFT | flag::LEAVING | flag::READ_OUT | flag::NATIVE;
-    stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0 || stream.endpoint.has(BEGUN)
+    const BEGUN: u32 = flag::READ_OUT | flag::NATIVE;
+    let state = stream.endpoint.state();
+    stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0
+        || matches!(state.way_out(), WayOut::Leaving | WayOut::Left)
+        || state.has(BEGUN)
 }
 
 /// [`is_due`] for a socket.
@@ -29,13 +33,13 @@ pub(in crate::switch) fn is_due_for(socket: &Socket) -> bool {
 /// died meanwhile. To be asked under the send lock by who is about to send.
 #[inline]
 pub(in crate::switch) fn is_half_left(stream: &Stream) -> bool {
-    const OTHERWISE: u32 = flag::LEFT | flag::RESET | flag::BROKEN_PIPE;
-    stream.endpoint.flags() & (flag::LEAVING | OTHERWISE) == flag::LEAVING
+    let state = stream.endpoint.state();
+    state.way_out() == WayOut::Leaving && !state.has(ENDED)
 }
 
 /// True if this end is about to leave, or half left: something is to go over TCP still. Send lock.
 pub(in crate::switch) fn is_leaving(stream: &Stream) -> bool {
-    stream.own().sending.0.direction.state().is_final() && !stream.endpoint.has(flag::LEFT)
+    stream.own().sending.0.direction.state().is_final() && stream.endpoint.way_out() != WayOut::Left
 }
 
 /// True if the peer sends in this end's stead at this moment, or says so for ever: nothing goes over TCP until it is done,
@@ -92,7 +96,8 @@ pub(in crate::switch) fn is_kernels(stream: &Stream) -> bool {
 
 /// True if all that the peer sent on the SAN is read, and the rest of the stream comes over TCP.
 pub(in crate::switch) fn reads_tcp_again(stream: &Stream) -> bool {
-    stream.endpoint.flags() & (flag::READ_OUT | flag::ASKS) == flag::READ_OUT
+    let state = stream.endpoint.state();
+    state.has(flag::READ_OUT) && !state.has(flag::ASKS)
 }
 
 /// The peer has left: this end does the same at the next opportunity, although there was no hint, as a peer that is not
@@ -106,10 +111,12 @@ pub(in crate::switch) fn follow(stream: &Stream) {
 
 /// True if this end may leave later, as the peer wants.
 pub(in crate::switch) fn may_go_on(stream: &Stream) -> bool {
-    !stream.endpoint.has(ENDED | flag::LEFT)
+    let state = stream.endpoint.state();
+    state.way_out() != WayOut::Left && !state.has(ENDED)
 }
 
 /// True if a return that has not begun may do so at another time.
 pub(in crate::switch) fn may_begin_later(stream: &Stream) -> bool {
-    !stream.endpoint.has(OVER | flag::LEFT)
+    let state = stream.endpoint.state();
+    state.way_out() != WayOut::Left && !state.has(OVER)
 }

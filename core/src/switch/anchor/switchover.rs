@@ -9,7 +9,7 @@ use crate::fabric::Link;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
-use crate::session::{self, Inbound, Misplaced, Outbound};
+use crate::session::{self, Inbound, Misplaced, OutEvent, Outbound, WayOut};
 use crate::switch::anchor::returning;
 use crate::switch::anchor::watchers;
 use crate::switch::buffers::Buffers;
@@ -30,8 +30,10 @@ const NAP: u64 = 50_000;
 /// Sends over the SAN from now on, if it did not and the receiver is ready; true if it does. Send lock.
 pub(in crate::switch) fn turn(stream: &Stream) -> bool {
     let (e, sending) = (stream.endpoint, &stream.own().sending.0);
-    if !e.has(flag::SENDS_TCP) {
-        return true;
+    match e.way_out() {
+        WayOut::San => return true,
+        WayOut::Tcp => {}
+        WayOut::Leaving | WayOut::Left => return false,
     }
     let written = || net::bytes_written(stream.anchor);
     let again = |attempts| {
@@ -47,13 +49,13 @@ pub(in crate::switch) fn turn(stream: &Stream) -> bool {
         }
         Outbound::San => {}
     }
-    e.clear(flag::SENDS_TCP);
+    e.step_out(OutEvent::Turned);
     true
 }
 
 /// [`turn`], where no lock is held and nobody waits for it.
 pub(in crate::switch) fn try_turn(stream: &Stream) -> bool {
-    !stream.endpoint.has(flag::SENDS_TCP)
+    stream.endpoint.way_out() == WayOut::San
         || stream.borrow(&stream.endpoint.send.lock).is_some_and(|_held| turn(stream))
 }
 
@@ -255,12 +257,22 @@ fn receive(stream: &Stream, to: &mut Buffers, take: Take, most: u64) -> Taken {
     }
 }
 
+/// True if this end's direction turned to the SAN at some time.
+pub(in crate::switch) fn has_turned(stream: &Stream) -> bool {
+    match stream.endpoint.way_out() {
+        WayOut::San => true,
+        WayOut::Tcp => false,
+        WayOut::Leaving | WayOut::Left => stream.own().sending.0.direction.state().turned,
+    }
+}
+
 /// Takes an end that entered back to plain TCP, if its peer has not entered, and from then on cannot; true if it is
 /// there now. No lock is held.
 pub(in crate::switch) fn retreat(socket: &Socket, stream: &Stream) -> bool {
     // An error that was found here the kernel does not tell again.
-    let has_error = stream.endpoint.flags() & (flag::RESET | flag::ERROR_REPORTED) == flag::RESET;
-    if !stream.endpoint.has(flag::SENDS_TCP) || has_error {
+    let state = stream.endpoint.state();
+    let has_error = state.has(flag::RESET) && !state.has(flag::ERROR_REPORTED);
+    if has_turned(stream) || has_error {
         return false;
     }
     let is_withdrawn = match stream.fabric {
@@ -301,11 +313,15 @@ fn withdraw(stream: &Stream, link: &Link) -> bool {
 /// Before what cannot go half over TCP: brings both directions to the SAN, or the socket back to TCP. True: it is on
 /// TCP.
 pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -> bool {
-    if !stream.endpoint.has(flag::SENDS_TCP) || (stream.fabric.is_some() && try_turn(stream)) {
+    if has_turned(stream) || (stream.fabric.is_some() && try_turn(stream)) {
         return false;
     }
     if retreat(socket, stream) {
         return true;
+    }
+    if stream.endpoint.way_out() != WayOut::Tcp {
+        // It goes back, and never turns.
+        return false;
     }
     // The peer has entered: it stands in the way only while it takes bytes.
     for _ in 0..ATTEMPTS {
@@ -318,6 +334,8 @@ pub(in crate::switch) fn complete_or_retreat(socket: &Socket, stream: &Stream) -
 }
 
 /// True if the peer never came, and does not come any more.
+#[inline]
 pub(in crate::switch) fn is_given_up(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::SENDS_TCP) && stream.segment.agreement().state() == State::Withdrawn
+    stream.endpoint.way_out() == WayOut::Tcp
+        && stream.segment.agreement().state() == State::Withdrawn
 }

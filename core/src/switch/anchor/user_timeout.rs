@@ -6,6 +6,7 @@ use super::broken;
 use super::link;
 use super::returning;
 use super::watchers;
+use crate::session::WayOut;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
@@ -34,9 +35,9 @@ pub(in crate::switch) fn left(stream: &Stream) -> Option<u64> {
 
 #[cold]
 fn count(stream: &Stream) -> Option<u64> {
-    const TIMED_BY_KERNEL: u32 = flag::SENDS_TCP | flag::LEFT | flag::LEAVING;
-    let timing = &stream.endpoint.timing;
-    if stream.endpoint.has(TIMED_BY_KERNEL | returning::OVER) || returning::is_recalled(stream) {
+    let (timing, state) = (&stream.endpoint.timing, stream.endpoint.state());
+    let is_on_san = state.way_out() == WayOut::San && !returning::is_recalled(stream);
+    if !is_on_san || state.has(returning::OVER) {
         return None;
     }
     let read = stream.peer().receiving.0.total.load(Relaxed);

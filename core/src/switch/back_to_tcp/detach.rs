@@ -16,6 +16,7 @@ use super::read_out::{read_out, take_answer};
 use crate::provider::shm::CLOSED;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
+use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -205,7 +206,7 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
         return true;
     }
     let unread = || stream.lock_receive().is_ok_and(|_held| stream.available() != Ok(0));
-    if stream.endpoint.has(flag::LEFT) && unread() {
+    if stream.endpoint.way_out() == WayOut::Left && unread() {
         // As TCP does where the kernel knows of the bytes.
         let _ = net::reset_at_close(socket.anchor());
     }

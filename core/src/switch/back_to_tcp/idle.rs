@@ -7,8 +7,8 @@
 use super::{detach, limits};
 use crate::fabric::Link;
 use crate::reason::Reason;
+use crate::session::WayOut;
 use crate::switch::anchor::returning;
-use crate::switch::endpoint::flag;
 use crate::switch::socket::negotiation::Negotiation;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::traffic::is_eager;
@@ -104,7 +104,8 @@ fn look_at(socket: &Socket) -> bool {
 /// Notes what happened until this sweep; true if that is nothing since the last one, and nothing is under way.
 fn look_if_idle(socket: &Socket, stream: &Stream) -> bool {
     // Between hosts one whose peer has not come would have to wait for its answer.
-    let goes_by_itself = |link: &Link| !link.is_foreign() && !stream.endpoint.has(flag::SENDS_TCP);
+    let goes_by_itself =
+        |link: &Link| !link.is_foreign() && stream.endpoint.way_out() != WayOut::Tcp;
     if !stream.fabric.is_none_or(goes_by_itself) || is_eager() || stream.endpoint.is_shared() {
         return false;
     }

@@ -6,7 +6,7 @@ use super::resend::{self, Resent};
 use super::resend_for_peer;
 use crate::provider::shm::{CLOSED, READ_SHUT, RETURNED};
 use crate::reason::Reason;
-use crate::session::DirectionState;
+use crate::session::{DirectionState, OutEvent, WayOut};
 use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
@@ -16,11 +16,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// Leaves, unless this end has; true once done.
 pub(super) fn leave(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     let e = stream.endpoint;
-    if e.has(flag::LEFT) {
+    if e.way_out() == WayOut::Left {
         return true;
     }
     let Ok(_held) = stream.lock_send() else { return false };
-    if e.has(flag::LEFT) {
+    if e.way_out() == WayOut::Left {
         return true;
     }
     let DirectionState { left, recalled, pulled, .. } = stream.own().sending.0.direction.state();
@@ -44,13 +44,12 @@ const MOST_AT_CLOSE: u64 = 64 << 10;
 /// Before the last close: what the peer has not read goes over TCP, if there is room for it, so that it comes whatever the peer
 /// executes. Not where this end has something unread: then the end of the connection is a reset.
 pub(super) fn leave_with_all(stream: &Stream, anchor: Fd) {
-    let e = stream.endpoint;
     let is_read = || stream.lock_receive().is_ok_and(|_held| stream.available() == Ok(0));
-    if e.has(flag::LEFT | returning::OVER) || stream.peer_consumed_all() || !is_read() {
+    if !returning::may_begin_later(stream) || stream.peer_consumed_all() || !is_read() {
         return;
     }
     let Ok(_held) = stream.lock_send() else { return };
-    if returning::is_half_left(stream) || e.has(flag::LEFT | returning::OVER) {
+    if returning::is_half_left(stream) || !returning::may_begin_later(stream) {
         return;
     }
     let state = poll::poll_one(anchor, libc::POLLOUT).unwrap_or(libc::POLLERR);
@@ -71,12 +70,12 @@ fn note_left(stream: &Stream, anchor: Fd, resent: Resent) {
             if e.has(flag::SEND_SHUT) {
                 let _ = net::shutdown(anchor, libc::SHUT_WR);
             }
-            e.set(flag::LEFT);
+            e.step_out(OutEvent::Out);
             // Who waits for room here waits for the kernel's now.
             stream.wake_own();
         }
         Resent::Part => {
-            e.set(flag::LEAVING);
+            e.step_out(OutEvent::OutInPart);
         }
         Resent::Unknown => lose(stream, anchor),
     }
@@ -118,7 +117,7 @@ fn pull(stream: &Stream, anchor: Fd, most: u64) -> bool {
     let e = stream.endpoint;
     // Its kernel answers with a reset what comes after it shut that direction down.
     let refuses = stream.peer().sending.0.finished.load(Relaxed) & READ_SHUT != 0;
-    let may = stream.fabric.is_none() && e.flags() & SHUT != SHUT && !refuses;
+    let may = stream.fabric.is_none() && e.state().among(SHUT) != SHUT && !refuses;
     if !may || stream.peer_consumed_all() {
         return false;
     }

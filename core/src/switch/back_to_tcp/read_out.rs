@@ -5,6 +5,7 @@ use crate::fabric::Link;
 use crate::session::{end_reading, read_twice};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
+use crate::switch::anchor::returning;
 use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, Event};
@@ -149,5 +150,5 @@ pub(super) fn take_answer(stream: &Stream) -> bool {
         None if e.has(flag::ASKS) => link.ask_again(),
         None => {}
     }
-    e.flags() & (flag::READ_OUT | flag::ASKS) == flag::READ_OUT
+    returning::reads_tcp_again(stream)
 }

@@ -6,6 +6,7 @@ use super::detach::{finish_leaving, return_anchor, WaitForRoom};
 use super::leave::note_reason;
 use super::read_out::{read_out, take_answer};
 use crate::reason::Reason;
+use crate::session::{OutEvent, WayOut};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -118,11 +119,14 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         // It is told once.
         let _ = net::option(anchor, libc::SOL_SOCKET, libc::SO_ERROR);
     }
-    e.set(flag::LEFT | flag::READ_OUT | flag::NATIVE);
+    e.step_out(OutEvent::Out);
+    e.set(flag::READ_OUT | flag::NATIVE);
     true
 }
 
 /// True if a return has begun, or may begin later.
 fn is_under_way(stream: &Stream) -> bool {
-    stream.endpoint.has(flag::LEFT | flag::READ_OUT) || returning::may_begin_later(stream)
+    stream.endpoint.way_out() == WayOut::Left
+        || stream.endpoint.has(flag::READ_OUT)
+        || returning::may_begin_later(stream)
 }

@@ -2,8 +2,10 @@
 //! by name. What each does to the anchor is in [`anchor::options`](crate::switch::anchor::options).
 
 use crate::reason::Reason;
+use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::options;
+use crate::switch::anchor::switchover;
 use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
@@ -155,7 +157,7 @@ pub fn before_zero_copy(socket: &Socket) -> Result<(), Errno> {
         return Ok(());
     };
     let is_back = detach::advance(socket, &stream, Reason::UnsupportedOption);
-    if is_back || stream.endpoint.has(flag::LEFT | flag::LEAVING) {
+    if is_back || matches!(stream.endpoint.way_out(), WayOut::Leaving | WayOut::Left) {
         Ok(())
     } else {
         Err(Errno(libc::ENOBUFS))
@@ -174,7 +176,7 @@ pub fn ioctl(fd: Fd, request: u64) -> Option<i32> {
             wait::look_if_stale(&socket, &stream, time::ticks());
             Some(clamp(events::available(&stream)))
         }
-        libc::TIOCOUTQ if stream.endpoint.has(flag::SENDS_TCP) => None,
+        libc::TIOCOUTQ if !switchover::has_turned(&stream) => None,
         libc::TIOCOUTQ => {
             ends::look(&socket, &stream);
             Some(clamp(stream.unsent()))

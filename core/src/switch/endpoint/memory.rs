@@ -155,7 +155,8 @@ mod tests {
         discard(first);
         let second = create(Role::Acceptor);
         assert!(std::ptr::eq(first, second));
-        assert_eq!((second.flags(), second.role()), (0, Role::Acceptor));
+        assert!(second.state().is_on_san_with(0));
+        assert_eq!(second.role(), Role::Acceptor);
         assert_eq!(second.holders.load(Ordering::Relaxed), 1);
         assert_eq!(second.send.tail.load(Ordering::Relaxed), 0);
         note_fork();

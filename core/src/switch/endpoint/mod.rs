@@ -16,7 +16,9 @@ pub(in crate::switch) mod sleepers;
 use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
-use crate::session::{Called, OverTcp, Resize, Session, Suspension};
+use crate::session::{
+    Called, EndState, EndWord, OutEvent, OverTcp, Resize, Session, Suspension, WayOut,
+};
 use crate::switch::endpoint::control::Control;
 use crate::switch::endpoint::sleepers::Sleepers;
 use crate::switch::policy::{self, Relation};
@@ -43,8 +45,6 @@ pub(super) mod flag {
     pub(crate) const ESTABLISHED: u32 = 1 << 7;
     /// The peer is gone and its kernel said so after the end of the stream: sending is EPIPE.
     pub(crate) const BROKEN_PIPE: u32 = 1 << 9;
-    /// This end sends over TCP again.
-    pub(crate) const LEFT: u32 = 1 << 14;
     /// This end reads nothing more from the segment.
     pub(crate) const READ_OUT: u32 = 1 << 15;
     /// Both directions are back on TCP: every process that shares the socket leaves it to the
@@ -54,12 +54,8 @@ pub(super) mod flag {
     pub(crate) const ONE_PROCESS: u32 = 1 << 18;
     /// The peer sent what made no sense: nothing is taken in any more.
     pub(crate) const BROKEN: u32 = 1 << 19;
-    /// This end has left, and not all is out that goes over TCP first: whoever comes next goes on with that.
-    pub(crate) const LEAVING: u32 = 1 << 20;
     /// Over a fabric: whether this end [reads](READ_OUT) nothing more is for the peer to say.
     pub(crate) const ASKS: u32 = 1 << 21;
-    /// This end's direction has not turned: it sends over TCP.
-    pub(crate) const SENDS_TCP: u32 = 1 << 22;
     /// The peer's direction has not turned, or not all that it sent before is read, or it is back there and this end's is
     /// not: this end receives over TCP.
     pub(crate) const RECEIVES_TCP: u32 = 1 << 23;
@@ -275,8 +271,8 @@ pub(crate) struct Endpoint {
     operations: AtomicU32,
     /// The process whose memory RDMA reaches, and when it began ([`Lender`]).
     lender: (AtomicU32, AtomicU64),
-    /// See [`flag`].
-    flags: AtomicU32,
+    /// Where its directions are, and what else holds of it ([`flag`]).
+    word: EndWord,
     /// Which of our signals the bell rang for.
     pub(crate) called: Calls,
     /// Held to take rings off the bell, and to count a sleeper on it: never both at once.
@@ -388,16 +384,33 @@ impl Endpoint {
         }
     }
 
-    /// True if any of these flags is set. Acquire.
-    #[inline]
-    pub(crate) fn has(&self, flags: u32) -> bool {
-        self.flags.load(Ordering::Acquire) & flags != 0
+    /// Where its directions are, and its flags, at one moment. Acquire.
+    #[inline(always)]
+    pub(crate) fn state(&self) -> EndState {
+        self.word.state()
     }
 
-    /// All flags. Acquire.
-    #[inline]
-    pub(crate) fn flags(&self) -> u32 {
-        self.flags.load(Ordering::Acquire)
+    /// True if any of these flags is set. Acquire.
+    #[inline(always)]
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.state().has(flags)
+    }
+
+    /// Where the direction is that this end sends in. Acquire.
+    #[inline(always)]
+    pub(crate) fn way_out(&self) -> WayOut {
+        self.state().way_out()
+    }
+
+    /// Before anybody else sees this end: both directions begin on TCP.
+    pub(in crate::switch) fn begin_on_tcp(&self) {
+        self.word.begin_on_tcp();
+    }
+
+    /// The direction that this end sends in takes this step. Sequentially consistent. Under the send lock, or where the
+    /// connection is over.
+    pub(crate) fn step_out(&self, event: OutEvent) -> Option<EndState> {
+        self.word.step_out(event)
     }
 
     /// The error of a connection that is broken: what the kernel reported, or that it was reset.
@@ -408,11 +421,11 @@ impl Endpoint {
 
     /// Sets flags; true if any of them was new. Sequentially consistent.
     pub(crate) fn set(&self, flags: u32) -> bool {
-        self.flags.fetch_or(flags, Ordering::SeqCst) & flags != flags
+        self.word.set(flags)
     }
 
     /// Clears flags; true if any of them was set.
     pub(crate) fn clear(&self, flags: u32) -> bool {
-        self.flags.fetch_and(!flags, Ordering::SeqCst) & flags != 0
+        self.word.clear(flags)
     }
 }

@@ -1,5 +1,6 @@
 //! What poll and epoll say of a SAN socket.
 
+use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
 use crate::switch::anchor::refusal;
@@ -25,7 +26,7 @@ pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
         ends::look_behind_shutdown(socket, &stream);
         ready = of(&stream, interest);
     }
-    if stream.endpoint.has(flag::LEFT) {
+    if stream.endpoint.way_out() == WayOut::Left {
         // What the kernel says of its connection holds, although there is something to read here still.
         let told = poll::poll_one(socket.anchor(), libc::POLLOUT | libc::POLLRDHUP);
         let told = u32::from(told.unwrap_or(0) as u16);

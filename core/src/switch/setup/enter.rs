@@ -58,7 +58,8 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     let Some(stream) = socket.stream() else { return };
     actions::begin();
     let status = file::status_flags(socket.anchor()).unwrap_or(0);
-    let mut flags = flag::SENDS_TCP | flag::RECEIVES_TCP;
+    stream.endpoint.begin_on_tcp();
+    let mut flags = flag::RECEIVES_TCP;
     flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };
     stream.endpoint.set(flags);
     let taken = net::bytes_taken(socket.anchor()).unwrap_or(0);

@@ -20,7 +20,7 @@ impl<'a> Stream<'a> {
     /// True if both ends do nothing but transfer bytes.
     #[inline(always)]
     fn is_plain(&self) -> bool {
-        self.endpoint.flags() & !PLAIN == 0
+        self.endpoint.state().is_on_san_with(PLAIN)
             && !self.endpoint.due.any()
             && self.peer().sending.0.finished.load(Acquire) == 0
     }
@@ -56,7 +56,7 @@ impl<'a> Stream<'a> {
         let room = u64::from(self.limit()).saturating_sub(used);
         let to = self.stretch(self.role, grown, tail, length);
         // A session that nobody has taken yet may be withdrawn by now; and a time-out begins when the last room is taken.
-        if self.endpoint.flags() & (flag::ESTABLISHED | flag::TIMED) != flag::ESTABLISHED
+        if self.endpoint.state().among(flag::ESTABLISHED | flag::TIMED) != flag::ESTABLISHED
             || used == 0
             || room < length as u64
             || to.length() < length
@@ -112,7 +112,7 @@ impl<'a> Stream<'a> {
         let receive = &self.endpoint.receive;
         let sending = &self.peer().sending.0;
         self.fabric.is_none()
-            && self.endpoint.flags() & !AT_REST == 0
+            && self.endpoint.state().is_on_san_with(AT_REST)
             && sending.finished.load(Acquire) == 0
             && !self.has_message()
             && sending.tail.load(Acquire) == receive.head.load(Relaxed)
@@ -209,7 +209,7 @@ impl<'a> Stream<'a> {
 mod tests {
     use super::super::tests::{receive, send, Ends};
     use super::*;
-    use crate::session::Control as Message;
+    use crate::session::{Control as Message, OutEvent};
 
     fn send_at_once(end: &Stream, bytes: &[u8]) -> Option<bool> {
         let one = [libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() }];
@@ -307,15 +307,14 @@ mod tests {
         left.endpoint.due.note(&Message::Rediscover);
         assert_eq!(send_at_once(&left, b"control goes first"), None);
         send(&left, b"with it");
-        left.endpoint.set(flag::LEFT);
-        assert_eq!(send_at_once(&left, b"over TCP"), None);
-        left.endpoint.clear(flag::LEFT);
         let held = left.lock_send().unwrap();
         assert_eq!(send_at_once(&left, b"not two at once"), None);
         assert!(left.endpoint.send.lock.is_held(), "it is still the other's");
         drop(held);
         assert_eq!(send_at_once(&left, b"now"), Some(false));
         assert_eq!(receive(&right, 100).0, b"it looks whether that is readnowwith itnow");
+        left.endpoint.step_out(OutEvent::Out);
+        assert_eq!(send_at_once(&left, b"over TCP"), None);
     }
 
     #[test]

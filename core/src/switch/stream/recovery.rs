@@ -5,7 +5,7 @@
 //! left half done, and is then done again.
 
 use super::Stream;
-use crate::session::{Complete, Control, Header};
+use crate::session::{Complete, Control, Header, OutEvent};
 use crate::switch::endpoint::flag;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -45,12 +45,12 @@ impl Stream<'_> {
 
     /// It had told the peer that it turned, or that it left, and had not noted that.
     fn recover_ways(&self) {
-        let word = &self.own().sending.0.direction;
-        if word.state().turned {
-            self.endpoint.clear(flag::SENDS_TCP);
+        let word = self.own().sending.0.direction.state();
+        if word.turned {
+            self.endpoint.step_out(OutEvent::Turned);
         }
-        if (word.state().left || word.state().pulled) && !self.endpoint.has(flag::LEFT) {
-            self.endpoint.set(flag::LEAVING);
+        if word.left || word.pulled {
+            self.endpoint.step_out(OutEvent::OutInPart);
         }
     }
 

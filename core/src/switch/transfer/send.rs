@@ -1,6 +1,7 @@
 //! send in all its forms, with TCP's rules for flags, waiting and errors.
 
 use crate::provider::shm::Span;
+use crate::session::WayOut;
 use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
@@ -99,9 +100,7 @@ fn send_in_steps(
     );
     match sent {
         // A blocking send ends early only for an error, or when the socket went back to TCP.
-        Outcome::Done(Ok(n))
-            if n < wanted && (stream.endpoint.has(flag::LEFT) || socket.lane() == Lane::Tcp) =>
-        {
+        Outcome::Done(Ok(n)) if n < wanted && goes_over_tcp(socket, stream) => {
             rest_to_kernel(socket, &from, n, flags)
         }
         other => other,
@@ -207,7 +206,7 @@ impl Sending<'_> {
             Err(e) => return self.end(e),
         };
         suspend::after(socket, stream, &held, &stream.endpoint.receive.lock);
-        if stream.endpoint.has(flag::LEAVING | flag::LEFT) && returning::is_half_left(stream) {
+        if returning::is_half_left(stream) {
             drop(held);
             return self.wait_for_what_goes_first(waits);
         }
@@ -247,7 +246,7 @@ impl Sending<'_> {
         if returning::is_due(self.stream) {
             detach::look_after(self.socket, self.stream);
         }
-        if self.stream.endpoint.has(flag::SENDS_TCP) && switchover::is_given_up(self.stream) {
+        if switchover::is_given_up(self.stream) {
             switchover::retreat(self.socket, self.stream);
         }
     }
@@ -278,7 +277,7 @@ impl Sending<'_> {
     #[inline(always)]
     fn check(&self) -> ControlFlow<Outcome> {
         let (stream, sent) = (self.stream, self.sent);
-        if self.socket.lane() == Lane::Tcp || stream.endpoint.has(flag::LEFT) {
+        if goes_over_tcp(self.socket, stream) {
             // The kernel may find no room, which makes an EPOLLOUT edge due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return ControlFlow::Break(match sent {
@@ -314,8 +313,9 @@ impl Sending<'_> {
     #[cold]
     fn fail(&self, e: Errno) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
-        let flags = stream.endpoint.flags();
-        if flags & (flag::SENDS_TCP | flag::SEND_SHUT) == flag::SENDS_TCP && !ends::is_local(e.0) {
+        let state = stream.endpoint.state();
+        let is_kernels = state.way_out() == WayOut::Tcp && !state.has(flag::SEND_SHUT);
+        if is_kernels && !ends::is_local(e.0) {
             ends::note_error(socket, stream, e.0);
             if self.sent == 0 {
                 stream.endpoint.set(flag::ERROR_REPORTED);
@@ -361,6 +361,12 @@ pub(super) fn wait_for_room(
         ready::poll_writable(stream)
     };
     wait::wait(socket, stream, &how, ready).map(drop)
+}
+
+/// True if the kernel takes what this end sends from now on.
+#[inline(always)]
+fn goes_over_tcp(socket: &Socket, stream: &Stream) -> bool {
+    stream.endpoint.way_out() == WayOut::Left || socket.lane() == Lane::Tcp
 }
 
 fn is_broken(stream: &Stream) -> bool {

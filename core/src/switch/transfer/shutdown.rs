@@ -3,6 +3,7 @@
 
 use crate::provider::shm::{FINISHED, READ_SHUT};
 use crate::registry;
+use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::refusal;
 use crate::switch::anchor::returning;
@@ -66,7 +67,7 @@ fn finish_sending(socket: &Socket, stream: &Stream) {
     let held = stream.lock_send();
     if returning::is_half_left(stream) {
         // Who goes on with that ends the direction as well.
-    } else if stream.endpoint.has(flag::LEFT) {
+    } else if stream.endpoint.way_out() == WayOut::Left {
         let _ = net::shutdown(socket.anchor(), libc::SHUT_WR);
     } else {
         own.sending.0.finished.fetch_or(FINISHED, SeqCst);

@@ -15,8 +15,8 @@ pub(super) fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result
 /// Why nothing can be sent any more, if so.
 pub(super) fn unable(stream: &Stream) -> Option<Errno> {
     const BROKEN: u32 = flag::RESET | flag::BROKEN_PIPE;
-    match stream.endpoint.flags() {
-        f if f & BROKEN != 0 => reset_error(stream, Err(Errno(libc::EPIPE))).err(),
-        f => (f & flag::SEND_SHUT != 0).then_some(Errno(libc::EPIPE)),
+    match stream.endpoint.state() {
+        state if state.has(BROKEN) => reset_error(stream, Err(Errno(libc::EPIPE))).err(),
+        state => state.has(flag::SEND_SHUT).then_some(Errno(libc::EPIPE)),
     }
 }

@@ -2,6 +2,7 @@
 //! place in the stream of the kernel, which raises SIGURG, reports POLLPRI, and gives the byte out of its place.
 
 use crate::reason::Reason;
+use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::detach;
@@ -28,7 +29,8 @@ pub(in crate::switch) fn send(
     let limit = Limit::default();
     ends::look(socket, stream);
     loop {
-        if detach::advance(socket, stream, Reason::TcpOnly) || stream.endpoint.has(flag::LEFT) {
+        let is_back = detach::advance(socket, stream, Reason::TcpOnly);
+        if is_back || stream.endpoint.way_out() == WayOut::Left {
             return Outcome::Pass;
         }
         if stream.endpoint.has(returning::OVER | flag::SEND_SHUT) {

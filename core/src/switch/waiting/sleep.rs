@@ -3,6 +3,7 @@
 use super::how::{Wait, Woken};
 use super::wait::nap_without_end;
 use crate::fabric::{Notified, Sleeper};
+use crate::session::WayOut;
 use crate::switch::anchor::bell;
 use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
@@ -134,10 +135,12 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
     if event == Event::Read && (reads_tcp || returning::comes_again(stream)) {
         events |= libc::POLLIN;
     }
-    if event == Event::Write && stream.endpoint.has(flag::SENDS_TCP | flag::LEFT) {
-        events |= libc::POLLOUT;
-    } else if event == Event::Write && stream.endpoint.has(flag::LEAVING) {
-        events |= returning::room_events(stream);
+    if event == Event::Write {
+        events |= match stream.endpoint.way_out() {
+            WayOut::San => 0,
+            WayOut::Tcp | WayOut::Left => libc::POLLOUT,
+            WayOut::Leaving => returning::room_events(stream),
+        };
     }
     events
 }

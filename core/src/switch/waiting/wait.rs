@@ -11,6 +11,7 @@
 use super::armed::fall_asleep;
 use super::sleep;
 use crate::fabric::Sleeper;
+use crate::session::WayOut;
 use crate::switch::anchor::behind;
 use crate::switch::anchor::bell;
 use crate::switch::anchor::ends;
@@ -61,12 +62,12 @@ pub(in crate::switch) fn wait(
     }
     before_sleep(socket, stream, &mut ready);
     let asleep = fall_asleep(stream, event);
-    let leaving = event == Event::Write && stream.endpoint.has(flag::LEFT);
-    if ready() || leaving || socket.phase() != phase::SAN {
+    let has_left = || event == Event::Write && stream.endpoint.way_out() == WayOut::Left;
+    if ready() || has_left() || socket.phase() != phase::SAN {
         return Ok(Woken::Perhaps);
     }
     ring::recover_if_needed(socket, stream);
-    if socket.phase() != phase::SAN || (event == Event::Write && stream.endpoint.has(flag::LEFT)) {
+    if socket.phase() != phase::SAN || has_left() {
         return Ok(Woken::Perhaps);
     }
     let slept = fall_silent(socket, stream, how, asleep.armed.on_link);

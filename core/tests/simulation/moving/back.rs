@@ -6,6 +6,7 @@ use super::kernel::Error;
 use super::schedule::{call, chance, step, Ready};
 use super::transfer::{is_due, is_half_left};
 use super::way_back::{end_reading, read_twice, resent};
+use super::way_out::{OutEvent, WayOut};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -58,7 +59,7 @@ impl End {
         if !self.is_on_san(e) {
             return true;
         }
-        if e.has(flag::SENDS_TCP) {
+        if e.way_out() == WayOut::Tcp {
             if self.retreat(e) {
                 return true;
             }
@@ -88,7 +89,7 @@ impl End {
     /// From the next byte on this end sends over TCP; true once it does.
     fn leave(&self, e: &Endpoint) -> bool {
         let _held = e.sending.lock();
-        if e.has(flag::LEFT) {
+        if e.way_out() == WayOut::Left {
             return true;
         }
         let state = e.own().word.state();
@@ -109,11 +110,11 @@ impl End {
         e.own().returned.store(1, SeqCst);
         call(|kernel| kernel.ring(1 - self.number));
         if is_gone || resent.unwrap_or_else(|| self.resend(e, begun)) {
-            e.set(flag::LEFT);
+            e.step_out(OutEvent::Out);
             call(|kernel| kernel.ring(self.number));
             true
         } else {
-            e.set(flag::LEAVING);
+            e.step_out(OutEvent::OutInPart);
             false
         }
     }

@@ -2,20 +2,19 @@
 //! library's own files; in which order it comes to that follows `switch/setup` and `switch/anchor`.
 
 use super::agreement::{Role, State};
+use super::end_word::{EndState, EndWord};
 use super::kernel::Error;
 use super::schedule::{call, chance, step};
 use super::segment::{Segment, Side};
 use super::select_counter::Called;
 use super::turn::{turn, Outbound, OverTcp};
+use super::way_out::{OutEvent, WayOut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// The conditions of an end on the SAN, as those of `switch/endpoint`.
 pub(super) mod flag {
-    pub(crate) const SENDS_TCP: u32 = 1 << 0;
     pub(crate) const RECEIVES_TCP: u32 = 1 << 1;
-    pub(crate) const LEAVING: u32 = 1 << 2;
-    pub(crate) const LEFT: u32 = 1 << 3;
     pub(crate) const READ_OUT: u32 = 1 << 4;
     pub(crate) const NATIVE: u32 = 1 << 6;
     pub(crate) const ANCHOR_ENDED: u32 = 1 << 7;
@@ -61,7 +60,7 @@ impl Drop for Held<'_> {
 pub(super) struct Endpoint {
     pub(super) segment: Arc<Segment>,
     role: Role,
-    flags: AtomicU32,
+    word: EndWord,
     pub(super) over_tcp: OverTcp,
     /// Bytes that came again over TCP, and that it took off there, since it had read them.
     pub(super) passed: AtomicU64,
@@ -76,10 +75,13 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     fn new(segment: Arc<Segment>, role: Role) -> Endpoint {
+        let word = EndWord::new();
+        word.begin_on_tcp();
+        word.set(flag::RECEIVES_TCP);
         Endpoint {
             segment,
             role,
-            flags: AtomicU32::new(flag::SENDS_TCP | flag::RECEIVES_TCP),
+            word,
             over_tcp: OverTcp::new(),
             passed: AtomicU64::new(0),
             called_to_read: Called::new(),
@@ -99,18 +101,28 @@ impl Endpoint {
     }
 
     pub(super) fn has(&self, flags: u32) -> bool {
-        step();
-        self.flags.load(Relaxed) & flags != 0
+        self.state().has(flags)
     }
 
     pub(super) fn set(&self, flags: u32) {
-        step();
-        self.flags.fetch_or(flags, Relaxed);
+        self.word.set(flags);
     }
 
     pub(super) fn clear(&self, flags: u32) {
-        step();
-        self.flags.fetch_and(!flags, Relaxed);
+        self.word.clear(flags);
+    }
+
+    pub(super) fn state(&self) -> EndState {
+        self.word.state()
+    }
+
+    /// Where the direction is that this end sends in.
+    pub(super) fn way_out(&self) -> WayOut {
+        self.state().way_out()
+    }
+
+    pub(super) fn step_out(&self, event: OutEvent) {
+        self.word.step_out(event);
     }
 }
 
@@ -320,8 +332,10 @@ impl End {
 
     /// Sends over the SAN from now on, if it can. Send lock, or nobody else knows it.
     pub(super) fn turn(&self, e: &Endpoint) -> bool {
-        if !e.has(flag::SENDS_TCP) {
-            return true;
+        match e.way_out() {
+            WayOut::San => return true,
+            WayOut::Tcp => {}
+            WayOut::Leaving | WayOut::Left => return false,
         }
         let own = e.own();
         let written = || call(|kernel| kernel.written(self.number));
@@ -332,13 +346,13 @@ impl End {
             }
             Outbound::San => {}
         }
-        e.clear(flag::SENDS_TCP);
+        e.step_out(OutEvent::Turned);
         true
     }
 
     /// Back before both ends entered: true if it is on TCP.
     pub(super) fn retreat(&self, e: &Endpoint) -> bool {
-        if !e.has(flag::SENDS_TCP) || !e.segment.agreement.withdraw() {
+        if e.way_out() != WayOut::Tcp || !e.segment.agreement.withdraw() {
             return false;
         }
         self.leave_to_kernel(e);
@@ -361,14 +375,14 @@ impl End {
     /// How far it has come, for who looks when all is over.
     pub(super) fn stage(&self) -> &'static str {
         if let Some(e) = self.endpoint() {
-            return match () {
-                () if e.has(flag::LEAVING) && !e.has(flag::LEFT) => "leaving",
-                () if e.has(flag::READ_OUT) => "read out",
-                () if e.has(flag::LEFT) => "left",
-                () if e.has(flag::SENDS_TCP) && e.has(flag::RECEIVES_TCP) => "entered",
-                () if e.has(flag::SENDS_TCP) => "turned by the peer",
-                () if e.has(flag::RECEIVES_TCP) => "turned",
-                () => "san",
+            return match e.way_out() {
+                WayOut::Leaving => "leaving",
+                _ if e.has(flag::READ_OUT) => "read out",
+                WayOut::Left => "left",
+                WayOut::Tcp if e.has(flag::RECEIVES_TCP) => "entered",
+                WayOut::Tcp => "turned by the peer",
+                WayOut::San if e.has(flag::RECEIVES_TCP) => "turned",
+                WayOut::San => "san",
             };
         }
         match &*self.negotiation.lock().unwrap() {

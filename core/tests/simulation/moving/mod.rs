@@ -18,12 +18,16 @@ mod transfer;
 mod agreement;
 #[path = "../../../src/session/direction.rs"]
 mod direction;
+#[path = "../../../src/session/end_word.rs"]
+mod end_word;
 #[path = "../../../src/session/select_counter.rs"]
 mod select_counter;
 #[path = "../../../src/session/turn.rs"]
 mod turn;
 #[path = "../../../src/session/way_back.rs"]
 mod way_back;
+#[path = "../../../src/session/way_out.rs"]
+mod way_out;
 
 use crate::rng::Rng;
 use crate::schedules;

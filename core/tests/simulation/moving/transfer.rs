@@ -6,6 +6,7 @@ use super::end::{flag, stream_byte, End, Endpoint};
 use super::kernel::Error;
 use super::schedule::{call, chance, range, sleep_until, step, Ready};
 use super::turn::Inbound;
+use super::way_out::WayOut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// A thread waits to read, or for room.
@@ -132,7 +133,7 @@ impl End {
     /// Sends what goes now; nothing: it is to look again.
     fn send_on_san(&self, e: &Endpoint, bytes: &[u8]) -> Result<usize, Error> {
         self.look_after(e);
-        if e.has(flag::SENDS_TCP) && e.segment.agreement.state() == State::Withdrawn {
+        if e.way_out() == WayOut::Tcp && e.segment.agreement.state() == State::Withdrawn {
             self.retreat(e);
         }
         let held = e.sending.lock();
@@ -143,7 +144,7 @@ impl End {
             }
             return Ok(0);
         }
-        if !self.is_on_san(e) || e.has(flag::LEFT) {
+        if !self.is_on_san(e) || e.way_out() == WayOut::Left {
             drop(held);
             return self.send_over_tcp(bytes);
         }
@@ -335,8 +336,7 @@ impl End {
         let comes_again = word.left && word.pulled;
         let reads_tcp = comes_again || e.has(flag::RECEIVES_TCP | flag::READ_OUT);
         let reads_tcp = event == Event::Read && reads_tcp;
-        let sends = flag::SENDS_TCP | flag::LEFT | flag::LEAVING;
-        let sends_tcp = event == Event::Write && e.has(sends);
+        let sends_tcp = event == Event::Write && e.way_out() != WayOut::San;
         sleep_until(Ready::Rung { reads_tcp, sends_tcp });
     }
 
@@ -353,10 +353,10 @@ impl End {
     }
 
     fn may_write(&self, e: &Endpoint) -> bool {
-        if e.has(flag::LEFT | flag::ANCHOR_ENDED) || is_due(e) {
+        if e.has(flag::ANCHOR_ENDED) || is_due(e) {
             return true;
         }
-        if e.has(flag::SENDS_TCP) {
+        if e.way_out() == WayOut::Tcp {
             return call(|kernel| kernel.is(self.number, Ready::Writable));
         }
         e.own().has_room(e.peer())
@@ -378,11 +378,14 @@ impl End {
 
 /// True if either end has begun to go back.
 pub(super) fn is_due(e: &Endpoint) -> bool {
-    const BEGUN: u32 = flag::LEFT | flag::LEAVING | flag::READ_OUT | flag::NATIVE;
-    e.has(BEGUN) || e.peer().returned.load(SeqCst) != 0
+    let state = e.state();
+    matches!(state.way_out(), WayOut::Leaving | WayOut::Left)
+        || state.has(flag::READ_OUT | flag::NATIVE)
+        || e.peer().returned.load(SeqCst) != 0
 }
 
 /// True if part of what goes over TCP first is still to be sent.
 pub(super) fn is_half_left(e: &Endpoint) -> bool {
-    e.has(flag::LEAVING) && !e.has(flag::LEFT | flag::RESET | flag::BROKEN_PIPE)
+    let state = e.state();
+    state.way_out() == WayOut::Leaving && !state.has(flag::RESET | flag::BROKEN_PIPE)
 }

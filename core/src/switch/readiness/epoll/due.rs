@@ -36,10 +36,11 @@ pub(super) enum Taken {
 
 /// Changes with whatever makes an edge: data, the end of the stream, an error. The last two change its [`END_BITS`].
 fn stamp(stream: &Stream) -> u64 {
-    let flags = stream.endpoint.flags();
+    let state = stream.endpoint.state();
     // A peer that shut down and closes later tells nothing new.
-    let is_over = stream.is_finished() || flags & flag::ANCHOR_ENDED != 0;
-    let ends = (flags & (flag::RESET | flag::BROKEN_PIPE)).count_ones() + u32::from(is_over);
+    let is_over = stream.is_finished() || state.has(flag::ANCHOR_ENDED);
+    let broken = state.among(flag::RESET | flag::BROKEN_PIPE);
+    let ends = broken.count_ones() + u32::from(is_over);
     // Of these there are only ever more.
     let ends = ends.wrapping_add(stream.endpoint.shutdowns.load(Relaxed));
     stream.arrival_stamp() << END_BITS | u64::from(ends) & ((1 << END_BITS) - 1)

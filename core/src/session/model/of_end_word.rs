@@ -1,0 +1,83 @@
+//! Model check of an end's word: threads of the end that step a direction, and set flags, at the same time.
+
+use super::end_word::EndWord;
+use super::sync::{AtomicU32, Ordering};
+use super::way_out::{OutEvent, WayOut};
+use super::{bounded, Reached};
+use loom::sync::Arc;
+use loom::thread;
+
+const FLAG: u32 = 1 << 3;
+
+/// A word, and what a thread did before its step.
+#[derive(Debug)]
+struct End {
+    word: EndWord,
+    out: AtomicU32,
+}
+
+impl End {
+    fn new() -> Arc<End> {
+        let end = End { word: EndWord::new(), out: AtomicU32::new(0) };
+        // Makes the loom objects here, before any thread runs.
+        end.word.state();
+        end.out.load(Ordering::Relaxed);
+        Arc::new(end)
+    }
+}
+
+/// The sender turns while another thread finds that the connection is over, and a third sets a flag: no step and no flag is
+/// lost.
+#[test]
+fn no_step_and_no_flag_is_lost() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let end = End::new();
+        end.word.begin_on_tcp();
+        let turns = {
+            let end = end.clone();
+            thread::spawn(move || end.word.step_out(OutEvent::Turned).is_some())
+        };
+        let flags = {
+            let end = end.clone();
+            thread::spawn(move || end.word.set(FLAG))
+        };
+        let over = end.word.step_out(OutEvent::Out).expect("nobody else ends it");
+        assert_eq!(over.way_out(), WayOut::Left);
+        let (turned, was_new) = (turns.join().unwrap(), flags.join().unwrap());
+        let state = end.word.state();
+        assert!(was_new && state.has(FLAG));
+        assert_eq!(state.way_out(), WayOut::Left);
+        seen.note((u32::from(turned), u32::from(over.has(FLAG))));
+    });
+    assert_eq!(reached.states(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+}
+
+/// Who finds a direction somewhere finds what was done before it got there.
+#[test]
+fn a_look_sees_what_came_before_the_step() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let end = End::new();
+        let look = {
+            let end = end.clone();
+            thread::spawn(move || (end.word.state().way_out(), end.out.load(Ordering::Relaxed)))
+        };
+        end.out.store(1, Ordering::Relaxed);
+        end.word.step_out(OutEvent::OutInPart);
+        end.out.store(2, Ordering::Relaxed);
+        end.word.step_out(OutEvent::Out);
+        let (way, out) = look.join().unwrap();
+        let least = match way {
+            WayOut::San | WayOut::Tcp => 0,
+            WayOut::Leaving => 1,
+            WayOut::Left => 2,
+        };
+        assert!(out >= least, "{way:?}, {out}");
+        seen.note((way as u32, out));
+    });
+    let states = reached.states();
+    assert!([(0, 0), (2, 1), (3, 2)].iter().all(|one| states.contains(one)), "{states:?}");
+}
