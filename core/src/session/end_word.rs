@@ -2,11 +2,13 @@
 //! are, and what else holds of it. Who has it in hand asks nothing more of the memory. Must not know what the flags mean.
 
 use super::sync::{AtomicU32, Ordering};
+use super::way_in::{InEvent, WayIn};
 use super::way_out::{OutEvent, WayOut};
 
 /// Bits for the caller's flags; above them are the ways.
 const FLAGS: u32 = (1 << OUT) - 1;
 const OUT: u32 = 28;
+const IN: u32 = 30;
 
 /// The word. It lies in memory that only one end's processes have. Zero: both directions are on the SAN, and no flag
 /// is set.
@@ -30,6 +32,23 @@ impl EndState {
         WayOut::of(self.0 >> OUT)
     }
 
+    /// Where the direction is that this end receives in.
+    #[inline(always)]
+    pub(crate) fn way_in(self) -> WayIn {
+        WayIn::of(self.0 >> IN)
+    }
+
+    /// True if this end has begun to go back to TCP.
+    #[inline(always)]
+    pub(crate) fn is_returning(self) -> bool {
+        matches!(self.way_out(), WayOut::Leaving | WayOut::Left) || self.way_in().is_read_out()
+    }
+
+    /// True if both directions are back on TCP: every process that shares the socket leaves it to the kernel.
+    pub(crate) fn is_back(self) -> bool {
+        self.way_out() == WayOut::Left && self.way_in() == WayIn::Back
+    }
+
     /// True if any of these flags is set.
     #[inline(always)]
     pub(crate) fn has(self, flags: u32) -> bool {
@@ -51,6 +70,10 @@ impl EndState {
     fn with_way_out(self, way: WayOut) -> EndState {
         EndState(self.0 & !(3 << OUT) | (way as u32) << OUT)
     }
+
+    fn with_way_in(self, way: WayIn) -> EndState {
+        EndState(self.0 & !(3 << IN) | (way as u32) << IN)
+    }
 }
 
 impl EndWord {
@@ -62,7 +85,8 @@ impl EndWord {
 
     /// Before anybody else sees it, an end begins with its directions on TCP.
     pub(crate) fn begin_on_tcp(&self) {
-        let begun = EndState(self.0.load(Ordering::Relaxed)).with_way_out(WayOut::Tcp);
+        let begun = EndState(self.0.load(Ordering::Relaxed));
+        let begun = begun.with_way_out(WayOut::Tcp).with_way_in(WayIn::Tcp);
         self.0.store(begun.0, Ordering::Release);
     }
 
@@ -85,6 +109,11 @@ impl EndWord {
     /// The direction that this end sends in takes this step; what the word says then, or `None` if that changed nothing.
     pub(crate) fn step_out(&self, event: OutEvent) -> Option<EndState> {
         self.step(|state| Some(state.with_way_out(state.way_out().step(event)?)))
+    }
+
+    /// The same for the direction that it receives in.
+    pub(crate) fn step_in(&self, event: InEvent) -> Option<EndState> {
+        self.step(|state| Some(state.with_way_in(state.way_in().step(event)?)))
     }
 
     /// Changes the word as `next` says; `None`: it stays.

@@ -20,6 +20,7 @@ pub mod token;
 pub mod transfer;
 mod turn;
 mod way_back;
+mod way_in;
 mod way_out;
 
 #[cfg(test)]
@@ -52,4 +53,5 @@ pub(crate) use select_counter::{Called, SelectCounter, Ticket};
 pub use suspend::Suspension;
 pub(crate) use turn::{turn, Inbound, Misplaced, Outbound, OverTcp};
 pub(crate) use way_back::{end_reading, read_twice, resent};
+pub(crate) use way_in::{InEvent, WayIn};
 pub(crate) use way_out::{OutEvent, WayOut};

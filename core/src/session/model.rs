@@ -25,6 +25,8 @@ mod token;
 mod turn;
 #[path = "way_back.rs"]
 mod way_back;
+#[path = "way_in.rs"]
+mod way_in;
 #[path = "way_out.rs"]
 mod way_out;
 

@@ -83,13 +83,13 @@ pub(crate) mod test_ends {
     pub(crate) use super::stream::{Stream, Take};
 
     use super::anchor::ends;
-    use super::endpoint::flag;
     use super::socket::Socket;
+    use crate::session::InEvent;
     use crate::sys::Fd;
 
     /// Looks what the kernel tells of the anchor of an end that asked how its return goes on, and has no answer.
     pub(crate) fn look_unanswered(anchor: Fd, stream: &Stream) {
-        stream.endpoint.set(flag::READ_OUT | flag::ASKS);
+        stream.endpoint.step_in(InEvent::Asked);
         ends::look(&Socket::loose(anchor), stream);
     }
 }

@@ -1,7 +1,8 @@
-//! Model check of an end's word: threads of the end that step a direction, and set flags, at the same time.
+//! Model check of an end's word: threads of the end that step its directions, and set flags, at the same time.
 
 use super::end_word::EndWord;
 use super::sync::{AtomicU32, Ordering};
+use super::way_in::InEvent;
 use super::way_out::{OutEvent, WayOut};
 use super::{bounded, Reached};
 use loom::sync::Arc;
@@ -9,19 +10,21 @@ use loom::thread;
 
 const FLAG: u32 = 1 << 3;
 
-/// A word, and what a thread did before its step.
+/// A word, and what was done before its directions took a step: how far what goes out is, and what comes in.
 #[derive(Debug)]
 struct End {
     word: EndWord,
     out: AtomicU32,
+    read: AtomicU32,
 }
 
 impl End {
     fn new() -> Arc<End> {
-        let end = End { word: EndWord::new(), out: AtomicU32::new(0) };
+        let end = End { word: EndWord::new(), out: AtomicU32::new(0), read: AtomicU32::new(0) };
         // Makes the loom objects here, before any thread runs.
         end.word.state();
         end.out.load(Ordering::Relaxed);
+        end.read.load(Ordering::Relaxed);
         Arc::new(end)
     }
 }
@@ -80,4 +83,32 @@ fn a_look_sees_what_came_before_the_step() {
     });
     let states = reached.states();
     assert!([(0, 0), (2, 1), (3, 2)].iter().all(|one| states.contains(one)), "{states:?}");
+}
+
+/// One thread leaves while another ends reading. The one that comes second, and it alone, finds that the end is back, with all
+/// that the other did before: it gives the socket to the kernel.
+#[test]
+fn who_brings_the_second_direction_back_knows_it() {
+    let reached = std::sync::Arc::new(Reached::default());
+    let seen = reached.clone();
+    bounded(3, move || {
+        let end = End::new();
+        let reads = {
+            let end = end.clone();
+            thread::spawn(move || {
+                end.read.store(1, Ordering::Relaxed);
+                let after = end.word.step_in(InEvent::ReadOut).expect("nobody else does");
+                (after.is_back(), end.out.load(Ordering::Relaxed))
+            })
+        };
+        end.out.store(1, Ordering::Relaxed);
+        let left = end.word.step_out(OutEvent::Out).expect("nobody else does");
+        let read = end.read.load(Ordering::Relaxed);
+        let (reader_is_last, out) = reads.join().unwrap();
+        assert!(left.is_back() != reader_is_last);
+        assert!(!left.is_back() || read == 1);
+        assert!(!reader_is_last || out == 1);
+        seen.note((u32::from(left.is_back()), u32::from(reader_is_last)));
+    });
+    assert_eq!(reached.states(), [(0, 1), (1, 0)]);
 }

@@ -18,9 +18,9 @@ const NAP: u64 = 20_000_000;
 
 /// True if the peer's end may be behind what is unread here.
 pub(in crate::switch) fn may_be(stream: &Stream) -> bool {
-    let e = stream.endpoint;
-    e.has(flag::RECEIVES_TCP)
-        && !e.has(flag::ANCHOR_ENDED | flag::RESET)
+    let state = stream.endpoint.state();
+    state.way_in().is_over_tcp()
+        && !state.has(flag::ANCHOR_ENDED | flag::RESET)
         && net::unread(stream.anchor).is_some_and(|bytes| bytes > 0)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::provider::shm::{CLOSED, FAILED, FINISHED, READ_SHUT};
 use crate::registry;
-use crate::session::WayOut;
+use crate::session::{WayIn, WayOut};
 use crate::switch::anchor::behind;
 use crate::switch::anchor::broken::{break_pipe, lose_rest};
 use crate::switch::anchor::link;
@@ -41,7 +41,7 @@ pub(in crate::switch) fn ended(stream: &Stream) -> bool {
     // Over a fabric what lies here unread then comes again.
     let is_told = |finished| {
         finished & FINISHED != 0
-            && (stream.fabric.is_none() || !stream.endpoint.has(flag::READ_OUT))
+            && (stream.fabric.is_none() || !stream.endpoint.way_in().is_read_out())
     };
     is_told(stream.peer().sending.0.finished.load(Acquire))
         || stream.endpoint.has(flag::ANCHOR_ENDED | flag::RESET)
@@ -86,7 +86,7 @@ pub(in crate::switch) fn look(socket: &Socket, stream: &Stream) {
     if returning::is_kernels(stream) {
         // What the kernel says comes after what is still to be read here, and is the kernel's to say.
         returning::follow(stream);
-        if let Some(link) = stream.fabric.filter(|_| stream.endpoint.has(flag::ASKS)) {
+        if let Some(link) = stream.fabric.filter(|_| stream.endpoint.way_in() == WayIn::Asking) {
             // Nobody answers if the peer is gone.
             link.look_for_end();
         }

@@ -13,14 +13,16 @@ use crate::sys::poll;
 #[inline]
 fn poll_known(stream: &Stream) -> Option<bool> {
     stream.poll();
-    if stream.endpoint.has(flag::RECEIVES_TCP) {
+    if stream.endpoint.way_in().is_over_tcp() {
         let on_tcp = switchover::poll_readable(stream);
         if on_tcp.is_some() {
             return on_tcp;
         }
     }
-    if stream.endpoint.has(flag::RECEIVE_SHUT | flag::READ_OUT) || ends::ended(stream) {
-        return Some(!stream.endpoint.has(flag::READ_OUT) || ends::ended(stream));
+    let state = stream.endpoint.state();
+    let is_read_out = state.way_in().is_read_out();
+    if is_read_out || state.has(flag::RECEIVE_SHUT) || ends::ended(stream) {
+        return Some(!is_read_out || ends::ended(stream));
     }
     stream.peek_readable()
 }

@@ -17,11 +17,8 @@ pub(in crate::switch) const OVER: u32 = flag::RESET | flag::ANCHOR_ENDED | flag:
 /// True if either end has begun to go back. One load of each side's word.
 #[inline]
 pub(in crate::switch) fn is_due(stream: &Stream) -> bool {
-    const BEGUN: u32 = flag::READ_OUT | flag::NATIVE;
-    let state = stream.endpoint.state();
     stream.peer().sending.0.finished.load(Relaxed) & RETURNED != 0
-        || matches!(state.way_out(), WayOut::Leaving | WayOut::Left)
-        || state.has(BEGUN)
+        || stream.endpoint.state().is_returning()
 }
 
 /// [`is_due`] for a socket.
@@ -80,24 +77,18 @@ pub(in crate::switch) fn is_recalled(stream: &Stream) -> bool {
 /// is there then.
 pub(in crate::switch) fn continues_over_tcp(stream: &Stream) -> bool {
     let word = stream.peer().sending.0.direction.state();
-    word.left && !word.pulled && !stream.endpoint.has(flag::READ_OUT)
+    word.left && !word.pulled && !stream.endpoint.way_in().is_read_out()
 }
 
 /// True if the peer left, and what lies in the segment comes over TCP as well, and this end has not turned there.
 pub(in crate::switch) fn comes_again(stream: &Stream) -> bool {
     let word = stream.peer().sending.0.direction.state();
-    word.left && word.pulled && !stream.endpoint.has(flag::READ_OUT)
+    word.left && word.pulled && !stream.endpoint.way_in().is_read_out()
 }
 
 /// True if what the kernel says of the anchor concerns bytes that are TCP's.
 pub(in crate::switch) fn is_kernels(stream: &Stream) -> bool {
-    stream.peer().sending.0.direction.state().left || stream.endpoint.has(flag::READ_OUT)
-}
-
-/// True if all that the peer sent on the SAN is read, and the rest of the stream comes over TCP.
-pub(in crate::switch) fn reads_tcp_again(stream: &Stream) -> bool {
-    let state = stream.endpoint.state();
-    state.has(flag::READ_OUT) && !state.has(flag::ASKS)
+    stream.peer().sending.0.direction.state().left || stream.endpoint.way_in().is_read_out()
 }
 
 /// The peer has left: this end does the same at the next opportunity, although there was no hint, as a peer that is not

@@ -9,8 +9,7 @@ use crate::fabric::Link;
 use crate::provider::shm::State;
 use crate::reason::Reason;
 use crate::registry::{self, Event, Provider};
-use crate::session::{self, Inbound, Misplaced, OutEvent, Outbound, WayOut};
-use crate::switch::anchor::returning;
+use crate::session::{self, InEvent, Inbound, Misplaced, OutEvent, Outbound, WayIn, WayOut};
 use crate::switch::anchor::watchers;
 use crate::switch::buffers::Buffers;
 use crate::switch::endpoint::flag;
@@ -81,7 +80,7 @@ pub(in crate::switch) fn send(stream: &Stream, from: &mut Buffers) -> Moved {
 /// Where the next bytes of the stream are. Receive lock.
 fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     let (e, sending) = (stream.endpoint, &stream.peer().sending.0);
-    if returning::reads_tcp_again(stream) {
+    if e.way_in() == WayIn::Back {
         return Ok(Inbound::Tcp);
     }
     // Once the peer left it may send urgent data, at which the kernel's count of unread bytes ends.
@@ -90,19 +89,20 @@ fn inbound(stream: &Stream) -> Result<Inbound, Broken> {
     let next = e.receive.over_tcp.next(&sending.direction, &sending.turned_at, taken);
     let next = next.map_err(|Misplaced| Broken::Position)?;
     if let Inbound::San(at) = next {
-        e.clear(flag::RECEIVES_TCP);
-        registry::note(stream.statistics, Event::ReceivingTurned(at));
+        if e.step_in(InEvent::Turned).is_some() {
+            registry::note(stream.statistics, Event::ReceivingTurned(at));
+        }
     }
     Ok(next)
 }
 
 /// Whether a read would not wait, as the kernel says; `None`: it is for the segment to say. For an end that [receives
-/// over TCP](flag::RECEIVES_TCP).
+/// over TCP](WayIn::is_over_tcp).
 #[cold]
 pub(in crate::switch) fn poll_readable(stream: &Stream) -> Option<bool> {
     // Who has the lock receives right now and will know better.
     let Some(held) = stream.borrow(&stream.endpoint.receive.lock) else { return Some(true) };
-    if !stream.endpoint.has(flag::RECEIVES_TCP) {
+    if !stream.endpoint.way_in().is_over_tcp() {
         return None;
     }
     let next = inbound(stream);
@@ -176,7 +176,7 @@ pub(in crate::switch) fn take(
     take: Take,
 ) -> Result<Taken, Broken> {
     let direction = &stream.peer().sending.0.direction;
-    if returning::reads_tcp_again(stream) {
+    if stream.endpoint.way_in() == WayIn::Back {
         return Ok(receive(stream, to, take, u64::MAX));
     }
     // Before the look at the turn.

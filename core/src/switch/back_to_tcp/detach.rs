@@ -16,7 +16,7 @@ use super::read_out::{read_out, take_answer};
 use crate::provider::shm::CLOSED;
 use crate::reason::Reason;
 use crate::registry::{self, Provider};
-use crate::session::WayOut;
+use crate::session::{WayIn, WayOut};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -74,8 +74,7 @@ pub(super) fn finish_leaving(
 /// Goes on with a return that either end began; true if the socket is on TCP now. No lock is held.
 #[inline]
 pub(in crate::switch) fn look_after(socket: &Socket, stream: &Stream) -> bool {
-    (returning::is_due(stream) || returning::is_recalled(stream))
-        && advance(socket, stream, Reason::PeerReturned)
+    returning::is_begun(stream) && advance(socket, stream, Reason::PeerReturned)
 }
 
 /// As [`look_after`], where it may be the last look for long, or at all: what is to go over TCP goes as far as there is room
@@ -101,7 +100,7 @@ pub(in crate::switch) fn advance(socket: &Socket, stream: &Stream, why: Reason) 
                 return;
             }
             if let Some(stream) = other.stream() {
-                if returning::is_due(&stream) || returning::is_recalled(&stream) {
+                if returning::is_begun(&stream) {
                     advance_alone(&other, &stream, Reason::PeerReturned);
                 }
             }
@@ -143,27 +142,19 @@ pub(in crate::switch) fn return_anchor(
     why: Reason,
 ) -> bool {
     let stream = &stream.over(anchor);
-    if stream.endpoint.has(flag::ASKS) {
+    if stream.endpoint.way_in() == WayIn::Asking {
         // It may be that reading is to go on, whatever becomes of sending.
         take_answer(stream);
     }
-    if stream.endpoint.has(flag::NATIVE) {
+    if stream.endpoint.state().is_back() {
         return true;
     }
     let has_left = leave(stream, anchor, why);
     // Of a reset that is not the kernel's own it would tell something else.
     let goes_on =
         (has_left || returning::is_half_left(stream)) && !stream.endpoint.has(flag::RESET);
-    if !goes_on || !settle(socket, stream) {
-        return false;
-    }
-    if !has_left {
-        // What this end sends first has no room, perhaps until it reads what the peer sends.
-        stream.endpoint.set(flag::RECEIVES_TCP);
-        return false;
-    }
-    stream.endpoint.set(flag::NATIVE);
-    true
+    // What this end sends first may have no room until it reads what the peer sends over TCP.
+    goes_on && settle(socket, stream) && has_left
 }
 
 /// How long (ns) a peer may take, in a step of its own that waits for nothing, and how long to look again.
@@ -215,7 +206,8 @@ pub(in crate::switch) fn finish(socket: &Socket, stream: &Stream) -> bool {
 
 /// Step 2; true once done.
 fn settle(socket: &Socket, stream: &Stream) -> bool {
-    (stream.endpoint.has(flag::READ_OUT) || read_out(socket, stream, false)) && take_answer(stream)
+    let is_read_out = stream.endpoint.way_in().is_read_out();
+    (is_read_out || read_out(socket, stream, false)) && take_answer(stream)
 }
 
 /// The books of this process: the socket is the kernel's.

@@ -2,11 +2,9 @@
 //! Sends nothing.
 
 use crate::fabric::Link;
-use crate::session::{end_reading, read_twice};
+use crate::session::{end_reading, read_twice, InEvent, WayIn};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
-use crate::switch::anchor::returning;
-use crate::switch::endpoint::flag;
 use crate::switch::socket::Socket;
 use crate::switch::stream::counters::{self, Event};
 use crate::switch::stream::{Broken, Stream};
@@ -29,7 +27,7 @@ pub(super) fn read_out(socket: &Socket, stream: &Stream, recalls_unread: bool) -
     };
     match ended {
         Ok(true) => {
-            stream.endpoint.set(flag::READ_OUT);
+            stream.endpoint.step_in(InEvent::ReadOut);
             // What comes from now on comes over TCP.
             stream.wake_own();
             true
@@ -122,7 +120,7 @@ fn ask(
     }
     if !left {
         stop(stream);
-        stream.endpoint.set(flag::READ_OUT | flag::ASKS);
+        stream.endpoint.step_in(InEvent::Asked);
         link.ask_again();
     }
     Ok(true)
@@ -132,23 +130,22 @@ fn ask(
 /// Over a fabric the peer's link says so, or that reading is to go on.
 pub(super) fn take_answer(stream: &Stream) -> bool {
     let e = stream.endpoint;
-    let Some(link) = stream.fabric.filter(|_| e.has(flag::ASKS)) else {
-        return e.has(flag::READ_OUT);
+    let Some(link) = stream.fabric.filter(|_| e.way_in() == WayIn::Asking) else {
+        return e.way_in() == WayIn::Back;
     };
     stream.poll();
     let Ok(_held) = stream.lock_receive() else { return false };
-    match link.answer().filter(|_| e.has(flag::ASKS)) {
-        Some(true) => {
-            e.clear(flag::ASKS);
+    if e.way_in() == WayIn::Asking {
+        let answer = match link.answer() {
+            Some(true) => Some(InEvent::Granted),
+            Some(false) => Some(InEvent::Refused),
+            None if link::is_closed_by_peer(stream) => Some(InEvent::Refused),
+            None => None,
+        };
+        match answer {
+            Some(answer) => drop(e.step_in(answer)),
+            None => link.ask_again(),
         }
-        Some(false) => {
-            e.clear(flag::READ_OUT | flag::ASKS);
-        }
-        None if link::is_closed_by_peer(stream) => {
-            e.clear(flag::READ_OUT | flag::ASKS);
-        }
-        None if e.has(flag::ASKS) => link.ask_again(),
-        None => {}
     }
-    returning::reads_tcp_again(stream)
+    e.way_in() == WayIn::Back
 }

@@ -6,7 +6,7 @@ use super::detach::{finish_leaving, return_anchor, WaitForRoom};
 use super::leave::note_reason;
 use super::read_out::{read_out, take_answer};
 use crate::reason::Reason;
-use crate::session::{OutEvent, WayOut};
+use crate::session::{InEvent, OutEvent, WayOut};
 use crate::switch::anchor::ends;
 use crate::switch::anchor::link;
 use crate::switch::anchor::returning;
@@ -21,7 +21,7 @@ use crate::sys::{net, time, Fd};
 /// recalled before ours is left, because the peer follows at once and then sends nothing again.
 pub(in crate::switch) fn recall_unread(socket: &Socket, stream: &Stream, why: Reason) -> bool {
     let e = stream.endpoint;
-    if e.has(flag::READ_OUT) {
+    if e.way_in().is_read_out() {
         return true;
     }
     // Who is gone sends nothing again.
@@ -120,13 +120,14 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
         let _ = net::option(anchor, libc::SOL_SOCKET, libc::SO_ERROR);
     }
     e.step_out(OutEvent::Out);
-    e.set(flag::READ_OUT | flag::NATIVE);
+    e.step_in(InEvent::ReadOut);
     true
 }
 
 /// True if a return has begun, or may begin later.
 fn is_under_way(stream: &Stream) -> bool {
-    stream.endpoint.way_out() == WayOut::Left
-        || stream.endpoint.has(flag::READ_OUT)
+    let state = stream.endpoint.state();
+    state.way_out() == WayOut::Left
+        || state.way_in().is_read_out()
         || returning::may_begin_later(stream)
 }

@@ -17,7 +17,8 @@ use crate::fabric::Controller;
 use crate::provider::shm::{Geometry, Role};
 use crate::session::transfer::{Abilities, Preference, Receiving, Sending};
 use crate::session::{
-    Called, EndState, EndWord, OutEvent, OverTcp, Resize, Session, Suspension, WayOut,
+    Called, EndState, EndWord, InEvent, OutEvent, OverTcp, Resize, Session, Suspension, WayIn,
+    WayOut,
 };
 use crate::switch::endpoint::control::Control;
 use crate::switch::endpoint::sleepers::Sleepers;
@@ -45,20 +46,10 @@ pub(super) mod flag {
     pub(crate) const ESTABLISHED: u32 = 1 << 7;
     /// The peer is gone and its kernel said so after the end of the stream: sending is EPIPE.
     pub(crate) const BROKEN_PIPE: u32 = 1 << 9;
-    /// This end reads nothing more from the segment.
-    pub(crate) const READ_OUT: u32 = 1 << 15;
-    /// Both directions are back on TCP: every process that shares the socket leaves it to the
-    /// kernel.
-    pub(crate) const NATIVE: u32 = 1 << 17;
     /// Both ends were in one process when the session was made.
     pub(crate) const ONE_PROCESS: u32 = 1 << 18;
     /// The peer sent what made no sense: nothing is taken in any more.
     pub(crate) const BROKEN: u32 = 1 << 19;
-    /// Over a fabric: whether this end [reads](READ_OUT) nothing more is for the peer to say.
-    pub(crate) const ASKS: u32 = 1 << 21;
-    /// The peer's direction has not turned, or not all that it sent before is read, or it is back there and this end's is
-    /// not: this end receives over TCP.
-    pub(crate) const RECEIVES_TCP: u32 = 1 << 23;
     /// The program set TCP_USER_TIMEOUT.
     pub(crate) const TIMED: u32 = 1 << 24;
 }
@@ -402,6 +393,12 @@ impl Endpoint {
         self.state().way_out()
     }
 
+    /// Where the direction is that it receives in. Acquire.
+    #[inline(always)]
+    pub(crate) fn way_in(&self) -> WayIn {
+        self.state().way_in()
+    }
+
     /// Before anybody else sees this end: both directions begin on TCP.
     pub(in crate::switch) fn begin_on_tcp(&self) {
         self.word.begin_on_tcp();
@@ -411,6 +408,12 @@ impl Endpoint {
     /// connection is over.
     pub(crate) fn step_out(&self, event: OutEvent) -> Option<EndState> {
         self.word.step_out(event)
+    }
+
+    /// The direction that it receives in takes this step. Sequentially consistent. Under the receive lock, or where TCP's
+    /// stream is over.
+    pub(crate) fn step_in(&self, event: InEvent) -> Option<EndState> {
+        self.word.step_in(event)
     }
 
     /// The error of a connection that is broken: what the kernel reported, or that it was reset.

@@ -83,9 +83,9 @@ fn enough_to_read(stream: &Stream) -> bool {
 pub(in crate::switch) fn available(stream: &Stream) -> u64 {
     let count = |stream: &Stream| stream.available();
     match stream.lock_receive() {
-        Ok(_held) if stream.endpoint.has(flag::RECEIVES_TCP) => {
+        Ok(_held) if stream.endpoint.way_in().is_over_tcp() => {
             let before = switchover::unread(stream);
-            match stream.endpoint.has(flag::RECEIVES_TCP) {
+            match stream.endpoint.way_in().is_over_tcp() {
                 true if !switchover::look_for_rest(stream, before) => before,
                 true => before + count(stream).unwrap_or(0),
                 false => count(stream).unwrap_or(0),

@@ -59,9 +59,9 @@ fn begin_session(socket: &Socket, structure: &mut Structure, role: Role) {
     actions::begin();
     let status = file::status_flags(socket.anchor()).unwrap_or(0);
     stream.endpoint.begin_on_tcp();
-    let mut flags = flag::RECEIVES_TCP;
-    flags |= if status & libc::O_NONBLOCK != 0 { flag::NONBLOCK } else { 0 };
-    stream.endpoint.set(flags);
+    if status & libc::O_NONBLOCK != 0 {
+        stream.endpoint.set(flag::NONBLOCK);
+    }
     let taken = net::bytes_taken(socket.anchor()).unwrap_or(0);
     stream.endpoint.receive.over_tcp.begin(taken);
     stream.open(match role {

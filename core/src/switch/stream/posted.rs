@@ -8,7 +8,6 @@ use crate::provider::shm::Right;
 use crate::session::transfer::{Call, Posting};
 use crate::session::{Control, LARGEST_TRANSFER};
 use crate::switch::buffers::Buffers;
-use crate::switch::endpoint::flag;
 use crate::sys::process;
 use crate::sys::user::Access;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,7 +54,7 @@ impl<'a> Posted<'a> {
         let stream = &self.stream;
         let bytes = deregister(stream, self.length);
         let held = stream.lock_receive();
-        if bytes > 0 && !stream.endpoint.has(flag::READ_OUT) {
+        if bytes > 0 && !stream.endpoint.way_in().is_read_out() {
             // What was announced before those bytes were written is over (A12), so it must be known.
             // What is broken is found again.
             let _ = stream.absorb();

@@ -3,7 +3,6 @@
 use super::Broken;
 use super::Stream;
 use crate::provider::shm::{FINISHED, RETURNED};
-use crate::switch::endpoint::flag;
 use crate::sys::net;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -41,7 +40,7 @@ impl Stream<'_> {
     #[inline]
     pub(crate) fn owes_seen(&self) -> bool {
         let receive = &self.endpoint.receive;
-        receive.seen.load(Relaxed) > receive.total() && !self.endpoint.has(flag::READ_OUT)
+        receive.seen.load(Relaxed) > receive.total() && !self.endpoint.way_in().is_read_out()
     }
 
     /// They did not come for long: their sender may have changed its mind.
@@ -114,7 +113,7 @@ impl Stream<'_> {
     #[inline]
     fn came_over_tcp(&self, returned: bool) -> u64 {
         let taken = self.endpoint.receive.over_tcp.taken();
-        if !returned && !self.endpoint.has(flag::RECEIVES_TCP) {
+        if !returned && !self.endpoint.way_in().is_over_tcp() {
             return taken;
         }
         let came = net::bytes_received(self.anchor).unwrap_or(taken);

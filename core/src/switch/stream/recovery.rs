@@ -5,8 +5,7 @@
 //! left half done, and is then done again.
 
 use super::Stream;
-use crate::session::{Complete, Control, Header, OutEvent};
-use crate::switch::endpoint::flag;
+use crate::session::{Complete, Control, Header, InEvent, OutEvent};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 impl Stream<'_> {
@@ -31,7 +30,7 @@ impl Stream<'_> {
         let receive = &self.endpoint.receive;
         if self.peer().sending.0.direction.state().recalled {
             // What is here comes again over TCP.
-            self.endpoint.set(flag::READ_OUT);
+            self.endpoint.step_in(InEvent::ReadOut);
         }
         self.recover_control();
         self.recover_read_messages();

@@ -2,6 +2,7 @@
 //! receive when the connection goes back to TCP.
 
 use crate::session::transfer::Call;
+use crate::session::{InEvent, WayIn};
 use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::ready;
@@ -23,7 +24,7 @@ use crate::sys::{blocking, net, Errno};
 /// How long (ns) a thread sleeps between looks for more behind what it has looked at.
 const NAP_OF_LOOKER: u64 = 2_000_000;
 
-/// Receives for an end that [receives over TCP](flag::RECEIVES_TCP). `None`: the rest is the segment's, behind `got` bytes.
+/// Receives for an end that [receives over TCP](WayIn::is_over_tcp). `None`: the rest is the segment's, behind `got` bytes.
 #[cold]
 pub(super) fn receive(
     socket: &Socket,
@@ -41,7 +42,7 @@ pub(super) fn receive(
     loop {
         // The number may be another one by now.
         let stream = &stream.over(socket.anchor());
-        if returning::is_half_left(stream) {
+        if returning::is_half_left(stream) || stream.endpoint.way_in() == WayIn::Back {
             detach::look_after(socket, stream);
         }
         let Ok(held) = stream.lock_receive() else {
@@ -50,7 +51,7 @@ pub(super) fn receive(
         if socket.phase() != phase::SAN {
             return Some(rest_from_kernel(socket, to.clone(), *got, flags, limit));
         }
-        if !stream.endpoint.has(flag::RECEIVES_TCP) {
+        if !stream.endpoint.way_in().is_over_tcp() {
             return None;
         }
         if *got > 0 && net::is_at_mark(stream.anchor) {
@@ -66,6 +67,7 @@ pub(super) fn receive(
         if rings {
             ring::ring(socket);
         }
+        let is_back = || stream.endpoint.way_in() == WayIn::Back;
         match taken.unwrap_or_else(|why| {
             ends::fail(socket, stream, why);
             Taken::End(0)
@@ -83,7 +85,7 @@ pub(super) fn receive(
                 // An error that is behind them the kernel keeps: it would tell it once.
                 let is_all = || {
                     flags & libc::MSG_WAITALL == 0
-                        && returning::reads_tcp_again(stream)
+                        && is_back()
                         && net::unread(stream.anchor) == Some(0)
                 };
                 if to.remaining() == 0 || is_all() {
@@ -91,13 +93,10 @@ pub(super) fn receive(
                 }
                 continue;
             }
-            Taken::End(0) if returning::reads_tcp_again(stream) => {
+            Taken::End(0) if is_back() => {
                 return Some(Outcome::Done(Ok(*got)));
             }
-            Taken::End(error)
-                if matches!(error, libc::EFAULT | libc::EINTR)
-                    || returning::reads_tcp_again(stream) =>
-            {
+            Taken::End(error) if matches!(error, libc::EFAULT | libc::EINTR) || is_back() => {
                 let told = if *got > 0 { Ok(*got) } else { Err(Errno(error)) };
                 return Some(Outcome::Done(told));
             }
@@ -141,7 +140,7 @@ fn note_end(socket: &Socket, stream: &Stream, error: i32) {
         ends::note_error(socket, stream, error);
     }
     stream.endpoint.set(flag::ANCHOR_ENDED);
-    stream.endpoint.clear(flag::RECEIVES_TCP);
+    stream.endpoint.step_in(InEvent::Turned);
 }
 
 /// Waits for more, if the call does.

@@ -43,7 +43,8 @@ pub fn receive(socket: &Socket, mut to: Buffers, flags: i32) -> Outcome {
         return Outcome::Pass;
     }
     let (mut got, limit) = (0, Limit::default());
-    if stream.endpoint.has(flag::RECEIVES_TCP | flag::RECEIVE_SHUT) {
+    let state = stream.endpoint.state();
+    if state.way_in().is_over_tcp() || state.has(flag::RECEIVE_SHUT) {
         if let Some(done) = from_tcp::receive(socket, &stream, &mut to, flags, &mut got, &limit) {
             return done;
         }
@@ -202,7 +203,7 @@ impl<'a> Receiving<'a, '_> {
     /// The peer's direction is back on TCP, and this end's may not be yet.
     #[cold]
     fn receive_over_tcp(&mut self) -> ControlFlow<Outcome> {
-        if !self.stream.endpoint.has(flag::RECEIVES_TCP) {
+        if !self.stream.endpoint.way_in().is_over_tcp() {
             return ControlFlow::Continue(());
         }
         let Receiving { socket, stream, to, flags, got, limit, .. } = self;
@@ -428,7 +429,7 @@ fn receive_once(
     let held = stream.lock_receive().map_err(|_| Failure::Busy)?;
     stream.tell_actions();
     suspend::after(socket, stream, &held, &stream.endpoint.send.lock);
-    if stream.endpoint.has(flag::READ_OUT) {
+    if stream.endpoint.way_in().is_read_out() {
         return Ok(Moved::default());
     }
     let received = stream.receive(to, take, call).map_err(Failure::Broken);
@@ -450,7 +451,7 @@ fn post<'a>(
 ) -> Option<Posted<'a>> {
     let held = stream.lock_receive().ok()?;
     let posted =
-        if stream.endpoint.has(flag::READ_OUT) { None } else { stream.post(to, call, waits) };
+        if stream.endpoint.way_in().is_read_out() { None } else { stream.post(to, call, waits) };
     drop(held);
     if stream.try_send_due() {
         ring::ring(socket);

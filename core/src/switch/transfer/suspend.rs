@@ -39,11 +39,10 @@ pub(in crate::switch) fn after(socket: &Socket, stream: &Stream, held: &Held, ot
 
 #[cold]
 fn swap(socket: &Socket, stream: &Stream, other: &Control) {
-    const NEVER_AGAIN: u32 = flag::RESET | flag::ANCHOR_ENDED | flag::BROKEN_PIPE | flag::NATIVE;
     if !policy::swaps_by_suspension()
         || stream.fabric.is_some()
         || !stream.endpoint.has(flag::ESTABLISHED)
-        || stream.endpoint.has(NEVER_AGAIN)
+        || stream.endpoint.has(returning::OVER)
         || ends::hinted_end(stream)
         || returning::is_begun(stream)
     {

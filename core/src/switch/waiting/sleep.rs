@@ -3,7 +3,7 @@
 use super::how::{Wait, Woken};
 use super::wait::nap_without_end;
 use crate::fabric::{Notified, Sleeper};
-use crate::session::WayOut;
+use crate::session::{WayIn, WayOut};
 use crate::switch::anchor::bell;
 use crate::switch::anchor::broken;
 use crate::switch::anchor::ends;
@@ -131,7 +131,7 @@ pub(in crate::switch) fn anchor_events(stream: &Stream, event: Event) -> i16 {
     let is_unheeded =
         stream.fabric.is_none() && returning::is_half_left(stream) && returning::is_kernels(stream);
     let mut events = if is_unheeded { 0 } else { libc::POLLRDHUP };
-    let reads_tcp = stream.endpoint.has(flag::RECEIVES_TCP | flag::READ_OUT);
+    let reads_tcp = stream.endpoint.way_in() != WayIn::San;
     if event == Event::Read && (reads_tcp || returning::comes_again(stream)) {
         events |= libc::POLLIN;
     }

@@ -6,6 +6,7 @@ use super::kernel::Error;
 use super::schedule::{call, chance, step, Ready};
 use super::transfer::{is_due, is_half_left};
 use super::way_back::{end_reading, read_twice, resent};
+use super::way_in::{InEvent, WayIn};
 use super::way_out::{OutEvent, WayOut};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -65,21 +66,18 @@ impl End {
             }
             let _turned = e.sending.try_lock().is_some_and(|_held| self.turn(e));
         }
-        if self.behaviour.recalls && !e.has(flag::READ_OUT) {
+        if self.behaviour.recalls && e.way_in() != WayIn::Back {
             // For a program that can not read on the SAN.
             self.end_reading(e);
         }
-        if !e.has(flag::NATIVE) {
+        if !e.state().is_back() {
             let has_left = self.leave(e);
-            if !(has_left || is_half_left(e)) || !self.settle(e) {
+            let goes_on = has_left || is_half_left(e);
+            // What goes first may have no room until this end reads what comes over TCP.
+            let is_settled = goes_on && self.settle(e);
+            if !(is_settled && has_left) {
                 return false;
             }
-            if !has_left {
-                // What goes first has no room, perhaps until this end reads what comes over TCP.
-                e.set(flag::RECEIVES_TCP);
-                return false;
-            }
-            e.set(flag::NATIVE);
         }
         self.returned.fetch_add(1, Relaxed);
         self.leave_to_kernel(e);
@@ -156,7 +154,7 @@ impl End {
 
     /// Ends reading on the SAN once all is read; true once that is done.
     fn settle(&self, e: &Endpoint) -> bool {
-        e.has(flag::READ_OUT) || self.end_reading(e)
+        e.way_in() == WayIn::Back || self.end_reading(e)
     }
 
     /// Ends reading on the SAN; true if it has.
@@ -175,7 +173,7 @@ impl End {
         let passes = || Ok(self.pass_what_comes_again(e));
         let Ok(ended) = end_reading(&e.peer().word, self.behaviour.recalls, unread, stops, passes);
         if ended {
-            e.set(flag::READ_OUT);
+            e.step_in(InEvent::ReadOut);
             call(|kernel| kernel.ring(self.number));
         }
         ended

@@ -8,18 +8,16 @@ use super::schedule::{call, chance, step};
 use super::segment::{Segment, Side};
 use super::select_counter::Called;
 use super::turn::{turn, Outbound, OverTcp};
+use super::way_in::{InEvent, WayIn};
 use super::way_out::{OutEvent, WayOut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// The conditions of an end on the SAN, as those of `switch/endpoint`.
 pub(super) mod flag {
-    pub(crate) const RECEIVES_TCP: u32 = 1 << 1;
-    pub(crate) const READ_OUT: u32 = 1 << 4;
-    pub(crate) const NATIVE: u32 = 1 << 6;
-    pub(crate) const ANCHOR_ENDED: u32 = 1 << 7;
-    pub(crate) const RESET: u32 = 1 << 8;
-    pub(crate) const BROKEN_PIPE: u32 = 1 << 9;
+    pub(crate) const ANCHOR_ENDED: u32 = 1 << 0;
+    pub(crate) const RESET: u32 = 1 << 1;
+    pub(crate) const BROKEN_PIPE: u32 = 1 << 2;
 }
 
 /// How often a sender tries to turn.
@@ -77,7 +75,6 @@ impl Endpoint {
     fn new(segment: Arc<Segment>, role: Role) -> Endpoint {
         let word = EndWord::new();
         word.begin_on_tcp();
-        word.set(flag::RECEIVES_TCP);
         Endpoint {
             segment,
             role,
@@ -108,10 +105,6 @@ impl Endpoint {
         self.word.set(flags);
     }
 
-    pub(super) fn clear(&self, flags: u32) {
-        self.word.clear(flags);
-    }
-
     pub(super) fn state(&self) -> EndState {
         self.word.state()
     }
@@ -119,6 +112,15 @@ impl Endpoint {
     /// Where the direction is that this end sends in.
     pub(super) fn way_out(&self) -> WayOut {
         self.state().way_out()
+    }
+
+    /// Where the direction is that it receives in.
+    pub(super) fn way_in(&self) -> WayIn {
+        self.state().way_in()
+    }
+
+    pub(super) fn step_in(&self, event: InEvent) {
+        self.word.step_in(event);
     }
 
     pub(super) fn step_out(&self, event: OutEvent) {
@@ -375,14 +377,15 @@ impl End {
     /// How far it has come, for who looks when all is over.
     pub(super) fn stage(&self) -> &'static str {
         if let Some(e) = self.endpoint() {
-            return match e.way_out() {
-                WayOut::Leaving => "leaving",
-                _ if e.has(flag::READ_OUT) => "read out",
-                WayOut::Left => "left",
-                WayOut::Tcp if e.has(flag::RECEIVES_TCP) => "entered",
-                WayOut::Tcp => "turned by the peer",
-                WayOut::San if e.has(flag::RECEIVES_TCP) => "turned",
-                WayOut::San => "san",
+            let state = e.state();
+            return match (state.way_out(), state.way_in()) {
+                (WayOut::Leaving, _) => "leaving",
+                (_, WayIn::Back | WayIn::Asking) => "read out",
+                (WayOut::Left, _) => "left",
+                (WayOut::Tcp, WayIn::Tcp) => "entered",
+                (WayOut::Tcp, WayIn::San) => "turned by the peer",
+                (WayOut::San, WayIn::Tcp) => "turned",
+                (WayOut::San, WayIn::San) => "san",
             };
         }
         match &*self.negotiation.lock().unwrap() {

@@ -26,6 +26,8 @@ mod select_counter;
 mod turn;
 #[path = "../../../src/session/way_back.rs"]
 mod way_back;
+#[path = "../../../src/session/way_in.rs"]
+mod way_in;
 #[path = "../../../src/session/way_out.rs"]
 mod way_out;
 

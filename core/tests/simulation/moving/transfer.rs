@@ -6,6 +6,7 @@ use super::end::{flag, stream_byte, End, Endpoint};
 use super::kernel::Error;
 use super::schedule::{call, chance, range, sleep_until, step, Ready};
 use super::turn::Inbound;
+use super::way_in::{InEvent, WayIn};
 use super::way_out::WayOut;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -217,14 +218,14 @@ impl End {
     }
 
     fn receive_on_san(&self, e: &Endpoint, most: usize) -> Found {
-        if is_half_left(e) {
+        if is_half_left(e) || e.way_in() == WayIn::Back {
             self.look_after(e);
         }
         let held = e.receiving.lock();
         if !self.is_on_san(e) {
             return Found::Again;
         }
-        if e.has(flag::RECEIVES_TCP) {
+        if e.way_in() != WayIn::San {
             let found = self.take_over_tcp(e, most);
             drop(held);
             if let Found::Nothing = found {
@@ -235,8 +236,7 @@ impl End {
         }
         // Before the look: at an end that is seen here nothing comes any more.
         let ended = e.has(flag::ANCHOR_ENDED | flag::RESET);
-        let is_read_out = e.has(flag::READ_OUT);
-        let bytes = if is_read_out { Vec::new() } else { e.own().take(e.peer(), most) };
+        let bytes = e.own().take(e.peer(), most);
         for byte in &bytes {
             self.read_byte(*byte);
         }
@@ -261,7 +261,7 @@ impl End {
     /// Takes bytes of the stream off the TCP connection. Receive lock.
     fn take_over_tcp(&self, e: &Endpoint, most: usize) -> Found {
         let peer = e.peer();
-        if e.has(flag::READ_OUT) {
+        if e.way_in() == WayIn::Back {
             return match call(|kernel| kernel.receive(self.number, most)) {
                 Ok(bytes) if !bytes.is_empty() => {
                     self.read_from_kernel(&bytes);
@@ -276,7 +276,7 @@ impl End {
         let next = e.over_tcp.next(&peer.word, &peer.turned_at, taken).expect("an honest peer");
         let (received, is_before_turn) = match next {
             Inbound::San(_) => {
-                e.clear(flag::RECEIVES_TCP);
+                e.step_in(InEvent::Turned);
                 return Found::Again;
             }
             Inbound::Before(left) => (receive(most.min(left as usize)), true),
@@ -299,7 +299,7 @@ impl End {
             }
             _ => {
                 e.set(flag::ANCHOR_ENDED);
-                e.clear(flag::RECEIVES_TCP);
+                e.step_in(InEvent::Turned);
                 Found::Again
             }
         }
@@ -334,17 +334,17 @@ impl End {
         }
         let word = e.peer().word.state();
         let comes_again = word.left && word.pulled;
-        let reads_tcp = comes_again || e.has(flag::RECEIVES_TCP | flag::READ_OUT);
+        let reads_tcp = comes_again || e.way_in() != WayIn::San;
         let reads_tcp = event == Event::Read && reads_tcp;
         let sends_tcp = event == Event::Write && e.way_out() != WayOut::San;
         sleep_until(Ready::Rung { reads_tcp, sends_tcp });
     }
 
     fn may_read(&self, e: &Endpoint) -> bool {
-        if e.has(flag::READ_OUT | flag::ANCHOR_ENDED) || is_due(e) {
+        if e.has(flag::ANCHOR_ENDED) || is_due(e) {
             return true;
         }
-        if e.has(flag::RECEIVES_TCP) {
+        if e.way_in() == WayIn::Tcp {
             // Who sends on the SAN rings for it, and that says where to look.
             return call(|kernel| kernel.is(self.number, Ready::Readable))
                 || e.peer().word.state().turned;
@@ -367,7 +367,7 @@ impl End {
         if !call(|kernel| kernel.has_ended(self.number)) {
             return;
         }
-        if e.peer().word.state().left || e.has(flag::READ_OUT) {
+        if e.peer().word.state().left || e.way_in() == WayIn::Back {
             // It is the kernel's to tell, after what is still to be read here.
             e.peer().returned.store(1, SeqCst);
             return;
@@ -378,10 +378,7 @@ impl End {
 
 /// True if either end has begun to go back.
 pub(super) fn is_due(e: &Endpoint) -> bool {
-    let state = e.state();
-    matches!(state.way_out(), WayOut::Leaving | WayOut::Left)
-        || state.has(flag::READ_OUT | flag::NATIVE)
-        || e.peer().returned.load(SeqCst) != 0
+    e.state().is_returning() || e.peer().returned.load(SeqCst) != 0
 }
 
 /// True if part of what goes over TCP first is still to be sent.
