@@ -75,9 +75,9 @@ fn look_at_session(socket: &Socket, now: u64) -> bool {
     if agreed.link.is_some() || now < agreed.since + GIVEN_UP_AFTER {
         return agreed.link.is_none();
     }
-    match negotiation.take().map(|negotiation| *negotiation) {
-        Some(Negotiation::Agreed(agreed) | Negotiation::Proving { agreed, .. }) => agreed.end(),
-        _ => {}
+    let taken = negotiation.take().map(|negotiation| *negotiation);
+    if let Some(Negotiation::Agreed(agreed) | Negotiation::Proving { agreed, .. }) = taken {
+        agreed.end();
     }
     socket.negotiates.store(false, Relaxed);
     false
