@@ -13,7 +13,7 @@ STYLE = """
   .note { fill: #59636e; }
   .grid { stroke: #d1d9e0; }
   .quiet { fill: #d1d9e0; opacity: 0.5; }
-  .event { stroke: #59636e; opacity: 0.25; }
+  .event { stroke: #59636e; opacity: 0.1; }
   polyline { fill: none; stroke-width: 1.3; }
   .again { stroke-dasharray: 4 2; }
   @media (prefers-color-scheme: dark) {
@@ -49,6 +49,16 @@ def colour(names, name):
     return COLOURS[kinds.index(name.removesuffix("-again")) % len(COLOURS)]
 
 
+def drawn(points):
+    """The points of a line, without those in the middle of a level piece."""
+    kept = [
+        point
+        for before, point, after in zip([None, *points], points, [*points[1:], None])
+        if not before or not after or not before[1] == point[1] == after[1]
+    ]
+    return " ".join(f"{x:.0f},{y:.0f}" for x, y in kept)
+
+
 def panel(samples, value, names, top, across):
     lines = {name: [] for name in names}
     for one in samples:
@@ -62,9 +72,9 @@ def panel(samples, value, names, top, across):
         parts.append(f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         parts.append(write(f"{number:g}", LEFT - 8, y + 4, "note", "end"))
     for name, points in lines.items():
-        drawn = " ".join(f"{across(x):.1f},{top + HEIGHT * (1 - place(y)):.1f}" for x, y in points)
+        line = drawn([(round(across(x)), round(top + HEIGHT * (1 - place(y)))) for x, y in points])
         kind = "again" if name.endswith("-again") else "lives"
-        parts.append(f'<polyline points="{drawn}" stroke="{colour(names, name)}" class="{kind}"/>')
+        parts.append(f'<polyline points="{line}" stroke="{colour(names, name)}" class="{kind}"/>')
     return parts
 
 

@@ -109,9 +109,13 @@ class Soak:
             self.stage.pause(0.1)
 
     def quiet(self, phase):
-        """No client: what servers have when all is over."""
+        """No client: what servers have when all is over. Those that are ended again and again are measured as they are after their start: how much
+        memory Node has then depends on how long ago that was, and what is to be seen is whether an end leaves something behind."""
         self.load.finish()
         self.checks.all()
+        for server in self.servers:
+            if not server.lives:
+                server.restart()
         for server in self.servers:
             server.settle()
         self.pause(SETTLE)
