@@ -27,6 +27,14 @@ fn a_sender_turns_behind_what_went_over_tcp() {
 }
 
 #[test]
+fn a_position_that_no_stream_reaches_is_none() {
+    let (word, at, over_tcp) = (Direction::new(), AtomicU64::new(u64::MAX), OverTcp::new());
+    word.show_turned();
+    assert_eq!(over_tcp.next(&word, &at, || Some(3)), Err(Misplaced));
+    assert_eq!(over_tcp.next(&word, &at, || None), Err(Misplaced));
+}
+
+#[test]
 fn a_turn_is_tried_again_as_often_as_is_wanted() {
     let (word, at, tried) = (Direction::new(), AtomicU64::new(0), Cell::new(0));
     word.enter();

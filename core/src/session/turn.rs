@@ -107,7 +107,8 @@ impl OverTcp {
             0 => {
                 // Once: the peer can write there at any time.
                 let at = turned_at.load(Ordering::Acquire);
-                self.turned_at.store(at + 1, Ordering::Relaxed);
+                let noted = at.checked_add(1).ok_or(Misplaced)?;
+                self.turned_at.store(noted, Ordering::Relaxed);
                 at
             }
             noted => noted - 1,
