@@ -116,7 +116,7 @@ impl Direction {
         let mut takes = false;
         self.update(|word| {
             takes = word & TURNED == 0 && word & MOST_TAKING != MOST_TAKING;
-            takes.then_some(word + TAKING)
+            takes.then(|| word + TAKING)
         });
         takes
     }
@@ -132,7 +132,7 @@ impl Direction {
 
     /// It has taken them.
     pub(crate) fn took(&self) {
-        self.update(|word| (word & MOST_TAKING != 0).then_some(word - TAKING));
+        self.update(|word| (word & MOST_TAKING != 0).then(|| word - TAKING));
     }
 
     /// What the sender sends from now on goes over the SAN. False if the receiver does not look there, takes bytes at this
@@ -227,5 +227,19 @@ impl Direction {
     /// before: if the direction was recalled nothing changes, and the sender has to send again first.
     pub(crate) fn close(&self) -> DirectionState {
         self.update(|word| (word & (LEFT | RECALLED) == 0).then_some(word | CLOSED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_a_peer_made_up_is_counted_without_overflow() {
+        for word in [0, RINGS, u64::MAX, u64::MAX & !TURNED] {
+            let direction = Direction(AtomicU64::new(word));
+            direction.took();
+            direction.take();
+        }
     }
 }
