@@ -54,7 +54,8 @@ void note_footprint(struct growth *g, long done, long plans, const struct footpr
 }
 int has_grown(const struct growth *g, long plans) {
     const struct footprint *s = &g->settled, *l = &g->lowest;
-    if (plans <= 3 * g->settling) return 0;
+    /* Too few plans tell nothing. */
+    if (g->settling == 0 || plans <= 3 * g->settling) return 0;
     if (l->descriptors <= s->descriptors + g->descriptors && l->mappings <= s->mappings + 16 && l->kib <= s->kib + 4096) return 0;
     fprintf(stderr, "the process of all plans grew: %ld descriptors from %ld, %ld mappings from %ld, %ld KiB from %ld\n", l->descriptors,
             s->descriptors, l->mappings, s->mappings, l->kib, s->kib);
