@@ -14,8 +14,11 @@ pub(in crate::switch) struct Holders {
     pub(in crate::switch) named: [AtomicU32; NAMED],
 }
 
-/// Counts in a piece of memory; the first one's says how many are in use.
-const COUNTS: u32 = (PAGE / size_of::<Holders>()) as u32;
+/// Bytes of a piece of memory. Only pages that are used take any, but each piece is a mapping for as long as the process lives.
+const PIECE_SIZE: usize = 16 * PAGE;
+
+/// Counts in a piece; the first one's says how many are in use.
+const COUNTS: u32 = (PIECE_SIZE / size_of::<Holders>()) as u32;
 
 /// Where the next count is taken from. A fork child goes on with its parent's, whose first word they share.
 static PIECE: AtomicPtr<Holders> = AtomicPtr::new(null_mut());
@@ -65,13 +68,13 @@ fn allocate() -> Option<&'static Holders> {
     loop {
         let piece = PIECE.load(Relaxed);
         if !piece.is_null() {
-            // SAFETY: a page of counts, which is never unmapped.
+            // SAFETY: a piece of counts, which is never unmapped.
             let next = unsafe { (*piece).count.fetch_add(1, SeqCst) } + 1;
             if next < COUNTS {
-                // SAFETY: within the page.
+                // SAFETY: within the piece.
                 return Some(unsafe { &*piece.add(next as usize) });
             }
         }
-        PIECE.store(file::map_shared(None, PAGE).ok()?.cast(), Relaxed);
+        PIECE.store(file::map_shared(None, PIECE_SIZE).ok()?.cast(), Relaxed);
     }
 }
