@@ -5,7 +5,8 @@ import pathlib
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "comparison"))
+for folder in ("servers", "comparison"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / folder))
 
 import catalogue
 import files
