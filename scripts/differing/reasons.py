@@ -58,7 +58,7 @@ def is_open(program, mode, index, native, log):
     connections = past.asked_about(*answers)
     if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
         return True
-    if past.here.name == "wstream" and answers[1].startswith(FOREVER) and answers[1].endswith(answers[0]):
+    if past.here.name == "wstream" and answers[1].startswith(FOREVER) and answers[1].endswith((answers[0], "never")):
         # How much goes while nobody reads.
         return True
     # A stream that ends begins a step before the one that reads it, which another thread may hold up.
