@@ -30,10 +30,8 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if socket.lane() == Lane::Tcp || switchover::complete_or_retreat(socket, &stream) {
         return Outcome::Pass;
     }
-    stream.endpoint.shutdowns.fetch_add(1, SeqCst);
     if ends::look_for_close(socket, &stream) {
-        // It wakes whoever waits all the same.
-        stream.wake_own();
+        tell_own(&stream);
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();
@@ -56,8 +54,15 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
             refusal::begin(&stream);
         }
     }
-    stream.wake_own();
+    tell_own(&stream);
     Outcome::Done(Ok(0))
+}
+
+/// Wakes whoever waits at this end, as each shutdown does in TCP, also one that fails since the connection is over. It makes an
+/// edge, counted behind what it did: a thread that looked in between must look again.
+fn tell_own(stream: &Stream) {
+    stream.endpoint.shutdowns.fetch_add(1, SeqCst);
+    stream.wake_own();
 }
 
 /// Tells the peer that nothing follows.
