@@ -168,11 +168,14 @@ fn pause(
 /// returns.
 #[cold]
 fn looks_on(socket: &Socket, stream: &Stream, flags: i32, limit: &Limit) -> bool {
+    if !looks_at_all(flags) || !waits(stream, flags) {
+        return false;
+    }
     let is_over = ends::ended(stream)
         || stream.endpoint.has(flag::RECEIVE_SHUT)
         || net::is_ended_by_peer(socket.anchor());
     let left = limit.left(socket, Event::Read);
-    if !looks_at_all(flags) || is_over || !waits(stream, flags) || left == Some(0) {
+    if is_over || left == Some(0) {
         return false;
     }
     let nap = left.map_or(NAP_OF_LOOKER, |left| left.min(NAP_OF_LOOKER));
