@@ -62,13 +62,13 @@ pub(super) fn collect(
     mut n: usize,
     only_now: bool,
 ) -> (usize, Next) {
-    let mut kernel_first = false;
+    let (now, mut kernel_first) = (time::ticks(), false);
     if round.call == 0 {
         inner.calls = inner.calls.wrapping_add(1).max(1);
         round.call = inner.calls;
         round.fresh = inner.hot.len();
         // Where there may not be room for all, what is due here comes before what the kernel has.
-        kernel_first = events.len() > inner.hot.len() && is_kernel_due(inner, time::ticks());
+        kernel_first = events.len() > inner.hot.len() && is_kernel_due(inner, now);
     }
     let (mut at, mut vain) = (inner.cursor, 0);
     while vain < inner.hot.len() && n < events.len() {
@@ -77,16 +77,13 @@ pub(super) fn collect(
         }
         let index = inner.hot[at];
         inner.cursor = at;
-        let Some(Some(r)) = inner.registrations.get_mut(index as usize) else {
-            (at, vain) = (at + 1, vain + 1);
-            continue;
-        };
+        (at, vain) = (at + 1, vain + 1);
+        let Some(Some(r)) = inner.registrations.get_mut(index as usize) else { continue };
         if kernel_first && r.due().is_some() {
             // So an end that only the kernel knows is reported with what else this registration has.
-            inner.looked_at = time::ticks();
+            inner.looked_at = now;
             return (n, Next::Kernel);
         }
-        (at, vain) = (at + 1, vain + 1);
         let is_fresh = round.fresh > 0;
         round.fresh = round.fresh.saturating_sub(1);
         if r.reported_by == round.call {
@@ -108,7 +105,6 @@ pub(super) fn collect(
         }
     }
     inner.cursor = at;
-    let now = time::ticks();
     // A call that waits asks the kernel when it sleeps.
     let look = if n == 0 { only_now } else { is_kernel_due(inner, now) };
     if look {
