@@ -547,6 +547,17 @@ void close_reset(int fd) {
   SYS(close(fd));
 }
 
+void kill_holder(int fd) {
+  pid_t holder = SYS(fork());
+  if (holder == 0) {
+    pause();
+    _exit(0);
+  }
+  SYS(close(fd));
+  SYS(kill(holder, SIGKILL));
+  SYS(waitpid(holder, NULL, 0));
+}
+
 void handle_signal(int number, void (*handler)(int), int flags) {
   struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
   SYS(sigaction(number, &action, NULL));

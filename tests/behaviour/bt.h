@@ -256,6 +256,8 @@ uint64_t fill(int fd, uint64_t offset);
 void *bad_pointer(void);
 /* close() that resets the connection (SO_LINGER on, 0 s). */
 void close_reset(int fd);
+/* Leaves a descriptor to a child alone, which is killed. */
+void kill_holder(int fd);
 void handle_signal(int number, void (*handler)(int), int flags);
 /* The connections are as between hosts. */
 bool is_between_hosts(void);

@@ -240,14 +240,7 @@ SAN_CASE(an_end_is_told_beside_space) {
   put(p.server, "unread");
   arrived(other.server, 1);
   EQ(epoll_wait(set, got, 4, 0), 2);
-  pid_t peer = SYS(fork());
-  if (peer == 0) {
-    pause();
-    _exit(0);
-  }
-  SYS(close(p.client));
-  SYS(kill(peer, SIGKILL));
-  SYS(waitpid(peer, NULL, 0));
+  kill_holder(p.client);
   EQ(epoll_wait(set, got, 4, 0), 2);
   uint32_t told = got[got[0].data.u64 == 2 ? 0 : 1].events;
   EQ(told, EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP);

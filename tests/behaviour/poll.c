@@ -371,14 +371,7 @@ static void tell_end_beside(int timeout) {
   put(other.client, "x");
   wait_for(other.server, POLLIN);
   EQ(poll(fds, 2, timeout), 1);
-  pid_t peer = SYS(fork());
-  if (peer == 0) {
-    pause();
-    _exit(0);
-  }
-  SYS(close(p.client));
-  SYS(kill(peer, SIGKILL));
-  SYS(waitpid(peer, NULL, 0));
+  kill_holder(p.client);
   UNTIL(poll(fds, 2, timeout) == 2);
   EQ(fds[0].revents, POLLIN);
   EQ(fds[1].revents, POLLIN);
