@@ -52,23 +52,10 @@ static void set_quotas(struct end *e) {
     e->progress->to_send = own, e->progress->to_receive = others;
 }
 static void pass(struct end *e) {
-    int pair[2];
-    char byte = 0;
-    union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control = {0};
-    struct iovec one = {&byte, 1};
-    struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) return fail(e, "socketpair", 0);
-    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.head), &e->fd, sizeof(int));
+    int error = pass_to_oneself(e->fd);
+    if (error == NO_SOCKETS) return fail(e, "socketpair", 0);
     /* One whose peer is gone with something unread cannot be passed: docs/reference/handing-over.md. */
-    if (sendmsg(pair[0], &m, 0) != 1) {
-        if (errno != EOPNOTSUPP) return fail(e, "pass", 0);
-    } else if (recvmsg(pair[1], &m, MSG_CMSG_CLOEXEC) == 1 && !(m.msg_flags & MSG_CTRUNC)) {
-        int got;
-        memcpy(&got, CMSG_DATA(&control.head), sizeof got);
-        close(got);
-    }
-    close(pair[0]), close(pair[1]);
+    if (error && error != EOPNOTSUPP) errno = error, fail(e, "pass", 0);
 }
 static void next_step(struct end *e) {
     struct progress *p = e->progress;

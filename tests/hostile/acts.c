@@ -103,21 +103,8 @@ static void execute(struct end *e, int spawns) {
     if (child > 0) reap(child, "a program ended by signal");
 }
 static void pass(struct end *e) {
-    int pair[2];
-    char byte = 0;
-    union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control = {0};
-    struct iovec one = {&byte, 1};
-    struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) return fail("socketpair", errno);
-    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.head), &e->fd, sizeof(int));
     /* One whose peer is gone with something unread cannot be passed: docs/reference/handing-over.md. */
-    if (sendmsg(pair[0], &m, 0) == 1 && recvmsg(pair[1], &m, MSG_CMSG_CLOEXEC) == 1 && !(m.msg_flags & MSG_CTRUNC)) {
-        int got;
-        memcpy(&got, CMSG_DATA(&control.head), sizeof got);
-        close(got);
-    }
-    close(pair[0]), close(pair[1]);
+    if (pass_to_oneself(e->fd) == NO_SOCKETS) fail("socketpair", errno);
 }
 static void set_options(struct end *e) {
     setsockopt(e->fd, SOL_SOCKET, SO_RCVLOWAT, &(int){(int)drawn_bits(&e->state, 12)}, sizeof(int));

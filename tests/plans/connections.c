@@ -37,3 +37,22 @@ void warm_up(int fd, int begins) {
         if (!begins && send(fd, &byte, 1, MSG_NOSIGNAL) != 1) return;
     }
 }
+
+int pass_to_oneself(int fd) {
+    int pair[2];
+    char byte = 0;
+    union { struct cmsghdr head; char room[CMSG_SPACE(sizeof(int))]; } control = {0};
+    struct iovec one = {&byte, 1};
+    struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) return NO_SOCKETS;
+    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.head), &fd, sizeof(int));
+    int error = sendmsg(pair[0], &m, 0) == 1 ? 0 : errno;
+    if (!error && recvmsg(pair[1], &m, MSG_CMSG_CLOEXEC) == 1 && !(m.msg_flags & MSG_CTRUNC)) {
+        int got;
+        memcpy(&got, CMSG_DATA(&control.head), sizeof got);
+        close(got);
+    }
+    close(pair[0]), close(pair[1]);
+    return error;
+}

@@ -42,6 +42,10 @@ long agreeing(uint64_t stream, long at, const char *from, long n);
 int make_connection(_Atomic int *port, int listens, int *listener);
 /* So many exchanges bring a connection to the SAN. */
 void warm_up(int fd, int begins);
+/* Sends the descriptor in a message, takes it there, and closes what was taken. 0, or errno of the send; NO_SOCKETS: there were
+ * none to send by, and errno says why. */
+enum { NO_SOCKETS = -1 };
+int pass_to_oneself(int fd);
 
 /* ---- the process that goes through all plans (worker.c) ----------------------------------------- */
 
