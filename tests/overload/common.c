@@ -12,34 +12,34 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static void print_line(const char *form, va_list list, const char *why) {
+    vprintf(form, list);
+    printf(why ? ": %s\n" : "\n", why);
+    fflush(stdout);
+}
+
 void fail(const char *form, ...) {
     va_list list;
     va_start(list, form);
-    vprintf(form, list);
+    print_line(form, list, NULL);
     va_end(list);
-    printf("\n");
-    fflush(stdout);
     _exit(1);
 }
 
 void fail_errno(const char *form, ...) {
-    int error = errno;
+    const char *why = strerror(errno);
     va_list list;
     va_start(list, form);
-    vprintf(form, list);
+    print_line(form, list, why);
     va_end(list);
-    printf(": %s\n", strerror(error));
-    fflush(stdout);
     _exit(1);
 }
 
 void say(const char *form, ...) {
     va_list list;
     va_start(list, form);
-    vprintf(form, list);
+    print_line(form, list, NULL);
     va_end(list);
-    printf("\n");
-    fflush(stdout);
 }
 
 void wait_for_line(void) {
