@@ -118,3 +118,14 @@ fn a_sender_pulls_what_nobody_recalled() {
     assert!(!d.pull(), "the receiver says from where on");
     assert!(!Direction::new().pull(), "nothing lies there");
 }
+
+#[test]
+fn a_word_that_a_peer_made_up_is_counted_without_overflow() {
+    const TURNED: u64 = 1 << 57;
+    const RINGS: u64 = (1 << 48) - 1;
+    for word in [0, RINGS, u64::MAX, !TURNED] {
+        let direction = Direction::of_word(word);
+        direction.took();
+        direction.take();
+    }
+}
