@@ -180,8 +180,9 @@ class Nginx(Server):
     def launch(self):
         http = ""
         if self.behind:
+            # A connection that it keeps to the server behind it ends before a quiet time is measured.
             http = (
-                f"upstream behind {{ server {self.behind.endpoint.address}; keepalive 16; }} client_max_body_size 10m;"
+                f"upstream behind {{ server {self.behind.endpoint.address}; keepalive 16; keepalive_timeout 4s; }} client_max_body_size 10m;"
                 f"server {{ listen {self.passing.address}; location / {{ proxy_pass http://behind; proxy_http_version 1.1;"
                 ' proxy_set_header Connection ""; } }'
             )
