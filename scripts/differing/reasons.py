@@ -117,6 +117,9 @@ def same_events(later, earlier):
 
 def has_edges_more(past, native, library):
     """Whether two answers of epoll_wait differ only in that the library's has events of edge-triggered registrations more, each once."""
+    # What one sleeps through is told nobody yet.
+    if native.startswith(FOREVER) and not library.startswith(FOREVER):
+        native = "0"
     answers = [re.fullmatch(r"(?:blocked; after \d+: )?(\d+)?(?:EINTR)?((?: \d+:[a-z+-]+)*)", answer) for answer in (native, library)]
     if not all(answers):
         return False
