@@ -23,6 +23,8 @@ from worker import kind, work
 DIFFERS, BYTES = 1, 3
 # A multiple of it is said how far it is.
 SAY_AFTER = 30
+# What `--short` runs: programs that have shown nothing new, in the modes that users have.
+SHORT_SEEDS, SHORT_MODES = "1-100", ["default", "early", "detach"]
 
 
 def say(text):
@@ -48,6 +50,7 @@ def options():
     parser = argparse.ArgumentParser(prog="scripts/differ")
     parser.add_argument("--seed", type=int, action="append", help="this seed (may be repeated)")
     parser.add_argument("--seeds", metavar="A-B", help="these seeds")
+    parser.add_argument("--short", action="store_true", help="some seeds in three modes, for a minute, as CI has it")
     parser.add_argument("--minutes", type=float, help="so long: after the seeds named, random ones")
     parser.add_argument("--mode", action="append", choices=list(MODES), help="only this mode (may be repeated)")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="programs side by side")
@@ -61,6 +64,8 @@ def options():
         parser.error(f"--seeds {chosen.seeds}: it takes two numbers, as in 1-100")
     if chosen.jobs < 1:
         parser.error(f"--jobs {chosen.jobs}: it takes one at least")
+    if chosen.short:
+        chosen.seeds, chosen.mode = chosen.seeds or SHORT_SEEDS, chosen.mode or SHORT_MODES
     if chosen.show and not (chosen.seed or chosen.seeds):
         parser.error("--show takes --seed or --seeds")
     if not (chosen.seed or chosen.seeds or chosen.minutes or chosen.replay):
