@@ -19,6 +19,7 @@ PATTERNS = [
     ("reset-at-a-return-after-shutdown", r"shutdown .*", "0", "ENOTCONN", "shut"),
     ("kept-from-an-image", r".*", r".*", "EBADF", "exec"),
     ("kept-from-an-image", r".* how=splice.*", r".*", "EINVAL", "exec"),
+    ("kept-from-an-image", r".*", r"\d.*", r"\d.*", "exec", "lower"),
     ("replaced-at-exec", r"epoll_ctl .*", "0", "ENOENT", "exec"),
     ("replaced-at-exec", r"(poll|epoll_wait) .*", r".*(err|hup).*", r".*", "exec"),
     ("replaced-at-exec", r"(recv|drain) .*", "ECONNRESET", r"0.*", "exec"),

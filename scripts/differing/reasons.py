@@ -13,12 +13,14 @@
     urgent   an urgent byte came to an end that had shut both directions down
     timed    TCP_USER_TIMEOUT may have ended the connection
     exec     an image got connections whose peers may be gone
+    lower    a new descriptor has a lower number, for others are not there
     killed   a process was killed before it followed its peer back to TCP
     lowat    a receive sleeps below SO_RCVLOWAT
 
 Where TCP leaves open what happens, no answer counts (`is_open`)."""
 import re
 
+from coordinator import NUMBERING
 from past import Past
 
 FOREVER = "blocked; "
@@ -45,6 +47,7 @@ def reasons(program, mode, index, native, log):
         "urgent": past.any_with(connections, flags="oob") and any(past.shut(one, both=True) for one in connections),
         "timed": past.any_with(connections, opt="usertimeout", to="300"),
         "exec": past.has_image(),
+        "lower": past.here.name in NUMBERING and are_lower(*answers),
         "killed": returned and past.has_killed(),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
     }
@@ -67,6 +70,13 @@ def is_open(program, mode, index, native, log):
         for step in (program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found)
     ]
     return len(of_streams) == 2 and all(of_streams) and past.here.name in ("exchange", "wstream", "rstream")
+
+
+def are_lower(native, library):
+    """Whether numbers of the library's answer are lower, and none is higher."""
+    pairs = [(int(one), int(other)) for one, other in zip(native.split(), library.split()) if one.isdigit() and other.isdigit()]
+    same_length = len(pairs) == len(native.split()) == len(library.split())
+    return same_length and native != library and all(other <= one for one, other in pairs)
 
 
 def may_tell_again(past, connection):
