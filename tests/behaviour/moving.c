@@ -107,6 +107,23 @@ SAN_CASE(a_close_behind_data) {
     }
 }
 
+/* Behind the end of the stream the kernel alone tells of a reset, where this end sends over TCP still. */
+SAN_CASE(a_half_close_and_a_close_with_bytes_unread) {
+  for (int n = 0; n <= MOST; n++)
+    for (int who = 0; who < 2; who++) {
+      struct ends ends = after_exchanges(n);
+      int reader = who ? ends.server : ends.client, writer = who ? ends.client : ends.server;
+      SYS(shutdown(reader, SHUT_WR));
+      expect_eof(writer);
+      put(writer, "unread");
+      wait_for(reader, POLLIN);
+      SYS(close(reader));
+      wait_revents(writer, POLLIN | POLLOUT | POLLRDHUP, POLLIN | POLLOUT | POLLRDHUP | POLLHUP | POLLERR);
+      ERR(send(writer, "x", 1, MSG_NOSIGNAL), EPIPE);
+      SYS(close(writer));
+    }
+}
+
 /* Bytes unread at the close: the other end is reset. */
 SAN_CASE(a_close_with_bytes_unread) {
   for (int n = 0; n <= MOST; n++)

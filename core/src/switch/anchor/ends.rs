@@ -54,6 +54,15 @@ pub(in crate::switch) fn hinted_end(stream: &Stream) -> bool {
         && (!stream.endpoint.has(flag::ANCHOR_ENDED) || link::is_unread_behind_end(stream))
 }
 
+/// True if the kernel alone tells of a reset behind the end of the stream: of this end, whose direction never turned.
+#[inline]
+pub(in crate::switch) fn may_be_reset_by_tcp(stream: &Stream) -> bool {
+    let state = stream.endpoint.state();
+    state.has(flag::ANCHOR_ENDED)
+        && !state.has(flag::RESET | flag::BROKEN_PIPE)
+        && state.way_out() == WayOut::Tcp
+}
+
 /// Ends the connection if that is due by what this end knows without the kernel.
 #[inline]
 pub(in crate::switch) fn look_here(socket: &Socket, stream: &Stream) {

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(in crate::switch) fn of_socket(socket: &Socket, interest: u32) -> u32 {
     let Some(stream) = socket.stream() else { return 0 };
     ends::look_here(socket, &stream);
-    if ends::hinted_end(&stream) {
+    if ends::hinted_end(&stream) || ends::may_be_reset_by_tcp(&stream) {
         ends::look(socket, &stream);
     }
     let mut ready = of(&stream, interest);
