@@ -4,10 +4,11 @@ Bytes that are lost, repeated or wrong need no comparison: the actors know each 
 not, counts at once too. Any other difference counts if it stays when the program is run again, slowly, and if nothing varies natively."""
 import dataclasses
 import re
+import sys
 
 from coordinator import Run
 from modes import NATIVE
-from reasons import is_open, reasons
+from reasons import ENDED_BY, is_open, reasons
 
 INTEGRITY = re.compile(r"WRONG [a-z ]+|MISSING")
 AGAIN = 2
@@ -54,8 +55,18 @@ def integrity(log):
     return None
 
 
+def ended_at(index, answer):
+    """The step during which the answer was given."""
+    if answer.endswith("never"):
+        return sys.maxsize
+    after = ENDED_BY.search(answer)
+    return int(after.group(1)) if after else index
+
+
 def first_difference(native, log):
-    return next((index for index, (one, other) in enumerate(zip(native, log)) if one != other), None)
+    """The index of what differed first: a step that blocked counts from when it ended, where it ended first."""
+    differ = [index for index, (one, other) in enumerate(zip(native, log)) if one != other]
+    return min(differ, key=lambda index: min(ended_at(index, native[index]), ended_at(index, log[index])), default=None)
 
 
 def lost(native, library):
@@ -72,11 +83,11 @@ def difference(program, mode, native, log):
     index = first_difference(native, log)
     if index is None:
         return None
-    what = "stream cut" if lost(native[index], log[index]) else ""
-    after = re.search(r"after (\d+):", log[index])
-    ended_by = program.steps[int(after.group(1))].line() if after else ""
-    if not what and is_open(program, mode, index, native, log):
+    if is_open(program, mode, index, native, log):
         return None
+    what = "stream cut" if lost(native[index], log[index]) else ""
+    after = ENDED_BY.search(log[index])
+    ended_by = program.steps[int(after.group(1))].line() if after else ""
     why = frozenset(reasons(program, mode, index, native, log))
     return Difference(mode, index, program.steps[index], native[index], log[index], what, ended_by, why)
 

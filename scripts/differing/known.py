@@ -13,6 +13,7 @@ PATTERNS = [
     ("edge-again-after-return", r"epoll_wait .*", r".*", r".*", "again"),
     ("streamed-after-the-peer-closed", r"print .* how=fdopen2?", r"\d+", "failed"),
     ("streamed-after-the-peer-closed", r"aio .*", r"0 .*", "EOPNOTSUPP"),
+    ("streamed-after-the-peer-closed", r"(recv|drain) .*", r"0.*", "ECONNRESET", "printed"),
     ("edges-in-one", r"epoll_wait .*", r".*", r".*", "merged"),
     ("one-of-several-events", r"epoll_wait .*", r".*", r".*", "picked"),
     ("a-set-looks-readable", r"poll .*", r".*", r".*", "nested"),
@@ -41,11 +42,12 @@ PATTERNS = [
     ("killed-before-it-went-back", r"send .*", "ECONNRESET", "EPIPE", "killed"),
     ("killed-before-it-went-back", r"shutdown .*", "ENOTCONN", "0", "killed"),
     ("killed-before-it-went-back", r"(poll|epoll_wait) .*", r".*err.*", r".*", "killed"),
-    ("room-behind-the-last-byte", r"send .*", r"\d+.*", r"blocked; .*|EAGAIN", "filled"),
+    ("room-behind-the-last-byte", r"send .*", r"\d+.*", r"blocked; .*|EAGAIN|\d+", "filled"),
     ("room-behind-the-last-byte", r"send .*", r"blocked; .*: \d+", r"blocked; .*: EINTR", "filled"),
     ("room-behind-the-last-byte", r"timeout .*", r"\d+ \d+", r"\d+ (ETIMEDOUT|EAGAIN)", "filled"),
-    ("room-told-late", r"(poll|epoll_wait) .*", r".*", r".*out.*", "filled"),
+    ("room-told-late", r"(poll|epoll_wait) .*", r".*", r".*(out|w).*", "filled"),
     ("a-set-in-two-processes", r"epoll_(ctl|wait) .*", r".*", r".*", "divided"),
+    ("looks-behind-what-it-looked-at", r"recv .*\bpeek,waitall\b.*", r"blocked; .*", r"runs on; .*", "looking"),
     ("asleep-below-low-water", r"recv .*", r"blocked; .*", r"blocked; by send .*", "lowat"),
 ]
 

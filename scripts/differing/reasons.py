@@ -16,14 +16,18 @@
     lower    a new descriptor has a lower number, for others are not there
     killed   a process was killed before it followed its peer back to TCP
     lowat    a receive sleeps below SO_RCVLOWAT
+    looking  a receive looks again and again for what the kernel sleeps for, and says the same in the end
+    printed  what a stream of libc sent to a connection that was reset took the error off
 
 Where TCP leaves open what happens, no answer counts (`is_open`)."""
 import re
 
 from coordinator import NUMBERING
-from past import Past
+from past import Past, slots_of
 
 FOREVER = "blocked; "
+# Bytes that the SAN may have no room for while nobody reads, where TCP has.
+MUCH = 500_000
 ENDED_BY = re.compile(r"after (\d+):")
 
 
@@ -49,6 +53,8 @@ def reasons(program, mode, index, native, log):
         "exec": past.has_image(),
         "lower": past.here.name in NUMBERING and are_lower(*answers),
         "killed": returned and past.has_killed(),
+        "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "runs on", 1),
+        "printed": any(past.any_with([one], how=how) for one in connections for how in ("fdopen", "fdopen2")),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
     }
     return {reason for reason, holds in told.items() if holds}
@@ -56,13 +62,16 @@ def reasons(program, mode, index, native, log):
 
 def is_open(program, mode, index, native, log):
     """Whether TCP leaves open what the step answers: a receiver that shut down races with its sender, and so does a thread that
-    was woken with what ends its connection in the same breath."""
+    was woken with what ends its connection in the same breath. A thread may be waiting on a descriptor that another closes."""
     past, answers = Past(program, mode, index, native), (native[index], log[index])
     connections = past.asked_about(*answers)
     if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
         return True
-    if past.here.name == "wstream" and answers[1].startswith(FOREVER) and answers[1].endswith((answers[0], "never")):
-        # How much goes while nobody reads.
+    if is_about_room(past, connections, answers, native[index + 1:index + 2]):
+        return True
+    if set(answers) == {"0", "EAGAIN"} and past.connections(closes_under_way(program, native[:index])) & connections:
+        return True
+    if answers[1].endswith(" nval") and is_closed_by_another(program, index, native):
         return True
     # A stream that ends begins a step before the one that reads it, which another thread may hold up.
     of_streams = [
@@ -70,6 +79,33 @@ def is_open(program, mode, index, native, log):
         for step in (program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found)
     ]
     return len(of_streams) == 2 and all(of_streams) and past.here.name in ("exchange", "wstream", "rstream")
+
+
+def is_about_room(past, connections, answers, next_answer):
+    """Whether the step's end depends on how much goes while nobody reads."""
+    step = past.here
+    if step.name == "wstream":
+        return answers[1].startswith(FOREVER) and answers[1].endswith((answers[0], "never"))
+    if step.name in ("send", "aio", "print") and answers[0].startswith(FOREVER) and past.has_filled(connections):
+        return re.search(r"(^| )\d+$|EINTR$", answers[1]) is not None
+    if step.name != "exchange" or not any(answer.startswith(FOREVER) for answer in answers):
+        return False
+    amount = int(step.get("times")) * int(step.get("n"))
+    return past.has_filled(connections) or step.at_once and amount > MUCH and next_answer == ["busy"]
+
+
+def is_closed_by_another(program, waiting, native):
+    """Whether another actor closes a descriptor of a step that waits: POSIX leaves open what the wait says."""
+    step, until = program.steps[waiting], ENDED_BY.search(native[waiting])
+    later = program.steps[waiting + 1:int(until.group(1)) + 1 if until else None]
+    closed = {other.get("s") for other in later if other.name == "close" and other.actor != step.actor}
+    return native[waiting].startswith("blocked") and bool(closed & set(slots_of(step)))
+
+
+def closes_under_way(program, native):
+    """The slots that were closed while another actor's step waited on them."""
+    waiting = [index for index, answer in enumerate(native) if answer.startswith("blocked")]
+    return {slot for index in waiting if is_closed_by_another(program, index, native) for slot in slots_of(program.steps[index])}
 
 
 def are_lower(native, library):
