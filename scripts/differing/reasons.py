@@ -38,7 +38,8 @@ def reasons(program, mode, index, native, log):
     ended_by = [program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found]
     returned = any(past.has_returned(one) for one in connections)
     told = {
-        "again": all(may_tell_again(past, one) for one in connections) and has_edges_more(past, *answers),
+        "again": all(may_tell_again(past, one) for one in connections)
+        and (has_edges_more(past, *answers) or tells_in_two(past, answers, later_wait(program, index, log))),
         "merged": is_merged(past, index, answers, log),
         "picked": past.here.get("max") and one_each(answers),
         "nested": is_nested(past, *answers),
@@ -171,8 +172,33 @@ def has_edges_more(past, native, library):
         return False
     events, more = (answer.group(2).split() for answer in answers)
     numbers = [event.partition(":")[0] for event in more]
+    extra = {event.partition(":")[0] for event in set(more) - set(events)}
+    return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & of_level(past)
+
+
+def of_level(past):
+    """The data of registrations in the step's set that are not edge-triggered."""
     of_set = [step for step in past.done if step.name == "epoll_ctl" and step.get("e") == past.here.get("e")]
     changes = [step for step in of_set if step.get("op") in ("add", "mod")]
-    level = {step.get("data", step.get("s")) for step in changes if "et" not in step.get("events").split("+")}
-    extra = {event.partition(":")[0] for event in set(more) - set(events)}
-    return set(events) < set(more) and len(numbers) == len(set(numbers)) and not extra & level
+    return {step.get("data", step.get("s")) for step in changes if "et" not in step.get("events").split("+")}
+
+
+def bits_of(answer):
+    """What an answer of epoll_wait reports: (data, event) pairs."""
+    return {(data, bit) for data, bits in re.findall(r"(\d+):([a-z+]+)", answer) for bit in bits.split("+")}
+
+
+def later_wait(program, index, log):
+    """What the library answers to the next wait on the set; None if there is none."""
+    later = range(index + 1, len(log))
+    waits = [log[one] for one in later if program.steps[one].name == "epoll_wait" and program.steps[one].get("e") == program.steps[index].get("e")]
+    return next((answer for answer in waits if answer not in ("busy", "no actor")), None)
+
+
+def tells_in_two(past, answers, later):
+    """Whether the library tells a part of what the kernel does, for it told a registration again, and the rest at the next wait."""
+    if past.here.name != "epoll_wait":
+        return False
+    native, library = map(bits_of, answers)
+    of_edges = not {data for data, _ in native | library} & of_level(past)
+    return of_edges and bool(library) and library < native and (later is None or native - library <= bits_of(later))
