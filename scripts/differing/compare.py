@@ -4,11 +4,11 @@ Bytes that are lost, repeated or wrong need no comparison: the actors know each 
 not, counts at once too. Any other difference counts if it stays when the program is run again, slowly, and if nothing varies natively."""
 import dataclasses
 import re
-import sys
 
 from coordinator import Run
 from modes import NATIVE
-from reasons import ENDED_BY, is_open, reasons
+from past import ENDED_BY, ended_at
+from reasons import is_open, reasons
 
 INTEGRITY = re.compile(r"WRONG [a-z ]+|MISSING")
 AGAIN = 2
@@ -53,14 +53,6 @@ def integrity(log):
         if match := INTEGRITY.search(answer):
             return index, match.group().strip()
     return None
-
-
-def ended_at(index, answer):
-    """The step during which the answer was given."""
-    if answer.endswith("never"):
-        return sys.maxsize
-    after = ENDED_BY.search(answer)
-    return int(after.group(1)) if after else index
 
 
 def first_difference(native, log):

@@ -1,6 +1,8 @@
 """What a program did before a step, and to the connections that the step asks about."""
 import re
+import sys
 
+ENDED_BY = re.compile(r"after (\d+):")
 # Steps that bring a connection back to TCP, in every mode: those of its own, and those of all that a process has.
 RETURNS, RETURN_ALL = ("pass", "aio", "print"), ("exec", "spawn")
 KILLS = ("kill", "exit", "_exit", "abort", "exec")
@@ -16,13 +18,23 @@ def slots_of(step):
     return asked + [slot for slot in (step.get("s"),) if slot is not None]
 
 
-class Past:
-    """Everything before the step `index`, of which the native answers say what came to pass."""
+def ended_at(index, answer):
+    """The step during which the answer was given."""
+    if answer.endswith("never"):
+        return sys.maxsize
+    after = ENDED_BY.search(answer)
+    return int(after.group(1)) if after else index
 
-    def __init__(self, program, mode, index, native):
-        self.mode, self.here = mode, program.steps[index]
-        self.steps = program.steps[:index]
-        self.done = [step for step, answer in zip(self.steps, native) if answer == "0"]
+
+class Past:
+    """Everything until the step `index` ended on either side, of which the native answers say what came to pass; `before`: until it began."""
+
+    def __init__(self, program, mode, index, native, library):
+        self.mode, self.here, self.before = mode, program.steps[index], program.steps[:index]
+        until = min(ended_at(index, native[index]), ended_at(index, library[index]))
+        these = [number for number in range(min(until + 1, len(program.steps))) if number != index]
+        self.steps = [program.steps[number] for number in these]
+        self.done = [program.steps[number] for number in these if native[number] == "0"]
         self.connections_of = self.followed()
 
     def followed(self):

@@ -23,17 +23,16 @@ Where TCP leaves open what happens, no answer counts (`is_open`)."""
 import re
 
 from coordinator import NUMBERING
-from past import Past, slots_of
+from past import ENDED_BY, Past, slots_of
 
 FOREVER = "blocked; "
 # Bytes that the SAN may have no room for while nobody reads, where TCP has.
 MUCH = 500_000
-ENDED_BY = re.compile(r"after (\d+):")
 
 
 def reasons(program, mode, index, native, log):
     """All of them that may hold for a step which differs."""
-    past, answers = Past(program, mode, index, native), (native[index], log[index])
+    past, answers = Past(program, mode, index, native, log), (native[index], log[index])
     connections = past.asked_about(*answers)
     ended_by = [program.steps[int(found.group(1))] for found in map(ENDED_BY.search, answers) if found]
     returned = any(past.has_returned(one) for one in connections)
@@ -64,7 +63,7 @@ def reasons(program, mode, index, native, log):
 def is_open(program, mode, index, native, log):
     """Whether TCP leaves open what the step answers: a receiver that shut down races with its sender, and so does a thread that
     was woken with what ends its connection in the same breath. A thread may be waiting on a descriptor that another closes."""
-    past, answers = Past(program, mode, index, native), (native[index], log[index])
+    past, answers = Past(program, mode, index, native, log), (native[index], log[index])
     connections = past.asked_about(*answers)
     if past.here.name in ("recv", "drain", "rstream", "ioctl", "aio") and any(past.shut(one, both=False) for one in connections):
         return True
@@ -123,8 +122,8 @@ def may_tell_again(past, connection):
 def is_merged(past, index, answers, log):
     """The set told of it before, and since only this set was asked."""
     this = past.here.get("e")
-    waits = [number for number, step in enumerate(past.steps) if step.name == "epoll_wait" and step.get("e") == this]
-    asked_alone = waits and all(step.name == "epoll_wait" for step in past.steps[waits[-1]:])
+    waits = [number for number, step in enumerate(past.before) if step.name == "epoll_wait" and step.get("e") == this]
+    asked_alone = waits and all(step.name == "epoll_wait" for step in past.before[waits[-1]:])
     return asked_alone and has_edges_more(past, *reversed(answers)) and same_events(answers[0], log[waits[-1]])
 
 
