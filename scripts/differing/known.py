@@ -37,6 +37,7 @@ PATTERNS = [
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL", "urgent"),
     ("urgent-behind-both-shutdowns", r"ioctl .*atmark", "1", "0", "urgent"),
     ("urgent-behind-both-shutdowns", r"poll .*", r".*", r".*", "urgent"),
+    ("urgent-behind-both-shutdowns", r"signals", r".*\burg\b.*", r".*", "urgent"),
     ("killed-before-it-went-back", r"(recv|drain) .*", "ECONNRESET", r"\d+.*", "killed"),
     ("killed-before-it-went-back", r"wstream .*", "ECONNRESET.*", r"EPIPE.*", "killed"),
     ("killed-before-it-went-back", r"send .*", "ECONNRESET", "EPIPE", "killed"),
@@ -47,6 +48,8 @@ PATTERNS = [
     ("room-behind-the-last-byte", r"timeout .*", r"\d+ \d+", r"\d+ (ETIMEDOUT|EAGAIN)", "filled"),
     ("room-told-late", r"(poll|epoll_wait) .*", r".*", r".*(out|w).*", "filled"),
     ("a-set-in-two-processes", r"epoll_(ctl|wait) .*", r".*", r".*", "divided"),
+    ("ended-under-a-call", r"(recv|rstream|drain) .*", r"blocked; never|EAGAIN", r"(blocked; .*: )?0( read \d+)?", "closing"),
+    ("ended-under-a-call", r"(poll|epoll_wait) .*", r".*", r".*hup.*", "closing"),
     ("looks-behind-what-it-looked-at", r"recv .*\bpeek,waitall\b.*", r"blocked; .*", r"runs on; .*", "looking"),
     ("asleep-below-low-water", r"recv .*", r"blocked; .*", r"blocked; by send .*", "lowat"),
 ]

@@ -16,6 +16,7 @@
     lower    a new descriptor has a lower number, for others are not there
     killed   a process was killed before it followed its peer back to TCP
     lowat    a receive sleeps below SO_RCVLOWAT
+    closing  a descriptor was closed while another thread's call waited on it
     looking  a receive looks again and again for what the kernel sleeps for, and says the same in the end
     printed  what a stream of libc sent to a connection that was reset took the error off
 
@@ -26,6 +27,7 @@ from coordinator import NUMBERING
 from past import ENDED_BY, Past, slots_of
 
 FOREVER = "blocked; "
+ENDED = re.compile(r"^blocked; after \d+: ")
 # Bytes that the SAN may have no room for while nobody reads, where TCP has.
 MUCH = 500_000
 
@@ -53,6 +55,7 @@ def reasons(program, mode, index, native, log):
         "exec": past.has_image(),
         "lower": past.here.name in NUMBERING and are_lower(*answers),
         "killed": returned and past.has_killed(),
+        "closing": bool(past.connections(closes_under_way(program, native)) & connections),
         "looking": answers[0].startswith(FOREVER) and answers[1] == answers[0].replace("blocked", "runs on", 1),
         "printed": any(past.any_with([one], how=how) for one in connections for how in ("fdopen", "fdopen2")),
         "lowat": past.any_with(connections, opt="rcvlowat") and answers[1].startswith(FOREVER),
@@ -73,6 +76,8 @@ def is_open(program, mode, index, native, log):
         return True
     if answers[1].endswith(" nval") and is_closed_by_another(program, index, native):
         return True
+    if set(answers) == {"0", "EAGAIN"} and past.connections(streams_ended_in(program, index, native, log)) & connections:
+        return True
     # A stream that ends begins a step before the one that reads it, which another thread may hold up.
     of_streams = [
         step.name in ("wstream", "rstream") and bool(past.connections((step.get("s"),)) & connections)
@@ -85,7 +90,9 @@ def is_about_room(past, connections, answers, next_answer):
     """Whether the step's end depends on how much goes while nobody reads."""
     step = past.here
     if step.name == "wstream":
-        return answers[1].startswith(FOREVER) and answers[1].endswith((answers[0], "never"))
+        return answers[1].startswith(FOREVER) and answers[1].endswith((ENDED.sub("", answers[0]), "never"))
+    if step.name == "ioctl" and step.get("how") in ("fionread", "outq"):
+        return past.has_filled(connections)
     if step.name in ("send", "aio", "print") and answers[0].startswith(FOREVER) and past.has_filled(connections):
         return re.search(r"(^| )\d+$|EINTR$", answers[1]) is not None
     if step.name != "exchange" or not any(answer.startswith(FOREVER) for answer in answers):
@@ -98,14 +105,27 @@ def is_closed_by_another(program, waiting, native):
     """Whether another actor closes a descriptor of a step that waits: POSIX leaves open what the wait says."""
     step, until = program.steps[waiting], ENDED_BY.search(native[waiting])
     later = program.steps[waiting + 1:int(until.group(1)) + 1 if until else None]
-    closed = {other.get("s") for other in later if other.name == "close" and other.actor != step.actor}
+    closed = {closed_by(other) for other in later if other.actor != step.actor}
     return native[waiting].startswith("blocked") and bool(closed & set(slots_of(step)))
+
+
+def closed_by(step):
+    """The slot whose descriptor the step closes."""
+    if step.name == "dup" and step.get("how") in ("dup2", "dup3"):
+        return step.get("to")
+    return step.get("s") if step.name == "close" or step.get("end", "shut") != "shut" else None
 
 
 def closes_under_way(program, native):
     """The slots that were closed while another actor's step waited on them."""
     waiting = [index for index, answer in enumerate(native) if answer.startswith("blocked")]
     return {slot for index in waiting if is_closed_by_another(program, index, native) for slot in slots_of(program.steps[index])}
+
+
+def streams_ended_in(program, index, *logs):
+    """The slots of streams that ended amid a step: whoever looks then may see the end or not."""
+    steps = zip(program.steps, *logs)
+    return {step.get("s") for step, *answers in steps if step.get("end") and any(f"after {index}:" in answer for answer in answers)}
 
 
 def are_lower(native, library):
@@ -149,6 +169,8 @@ def is_nested(past, native, library):
     sets = {one.get("e") for one in past.steps if one.name == "epoll_create"}
     waited, ended = (re.sub(r"blocked; after \d+: ", "", answer) for answer in (native, library))
     parts = [waited.split()[1:] or ["-"] * len(asked), ended.split()[1:]]
+    if native.startswith(FOREVER) and not library.startswith(FOREVER):
+        parts[0] = ["-"] * len(asked)
     if past.here.name != "poll" or any(len(part) != len(asked) for part in parts):
         return False
     differ = [at for at in range(len(asked)) if parts[0][at] != parts[1][at]]
