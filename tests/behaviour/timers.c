@@ -117,6 +117,38 @@ SAN_CASE(user_timeout_ends_a_receive) {
   ERR(recv(fd, &byte, 1, 0), ETIMEDOUT);
   over(fd, peer);
 }
+/* The kernel, which has all that the peer ever sent, knows nothing of the end. */
+static void ends_behind_bytes_of_tcp(bool sleeps) {
+  union address target;
+  int listener = listen_on(V4, &target), client = dial(&target), server = SYS(accept(listener, NULL, NULL));
+  put(client, "unread");
+  for (int i = 0; i < 100; i++) {
+    put(server, "x");
+    wait_for(client, POLLIN);
+    get(client, "x");
+    /* Between hosts the ends meet in the background. */
+    if (getenv("SANSHIM_PROVIDERS")) usleep(1000);
+  }
+  set_option(server, IPPROTO_TCP, TCP_USER_TIMEOUT, LIMIT_MS);
+  set_nonblocking(server, true);
+  fill(server, 0);
+  char byte;
+  set_nonblocking(server, !sleeps);
+  if (sleeps) {
+    get(server, "unread");
+    ERR(recv(server, &byte, 1, 0), ETIMEDOUT);
+  } else {
+    wait_revents(server, POLLIN | POLLOUT, POLLIN | POLLOUT | POLLERR | POLLHUP);
+    EQ(get_option(server, SOL_SOCKET, SO_ERROR), ETIMEDOUT);
+    get(server, "unread");
+  }
+  expect_eof(server);
+  SYS(close(client)), SYS(close(server)), SYS(close(listener));
+}
+SAN_CASE(user_timeout_ends_a_receive_behind_bytes_of_tcp) {
+  ends_behind_bytes_of_tcp(false);
+  ends_behind_bytes_of_tcp(true);
+}
 SAN_CASE(user_timeout_ends_sends_that_do_not_wait) {
   pid_t peer;
   int fd = timed(&peer);

@@ -14,9 +14,8 @@ use crate::sys::poll;
 fn poll_known(stream: &Stream) -> Option<bool> {
     stream.poll();
     if stream.endpoint.way_in().is_over_tcp() {
-        let on_tcp = switchover::poll_readable(stream);
-        if on_tcp.is_some() {
-            return on_tcp;
+        if let Some(on_tcp) = switchover::poll_readable(stream) {
+            return Some(on_tcp || stream.endpoint.has(flag::RESET));
         }
     }
     let state = stream.endpoint.state();

@@ -54,6 +54,11 @@ pub(super) fn receive(
         if !stream.endpoint.way_in().is_over_tcp() {
             return None;
         }
+        if stream.endpoint.has(flag::RESET) && net::unread(stream.anchor) == Some(0) {
+            // TCP_USER_TIMEOUT ended it, of which the kernel knows nothing.
+            let told = if *got > 0 { Ok(*got) } else { reset_error(stream, Ok(0)) };
+            return Some(Outcome::Done(told));
+        }
         if *got > 0 && net::is_at_mark(stream.anchor) {
             // A read ends before an urgent byte.
             return Some(Outcome::Done(Ok(*got)));
