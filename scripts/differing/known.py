@@ -32,6 +32,7 @@ PATTERNS = [
     ("peer-hears-of-user-timeout", r"send .*", r"\d+.*|EPIPE", "ECONNRESET", "timed"),
     ("peer-hears-of-user-timeout", r"(poll|epoll_wait) .*", r".*", r".*(err|hup).*", "timed"),
     ("peer-hears-of-user-timeout", r"(recv|drain) .*", r"\d+.*", "ECONNRESET", "timed"),
+    ("peer-hears-of-user-timeout", r"(recv|drain) .*", "ECONNRESET", "EAGAIN", "timed"),
     ("peer-hears-of-user-timeout", r"shutdown .*", "0", "ENOTCONN", "timed"),
     ("ended-by-user-timeout", r"(recv|drain) .*", "0", "ENOTCONN", "timed"),
     ("urgent-behind-both-shutdowns", r"recv .*\boob\b.*", "ENOTCONN", "EINVAL", "urgent"),
