@@ -32,7 +32,7 @@ pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
         return 1;
     };
     let request = || {
-        let requests = Requests::to(&process.file, pid)?;
+        let requests = Requests::to(&process.file)?;
         let mut asked = requests.on_san()?;
         asked.retain(|connection| fd.is_none_or(|fd| fd == connection.fd));
         if !asked.is_empty() {
@@ -43,7 +43,7 @@ pub(crate) fn detach(arguments: &DetachArguments) -> i32 {
     let (requests, asked) = match request() {
         Ok(request) => request,
         Err(error) => {
-            complain(&format!("{}: {error}", process.file.display()));
+            complain(&format!("{}: {error}", process.file.path().display()));
             return 1;
         }
     };

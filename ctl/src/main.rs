@@ -25,6 +25,7 @@ mod systemd;
 mod top;
 mod trace;
 mod units;
+mod who;
 mod why;
 
 use clap::Parser;

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use chrono::SecondsFormat;
-use sanshim_core::registry::{self, Event, Events, Follower, Noted};
+use sanshim_core::registry::{self, Event, Events, Follower, Noted, Place};
 use serde::Serialize;
 
 use crate::cli::TraceArguments;
@@ -41,14 +41,14 @@ pub(crate) fn trace(arguments: &TraceArguments) -> i32 {
     match follow(arguments, &process.file) {
         Ok(status) => status,
         Err(error) => {
-            complain(&format!("{}: {error}", process.file.display()));
+            complain(&format!("{}: {error}", process.file.path().display()));
             1
         }
     }
 }
 
-fn follow(arguments: &TraceArguments, file: &std::path::Path) -> io::Result<i32> {
-    let mut follower = Follower::of(file, arguments.pid)?;
+fn follow(arguments: &TraceArguments, file: &Place) -> io::Result<i32> {
+    let mut follower = Follower::of(file)?;
     if !arguments.past {
         follower.pass_over()?;
     }

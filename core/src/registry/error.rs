@@ -18,6 +18,8 @@ pub enum RegistryError {
     },
     /// This process's user has no number in its user namespace.
     UnknownUser,
+    /// /proc does not tell this process's PID namespace.
+    UnknownNamespace,
     /// The folder belongs to another user, or others may read it.
     NotPrivate {
         /// The folder concerned.
@@ -50,6 +52,9 @@ impl fmt::Display for RegistryError {
             ),
             RegistryError::UnknownUser => f.write_str(
                 "this user has no number of its own in the user namespace; map it there (unshare --map-current-user)",
+            ),
+            RegistryError::UnknownNamespace => f.write_str(
+                "/proc does not tell this process's PID namespace (/proc/self/ns/pid); mount /proc",
             ),
             RegistryError::FileSizeLimit { limit } => write!(
                 f,

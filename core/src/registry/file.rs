@@ -12,25 +12,26 @@ use std::sync::atomic::Ordering;
 use super::events::Record;
 use super::layout::{Header, CAPACITY, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
 use super::process::Stat;
+use super::publisher::Publisher;
 use super::slot::Slot;
 
-/// The header of an open file of process `pid`.
+/// The header of an open file of that process.
 ///
 /// # Errors
 /// When it cannot be read, or is not a file of this version.
-pub(super) fn header_of(file: &File, pid: u32) -> io::Result<Header> {
+pub(super) fn header_of(file: &File, publisher: Publisher) -> io::Result<Header> {
     let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
     let mut headers = zeroed::<Header>(1);
     if fill(file, &mut headers, 0)? != HEADER_SIZE {
         return Err(invalid("is shorter than its header; remove it".into()));
     }
-    validate(&headers[0], pid).map_err(invalid)?;
+    validate(&headers[0], publisher).map_err(invalid)?;
     Ok(headers.remove(0))
 }
 
 /// # Errors
 /// What is wrong with a header, and what to do.
-pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
+pub(super) fn validate(header: &Header, publisher: Publisher) -> Result<(), String> {
     if header.magic.load(Ordering::Relaxed) != MAGIC {
         return Err("is no registry file of sanshim; remove it".into());
     }
@@ -49,10 +50,13 @@ pub(super) fn validate(header: &Header, pid: u32) -> Result<(), String> {
     if value(&header.high_water) > CAPACITY {
         return Err(format!("is corrupt: {} slots in use; remove it", value(&header.high_water)));
     }
-    if value(&header.pid) != pid as usize {
+    if value(&header.pid) != publisher.pid as usize {
         return Err(format!("is corrupt: says process {}; remove it", value(&header.pid)));
     }
-    Ok(())
+    match header.pid_namespace.load(Ordering::Relaxed) {
+        namespace if namespace == publisher.namespace => Ok(()),
+        other => Err(format!("is corrupt: says PID namespace {other}; remove it")),
+    }
 }
 
 /// True when the process has ended, when another one has its id, or when it has executed another program. Where /proc

@@ -1,4 +1,4 @@
-//! The folder of one user's registry files, and the files' names.
+//! The folder of one user's registry files.
 //!
 //! A path is kept in a fixed buffer, so that nothing is allocated. A folder is opened for each use, because a program
 //! may close every descriptor from 3 up.
@@ -9,8 +9,9 @@ use std::io;
 
 use super::error::RegistryError;
 use super::kernel::{self, Fd};
+use super::publisher::Publisher;
 use crate::sys::user_folder::{UserFolder, MODE};
-use crate::sys::{file, Errno};
+use crate::sys::{file, folder, Errno};
 
 /// NUL-terminated text of at most `N - 1` bytes.
 #[derive(Clone, Copy)]
@@ -20,9 +21,11 @@ pub(super) struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
+    pub(super) const EMPTY: Self = Text { bytes: [0; N], length: 0 };
+
     /// `None` when the text does not fit or holds a NUL.
     pub(super) fn format(arguments: fmt::Arguments<'_>) -> Option<Self> {
-        let mut text = Text { bytes: [0; N], length: 0 };
+        let mut text = Self::EMPTY;
         text.write_fmt(arguments).ok()?;
         Some(text)
     }
@@ -100,11 +103,17 @@ impl FolderPath {
     }
 }
 
-/// Calls `each` with the id of every process of this user that has a registry file.
+/// Calls `each` with the id of every process of this user that has a registry file. Processes of other PID namespaces are
+/// left out: this one cannot reach them by their numbers.
 pub(crate) fn each_published(mut each: impl FnMut(u32)) {
-    if let Some(folder) = UserFolder::find(kernel::effective_user()) {
-        let _ = file::each_number_in(folder.as_c_str(), |pid, _| each(pid as u32));
-    }
+    let Ok(own) = Publisher::of_this_process() else { return };
+    let Some(found) = UserFolder::find(kernel::effective_user()) else { return };
+    let Ok(opened) = folder::open(found.as_c_str()) else { return };
+    let _ = folder::each_name(opened, |name| match Publisher::parse(name.to_bytes()) {
+        Some(one) if one.namespace == own.namespace => each(one.pid),
+        _ => {}
+    });
+    file::close(opened);
 }
 
 impl fmt::Display for FolderPath {
@@ -117,11 +126,4 @@ impl fmt::Debug for FolderPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.0.as_c_str())
     }
-}
-
-/// A file's name in the folder: the process id, with a dot in front while the file is being made.
-pub(super) fn file_name(pid: u32, finished: bool) -> Text<16> {
-    let dot = if finished { "" } else { "." };
-    let ten_digits_and_a_dot_fit = Text::format(format_args!("{dot}{pid}"));
-    ten_digits_and_a_dot_fit.unwrap_or(Text { bytes: [0; 16], length: 0 })
 }

@@ -2,22 +2,22 @@
 //!
 //! Another process wrote all of it, so every value is checked.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use super::events::{Noted, Progress, Record, EVENTS, EVENT_SIZE};
-use super::file::{fill, has_ended, header_of, zeroed};
+use super::file::{fill, header_of, zeroed};
 use super::layout::{Header, EVENTS_AT};
+use super::place::Place;
 use crate::sys::time;
 
 /// Reads the events of a process, beginning with the oldest that is kept.
 pub struct Follower {
     file: File,
-    pid: u32,
+    place: Place,
     /// Number of the next event.
     next: u64,
 }
@@ -32,17 +32,14 @@ pub struct Events {
 }
 
 impl Follower {
-    /// Of the process `pid`, whose registry file is at `path`.
+    /// Of the process that publishes there.
     ///
     /// # Errors
     /// When the file cannot be opened, or is not of this version.
-    pub fn of(path: &Path, pid: u32) -> io::Result<Follower> {
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let open =
-            |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    pub fn of(place: &Place) -> io::Result<Follower> {
         // Only a reader that may write there can ask for frequent events.
-        let file = open(true).or_else(|_| open(false))?;
-        let follower = Follower { file, pid, next: 0 };
+        let file = place.open(true).or_else(|_| place.open(false))?;
+        let follower = Follower { file, place: place.clone(), next: 0 };
         follower.header().map(|_| follower)
     }
 
@@ -94,10 +91,10 @@ impl Follower {
 
     /// True once the process has ended, or runs another program.
     pub fn has_ended(&self) -> bool {
-        self.header().map_or(true, |header| has_ended(&header, self.pid))
+        self.header().map_or(true, |header| self.place.has_ended(&self.file, &header))
     }
 
     fn header(&self) -> io::Result<Header> {
-        header_of(&self.file, self.pid)
+        header_of(&self.file, self.place.publisher)
     }
 }

@@ -3,13 +3,14 @@
 use super::file::{fill, zeroed};
 use super::follow::Follower;
 use super::layout::{Header, CAPACITY, EVENTS_AT, HEADER_SIZE, MAGIC, SLOT_SIZE, VERSION};
-use super::process::{own_pid_namespace, Stat};
+use super::place::Place;
+use super::process::Stat;
+use super::publisher::Publisher;
 use super::reader::fuzz_file;
 use super::request::Requests;
-use super::sweep::parse_pid;
 use std::fs::File;
 use std::mem::offset_of;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +49,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     let mut header = vec![0; HEADER_SIZE];
     header[..head.len()].copy_from_slice(head);
     let count = (usize::from(choice >> 2) % 16).min(rest.len() / SLOT_SIZE);
-    let pid = std::process::id();
+    let publisher = Publisher::of_this_process().unwrap();
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
     if choice & 1 == 0 {
         put(offset_of!(Header, magic), &MAGIC.to_ne_bytes());
@@ -56,8 +57,8 @@ pub(crate) fn fuzz(data: &[u8]) {
         put(offset_of!(Header, header_size), &(HEADER_SIZE as u32).to_ne_bytes());
         put(offset_of!(Header, slot_size), &(SLOT_SIZE as u32).to_ne_bytes());
         put(offset_of!(Header, capacity), &(CAPACITY as u32).to_ne_bytes());
-        put(offset_of!(Header, pid), &pid.to_ne_bytes());
-        put(offset_of!(Header, pid_namespace), &own_pid_namespace().to_ne_bytes());
+        put(offset_of!(Header, pid), &publisher.pid.to_ne_bytes());
+        put(offset_of!(Header, pid_namespace), &publisher.namespace.to_ne_bytes());
         // Nobody knows when it began, and what it executes.
         put(offset_of!(Header, start_time), &[0; 8]);
         put(offset_of!(Header, executable), &[0; 16]);
@@ -67,16 +68,19 @@ pub(crate) fn fuzz(data: &[u8]) {
     }
     let (slots, events) = rest.split_at(count * SLOT_SIZE);
     let file = Written::new(&header, slots, events);
-    fuzz_file(&file.0, pid);
-    if let Ok(mut follower) = Follower::of(&file.0, pid) {
+    let found = std::fs::metadata(&file.0).unwrap();
+    let (near, identity) = (Some(publisher.pid), (found.dev(), found.ino()));
+    let place = Place { path: file.0.clone(), publisher, near, identity };
+    fuzz_file(&place);
+    if let Ok(mut follower) = Follower::of(&place) {
         let _ = (follower.has_ended(), follower.read().map(|read| format!("{read:?}")));
     }
-    if let Ok(requests) = Requests::to(&file.0, pid) {
+    if let Ok(requests) = Requests::to(&place) {
         let found = requests.on_san().unwrap_or_default();
         let _ = (requests.helper(), requests.detach(&found));
         assert!(found.iter().filter_map(|one| requests.again(one)).count() <= found.len());
     }
-    let _ = (Stat::parse(data), parse_pid(data));
+    let _ = (Stat::parse(data), Publisher::parse(data));
     let mut header = zeroed::<Header>(1);
     let _ = File::open(&file.0).and_then(|file| fill(&file, &mut header, 1));
 }

@@ -61,6 +61,31 @@ pub(super) fn status_of(path: &CStr) -> io::Result<libc::stat> {
     status(&fd)
 }
 
+/// Holds the file for as long as anybody has this opened file, or a mapping of it, be its descriptors closed. Fails where
+/// somebody else holds it.
+pub(super) fn hold(fd: &Fd) -> io::Result<()> {
+    let lock = whole_file(libc::F_WRLCK);
+    // SAFETY: the kernel reads one struct flock.
+    unsafe { syscall!(Sysno::fcntl, fd.raw(), libc::F_OFD_SETLK, &raw const lock) }
+        .map(drop)
+        .map_err(os)
+}
+
+/// Whether somebody [holds](hold) a file, in whichever namespaces they are.
+pub(super) fn is_held(fd: i32) -> io::Result<bool> {
+    let mut lock = whole_file(libc::F_RDLCK);
+    // SAFETY: the kernel reads and writes one struct flock.
+    unsafe { syscall!(Sysno::fcntl, fd, libc::F_OFD_GETLK, &raw mut lock) }.map_err(os)?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
+}
+
+fn whole_file(kind: i32) -> libc::flock {
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
+    lock
+}
+
 pub(super) fn set_length(fd: &Fd, length: usize) -> io::Result<()> {
     // SAFETY: no memory is involved.
     unsafe { syscall!(Sysno::ftruncate, fd.raw(), length) }.map(drop).map_err(os)

@@ -13,7 +13,7 @@ use crate::reason::Reason;
 /// First word of a finished file.
 pub(super) const MAGIC: u64 = u64::from_ne_bytes(*b"sanshim\0");
 /// Version of the layout.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Connections that a process can publish. Any more use the spare slot, which nobody sees.
 pub(crate) const CAPACITY: usize = 16384;
 /// Bytes of the header, which is one page.

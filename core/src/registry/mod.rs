@@ -1,7 +1,8 @@
 //! The registry: what every process under the shim publishes about its connections, and how
 //! `sanctl` reads it without stopping or slowing anybody.
 //!
-//! There is one file per process, `/dev/shm/sanshim-user-<euid>/<pid>`. It has a header, a fixed table of connection slots,
+//! There is one file per process, `/dev/shm/sanshim-user-<euid>/<pid>`, with `.<PID namespace>` behind it where that is not
+//! the initial one. It has a header, a fixed table of connection slots,
 //! and a ring of the last events. Its process maps it. Nobody else writes to it but `sanctl`, and that only the words
 //! for requests. The file is sparse, so an idle process costs two pages.
 //!
@@ -22,9 +23,12 @@ mod follow;
 pub(crate) mod fuzzing;
 mod kernel;
 mod layout;
+mod numbers;
 mod other_ends;
 mod owner;
+mod place;
 mod process;
+mod publisher;
 mod quiet;
 mod reader;
 mod request;
@@ -48,6 +52,7 @@ pub(crate) use folder::each_published;
 pub use follow::{Events, Follower};
 pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use owner::{owner_of, Owner};
+pub use place::Place;
 pub use reader::{
     read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
 };

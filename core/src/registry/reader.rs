@@ -5,21 +5,22 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::control::ControlStatus;
-use super::file::{fill, has_ended, validate, zeroed};
+use super::file::{fill, validate, zeroed};
 use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
-use super::process::own_pid_namespace;
+use super::numbers::Numbers;
+use super::place::{self, Place};
+use super::publisher::Publisher;
 use super::slot::{Provider, Slot, State};
-use super::sweep::parse_pid;
 use super::totals::Totals;
 use super::transfers::TransferStatus;
 use crate::reason::Reason;
@@ -38,14 +39,16 @@ pub struct Snapshot {
 }
 
 /// A process under the shim.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Process id.
+    /// Process id, as it is here.
     pub pid: u32,
+    /// The process id that it has itself, if it is in another PID namespace.
+    pub own_pid: Option<u32>,
     /// Effective user when the process joined.
     pub uid: u32,
     /// The file it publishes in.
-    pub file: PathBuf,
+    pub file: Place,
     /// Its name, at most 64 bytes. It may hold any character.
     pub program: String,
     /// Its connections, in the order of their descriptors.
@@ -183,8 +186,10 @@ fn folder_owner(name: &OsStr) -> Option<u32> {
 enum Outcome {
     /// The process lives. The text tells what was wrong with some of its connections.
     Alive(Box<Process>, Option<String>),
-    /// The process has ended, or has become another program. Device and inode of its file.
-    Ended(u64, u64),
+    /// The process has ended, or has become another program. Where its file was.
+    Ended(Place),
+    /// The process lives, and cannot be seen from here.
+    Elsewhere,
     Skipped(String),
 }
 
@@ -209,42 +214,47 @@ impl Snapshot {
             }
         }
         let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
+        let (mut numbers, mut elsewhere) = (Numbers::new(), 0);
         for entry in entries.flatten() {
-            let Some(pid) = parse_pid(entry.file_name().as_bytes()) else { continue };
+            let name = entry.file_name();
+            let Some(publisher) = Publisher::parse(name.as_bytes()) else { continue };
             let path = entry.path();
-            match read_file(&path, pid) {
+            match read_file(&path, publisher, &mut numbers) {
                 Ok(Outcome::Alive(process, problem)) => {
                     self.processes.push(*process);
                     self.problems.extend(problem.map(|why| Problem { path, why }));
                 }
-                Ok(Outcome::Ended(device, inode)) => remove_own(&path, device, inode),
+                Ok(Outcome::Ended(place)) => remove_own(&place),
+                Ok(Outcome::Elsewhere) => elsewhere += 1,
                 Ok(Outcome::Skipped(why)) => self.problems.push(Problem { path, why }),
                 // Its process has ended in this moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => self.problems.push(Problem { path, why: error.to_string() }),
             }
         }
-        Ok(())
+        match elsewhere {
+            0 => Ok(()),
+            some => Err(format!(
+                "{some} of its files belong to processes of other PID namespaces; run sanctl there, or where /proc shows them"
+            )),
+        }
     }
 }
 
 /// Removes a file that was read, if it is ours. A later process of the same id may have put its own there, which stays.
-fn remove_own(path: &Path, device: u64, inode: u64) {
+fn remove_own(place: &Place) {
     // SAFETY: no memory is involved.
     let user = unsafe { libc::geteuid() };
-    let is_it =
-        |found: fs::Metadata| found.uid() == user && (found.dev(), found.ino()) == (device, inode);
-    if fs::symlink_metadata(path).is_ok_and(is_it) {
+    let is_ours = fs::symlink_metadata(&place.path).is_ok_and(|found| found.uid() == user);
+    if is_ours && place.is_there() {
         // Another reader may have removed it already.
-        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(&place.path);
     }
 }
 
-fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
+fn read_file(path: &Path, publisher: Publisher, numbers: &mut Numbers) -> io::Result<Outcome> {
     let skipped = |why: String| Ok(Outcome::Skipped(why));
-    // Non-blocking, because a FIFO in the file's place would block the open.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+    let file = match place::open(path, false) {
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
             return skipped("is a symbolic link; remove it".into());
         }
@@ -259,16 +269,16 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
         return skipped("is shorter than its header; remove it".into());
     }
     let header = &headers[0];
-    if let Err(why) = validate(header, pid) {
+    if let Err(why) = validate(header, publisher) {
         return skipped(why);
     }
-    let namespace = header.pid_namespace.load(Ordering::Relaxed);
-    if namespace != own_pid_namespace() {
-        return skipped("belongs to another pid namespace; run sanctl there".into());
+    let near = numbers.are_of(publisher).then_some(publisher.pid);
+    let identity = (metadata.dev(), metadata.ino());
+    let place = Place { path: path.to_owned(), publisher, near, identity };
+    if place.has_ended(&file, header) {
+        return Ok(Outcome::Ended(place));
     }
-    if has_ended(header, pid) {
-        return Ok(Outcome::Ended(metadata.dev(), metadata.ino()));
-    }
+    let Some(pid) = numbers.here(publisher) else { return Ok(Outcome::Elsewhere) };
     if !may_publish(metadata.uid(), pid) {
         return skipped(format!(
             "says that it is of process {pid}, which is another user's; remove it"
@@ -278,12 +288,12 @@ fn read_file(path: &Path, pid: u32) -> io::Result<Outcome> {
     let Some((connections, problem)) = connections(&file, count)? else {
         return skipped("is shorter than its table; remove it".into());
     };
-    let (uid, file) = (metadata.uid(), path.to_owned());
     let (returned, totals) = (returned(header), header.closed.with(&connections));
     let process = Process {
         pid,
-        uid,
-        file,
+        own_pid: near.is_none().then_some(publisher.pid),
+        uid: metadata.uid(),
+        file: place,
         program: program(header),
         connections,
         returned,
@@ -399,8 +409,9 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
 
 /// What a file of any content tells.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn fuzz_file(path: &Path, pid: u32) {
-    if let Ok(Outcome::Alive(process, _)) = read_file(path, pid) {
+pub(super) fn fuzz_file(place: &Place) {
+    let read = read_file(&place.path, place.publisher, &mut Numbers::new());
+    if let Ok(Outcome::Alive(process, _)) = read {
         let _ = format!("{process:?}");
     }
 }

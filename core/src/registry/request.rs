@@ -2,24 +2,23 @@
 //!
 //! The process looks at the count from time to time. Nothing here waits for it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::offset_of;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::file::{fill, has_ended, header_of, zeroed};
+use super::file::{fill, header_of, zeroed};
 use super::layout::{Header, CAPACITY, HEADER_SIZE, SLOT_SIZE};
+use super::place::Place;
 use super::slot::{Provider, Slot};
 
 /// The registry file of a process, opened to ask the process for something.
 pub struct Requests {
-    path: PathBuf,
+    place: Place,
     file: File,
-    pid: u32,
 }
 
 /// A connection of that process that was on the SAN when it was looked up.
@@ -36,24 +35,17 @@ pub struct OnSan {
 }
 
 impl Requests {
-    /// To the process `pid`, whose registry file is at `path`.
+    /// To the process that publishes there.
     ///
     /// # Errors
     /// When the file cannot be opened for reading and writing, or is not of this version.
-    pub fn to(path: &Path, pid: u32) -> io::Result<Self> {
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
-        let requests = Self { path: path.to_owned(), file, pid };
+    pub fn to(place: &Place) -> io::Result<Self> {
+        let requests = Self { place: place.clone(), file: place.open(true)? };
         requests.header().map(|_| requests)
     }
 
-    /// The process.
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     fn header(&self) -> io::Result<Header> {
-        header_of(&self.file, self.pid)
+        header_of(&self.file, self.place.publisher)
     }
 
     /// How to reach the process's helper thread, if it has one.
@@ -96,13 +88,8 @@ impl Requests {
 
     /// True while the process lives, and still publishes in this file.
     pub fn is_answered_for(&self) -> bool {
-        let same = |now: fs::Metadata| {
-            self.file
-                .metadata()
-                .is_ok_and(|opened| (opened.dev(), opened.ino()) == (now.dev(), now.ino()))
-        };
-        fs::symlink_metadata(&self.path).is_ok_and(same)
-            && self.header().is_ok_and(|header| !has_ended(&header, self.pid))
+        let lives = |header: Header| !self.place.has_ended(&self.file, &header);
+        self.place.is_there() && self.header().is_ok_and(lives)
     }
 }
 

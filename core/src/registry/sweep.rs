@@ -2,9 +2,9 @@
 
 use std::ffi::CStr;
 
-use super::folder::file_name;
 use super::kernel::{self, Fd};
-use super::layout::Header;
+use super::layout::{Header, VERSION};
+use super::publisher::Publisher;
 
 /// Of so many files each process is asked for.
 const ASKED_FOR: usize = 64;
@@ -13,26 +13,25 @@ const SHARE: u32 = 16;
 
 /// Removes the files of processes that are gone, in this user's folder; of many files, some of them.
 ///
-/// A file of another pid namespace is left alone, because its process cannot be seen from here. `turn` grows by one from one
-/// sweep to the next, or about so.
+/// A process of another PID namespace cannot be asked for by its number. Its file is held while it lives, so one that
+/// nobody holds is removed. `turn` grows by one from one sweep to the next, or about so.
 pub(super) fn sweep(folder: &Fd, own_namespace: u64, turn: u32) {
-    if own_namespace == 0 {
-        return;
-    }
+    let is_known_gone =
+        |one: &Publisher| one.namespace != own_namespace || kernel::is_gone(one.pid);
     let mut before = 0;
     // The stack may be a small one.
     let mut entries = [0; 1024];
     while let Ok(length @ 1..) = kernel::read_entries(folder, &mut entries) {
-        for pid in Names(&entries[..length]).filter_map(parse_pid) {
+        for one in Names(&entries[..length]).filter_map(Publisher::parse) {
             before += 1;
-            if !is_asked_for(pid, before - 1, turn) || !kernel::is_gone(pid) {
+            if !is_asked_for(one.pid, before - 1, turn) || !is_known_gone(&one) {
                 continue;
             }
-            let name = file_name(pid, true);
+            let name = one.file_name(true);
             let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
             let Ok(file) = kernel::open(folder.raw(), name.as_c_str(), flags, 0) else { continue };
             // Asked again, after the file was opened. If a later process of that id makes one, it is another file.
-            if kernel::is_gone(pid) && pid_namespace(&file) == Some(own_namespace) {
+            if is_known_gone(&one) && is_abandoned(&file, one, own_namespace) {
                 // Another process may have swept it already.
                 let _ = kernel::unlink_same(folder, name.as_c_str(), &file);
             }
@@ -46,20 +45,20 @@ fn is_asked_for(pid: u32, before: usize, turn: u32) -> bool {
     before < ASKED_FOR || pid % SHARE == turn % SHARE
 }
 
-/// The pid namespace recorded in a file's header.
-fn pid_namespace(file: &Fd) -> Option<u64> {
-    const OFFSET: usize = std::mem::offset_of!(Header, pid_namespace);
-    let mut start = [0; OFFSET + 8];
-    let length = kernel::read(file, &mut start).ok()?;
-    let bytes: [u8; 8] = start[..length].get(OFFSET..)?.try_into().ok()?;
-    Some(u64::from_ne_bytes(bytes))
-}
-
-/// The process id that a file name is. `None` for any other spelling of the number, such as with leading zeros.
-pub(super) fn parse_pid(name: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(name).ok()?;
-    let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|&pid| canonical && pid <= i32::MAX as u32)
+/// True of a file that a process left which its number says is gone, or which is of another PID namespace.
+fn is_abandoned(file: &Fd, publisher: Publisher, own_namespace: u64) -> bool {
+    const VERSION_AT: usize = std::mem::offset_of!(Header, version);
+    const NAMESPACE_AT: usize = std::mem::offset_of!(Header, pid_namespace);
+    let mut start = [0; NAMESPACE_AT + 8];
+    let length = kernel::read(file, &mut start).unwrap_or(0);
+    let part = |at: usize, size: usize| start[..length].get(at..at + size);
+    // Another version of the library has other rules for names, and may not hold its files.
+    let is_its = part(NAMESPACE_AT, 8) == Some(&publisher.namespace.to_ne_bytes());
+    let is_held = || {
+        part(VERSION_AT, 4) != Some(&VERSION.to_ne_bytes())
+            || kernel::is_held(file.raw()).unwrap_or(true)
+    };
+    is_its && (publisher.namespace == own_namespace || !is_held())
 }
 
 /// The names in a buffer of `linux_dirent64` records: inode (8 bytes), offset (8), record length
@@ -79,7 +78,7 @@ impl<'a> Iterator for Names<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_asked_for, parse_pid, ASKED_FOR, SHARE};
+    use super::{is_asked_for, ASKED_FOR, SHARE};
 
     #[test]
     fn of_many_processes_few_are_asked_for_and_in_time_all() {
@@ -90,15 +89,6 @@ mod tests {
             let all: std::collections::BTreeSet<u32> =
                 (first..first + SHARE).flat_map(asked).collect();
             assert_eq!(all.len(), MANY as usize, "from {first} on");
-        }
-    }
-
-    #[test]
-    fn only_canonical_process_ids_are_taken() {
-        assert_eq!(parse_pid(b"1"), Some(1));
-        assert_eq!(parse_pid(b"4194304"), Some(4_194_304));
-        for name in ["", "0", "01", "+1", "-1", ".17", "17x", "2147483648", "99999999999"] {
-            assert_eq!(parse_pid(name.as_bytes()), None, "{name}");
         }
     }
 }

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::current;
 use super::error::RegistryError;
-use super::folder::{file_name, FolderPath};
+use super::folder::FolderPath;
 use super::kernel::{self, Fd};
 pub(crate) use super::layout::CAPACITY;
 use super::layout::{Table, FILE_SIZE, HEADER_SIZE, MAGIC, PROGRAM_SIZE, SLOT_SIZE, VERSION};
 use super::process;
+use super::publisher::Publisher;
 use super::slot::Slot;
 use super::sweep::sweep;
 
@@ -33,7 +34,7 @@ pub struct Registry {
     /// The user whose folder that is.
     owner: u32,
     /// The process whose file this is.
-    pid: u32,
+    publisher: Publisher,
     /// There is no file yet: see [`hide_in_fork_child`](Registry::hide_in_fork_child).
     is_hidden: bool,
 }
@@ -65,16 +66,16 @@ impl Registry {
         let length = program.len().min(PROGRAM_SIZE);
         name[..length].copy_from_slice(&program[..length]);
 
-        let pid = kernel::process_id();
+        let publisher = Publisher::of_this_process()?;
         let opened = folder.open(owner)?;
-        let new = NewTable::create(folder, &opened, pid)?;
-        new.describe(pid, &name);
-        name_file(folder, &opened, pid)?;
+        let new = NewTable::create(folder, &opened, publisher)?;
+        new.describe(publisher, &name);
+        name_file(folder, &opened, publisher)?;
         let table = new.keep();
         current::begin(table);
-        sweep(&opened, table.header.pid_namespace.load(Ordering::Relaxed), pid);
+        sweep(&opened, publisher.namespace, publisher.pid);
         let used = [const { AtomicU64::new(0) }; CAPACITY / 64];
-        Ok(Registry { table, used, at_fork: None, folder, owner, pid, is_hidden: false })
+        Ok(Registry { table, used, at_fork: None, folder, owner, publisher, is_hidden: false })
     }
 
     /// A free slot whose counts are zero. It is not visible before it is first published. `None` when all [`CAPACITY`]
@@ -128,7 +129,6 @@ impl Registry {
     /// memory of the child, where they are valid and nobody sees them. Only if there is no memory for that either, they
     /// stay in the parent's file.
     pub(crate) fn after_fork_in_child(&mut self) -> Result<(), RegistryError> {
-        self.pid = kernel::process_id();
         current::forget_helper();
         let result = self.renew_with_file();
         if result.is_err() {
@@ -147,7 +147,6 @@ impl Registry {
         let Some(copy) = self.at_fork.take() else { return false };
         self.is_hidden = self.put_in_place(copy).is_ok();
         if self.is_hidden {
-            self.pid = kernel::process_id();
             current::forget_helper();
         }
         self.is_hidden
@@ -170,10 +169,12 @@ impl Registry {
     /// Removes this process's file. Does nothing in a process that did not create it, such as a fork child that has
     /// none of its own yet.
     pub fn remove(&self) {
-        if !self.is_hidden && kernel::process_id() == self.pid {
+        // A child in another PID namespace may have the same number.
+        let is_its = || Publisher::of_this_process().is_ok_and(|now| now == self.publisher);
+        if !self.is_hidden && is_its() {
             if let Ok(folder) = self.folder.open_existing() {
                 // A process that changed its user may not remove it. The next process that sweeps does.
-                let _ = kernel::unlink(&folder, file_name(self.pid, true).as_c_str());
+                let _ = kernel::unlink(&folder, self.publisher.file_name(true).as_c_str());
             }
         }
     }
@@ -204,17 +205,15 @@ impl Registry {
     }
 
     fn renew_with_file(&mut self) -> Result<(), RegistryError> {
+        let own = Publisher::of_this_process()?;
         let opened = self.open_folder_in_child()?;
-        let new = NewTable::create(self.folder, &opened, self.pid)?;
-        let renewed = self.renew(new).and_then(|()| name_file(self.folder, &opened, self.pid));
+        let new = NewTable::create(self.folder, &opened, own)?;
+        self.publisher = own;
+        let renewed = self.renew(new).and_then(|()| name_file(self.folder, &opened, own));
         if renewed.is_err() {
-            let _ = kernel::unlink(&opened, file_name(self.pid, false).as_c_str());
-        } else if self.pid.is_multiple_of(CHILDREN_PER_SWEEP) {
-            sweep(
-                &opened,
-                self.table.header.pid_namespace.load(Ordering::Relaxed),
-                self.pid / CHILDREN_PER_SWEEP,
-            );
+            let _ = kernel::unlink(&opened, own.file_name(false).as_c_str());
+        } else if own.pid.is_multiple_of(CHILDREN_PER_SWEEP) {
+            sweep(&opened, own.namespace, own.pid / CHILDREN_PER_SWEEP);
         }
         renewed
     }
@@ -239,7 +238,7 @@ impl Registry {
         for (bytes, word) in program.chunks_exact_mut(8).zip(&self.table.header.program) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        new.describe(self.pid, &program);
+        new.describe(self.publisher, &program);
         let from = self.at_fork.as_ref().map_or(self.table, NewTable::table);
         // SAFETY: nobody uses the new table yet, and the counts are copied after this.
         let reserve = |slot: &Slot| unsafe { kernel::reserve(slot.counts_address()) };
@@ -280,8 +279,8 @@ impl Registry {
 }
 
 /// Gives a complete file its final name, under which readers look for it.
-fn name_file(folder: FolderPath, opened: &Fd, pid: u32) -> Result<(), RegistryError> {
-    let (unfinished, finished) = (file_name(pid, false), file_name(pid, true));
+fn name_file(folder: FolderPath, opened: &Fd, of: Publisher) -> Result<(), RegistryError> {
+    let (unfinished, finished) = (of.file_name(false), of.file_name(true));
     kernel::rename(opened, unfinished.as_c_str(), finished.as_c_str())
         .map_err(RegistryError::io("rename a file in", folder))
 }
@@ -298,19 +297,25 @@ unsafe impl Send for NewTable {}
 unsafe impl Sync for NewTable {}
 
 impl NewTable {
-    /// Creates the process's file under its unfinished name and maps it.
-    fn create(folder: FolderPath, opened: &Fd, pid: u32) -> Result<NewTable, RegistryError> {
+    /// Creates the process's file under its unfinished name and maps it. The mapping holds the file: who cannot see the
+    /// process, being in another PID namespace, sees by that whether it lives.
+    fn create(
+        folder: FolderPath,
+        opened: &Fd,
+        publisher: Publisher,
+    ) -> Result<NewTable, RegistryError> {
         let limit = kernel::file_size_limit();
         if limit < FILE_SIZE as u64 {
             return Err(RegistryError::FileSizeLimit { limit });
         }
-        let name = file_name(pid, false);
+        let name = publisher.file_name(false);
         // A process of the same id may have left it, if it was killed half-way.
         let _ = kernel::unlink(opened, name.as_c_str());
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let file = kernel::open(opened.raw(), name.as_c_str(), flags, 0o600)
             .map_err(RegistryError::io("make a file in", folder))?;
         let mapped = kernel::set_mode(&file, 0o600)
+            .and_then(|()| kernel::hold(&file))
             .and_then(|()| kernel::set_length(&file, FILE_SIZE))
             .and_then(|()| kernel::map(Some(&file), FILE_SIZE))
             .map(|address| NewTable { address })
@@ -338,17 +343,17 @@ impl NewTable {
     }
 
     /// Fills the header.
-    fn describe(&self, pid: u32, program: &[u8; PROGRAM_SIZE]) {
+    fn describe(&self, publisher: Publisher, program: &[u8; PROGRAM_SIZE]) {
         let header = &self.table().header;
         let relaxed = Ordering::Relaxed;
         header.version.store(VERSION, relaxed);
         header.header_size.store(HEADER_SIZE as u32, relaxed);
         header.slot_size.store(SLOT_SIZE as u32, relaxed);
         header.capacity.store(CAPACITY as u32, relaxed);
-        header.pid.store(pid, relaxed);
+        header.pid.store(publisher.pid, relaxed);
         header.uid.store(kernel::effective_user(), relaxed);
         header.start_time.store(process::own_start_time(), relaxed);
-        header.pid_namespace.store(process::own_pid_namespace(), relaxed);
+        header.pid_namespace.store(publisher.namespace, relaxed);
         for (word, part) in header.executable.iter().zip(process::own_executable()) {
             word.store(part, relaxed);
         }

@@ -158,13 +158,9 @@ mod tests {
         let metrics = Metrics::new(Filter::default());
         let with = |opened, moved| Process {
             pid: 7,
-            uid: 0,
-            file: "f".into(),
             program: "p".to_owned(),
-            connections: Vec::new(),
-            returned: Vec::new(),
-            budget: None,
             totals: Totals { opened, moved, ..Totals::default() },
+            ..Process::default()
         };
         let seen = |opened, moved| metrics.counters(&[with(opened, moved)])[&7][1];
         assert_eq!((seen(3, 2), seen(3, 1), seen(4, 5), seen(1, 0)), (2, 2, 5, 0));

@@ -17,6 +17,8 @@ struct Status<'a> {
 #[derive(Serialize)]
 struct Process<'a> {
     pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_pid: Option<u32>,
     uid: u32,
     program: &'a str,
     returned: BTreeMap<&'static str, u64>,
@@ -152,6 +154,7 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
         .iter()
         .map(|process| Process {
             pid: process.pid,
+            own_pid: process.own_pid,
             uid: process.uid,
             program: &process.program,
             segment_memory: process.budget.map(|(taken, most)| [taken, most]),

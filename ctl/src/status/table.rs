@@ -8,8 +8,8 @@ use sanshim_core::registry::{Connection, Process};
 
 use super::detail;
 use super::sharing::Sharing;
-use crate::output::printable;
 use crate::units::{bytes, count};
+use crate::who::who;
 
 const COLUMNS: usize = 11;
 const HEADINGS: [&str; COLUMNS] = [
@@ -31,9 +31,8 @@ pub(super) fn render(processes: &[Process], sharing: Option<&Sharing>) -> String
             1 => "1 socket".to_owned(),
             number => format!("{number} sockets"),
         };
-        let program = printable(&process.program);
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{program} (pid {}): {sockets}", process.pid);
+        let _ = writeln!(text, "{}: {sockets}", who(process));
         if let Some((taken, most)) = process.budget {
             let _ = writeln!(text, "  memory of segments: {} of {}", bytes(taken), bytes(most));
         }
@@ -126,7 +125,7 @@ fn push_row(text: &mut String, widths: &[usize; COLUMNS], row: &[String; COLUMNS
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sanshim_core::registry::{ControlStatus, Provider, State, Totals, Traffic, TransferStatus};
+    use sanshim_core::registry::{ControlStatus, Provider, State, Traffic, TransferStatus};
     use sanshim_core::session::Mode;
 
     const NO_SESSION: TransferStatus = TransferStatus {
@@ -209,12 +208,10 @@ mod tests {
             connection(11, Provider::Shm, Reason::OnSan),
         ];
         let program = "evil\x1b[2J".to_owned();
-        let file = std::path::PathBuf::new();
         let returned = vec![(Reason::Detached, 1)];
-        let totals = Totals::default();
         let budget = Some((3 << 20, 8 << 20));
         let process =
-            Process { pid: 4711, uid: 0, file, program, connections, returned, budget, totals };
+            Process { pid: 4711, program, connections, returned, budget, ..Process::default() };
         let text = render(&[process], None);
         let expected = "\
 evil\\u{1b}[2J (pid 4711): 4 sockets
@@ -246,29 +243,18 @@ evil\\u{1b}[2J (pid 4711): 4 sockets
             without_rdma,
             connection(10, Provider::Tcp, Reason::NotLocal),
         ];
-        let (program, file) = ("p".to_owned(), std::path::PathBuf::new());
+        let program = "p".to_owned();
         let other = Connection {
             send_control: ControlStatus { taken: 5, waiting: 1 },
             suspensions: 1001,
             suspended: 3_000_000,
             ..connection(7, Provider::Shm, Reason::OnSan)
         };
-        let (there, name) = (file.clone(), program.clone());
-        let relative = Process {
-            pid: 2,
-            uid: 0,
-            file: there,
-            program: name,
-            connections: vec![other],
-            returned: Vec::new(),
-            budget: None,
-            totals: Totals::default(),
-        };
+        let name = program.clone();
+        let relative =
+            Process { pid: 2, program: name, connections: vec![other], ..Process::default() };
         let returned = vec![(Reason::HandedOver, 2), (Reason::PeerReturned, 1234)];
-        let totals = Totals::default();
-        let budget = None;
-        let process =
-            Process { pid: 1, uid: 0, file, program, connections, returned, budget, totals };
+        let process = Process { pid: 1, program, connections, returned, ..Process::default() };
         let sharing = Sharing::of(&[process.clone(), relative]);
         let text = render(&[process], Some(&sharing));
         let expected = "\

@@ -7,20 +7,20 @@ use sanshim_core::registry::{Connection, Event, Follower, Noted, Process};
 use super::{other_end, push_remedy};
 use crate::filter::is_connection;
 use crate::happened::{sentence, Clock};
-use crate::output::printable;
 use crate::units::{bytes, count};
+use crate::who::who;
 
 /// All that can be said of it.
 pub(super) fn explain(process: &Process, one: &Connection, all: &[Process]) -> String {
     let mut text = String::new();
-    let (program, pid, fd) = (printable(&process.program), process.pid, one.fd);
+    let (who, pid, fd) = (who(process), process.pid, one.fd);
     let (provider, reason) = (one.provider.name(), one.reason);
     if !is_connection(one) {
-        let _ = writeln!(text, "{program} (pid {pid}), descriptor {fd}, {}", one.local);
+        let _ = writeln!(text, "{who}, descriptor {fd}, {}", one.local);
         let _ = writeln!(text, "  {provider}: {}", reason.sentence());
         return text;
     }
-    let _ = writeln!(text, "{program} (pid {pid}), descriptor {fd}, {} to {}", one.local, one.peer);
+    let _ = writeln!(text, "{who}, descriptor {fd}, {} to {}", one.local, one.peer);
     let _ = writeln!(text, "  {provider}: {}", reason.sentence());
     let _ = writeln!(text, "  Other end: {}", other_end::describe(pid, one, all));
     push_remedy(&mut text, reason);
@@ -35,7 +35,7 @@ fn push_history(text: &mut String, process: &Process, one: &Connection) {
         text.push_str("\nIt has made so few transfers that the process keeps no account of it.\n");
         return;
     };
-    let read = Follower::of(&process.file, process.pid).and_then(|mut all| all.read());
+    let read = Follower::of(&process.file).and_then(|mut all| all.read());
     let events = read.map(|read| of_connection(&read.events, number)).unwrap_or_default();
     let clock = Clock::now();
     text.push_str("\nWhat happened:\n");

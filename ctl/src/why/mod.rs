@@ -10,7 +10,8 @@ use sanshim_core::reason::Reason;
 use sanshim_core::registry::{self, Process};
 
 use crate::cli::WhyArguments;
-use crate::output::{complain, print, printable};
+use crate::output::{complain, print};
+use crate::who::who;
 
 /// Says why, and gives the exit status.
 pub(crate) fn why(arguments: &WhyArguments) -> i32 {
@@ -40,8 +41,7 @@ pub(crate) fn why(arguments: &WhyArguments) -> i32 {
 /// The process's connections, by reason.
 fn all(process: &Process) -> String {
     let mut text = String::new();
-    let (program, pid) = (printable(&process.program), process.pid);
-    let _ = writeln!(text, "{program} (pid {pid}) runs under the shim.");
+    let _ = writeln!(text, "{} runs under the shim.", who(process));
     if process.connections.is_empty() {
         text.push_str("It has no TCP sockets now.\n");
     }
@@ -56,7 +56,7 @@ fn all(process: &Process) -> String {
             let (many, sentence) = (fds.len(), reason.sentence());
             let _ = writeln!(text, "\n{}: {sentence}", sockets(many));
             push_remedy(&mut text, reason);
-            let _ = writeln!(text, "  One of them: sanctl why {pid} {first}");
+            let _ = writeln!(text, "  One of them: sanctl why {} {first}", process.pid);
         }
     }
     text

@@ -4,6 +4,7 @@ use sanshim_core::registry::{owner_of, Connection, Process, Provider};
 
 use super::outside::has_loaded_the_shim;
 use crate::output::printable;
+use crate::who::who;
 
 /// Describes it in one sentence. A process under the shim says it itself. Of any other the kernel does.
 pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
@@ -12,9 +13,8 @@ pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
         .iter()
         .find_map(|process| process.connections.iter().find(is_it).map(|found| (process, found)));
     if let Some((process, found)) = under_the_shim {
-        let (name, pid, fd) = (printable(&process.program), process.pid, found.fd);
-        let why = found.reason.sentence();
-        return format!("{name} (pid {pid}), descriptor {fd}, under the shim; there it {why}.");
+        let (who, fd, why) = (who(process), found.fd, found.reason.sentence());
+        return format!("{who}, descriptor {fd}, under the shim; there it {why}.");
     }
     match owner_of(near, one.peer, one.local) {
         Some(owner) => {

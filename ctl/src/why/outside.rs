@@ -66,8 +66,7 @@ fn why_it_is_silent(pid: u32) -> &'static str {
         Some(b"off") => "is switched off: SANSHIM=off; unset it and restart the program",
         _ => {
             "publishes nothing: it is a fork child none of whose connections was busy yet, is switched off in its \
-             configuration, has no /dev/shm of its own or a full one, or has begun in another pid namespace; its log \
-             (SANSHIM_LOG=warn) tells"
+             configuration, or has no /dev/shm, or a full one; its log (SANSHIM_LOG=warn) tells"
         }
     }
 }

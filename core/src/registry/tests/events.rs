@@ -17,7 +17,9 @@ fn with_slot(body: impl FnOnce(&Folder, &Registry, &'static Slot)) {
 }
 
 fn follow(folder: &Folder) -> Follower {
-    Follower::of(&folder.file(), std::process::id()).expect("follow")
+    let pid = std::process::id();
+    let process = folder.read().processes.into_iter().find(|one| one.pid == pid);
+    Follower::of(&process.expect("this process").file).expect("follow")
 }
 
 fn what(read: &Events) -> Vec<Event> {

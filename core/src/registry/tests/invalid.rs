@@ -29,17 +29,8 @@ fn a_process_id_used_again_or_another_program_counts_as_dead() {
 }
 
 #[test]
-fn another_pid_namespace_is_reported_and_left_alone() {
-    let folder = Folder::new();
-    let _registry = folder.registry().expect("open");
-    patch(&folder, std::mem::offset_of!(Header, pid_namespace), &1u64.to_ne_bytes());
-    assert!(folder.only_problem().contains("another pid namespace"));
-    assert!(folder.file().exists());
-}
-
-#[test]
 fn corrupt_headers_are_reported() {
-    let cases: [(usize, u32, &str); 7] = [
+    let cases: [(usize, u32, &str); 8] = [
         (std::mem::offset_of!(Header, magic), 1, "no registry file"),
         (std::mem::offset_of!(Header, version), 9, "version 9"),
         (std::mem::offset_of!(Header, header_size), 0, "corrupt: sizes"),
@@ -47,6 +38,7 @@ fn corrupt_headers_are_reported() {
         (std::mem::offset_of!(Header, capacity), 1, "corrupt: sizes"),
         (std::mem::offset_of!(Header, high_water), u32::MAX, "slots in use"),
         (std::mem::offset_of!(Header, pid), 1, "says process 1"),
+        (std::mem::offset_of!(Header, pid_namespace), 1, "says PID namespace 1"),
     ];
     for (offset, value, expected) in cases {
         let folder = Folder::new();
@@ -60,7 +52,7 @@ fn corrupt_headers_are_reported() {
 
 #[test]
 fn files_of_the_wrong_kind_or_size_are_reported() {
-    let own = std::process::id().to_string();
+    let own = own().to_string();
     type Make = fn(&Path);
     let cases: [(&str, Make); 7] = [
         ("shorter than its header", |path| drop(fs::File::create(path).expect("create"))),
@@ -253,8 +245,9 @@ fn nobody_publishes_for_another_users_process() {
         std::os::unix::fs::chown(folder.file(), Some(SOMEBODY), None).expect("chown");
     } else {
         // Process 1 is root's.
-        fs::rename(folder.file(), folder.0.join("1")).expect("rename");
-        let file = fs::OpenOptions::new().write(true).open(folder.0.join("1")).expect("open");
+        let first = folder.0.join(Publisher { pid: 1, ..own() }.to_string());
+        fs::rename(folder.file(), &first).expect("rename");
+        let file = fs::OpenOptions::new().write(true).open(&first).expect("open");
         let of_header = |offset: usize, bytes: &[u8]| file.write_all_at(bytes, offset as u64);
         of_header(std::mem::offset_of!(Header, pid), &1u32.to_ne_bytes()).expect("write");
         for offset in

@@ -3,6 +3,7 @@
 mod events;
 mod fork;
 mod invalid;
+mod namespaces;
 
 use std::fs;
 use std::io;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::folder::FolderPath;
 use super::layout::FILE_SIZE;
+use super::publisher::Publisher;
 use super::writer::CAPACITY;
 use super::*;
 use crate::reason::Reason;
@@ -35,7 +37,7 @@ impl Folder {
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join(std::process::id().to_string())
+        self.0.join(own().to_string())
     }
 
     fn read(&self) -> Snapshot {
@@ -61,6 +63,11 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// This process, as a file's name says it.
+fn own() -> Publisher {
+    Publisher::of_this_process().expect("a /proc")
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -323,13 +330,13 @@ fn many_files_of_killed_processes_are_removed_in_time() {
     // No process has an id as large as these.
     for number in 0..KILLED {
         let pid = i32::MAX as u32 - number;
-        fs::write(folder.0.join(pid.to_string()), &header).expect("a file");
+        let name = Publisher { pid, ..own() }.to_string();
+        fs::write(folder.0.join(name), &header).expect("a file");
     }
     let path = FolderPath::new(format_args!("{}", folder.0.display())).expect("a path");
-    let namespace = fs::metadata("/proc/self/ns/pid").expect("a namespace").ino();
     for turn in 100..116 {
         let opened = path.open(kernel::effective_user()).expect("the folder");
-        sweep::sweep(&opened, namespace, turn);
+        sweep::sweep(&opened, own().namespace, turn);
     }
     let left: Vec<_> = fs::read_dir(&folder.0).expect("the folder").flatten().collect();
     assert_eq!(left.len(), 1, "{left:?}");

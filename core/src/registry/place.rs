@@ -1,0 +1,65 @@
+//! Where a process publishes, as it was found: to open the file again later, and to know whether it is still the
+//! process's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::file;
+use super::kernel;
+use super::layout::Header;
+use super::publisher::Publisher;
+
+/// A registry file, and whose it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub(super) path: PathBuf,
+    pub(super) publisher: Publisher,
+    /// The process's number here, where /proc tells by it whether the process lives.
+    pub(super) near: Option<u32>,
+    /// Device and inode.
+    pub(super) identity: (u64, u64),
+}
+
+impl Place {
+    /// For messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file as it was found.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or another one has its name by now.
+    pub(super) fn open(&self, to_write: bool) -> io::Result<File> {
+        let file = open(&self.path, to_write)?;
+        let found = file.metadata()?;
+        if (found.dev(), found.ino()) != self.identity {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "is another process's by now"));
+        }
+        Ok(file)
+    }
+
+    /// True while the file has its name.
+    pub(super) fn is_there(&self) -> bool {
+        let same = |now: fs::Metadata| (now.dev(), now.ino()) == self.identity;
+        fs::symlink_metadata(&self.path).is_ok_and(same)
+    }
+
+    /// True when its process has ended, or executes another program. Where that is not told the process counts as alive.
+    pub(super) fn has_ended(&self, file: &File, header: &Header) -> bool {
+        match self.near {
+            Some(pid) => file::has_ended(header, pid),
+            None => !kernel::is_held(file.as_raw_fd()).unwrap_or(true),
+        }
+    }
+}
+
+/// Opens what may be any file. A symbolic link fails with ELOOP. Non-blocking, because a FIFO in the file's place would
+/// block the open.
+pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    OpenOptions::new().read(true).write(to_write).custom_flags(flags).open(path)
+}
