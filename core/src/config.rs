@@ -7,6 +7,7 @@
 //! Where a setting is: its field and its default here, its name and range in `file`, its variable in `environment`.
 //! `rule` has only the `[[rule]]` tables.
 
+mod accounts;
 mod environment;
 mod error;
 mod file;
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+pub use accounts::{user_name, user_number};
 use environment::Environment;
 pub use error::ConfigError;
 pub use rule::Role;
@@ -47,7 +49,9 @@ pub struct Config {
     /// Settings of the shared-memory provider.
     pub(crate) shm: ShmConfig,
     /// Users whose processes may share memory with this one, besides our own user.
-    pub(crate) allow_users: Vec<u32>,
+    allow_users: Vec<u32>,
+    /// Members of groups whose processes may do so, as they were when this was read.
+    allow_members: Vec<u32>,
     /// The rules that concern this program, in the order of the file.
     rules: Vec<Rule>,
 }
@@ -152,6 +156,7 @@ impl Default for Config {
             providers: Providers { shm: true, verbs: true, objects: false },
             shm: ShmConfig::default(),
             allow_users: Vec::new(),
+            allow_members: Vec::new(),
             rules: Vec::new(),
         }
     }
@@ -193,6 +198,11 @@ impl Config {
     /// False if every connection stays on plain TCP, because no provider may carry any.
     pub fn has_provider(&self) -> bool {
         self.providers.shm || self.providers.verbs || self.providers.objects
+    }
+
+    /// Users other than our own whose processes may share memory with this one, by their names or their groups.
+    pub fn allowed_users(&self) -> impl Iterator<Item = u32> + '_ {
+        self.allow_users.iter().chain(&self.allow_members).copied()
     }
 
     /// Whether the rules let a connection use the SAN. The first rule that matches decides. If none does, it may. For

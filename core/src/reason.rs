@@ -62,7 +62,8 @@ reasons! {
          sanshim-verbs and sanctl run";
     /// The peer's user is not ours, and no `allow_users` admits it.
     OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us",
-        "name the peer's user in allow_users in the configuration of both";
+        "name the peer's user in allow_users, or a group of that user in allow_groups, in the configuration of both: \
+         sanctl check --with USER gives the line";
     /// The acceptor answered REFUSED.
     RefusedByPeer = 7, "refused-by-peer", "the peer's shim declined",
         "ask at the other end: its sanctl why says what hinders it there";

@@ -251,6 +251,10 @@ pub(crate) struct CheckArguments {
     /// Check this rules file (as SANSHIM_CONFIG does)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Say whether yours share memory with this user's or this running process, or two running processes with each other
+    #[arg(long, value_name = "USER|PID", num_args = 1..=2)]
+    pub(crate) with: Vec<String>,
 }
 
 /// List the networks that programs can use instead of TCP

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::accounts::Account;
 use super::error::ConfigError;
 use super::Config;
 
@@ -58,6 +59,12 @@ impl<'a> Environment<'a> {
                 .filter(|after| *after <= 65_536)
                 .ok_or_else(|| wrong("SANSHIM_MOVE_AFTER", value, "must be 0 to 65536"))?;
         }
+        if let Some(users) = self.accounts("SANSHIM_ALLOW_USERS", Account::user)? {
+            config.allow_users = users;
+        }
+        if let Some(members) = self.accounts("SANSHIM_ALLOW_GROUPS", Account::members)? {
+            config.allow_members = members.concat();
+        }
         if let Some(value) = self.get("SANSHIM_LOG") {
             match value.to_str().map(check_filter) {
                 Some(Ok(())) => config.log = value.into_string().ok(),
@@ -71,6 +78,19 @@ impl<'a> Environment<'a> {
             config.log_file = Some(absolute.unwrap_or(path));
         }
         Ok(())
+    }
+
+    /// What a variable names, separated by commas.
+    fn accounts<T>(
+        &self,
+        name: &'static str,
+        look_up: impl Fn(&Account) -> Result<T, String>,
+    ) -> Result<Option<Vec<T>>, ConfigError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let wrong = |remedy| wrong(name, value.clone(), remedy);
+        let text = value.to_str().ok_or_else(|| wrong("is not UTF-8".to_owned()))?;
+        let accounts = text.split(',').map(|one| Account::of_text(one.trim()));
+        accounts.map(|one| look_up(&one).map_err(&wrong)).collect::<Result<_, _>>().map(Some)
     }
 }
 

@@ -9,21 +9,19 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::accounts::Account;
 use super::environment::Environment;
 use super::error::ConfigError;
 use super::pattern::{glob, Network};
 use super::rule::{Roles, Rule};
 use super::{Config, RdmaOperations, RdmaThreshold, ShmConfig, Swap, USER_FILE};
 
-/// Where user names are looked up. getpwnam would load libraries and talk to services, which a library must not do
-/// while it is being loaded.
-const PASSWORD_FILE: &str = "/etc/passwd";
-
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Document {
     enabled: Option<bool>,
     allow_users: Vec<Spanned<User>>,
+    allow_groups: Vec<Spanned<Group>>,
     providers: Option<Spanned<Vec<String>>>,
     shm: ShmTable,
     rule: Vec<RuleTable>,
@@ -56,10 +54,10 @@ struct RuleTable {
 }
 
 /// A user's name or number.
-enum User {
-    Name(String),
-    Number(i64),
-}
+struct User(Account);
+
+/// A group's name or number.
+struct Group(Account);
 
 /// A port, or "first-last".
 enum Port {
@@ -75,7 +73,7 @@ enum Threshold {
 
 /// Declares how a type is read from a number or a string.
 macro_rules! number_or_string {
-    ($type:ident, $number:ident, $string:ident, $expected:literal) => {
+    ($type:ident, $number:expr, $string:expr, $expected:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Value;
@@ -85,10 +83,10 @@ macro_rules! number_or_string {
                         f.write_str($expected)
                     }
                     fn visit_i64<E: de::Error>(self, number: i64) -> Result<$type, E> {
-                        Ok($type::$number(number))
+                        Ok($number(number))
                     }
                     fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
-                        Ok($type::$string(text.to_owned()))
+                        Ok($string(text.to_owned()))
                     }
                 }
                 deserializer.deserialize_any(Value)
@@ -97,9 +95,25 @@ macro_rules! number_or_string {
     };
 }
 
-number_or_string!(User, Number, Name, "a user's name or number");
-number_or_string!(Threshold, Bytes, Word, "a number of bytes, \"measured\" or \"never\"");
-number_or_string!(Port, One, Range, "a port or a range like \"6000-6010\"");
+number_or_string!(
+    User,
+    |number| User(Account::Number(number)),
+    |name| User(Account::Name(name)),
+    "a user's name or number"
+);
+number_or_string!(
+    Group,
+    |number| Group(Account::Number(number)),
+    |name| Group(Account::Name(name)),
+    "a group's name or number"
+);
+number_or_string!(
+    Threshold,
+    Threshold::Bytes,
+    Threshold::Word,
+    "a number of bytes, \"measured\" or \"never\""
+);
+number_or_string!(Port, Port::One, Port::Range, "a port or a range like \"6000-6010\"");
 
 /// The first rules file that exists, with its text.
 pub(super) fn find(
@@ -156,9 +170,13 @@ pub(super) fn apply(
         })?;
     }
     for user in &document.allow_users {
-        let start = user.span().start;
-        let id = user_id(user.get_ref()).map_err(|remedy| source.error(start, remedy))?;
-        config.allow_users.push(id);
+        let id = user.get_ref().0.user();
+        config.allow_users.push(id.map_err(|remedy| source.error(user.span().start, remedy))?);
+    }
+    for group in &document.allow_groups {
+        let members = group.get_ref().0.members();
+        let members = members.map_err(|remedy| source.error(group.span().start, remedy))?;
+        config.allow_members.extend(members);
     }
     for table in document.rule {
         // A rule for another program is checked too, so that a mistake shows at once.
@@ -289,25 +307,4 @@ fn ports(port: &Port) -> Option<RangeInclusive<u16>> {
         }
     };
     (*range.start() > 0 && !range.is_empty()).then_some(range)
-}
-
-fn user_id(user: &User) -> Result<u32, String> {
-    match user {
-        // To the kernel the highest number means "no user".
-        User::Number(number) => u32::try_from(*number)
-            .ok()
-            .filter(|&number| number != u32::MAX)
-            .ok_or_else(|| format!("{number} is no user's number")),
-        User::Name(name) => {
-            let users = fs::read_to_string(PASSWORD_FILE).unwrap_or_default();
-            users
-                .lines()
-                .map(|line| line.split(':').collect::<Vec<_>>())
-                .find(|fields| fields.first() == Some(&name.as_str()))
-                .and_then(|fields| fields.get(2)?.parse().ok())
-                .ok_or_else(|| {
-                    format!("no user {name:?} in {PASSWORD_FILE}; use the user's number (id -u)")
-                })
-        }
-    }
 }

@@ -80,6 +80,7 @@ fn everything_set_is_read() {
         r#"
         enabled = false
         allow_users = ["root", 1000, "nobody"]
+        allow_groups = ["nogroup", 4711]
         [shm]
         message_buffers = 64
         message_size = 4096
@@ -99,7 +100,10 @@ fn everything_set_is_read() {
     assert_eq!(config.log.as_deref(), Some("warn, sanshim_core::switch=trace"));
     let here = std::env::current_dir().expect("a folder");
     assert_eq!(config.log_file, Some(here.join("some.log")));
-    assert_eq!(config.allow_users, [0, 1000, 65534]);
+    let allowed: Vec<u32> = config.allowed_users().collect();
+    assert_eq!(allowed[..3], [0, 1000, 65534]);
+    // It is the group of the last of them, which has more members on some machines.
+    assert!(allowed[3..].contains(&65534), "{allowed:?}");
     let shm = ShmConfig {
         message_buffers: 64,
         message_size: 4096,
@@ -191,6 +195,10 @@ fn wrong_variables_are_named() {
         ("SANSHIM_LOG", "debgu", "\"debgu\" is no level; use one of off, error, warn, info"),
         ("SANSHIM_LOG", "info,", "\"\" is no level"),
         ("SANSHIM_LOG", "core=loud", "\"loud\" is no level"),
+        ("SANSHIM_ALLOW_USERS", "root,no-such-user", "no user \"no-such-user\" in /etc/passwd"),
+        ("SANSHIM_ALLOW_USERS", "root,", "no user \"\" in /etc/passwd"),
+        ("SANSHIM_ALLOW_USERS", "4294967295", "4294967295 is no user's number"),
+        ("SANSHIM_ALLOW_GROUPS", "no-such-group", "no group \"no-such-group\" in /etc/group"),
         ("SANSHIM_CONFIG", "/missing.toml", "cannot read /missing.toml: No such file"),
         ("SANSHIM_CONFIG", "/missing.toml", "correct or unset SANSHIM_CONFIG"),
         ("SANSHIM_CONFIG", "/", "cannot read /: Is a directory"),
@@ -224,6 +232,10 @@ fn wrong_lines_are_named() {
         ("allow_users = [-1]", 1, "-1 is no user's number"),
         ("allow_users = [4294967295]", 1, "4294967295 is no user's number"),
         ("allow_users = [1.5]", 1, "expected a user's name or number"),
+        ("allow_groups = [\n\"no-such-group\"]", 2, "no group \"no-such-group\" in /etc/group"),
+        ("allow_groups = [4294967295]", 1, "4294967295 is no group's number"),
+        ("allow_groups = [true]", 1, "expected a group's name or number"),
+        ("allow_groups = \"users\"", 1, "expected a sequence"),
         ("[[rule]]\nport = 1", 1, "missing field `san`"),
         ("[[rule]]\nsan = true\nrole = \"server\"", 3, "unknown variant `server`"),
         ("[[rule]]\nsan = true\naddress = \"localhost\"", 3, "must be an address like"),
@@ -307,6 +319,22 @@ fn a_long_value_is_cut() {
     let long = "x".repeat(10_000);
     let error = Folder::new().load(&[("SANSHIM", &long)]).expect_err("wrong").to_string();
     assert!(error.len() < 200 && error.contains("must be on or off"), "{error}");
+}
+
+#[test]
+fn the_variables_of_users_win_over_the_file_each_for_its_own_list() {
+    let folder = Folder::new();
+    let path = folder.write("rules.toml", "allow_users = [1, 2]\nallow_groups = [4711]");
+    let allowed = |variables: &[(&str, &str)]| {
+        let variables = [variables, &[("SANSHIM_CONFIG", path.as_str())]].concat();
+        let config = folder.load(&variables).expect("valid");
+        (config.allow_users, config.allow_members)
+    };
+    assert_eq!(allowed(&[]), (vec![1, 2], vec![]));
+    assert_eq!(allowed(&[("SANSHIM_ALLOW_USERS", "root, 1000")]), (vec![0, 1000], vec![]));
+    let (users, members) = allowed(&[("SANSHIM_ALLOW_GROUPS", "nogroup,4711")]);
+    assert_eq!(users, [1, 2]);
+    assert!(members.contains(&65534), "{members:?}");
 }
 
 #[test]

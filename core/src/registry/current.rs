@@ -39,6 +39,13 @@ pub(crate) fn requests() -> u32 {
     header().map_or(0, |header| header.requests.load(Ordering::Relaxed))
 }
 
+/// Publishes with whom the process shares memory, for it and its fork children.
+pub(crate) fn publish_admission(started_as: u32, users: impl Iterator<Item = u32>) {
+    if let Some(header) = header() {
+        header.admission.set(started_as, users);
+    }
+}
+
 /// Publishes how much memory segments have, and may have; `None` where nothing limits them.
 pub(crate) fn set_budget(taken: u64, most: Option<u64>) {
     let Some(header) = header() else { return };

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use super::admission::Admission;
 use super::events::{Progress, Ring, EVENTS, EVENT_SIZE};
 use super::slot::Slot;
 use super::totals::Closed;
@@ -64,7 +65,9 @@ pub(super) struct Header {
     pub(super) closed: Closed,
     /// Bytes of memory that segments have or may touch, and that they may have: 0 where nothing limits them.
     pub(super) budget: [AtomicU64; 2],
-    _reserved: [AtomicU64; 476 - REASONS],
+    /// With whom the process shares memory.
+    pub(super) admission: Admission,
+    _reserved: [AtomicU64; 347 - REASONS],
 }
 
 /// The file as it is mapped.

@@ -10,6 +10,7 @@
 //! connection does. The writer runs inside somebody else's process, even in fork children of threaded programs. So it
 //! must not call a libc function that the shim hooks, allocate, or lock.
 
+mod admission;
 mod control;
 mod counter;
 mod current;
@@ -41,16 +42,20 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use admission::Admitted;
 pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use current::{count_return, publish};
-pub(crate) use current::{note, publish_helper, requests, set_budget, set_reason, set_state};
+pub(crate) use current::{
+    note, publish_admission, publish_helper, requests, set_budget, set_reason, set_state,
+};
 pub use error::RegistryError;
 pub use event::Event;
 pub use events::Noted;
 pub(crate) use folder::each_published;
 pub use follow::{Events, Follower};
 pub(crate) use layout::VERSION as LAYOUT_VERSION;
+pub use numbers::share_namespace;
 pub use owner::{owner_of, Owner};
 pub use place::Place;
 pub use reader::{

@@ -63,6 +63,16 @@ pub(super) fn namespace_of(pid: u32, kind: &str) -> Option<u64> {
     link.to_str()?.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
+/// Whether two processes share their namespace of that kind (`net`, `user`), as far as the caller may know; `None` is the
+/// caller itself.
+pub fn share_namespace(kind: &str, one: Option<u32>, other: Option<u32>) -> bool {
+    let of = |pid: Option<u32>| namespace_of(pid.unwrap_or_else(std::process::id), kind);
+    match (of(one), of(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

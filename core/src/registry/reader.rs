@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use super::admission::Admitted;
 use super::control::ControlStatus;
 use super::file::{fill, validate, zeroed};
 use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
@@ -60,6 +61,8 @@ pub struct Process {
     pub budget: Option<(u64, u64)>,
     /// What its connections have done together, closed ones too.
     pub totals: Totals,
+    /// With whom it shares memory, besides its own user and root.
+    pub admitted: Admitted,
 }
 
 /// A connection or a listening socket of a process. Its counts are of what this process did since it got the socket.
@@ -299,6 +302,7 @@ fn read_file(path: &Path, publisher: Publisher, numbers: &mut Numbers) -> io::Re
         returned,
         budget: budget(header),
         totals,
+        admitted: header.admission.read(),
     };
     Ok(Outcome::Alive(Box::new(process), problem))
 }

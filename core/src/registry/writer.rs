@@ -108,9 +108,11 @@ impl Registry {
     pub fn before_fork(&mut self) {
         // Without memory for a copy the child takes the parent's slots as it finds them.
         self.at_fork = NewTable::private().ok().and_then(|copy| {
-            for (to, from) in copy.table().header.program.iter().zip(&self.table.header.program) {
+            let (to, from) = (&copy.table().header, &self.table.header);
+            for (to, from) in to.program.iter().zip(&from.program) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
+            to.admission.copy_from(&from.admission);
             self.copy_slots(self.table, copy.table(), |_| Ok(())).is_ok().then_some(copy)
         });
     }
@@ -239,6 +241,7 @@ impl Registry {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         new.describe(self.publisher, &program);
+        new.table().header.admission.copy_from(&self.table.header.admission);
         let from = self.at_fork.as_ref().map_or(self.table, NewTable::table);
         // SAFETY: nobody uses the new table yet, and the counts are copied after this.
         let reserve = |slot: &Slot| unsafe { kernel::reserve(slot.counts_address()) };

@@ -66,7 +66,10 @@ pub fn initialize(config: Config) -> Result<(), Errno> {
     policy::initialize(config);
     let _ = socket::pool::END_AFTER_LAST_CALL.set(descriptors::lifecycle::end_after_last_call);
     match Registry::open(&program_name()) {
-        Ok(registry) => *REGISTRY.get(&mut Structure::lock()) = Some(registry),
+        Ok(registry) => {
+            *REGISTRY.get(&mut Structure::lock()) = Some(registry);
+            policy::publish_admission();
+        }
         Err(e) => log::warn!("this process is not published: {e}"),
     }
     table::initialize()

@@ -3,6 +3,7 @@
 use crate::config::{Config, RdmaOperations, RdmaThreshold, Role, ShmConfig, Swap};
 use crate::provider::shm::{Geometry, THRESHOLD};
 use crate::reason::Reason;
+use crate::registry;
 use crate::session::transfer::Abilities;
 use crate::sys::lender::Lender;
 use crate::sys::process;
@@ -24,6 +25,13 @@ pub(in crate::switch) fn initialize(config: Config) {
     let _ = POLICY.set(Policy { config, loaded_as: process::euid() });
 }
 
+/// Says in the registry with whom this process shares memory.
+pub(in crate::switch) fn publish_admission() {
+    if let Some(policy) = POLICY.get() {
+        registry::publish_admission(policy.loaded_as, policy.config.allowed_users());
+    }
+}
+
 /// True if a process of this user may map memory together with us, at either end: one of our own
 /// user, one of the user we were started as, root (who can read us anyway), or one the
 /// configuration names.
@@ -32,7 +40,7 @@ pub(in crate::switch) fn may_share_with(uid: u32) -> bool {
     let may = uid == 0
         || uid == process::euid()
         || uid == policy.loaded_as
-        || policy.config.allow_users.contains(&uid);
+        || policy.config.allowed_users().any(|allowed| allowed == uid);
     may && is_one_user(uid)
 }
 
@@ -57,7 +65,7 @@ pub(in crate::switch) fn largest_geometry() -> Geometry {
 pub(in crate::switch) fn identities() -> impl Iterator<Item = u32> {
     let policy = POLICY.get();
     let loaded_as = policy.map(|policy| policy.loaded_as);
-    let allowed = policy.into_iter().flat_map(|policy| policy.config.allow_users.iter().copied());
+    let allowed = policy.into_iter().flat_map(|policy| policy.config.allowed_users());
     let own = process::euid();
     let others = loaded_as.into_iter().chain([0]).filter(move |uid| *uid != own);
     std::iter::once(own).chain(others).chain(allowed)

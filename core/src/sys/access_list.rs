@@ -1,6 +1,6 @@
 //! Access lists of files: users who may write to one besides its owner.
 
-use super::{call, Result};
+use super::{call, user_map, Result};
 use std::ffi::CStr;
 
 const VERSION: u32 = 2;
@@ -15,12 +15,13 @@ const OTHERS: u16 = 32;
 /// An entry that is about no particular user.
 const NOBODY: u32 = u32::MAX;
 
-/// Lets only the owner of a file read and write to it, and those users write to it.
+/// Lets only the owner of a file read and write to it, and those users write to it that have a number in this user
+/// namespace: the others are nobody whom the kernel could let in.
 ///
 /// # Errors
-/// EOPNOTSUPP if files have no access lists there; EINVAL if a user is none of this user namespace.
+/// EOPNOTSUPP if files have no access lists there.
 pub(crate) fn let_write(path: &CStr, users: &[u32]) -> Result<()> {
-    let list = encode(users);
+    let list = encode(&user_map::mapped(users));
     let name = c"system.posix_acl_access".as_ptr() as usize;
     call!(setxattr, path.as_ptr() as usize, name, list.as_ptr() as usize, list.len(), 0).map(drop)
 }

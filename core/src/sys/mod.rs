@@ -42,6 +42,7 @@ pub mod time;
 pub(crate) mod under_lock;
 pub mod user;
 pub(crate) mod user_folder;
+mod user_map;
 
 use std::ffi::c_int;
 

@@ -1,6 +1,7 @@
 //! `sanctl check`: whether programs can use the SAN here, and if not, what to do.
 
 mod machine;
+mod sharing;
 mod sock_diag;
 
 use std::fmt::Write;
@@ -22,7 +23,7 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
     if let Some(file) = &arguments.config {
         std::env::set_var("SANSHIM_CONFIG", file);
     }
-    let findings: [(&str, Finding); 6] = [
+    let mut findings: Vec<(&str, Finding)> = vec![
         (
             "library",
             library::find().and_then(|library| {
@@ -35,6 +36,9 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
         ("rendezvous", machine::rendezvous()),
         ("sock_diag", sock_diag::query()),
     ];
+    if !arguments.with.is_empty() {
+        findings.push(("sharing", sharing::judge(&arguments.with)));
+    }
     let mut text = String::new();
     let mut wrong = 0;
     for (what, finding) in &findings {
