@@ -255,7 +255,11 @@ impl Sending<'_> {
     #[cold]
     fn wait_for_what_goes_first(&self, waits: bool) -> ControlFlow<Outcome> {
         let (socket, stream) = (self.socket, self.stream);
-        if detach::look_after(socket, stream) || !returning::is_half_left(stream) {
+        if detach::look_after(socket, stream) {
+            // It is on TCP, also where a hostile peer has it go there without what goes first.
+            return self.over_tcp();
+        }
+        if !returning::is_half_left(stream) {
             return ControlFlow::Continue(());
         }
         // There is no room for it.
@@ -280,10 +284,7 @@ impl Sending<'_> {
         if goes_over_tcp(self.socket, stream) {
             // The kernel may find no room, which makes an EPOLLOUT edge due.
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
-            return ControlFlow::Break(match sent {
-                0 => Outcome::Pass,
-                _ => Outcome::Done(Ok(sent)),
-            });
+            return self.over_tcp();
         }
         ends::look_here(self.socket, stream);
         if sent > 0 && is_broken(stream) {
@@ -294,6 +295,14 @@ impl Sending<'_> {
             Some(e) => self.end(e),
             None => ControlFlow::Continue(()),
         }
+    }
+
+    /// The rest goes over TCP.
+    fn over_tcp(&self) -> ControlFlow<Outcome> {
+        ControlFlow::Break(match self.sent {
+            0 => Outcome::Pass,
+            sent => Outcome::Done(Ok(sent)),
+        })
     }
 
     /// Rings the bell if somebody may sleep there. After a send to a peer that receives nothing more, the pipe is broken.
