@@ -52,6 +52,9 @@ pub struct Config {
     allow_users: Vec<u32>,
     /// Members of groups whose processes may do so, as they were when this was read.
     allow_members: Vec<u32>,
+    /// The folder in which the ends of a connection find each other, where that is not the host's shared memory: absolute, at
+    /// most [`LONGEST_FOLDER`] bytes. Programs that name one folder may use the SAN across network namespaces.
+    pub(crate) folder: Option<PathBuf>,
     /// The rules that concern this program, in the order of the file.
     rules: Vec<Rule>,
 }
@@ -157,6 +160,7 @@ impl Default for Config {
             shm: ShmConfig::default(),
             allow_users: Vec::new(),
             allow_members: Vec::new(),
+            folder: None,
             rules: Vec::new(),
         }
     }
@@ -210,6 +214,21 @@ impl Config {
     /// the IPv4 address.
     pub(crate) fn allows(&self, role: Role, address: &SocketAddr) -> bool {
         self.rules.iter().find(|rule| rule.matches(role, address)).is_none_or(|rule| rule.san)
+    }
+}
+
+/// Most bytes of the folder's path: a socket in it has a name of at most 107.
+const LONGEST_FOLDER: usize = 33;
+
+/// The folder of that path. Or what to do about one that cannot be used.
+fn folder(path: &Path) -> Result<PathBuf, String> {
+    let bytes = path.as_os_str().as_bytes();
+    if !path.is_absolute() || bytes.contains(&0) {
+        Err("must be an absolute path".to_owned())
+    } else if bytes.len() > LONGEST_FOLDER {
+        Err(format!("has {} bytes: mount it at a path of at most {LONGEST_FOLDER}", bytes.len()))
+    } else {
+        Ok(path.to_owned())
     }
 }
 

@@ -58,8 +58,8 @@ reasons! {
         "start the program at the other end with sanctl run";
     /// The peer's address is not one of this host's.
     NotLocal = 5, "not-local", "the peer's address is not this host's",
-        "let both ends share a network namespace, if it is a container's; between hosts both need an RDMA device, \
-         sanshim-verbs and sanctl run";
+        "if it is a container of this host, mount one folder into both, and name it in SANSHIM_FOLDER (docs/containers.md); \
+         between hosts both need an RDMA device, sanshim-verbs and sanctl run";
     /// The peer's user is not ours, and no `allow_users` admits it.
     OtherUser = 6, "other-user", "the peer runs as a user that is not allowed to share memory with us",
         "name the peer's user in allow_users, or a group of that user in allow_groups, in the configuration of both: \
@@ -125,14 +125,18 @@ reasons! {
         "have the program send no urgent data (MSG_OOB) and not set O_ASYNC";
     /// Nothing shows that the ends that found each other hold the same connection.
     Unproven = 27, "unproven", "nothing shows which socket is its other end, as where addresses are translated (NAT)",
-        "connect to the address at which the server listens, past NAT rules; in a container let the program use \
-         NETLINK_SOCK_DIAG sockets";
+        "let it exchange small requests and answers, which show it, or connect to the address at which the server listens, \
+         past NAT rules; in a container let the program use NETLINK_SOCK_DIAG sockets";
     /// The process's user has no number of its own in its user namespace, so nobody can be told that it is this user.
     NoUser = 28, "no-user", "the program's user has no number of its own in its user namespace",
         "map the user in that namespace (unshare --map-current-user, subuid for containers)";
     /// The process can not put the names into shared memory by which others find it.
-    NoPlace = 29, "no-place", "cannot say in /dev/shm that it has this end",
-        "see that /dev/shm is a tmpfs in which the program's user can make folders, files and sockets: sanctl check tells more";
+    NoPlace = 29, "no-place", "cannot say in /dev/shm, or in the folder of the configuration, that it has this end",
+        "see that /dev/shm or SANSHIM_FOLDER is on this host, and that the program's user can make folders, files and sockets \
+         there: sanctl check tells more";
+    /// A process under the library is in the same network namespace, and finds others in another folder than this one.
+    OtherNamespace = 30, "other-namespace", "the peer may run under the shim where it has a /dev/shm of its own",
+        "mount one folder into both containers, and name it in SANSHIM_FOLDER at both ends (docs/containers.md)";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",
         "have the program use plain socket calls for it, not asynchronous I/O, and wait in libc's select, poll or epoll";

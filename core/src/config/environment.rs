@@ -1,7 +1,7 @@
 //! The environment variables.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::accounts::Account;
 use super::error::ConfigError;
@@ -64,6 +64,10 @@ impl<'a> Environment<'a> {
         }
         if let Some(members) = self.accounts("SANSHIM_ALLOW_GROUPS", Account::members)? {
             config.allow_members = members.concat();
+        }
+        if let Some(value) = self.get("SANSHIM_FOLDER") {
+            let folder = super::folder(Path::new(&value));
+            config.folder = Some(folder.map_err(|remedy| wrong("SANSHIM_FOLDER", value, remedy))?);
         }
         if let Some(value) = self.get("SANSHIM_LOG") {
             match value.to_str().map(check_filter) {

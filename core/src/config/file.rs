@@ -22,6 +22,7 @@ struct Document {
     enabled: Option<bool>,
     allow_users: Vec<Spanned<User>>,
     allow_groups: Vec<Spanned<Group>>,
+    folder: Option<Spanned<PathBuf>>,
     providers: Option<Spanned<Vec<String>>>,
     shm: ShmTable,
     rule: Vec<RuleTable>,
@@ -177,6 +178,10 @@ pub(super) fn apply(
         let members = group.get_ref().0.members();
         let members = members.map_err(|remedy| source.error(group.span().start, remedy))?;
         config.allow_members.extend(members);
+    }
+    if let Some(path) = &document.folder {
+        let folder = super::folder(path.get_ref());
+        config.folder = Some(folder.map_err(|remedy| source.error(path.span().start, remedy))?);
     }
     for table in document.rule {
         // A rule for another program is checked too, so that a mistake shows at once.

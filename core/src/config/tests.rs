@@ -73,6 +73,24 @@ fn an_empty_file_and_empty_variables_are_the_default() {
 }
 
 #[test]
+fn a_folder_to_meet_in_is_absolute_and_short() {
+    let folder = |path: &str| Folder::new().load(&[("SANSHIM_FOLDER", path)]);
+    let longest = format!("/{}", "a".repeat(32));
+    for path in ["/run/san", &longest] {
+        assert_eq!(folder(path).expect("valid").folder, Some(path.into()));
+    }
+    assert_eq!(Folder::new().load(&[]).expect("valid").folder, None);
+    let error = |path: &str| folder(path).expect_err("refused").to_string();
+    assert!(error("run/san").contains("must be an absolute path"));
+    let long = error(&format!("{longest}b"));
+    assert!(long.contains("has 34 bytes: mount it at a path of at most 33"), "{long}");
+    let config = load_text("folder = \"/run/san\"").expect("valid");
+    assert_eq!(config.folder, Some("/run/san".into()));
+    let error = load_text("# where\nfolder = \"san\"").expect_err("refused").to_string();
+    assert!(error.contains("line 2") && error.contains("must be an absolute path"), "{error}");
+}
+
+#[test]
 fn everything_set_is_read() {
     let folder = Folder::new();
     let path = folder.write(

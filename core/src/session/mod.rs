@@ -5,6 +5,7 @@
 //! Must not call the kernel, allocate, or lock. docs/protocol.md describes what is on the wire.
 
 mod agreement;
+mod coins;
 mod control;
 mod direction;
 mod end_word;
@@ -24,6 +25,8 @@ mod way_in;
 mod way_out;
 
 #[cfg(test)]
+mod coins_tests;
+#[cfg(test)]
 mod direction_tests;
 #[cfg(test)]
 mod end_word_tests;
@@ -41,6 +44,7 @@ mod tests;
 mod token_tests;
 
 pub(crate) use agreement::{Agreement, Role, State};
+pub(crate) use coins::{Coins, Counts, Shown, Sight};
 pub use control::{Advertisement, Available, Complete, Control, LARGEST_TRANSFER};
 pub(crate) use direction::{Direction, DirectionState};
 pub(crate) use end_word::{EndState, EndWord};

@@ -6,9 +6,13 @@ use crate::reason::Reason;
 use crate::registry;
 use crate::session::transfer::Abilities;
 use crate::sys::lender::Lender;
+use crate::sys::mounts;
 use crate::sys::process;
-use crate::sys::user_folder::is_one_user;
+use crate::sys::user_folder::{is_one_user, SHARED_MEMORY};
+use std::ffi::{CStr, CString};
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
@@ -16,13 +20,50 @@ struct Policy {
     config: Config,
     /// Effective user when the library was loaded: servers change it later.
     loaded_as: u32,
+    /// The configuration's folder.
+    folder: Option<CString>,
+    /// It is on a file system of the network, which may keep who asks for a name waiting.
+    is_folder_remote: bool,
 }
 
 static POLICY: OnceLock<Policy> = OnceLock::new();
 
 /// Fixes the policy; the first call counts.
 pub(in crate::switch) fn initialize(config: Config) {
-    let _ = POLICY.set(Policy { config, loaded_as: process::euid() });
+    // A path has no zeros.
+    let text = |path: &PathBuf| CString::new(path.as_os_str().as_bytes()).ok();
+    let folder = config.folder.as_ref().and_then(text);
+    let kind = config.folder.as_ref().and_then(|path| mounts::remote_kind(path));
+    if let (Some(kind), Some(path)) = (&kind, &config.folder) {
+        log::warn!(
+            "TCP only: the folder {} is on {kind}, a file system of the network",
+            path.display()
+        );
+    }
+    let (loaded_as, is_folder_remote) = (process::euid(), kind.is_some());
+    let _ = POLICY.set(Policy { config, loaded_as, folder, is_folder_remote });
+}
+
+/// Where the ends of a connection of this host find each other.
+pub(in crate::switch) fn folder() -> &'static CStr {
+    named_folder().unwrap_or(SHARED_MEMORY)
+}
+
+/// Why this process can say nowhere what connections it has, if so.
+pub(in crate::switch) fn has_place() -> Result<(), Reason> {
+    let is_remote = POLICY.get().is_some_and(|policy| policy.is_folder_remote);
+    (!is_remote).then_some(()).ok_or(Reason::NoPlace)
+}
+
+/// The folder that the configuration names: whoever names the same one may share memory with this process across network
+/// namespaces.
+fn named_folder() -> Option<&'static CStr> {
+    POLICY.get()?.folder.as_deref()
+}
+
+/// True if ends in different network namespaces may find each other.
+pub(in crate::switch) fn crosses_namespaces() -> bool {
+    named_folder().is_some()
 }
 
 /// Says in the registry with whom this process shares memory.
@@ -134,18 +175,26 @@ pub(in crate::switch) struct Relation {
     pub(crate) same_process: bool,
     /// The process, where the two may use each other's memory.
     pub(crate) lender: Option<Lender>,
+    /// It is of this PID namespace, and the kernel shows here which socket is its end.
+    pub(crate) is_in_sight: bool,
 }
 
 impl Relation {
     /// To a process of another host.
     pub(in crate::switch) const ELSEWHERE: Relation =
-        Relation { same_process: false, lender: None };
+        Relation { same_process: false, lender: None, is_in_sight: false };
 
     /// To the process `pid` of user `uid`, as the kernel says.
     pub(in crate::switch) fn to(pid: u32, uid: u32) -> Relation {
         let may_lend = uses_lent_memory() && uid == process::euid();
         let lender = may_lend.then(|| Lender::of(pid)).flatten();
-        Relation { same_process: pid == process::pid(), lender }
+        let is_in_sight = process::is_of_own_namespace(pid);
+        Relation { same_process: pid == process::pid(), lender, is_in_sight }
+    }
+
+    /// The same where the addresses of the connection do not lead to its other end.
+    pub(in crate::switch) fn seen_apart(self) -> Relation {
+        Relation { is_in_sight: false, ..self }
     }
 }
 

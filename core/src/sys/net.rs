@@ -55,7 +55,7 @@ pub fn shutdown(fd: Fd, how: i32) -> Result<()> {
 }
 
 /// The first `N` 64-bit words of TCP_INFO. `None` if the kernel has fewer.
-fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
+pub(super) fn information<const N: usize>(fd: Fd) -> Option<[u64; N]> {
     let mut words = [0u64; N];
     let mut length = size_of::<[u64; N]>() as u32;
     let (at, length_at) = (&mut words as *mut _ as usize, &mut length as *mut _ as usize);
@@ -81,26 +81,6 @@ pub(crate) fn room_to_send(fd: Fd) -> Option<u64> {
     let room = u64::from(most.saturating_sub(queued));
     // The kernel counts what it keeps of each packet as well.
     (length as usize == size_of::<[u32; 6]>()).then_some(room - room / 8)
-}
-
-/// Where tcp_info counts the segments that a socket has sent, and where those that it has received.
-const SEGMENTS_OUT: usize = 136;
-pub(super) const SEGMENTS_IN: usize = 140;
-
-/// Segments that a TCP socket has sent. `None` if the kernel does not say.
-pub(crate) fn segments_sent(fd: Fd) -> Option<u32> {
-    let words = information::<{ SEGMENTS_OUT / 8 + 1 }>(fd)?;
-    Some(words[SEGMENTS_OUT / 8] as u32)
-}
-
-/// Has the kernel acknowledge now what a TCP socket received, if it put that off until the socket sends something. True
-/// if it may have done so. The socket goes on to put it off, or not to, as it did before.
-pub(crate) fn acknowledge(fd: Fd) -> bool {
-    const NOW_AND_AGAIN: i32 = 2;
-    let acknowledges_at_once = option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK);
-    acknowledges_at_once == Ok(0)
-        && set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &NOW_AND_AGAIN).is_ok()
-        && set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &0i32).is_ok()
 }
 
 /// Bytes that can be read from a TCP socket.

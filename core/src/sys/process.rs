@@ -89,7 +89,7 @@ pub fn lives(tid: u32) -> bool {
     !matches!(state, Some(b'Z' | b'X'))
 }
 
-/// "/proc/TID/FILE" and zeros behind it. FILE has few letters. Does not allocate, because a signal handler or a vfork
+/// "/proc/TID/FILE" and zeros behind it. FILE has six letters at most. Does not allocate, because a signal handler or a vfork
 /// child may ask.
 pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     let mut path = [0; 24];
@@ -97,6 +97,20 @@ pub(super) fn path_of(tid: u32, file: &str) -> [u8; 24] {
     // A number has ten digits at most.
     let _ = std::io::Write::write_fmt(&mut rest, format_args!("/proc/{tid}/{file}"));
     path
+}
+
+/// True if that process is of this one's PID namespace, as far as /proc shows.
+pub(crate) fn is_of_own_namespace(pid: u32) -> bool {
+    let namespace = |pid| {
+        let path = path_of(pid, "ns/pid");
+        // SAFETY: stat is plain data, zero is a valid value of it.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        let at = &mut status as *mut _ as usize;
+        call!(newfstatat, libc::AT_FDCWD, path.as_ptr() as usize, at, 0).ok()?;
+        Some((status.st_dev, status.st_ino))
+    };
+    let own = self::pid();
+    pid == own || pid != 0 && namespace(pid).is_some_and(|other| namespace(own) == Some(other))
 }
 
 /// True if `fd` is a PID namespace, as setns takes it.

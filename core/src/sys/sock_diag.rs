@@ -1,7 +1,7 @@
 //! Asks the kernel about the other end of a TCP connection of this host.
 
 use super::hidden::Spare;
-use super::{call, net, Fd, Result};
+use super::{call, net, segments, Fd, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -242,7 +242,7 @@ fn segments_received(mut attributes: &[u8]) -> Option<u32> {
         let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
         let kind = u16::from_ne_bytes([*attributes.get(2)?, *attributes.get(3)?]);
         if kind == INFORMATION {
-            let at = 4 + net::SEGMENTS_IN;
+            let at = 4 + segments::SEGMENTS_IN;
             let bytes = attributes.get(..length)?.get(at..at + 4)?.try_into().ok()?;
             return Some(u32::from_ne_bytes(bytes));
         }

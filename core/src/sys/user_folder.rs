@@ -49,11 +49,19 @@ impl UserFolder {
     /// # Errors
     /// EOVERFLOW if the user has no number in this user namespace; the kernel's where no folder can be made.
     pub(crate) fn make() -> Result<UserFolder> {
+        Self::make_in(SHARED_MEMORY)
+    }
+
+    /// The same in another place than shared memory.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make); ENAMETOOLONG where the path does not fit.
+    pub(crate) fn make_in(base: &CStr) -> Result<UserFolder> {
         let uid = process::euid();
         if !is_one_user(uid) {
             return Err(Errno(libc::EOVERFLOW));
         }
-        Self::make_in(SHARED_MEMORY, uid)
+        Self::make_of(base, uid)
     }
 
     /// Its path.
@@ -73,7 +81,8 @@ impl UserFolder {
         Some(of)
     }
 
-    fn find_in(base: &CStr, uid: u32) -> Option<UserFolder> {
+    /// The same in another place than shared memory.
+    pub(crate) fn find_in(base: &CStr, uid: u32) -> Option<UserFolder> {
         let usual = Self::of(base, format_args!("{uid}"))?;
         if usual.is_of(uid) {
             return Some(usual);
@@ -94,7 +103,7 @@ impl UserFolder {
         found
     }
 
-    fn make_in(base: &CStr, uid: u32) -> Result<UserFolder> {
+    fn make_of(base: &CStr, uid: u32) -> Result<UserFolder> {
         const TOO_LONG: Errno = Errno(libc::ENAMETOOLONG);
         let found = || Self::find_in(base, uid);
         if found().is_none() {
@@ -212,9 +221,9 @@ mod tests {
         let open: fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         fs::set_permissions(base.at(&format!("sanshim-user-{uid}.zzz")), open).unwrap();
         assert!(UserFolder::find_in(&base.0, uid).is_none());
-        let made = UserFolder::make_in(&base.0, uid).unwrap();
+        let made = UserFolder::make_of(&base.0, uid).unwrap();
         assert!(made.as_str().starts_with(&format!("{usual}.")), "{}", made.as_str());
-        let again = UserFolder::make_in(&base.0, uid).unwrap();
+        let again = UserFolder::make_of(&base.0, uid).unwrap();
         assert_eq!((again.as_str(), base.names().len()), (made.as_str(), 3));
         assert_eq!(UserFolder::find_in(&base.0, uid).unwrap().as_str(), made.as_str());
         assert!(UserFolder::find_in(&base.0, uid + 1).is_none());
@@ -228,7 +237,7 @@ mod tests {
     fn processes_that_begin_at_once_have_one_folder() {
         let (base, uid) = (Base::new("race"), process::euid());
         fs::write(base.at(&format!("sanshim-user-{uid}")), "squatted").unwrap();
-        let found = || UserFolder::make_in(&base.0, uid).unwrap().as_str().to_owned();
+        let found = || UserFolder::make_of(&base.0, uid).unwrap().as_str().to_owned();
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(found);

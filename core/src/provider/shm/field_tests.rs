@@ -1,6 +1,6 @@
 //! What tests/hostile/layout.h says of a segment's layout, which the scribbler there writes by: the file is checked here, and written.
 
-use super::layout::{Geometry, Head, MAGIC, VERSION};
+use super::layout::{Geometry, Head, Joining, MAGIC, VERSION};
 use crate::session::{Role, HEADER_SIZE, LARGEST_BODY};
 use std::fmt::Write;
 
@@ -47,9 +47,11 @@ fn fields(head: &Head) -> Vec<(String, usize, usize)> {
     };
     let mut tell = |name: &'static str, at, bytes| note("", name, at, bytes);
     tell!(head, tell, Head {
-        magic, version, buffers, message_size, send_buffer, largest_message, largest_send_buffer; state, sides
+        magic, version, buffers, message_size, send_buffer, largest_message, largest_send_buffer; joining, sides
     });
-    tell("state", std::ptr::from_ref(&state.0).addr(), size_of_val(&state.0));
+    let Joining { agreement, sights } = &joining.0;
+    tell("state", std::ptr::from_ref(agreement).addr(), size_of_val(agreement));
+    tell("sights", std::ptr::from_ref(sights).addr(), size_of_val(sights));
     for (of, side) in ["connector ", "acceptor "].into_iter().zip(sides) {
         side.each_field(&mut |name, at, bytes| note(of, name, at, bytes));
     }

@@ -6,13 +6,13 @@
 //! messages; that of the connector's third, which the acceptor looks for, follows.
 
 use super::side::{Line, Side};
-use crate::session::{Agreement, Role};
+use crate::session::{Agreement, Role, Sight};
 use crate::sys::{self, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"sanshim\x01");
 /// Version of the segment's layout and of the session protocol in it.
-pub(super) const VERSION: u32 = 13;
+pub(super) const VERSION: u32 = 14;
 
 /// How a segment is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,8 +174,16 @@ pub(super) struct Head {
     pub(super) send_buffer: AtomicU32,
     pub(super) largest_message: AtomicU32,
     pub(super) largest_send_buffer: AtomicU32,
-    pub(super) state: Line<Agreement>,
+    pub(super) joining: Line<Joining>,
     pub(super) sides: [Side; 2],
+}
+
+/// What the ends say to each other before both use the segment.
+#[repr(C)]
+pub(super) struct Joining {
+    pub(super) agreement: Agreement,
+    /// What the connector saw, and the acceptor, where coins have to show that they have one connection.
+    pub(super) sights: [Sight; 2],
 }
 
 const _: () = assert!(std::mem::size_of::<Head>() <= PAGE);

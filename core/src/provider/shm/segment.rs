@@ -6,7 +6,7 @@ use super::layout::{Geometry, Head, SegmentError, MAGIC, MOST_BUFFERS, VERSION};
 use super::send_buffer::Ring;
 use super::side::Side;
 use super::slot::Slot;
-use crate::session::{Agreement, Role, State};
+use crate::session::{Agreement, Role, Sight, State};
 use crate::sys::{self, file, sealed, Fd, PAGE};
 use std::sync::atomic::Ordering;
 
@@ -189,7 +189,12 @@ impl Segment {
 
     /// Who uses the session.
     pub(crate) fn agreement(&self) -> &Agreement {
-        &self.head().state.0
+        &self.head().joining.0.agreement
+    }
+
+    /// What the end in this role saw of the other's coins.
+    pub(crate) fn sight(&self, role: Role) -> &Sight {
+        &self.head().joining.0.sights[role as usize]
     }
 
     /// The message buffer for `sequence` in the direction that `sender` sends, or the large one after a resize (A9).

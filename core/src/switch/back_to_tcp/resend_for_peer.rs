@@ -11,6 +11,7 @@ use crate::session::resent;
 use crate::switch::anchor::behind;
 use crate::switch::anchor::returning;
 use crate::switch::back_to_tcp::resend::{AnchorWriter, Resent};
+use crate::switch::endpoint::flag;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::Socket;
 use crate::switch::stream::Stream;
@@ -31,7 +32,7 @@ const NAP: u64 = 1_000_000;
 pub(in crate::switch) fn ensure_resent<'a>(returned: impl Iterator<Item = (&'a Socket, Fd)>) {
     let streams = returned.filter_map(|(socket, anchor)| Some((socket.stream()?, anchor)));
     let mut due: SmallVec<[Due; 4]> = streams
-        .filter(|(stream, _)| stream.fabric.is_none() && look_for_rest(stream))
+        .filter(|(stream, _)| stream.endpoint.has(flag::PEER_IN_SIGHT) && look_for_rest(stream))
         .map(|(stream, anchor)| Due { stream, anchor })
         .collect();
     let started = time::now();
@@ -162,7 +163,8 @@ pub(in crate::switch) fn end_standing_in(stream: &Stream, anchor: Fd) -> bool {
         return true;
     }
     let thread = stream.peer().receiving.0.stands_in.load(SeqCst);
-    let is_dead = thread != 0 && !process::lives(thread) || behind::is_gone(anchor);
+    let is_known = stream.endpoint.has(flag::PEER_IN_SIGHT) && thread != 0;
+    let is_dead = is_known && !process::lives(thread) || behind::is_gone(anchor);
     if is_dead {
         stream.own().sending.0.direction.release();
     }

@@ -7,6 +7,7 @@ use crate::registry::{Identity, Provider, State as ConnectionState};
 use crate::switch::back_to_tcp::limits;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::policy;
+use crate::switch::setup::first_segment;
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table::{self, Pinned};
 use crate::switch::socket::unpublished;
@@ -30,6 +31,7 @@ pub fn listening(fd: Fd) {
         return publish(&socket, Provider::Tcp, why);
     }
     socket.set_phase(phase::LISTENER);
+    first_segment::keep(fd);
     publish(&socket, Provider::Shm, Reason::Listener);
     log::info!("fd {fd}: listening on {address}");
 }

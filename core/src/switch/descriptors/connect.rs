@@ -4,10 +4,12 @@ use crate::provider::shm::Role;
 use crate::switch::descriptors::lifecycle;
 use crate::switch::endpoint::flag;
 use crate::switch::outcome::Outcome;
+use crate::switch::policy;
+use crate::switch::setup::first_segment;
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::sys::net::Target;
-use crate::sys::{Errno, Fd, Result};
+use crate::sys::{time, Errno, Fd, Result};
 
 /// connect on `fd`. `real` is the kernel's, on the program's own arguments.
 pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> Outcome {
@@ -33,10 +35,15 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
 
 /// Everything else comes when it has shown that it lives.
 fn connect_over_tcp(socket: &Socket, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
+    // A clock that nobody needs costs what a connection should not.
+    let began = policy::crosses_namespaces().then(time::now);
     let result = real();
     let is_under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)));
     if is_under_way && socket.phase() == phase::FRESH {
         socket.begin_on_tcp(Role::Connector);
+        if let Some(began) = began {
+            first_segment::note(socket, began);
+        }
     }
     result
 }

@@ -11,10 +11,11 @@ use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
 use crate::switch::endpoint::flag;
 use crate::switch::handing_on::bring_back;
 use crate::switch::readiness::events;
-use crate::switch::setup;
+use crate::switch::setup::{self, first_segment};
 use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::switch::waiting::wait;
+use crate::sys::syn::TCP_SAVE_SYN;
 use crate::sys::{net, time, Errno, Fd};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -123,6 +124,9 @@ pub fn look_for_close(fd: Fd) -> bool {
 
 /// Before an option is set that the SAN can not honour: the errno that says so. `value`: if it is an integer.
 pub fn refuses(fd: Fd, level: i32, name: i32, value: Option<i32>) -> Option<Errno> {
+    if level == libc::IPPROTO_TCP && name == TCP_SAVE_SYN {
+        first_segment::leave_to_program();
+    }
     // The kernel's peek offset counts the anchor's bytes.
     let is_on = value.is_some_and(|value| value >= 0);
     if level == libc::SOL_SOCKET && name == libc::SO_PEEK_OFF && is_on {

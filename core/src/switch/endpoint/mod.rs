@@ -48,6 +48,8 @@ pub(super) mod flag {
     pub(crate) const BROKEN_PIPE: u32 = 1 << 9;
     /// Both ends were in one process when the session was made.
     pub(crate) const ONE_PROCESS: u32 = 1 << 18;
+    /// Thread ids of the peer's process mean the same here, and the kernel shows which socket is its end.
+    pub(crate) const PEER_IN_SIGHT: u32 = 1 << 6;
     /// The peer sent what made no sense: nothing is taken in any more.
     pub(crate) const BROKEN: u32 = 1 << 19;
     /// The program set TCP_USER_TIMEOUT.
@@ -322,6 +324,9 @@ impl Endpoint {
         }
         if peer.same_process {
             e.set(flag::ONE_PROCESS);
+        }
+        if peer.is_in_sight {
+            e.set(flag::PEER_IN_SIGHT);
         }
     }
 

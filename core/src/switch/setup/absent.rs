@@ -1,12 +1,13 @@
 //! Why no process says that it has the other end of a connection, as far as this one can tell.
 
-use super::identity;
+use super::{identity, offer_name};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
 use crate::switch::policy;
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
-use crate::sys::net;
+use crate::sys::{bound_names, folder, net, Errno};
+use std::ffi::CString;
 
 /// Why no process says that it has the other end.
 pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) -> Reason {
@@ -26,8 +27,21 @@ pub(super) fn why_nobody_is_there(socket: &Socket, tuple: &Tuple, role: Role) ->
         Ok(Some(owner)) if owner.inode != 0 && !policy::may_share_with(owner.uid) => {
             Reason::OtherUser
         }
+        Ok(Some(owner)) if owner.inode != 0 && is_somebody_elsewhere() => Reason::OtherNamespace,
         Ok(Some(_)) | Err(Reason::OutOfMemory) => Reason::PeerNative,
         // Addresses are translated, or the kernel does not tell.
         Ok(None) | Err(_) => Reason::Unproven,
     }
+}
+
+/// True if a process of this network namespace has an offer socket where this one sees no files of that name: its folder is
+/// another one, as a container's /dev/shm is.
+fn is_somebody_elsewhere() -> bool {
+    bound_names::any(|name| {
+        let is_missing = |path: &str| {
+            let path = CString::new(path).unwrap_or_default();
+            folder::status_in(libc::AT_FDCWD, &path).err() == Some(Errno(libc::ENOENT))
+        };
+        offer_name::is_one(name) && is_missing(name)
+    })
 }

@@ -3,9 +3,11 @@
 
 use crate::provider::shm::budget;
 use crate::switch::policy::{self, Relation};
+use crate::switch::socket::names::Names;
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::caller::{Caller, Heard};
 use crate::sys::{closing, hidden, time, Fd};
+use std::num::NonZeroU64;
 
 /// Most connectors that are heard at a time: the others wait for the next look.
 const MOST_HEARD: usize = 64;
@@ -30,13 +32,13 @@ pub(super) struct Callers {
 
 /// A session that a connector offered.
 pub(super) struct Offer {
-    /// The connection that it is for.
-    tuple: Tuple,
+    /// The name under which the connector found this end of the connection.
+    name: Tuple,
     /// Hidden: the segment, and its bells as `Bells::adopt` takes them.
     pub(super) passed: [Fd; 3],
     pub(super) connector: Relation,
-    /// The connector's socket, as it says.
-    pub(super) cookie: u64,
+    /// The connector's socket, as it says. `None`: coins have to show that it is the other end.
+    pub(super) cookie: Option<NonZeroU64>,
     /// The connector's user.
     pub(super) uid: u32,
     at: u64,
@@ -52,14 +54,16 @@ impl Offer {
 /// Bytes in which a connector says what it offers a session for.
 const ENCODED: usize = Tuple::ENCODED + size_of::<u64>();
 
-/// The connection that a session is offered for, and the connector's socket.
-pub(super) fn encode(tuple: &Tuple, cookie: u64) -> Vec<u8> {
-    [tuple.encode().as_slice(), &cookie.to_ne_bytes()].concat()
+/// The name of the connection that a session is offered for, and the connector's socket. No socket has the cookie zero.
+pub(super) fn encode(name: &Tuple, cookie: Option<NonZeroU64>) -> Vec<u8> {
+    let cookie = cookie.map_or(0, NonZeroU64::get);
+    [name.encode().as_slice(), &cookie.to_ne_bytes()].concat()
 }
 
-fn decode(bytes: &[u8]) -> Option<(Tuple, u64)> {
-    let (tuple, cookie) = bytes.split_at_checked(Tuple::ENCODED)?;
-    Some((Tuple::decode(tuple)?, u64::from_ne_bytes(cookie.try_into().ok()?)))
+fn decode(bytes: &[u8]) -> Option<(Tuple, Option<NonZeroU64>)> {
+    let (name, cookie) = bytes.split_at_checked(Tuple::ENCODED)?;
+    let cookie = u64::from_ne_bytes(cookie.try_into().ok()?);
+    Some((Tuple::decode(name)?, NonZeroU64::new(cookie)))
 }
 
 /// A connector that was accepted before it had offered anything, and when (clock, ns).
@@ -72,10 +76,11 @@ impl Callers {
     /// The session that was offered for a connection, if one was. One that `is_for_it` denies goes.
     pub(super) fn take(
         &mut self,
-        tuple: &Tuple,
+        names: Names,
         is_for_it: impl Fn(&Offer) -> bool,
     ) -> Option<Offer> {
-        while let Some(at) = self.kept.iter().rposition(|one| one.tuple == *tuple) {
+        let is_named = |one: &Offer| names.each().any(|(_, name)| name == one.name);
+        while let Some(at) = self.kept.iter().rposition(is_named) {
             let offer = self.kept.remove(at);
             if is_for_it(&offer) {
                 return Some(offer);
@@ -121,11 +126,11 @@ impl Callers {
             }
             Heard::Message(length, passed) => {
                 let passed = passed.map(hidden::keep_aside);
-                let Some((tuple, cookie)) = decode(&buffer[..length]) else {
+                let Some((name, cookie)) = decode(&buffer[..length]) else {
                     return passed.into_iter().for_each(hidden::close);
                 };
                 let connector = Relation::to(pid, uid);
-                self.kept.push(Offer { tuple, passed, connector, cookie, uid, at: now });
+                self.kept.push(Offer { name, passed, connector, cookie, uid, at: now });
                 self.drop_surplus();
             }
             Heard::Nonsense => {}
@@ -186,9 +191,9 @@ fn oldest_of_most<T>(all: &mut Vec<T>, user_of: impl Fn(&T) -> u32) -> Option<T>
 /// What a connector may write: it is nothing, or what was meant.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz(data: &[u8]) {
-    if let Some((tuple, cookie)) = decode(data) {
-        let again = decode(&encode(&tuple, cookie));
-        assert_eq!(again, Some((tuple, cookie)));
+    if let Some((name, cookie)) = decode(data) {
+        let again = decode(&encode(&name, cookie));
+        assert_eq!(again, Some((name, cookie)));
     }
 }
 

@@ -9,16 +9,20 @@ use crate::switch::policy::{self, Relation};
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::tuple::Tuple;
 use crate::switch::socket::Socket;
-use crate::sys::{file, net, time};
+use crate::sys::{file, net};
 
 /// True if a provider may lead to the peer, and shared memory does not.
 pub(super) fn is_elsewhere(tuple: &Tuple, role: Role) -> bool {
+    fabric::may_exist() && (is_away(tuple, role) || !policy::shares_memory())
+}
+
+/// True if the peer's address is none of this network namespace.
+pub(super) fn is_away(tuple: &Tuple, role: Role) -> bool {
     let peer = match role {
         Role::Connector => tuple.acceptor,
         Role::Acceptor => tuple.connector,
     };
-    let is_here = || tuple.connector.ip() == tuple.acceptor.ip() || net::is_local(peer.ip());
-    fabric::may_exist() && !(policy::shares_memory() && is_here())
+    tuple.connector.ip() != tuple.acceptor.ip() && !net::is_local(peer.ip())
 }
 
 /// Why a connection with another host has to stay on TCP for now, if it does.
@@ -35,15 +39,24 @@ pub(super) fn check_leaving(socket: &Socket) -> Result<(), Reason> {
 /// Counts an attempt that came to nothing; true if it was one of many to find a peer elsewhere, and the connection stays on
 /// TCP.
 pub(super) fn count_failure(socket: &Socket, why: Reason) -> bool {
-    fabric::may_exist()
-        && matches!(why, Reason::PeerNative | Reason::Unreachable | Reason::NoDevice)
-        && is_with_other_host(socket)
+    const IN_VAIN: [Reason; 5] = [
+        Reason::PeerNative,
+        Reason::NotLocal,
+        Reason::Unproven,
+        Reason::Unreachable,
+        Reason::NoDevice,
+    ];
+    let may_be_met = || fabric::may_exist() || policy::crosses_namespaces();
+    may_be_met()
+        && IN_VAIN.contains(&why)
+        && leads_away(socket)
         && socket.traffic.failed_elsewhere()
 }
 
-fn is_with_other_host(socket: &Socket) -> bool {
+fn leads_away(socket: &Socket) -> bool {
     let Some(role) = socket.role() else { return false };
-    Tuple::of(socket.anchor(), role).is_ok_and(|tuple| is_elsewhere(&tuple, role))
+    Tuple::of(socket.anchor(), role)
+        .is_ok_and(|tuple| is_elsewhere(&tuple, role) || is_away(&tuple, role))
 }
 
 /// Begins to look for the other end.
@@ -63,7 +76,6 @@ pub(super) fn look(meeting: Meeting, looks: u32) -> Result<Negotiation, Reason> 
         Found::Link(link) => link,
     };
     let segment = link.segment().ok_or(Reason::OutOfMemory)?;
-    let (peer, since) = (Relation::ELSEWHERE, time::now());
-    let agreed = Agreed { segment, link: Some(link), peer, looks: 0, since };
+    let agreed = Agreed { link: Some(link), ..Agreed::of(segment, Relation::ELSEWHERE) };
     Ok(Negotiation::Agreed(Box::new(agreed)))
 }

@@ -8,14 +8,16 @@
 //! 3. Where it tracks the connection at all it may have translated the connector's address, which it tells nobody. Then
 //!    experiments must show that a segment which this end sends arrives at that socket.
 //!
-//! Of an acceptor the connector asks only whether it is the user's who has the socket there. Any doubt keeps a
-//! connection on TCP.
+//! Of an acceptor the connector asks only whether it is the user's who has the socket there. Where addresses are
+//! translated, or the ends are in different network namespaces, none of this is asked: coins show it
+//! ([`apart`](super::apart)). Any other doubt keeps a connection on TCP.
 
 use crate::reason::Reason;
+use crate::session::Shown;
 use crate::switch::socket::negotiation::Trials;
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::sock_diag::{self, Owner};
-use crate::sys::{net, Errno, Fd};
+use crate::sys::{net, segments, Errno, Fd};
 use std::net::SocketAddr;
 
 /// So many experiments have to show it. In each one a socket of another connection would have to receive a single segment
@@ -24,16 +26,14 @@ const ENOUGH: u32 = 24;
 /// At most so many may show nothing of a segment that was sent: it may arrive late.
 const MOST_MISSES: u32 = 3;
 
-/// An acceptor's end: whether the kernel tracks the connection, so that experiments are needed.
+/// The address to which an accepted connection was made. `None` where the kernel does not track the connection, and so
+/// translates nothing.
 ///
 /// # Errors
-/// [`Reason::Unproven`] if its addresses are translated.
-pub(super) fn is_tracked(accepted: Fd, tuple: &Tuple) -> Result<bool, Reason> {
-    match net::dialled_address(accepted, tuple.acceptor.is_ipv4()) {
-        Ok(None) => Ok(false),
-        Ok(Some(dialled)) if net::unmapped(dialled) == tuple.acceptor => Ok(true),
-        Ok(Some(_)) | Err(_) => Err(Reason::Unproven),
-    }
+/// [`Reason::Unproven`] if the kernel does not tell.
+pub(super) fn dialled(accepted: Fd, tuple: &Tuple) -> Result<Option<SocketAddr>, Reason> {
+    let dialled = net::dialled_address(accepted, tuple.acceptor.is_ipv4());
+    dialled.map(|address| address.map(net::unmapped)).map_err(|_| Reason::Unproven)
 }
 
 /// True if the acceptor's socket `accepted` has its other end in the socket with that cookie, as far as the addresses
@@ -75,30 +75,19 @@ fn may_have(uid: u32, owner: Owner) -> bool {
     uid == 0 || owner.uid == uid
 }
 
-/// What an experiment tells so far.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    /// The two sockets are the ends of one connection.
-    Same,
-    /// They are not.
-    Different,
-    /// More experiments are needed.
-    NotYet,
-}
-
 /// Has the acceptor's socket send an acknowledgement that is due anyway, and looks whether it arrives at the connector's.
 pub(super) fn experiment(accepted: Fd, tuple: &Tuple, trials: &mut Trials) -> Shown {
     let arrived = || {
         let owner = look(accepted, tuple.connector, tuple.acceptor).ok().flatten()?;
         owner.segments_received.filter(|_| owner.cookie == trials.cookie)
     };
-    let (Some(sent), Some(before)) = (net::segments_sent(accepted), arrived()) else {
+    let (Some(sent), Some(before)) = (segments::sent(accepted), arrived()) else {
         return Shown::Different;
     };
-    if !net::acknowledge(accepted) {
+    if !segments::acknowledge(accepted) {
         return Shown::NotYet;
     }
-    let (Some(sent_now), Some(after)) = (net::segments_sent(accepted), arrived()) else {
+    let (Some(sent_now), Some(after)) = (segments::sent(accepted), arrived()) else {
         return Shown::Different;
     };
     judge(trials, sent_now.wrapping_sub(sent), after.wrapping_sub(before))

@@ -2,7 +2,7 @@
 //!
 //! connect and accept make a TCP connection and nothing else. Once one has shown that it is busy
 //! (`traffic`) its ends look for each other (`peer_table`, `offer_socket`), see that they hold the same connection
-//! (`identity`), and agree (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
+//! (`identity`, or `apart` where no address tells), and agree (`negotiate`). From then on each direction turns (`anchor/switchover`) when both are ready. Until then
 //! everything is TCP's, and nobody waits for anybody.
 //!
 //! The same between hosts, but that the ends look for each other over RDMA (`elsewhere`). May call what is known of
@@ -10,9 +10,11 @@
 //! before each transfer, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
+mod apart;
 mod callers;
 mod elsewhere;
 mod enter;
+pub(in crate::switch) mod first_segment;
 pub(in crate::switch) mod holders;
 mod identity;
 mod negotiate;

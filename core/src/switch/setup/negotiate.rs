@@ -2,7 +2,7 @@
 //!
 //! 1. The acceptor puts an entry into the peer table.
 //! 2. The connector offers a session where that leads.
-//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`]).
+//! 3. The acceptor takes it, once it knows that it is for the same connection ([`identity`], [`apart`]).
 //! 4. The connector confirms.
 //!
 //! Both live then, so no session meets a later connection of the same addresses. Whoever cannot go on withdraws the
@@ -10,22 +10,26 @@
 //! [turns](crate::switch::anchor::switchover) for itself.
 
 use super::absent::why_nobody_is_there;
+use super::apart;
 use super::callers::Offer;
 use super::elsewhere;
 use super::enter::enter;
-use super::identity::{self, Shown};
+use super::first_segment;
+use super::identity;
 use super::offer_socket;
-use super::offer_socket::{OfferSocket, OFFER_SOCKET};
+use super::offer_socket::{Found, OfferSocket, OFFER_SOCKET};
 use super::publish::publish;
 use crate::config::Role as ConfigRole;
 use crate::fabric;
 use crate::provider::shm::{Bells, Role, Segment, SegmentError, State};
 use crate::reason::Reason;
 use crate::registry::{self, Event};
+use crate::session::Shown;
 use crate::switch::anchor::options;
 use crate::switch::back_to_tcp;
 use crate::switch::policy::{self, Relation};
 use crate::switch::setup::holders;
+use crate::switch::socket::names::Names;
 use crate::switch::socket::negotiation::{Agreed, Negotiation, Trials};
 use crate::switch::socket::structure::Structure;
 use crate::switch::socket::table;
@@ -58,10 +62,10 @@ pub(super) const PAUSE: u32 = 16;
 /// The connection does not go to the SAN, or not now: the peer learns of it.
 pub(in crate::switch) fn end(negotiation: Negotiation, structure: &mut Structure) {
     match negotiation {
-        Negotiation::Advertised { tuple, .. } => {
+        Negotiation::Advertised { names, .. } => {
             let offers = OFFER_SOCKET.get(structure).as_mut();
             if let Some(offers) = offers.filter(|_| !policy::is_confined()) {
-                offers.forget(&tuple);
+                offers.forget(names);
             }
         }
         Negotiation::Elsewhere { meeting, .. } => drop(meeting),
@@ -119,8 +123,8 @@ pub(super) fn step(socket: &Socket) {
                 begin(socket, &mut structure, role)
             }
         },
-        Some(Negotiation::Advertised { tuple, looks }) => {
-            look_for_offer(socket, &mut structure, tuple, looks).map_err(|why| match why {
+        Some(Negotiation::Advertised { tuple, names, looks }) => {
+            look_for_offer(socket, &mut structure, tuple, names, looks).map_err(|why| match why {
                 Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
                 why => why,
             })
@@ -258,20 +262,23 @@ fn begin(
         },
         &tuple.acceptor,
     )?;
-    if elsewhere::is_elsewhere(&tuple, role) {
+    if elsewhere::is_elsewhere(&tuple, role) && !looks_in_folder(socket) {
         return elsewhere::begin(socket, &tuple, role).map(Some);
     }
     if !policy::shares_memory() {
         return Err(Reason::Policy);
     }
     policy::has_user()?;
+    policy::has_place()?;
     let begun = match role {
         Role::Acceptor => {
-            // Who finds the entry may have another connection.
-            identity::is_tracked(socket.anchor(), &tuple)?;
+            let dialled = identity::dialled(socket.anchor(), &tuple)?;
+            let is_far = policy::crosses_namespaces() && elsewhere::is_away(&tuple, role);
+            let names =
+                Names::of_accepted(&tuple, dialled, is_far, first_segment::of_accepted(socket));
             let offers = offer_socket(structure, socket.anchor()).map_err(why_not_found)?;
-            offers.advertise(&tuple).map_err(why_not_found)?;
-            look_for_offer(socket, structure, tuple, 0)
+            offers.advertise(names).map_err(why_not_found)?;
+            look_for_offer(socket, structure, tuple, names, 0)
         }
         Role::Connector => offer(socket, &tuple),
     };
@@ -279,6 +286,11 @@ fn begin(
         Reason::PeerNative => why_nobody_is_there(socket, &tuple, role),
         why => why,
     })
+}
+
+/// Whether a peer in another network namespace is looked for in the folder now, and not over RDMA: by turns.
+fn looks_in_folder(socket: &Socket) -> bool {
+    policy::crosses_namespaces() && policy::shares_memory() && socket.traffic.looks_near()
 }
 
 /// This process's offer socket, opened when first needed.
@@ -294,7 +306,8 @@ fn offer_socket(structure: &mut Structure, like: Fd) -> Result<&mut OfferSocket,
         static SAID: AtomicBool = AtomicBool::new(false);
         if let Some(e) = opened.as_ref().err().filter(|_| !SAID.swap(true, Relaxed)) {
             log::warn!(
-                "connectors of this host do not find this process, TCP only: {e} (/dev/shm)"
+                "connectors of this host do not find this process, TCP only: {e} ({})",
+                policy::folder().to_string_lossy()
             );
         }
         *place = Some(opened?);
@@ -332,7 +345,9 @@ pub fn before_user_change() {
 /// A connector offers a session.
 fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> {
     let mut made = None;
-    let handed = offer_socket::offer(socket.anchor(), tuple, || {
+    let stamp = first_segment::of_connected(socket);
+    let names = Names::of_connected(tuple, policy::crosses_namespaces(), stamp);
+    let handed = offer_socket::offer(socket.anchor(), tuple, names, || {
         let (segment, fd) = Segment::create(policy::geometry()).map_err(|e| {
             super::warn_about_segment(socket, &e);
             Reason::OutOfMemory
@@ -352,16 +367,21 @@ fn offer(socket: &Socket, tuple: &Tuple) -> Result<Option<Negotiation>, Reason> 
         segment
     });
     match (handed, made) {
-        (Ok(peer), Some(segment)) => {
-            let since = time::now();
+        (Ok(Found { peer, is_apart }), Some(segment)) => {
             registry::note(socket.statistics(), Event::Offered);
-            let agreed = Agreed { segment, link: None, peer, looks: 0, since };
-            Ok(Some(Negotiation::Agreed(Box::new(agreed))))
+            let mut agreed = Box::new(Agreed::of(segment, peer));
+            match is_apart.then(|| apart::coins(socket.anchor())).transpose() {
+                Ok(coins) => agreed.coins = coins,
+                Err(why) => {
+                    agreed.end();
+                    return Err(why);
+                }
+            }
+            Ok(Some(Negotiation::Agreed(agreed)))
         }
         (handed, made) => {
             if let Some(segment) = made {
-                let peer = Relation::ELSEWHERE;
-                Agreed { segment, link: None, peer, looks: 0, since: 0 }.end();
+                Agreed::of(segment, Relation::ELSEWHERE).end();
             }
             Err(handed.err().unwrap_or(Reason::OutOfMemory))
         }
@@ -373,19 +393,24 @@ fn look_for_offer(
     socket: &Socket,
     structure: &mut Structure,
     tuple: Tuple,
+    names: Names,
     looks: u32,
 ) -> Result<Option<Negotiation>, Reason> {
     let offers = OFFER_SOCKET.get(structure).as_mut().ok_or(Reason::OutOfMemory)?;
     let accepted = socket.anchor();
-    let is_for_it = |one: &Offer| identity::is_connectors(accepted, &tuple, one.cookie, one.uid);
-    let Some(handed) = offers.take_one(&tuple, is_for_it) else {
+    let is_for_it = |one: &Offer| match one.cookie {
+        Some(cookie) => identity::is_connectors(accepted, &tuple, cookie.get(), one.uid),
+        // Coins show it.
+        None => true,
+    };
+    let Some(handed) = offers.take_one(names, is_for_it) else {
         if looks >= MOST_LOOKS {
-            offers.withdraw(&tuple);
+            offers.withdraw(names);
             return Err(Reason::PeerNative);
         }
-        return Ok(Some(Negotiation::Advertised { tuple, looks: looks + 1 }));
+        return Ok(Some(Negotiation::Advertised { tuple, names, looks: looks + 1 }));
     };
-    offers.withdraw(&tuple);
+    offers.withdraw(names);
     let [segment, bells @ ..] = handed.passed.map(hidden::kept);
     let attached = Segment::attach(segment).map(|segment| (segment, Bells::adopt(bells)));
     let (connector, cookie) = (handed.connector, handed.cookie);
@@ -399,8 +424,7 @@ fn look_for_offer(
         }
     })?;
     let segment = segment.with_bells(bells.unwrap_or(Bells::NONE));
-    let (peer, since) = (connector, time::now());
-    let agreed = Box::new(Agreed { segment, link: None, peer, looks: 0, since });
+    let mut agreed = Box::new(Agreed::of(segment, connector));
     if !segment.geometry().is_within(policy::largest_geometry()) {
         super::warn_about_segment(socket, &SegmentError::Geometry);
         return Err(refuse(agreed, Reason::SegmentInvalid));
@@ -409,12 +433,22 @@ fn look_for_offer(
     if let Err(why) = has_bells.and_then(|()| check_leaving(socket)) {
         return Err(refuse(agreed, why));
     }
-    match identity::is_tracked(accepted, &tuple) {
-        Ok(false) => take(socket, agreed),
-        Ok(true) => {
-            let trials = Trials::with(cookie);
+    let Some(cookie) = cookie else {
+        return match apart::coins(accepted) {
+            Ok(coins) => {
+                (agreed.peer, agreed.coins) = (connector.seen_apart(), Some(coins));
+                Ok(Some(Negotiation::Agreed(agreed)))
+            }
+            Err(why) => Err(refuse(agreed, why)),
+        };
+    };
+    match identity::dialled(accepted, &tuple) {
+        Ok(None) => take(socket, agreed),
+        Ok(Some(dialled)) if dialled == tuple.acceptor => {
+            let trials = Trials::with(cookie.get());
             Ok(Some(Negotiation::Proving { tuple, trials, agreed }))
         }
+        Ok(Some(_)) => Err(refuse(agreed, Reason::Unproven)),
         Err(why) => Err(refuse(agreed, why)),
     }
 }
@@ -469,9 +503,14 @@ fn follow(
     if let Some(link) = &agreed.link {
         link.poll();
     }
+    let shown = apart::step(socket.anchor(), role, &mut agreed);
     let why = match agreed.segment.agreement().state() {
         State::Refused => Reason::RefusedByPeer,
         State::Withdrawn => Reason::Quiet,
+        _ if shown == Shown::Different => Reason::Unproven,
+        // The peer needs this end's coins, too.
+        _ if shown == Shown::NotYet => return Ok(Some(Negotiation::Agreed(agreed))),
+        State::Pending if role == Role::Acceptor => return take(socket, agreed),
         state if state == State::awaited_by(role) => match check_entering(socket, &agreed) {
             Ok(()) => {
                 // If it cannot enter now, it looks again soon.
@@ -480,6 +519,8 @@ fn follow(
             }
             Err(why) => why,
         },
+        // Coins end by themselves.
+        _ if agreed.coins.is_some() => return Ok(Some(Negotiation::Agreed(agreed))),
         _ if agreed.looks < MOST_LOOKS_AGREED || time::now() < agreed.since + LEAST_AGREED => {
             agreed.looks += 1;
             return Ok(Some(Negotiation::Agreed(agreed)));

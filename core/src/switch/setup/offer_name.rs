@@ -1,4 +1,5 @@
-//! Where connectors find a process's offer socket: a file in a folder of the process's user, in shared memory.
+//! Where connectors find a process's offer socket: a file in a folder of the process's user, in shared memory or where the
+//! configuration says.
 //!
 //! The file's rights keep other users off. A descriptor that somebody sends waits in the socket, and the thread that
 //! takes it out or closes the socket is the one that closes the file behind it, for as long as the sender made that last:
@@ -9,7 +10,7 @@
 //! next processes of that user remove it.
 
 use crate::sys::packet::{self, Name};
-use crate::sys::user_folder::UserFolder;
+use crate::sys::user_folder::{user_in, UserFolder, PREFIX};
 use crate::sys::{access_list, file, folder, hidden, process, Errno, Fd, Result};
 use std::ffi::{CStr, CString};
 use std::time::Duration;
@@ -29,18 +30,27 @@ fn name_of(number: [u64; 2]) -> String {
     format!("{a:016x}{b:016x}")
 }
 
+/// True of a path that a process's offer socket may have.
+pub(super) fn is_one(path: &str) -> bool {
+    let Some((folder, file)) = path.rsplit_once('/') else { return false };
+    let folder = folder.rsplit('/').next().and_then(|name| name.strip_prefix(PREFIX));
+    let is_number =
+        file.len() == name_of([0; 2]).len() && file.bytes().all(|b| b.is_ascii_hexdigit());
+    is_number && folder.is_some_and(|user| user_in(user).is_some())
+}
+
 fn text(text: String) -> CString {
     // It has no zeros.
     CString::new(text).unwrap_or_default()
 }
 
-/// Connects a socket to the process of user `uid` that said so.
+/// Connects a socket to the process of user `uid` that said so. `base` is where the users have their folders.
 ///
 /// # Errors
 /// EACCES if that process does not share memory with this one's user; ECONNREFUSED or ENOENT if it is gone; EPERM if its
 /// user has no such folder.
-pub(super) fn connect(socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
-    let folder = UserFolder::find(uid).ok_or(Errno(libc::EPERM))?;
+pub(super) fn connect(base: &CStr, socket: Fd, uid: u32, number: [u64; 2]) -> Result<()> {
+    let folder = UserFolder::find_in(base, uid).ok_or(Errno(libc::EPERM))?;
     connect_in(folder.as_str(), socket, uid, number)
 }
 
@@ -212,6 +222,18 @@ mod tests {
         assert!(!name.is_there() && !folder.has([1, 2]));
         name.close();
         file::close(socket);
+    }
+
+    #[test]
+    fn an_offer_sockets_path_is_known() {
+        let number = name_of([1, u64::MAX]);
+        assert!(is_one(&format!("/dev/shm/sanshim-user-0/{number}")));
+        assert!(is_one(&format!("/run/san/sanshim-user-1000.00ff/{number}")));
+        for other in ["", "/", "/dev/shm/sanshim-user-0/peers-1", "/run/docker.sock"] {
+            assert!(!is_one(other), "{other}");
+        }
+        assert!(!is_one(&format!("/dev/shm/sanshim-user-x/{number}")));
+        assert!(!is_one(&format!("/dev/shm/other/{number}")));
     }
 
     #[test]

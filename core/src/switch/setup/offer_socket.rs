@@ -5,15 +5,19 @@ use super::callers::{encode, Callers, Offer};
 use super::identity;
 use super::offer_name::{self, OfferName};
 use super::peer_table;
-use super::peer_table::Entry;
+use super::peer_table::{Entry, Table};
 use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
+use crate::switch::socket::names::{Names, Reach};
 use crate::switch::socket::structure::Guarded;
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::caller;
 use crate::sys::packet;
 use crate::sys::user_folder::UserFolder;
 use crate::sys::{file, hidden, net, process, Errno, Fd, Result};
+use smallvec::SmallVec;
+use std::ffi::CStr;
+use std::num::NonZeroU64;
 
 /// Connections that wait for a look.
 const BACKLOG: i32 = 4096;
@@ -22,7 +26,10 @@ const BACKLOG: i32 = 4096;
 pub(super) struct OfferSocket {
     listener: Fd,
     name: OfferName,
+    /// Of the connections whose ends are in one network namespace.
     table: Fd,
+    /// Of those whose ends are in different ones, where such ends may find each other.
+    host_table: Option<Fd>,
     entry: Entry,
     /// The network namespace that it is in.
     namespace: u64,
@@ -41,58 +48,73 @@ fn namespace_of(socket: Fd) -> Result<u64> {
 impl OfferSocket {
     /// Opens one in the network namespace of that socket.
     pub(super) fn open(like: Fd) -> Result<OfferSocket> {
-        let (folder, namespace) = (UserFolder::make()?, namespace_of(like)?);
-        let table = hidden::keep(peer_table::open_own(&folder, namespace)?);
+        let (folder, namespace) = (UserFolder::make_in(policy::folder())?, namespace_of(like)?);
+        let open = |table| peer_table::open_own(&folder, table).map(hidden::keep);
+        let table = open(Table::Namespace(namespace))?;
+        let host_table = policy::crosses_namespaces().then(|| open(Table::Host)).transpose();
         let entry = Entry { socket: process::random() };
-        match listen(&folder, entry) {
-            Ok((listener, name)) => Ok(OfferSocket {
-                listener,
-                name,
-                table,
-                entry,
-                namespace,
-                callers: Callers::default(),
-            }),
-            Err(e) => {
-                hidden::close(table);
-                Err(e)
-            }
-        }
+        let opened = host_table.and_then(|host_table| {
+            let listening = listen(&folder, entry);
+            listening.map(|listening| (host_table, listening)).inspect_err(|_| {
+                host_table.into_iter().for_each(hidden::close);
+            })
+        });
+        let (host_table, (listener, name)) = opened.inspect_err(|_| hidden::close(table))?;
+        let callers = Callers::default();
+        Ok(OfferSocket { listener, name, table, host_table, entry, namespace, callers })
     }
 
     /// True if it can be used for connections of that socket's network namespace.
     pub(super) fn serves(&self, socket: Fd) -> bool {
         namespace_of(socket) == Ok(self.namespace)
             && hidden::is_hidden(self.listener)
-            && hidden::is_hidden(self.table)
-            && peer_table::is_there(self.table)
+            && self.tables().all(|table| hidden::is_hidden(table) && peer_table::is_there(table))
             && self.name.is_there()
     }
 
+    fn tables(&self) -> impl Iterator<Item = Fd> {
+        std::iter::once(self.table).chain(self.host_table)
+    }
+
+    /// Where entries of so far a reach are.
+    fn table(&self, reach: Reach) -> Option<Fd> {
+        match reach {
+            Reach::Namespace => Some(hidden::kept(self.table)),
+            Reach::Host => self.host_table.map(hidden::kept),
+        }
+    }
+
     /// Tells the peer of a connection that its other end is here.
-    pub(super) fn advertise(&self, tuple: &Tuple) -> Result<()> {
-        peer_table::advertise(hidden::kept(self.table), tuple, self.entry)
+    pub(super) fn advertise(&self, names: Names) -> Result<()> {
+        names.each().try_for_each(|(reach, name)| match self.table(reach) {
+            Some(table) => peer_table::advertise(table, &name, self.entry),
+            None => Ok(()),
+        })
     }
 
     /// Nobody looks for its sessions from now on.
-    pub(super) fn withdraw(&self, tuple: &Tuple) {
-        peer_table::withdraw(hidden::kept(self.table), tuple, self.entry);
+    pub(super) fn withdraw(&self, names: Names) {
+        for (reach, name) in names.each() {
+            if let Some(table) = self.table(reach) {
+                peer_table::withdraw(table, &name, self.entry);
+            }
+        }
     }
 
     /// The session that was offered for a connection, if one was. One that `is_for_it` denies goes.
     pub(super) fn take_one(
         &mut self,
-        tuple: &Tuple,
+        names: Names,
         is_for_it: impl Fn(&Offer) -> bool,
     ) -> Option<Offer> {
         self.callers.hear(hidden::kept(self.listener));
-        self.callers.take(tuple, is_for_it)
+        self.callers.take(names, is_for_it)
     }
 
     /// The connection is over: what was offered for it is not taken any more.
-    pub(super) fn forget(&mut self, tuple: &Tuple) {
-        self.withdraw(tuple);
-        if let Some(handed) = self.take_one(tuple, |_| true) {
+    pub(super) fn forget(&mut self, names: Names) {
+        self.withdraw(names);
+        if let Some(handed) = self.take_one(names, |_| true) {
             handed.close();
         }
     }
@@ -100,8 +122,8 @@ impl OfferSocket {
     /// The process does not need it any more, or nobody finds it.
     pub(super) fn retire(self) {
         self.name.remove();
+        self.tables().for_each(hidden::close);
         self.name.close();
-        hidden::close(self.table);
         self.callers.close();
         caller::close_listener(self.listener);
     }
@@ -113,8 +135,8 @@ impl OfferSocket {
 
     /// In a fork child: it is the parent's, who goes on to use it.
     pub(in crate::switch) fn leave_to_parent(self) {
+        self.tables().for_each(hidden::close);
         self.name.close();
-        hidden::close(self.table);
         self.callers.forget();
         hidden::close(self.listener);
     }
@@ -141,6 +163,13 @@ fn listen(folder: &UserFolder, entry: Entry) -> Result<(Fd, OfferName)> {
     }
 }
 
+/// What a connector knows of the process that it offered a session to.
+pub(super) struct Found {
+    pub(super) peer: Relation,
+    /// No address tells that its connection is this one.
+    pub(super) is_apart: bool,
+}
+
 /// Offers a session, by what is passed of it, to the process that has the acceptor's end of the connection of `socket`. Says
 /// what is known of it.
 ///
@@ -150,15 +179,14 @@ fn listen(folder: &UserFolder, entry: Entry) -> Result<(Fd, OfferName)> {
 pub(super) fn offer(
     socket: Fd,
     tuple: &Tuple,
+    names: Names,
     session: impl FnOnce() -> std::result::Result<[Fd; 3], Reason>,
-) -> std::result::Result<Relation, Reason> {
-    let namespace = namespace_of(socket).map_err(|_| Reason::PeerNative)?;
-    let (owner, entry) = policy::identities()
-        .find_map(|uid| Some((uid, peer_table::find(uid, namespace, tuple)?)))
-        .ok_or(Reason::PeerNative)?;
+) -> std::result::Result<Found, Reason> {
+    let (folder, lead) = find(socket, names).ok_or(Reason::PeerNative)?;
     let fd = packet::deaf_socket().map_err(|_| Reason::OutOfMemory)?;
     let handed = (|| {
-        offer_name::connect(fd, owner, entry.socket).map_err(|e| match e {
+        let connected = offer_name::connect(folder, fd, lead.owner, lead.entry.socket);
+        connected.map_err(|e| match e {
             // Its queue is full, which it will not be long.
             Errno(libc::EAGAIN) => Reason::Quiet,
             Errno(libc::EACCES) => Reason::OtherUser,
@@ -168,12 +196,50 @@ pub(super) fn offer(
         if !policy::may_share_with(uid) {
             return Err(Reason::OtherUser);
         }
-        identity::is_acceptors(socket, tuple, uid)?;
+        let is_apart = match lead.reach {
+            Reach::Host => true,
+            Reach::Namespace if lead.name != *tuple => true,
+            Reach::Namespace => match identity::is_acceptors(socket, tuple, uid) {
+                // Its address is translated, if the kernel has no such end.
+                Err(Reason::Unproven) => true,
+                known => known.map(|()| false)?,
+            },
+        };
         let cookie = net::cookie(socket).map_err(|_| Reason::Unproven)?;
-        let sent = packet::send_passing(fd, &encode(tuple, cookie), &session()?);
+        let cookie = NonZeroU64::new(cookie).filter(|_| !is_apart);
+        let sent = packet::send_passing(fd, &encode(&lead.name, cookie), &session()?);
         sent.map_err(|_| Reason::PeerNative)?;
-        Ok(Relation::to(pid, uid))
+        let peer = Relation::to(pid, uid);
+        let peer = if is_apart { peer.seen_apart() } else { peer };
+        Ok(Found { peer, is_apart })
     })();
     file::close(fd);
     handed
+}
+
+/// An entry that leads to the other end of a connection, perhaps.
+struct Lead {
+    /// The user whose table has it.
+    owner: u32,
+    reach: Reach,
+    name: Tuple,
+    entry: Entry,
+}
+
+/// Looks for the other end of a connection that was made. Also says where the users have their folders.
+fn find(socket: Fd, names: Names) -> Option<(&'static CStr, Lead)> {
+    let (namespace, folder) = (namespace_of(socket).ok()?, policy::folder());
+    let lead = [Reach::Namespace, Reach::Host].into_iter().find_map(|reach| {
+        let table = match reach {
+            Reach::Namespace => Table::Namespace(namespace),
+            Reach::Host => Table::Host,
+        };
+        let these: SmallVec<[Tuple; 8]> = names.in_reach(reach).collect();
+        let mut owners = policy::identities().filter(|_| !these.is_empty());
+        owners.find_map(|owner| {
+            let (name, entry) = peer_table::find(folder, owner, table, &these)?;
+            Some(Lead { owner, reach, name, entry })
+        })
+    });
+    lead.map(|lead| (folder, lead))
 }

@@ -1,5 +1,5 @@
-//! Where processes find out which one has the other end of a connection: a file in each user's folder in shared memory, for
-//! each network namespace. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
+//! Where processes find out which one has the other end of a connection: a file in each user's folder, for each network
+//! namespace, and one for all of the host where the configuration names a folder. A hash of the connection's addresses says where its entry lies. Another one there is overwritten,
 //! and comes again at its end's next attempt.
 //!
 //! An entry stands while the acceptor looks for an offer: one costs the connector much, and is in vain at other times.
@@ -10,7 +10,7 @@
 use crate::switch::socket::tuple::Tuple;
 use crate::sys::user_folder::UserFolder;
 use crate::sys::{file, folder, process, Errno, Fd, Result};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::time::Duration;
 
 const ENTRY_SIZE: usize = 64;
@@ -47,21 +47,35 @@ fn place(tuple: &Tuple) -> i64 {
     ((hash ^ hash >> 32) % ENTRIES) as i64 * ENTRY_SIZE as i64
 }
 
+/// Which connections a table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    /// Those of a network namespace, by its number.
+    Namespace(u64),
+    /// Those whose ends are in different ones.
+    Host,
+}
+
 /// Tables of network namespaces have this in front of the namespace's number as their name.
 const PREFIX: &str = "peers-";
 /// A table to which nothing was written for so long is removed: its network namespace may be gone. A process that has it open still
 /// finds that out and makes another one.
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
 
-/// The file of a network namespace, in a user's folder.
-fn path(folder: &UserFolder, namespace: u64) -> CString {
-    CString::new(format!("{}/{PREFIX}{namespace:x}", folder.as_str())).unwrap_or_default()
+/// The table's file, in a user's folder.
+fn path(folder: &UserFolder, table: Table) -> CString {
+    let folder = folder.as_str();
+    let path = match table {
+        Table::Namespace(number) => format!("{folder}/{PREFIX}{number:x}"),
+        Table::Host => format!("{folder}/{PREFIX}host"),
+    };
+    CString::new(path).unwrap_or_default()
 }
 
 /// Opens this user's own, to put entries in.
-pub(super) fn open_own(folder: &UserFolder, namespace: u64) -> Result<Fd> {
+pub(super) fn open_own(folder: &UserFolder, table: Table) -> Result<Fd> {
     const FLAGS: i32 = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let open = |flags| file::open(&path(folder, namespace), flags, 0o644);
+    let open = |flags| file::open(&path(folder, table), flags, 0o644);
     let fd = match open(FLAGS) {
         // Who adds a table takes away those that are forgotten: so they do not grow in number, and others need not look.
         Err(Errno(libc::ENOENT)) => {
@@ -128,15 +142,13 @@ fn write(table: Fd, tuple: &Tuple, bytes: &[u8; ENTRY_SIZE]) -> Result<()> {
     file::pwrite(table, bytes, place(tuple)).map(drop)
 }
 
-/// The entry in the table of that user, if there is one.
-pub(super) fn find(uid: u32, namespace: u64, tuple: &Tuple) -> Option<Entry> {
-    find_in(&UserFolder::find(uid)?, uid, namespace, tuple)
-}
-
-fn find_in(folder: &UserFolder, uid: u32, namespace: u64, tuple: &Tuple) -> Option<Entry> {
+/// The entry under the first of these names that has one in that user's table. `base` is where the users have their folders.
+pub(super) fn find(base: &CStr, uid: u32, table: Table, names: &[Tuple]) -> Option<(Tuple, Entry)> {
+    let folder = UserFolder::find_in(base, uid)?;
     const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let table = file::open(&path(folder, namespace), FLAGS, 0).ok()?;
-    let found = check(table, uid).ok().and_then(|()| read(table, tuple));
+    let table = file::open(&path(&folder, table), FLAGS, 0).ok()?;
+    let entry_of = |name: &Tuple| Some((*name, read(table, name)?));
+    let found = check(table, uid).ok().and_then(|()| names.iter().find_map(entry_of));
     file::close(table);
     found
 }
@@ -162,7 +174,12 @@ pub(super) fn fuzz(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::user_folder::SHARED_MEMORY;
     use std::time::SystemTime;
+
+    fn found(uid: u32, table: Table, name: &Tuple) -> Option<Entry> {
+        find(SHARED_MEMORY, uid, table, &[*name]).map(|(_, entry)| entry)
+    }
 
     #[test]
     fn an_entry_is_found_by_its_connection_alone() {
@@ -171,24 +188,24 @@ mod tests {
             let [connector, acceptor] = [port, 1].map(|port| ([127, 0, 0, 1], port).into());
             Tuple { connector, acceptor }
         };
-        assert_eq!(find(uid, namespace, &tuple(2)), None);
+        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(2)), None);
         let folder = UserFolder::make().unwrap();
-        let table = open_own(&folder, namespace).unwrap();
+        let table = open_own(&folder, Table::Namespace(namespace)).unwrap();
         assert!(is_there(table));
         let entry = Entry { socket: [7, u64::MAX] };
         advertise(table, &tuple(2), entry).unwrap();
-        assert_eq!(find(uid, namespace, &tuple(2)), Some(entry));
-        assert_eq!(find(uid, namespace, &tuple(3)), None);
+        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(2)), Some(entry));
+        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(3)), None);
         // Another connection's entry in the same place.
         let other = (3..).map(tuple).find(|other| place(other) == place(&tuple(2))).unwrap();
         advertise(table, &other, Entry { socket: [8, 8] }).unwrap();
-        assert_eq!(find(uid, namespace, &tuple(2)), None);
-        assert_eq!(find(uid + 1, namespace, &other), None);
+        assert_eq!(found(uid, Table::Namespace(namespace), &tuple(2)), None);
+        assert_eq!(found(uid + 1, Table::Namespace(namespace), &other), None);
         withdraw(table, &tuple(2), entry);
-        assert!(find(uid, namespace, &other).is_some(), "another's stays");
+        assert!(found(uid, Table::Namespace(namespace), &other).is_some(), "another's stays");
         withdraw(table, &other, Entry { socket: [8, 8] });
-        assert_eq!(find(uid, namespace, &other), None);
-        std::fs::remove_file(path(&folder, namespace).to_str().unwrap()).unwrap();
+        assert_eq!(found(uid, Table::Namespace(namespace), &other), None);
+        std::fs::remove_file(path(&folder, Table::Namespace(namespace)).to_str().unwrap()).unwrap();
         assert!(!is_there(table));
         file::close(table);
     }
@@ -197,12 +214,12 @@ mod tests {
     fn what_is_no_table_of_that_user_is_not_believed() {
         let (uid, namespace) = (process::euid(), u64::from(process::pid()) | 1 << 62);
         let folder = UserFolder::make().unwrap();
-        let name = path(&folder, namespace);
+        let name = path(&folder, Table::Namespace(namespace));
         let path = name.to_str().unwrap();
         std::os::unix::fs::symlink("/dev/zero", path).unwrap();
-        assert!(open_own(&folder, namespace).is_err());
+        assert!(open_own(&folder, Table::Namespace(namespace)).is_err());
         let [connector, acceptor] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
-        assert_eq!(find(uid, namespace, &Tuple { connector, acceptor }), None);
+        assert_eq!(found(uid, Table::Namespace(namespace), &Tuple { connector, acceptor }), None);
         std::fs::remove_file(path).unwrap();
     }
 
@@ -211,8 +228,8 @@ mod tests {
         let namespace = u64::from(process::pid()) | 3 << 60;
         let folder = UserFolder::make().unwrap();
         let [old, new] = [namespace, namespace + 1].map(|namespace| {
-            file::close(open_own(&folder, namespace).unwrap());
-            path(&folder, namespace).into_string().unwrap()
+            file::close(open_own(&folder, Table::Namespace(namespace)).unwrap());
+            path(&folder, Table::Namespace(namespace)).into_string().unwrap()
         });
         let before = SystemTime::now() - 2 * FORGOTTEN;
         std::fs::File::options().write(true).open(&old).unwrap().set_modified(before).unwrap();

@@ -10,6 +10,7 @@ mod connection_end;
 pub(in crate::switch) mod holder_count;
 mod kernel_registration;
 pub(in crate::switch) mod lane;
+pub(in crate::switch) mod names;
 pub(in crate::switch) mod negotiation;
 pub(in crate::switch) mod new_end;
 pub(in crate::switch) mod phase;
@@ -88,6 +89,8 @@ pub struct Socket {
     link: AtomicPtr<Link>,
     /// Set and place of the newest registration: a hint, checked under the set's lock.
     pub(crate) watched_by: AtomicPtr<crate::switch::socket::set::Set>,
+    /// The time stamp of its first segment (ms); zero: not known. See `setup::first_segment`.
+    pub(in crate::switch) first_stamp: AtomicU32,
     /// Its registration in a kernel's set, while nobody had to know more.
     pub(crate) kernel_registration: KernelRegistration,
     /// Changed and read under the structure lock.
@@ -132,6 +135,7 @@ impl Socket {
             watch_count: AtomicU32::new(0),
             watched_by: AtomicPtr::new(std::ptr::null_mut()),
             watched_at: AtomicU32::new(0),
+            first_stamp: AtomicU32::new(0),
             kernel_registration: KernelRegistration::new(),
             is_looked_at: AtomicBool::new(false),
             negotiates: AtomicBool::new(false),

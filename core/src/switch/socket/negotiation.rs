@@ -3,8 +3,11 @@
 
 use crate::fabric::{Link, Meeting};
 use crate::provider::shm::Segment;
+use crate::session::Coins;
 use crate::switch::policy::Relation;
+use crate::switch::socket::names::Names;
 use crate::switch::socket::tuple::Tuple;
+use crate::sys::time;
 use std::sync::Arc;
 
 /// See the module.
@@ -13,6 +16,8 @@ pub(in crate::switch) enum Negotiation {
     Advertised {
         /// The connection.
         tuple: Tuple,
+        /// Under which it is looked for.
+        names: Names,
         /// How often it has looked for an answer since.
         looks: u32,
     },
@@ -60,6 +65,8 @@ pub(in crate::switch) struct Agreed {
     /// To another host, with the segment.
     pub(in crate::switch) link: Option<Arc<Link>>,
     pub(in crate::switch) peer: Relation,
+    /// Where no address tells that both ends have one connection: what coins show of it.
+    pub(in crate::switch) coins: Option<Coins>,
     pub(in crate::switch) looks: u32,
     /// Clock (ns) when it was offered, or taken.
     pub(in crate::switch) since: u64,
@@ -81,6 +88,11 @@ impl Negotiation {
 }
 
 impl Agreed {
+    /// A session that begins in this segment, on this host, with a peer whose connection it is.
+    pub(in crate::switch) fn of(segment: Segment, peer: Relation) -> Self {
+        Agreed { segment, link: None, peer, coins: None, looks: 0, since: time::now() }
+    }
+
     /// Nothing comes of it: the peer learns of that.
     pub(in crate::switch) fn end(self) {
         self.segment.agreement().withdraw();

@@ -16,7 +16,7 @@ const MOST_DOUBLINGS: u8 = 4;
 const MOST_SHORT_DOUBLINGS: u8 = 2;
 /// The same where every connection is to go there as early as can be.
 const MOST_EAGER_DOUBLINGS: u8 = 2;
-/// So often a peer on another host is looked for. The attempts are further and further apart, and a peer that is there and
+/// So often a peer in another network namespace or on another host is looked for. The attempts are further and further apart, and a peer that is there and
 /// busy was met long before.
 const MOST_UNMET: u8 = 8;
 
@@ -45,7 +45,7 @@ pub(crate) struct Traffic {
     pause: AtomicU8,
     /// Attempts that failed.
     failures: AtomicU8,
-    /// Attempts that did not find the peer on another host.
+    /// Attempts that did not find the peer in another network namespace or on another host.
     unmet: AtomicU8,
     /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
     activity: AtomicU32,
@@ -168,6 +168,11 @@ impl Traffic {
     /// An attempt to find its peer on another host failed; true if that is not to be tried any more.
     pub(in crate::switch) fn failed_elsewhere(&self) -> bool {
         self.unmet.fetch_add(1, Relaxed) + 1 >= MOST_UNMET
+    }
+
+    /// Where a peer may be in another network namespace or on another host: whether the next attempt is to find it in the first.
+    pub(in crate::switch) fn looks_near(&self) -> bool {
+        self.unmet.load(Relaxed).is_multiple_of(2)
     }
 
     /// The connection came back to TCP, because it was idle or the peer wanted it.

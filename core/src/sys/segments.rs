@@ -1,0 +1,93 @@
+//! The segments of a TCP connection, as the kernel counts them at one end.
+
+use super::net::{information, option, set_option};
+use super::Fd;
+
+/// Where tcp_info has these counts, in bytes.
+const BYTES_RECEIVED: usize = 128;
+const SEGMENTS_OUT: usize = 136;
+pub(super) const SEGMENTS_IN: usize = 140;
+const DATA_SEGMENTS_IN: usize = 152;
+const DATA_SEGMENTS_OUT: usize = 156;
+const BYTES_SENT: usize = 200;
+const BYTES_SENT_AGAIN: usize = 208;
+
+/// What went, and what came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segments {
+    /// Bytes sent, each once.
+    pub(crate) bytes_out: u64,
+    /// Bytes that arrived.
+    pub(crate) bytes_in: u64,
+    /// Segments sent that had no data.
+    pub(crate) bare_out: u32,
+    /// Segments without data that arrived.
+    pub(crate) bare_in: u32,
+}
+
+impl Segments {
+    /// Of a TCP socket, at one moment. `None` where the kernel does not say (before 4.19).
+    pub(crate) fn of(fd: Fd) -> Option<Segments> {
+        let words = information::<{ BYTES_SENT_AGAIN / 8 + 1 }>(fd)?;
+        let long = |at: usize| words[at / 8];
+        let short = |at: usize| (words[at / 8] >> (at % 8 * 8)) as u32;
+        Some(Segments {
+            bytes_out: long(BYTES_SENT).wrapping_sub(long(BYTES_SENT_AGAIN)),
+            bytes_in: long(BYTES_RECEIVED),
+            bare_out: short(SEGMENTS_OUT).wrapping_sub(short(DATA_SEGMENTS_OUT)),
+            bare_in: short(SEGMENTS_IN).wrapping_sub(short(DATA_SEGMENTS_IN)),
+        })
+    }
+}
+
+/// Segments that a TCP socket has sent. `None` if the kernel does not say.
+pub(crate) fn sent(fd: Fd) -> Option<u32> {
+    let words = information::<{ SEGMENTS_OUT / 8 + 1 }>(fd)?;
+    Some(words[SEGMENTS_OUT / 8] as u32)
+}
+
+/// Has the kernel acknowledge now what a TCP socket received, if it put that off until the socket sends something. True
+/// if it may have done so. The socket goes on to put it off, or not to, as it did before.
+pub(crate) fn acknowledge(fd: Fd) -> bool {
+    const NOW_AND_AGAIN: i32 = 2;
+    let set = |value: i32| set_option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK, &value).is_ok();
+    match option(fd, libc::IPPROTO_TCP, libc::TCP_QUICKACK) {
+        Ok(0) => set(NOW_AND_AGAIN) && set(0),
+        Ok(_) => set(1),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn what_one_end_sends_is_what_arrives_at_the_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let counts = |end: &TcpStream| Segments::of(end.as_raw_fd()).unwrap();
+        let before = [counts(&one), counts(&other)];
+        let mut acknowledged = 0;
+        for _ in 0..200 {
+            one.write_all(b"request").unwrap();
+            other.read_exact(&mut [0; 7]).unwrap();
+            let first = counts(&other).bare_out;
+            let _ = acknowledge(other.as_raw_fd());
+            acknowledged += counts(&other).bare_out - first;
+            other.write_all(b"answer").unwrap();
+            one.read_exact(&mut [0; 6]).unwrap();
+        }
+        let after = [counts(&one), counts(&other)];
+        let grown = |of: fn(&Segments) -> u32, end: usize| of(&after[end]) - of(&before[end]);
+        assert!(acknowledged > 0);
+        assert!(grown(|one| one.bare_out, 1) >= acknowledged);
+        assert_eq!(grown(|one| one.bare_in, 0), grown(|one| one.bare_out, 1));
+        assert_eq!((after[0].bytes_out, after[1].bytes_in), (1400, 1400));
+        assert_eq!((after[1].bytes_out, after[0].bytes_in), (1200, 1200));
+    }
+}
