@@ -1,0 +1,161 @@
+"""Connections over each path, whose bytes both ends check. See scripts/cross."""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "servers"))
+
+import namespaces
+import paths
+import served
+from processes import Failure, Stage
+
+HANG = 600
+SHORT, USUAL = 40, 1000
+# Exchanges over a connection: the ends look for each other after some thirty, and then coins need some more.
+ROUNDS, BESIDE = 400, 8
+# Of the connections that may come to the SAN so many must, where the path promises that.
+MOST = 0.8
+FIRST_PORT = 20000
+MOVED = re.compile(r"provider=shm reason=on-san")
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="scripts/cross")
+    parser.add_argument("--connections", type=int, default=USUAL)
+    parser.add_argument("--only", action="append", choices=[path.name for path in paths.PATHS])
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--library", type=pathlib.Path)
+    parser.add_argument("--keep", type=pathlib.Path)
+    return parser.parse_args()
+
+
+class Cross:
+    """The namespaces, and the servers in them."""
+
+    def __init__(self, stage, connections):
+        self.stage, self.connections = stage, connections
+        self.program = os.environ["CROSS_PROGRAM"]
+        self.spaces = paths.build(namespaces.Net(stage))
+        self.folder = stage.folder / "f"
+        self.folder.mkdir()
+        self.folder.chmod(0o1777)
+        self.logs = {}
+        for name, ports in paths.servers():
+            self.logs[name] = self.log(f"server-{name}")
+            self.listen(name, [self.program, "serve", ",".join(map(str, ports))], self.logs[name])
+        for command in paths.proxies():
+            self.listen("host", command, None)
+
+    def log(self, name):
+        return self.stage.folder / f"{name}.log"
+
+    def start(self, name, command, log):
+        """In a namespace; under the library where that has a log."""
+        given = ["env", *self.variables(log)] if log else []
+        return self.stage.start("tcp", [*self.spaces[name].inside, *given, *map(str, command)])
+
+    def variables(self, log):
+        """What a program under the library has in its environment, as env takes it."""
+        variables = {
+            "LD_PRELOAD": os.environ["SANSHIM_LIBRARY"],
+            "SANSHIM_FOLDER": self.folder,
+            "SANSHIM_CONFIG": "/dev/null",
+            "SANSHIM_LOG": "info",
+            "SANSHIM_LOG_FILE": log,
+        }
+        return [f"{name}={value}" for name, value in variables.items()]
+
+    def listen(self, name, command, log):
+        process = self.start(name, command, log)
+        says = "listens" if command[0] != "socat" else ""
+        deadline = time.monotonic() + 20
+        while says not in self.stage.output(process):
+            if self.stage.ended(process) or time.monotonic() > deadline:
+                raise Failure(f"{process.line} does not listen: {self.stage.output(process)}")
+            self.stage.pause(0.02)
+        return process
+
+    def ask(self, path, first):
+        log = self.log(path.name)
+        command = [self.program, "ask", path.address, path.port, self.connections, ROUNDS, BESIDE]
+        return self.start(path.asker, [*command, *([first] if first else [])], log), log
+
+    def over(self, path):
+        """What came of one path: how many of the asker's connections, and of the servers', came to the SAN."""
+        others = [path.beside] if path.beside else []
+        first = FIRST_PORT if others else 0
+        before = {name: self.moved(log) for name, log in self.logs.items()}
+        asking = [self.ask(one, first) for one in [path, *others]]
+        for process, _ in asking:
+            deadline = time.monotonic() + HANG
+            while not self.stage.ended(process):
+                if time.monotonic() > deadline:
+                    raise Failure(f"{path.name}: {process.line} hangs: {self.stage.output(process)}")
+                self.stage.pause(0.05)
+            if (status := process.wait()) != 0:
+                raise Failure(f"{path.name}: {process.line} ended with {status}: {self.stage.output(process)}")
+        asked = sum(self.moved(log) for _, log in asking)
+        answered = sum(self.moved(log) - before[name] for name, log in self.logs.items())
+        return asked, answered, self.connections * len(asking)
+
+    @staticmethod
+    def moved(log):
+        return len(MOVED.findall(log.read_text())) if log.exists() else 0
+
+
+def judge(path, asked, answered, count):
+    if path.moves is False and asked + answered:
+        return f"{asked} and {answered} connections came to the SAN, through a program in the middle"
+    if path.moves and asked < count * MOST:
+        return f"{asked} of {count} connections came to the SAN"
+    return ""
+
+
+def main():
+    chosen = options()
+    missing = [name for name in ("nft", "socat", "ip", "nsenter") if not namespaces.has(name)]
+    if missing:
+        raise Failure(f"{', '.join(missing)} missing: run scripts/install")
+    may_translate = namespaces.may_translate()
+    if not may_translate:
+        print("left out: address translation, which the kernel does not have here (nf_tables)", file=sys.stderr)
+    connections = SHORT if chosen.short else chosen.connections
+    wrong = []
+    with Stage(os.environ["SANCTL"], "cross-") as stage:
+        cross = Cross(stage, connections)
+        for path in paths.PATHS:
+            is_chosen = not chosen.only or path.name in chosen.only
+            if not is_chosen or path.is_translated and not may_translate:
+                continue
+            began = time.monotonic()
+            asked, answered, count = cross.over(path)
+            why = judge(path, asked, answered, count)
+            print(f"{path.name:20} {count:6} connections, on the SAN {asked:6} {answered:6}  {time.monotonic() - began:6.1f} s  {why}", flush=True)
+            wrong += [f"{path.name}: {why}"] if why else []
+        for kind in served.KINDS if not chosen.only else ():
+            for place in paths.PLACES:
+                if place.is_translated and not may_translate:
+                    continue
+                asked, answered = served.Served(cross).over(kind, place)
+                print(f"{kind + ', ' + place.name:20} on the SAN {asked:6} {answered:6}", flush=True)
+                if not (asked and answered):
+                    wrong.append(f"{kind}, {place.name}: no connection came to the SAN")
+        if chosen.keep:
+            chosen.keep.mkdir(parents=True, exist_ok=True)
+            for log in stage.folder.glob("*.log"):
+                shutil.copy(log, chosen.keep)
+    if wrong:
+        raise Failure("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"scripts/cross: {failure}")
