@@ -77,7 +77,7 @@ class Progress:
 def measure(stage, cases, rounds, seconds):
     rows = []
     for case in cases:
-        offered = {"tcp": True, "san": True, AGAIN: case.again, "unix": case.unix, "sockmap": stage.sockmap}
+        offered = {"tcp": True, "san": True, AGAIN: case.again, "unix": case.unix, "sockmap": stage.sockmap and case.sockmap}
         rows.append(table.Row(case, {transport: [] for transport, is_there in offered.items() if is_there}))
     progress = Progress(rounds * len(rows))
     for turn in range(rounds):

@@ -35,6 +35,8 @@ class Case:
     may_stay_on_tcp: str = ""
     # The program has an AF_UNIX socket to offer.
     unix: bool = False
+    # sockmap may be had for it.
+    sockmap: bool = True
     # What the library costs is less than the machine varies by itself: there is a run AGAIN.
     again: bool = False
     # One of the rows of the README.

@@ -5,6 +5,7 @@ import os
 import shutil
 
 import adverse
+import containers
 import copies
 import iperf
 import java
@@ -33,6 +34,7 @@ class Program:
 MODULES = "/usr/lib/python3/dist-packages"
 PROGRAMS = {
     "redis": Program(redis.cases, {"redis-server": "redis-server", "redis-benchmark": "redis-tools"}),
+    "containers": Program(containers.cases, {"redis-server": "redis-server", "redis-benchmark": "redis-tools", "nft": "nftables"}),
     "memcached": Program(memcached.cases, {"memcached": "memcached", "cc": "gcc"}),
     "postgres": Program(postgres.cases, {"pgbench": "postgresql"}),
     "nginx": Program(web.cases, {"nginx": "nginx", "wrk": "wrk", "ab": "apache2-utils"}),

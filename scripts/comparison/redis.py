@@ -22,13 +22,17 @@ def start(stage, transport, *options, starter=()):
 def measure(stage, transport, seconds, command, clients, pipeline):
     server, where = start(stage, transport)
     what = ["-t", command, "-c", str(clients), "-P", str(pipeline)]
-    key = (transport, *what)
-    if key not in rates:
-        rates[key] = calibrate(stage, transport, server, [*where, *what], seconds / 2)
-    requests = int(rates[key] * seconds)
-    figure = run(stage, transport, server, [*where, *what], requests, clients)
-    rates[key] = figure.rate
+    figure = run_for(seconds, (transport, *what), stage, transport, server, [*where, *what], clients)
     stage.end(server)
+    return figure
+
+
+def run_for(seconds, key, stage, transport, server, arguments, clients, starter=()):
+    """The figure of a run that takes about so long. `key` says which runs have the same rate."""
+    if key not in rates:
+        rates[key] = calibrate(stage, transport, server, arguments, seconds / 2, starter)
+    figure = run(stage, transport, server, arguments, int(rates[key] * seconds), clients, starter)
+    rates[key] = figure.rate
     return figure
 
 
@@ -41,18 +45,18 @@ def measure_short(stage, transport, seconds):
     return figure
 
 
-def calibrate(stage, transport, server, arguments, seconds):
+def calibrate(stage, transport, server, arguments, seconds, starter):
     """The rate of a run that lasted long enough to tell."""
     requests = 5000
     while True:
-        rate = run(stage, transport, server, arguments, requests, 0).rate
+        rate = run(stage, transport, server, arguments, requests, 0, starter).rate
         if requests / rate >= seconds:
             return rate
         requests = max(int(rate * seconds), 2 * requests)
 
 
-def run(stage, transport, server, arguments, requests, connections):
-    command = ["redis-benchmark", *arguments, "--csv", "-n", str(requests)]
+def run(stage, transport, server, arguments, requests, connections, starter=()):
+    command = [*starter, "redis-benchmark", *arguments, "--csv", "-n", str(requests)]
     done = load.run(stage, transport, command, server, connections, is_short=not connections)
     rows = []
     if '"test"' in done.text:

@@ -1,0 +1,110 @@
+"""redis in a container, its client in the same pod, in another container on a bridge, and on another network, from which the host's published
+port leads there. The containers have networks of their own, a /dev/shm of their own, and one folder, as Docker's volumes are."""
+
+import os
+import pathlib
+import time
+
+import redis
+from cases import Case
+from namespaces import Net, may_translate
+from processes import HANG, Failure, free_port
+
+SERVER, NEIGHBOUR, BRIDGE = "10.77.0.2", "10.77.0.3", "10.77.0.1"
+CLIENT, GATEWAY, PUBLISHED = "10.1.0.2", "10.1.0.1", 6380
+CLIENTS = 50
+OWN_MEMORY = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
+# Of a container: what begins its programs.
+INSIDE = ["unshare", "--mount", "sh", "-c", OWN_MEMORY, "sh"]
+PLACES = {
+    "pod": "in one pod",
+    "bridge": "two containers, bridge",
+    "published": "two containers, published port",
+}
+
+
+def rules(port):
+    return f"""
+table ip nat {{
+  chain in {{
+    type nat hook prerouting priority -100;
+    ip daddr {GATEWAY} tcp dport {PUBLISHED} dnat to {SERVER}:{port}
+  }}
+  chain out {{
+    type nat hook postrouting priority 100;
+    ip daddr {SERVER} tcp dport {port} masquerade
+  }}
+}}
+"""
+
+
+class Containers:
+    """The networks of one measurement, which ends with its processes."""
+
+    def __init__(self, stage, port):
+        net = Net(stage, is_own=False)
+        self.server, self.neighbour, self.client = (net.container() for _ in range(3))
+        self.processes = [one.process for one in (self.client, self.neighbour, self.server, net.host)]
+        net.host.forward()
+        net.bridge("br0", f"{BRIDGE}/24")
+        net.link(self.server, f"{SERVER}/24", bridge="br0")
+        net.link(self.neighbour, f"{NEIGHBOUR}/24", bridge="br0")
+        net.link(self.client, f"{CLIENT}/24", outer=f"{GATEWAY}/24")
+        net.host.rules(rules(port))
+
+    def wait(self, stage, server, port):
+        """Until it listens."""
+        table = pathlib.Path(f"/proc/{self.server.process.pid}/net/tcp")
+        deadline = time.monotonic() + HANG
+        while f":{port:04X} 00000000:0000 0A" not in table.read_text():
+            if stage.ended(server) or time.monotonic() > deadline:
+                raise Failure(f"{server.line} does not listen:\n{stage.output(server)}")
+            stage.pause(0.02)
+
+    def of_client(self, place, port):
+        """In which container the client is, and what it dials."""
+        return {
+            "pod": (self.server, "127.0.0.1", port),
+            "bridge": (self.neighbour, SERVER, port),
+            "published": (self.client, GATEWAY, PUBLISHED),
+        }[place]
+
+
+def measure(stage, transport, seconds, place):
+    if transport == "unix":
+        # Over a volume: to a Unix socket it does not matter in which network its ends are.
+        return redis.measure(stage, transport, seconds, "get", CLIENTS, 1)
+    volume = stage.folder / "volume"
+    volume.mkdir(exist_ok=True)
+    volume.chmod(0o1777)
+    port = free_port()
+    containers = Containers(stage, port)
+    # Of no use to who does not run under the library.
+    given = ["env", f"SANSHIM_FOLDER={volume}"]
+    begin = [*given, *containers.server.inside, *INSIDE]
+    options = ["--bind", "0.0.0.0", "--port", str(port), "--save", "", "--protected-mode", "no"]
+    server = stage.start(transport, [*begin, "redis-server", *options])
+    containers.wait(stage, server, port)
+    space, address, port = containers.of_client(place, port)
+    begin, where = [*given, *space.inside, *INSIDE], ["-h", address, "-p", str(port)]
+    stage.finish(stage.start(transport, [*begin, "redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
+    arguments = [*where, "-t", "get", "-c", str(CLIENTS)]
+    figure = redis.run_for(seconds, (transport, place), stage, transport, server, arguments, CLIENTS, begin)
+    for process in (server, *containers.processes):
+        stage.end(process)
+    return figure
+
+
+def cases():
+    if os.geteuid() != 0 or not may_translate(["unshare", "-n"]):
+        return
+    for place, label in PLACES.items():
+        yield Case(
+            "containers",
+            f"redis GET, {CLIENTS} connections, {label}",
+            "requests/s",
+            f"redis-benchmark -t get -c {CLIENTS}",
+            lambda *how, place=place: measure(*how, place),
+            unix=True,
+            sockmap=False,
+        )
