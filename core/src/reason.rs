@@ -134,8 +134,9 @@ reasons! {
     NoPlace = 29, "no-place", "cannot say in /dev/shm, or in the folder of the configuration, that it has this end",
         "see that /dev/shm or SANSHIM_FOLDER is on this host, and that the program's user can make folders, files and sockets \
          there: sanctl check tells more";
-    /// A process under the library is in the same network namespace, and finds others in another folder than this one.
-    OtherNamespace = 30, "other-namespace", "the peer may run under the shim where it has a /dev/shm of its own",
+    /// The other end is under the shim, in another network namespace or with another /dev/shm. The process finds one such process here,
+    /// which may be its peer, or takes the peer for another host's; the reader of all processes' files knows better.
+    OtherNamespace = 30, "other-namespace", "the other end has another /dev/shm or network namespace, as another container, or may have",
         "mount one folder into both containers, and name it in SANSHIM_FOLDER at both ends (docs/containers.md)";
     /// The program uses it past the hooks, as by asynchronous I/O of libc or the kernel.
     UnseenUse = 22, "unseen-use", "is on TCP because the program uses it in a way the shim cannot see",

@@ -70,7 +70,7 @@ pub(crate) fn fuzz(data: &[u8]) {
     let file = Written::new(&header, slots, events);
     let found = std::fs::metadata(&file.0).unwrap();
     let (near, identity) = (Some(publisher.pid), (found.dev(), found.ino()));
-    let place = Place { path: file.0.clone(), publisher, near, identity };
+    let place = Place { path: file.0.clone(), root: None, shared: None, publisher, near, identity };
     fuzz_file(&place);
     if let Ok(mut follower) = Follower::of(&place) {
         let _ = (follower.has_ended(), follower.read().map(|read| format!("{read:?}")));

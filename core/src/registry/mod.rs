@@ -11,9 +11,11 @@
 //! must not call a libc function that the shim hooks, allocate, or lock.
 
 mod admission;
+mod container;
 mod control;
 mod counter;
 mod current;
+mod ends;
 mod error;
 mod event;
 mod events;
@@ -24,6 +26,7 @@ mod follow;
 pub(crate) mod fuzzing;
 mod kernel;
 mod layout;
+mod mounts;
 mod numbers;
 mod other_ends;
 mod owner;
@@ -32,6 +35,7 @@ mod process;
 mod publisher;
 mod quiet;
 mod reader;
+mod reading;
 mod request;
 mod slot;
 mod sweep;
@@ -43,12 +47,14 @@ mod writer;
 mod tests;
 
 pub use admission::Admitted;
+pub use container::Container;
 pub use control::{Control, ControlStatus};
 pub use counter::{Counter, Direction, Gauge, SharedCounter};
 pub use current::{count_return, publish};
 pub(crate) use current::{
     note, publish_admission, publish_helper, requests, set_budget, set_reason, set_state,
 };
+pub use ends::Ends;
 pub use error::RegistryError;
 pub use event::Event;
 pub use events::Noted;
@@ -58,9 +64,8 @@ pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use numbers::share_namespace;
 pub use owner::{owner_of, Owner};
 pub use place::Place;
-pub use reader::{
-    read_all, read_folder, read_published, Connection, Problem, Process, Snapshot, Traffic,
-};
+pub use reader::{Connection, Problem, Process, Snapshot, Traffic};
+pub use reading::{read_all, read_folder, read_published};
 pub use request::{OnSan, Requests};
 pub(crate) use slot::spare;
 pub use slot::{Identity, Provider, Slot, State};

@@ -1,7 +1,7 @@
 //! The numbers that processes have here, as /proc shows them, of those that publish by the numbers they have themselves.
 
 use std::collections::HashMap;
-use std::fs;
+use std::{fmt, fs};
 
 use super::process::own_pid_namespace;
 use super::publisher::Publisher;
@@ -37,9 +37,8 @@ impl Numbers {
 
 /// All processes in /proc. `own` is the PID namespace whose numbers it shows, if that is known.
 fn look(own: Option<u64>) -> HashMap<Publisher, u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let here = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    here.filter_map(|here| {
+    let all = all().into_iter();
+    all.filter_map(|here| {
         let numbers = numbers_of(&here.to_string())?;
         // Another user's namespace is not told; one number means that it is that of /proc.
         let is_near = numbers.len() == 1;
@@ -47,6 +46,15 @@ fn look(own: Option<u64>) -> HashMap<Publisher, u32> {
         Some((Publisher { pid: *numbers.last()?, namespace }, here))
     })
     .collect()
+}
+
+/// The numbers here of all processes that /proc shows, in order.
+pub(super) fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut all: Vec<u32> =
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    all.sort_unstable();
+    all
 }
 
 /// The numbers that a process has in /proc's PID namespace and in those below, down to its own.
@@ -57,8 +65,8 @@ fn numbers_of(process: &str) -> Option<Vec<u32>> {
     numbers.split_whitespace().map(|number| number.parse().ok()).collect()
 }
 
-/// Inode of a namespace of that kind of a process; `None` if the caller may not know.
-pub(super) fn namespace_of(pid: u32, kind: &str) -> Option<u64> {
+/// Inode of a namespace of that kind of a process, by its number in /proc or `self`; `None` if the caller may not know.
+pub(super) fn namespace_of(pid: impl fmt::Display, kind: &str) -> Option<u64> {
     let link = fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()?;
     link.to_str()?.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
@@ -66,7 +74,9 @@ pub(super) fn namespace_of(pid: u32, kind: &str) -> Option<u64> {
 /// Whether two processes share their namespace of that kind (`net`, `user`), as far as the caller may know; `None` is the
 /// caller itself.
 pub fn share_namespace(kind: &str, one: Option<u32>, other: Option<u32>) -> bool {
-    let of = |pid: Option<u32>| namespace_of(pid.unwrap_or_else(std::process::id), kind);
+    let of = |pid: Option<u32>| {
+        pid.map_or_else(|| namespace_of("self", kind), |pid| namespace_of(pid, kind))
+    };
     match (of(one), of(other)) {
         (Some(one), Some(other)) => one == other,
         _ => true,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use super::ends::Ends;
 use super::reader::{Connection, Process};
 use super::slot::State;
 use crate::reason::Reason;
@@ -31,20 +32,42 @@ fn after_listeners(connections: &mut [Connection]) {
 }
 
 /// A process that finds nobody at the other end takes it for one without the library. It may as well be one that does not
-/// look: because it is not busy, or did not find this end when it looked; or because it must stay on TCP.
+/// look: because it is not busy, or did not find this end when it looked; or because it must stay on TCP; or one in another
+/// container.
 fn after_other_ends(processes: &mut [Process]) {
-    let all = processes.iter().flat_map(|process| &process.connections);
-    let ends: HashMap<_, _> = all.map(|one| ((one.local, one.peer), one.reason)).collect();
-    for one in processes.iter_mut().flat_map(|process| &mut process.connections) {
-        let other = ends.get(&(one.peer, one.local));
-        match (one.reason, other) {
-            (
-                Reason::PeerNative,
-                Some(Reason::Quiet | Reason::PeerNative | Reason::PeerReturned),
-            )
-            | (Reason::PeerReturned, Some(Reason::Quiet)) => one.reason = Reason::Pending,
-            (Reason::PeerNative, Some(_)) => one.reason = Reason::PeerStays,
-            _ => {}
+    let ends = Ends::of(processes);
+    let said: Vec<_> = processes
+        .iter()
+        .map(|process| {
+            let reasons: Vec<_> = process.connections.iter().map(|one| one.reason).collect();
+            (process.network, process.file.shared, reasons)
+        })
+        .collect();
+    for process in processes {
+        for one in &mut process.connections {
+            let Some((at, number)) = ends.other_end(process.network, one) else { continue };
+            let (network, shared, reasons) = &said[at];
+            let is_apart =
+                differ(*network, process.network) || differ(*shared, process.file.shared);
+            one.reason = after_other_end(one.reason, reasons[number], is_apart);
         }
+    }
+}
+
+/// True of what is known of both.
+fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
+}
+
+/// The reason of an end whose other end has that one; `is_apart`: they are where they cannot meet.
+fn after_other_end(reason: Reason, other: Reason, is_apart: bool) -> Reason {
+    match (reason, other) {
+        (Reason::PeerNative | Reason::NotLocal | Reason::NoDevice, _) if is_apart => {
+            Reason::OtherNamespace
+        }
+        (Reason::PeerNative, Reason::Quiet | Reason::PeerNative | Reason::PeerReturned)
+        | (Reason::PeerReturned, Reason::Quiet) => Reason::Pending,
+        (Reason::PeerNative, _) => Reason::PeerStays,
+        _ => reason,
     }
 }

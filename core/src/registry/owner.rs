@@ -1,6 +1,9 @@
 //! Which process has an end of a TCP connection, as the kernel says. The process need not run under the shim.
 
+use super::ends::is_within_one;
+use super::numbers::{all, namespace_of};
 use super::quiet::{sockets, tcp};
+use std::collections::HashSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -16,23 +19,33 @@ pub struct Owner {
     pub program: String,
 }
 
-/// Which process has the end `local` of the connection to `peer`, in the network namespace of process `near`. `None` if
-/// the kernel does not know the connection there, or if the caller may not look at the process that has it.
+/// Which process has the end `local` of the connection to `peer`, in the network namespace of process `near`, or else in
+/// the only one of those that the caller may look at. `None` if the kernel does not know the connection there, or if the
+/// caller may not look at the process that has it.
 pub fn owner_of(near: u32, local: SocketAddr, peer: SocketAddr) -> Option<Owner> {
     let same = |(_, (one, other, _)): &(u64, _)| (*one, *other) == (local, peer);
-    let (inode, _) = tcp(near).into_iter().find(same)?;
-    let mut pids: Vec<u32> = fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids.into_iter().find_map(|pid| {
+    let inode_in = |pid| tcp(pid).into_iter().find(same).map(|(inode, _)| inode);
+    let inode = match inode_in(near) {
+        Some(inode) => inode,
+        None if is_within_one(local, peer) => return None,
+        None => {
+            let mut found = others(near).into_iter().filter_map(inode_in);
+            found.next().filter(|_| found.next().is_none())?
+        }
+    };
+    all().into_iter().find_map(|pid| {
         let (fd, _) = sockets(pid).into_iter().find(|(_, one)| *one == inode)?;
         let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let program = String::from_utf8_lossy(&name).trim_end().to_owned();
         Some(Owner { pid, fd, program })
     })
+}
+
+/// A process in each network namespace but that of `near`.
+fn others(near: u32) -> Vec<u32> {
+    let mut known: HashSet<u64> = namespace_of(near, "net").into_iter().collect();
+    let is_new = |pid: &u32| namespace_of(*pid, "net").is_some_and(|network| known.insert(network));
+    all().into_iter().filter(is_new).collect()
 }
 
 #[cfg(test)]

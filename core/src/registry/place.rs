@@ -10,12 +10,17 @@ use std::path::{Path, PathBuf};
 use super::file;
 use super::kernel;
 use super::layout::Header;
+use super::mounts::{self, Identity};
 use super::publisher::Publisher;
 
 /// A registry file, and whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub(super) path: PathBuf,
+    /// The path is in the root of this process, if it is not in the caller's.
+    pub(super) root: Option<u32>,
+    /// The shared memory that it lies in, as far as that matters.
+    pub(super) shared: Option<Identity>,
     pub(super) publisher: Publisher,
     /// The process's number here, where /proc tells by it whether the process lives.
     pub(super) near: Option<u32>,
@@ -25,8 +30,8 @@ pub struct Place {
 
 impl Place {
     /// For messages.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> PathBuf {
+        shown(self.root, &self.path)
     }
 
     /// Opens the file as it was found.
@@ -34,7 +39,7 @@ impl Place {
     /// # Errors
     /// When it cannot be opened, or another one has its name by now.
     pub(super) fn open(&self, to_write: bool) -> io::Result<File> {
-        let file = open(&self.path, to_write)?;
+        let file = open(self.root, &self.path, to_write)?;
         let found = file.metadata()?;
         if (found.dev(), found.ino()) != self.identity {
             return Err(io::Error::new(io::ErrorKind::NotFound, "is another process's by now"));
@@ -45,7 +50,10 @@ impl Place {
     /// True while the file has its name.
     pub(super) fn is_there(&self) -> bool {
         let same = |now: fs::Metadata| (now.dev(), now.ino()) == self.identity;
-        fs::symlink_metadata(&self.path).is_ok_and(same)
+        match self.root {
+            None => fs::symlink_metadata(&self.path).is_ok_and(same),
+            Some(_) => self.open(false).is_ok(),
+        }
     }
 
     /// True when its process has ended, or executes another program. Where that is not told the process counts as alive.
@@ -57,9 +65,20 @@ impl Place {
     }
 }
 
+/// A path, in the root of that process, as people see it.
+pub(super) fn shown(root: Option<u32>, path: &Path) -> PathBuf {
+    root.map_or_else(
+        || path.to_owned(),
+        |pid| PathBuf::from(format!("/proc/{pid}/root{}", path.display())),
+    )
+}
+
 /// Opens what may be any file. A symbolic link fails with ELOOP. Non-blocking, because a FIFO in the file's place would
-/// block the open.
-pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
+/// block the open. With a process it is a file in that one's root.
+pub(super) fn open(root: Option<u32>, path: &Path, to_write: bool) -> io::Result<File> {
+    if let Some(pid) = root {
+        return mounts::open_in(pid, path, to_write);
+    }
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     OpenOptions::new().read(true).write(to_write).custom_flags(flags).open(path)
 }

@@ -1,31 +1,30 @@
-//! The reader: every process's connections, as `sanctl` shows them.
+//! The reader of one process's file: its connections, as `sanctl` shows them.
 //!
 //! Another process wrote what is in a file. So sizes and values are checked, and what makes no sense is reported and
 //! skipped.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use super::admission::Admitted;
+use super::container::Container;
 use super::control::ControlStatus;
 use super::file::{fill, validate, zeroed};
 use super::layout::{Header, HEADER_SIZE, PROGRAM_SIZE, SLOT_SIZE};
-use super::numbers::Numbers;
+use super::mounts::{Identity, Mounts};
+use super::numbers::{namespace_of, Numbers};
 use super::place::{self, Place};
 use super::publisher::Publisher;
 use super::slot::{Provider, Slot, State};
 use super::totals::Totals;
 use super::transfers::TransferStatus;
 use crate::reason::Reason;
-use crate::sys::user_folder::{self, UserFolder};
 
 /// How many times a table is read at most. It is read again when connections in it were changing.
 const ATTEMPTS: usize = 5;
@@ -46,6 +45,10 @@ pub struct Process {
     pub pid: u32,
     /// The process id that it has itself, if it is in another PID namespace.
     pub own_pid: Option<u32>,
+    /// The container that it is in, if that is not the caller's.
+    pub container: Option<Container>,
+    /// Inode of its network namespace; `None` if the caller may not know.
+    pub network: Option<u64>,
     /// Effective user when the process joined.
     pub uid: u32,
     /// The file it publishes in.
@@ -135,58 +138,23 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Reads every folder that the caller may see: that of its own user, or those of all users if it is root. Removes the
-/// files of processes that have ended, if they belong to the caller. Connections that were never busy are taken from the
-/// kernel.
-pub fn read_all() -> Snapshot {
-    let mut snapshot = read_published();
-    let mut tables = super::quiet::Tables::default();
-    for process in &mut snapshot.processes {
-        let quiet = super::quiet::connections(process.pid, &process.connections, &mut tables);
-        process.connections.extend(quiet);
-        process.connections.sort_by_key(|connection| connection.fd);
-    }
-    super::other_ends::tell_apart(&mut snapshot.processes);
-    snapshot
+/// Where a file was found.
+pub(super) struct Spot<'a> {
+    /// The path is in the root of this process, if it is not in the caller's.
+    pub(super) root: Option<u32>,
+    pub(super) path: &'a Path,
+    /// The shared memory that it lies in, if that matters.
+    pub(super) shared: Option<Identity>,
 }
 
-/// As [`read_all`], but reads only what the processes publish: connections that were on the SAN, or may soon be.
-pub fn read_published() -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    // SAFETY: no memory is involved.
-    let user = unsafe { libc::geteuid() };
-    if user != 0 {
-        if let Some(folder) = UserFolder::find(user) {
-            snapshot.add_folder(Path::new(folder.as_str()), Some(user));
-        }
-    } else {
-        let shared = OsStr::from_bytes(user_folder::SHARED_MEMORY.to_bytes());
-        let entries = fs::read_dir(shared).into_iter().flatten().flatten();
-        for entry in entries {
-            if let Some(owner) = folder_owner(&entry.file_name()) {
-                snapshot.add_folder(&entry.path(), Some(owner));
-            }
-        }
-    }
-    snapshot.sort();
-    snapshot
-}
-
-/// Reads one folder, whoever owns it.
-pub fn read_folder(folder: &Path) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    snapshot.add_folder(folder, None);
-    snapshot.sort();
-    snapshot
-}
-
-/// The user in a folder's name.
-fn folder_owner(name: &OsStr) -> Option<u32> {
-    user_folder::user_in(name.to_str()?.strip_prefix(user_folder::PREFIX)?)
+/// What is known of processes.
+pub(super) struct Sight<'a> {
+    pub(super) numbers: Numbers,
+    pub(super) mounts: &'a Mounts,
 }
 
 /// What one file told.
-enum Outcome {
+pub(super) enum Outcome {
     /// The process lives. The text tells what was wrong with some of its connections.
     Alive(Box<Process>, Option<String>),
     /// The process has ended, or has become another program. Where its file was.
@@ -196,68 +164,17 @@ enum Outcome {
     Skipped(String),
 }
 
-impl Snapshot {
-    fn sort(&mut self) {
-        self.processes.sort_by_key(|process| process.pid);
-        self.problems.sort_by(|a, b| a.path.cmp(&b.path));
-    }
-
-    fn add_folder(&mut self, folder: &Path, owner: Option<u32>) {
-        if let Err(why) = self.try_add_folder(folder, owner) {
-            self.problems.push(Problem { path: folder.to_owned(), why });
-        }
-    }
-
-    fn try_add_folder(&mut self, folder: &Path, owner: Option<u32>) -> Result<(), String> {
-        if let Some(owner) = owner {
-            let found = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
-            if !found.is_dir() || found.uid() != owner {
-                // Anybody may make one of any name. What it says is nobody's.
-                return Ok(());
-            }
-        }
-        let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
-        let (mut numbers, mut elsewhere) = (Numbers::new(), 0);
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let Some(publisher) = Publisher::parse(name.as_bytes()) else { continue };
-            let path = entry.path();
-            match read_file(&path, publisher, &mut numbers) {
-                Ok(Outcome::Alive(process, problem)) => {
-                    self.processes.push(*process);
-                    self.problems.extend(problem.map(|why| Problem { path, why }));
-                }
-                Ok(Outcome::Ended(place)) => remove_own(&place),
-                Ok(Outcome::Elsewhere) => elsewhere += 1,
-                Ok(Outcome::Skipped(why)) => self.problems.push(Problem { path, why }),
-                // Its process has ended in this moment.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => self.problems.push(Problem { path, why: error.to_string() }),
-            }
-        }
-        match elsewhere {
-            0 => Ok(()),
-            some => Err(format!(
-                "{some} of its files belong to processes of other PID namespaces; run sanctl there, or where /proc shows them"
-            )),
-        }
-    }
-}
-
-/// Removes a file that was read, if it is ours. A later process of the same id may have put its own there, which stays.
-fn remove_own(place: &Place) {
-    // SAFETY: no memory is involved.
-    let user = unsafe { libc::geteuid() };
-    let is_ours = fs::symlink_metadata(&place.path).is_ok_and(|found| found.uid() == user);
-    if is_ours && place.is_there() {
-        // Another reader may have removed it already.
-        let _ = fs::remove_file(&place.path);
-    }
-}
-
-fn read_file(path: &Path, publisher: Publisher, numbers: &mut Numbers) -> io::Result<Outcome> {
+/// Reads the file of a process.
+///
+/// # Errors
+/// Those of the file; not found if its process has ended in this moment.
+pub(super) fn read_file(
+    spot: &Spot<'_>,
+    publisher: Publisher,
+    sight: &mut Sight<'_>,
+) -> io::Result<Outcome> {
     let skipped = |why: String| Ok(Outcome::Skipped(why));
-    let file = match place::open(path, false) {
+    let file = match place::open(spot.root, spot.path, false) {
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
             return skipped("is a symbolic link; remove it".into());
         }
@@ -275,13 +192,24 @@ fn read_file(path: &Path, publisher: Publisher, numbers: &mut Numbers) -> io::Re
     if let Err(why) = validate(header, publisher) {
         return skipped(why);
     }
-    let near = numbers.are_of(publisher).then_some(publisher.pid);
-    let identity = (metadata.dev(), metadata.ino());
-    let place = Place { path: path.to_owned(), publisher, near, identity };
+    let near = sight.numbers.are_of(publisher).then_some(publisher.pid);
+    let place = Place {
+        path: spot.path.to_owned(),
+        root: spot.root,
+        shared: spot.shared,
+        publisher,
+        near,
+        identity: (metadata.dev(), metadata.ino()),
+    };
     if place.has_ended(&file, header) {
         return Ok(Outcome::Ended(place));
     }
-    let Some(pid) = numbers.here(publisher) else { return Ok(Outcome::Elsewhere) };
+    let Some(pid) = sight.numbers.here(publisher) else { return Ok(Outcome::Elsewhere) };
+    if spot.shared.is_some_and(|shared| !sight.mounts.has(pid, shared)) {
+        return skipped(format!(
+            "says that it is of process {pid}, which does not have this /dev/shm"
+        ));
+    }
     if !may_publish(metadata.uid(), pid) {
         return skipped(format!(
             "says that it is of process {pid}, which is another user's; remove it"
@@ -295,6 +223,8 @@ fn read_file(path: &Path, publisher: Publisher, numbers: &mut Numbers) -> io::Re
     let process = Process {
         pid,
         own_pid: near.is_none().then_some(publisher.pid),
+        container: Container::of(pid),
+        network: namespace_of(pid, "net"),
         uid: metadata.uid(),
         file: place,
         program: program(header),
@@ -307,14 +237,26 @@ fn read_file(path: &Path, publisher: Publisher, numbers: &mut Numbers) -> io::Re
     Ok(Outcome::Alive(Box::new(process), problem))
 }
 
-/// True if a file of that user may be the process's: it is his, or was root's when it made the file.
+/// True if a file of that user may be the process's: it is his, or was root's when it made the file, be it root of the
+/// process's user namespace alone.
 fn may_publish(uid: u32, pid: u32) -> bool {
     // Where /proc does not tell, the reader sees its own user's processes alone.
     let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
     let status = String::from_utf8_lossy(&status);
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let effective = users.and_then(|users| users.split_whitespace().nth(1)?.parse().ok());
-    uid == 0 || effective.is_none_or(|effective: u32| effective == uid)
+    let is_his = effective.is_none_or(|effective: u32| effective == uid);
+    uid == 0 || is_his || root_of(pid) == Some(uid)
+}
+
+/// The user who is root in the user namespace of a process.
+fn root_of(pid: u32) -> Option<u32> {
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).ok()?;
+    map.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (there, here) = (words.next()?, words.next()?);
+        (there == "0").then(|| here.parse().ok())?
+    })
 }
 
 fn budget(header: &Header) -> Option<(u64, u64)> {
@@ -414,7 +356,10 @@ pub(super) fn connection(number: Option<usize>, slot: &Slot) -> Result<Connectio
 /// What a file of any content tells.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn fuzz_file(place: &Place) {
-    let read = read_file(&place.path, place.publisher, &mut Numbers::new());
+    let spot = Spot { root: None, path: &place.path, shared: None };
+    let mounts = Mounts::default();
+    let mut sight = Sight { numbers: Numbers::new(), mounts: &mounts };
+    let read = read_file(&spot, place.publisher, &mut sight);
     if let Ok(Outcome::Alive(process, _)) = read {
         let _ = format!("{process:?}");
     }

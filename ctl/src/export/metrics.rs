@@ -118,7 +118,11 @@ fn returned(process: &Process) -> impl Iterator<Item = (Labels, ConstCounter<u64
 }
 
 fn labels(process: &Process) -> Labels {
-    vec![("pid", process.pid.to_string()), ("program", printable(&process.program))]
+    let own = [("pid", process.pid.to_string()), ("program", printable(&process.program))];
+    let container = process.container.as_ref();
+    let id = container.map(|one| ("container", printable(&one.id)));
+    let pod = container.and_then(|one| Some(("pod", printable(one.pod.as_ref()?))));
+    own.into_iter().chain(id).chain(pod).collect()
 }
 
 /// How many sockets a process has for each provider and reason.

@@ -19,6 +19,8 @@ struct Process<'a> {
     pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     own_pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<Container<'a>>,
     uid: u32,
     program: &'a str,
     returned: BTreeMap<&'static str, u64>,
@@ -26,6 +28,22 @@ struct Process<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     segment_memory: Option<[u64; 2]>,
     connections: Vec<Connection>,
+}
+
+/// The container that a process is in.
+#[derive(Serialize)]
+struct Container<'a> {
+    kind: &'a str,
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<&'a str>,
+}
+
+impl<'a> From<&'a registry::Container> for Container<'a> {
+    fn from(container: &'a registry::Container) -> Self {
+        let registry::Container { kind, id, pod } = container;
+        Container { kind, id, pod: pod.as_deref() }
+    }
 }
 
 #[derive(Serialize)]
@@ -122,7 +140,11 @@ impl From<&registry::TransferStatus> for Buffers {
 }
 
 impl Connection {
-    fn new(connection: &registry::Connection, sharing: &Sharing) -> Self {
+    fn new(
+        process: &registry::Process,
+        connection: &registry::Connection,
+        sharing: &Sharing,
+    ) -> Self {
         let traffic = |t: &registry::Traffic| Traffic { bytes: t.bytes, messages: t.messages };
         Connection {
             fd: connection.fd,
@@ -141,7 +163,7 @@ impl Connection {
                 avoided: connection.wakeups_avoided,
                 received: connection.wakeups_received,
             },
-            control: sharing.end(connection),
+            control: sharing.end(process, connection),
             rdma: (&connection.transfers).into(),
             buffers: (&connection.transfers).into(),
         }
@@ -155,6 +177,7 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
         .map(|process| Process {
             pid: process.pid,
             own_pid: process.own_pid,
+            container: process.container.as_ref().map(Container::from),
             uid: process.uid,
             program: &process.program,
             segment_memory: process.budget.map(|(taken, most)| [taken, most]),
@@ -162,7 +185,7 @@ pub(super) fn render(processes: &[registry::Process], sharing: &Sharing) -> Stri
             connections: process
                 .connections
                 .iter()
-                .map(|connection| Connection::new(connection, sharing))
+                .map(|connection| Connection::new(process, connection, sharing))
                 .collect(),
         })
         .collect();

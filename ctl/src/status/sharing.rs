@@ -39,8 +39,8 @@ pub(super) struct End {
     pub(super) suspended_microseconds: u64,
 }
 
-/// The ends of all connections, by their addresses.
-pub(super) struct Sharing(HashMap<(SocketAddr, SocketAddr), End>);
+/// The ends of all connections, by their addresses and their processes' network namespaces.
+pub(super) struct Sharing(HashMap<(Option<u64>, SocketAddr, SocketAddr), End>);
 
 impl Sharing {
     /// What `processes` say together.
@@ -48,7 +48,7 @@ impl Sharing {
         let mut ends: HashMap<_, End> = HashMap::new();
         for process in processes {
             for connection in &process.connections {
-                let end = ends.entry((connection.local, connection.peer)).or_default();
+                let end = ends.entry(key(process, connection)).or_default();
                 end.send.note(process.pid, connection.send_control);
                 end.receive.note(process.pid, connection.receive_control);
                 end.suspensions += connection.suspensions;
@@ -59,7 +59,11 @@ impl Sharing {
     }
 
     /// The end that this connection is.
-    pub(super) fn end(&self, connection: &Connection) -> End {
-        self.0.get(&(connection.local, connection.peer)).copied().unwrap_or_default()
+    pub(super) fn end(&self, process: &Process, connection: &Connection) -> End {
+        self.0.get(&key(process, connection)).copied().unwrap_or_default()
     }
+}
+
+fn key(process: &Process, connection: &Connection) -> (Option<u64>, SocketAddr, SocketAddr) {
+    (process.network, connection.local, connection.peer)
 }

@@ -43,13 +43,14 @@ pub(super) fn render(processes: &[Process], sharing: Option<&Sharing>) -> String
             let _ = writeln!(text, "  returned to TCP: {}", all.join(", "));
         }
         if !process.connections.is_empty() {
-            render_connections(&mut text, &process.connections, sharing);
+            render_connections(&mut text, process, sharing);
         }
     }
     text
 }
 
-fn render_connections(text: &mut String, connections: &[Connection], sharing: Option<&Sharing>) {
+fn render_connections(text: &mut String, process: &Process, sharing: Option<&Sharing>) {
+    let connections = &process.connections;
     let rows: Vec<_> = connections.iter().map(row).collect();
     let mut widths = HEADINGS.map(str::len);
     for row in &rows {
@@ -69,7 +70,7 @@ fn render_connections(text: &mut String, connections: &[Connection], sharing: Op
             if group(connection) == wanted {
                 push_row(text, &widths, row);
                 if let Some(sharing) = sharing {
-                    detail::push(text, connection, &sharing.end(connection));
+                    detail::push(text, connection, &sharing.end(process, connection));
                 }
             }
         }

@@ -59,6 +59,7 @@ pub(super) const CONNECTIONS: &[Column<Row>] = &[
     text("WHY", 18, |row| row.reason.to_owned()),
     text("MODE", 16, |row| row.mode.to_owned()),
     address("LOCAL", |row| row.local.to_string()),
+    text("CONTAINER", 24, |row| printable(row.container.as_deref().unwrap_or_default())),
 ];
 
 /// The columns of processes. All of them fit into 80 characters.

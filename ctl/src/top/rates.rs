@@ -1,7 +1,7 @@
 //! Rates: by how much counters grow in a second, from one look to the next.
 
 use crate::filter::is_connection;
-use sanshim_core::registry::{Connection, Process, Provider};
+use sanshim_core::registry::{Connection, Container, Process, Provider};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -60,6 +60,9 @@ impl AddAssign for Rates {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) pid: u32,
+    /// For people; nothing if it is the caller's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<String>,
     pub(super) program: String,
     pub(super) fd: i32,
     pub(super) local: SocketAddr,
@@ -109,6 +112,7 @@ fn row(process: &Process, connection: &Connection, rates: Rates) -> Row {
     let on_san = connection.provider != Provider::Tcp;
     Row {
         pid: process.pid,
+        container: process.container.as_ref().map(Container::shown),
         program: process.program.clone(),
         fd: connection.fd,
         local: connection.local,
@@ -126,6 +130,8 @@ fn row(process: &Process, connection: &Connection, rates: Rates) -> Row {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ProcessRow {
     pub(super) pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) container: Option<String>,
     pub(super) program: String,
     pub(super) connections: u64,
     pub(super) on_san: u64,
@@ -142,6 +148,7 @@ pub(super) fn by_process(rows: &[Row]) -> Vec<ProcessRow> {
             let (pid, program) = (row.pid, row.program.clone());
             found.push(ProcessRow {
                 pid,
+                container: row.container.clone(),
                 program,
                 connections: 0,
                 on_san: 0,

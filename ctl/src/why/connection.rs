@@ -13,7 +13,7 @@ use crate::who::who;
 /// All that can be said of it.
 pub(super) fn explain(process: &Process, one: &Connection, all: &[Process]) -> String {
     let mut text = String::new();
-    let (who, pid, fd) = (who(process), process.pid, one.fd);
+    let (who, fd) = (who(process), one.fd);
     let (provider, reason) = (one.provider.name(), one.reason);
     if !is_connection(one) {
         let _ = writeln!(text, "{who}, descriptor {fd}, {}", one.local);
@@ -22,7 +22,7 @@ pub(super) fn explain(process: &Process, one: &Connection, all: &[Process]) -> S
     }
     let _ = writeln!(text, "{who}, descriptor {fd}, {} to {}", one.local, one.peer);
     let _ = writeln!(text, "  {provider}: {}", reason.sentence());
-    let _ = writeln!(text, "  Other end: {}", other_end::describe(pid, one, all));
+    let _ = writeln!(text, "  Other end: {}", other_end::describe(process, one, all));
     push_remedy(&mut text, reason);
     push_history(&mut text, process, one);
     push_traffic(&mut text, one);

@@ -1,22 +1,19 @@
 //! Who has the other end of a connection.
 
-use sanshim_core::registry::{owner_of, Connection, Process, Provider};
+use sanshim_core::registry::{owner_of, Connection, Ends, Process, Provider};
 
 use super::outside::has_loaded_the_shim;
 use crate::output::printable;
 use crate::who::who;
 
 /// Describes it in one sentence. A process under the shim says it itself. Of any other the kernel does.
-pub(super) fn describe(near: u32, one: &Connection, all: &[Process]) -> String {
-    let is_it = |other: &&Connection| (other.local, other.peer) == (one.peer, one.local);
-    let under_the_shim = all
-        .iter()
-        .find_map(|process| process.connections.iter().find(is_it).map(|found| (process, found)));
-    if let Some((process, found)) = under_the_shim {
+pub(super) fn describe(near: &Process, one: &Connection, all: &[Process]) -> String {
+    if let Some((at, number)) = Ends::of(all).other_end(near.network, one) {
+        let (process, found) = (&all[at], &all[at].connections[number]);
         let (who, fd, why) = (who(process), found.fd, found.reason.sentence());
         return format!("{who}, descriptor {fd}, under the shim; there it {why}.");
     }
-    match owner_of(near, one.peer, one.local) {
+    match owner_of(near.pid, one.peer, one.local) {
         Some(owner) => {
             let (name, pid, fd) = (printable(&owner.program), owner.pid, owner.fd);
             let how = match has_loaded_the_shim(pid) {

@@ -1,0 +1,103 @@
+//! Which connection is the other end of which, among all that are read: by their addresses. Each network namespace has its
+//! own, so two of them may have connections that look alike.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use super::reader::{Connection, Process};
+
+/// Its place: the process's, and its own among the process's.
+type At = (usize, usize);
+/// Those of some addresses, each with its process's network namespace.
+type Found = Vec<(Option<u64>, At)>;
+
+/// The ends of all connections.
+pub struct Ends {
+    by_addresses: HashMap<(SocketAddr, SocketAddr), Found>,
+}
+
+impl Ends {
+    /// Of these processes.
+    pub fn of(processes: &[Process]) -> Ends {
+        let mut by_addresses: HashMap<_, Found> = HashMap::new();
+        for (at, process) in processes.iter().enumerate() {
+            for (number, one) in process.connections.iter().enumerate() {
+                let ends = by_addresses.entry((one.local, one.peer)).or_default();
+                ends.push((process.network, (at, number)));
+            }
+        }
+        Ends { by_addresses }
+    }
+
+    /// The other end of a connection of a process in that network namespace; `None` also where more than one may be it.
+    pub fn other_end(&self, network: Option<u64>, one: &Connection) -> Option<At> {
+        let found = self.by_addresses.get(&(one.peer, one.local))?;
+        // A namespace that the caller may not know counts as this one.
+        let is_near = |of: Option<u64>| of.is_none() || network.is_none() || of == network;
+        if let Some((_, at)) = found.iter().find(|(of, _)| is_near(*of)) {
+            return Some(*at);
+        }
+        if is_within_one(one.local, one.peer) {
+            return None;
+        }
+        let first = found.first()?;
+        // Processes that share it are in one namespace.
+        found.iter().all(|(of, _)| *of == first.0).then_some(first.1)
+    }
+}
+
+/// True of a connection that leads to no other network namespace.
+pub(super) fn is_within_one(local: SocketAddr, peer: SocketAddr) -> bool {
+    peer.ip().is_loopback() || local.ip() == peer.ip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::slot::{Identity, Provider, Slot, State};
+    use super::*;
+    use crate::reason::Reason;
+
+    fn process(network: impl Into<Option<u64>>, local: &str, peer: &str) -> Process {
+        let [local, peer] = [local, peer].map(|address| address.parse().unwrap());
+        let (provider, reason, state) = (Provider::Tcp, Reason::Quiet, State::Established);
+        let slot = Slot::new();
+        slot.publish(&Identity { fd: 7, local, peer, provider, reason, state });
+        let one = super::super::reader::connection(None, &slot).unwrap();
+        Process { network: network.into(), connections: vec![one], ..Process::default() }
+    }
+
+    /// The process that has the other end of the first one's connection.
+    fn other(processes: &[Process]) -> Option<usize> {
+        let one = &processes[0];
+        let found = Ends::of(processes).other_end(one.network, &one.connections[0]);
+        found.map(|(process, _)| process)
+    }
+
+    #[test]
+    fn an_end_in_the_same_network_comes_first() {
+        let client = |network| process(network, "10.1.0.2:40000", "10.1.0.3:80");
+        let server = |network| process(network, "10.1.0.3:80", "10.1.0.2:40000");
+        assert_eq!(other(&[client(1), server(2), server(1)]), Some(2));
+        assert_eq!(other(&[client(1), server(2)]), Some(1), "over a bridge");
+        assert_eq!(
+            other(&[client(1), server(2), server(2)]),
+            Some(1),
+            "which two of a family share"
+        );
+        assert_eq!(other(&[client(1), server(2), server(3)]), None, "whose networks look alike");
+        assert_eq!(other(&[client(1), client(2)]), None);
+        let unknown = process(None, "10.1.0.3:80", "10.1.0.2:40000");
+        assert_eq!(other(&[client(1), unknown.clone()]), Some(1));
+        assert_eq!(other(&[unknown, client(1)]), Some(1));
+    }
+
+    #[test]
+    fn what_looks_alike_in_another_network_is_no_other_end_of_a_local_connection() {
+        let client = process(1, "127.0.0.1:40000", "127.0.0.1:80");
+        let server = |network| process(network, "127.0.0.1:80", "127.0.0.1:40000");
+        assert_eq!(other(&[client.clone(), server(2)]), None);
+        assert_eq!(other(&[client, server(2), server(1)]), Some(2));
+        let own = process(1, "10.1.0.2:40000", "10.1.0.2:80");
+        assert_eq!(other(&[own, process(2, "10.1.0.2:80", "10.1.0.2:40000")]), None);
+    }
+}

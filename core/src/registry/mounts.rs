@@ -1,0 +1,240 @@
+//! The shared memory of other mount namespaces, as of containers, reached through /proc/PID/root.
+//!
+//! Somebody else rules over what lies there. So no symbolic link leads out of it, nothing but a tmpfs is read, and no more
+//! of it than a limit.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use syscalls::{syscall, Errno, Sysno};
+
+use super::numbers::{all, namespace_of};
+
+/// Where each has it.
+pub(super) const SHARED_MEMORY: &str = "/dev/shm";
+/// What a mount that may be read has as its type.
+const TMPFS: i64 = 0x0102_1994;
+/// So many names are looked at in each shared memory.
+const MOST_NAMES: usize = 16_384;
+
+/// Device and inode of a shared memory's folder.
+pub(super) type Identity = (u64, u64);
+
+/// A shared memory of another mount namespace.
+pub(super) struct Shared {
+    /// A process that has it.
+    pub(super) pid: u32,
+    pub(super) identity: Identity,
+}
+
+/// All that can be seen from here.
+#[derive(Default)]
+pub(super) struct Mounts {
+    /// The shared memory of each mount namespace.
+    of: HashMap<u64, Identity>,
+    /// Those that are not the caller's, each once.
+    pub(super) others: Vec<Shared>,
+    /// Why some cannot be looked at, and of which process.
+    pub(super) problems: Vec<(u32, io::Error)>,
+}
+
+impl Mounts {
+    pub(super) fn look() -> Mounts {
+        let own = namespace_of("self", "mnt");
+        let mut found = Mounts::default();
+        if let (Some(own), Some(identity)) = (own, own_identity()) {
+            found.of.insert(own, identity);
+        }
+        let mut failed = HashMap::new();
+        for pid in all() {
+            // Of a process that may not be looked at nothing is told.
+            let Some(namespace) = namespace_of(pid, "mnt") else { continue };
+            if found.of.contains_key(&namespace) {
+                continue;
+            }
+            match Shared::of(pid) {
+                Ok(shared) => {
+                    failed.remove(&namespace);
+                    let is_new = !found.of.values().any(|known| *known == shared.identity);
+                    found.of.insert(namespace, shared.identity);
+                    found.others.extend(Some(shared).filter(|_| is_new));
+                }
+                // It has none, or the process ended in this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => drop(failed.entry(namespace).or_insert((pid, error))),
+            }
+        }
+        found.problems = failed.into_values().collect();
+        found.problems.sort_by_key(|(pid, _)| *pid);
+        found
+    }
+
+    /// Whether a process has that shared memory, as far as the caller may know.
+    pub(super) fn has(&self, pid: u32, identity: Identity) -> bool {
+        let Some(namespace) = namespace_of(pid, "mnt") else { return true };
+        match self.of.get(&namespace) {
+            Some(of) => *of == identity,
+            // It is newer than the look.
+            None => Shared::of(pid).is_ok_and(|shared| shared.identity == identity),
+        }
+    }
+}
+
+/// The caller's.
+pub(super) fn own_identity() -> Option<Identity> {
+    let found = fs::metadata(SHARED_MEMORY).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+impl Shared {
+    fn of(pid: u32) -> io::Result<Shared> {
+        let found = open_in(pid, SHARED_MEMORY.as_ref(), false)?.metadata()?;
+        Ok(Shared { pid, identity: (found.dev(), found.ino()) })
+    }
+
+    /// The path of what has that name in it, for [`open_in`].
+    pub(super) fn path_of(&self, name: &OsStr) -> PathBuf {
+        Path::new(SHARED_MEMORY).join(name)
+    }
+
+    /// The names in it.
+    pub(super) fn names(&self) -> Vec<OsString> {
+        self.names_in(SHARED_MEMORY.as_ref())
+    }
+
+    /// The names in a folder in it; none if it may not be read.
+    pub(super) fn names_in(&self, folder: &Path) -> Vec<OsString> {
+        open_in(self.pid, folder, false).and_then(|folder| names(&folder)).unwrap_or_default()
+    }
+}
+
+/// Opens a file or a folder of a tmpfs in the root of a process. Nothing else is opened: whoever serves it could have the
+/// caller wait.
+pub(super) fn open_in(pid: u32, path: &Path, to_write: bool) -> io::Result<File> {
+    let below = CString::new(path.strip_prefix("/").unwrap_or(path).as_os_str().as_bytes())?;
+    let root = CString::new(format!("/proc/{pid}/root"))?;
+    let root = open_at(libc::AT_FDCWD, &root, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let found = open_at(root.as_raw_fd(), &below, flags, libc::RESOLVE_NO_SYMLINKS)?;
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut system: libc::statfs64 = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills one struct statfs.
+    unsafe { syscall!(Sysno::fstatfs, found.as_raw_fd(), &raw mut system) }.map_err(os)?;
+    let kind = found.metadata()?.file_type();
+    if system.f_type != TMPFS || !(kind.is_dir() || kind.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "is no file or folder of a tmpfs"));
+    }
+    // The very one that was looked at.
+    let again = CString::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    let access = if to_write { libc::O_RDWR } else { libc::O_RDONLY };
+    open_at(libc::AT_FDCWD, &again, access | libc::O_NONBLOCK, 0)
+}
+
+fn open_at(at: i32, path: &CStr, flags: i32, resolve: u64) -> io::Result<File> {
+    // SAFETY: plain data, of which zero is a valid value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    (how.flags, how.resolve) = ((flags | libc::O_CLOEXEC) as u64, resolve);
+    let size = size_of_val(&how);
+    // SAFETY: a path that ends with zero, and a struct of that size.
+    unsafe { syscall!(Sysno::openat2, at, path.as_ptr(), &raw const how, size) }
+        // SAFETY: a descriptor that was just made, and is nobody else's.
+        .map(|fd| unsafe { File::from_raw_fd(fd as i32) })
+        .map_err(os)
+}
+
+fn os(error: Errno) -> io::Error {
+    io::Error::from_raw_os_error(error.into_raw())
+}
+
+fn names(folder: &File) -> io::Result<Vec<OsString>> {
+    let mut all = Vec::new();
+    let entries = fs::read_dir(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
+    for entry in entries.take(MOST_NAMES) {
+        all.push(OsString::from_vec(entry?.file_name().into_vec()));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A folder in shared memory that is removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Folder {
+            let path = format!("{SHARED_MEMORY}/sanshim-mounts-{}-{test}", std::process::id());
+            fs::create_dir(&path).unwrap();
+            Folder(path.into())
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn open(path: &Path) -> io::Result<File> {
+        open_in(std::process::id(), path, false)
+    }
+
+    #[test]
+    fn files_and_folders_of_shared_memory_are_opened() {
+        let folder = Folder::new("files");
+        let file = folder.0.join("file");
+        fs::write(&file, "text").unwrap();
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        let opened = identity(open(&file).unwrap().metadata().unwrap());
+        assert_eq!(opened, identity(fs::metadata(&file).unwrap()));
+        assert!(open(&folder.0).unwrap().metadata().unwrap().is_dir());
+        let own = Shared::of(std::process::id()).unwrap();
+        assert_eq!(Some(own.identity), own_identity());
+        assert_eq!(own.names_in(&folder.0), ["file"]);
+        let written = open_in(std::process::id(), &file, true).unwrap();
+        assert!(std::os::unix::fs::FileExt::write_all_at(&written, b"T", 0).is_ok());
+    }
+
+    #[test]
+    fn what_leads_out_or_could_wait_is_not_opened() {
+        let folder = Folder::new("others");
+        symlink("/etc", folder.0.join("out")).unwrap();
+        symlink("file", folder.0.join("link")).unwrap();
+        // Which leads to a tmpfs.
+        symlink(&folder.0, folder.0.join("again")).unwrap();
+        fs::write(folder.0.join("file"), "text").unwrap();
+        let pipe = folder.0.join("pipe");
+        let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends with zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in
+            ["out", "out/passwd", "link", "again/file", "pipe", "../../../etc/passwd", "missing"]
+        {
+            let opened = open(&folder.0.join(path));
+            assert!(opened.is_err(), "{path}");
+        }
+        for path in ["/etc/passwd", "/proc/self/status", "/dev/zero", "/"] {
+            assert!(open(Path::new(path)).is_err(), "{path}: not of a tmpfs");
+        }
+    }
+
+    #[test]
+    fn a_process_has_its_own_shared_memory_alone() {
+        let (mounts, own) = (Mounts::look(), own_identity().unwrap());
+        let pid = std::process::id();
+        assert!(mounts.has(pid, own));
+        assert!(!mounts.has(pid, (own.0, own.1 + 1)));
+        // One that was made since.
+        let before = Mounts::default();
+        assert!(before.has(pid, own) && !before.has(pid, (own.0 + 1, own.1)));
+        assert!(mounts.others.iter().all(|other| other.identity != own));
+    }
+}
