@@ -42,6 +42,7 @@ class Cross:
         self.stage, self.connections = stage, connections
         self.program = os.environ["CROSS_PROGRAM"]
         self.spaces = paths.build(namespaces.Net(stage))
+        # A short name: the folder of a configuration has at most 33 bytes.
         self.folder = stage.folder / "f"
         self.folder.mkdir()
         self.folder.chmod(0o1777)
