@@ -12,6 +12,7 @@ sys.path.append(str(pathlib.Path(__file__).parent.parent / "servers"))
 
 import namespaces
 import paths
+import podman
 import served
 from processes import Failure, Stage
 
@@ -118,6 +119,25 @@ def judge(path, asked, answered, count):
     return ""
 
 
+def serve(cross, may_translate):
+    """Servers as people run them, in containers; what went wrong."""
+    wrong = []
+    by_podman = podman.Podman(cross)
+    if why := by_podman.begin():
+        print(f"left out: podman, {why}; its containers are made by unshare alone", file=sys.stderr)
+    for maker in (served.Served(cross), *([] if why else [by_podman])):
+        for kind in served.KINDS:
+            for place in maker.places:
+                if place.is_translated and not may_translate:
+                    continue
+                asked, answered = maker.over(kind, place)
+                name = f"{kind}, {place.name}, {maker.name}"
+                print(f"{name:40} on the SAN {asked:6} {answered:6}", flush=True)
+                if not (asked and answered):
+                    wrong.append(f"{name}: no connection came to the SAN")
+    return wrong
+
+
 def main():
     chosen = options()
     missing = [name for name in ("nft", "socat", "ip", "nsenter") if not namespaces.has(name)]
@@ -139,14 +159,8 @@ def main():
             why = judge(path, asked, answered, count)
             print(f"{path.name:20} {count:6} connections, on the SAN {asked:6} {answered:6}  {time.monotonic() - began:6.1f} s  {why}", flush=True)
             wrong += [f"{path.name}: {why}"] if why else []
-        for kind in served.KINDS if not chosen.only else ():
-            for place in paths.PLACES:
-                if place.is_translated and not may_translate:
-                    continue
-                asked, answered = served.Served(cross).over(kind, place)
-                print(f"{kind + ', ' + place.name:20} on the SAN {asked:6} {answered:6}", flush=True)
-                if not (asked and answered):
-                    wrong.append(f"{kind}, {place.name}: no connection came to the SAN")
+        if not chosen.only:
+            wrong += serve(cross, may_translate)
         if chosen.keep:
             chosen.keep.mkdir(parents=True, exist_ok=True)
             for log in stage.folder.glob("*.log"):

@@ -1,5 +1,5 @@
 """Servers and clients as people run them, in two containers that have one folder and nothing else in common: each has a /dev/shm, processes and
-mounts of its own, and a network of its own or, as in a pod, one for both."""
+mounts of its own, and a network of its own or, as in a pod, one for both. The containers are made by `unshare`, or by podman."""
 
 import os
 import pathlib
@@ -20,26 +20,39 @@ PAGE = 40000
 
 
 class Served:
-    """One server, and its clients in another container or the same network."""
+    """One server, and its clients in another container or the same network, made by `unshare`."""
+
+    name = "unshare"
+    places = paths.PLACES
 
     def __init__(self, cross):
         self.cross, self.stage = cross, cross.stage
 
-    def start(self, space, command, log, user=()):
+    def start(self, space, command, log, user):
         """In a container, under the library."""
-        variables = self.cross.variables(log)
-        inside = [*self.cross.spaces[space].inside, *APART, *user, "env", *variables, *map(str, command)]
-        log.touch()
-        log.chmod(0o666)
-        return self.stage.start("tcp", inside)
+        become = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"] if user else []
+        inside = [*self.cross.spaces[space].inside, *APART, *become, "env", *self.cross.variables(log)]
+        return self.stage.start("tcp", [*inside, *map(str, command)])
 
-    def wait(self, port):
+    def serve(self, command, log, user):
+        return self.start(SPACE, command, log, user)
+
+    def ask(self, place, command, log, user):
+        return self.stage.finish(self.start(place.asker, command, log, user))
+
+    def end(self, server):
+        self.stage.end(server)
+
+    def table(self, server):
+        """The connections of the container's network."""
+        return pathlib.Path(f"/proc/{self.cross.spaces[SPACE].process.pid}/net/tcp")
+
+    def wait(self, server, port):
         """Until something listens on the port there."""
-        table = f"/proc/{self.cross.spaces[SPACE].process.pid}/net/tcp"
         deadline = time.monotonic() + HANG
-        while not re.search(f":{port:04X} 0+:0000 0A", pathlib.Path(table).read_text()):
-            if time.monotonic() > deadline:
-                raise Failure(f"nothing listens on port {port}")
+        while not re.search(f":{port:04X} 0+:0000 0A", self.table(server).read_text()):
+            if self.stage.ended(server) or time.monotonic() > deadline:
+                raise Failure(f"nothing listens on port {port}: {self.stage.output(server)}")
             self.stage.pause(0.02)
 
     def redis(self, port, ask):
@@ -76,19 +89,22 @@ class Served:
 
     def over(self, kind, place):
         """Runs a server of that kind and its clients; how many of their connections, and of the server's, came to the SAN."""
-        user = postgres_server.as_other_user() if kind == "postgres" else ()
-        logs = [self.stage.folder / f"{kind}-{place.name}-{end}.log" for end in ("client", "server")]
+        user = "postgres" if kind == "postgres" else ""
+        logs = [self.stage.folder / f"{kind}-{place.name}-{self.name}-{end}.log" for end in ("client", "server")]
+        for log in logs:
+            log.touch()
+            log.chmod(0o666)
 
         def ask(command):
             words = [str(word).replace("{:d}", str(place.port)).replace("{}", place.address) for word in command]
-            return self.stage.finish(self.start(place.asker, words, logs[0], user))
+            return self.ask(place, words, logs[0], user)
 
         steps = getattr(self, kind)(paths.SERVED, ask)
-        server = self.start(SPACE, next(steps), logs[1], user)
-        self.wait(paths.SERVED)
+        server = self.serve(next(steps), logs[1], user)
+        self.wait(server, paths.SERVED)
         next(steps, None)
         moved = [self.cross.moved(log) for log in logs]
-        self.stage.end(server)
+        self.end(server)
         return moved
 
 
