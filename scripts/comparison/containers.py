@@ -70,7 +70,8 @@ class Containers:
         }[place]
 
 
-def measure(stage, transport, seconds, place):
+def measure(stage, transport, seconds, place, is_met=True):
+    """`is_met`: the server runs under the library, too."""
     if transport == "unix":
         # Over a volume: to a Unix socket it does not matter in which network its ends are.
         return redis.measure(stage, transport, seconds, "get", CLIENTS, 1)
@@ -84,13 +85,14 @@ def measure(stage, transport, seconds, place):
     given = ["env", f"SANSHIM_FOLDER={volume}"]
     begin = [*given, *containers.server.inside, *INSIDE]
     options = ["--bind", "0.0.0.0", "--port", str(port), "--save", "", "--protected-mode", "no"]
-    server = stage.start(transport, [*begin, "redis-server", *options])
+    server = stage.start(transport if is_met else "tcp", [*begin, "redis-server", *options])
     containers.wait(stage, server, port)
     space, address, port = containers.of_client(place, port)
     begin, where = [*given, *space.inside, *INSIDE], ["-h", address, "-p", str(port)]
     stage.finish(stage.start(transport, [*begin, "redis-cli", *where, "set", "key:__rand_int__", "xxx"]))
     arguments = [*where, "-t", "get", "-c", str(CLIENTS)]
-    figure = redis.run_for(seconds, (transport, place), stage, transport, server, arguments, CLIENTS, begin)
+    key = (transport, place, is_met)
+    figure = redis.run_for(seconds, key, stage, transport, server, arguments, CLIENTS if is_met else 0, begin)
     for process in (server, *containers.processes):
         stage.end(process)
     return figure
@@ -109,3 +111,13 @@ def cases():
             unix=True,
             sockmap=False,
         )
+    yield Case(
+        "containers",
+        f"redis GET, {CLIENTS} connections, the server without the library",
+        "requests/s",
+        f"redis-benchmark -t get -c {CLIENTS}",
+        lambda *how: measure(*how, "bridge", is_met=False),
+        may_stay_on_tcp="its server does not run under the library",
+        again=True,
+        sockmap=False,
+    )
