@@ -1,7 +1,7 @@
 //! Between hosts: the ends of a busy connection look for each other over RDMA, in the background. What comes of it they
 //! agree on as others do. Must not wait.
 
-use super::negotiate;
+use super::leaving;
 use crate::fabric::{self, Found, Meeting, Parties};
 use crate::provider::shm::Role;
 use crate::reason::Reason;
@@ -27,7 +27,7 @@ pub(super) fn is_away(tuple: &Tuple, role: Role) -> bool {
 
 /// Why a connection with another host has to stay on TCP for now, if it does.
 pub(super) fn check_leaving(socket: &Socket) -> Result<(), Reason> {
-    negotiate::check_leaving(socket)?;
+    leaving::check_leaving(socket)?;
     // The kernel sees nothing of what comes over a fabric, and raises no signal for it.
     let is_asynchronous = |flags| flags & libc::O_ASYNC != 0;
     if file::status_flags(socket.anchor()).is_ok_and(is_asynchronous) {

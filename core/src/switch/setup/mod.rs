@@ -10,23 +10,26 @@
 //! before each transfer, and `end` or `stay_on_tcp` for what must not move.
 
 mod absent;
+mod acceptor;
 mod apart;
 mod callers;
+mod connector;
 mod elsewhere;
 mod enter;
 pub(in crate::switch) mod first_segment;
 pub(in crate::switch) mod holders;
 mod identity;
+mod leaving;
 mod negotiate;
+mod no_segment;
 mod offer_name;
 mod offer_socket;
 mod peer_table;
 mod publish;
 
-pub use negotiate::before_user_change;
+pub use acceptor::before_user_change;
 pub(in crate::switch) use negotiate::{end, stay_on_tcp};
 
-use crate::provider::shm::SegmentError;
 use crate::switch::back_to_tcp::idle;
 use crate::switch::policy;
 use crate::switch::socket::lane::Lane;
@@ -35,17 +38,7 @@ use crate::switch::socket::table;
 use crate::switch::socket::{phase, Socket};
 use crate::sys::{closing, process, thread};
 use offer_socket::OFFER_SOCKET;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
-/// Says why there is no segment. That memory is short concerns the process, whose every connection tries again and
-/// again: once.
-pub(in crate::switch) fn warn_about_segment(socket: &Socket, why: &SegmentError) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    let is_shortage = matches!(why, SegmentError::System(_));
-    if !is_shortage || !SAID.swap(true, Relaxed) {
-        log::warn!("fd {}: staying on TCP: {why}", socket.anchor());
-    }
-}
+use std::sync::atomic::Ordering::Relaxed;
 
 /// In a fork child, whose sockets on TCP are its parent's as well.
 pub(in crate::switch) fn after_fork_in_child(structure: &mut Structure) {
