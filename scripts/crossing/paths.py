@@ -10,6 +10,7 @@ PROXIES = pathlib.Path(__file__).parent / "proxies.py"
 CLIENT, SERVER, SERVICE = "10.1.0.2", "10.2.0.2", "10.9.0.1"
 HOST_OF_CLIENT, HOST_OF_SERVER, HOST_OF_BRIDGE = "10.1.0.1", "10.2.0.1", "10.77.0.1"
 ON_BRIDGE = "10.77.0.2", "10.77.0.3"
+BY_IPV6 = "fd77::2", "fd77::3"
 # Ports of the server in its container, each treated in another way, and of a server on the host.
 PLAIN, MASQUERADED, RANDOM, REDIRECTED, TRANSPARENT = 7000, 7001, 7002, 7003, 7004
 OF_HOST, BY_OTHER_NAME = 7010, 7011
@@ -65,6 +66,7 @@ class Path:
 
 PATHS = [
     Path("bridge", "one", ON_BRIDGE[1], PLAIN, True, is_translated=False),
+    Path("bridge-ipv6", "one", BY_IPV6[1], PLAIN, True, is_translated=False),
     Path("host-to-container", "host", ON_BRIDGE[1], PLAIN, True, is_translated=False),
     Path("container-to-host", "one", HOST_OF_BRIDGE, OF_HOST, True, is_translated=False),
     Path("routed", "client", SERVER, PLAIN, True, is_translated=False),
@@ -100,8 +102,9 @@ def build(net):
     net.link(made["client"], f"{CLIENT}/24", outer=f"{HOST_OF_CLIENT}/24")
     net.link(made["server"], f"{SERVER}/24", outer=f"{HOST_OF_SERVER}/24")
     net.bridge("br0", f"{HOST_OF_BRIDGE}/24")
-    for name, address in zip(("one", "two"), ON_BRIDGE):
-        net.link(made[name], f"{address}/24", bridge="br0")
+    for name, address, by_ipv6 in zip(("one", "two"), ON_BRIDGE, BY_IPV6):
+        device = net.link(made[name], f"{address}/24", bridge="br0")
+        made[name].run("ip", "address", "add", f"{by_ipv6}/64", "dev", device, "nodad")
     net.host.run("ip", "route", "add", f"{SERVICE}/32", "via", SERVER)
     if namespaces.may_translate():
         net.host.rules(RULES)

@@ -48,7 +48,7 @@ class Net:
         return Namespace(process)
 
     def link(self, inner, address, outer=None, bridge=None):
-        """A link from a container to the host, where it has the address `outer` or is a port of a bridge."""
+        """A link from a container to the host, where it has the address `outer` or is a port of a bridge; its name in the container."""
         self.links += 1
         here, there = f"h{self.links}", f"c{self.links}"
         self.host.run("ip", "link", "add", here, "type", "veth", "peer", "name", there)
@@ -61,6 +61,7 @@ class Net:
             self.host.run("ip", "address", "add", outer, "dev", here)
             inner.run("ip", "route", "add", "default", "via", outer.split("/")[0])
         self.host.run("ip", "link", "set", here, "up")
+        return there
 
     def bridge(self, name, address):
         self.host.run("ip", "link", "add", name, "type", "bridge")
