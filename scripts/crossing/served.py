@@ -15,6 +15,7 @@ OWN_MEMORY = 'mount -t tmpfs tmpfs /dev/shm && exec "$@"'
 APART = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "sh", "-c", OWN_MEMORY, "sh"]
 # The container with the servers.
 SPACE = "two"
+READY = {"postgres": "ready to accept connections"}
 ROWS = 5000
 PAGE = 40000
 
@@ -47,10 +48,11 @@ class Served:
         """The connections of the container's network."""
         return pathlib.Path(f"/proc/{self.cross.spaces[SPACE].process.pid}/net/tcp")
 
-    def wait(self, server, port):
-        """Until something listens on the port there."""
+    def wait(self, server, kind, port):
+        """Until the server listens on the port there, and says what it says when it is ready."""
         deadline = time.monotonic() + HANG
-        while not re.search(f":{port:04X} 0+:0000 0A", self.table(server).read_text()):
+        listens = f":{port:04X} 0+:0000 0A"
+        while not re.search(listens, self.table(server).read_text()) or READY.get(kind, "") not in self.stage.output(server):
             if self.stage.ended(server) or time.monotonic() > deadline:
                 raise Failure(f"nothing listens on port {port}: {self.stage.output(server)}")
             self.stage.pause(0.02)
@@ -101,7 +103,7 @@ class Served:
 
         steps = getattr(self, kind)(paths.SERVED, ask)
         server = self.serve(next(steps), logs[1], user)
-        self.wait(server, paths.SERVED)
+        self.wait(server, kind, paths.SERVED)
         next(steps, None)
         moved = [self.cross.moved(log) for log in logs]
         self.end(server)

@@ -20,6 +20,9 @@ const ENOUGH: u32 = 16;
 const MOST_MISSES: u32 = 8;
 /// How often an end looks at most, also for a peer that is not convinced yet. Not each look ends an exchange.
 const MOST_LOOKS: u32 = 1024;
+/// After so many looks so few exchanges at least have told something, or none will: bytes go in one direction only.
+const SOME_LOOKS: u32 = 256;
+const SOME_EXCHANGES: u32 = 8;
 
 /// What the kernel counts at one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,8 @@ pub(crate) struct Coins {
     ones: u32,
     zeros: u32,
     misses: u32,
+    /// How often both ends agreed on what was sent.
+    exchanges: u32,
 }
 
 impl Coins {
@@ -99,6 +104,7 @@ impl Coins {
             ones: 0,
             zeros: 0,
             misses: 0,
+            exchanges: 0,
         }
     }
 
@@ -111,7 +117,8 @@ impl Coins {
             self.received = now.received;
             own.say(now);
         }
-        if self.misses > MOST_MISSES || self.looks > MOST_LOOKS {
+        let is_hopeless = self.looks > SOME_LOOKS && self.exchanges < SOME_EXCHANGES;
+        if self.misses > MOST_MISSES || self.looks > MOST_LOOKS || is_hopeless {
             Shown::Different
         } else if self.is_convinced() {
             Shown::Same
@@ -132,6 +139,7 @@ impl Coins {
             return;
         };
         self.awaited = None;
+        self.exchanges += 1;
         if let Some((sent_before, saw_before)) = self.agreed.replace((sent, saw)) {
             self.judge(sent.wrapping_sub(sent_before), saw.wrapping_sub(saw_before));
         }

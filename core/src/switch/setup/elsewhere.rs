@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::switch::policy::{self, Relation};
 use crate::switch::socket::negotiation::{Agreed, Negotiation};
 use crate::switch::socket::tuple::Tuple;
-use crate::switch::socket::Socket;
+use crate::switch::socket::{phase, Socket};
 use crate::sys::{file, net};
 
 /// True if a provider may lead to the peer, and shared memory does not.
@@ -39,18 +39,20 @@ pub(super) fn check_leaving(socket: &Socket) -> Result<(), Reason> {
 /// Counts an attempt that came to nothing; true if it was one of many to find a peer elsewhere, and the connection stays on
 /// TCP.
 pub(super) fn count_failure(socket: &Socket, why: Reason) -> bool {
-    const IN_VAIN: [Reason; 5] = [
-        Reason::PeerNative,
-        Reason::NotLocal,
-        Reason::Unproven,
-        Reason::Unreachable,
-        Reason::NoDevice,
-    ];
+    const IN_VAIN: [Reason; 4] =
+        [Reason::PeerNative, Reason::NotLocal, Reason::Unreachable, Reason::NoDevice];
     let may_be_met = || fabric::may_exist() || policy::crosses_namespaces();
     may_be_met()
         && IN_VAIN.contains(&why)
         && leads_away(socket)
         && socket.traffic.failed_elsewhere()
+}
+
+/// Counts an attempt in which coins showed nothing. After many the connection stays on TCP: each costs many looks.
+pub(super) fn count_unproven(socket: &Socket) {
+    if socket.traffic.failed_elsewhere() {
+        socket.set_phase(phase::NATIVE);
+    }
 }
 
 fn leads_away(socket: &Socket) -> bool {

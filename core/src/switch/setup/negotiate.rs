@@ -270,7 +270,10 @@ fn follow(
     let why = match agreed.segment.agreement().state() {
         State::Refused => Reason::RefusedByPeer,
         State::Withdrawn => Reason::Quiet,
-        _ if shown == Shown::Different => Reason::Unproven,
+        _ if shown == Shown::Different => {
+            elsewhere::count_unproven(socket);
+            Reason::Unproven
+        }
         // The peer needs this end's coins, too.
         _ if shown == Shown::NotYet => return Ok(Some(Negotiation::Agreed(agreed))),
         State::Pending if role == Role::Acceptor => return acceptor::take(socket, agreed),

@@ -45,7 +45,7 @@ pub(crate) struct Traffic {
     pause: AtomicU8,
     /// Attempts that failed.
     failures: AtomicU8,
-    /// Attempts that did not find the peer in another network namespace or on another host.
+    /// Attempts that did not find the peer in another network namespace or on another host, or that showed nothing of who it is.
     unmet: AtomicU8,
     /// On the SAN: what stood for all that had happened when it was last asked whether that changed.
     activity: AtomicU32,
