@@ -209,6 +209,11 @@ impl Config {
         self.allow_users.iter().chain(&self.allow_members).copied()
     }
 
+    /// The folder in which the ends of a connection find each other, if it names one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// Whether the rules let a connection use the SAN. The first rule that matches decides. If none does, it may. For
     /// [`Role::Connect`] the address is the peer's, for [`Role::Listen`] our own. An IPv4-mapped IPv6 address counts as
     /// the IPv4 address.
@@ -218,7 +223,7 @@ impl Config {
 }
 
 /// Most bytes of the folder's path: a socket in it has a name of at most 107.
-const LONGEST_FOLDER: usize = 33;
+pub(crate) const LONGEST_FOLDER: usize = 33;
 
 /// The folder of that path. Or what to do about one that cannot be used.
 fn folder(path: &Path) -> Result<PathBuf, String> {

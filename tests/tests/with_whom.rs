@@ -26,7 +26,8 @@ struct Place(tempfile::TempDir);
 
 impl Place {
     fn new() -> Place {
-        let place = Place(tempfile::tempdir().expect("a folder"));
+        // A folder's path has to be short.
+        let place = Place(tempfile::tempdir_in("/tmp").expect("a folder"));
         fs::set_permissions(place.0.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
         let sanctl = locate::sanctl();
         let library = sanctl.with_file_name("libsanshim.so");
@@ -49,7 +50,13 @@ impl Place {
 
     fn sanctl(&self, rules: &Path) -> Command {
         let mut command = Command::new(self.path("sanctl"));
-        for name in ["SANSHIM", "SANSHIM_ALLOW_USERS", "SANSHIM_ALLOW_GROUPS", "SANSHIM_LIBRARY"] {
+        for name in [
+            "SANSHIM",
+            "SANSHIM_FOLDER",
+            "SANSHIM_ALLOW_USERS",
+            "SANSHIM_ALLOW_GROUPS",
+            "SANSHIM_LIBRARY",
+        ] {
             command.env_remove(name);
         }
         command.env("SANSHIM_CONFIG", rules);
@@ -149,4 +156,43 @@ fn two_processes_share_memory_if_each_allows_the_other() {
     assert!(!fine && line.contains(&expected), "{line}");
     // Not by the caller's rules, but by those that the process read.
     assert!(!place.check(&one_rules, &["uid:112346", closed]).0);
+}
+
+#[test]
+fn processes_meet_where_both_name_one_folder() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let folders = ["a", "b", "none"].map(|name| place.path(name));
+    for folder in &folders[..2] {
+        fs::create_dir(folder).expect("mkdir");
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)).expect("chmod");
+    }
+    let [a, b, none] = folders.each_ref().map(|folder| folder.to_str().expect("text"));
+    // By the rules file, and without one.
+    let rules = |name: &str, folder: &str| place.rules(name, &format!("folder = \"{folder}\""));
+    let files =
+        [rules("r1", a), rules("r2", a), rules("r3", b), place.rules("r4", ""), rules("r5", none)];
+    let running = files.each_ref().map(|file| place.start(ONE, file));
+    let pids = running.each_ref().map(Running::pid);
+    let [one, same, elsewhere, plain, missing] = pids.each_ref().map(String::as_str);
+    let check = |with: &[&str]| place.check(&files[3], with);
+    assert!(check(&[one, same]).0);
+    let (fine, line) = check(&[one, elsewhere]);
+    let expected = format!("set SANSHIM_FOLDER={a} for sleep (pid {elsewhere}) of user {ONE}, and restart sleep (pid {elsewhere})");
+    assert!(!fine && line.contains(&expected), "{line}");
+    for with in [[one, plain], [plain, one]] {
+        let (fine, line) = check(&with);
+        let expected = format!("set SANSHIM_FOLDER={a} for sleep (pid {plain})");
+        assert!(!fine && line.contains(&expected), "{line}");
+        assert!(line.contains(&format!("(pid {one}) of user {ONE} ")) && line.contains("/dev/shm"));
+    }
+    let (fine, line) = check(&[one, missing]);
+    assert!(!fine && line.contains(&format!("the folder {none} of sleep")), "{line}");
+    // The caller's program, which names none, and one that would name it.
+    let said = check(&[one]).1;
+    assert!(said.contains(&format!("set SANSHIM_FOLDER={a} for a program of")), "{said}");
+    let own = place.rules("own", &format!("allow_users = [{ONE}]\nfolder = \"{a}\""));
+    assert!(place.check(&own, &[one]).0);
 }

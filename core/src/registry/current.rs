@@ -3,6 +3,7 @@
 //!
 //! The table is made by [`writer`](super::writer). Without one, everything here does nothing.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::event::Event;
@@ -40,9 +41,13 @@ pub(crate) fn requests() -> u32 {
 }
 
 /// Publishes with whom the process shares memory, for it and its fork children.
-pub(crate) fn publish_admission(started_as: u32, users: impl Iterator<Item = u32>) {
+pub(crate) fn publish_admission(
+    started_as: u32,
+    users: impl Iterator<Item = u32>,
+    folder: Option<&Path>,
+) {
     if let Some(header) = header() {
-        header.admission.set(started_as, users);
+        header.admission.set(started_as, users, folder);
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Header {
     pub(super) budget: [AtomicU64; 2],
     /// With whom the process shares memory.
     pub(super) admission: Admission,
-    _reserved: [AtomicU64; 347 - REASONS],
+    _reserved: [AtomicU64; 342 - REASONS],
 }
 
 /// The file as it is mapped.

@@ -61,6 +61,7 @@ pub use events::Noted;
 pub(crate) use folder::each_published;
 pub use follow::{Events, Follower};
 pub(crate) use layout::VERSION as LAYOUT_VERSION;
+pub use mounts::identity_of;
 pub use numbers::share_namespace;
 pub use owner::{owner_of, Owner};
 pub use place::Place;

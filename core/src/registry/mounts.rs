@@ -114,14 +114,35 @@ impl Shared {
     }
 }
 
-/// Opens a file or a folder of a tmpfs in the root of a process. Nothing else is opened: whoever serves it could have the
-/// caller wait.
-pub(super) fn open_in(pid: u32, path: &Path, to_write: bool) -> io::Result<File> {
+/// Device and inode of a folder in the root of a process; `None` is the caller. Follows no symbolic link in another's. Whoever
+/// asks knows that the path is on no file system of the network.
+///
+/// # Errors
+/// The kernel's, where there is no such folder or the caller may not look.
+pub fn identity_of(pid: Option<u32>, path: &Path) -> io::Result<(u64, u64)> {
+    let found = match pid {
+        None => fs::metadata(path)?,
+        Some(pid) => find_in(pid, path)?.metadata()?,
+    };
+    match found.is_dir() {
+        true => Ok((found.dev(), found.ino())),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+/// What has that path in the root of a process, without opening it.
+fn find_in(pid: u32, path: &Path) -> io::Result<File> {
     let below = CString::new(path.strip_prefix("/").unwrap_or(path).as_os_str().as_bytes())?;
     let root = CString::new(format!("/proc/{pid}/root"))?;
     let root = open_at(libc::AT_FDCWD, &root, libc::O_PATH | libc::O_DIRECTORY, 0)?;
     let flags = libc::O_PATH | libc::O_NOFOLLOW;
-    let found = open_at(root.as_raw_fd(), &below, flags, libc::RESOLVE_NO_SYMLINKS)?;
+    open_at(root.as_raw_fd(), &below, flags, libc::RESOLVE_NO_SYMLINKS)
+}
+
+/// Opens a file or a folder of a tmpfs in the root of a process. Nothing else is opened: whoever serves it could have the
+/// caller wait.
+pub(super) fn open_in(pid: u32, path: &Path, to_write: bool) -> io::Result<File> {
+    let found = find_in(pid, path)?;
     // SAFETY: plain data, of which zero is a valid value.
     let mut system: libc::statfs64 = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel fills one struct statfs.

@@ -33,7 +33,7 @@ pub(in crate::switch) fn initialize(config: Config) {
     // A path has no zeros.
     let text = |path: &PathBuf| CString::new(path.as_os_str().as_bytes()).ok();
     let folder = config.folder.as_ref().and_then(text);
-    let kind = config.folder.as_ref().and_then(|path| mounts::remote_kind(path));
+    let kind = config.folder().and_then(|path| mounts::remote_kind(None, path));
     if let (Some(kind), Some(path)) = (&kind, &config.folder) {
         log::warn!(
             "TCP only: the folder {} is on {kind}, a file system of the network",
@@ -66,10 +66,11 @@ pub(in crate::switch) fn crosses_namespaces() -> bool {
     named_folder().is_some()
 }
 
-/// Says in the registry with whom this process shares memory.
+/// Says in the registry with whom this process shares memory, and where it meets them.
 pub(in crate::switch) fn publish_admission() {
     if let Some(policy) = POLICY.get() {
-        registry::publish_admission(policy.loaded_as, policy.config.allowed_users());
+        let config = &policy.config;
+        registry::publish_admission(policy.loaded_as, config.allowed_users(), config.folder());
     }
 }
 

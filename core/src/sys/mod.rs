@@ -23,7 +23,7 @@ pub mod jump;
 pub(crate) mod lender;
 pub(crate) mod limits;
 pub mod lock;
-pub(crate) mod mounts;
+pub mod mounts;
 pub mod net;
 mod no_limit;
 pub(crate) mod packet;

@@ -21,9 +21,10 @@ const REMOTE: [&str; 14] = [
     "virtiofs",
 ];
 
-/// The kind of the file system on which a path lies, if that is one of the network.
-pub(crate) fn remote_kind(path: &Path) -> Option<String> {
-    let list = std::fs::read("/proc/self/mountinfo").ok()?;
+/// The kind of the file system on which a path of a process lies, if that is one of the network; `None` is the caller.
+pub fn remote_kind(pid: Option<u32>, path: &Path) -> Option<String> {
+    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
+    let list = std::fs::read(format!("/proc/{of}/mountinfo")).ok()?;
     let kind = kind_in(&String::from_utf8_lossy(&list), path)?;
     (REMOTE.contains(&kind.as_str()) || kind.starts_with("fuse")).then_some(kind)
 }
@@ -74,6 +75,6 @@ mod tests {
         assert_eq!(kind("/run/a b/x").as_deref(), Some("nfs4"));
         assert_eq!(kind("/run/over").as_deref(), Some("fuse.sshfs"));
         assert_eq!(kind("/running").as_deref(), Some("ext4"));
-        assert_eq!(remote_kind(Path::new("/dev/shm")), None);
+        assert_eq!(remote_kind(None, Path::new("/dev/shm")), None);
     }
 }

@@ -1,5 +1,6 @@
 //! What the shim needs of this machine. Each thing is really tried.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -19,22 +20,24 @@ pub(super) fn registry() -> Finding {
     if slot.is_none() {
         return Err("/dev/shm is full; free some room in it".to_owned());
     }
-    let free = free_bytes().map_err(|error| format!("/dev/shm: {error}; mount a tmpfs on it"))?;
+    let found = file_system(c"/dev/shm");
+    let found = found.map_err(|error| format!("/dev/shm: {error}; mount a tmpfs on it"))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
     if free < LITTLE_ROOM {
         return Err(format!("only {} KiB are free in /dev/shm; free some room in it", free >> 10));
     }
     Ok(format!("/dev/shm is usable, {} MiB free", free >> 20))
 }
 
-fn free_bytes() -> io::Result<u64> {
+/// What the file system of a path has.
+pub(super) fn file_system(path: &CStr) -> io::Result<libc::statvfs> {
     let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: a NUL-terminated path; the call fills one statvfs.
-    if unsafe { libc::statvfs(c"/dev/shm".as_ptr(), found.as_mut_ptr()) } != 0 {
+    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: filled by the successful call.
-    let found = unsafe { found.assume_init() };
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    Ok(unsafe { found.assume_init() })
 }
 
 /// Creates and seals a memory file, as each connection's segment is.

@@ -1,6 +1,8 @@
 //! `sanctl check`: whether programs can use the SAN here, and if not, what to do.
 
+mod folder;
 mod machine;
+mod meeting;
 mod sharing;
 mod sock_diag;
 
@@ -36,6 +38,10 @@ pub(crate) fn check(arguments: &CheckArguments) -> i32 {
         ("rendezvous", machine::rendezvous()),
         ("sock_diag", sock_diag::query()),
     ];
+    // What is wrong with the configuration is another finding.
+    if let Some(path) = Config::load().ok().as_ref().and_then(Config::folder) {
+        findings.push(("folder", folder::judge(path)));
+    }
     if !arguments.with.is_empty() {
         findings.push(("sharing", sharing::judge(&arguments.with)));
     }

@@ -1,11 +1,12 @@
 //! `sanctl check --with`: whether two processes would share memory, and if not, what changes that.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use sanshim_core::config::{user_name, user_number, Config};
 use sanshim_core::registry::{self, Admitted};
 
+use super::meeting::meet;
 use super::Finding;
 use crate::output::printable;
 
@@ -13,15 +14,15 @@ use crate::output::printable;
 const SYSTEM_FILE: &str = "/etc/sanshim.toml";
 
 /// One of the two: a process, or one that a user would start.
-struct Side {
+pub(super) struct Side {
     /// For people.
-    who: String,
+    pub(super) who: String,
     /// The process; `None`: there is none.
-    pid: Option<u32>,
+    pub(super) pid: Option<u32>,
     /// Its user, as the caller sees him.
     user: u32,
-    /// With whom it shares memory, by the numbers of its user namespace.
-    admitted: Admitted,
+    /// With whom it shares memory, by the numbers of its user namespace, and where.
+    pub(super) admitted: Admitted,
     /// Where its configuration is.
     file: String,
 }
@@ -56,7 +57,9 @@ fn side(who: &str) -> Result<Side, String> {
 fn of_user(user: u32) -> Result<Side, String> {
     let config = Config::load().map_err(|error| error.to_string())?;
     let file = config.rules_file.as_ref().map(|file| file.display().to_string());
-    let admitted = Admitted { started_as: user, users: Some(config.allowed_users().collect()) };
+    let users = Some(config.allowed_users().collect());
+    let folder = config.folder().map(Path::to_owned);
+    let admitted = Admitted { started_as: user, users, folder };
     let who = format!("a program of {}", name(user));
     Ok(Side { who, pid: None, user, admitted, file: file.unwrap_or(SYSTEM_FILE.to_owned()) })
 }
@@ -103,9 +106,7 @@ enum Lacks {
 
 fn compare(one: &Side, other: &Side) -> Finding {
     let both = format!("{} and {}", one.who, other.who);
-    if let Some(why) = apart(one, other) {
-        return Err(format!("{both} share no memory: {why}"));
-    }
+    meet(one, other, &both)?;
     let (first, second) = (lacks(one, other)?, lacks(other, one)?);
     let line = |side: &Side, users: &[u32]| {
         let users: Vec<_> = users.iter().map(|user| entry(side, *user)).collect();
@@ -195,20 +196,4 @@ fn number_in(side: &Side, user: u32) -> Option<u32> {
         let at = user.checked_sub(here).filter(|at| *at < count)?;
         there.checked_add(at)
     })
-}
-
-/// What keeps them apart whoever their users are.
-fn apart(one: &Side, other: &Side) -> Option<String> {
-    if !registry::share_namespace("net", one.pid, other.pid) {
-        return Some("they are in different network namespaces; let both be in one".to_owned());
-    }
-    let (one, other) = (shared_memory(one.pid)?, shared_memory(other.pid)?);
-    (one != other).then(|| "each has a /dev/shm of its own; mount one in both".to_owned())
-}
-
-/// Device and inode of /dev/shm as a process, or the caller, has it; `None` if the caller may not look.
-fn shared_memory(pid: Option<u32>) -> Option<(u64, u64)> {
-    let of = pid.map_or("self".to_owned(), |pid| pid.to_string());
-    let found = fs::symlink_metadata(format!("/proc/{of}/root/dev/shm")).ok()?;
-    Some((found.dev(), found.ino()))
 }
