@@ -19,7 +19,7 @@ use crate::switch::transfer::send_queue::{reentered, waits};
 use crate::switch::transfer::told::reset_error;
 use crate::switch::waiting::ring;
 use crate::switch::waiting::wait::{self, Limit, Wait};
-use crate::sys::{blocking, net, Errno};
+use crate::sys::{blocking, file, net, Errno};
 
 /// How long (ns) a thread sleeps between looks for more behind what it has looked at.
 const NAP_OF_LOOKER: u64 = 2_000_000;
@@ -218,14 +218,16 @@ pub(super) fn rest_from_kernel(
     if got == 0 || looks_at_all(flags) {
         return waits_out(socket, limit).map_or(Outcome::Pass, |why| Outcome::Done(Err(why)));
     }
-    let waits = flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL;
+    let takes_all = flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL;
     let anchor = socket.anchor();
-    while waits && to.remaining() > 0 {
+    let waits = flags & libc::MSG_DONTWAIT == 0 && !file::is_nonblocking(anchor);
+    while takes_all && to.remaining() > 0 {
+        let time = if waits { limit.rest() } else { Some(0) };
         // An urgent byte alone is not reported as data.
         let events = libc::POLLIN | libc::POLLPRI;
         let mut one = [libc::pollfd { fd: anchor, events, revents: 0 }];
         // A read that has bytes ends before an urgent one, which the kernel's would not know.
-        if blocking::poll(&mut one, limit.rest(), None) != Ok(1) || net::is_at_mark(anchor) {
+        if blocking::poll(&mut one, time, None) != Ok(1) || net::is_at_mark(anchor) {
             break;
         }
         match to.with_pieces(usize::MAX, |pieces| net::receive_into(anchor, pieces, 0)) {
