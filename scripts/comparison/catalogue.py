@@ -25,16 +25,19 @@ class Program:
 
     cases: object
     needs: dict
+    # Gives what else it lacks.
+    lacking: object = list
 
     def missing(self):
-        """The packages that it lacks."""
-        return [package for need, package in self.needs.items() if not (shutil.which(need) or os.path.exists(need))]
+        """The packages that it lacks, and what else."""
+        packages = [package for need, package in self.needs.items() if not (shutil.which(need) or os.path.exists(need))]
+        return packages or self.lacking()
 
 
 MODULES = "/usr/lib/python3/dist-packages"
 PROGRAMS = {
     "redis": Program(redis.cases, {"redis-server": "redis-server", "redis-benchmark": "redis-tools"}),
-    "containers": Program(containers.cases, {"redis-server": "redis-server", "redis-benchmark": "redis-tools", "nft": "nftables"}),
+    "containers": Program(containers.cases, {"redis-server": "redis-server", "redis-benchmark": "redis-tools", "nft": "nftables"}, containers.lacking),
     "memcached": Program(memcached.cases, {"memcached": "memcached", "cc": "gcc"}),
     "postgres": Program(postgres.cases, {"pgbench": "postgresql"}),
     "nginx": Program(web.cases, {"nginx": "nginx", "wrk": "wrk", "ab": "apache2-utils"}),

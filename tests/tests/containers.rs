@@ -253,8 +253,8 @@ fn the_other_end_over_a_bridge_is_known_and_the_reason_says_what_parts_them() {
     let other =
         format!("Other end: python3 (pid {server}, 1 in its own PID namespace), descriptor");
     assert!(why.contains(&other), "{why}");
-    assert!(why.contains("tcp: the other end is in another network namespace"), "{why}");
-    assert!(why.contains("What to do: let both have one network namespace"), "{why}");
+    assert!(why.contains("tcp: the other end has another /dev/shm or network namespace"), "{why}");
+    assert!(why.contains("What to do: mount one folder into both containers"), "{why}");
     let (why, server) = why_over_a_bridge(Mode::Native);
     let other = format!("Other end: python3 (pid {server}), descriptor ");
     assert!(why.contains(&other) && why.contains(", without the shim.\n"), "{why}");
