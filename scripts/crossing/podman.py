@@ -48,7 +48,8 @@ class Podman(Served):
             namespaces.run(["sh", "-c", OWN_GROUPS])
             for name, network in NETWORKS.items():
                 self.stage.quietly([*self.podman, "network", "create", "--subnet", f"{network}.0/24", name])
-            self.stage.quietly([*self.podman, "run", "--rm", "--network", "one", *OPTIONS, "--rootfs", "/:O", "true"])
+            probe = ["run", "--rm", "--network", "one", "-p", f"{paths.PUBLISHED}:{paths.SERVED}", *OPTIONS, "--rootfs", "/:O", "true"]
+            self.stage.quietly([*self.podman, *probe])
         except (Failure, OSError) as why:
             return str(why).strip().splitlines()[-1]
         return ""
