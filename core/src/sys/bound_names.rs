@@ -1,18 +1,25 @@
 //! The names of Unix sockets in this network namespace.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use super::file;
 
 /// So many bytes of the kernel's list are read at most.
-const MOST: u64 = 1 << 18;
+const MOST: usize = 1 << 18;
 
 /// True if one of them is such a path. Whoever bound it may see other files than this process.
 pub(crate) fn any(is_such: impl Fn(&str) -> bool) -> bool {
-    let Ok(list) = File::open("/proc/thread-self/net/unix") else { return false };
-    let lines = BufReader::new(list.take(MOST)).lines();
+    let Ok(fd) = file::open_to_read(c"/proc/thread-self/net/unix") else { return false };
+    let (mut list, mut length) = (vec![0u8; MOST], 0);
+    while length < MOST {
+        let rest = &mut list[length..];
+        match file::read(fd, rest.as_mut_ptr(), rest.len()) {
+            Ok(n) if n > 0 => length += n,
+            _ => break,
+        }
+    }
+    file::close(fd);
     // The eighth word, which may be missing.
-    let names = |line: String| line.split_ascii_whitespace().nth(7).is_some_and(&is_such);
-    lines.map_while(Result::ok).any(names)
+    let is_one = |line: &str| line.split_ascii_whitespace().nth(7).is_some_and(&is_such);
+    String::from_utf8_lossy(&list[..length]).lines().any(is_one)
 }
 
 #[cfg(test)]
