@@ -9,8 +9,7 @@
 //! neither, and can only guess. Both ends flip coins of their own, in exchanges that happen anyway, and each is
 //! convinced by its own alone.
 //!
-//! A peer that knows what a coin shows only after it has said what it sees cannot copy the answer: an end says what it
-//! saw, never what it flipped.
+//! An end says what it saw, never what it flipped. So a peer has nothing to copy the answer from.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -111,7 +110,6 @@ impl Coins {
     /// Looks before a transfer: says what arrived, and holds what the peer says against the coins.
     pub(crate) fn look(&mut self, now: Counts, own: &Sight, peer: &Sight) -> Shown {
         self.looks += 1;
-        // What the peer says is read before this end says anything that the peer could use for it.
         self.compare(now, peer.read());
         if now.received != self.received {
             self.received = now.received;

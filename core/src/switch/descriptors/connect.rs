@@ -35,7 +35,7 @@ pub fn connect(fd: Fd, target: Target, mut real: impl FnMut() -> Result<()>) -> 
 
 /// Everything else comes when it has shown that it lives.
 fn connect_over_tcp(socket: &Socket, real: &mut impl FnMut() -> Result<()>) -> Result<()> {
-    // A clock that nobody needs costs what a connection should not.
+    // Only an end that may meet another network namespace's needs the time of its first segment.
     let began = policy::crosses_namespaces().then(time::now);
     let result = real();
     let is_under_way = matches!(result, Ok(()) | Err(Errno(libc::EINPROGRESS | libc::EINTR)));

@@ -78,7 +78,8 @@ fn why_not_found(e: Errno) -> Reason {
 /// Before this process changes its user: opens the offer socket, so that connectors see as which user it was started.
 pub fn before_user_change() {
     unpublished::publish();
-    if process::is_borrowed() || policy::may_leave_tcp().is_err() || policy::is_confined() {
+    let may_not = policy::may_leave_tcp().and_then(|()| policy::has_place()).is_err();
+    if process::is_borrowed() || may_not || policy::is_confined() {
         return;
     }
     let mut structure = Structure::lock();
