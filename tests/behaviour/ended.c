@@ -370,3 +370,13 @@ SAN_CASE(message_flags_say_cloexec) {
   EQ(message.msg_flags, MSG_CMSG_CLOEXEC);
   close_pair(&p);
 }
+
+/* The reset is told, as it is to a receive that wants bytes, and told once. */
+SAN_CASE(no_bytes_from_a_reset) {
+  struct pair p = open_pair(V4);
+  close_reset(p.client);
+  wait_for(p.server, POLLERR);
+  ERR(recv(p.server, (char[1]){0}, 0, 0), ECONNRESET);
+  EQ(recv(p.server, (char[1]){0}, 0, 0), 0);
+  SYS(close(p.server));
+}

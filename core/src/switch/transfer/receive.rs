@@ -251,10 +251,17 @@ impl<'a> Receiving<'a, '_> {
                 return self.done();
             }
         }
-        if self.got == self.wanted && (self.wanted > 0 || ready::poll_readable(stream)) {
+        if self.got == self.wanted && (self.wanted > 0 || self.may_take_none()) {
             return self.done();
         }
         ControlFlow::Continue(())
+    }
+
+    /// True if a call that wants no byte returns none: bytes or the end are there. A reset is told as one that wants some is told.
+    #[cold]
+    fn may_take_none(&self) -> bool {
+        let stream = self.stream;
+        ready::poll_readable(stream) && (stream.has_data() || !stream.endpoint.has(flag::RESET))
     }
 
     /// Looks at what the kernel has behind what lies in the segment.
