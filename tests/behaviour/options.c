@@ -146,6 +146,24 @@ SAN_CASE(low_water_poll) {
   get(p.server, "4567890");
 }
 
+/* Setting it makes an edge where that much is there, also if it was that before. */
+SAN_CASE(low_water_makes_an_edge) {
+  struct pair p = open_pair(V4);
+  int set = SYS(epoll_create1(0));
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET}, got;
+  SYS(epoll_ctl(set, EPOLL_CTL_ADD, p.server, &event));
+  set_option(p.server, SOL_SOCKET, SO_RCVLOWAT, 1);
+  EQ(epoll_wait(set, &got, 1, 0), 0);
+  put(p.client, "12");
+  EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+  EQ(epoll_wait(set, &got, 1, 0), 0);
+  set_option(p.server, SOL_SOCKET, SO_RCVLOWAT, 2);
+  EQ(epoll_wait(set, &got, 1, HANG_MS), 1);
+  set_option(p.server, SOL_SOCKET, SO_RCVLOWAT, 3);
+  EQ(epoll_wait(set, &got, 1, 0), 0);
+  SYS(close(set));
+}
+
 static void low_water_left(int fd) {
   set_option(fd, SOL_SOCKET, SO_RCVLOWAT, 6);
   bt_shared->value[0] = gettid();

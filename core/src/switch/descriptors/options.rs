@@ -5,6 +5,7 @@ use crate::reason::Reason;
 use crate::session::WayOut;
 use crate::switch::anchor::ends;
 use crate::switch::anchor::options;
+use crate::switch::anchor::ready;
 use crate::switch::anchor::switchover;
 use crate::switch::anchor::user_timeout;
 use crate::switch::back_to_tcp::detach::{self, WaitForRoom};
@@ -32,7 +33,12 @@ pub fn after_set(fd: Fd, level: i32, name: i32, value: i32) {
             // The kernel doubles the value for its own overhead, and so do we.
             options::fix_send_buffer(&stream, value.saturating_mul(2));
         }
-        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => options::note_low_water(&stream, value),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => {
+            options::note_low_water(&stream, value);
+            if ready::poll_readable(&stream) {
+                stream.make_edge();
+            }
+        }
         _ => return,
     }
     if options::unsupported(&socket) {
@@ -64,7 +70,13 @@ pub fn error(fd: Fd) -> Option<i32> {
 
 /// The error of a broken connection, told once.
 pub fn take_error(socket: &Socket) -> Option<Errno> {
-    wait::look_if_stale(socket, &socket.stream()?, time::ticks());
+    let stream = socket.stream()?;
+    if ends::ended(&stream) {
+        // A fork relative may have broken the pipe a moment ago, which the kernel alone tells.
+        ends::look(socket, &stream);
+    } else {
+        wait::look_if_stale(socket, &stream, time::ticks());
+    }
     let e = broken_by(socket)?;
     socket.stream()?.endpoint.set(flag::ERROR_REPORTED).then_some(e)
 }

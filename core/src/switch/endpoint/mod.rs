@@ -282,8 +282,8 @@ pub(crate) struct Endpoint {
     pub(crate) thrown_out: AtomicU32,
     /// Connector or acceptor.
     role: AtomicU8,
-    /// How often the program shut a direction down, or tried to: each makes an edge.
-    pub(crate) shutdowns: AtomicU32,
+    /// Edges that this end makes itself: each shutdown, also one that fails, and SO_RCVLOWAT where enough is there.
+    pub(in crate::switch) own_edges: AtomicU32,
     /// errno that the kernel reported for the anchor; zero: none.
     pub(crate) error: AtomicU32,
     /// Clock (ticks) of the last look at the anchor in the kernel.

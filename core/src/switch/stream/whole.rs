@@ -285,6 +285,12 @@ impl<'a> Stream<'a> {
         self.segment.bells().ring_here();
     }
 
+    /// Makes an edge at this end, behind what the caller did: a thread that looked in between must look again.
+    pub(in crate::switch) fn make_edge(&self) {
+        self.endpoint.own_edges.fetch_add(1, SeqCst);
+        self.wake_own();
+    }
+
     /// Takes what has arrived over the fabric.
     #[inline]
     pub(crate) fn poll(&self) {

@@ -18,7 +18,7 @@ use crate::switch::waiting::ring;
 use crate::sys::{net, Errno};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Ends directions of a connection (shutdown).
+/// Ends directions of a connection (shutdown). Each shutdown wakes whoever waits at this end, as in TCP.
 pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
     if socket.await_lane() == Lane::Tcp {
         return Outcome::Pass;
@@ -31,7 +31,8 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
         return Outcome::Pass;
     }
     if ends::look_for_close(socket, &stream) {
-        tell_own(&stream);
+        // As in TCP, a shutdown that fails because the connection is over makes an edge, too.
+        stream.make_edge();
         return Outcome::Done(Err(Errno(libc::ENOTCONN)));
     }
     stream.tell_actions();
@@ -54,15 +55,8 @@ pub fn shutdown(socket: &Socket, how: i32) -> Outcome {
             refusal::begin(&stream);
         }
     }
-    tell_own(&stream);
+    stream.make_edge();
     Outcome::Done(Ok(0))
-}
-
-/// Wakes whoever waits at this end, as each shutdown does in TCP, also one that fails since the connection is over. It makes an
-/// edge, counted behind what it did: a thread that looked in between must look again.
-fn tell_own(stream: &Stream) {
-    stream.endpoint.shutdowns.fetch_add(1, SeqCst);
-    stream.wake_own();
 }
 
 /// Tells the peer that nothing follows.

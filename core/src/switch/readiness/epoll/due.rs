@@ -42,7 +42,7 @@ fn stamp(stream: &Stream) -> u64 {
     let broken = state.among(flag::RESET | flag::BROKEN_PIPE);
     let ends = broken.count_ones() + u32::from(is_over);
     // Of these there are only ever more.
-    let ends = ends.wrapping_add(stream.endpoint.shutdowns.load(Relaxed));
+    let ends = ends.wrapping_add(stream.endpoint.own_edges.load(Relaxed));
     stream.arrival_stamp() << END_BITS | u64::from(ends) & ((1 << END_BITS) - 1)
 }
 
