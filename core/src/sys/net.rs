@@ -258,7 +258,12 @@ pub fn reset(fd: Fd) {
         let _ = reset_at_close(fd);
         let _ = shutdown(fd, libc::SHUT_RDWR);
     }
-    // Takes off the error that this made.
+    // This made one.
+    forget_error(fd);
+}
+
+/// Takes the pending error off a socket: it was told, or is not to be.
+pub fn forget_error(fd: Fd) {
     let _ = option(fd, libc::SOL_SOCKET, libc::SO_ERROR);
 }
 

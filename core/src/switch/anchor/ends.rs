@@ -214,8 +214,9 @@ pub(in crate::switch) fn show_ends(socket: &Socket, stream: &Stream) {
 /// Looks whether the connection is over in both directions, or broken: then TCP has no peer any more.
 pub(in crate::switch) fn look_for_close(socket: &Socket, stream: &Stream) -> bool {
     look(socket, stream);
+    let is_ended = || ended(stream) || net::is_ended_by_peer(socket.anchor());
     stream.endpoint.has(flag::RESET | flag::BROKEN_PIPE)
-        || (stream.endpoint.has(flag::SEND_SHUT) && ended(stream))
+        || (stream.endpoint.has(flag::SEND_SHUT) && is_ended())
         || net::is_closed(socket.anchor())
 }
 

@@ -117,7 +117,7 @@ fn leave_ended(stream: &Stream, anchor: Fd, why: Reason) -> bool {
     }
     if e.has(flag::ERROR_REPORTED) {
         // It is told once.
-        let _ = net::option(anchor, libc::SOL_SOCKET, libc::SO_ERROR);
+        net::forget_error(anchor);
     }
     e.step_out(OutEvent::Out);
     e.step_in(InEvent::ReadOut);

@@ -286,7 +286,12 @@ impl Sending<'_> {
             stream.endpoint.send.stalls.fetch_add(1, Relaxed);
             return self.over_tcp();
         }
-        ends::look_here(self.socket, stream);
+        if stream.endpoint.has(flag::SEND_SHUT) {
+            // A reset that came since is told before what this end did itself, and the kernel alone may know of it.
+            ends::look(self.socket, stream);
+        } else {
+            ends::look_here(self.socket, stream);
+        }
         if sent > 0 && is_broken(stream) {
             // What was sent is told first; the next call tells the error. Nothing goes behind the end.
             return ControlFlow::Break(Outcome::Done(Ok(sent)));

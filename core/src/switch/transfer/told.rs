@@ -2,11 +2,13 @@
 
 use crate::switch::endpoint::flag;
 use crate::switch::stream::Stream;
-use crate::sys::Errno;
+use crate::sys::{net, Errno};
 
 /// The error of a broken connection, told once; afterwards `then`.
 pub(super) fn reset_error(stream: &Stream, then: Result<usize, Errno>) -> Result<usize, Errno> {
     if stream.endpoint.set(flag::ERROR_REPORTED) {
+        // The kernel may have noted the same one, and tells it to sets and to whoever goes on with the connection.
+        net::forget_error(stream.anchor);
         return Err(stream.endpoint.broken_by());
     }
     then
